@@ -1,0 +1,1 @@
+"""Private top-k analytics in SQL."""

@@ -1,0 +1,66 @@
+"""Guarantees, as frozen data.
+
+Neighbours are two data sets of which one has one privacy unit more, with all of that unit's rows (add/remove). A
+guarantee is a fact about a mechanism for all neighbours, in both orders; nothing here looks at data. What has no
+known composition has no class: an unknown guarantee cannot be charged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Self
+
+from dpsql.quantities import Delta, Epsilon, Rho
+
+__all__ = ["ZCDP", "ApproximateDP", "BoundedRange"]
+
+
+@dataclass(frozen=True, slots=True)
+class ApproximateDP:
+    """(epsilon, delta)-differential privacy: what the curator promises every privacy unit, in all."""
+
+    epsilon: Epsilon
+    delta: Delta
+
+    def __str__(self) -> str:
+        return f"({self.epsilon}, {self.delta})-differential privacy"
+
+
+@dataclass(frozen=True, slots=True)
+class ZCDP:
+    """A good query of cost rho with failure probability delta (`maths.md` 2.4), the loss of one release.
+
+    For every ordered pair of neighbours there is a coupled output that differs from the real one with probability at
+    most delta and whose Renyi divergence of every order alpha > 1 is at most alpha * rho (Bun and Steinke 2016,
+    arXiv:1605.02065; Whitehouse et al. 2023, arXiv:2203.05481, for the adaptive sum). Losses add.
+    """
+
+    rho: Rho
+    delta: Delta
+
+    @classmethod
+    def nothing(cls) -> Self:
+        """Return the loss of a release that reads no private row."""
+        return cls(Rho(0), Delta(0))
+
+    def __add__(self, other: ZCDP) -> ZCDP:
+        return ZCDP(self.rho + other.rho, self.delta + other.delta)
+
+    def __str__(self) -> str:
+        return f"rho {self.rho}, delta {self.delta}"
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedRange:
+    """A log-likelihood ratio confined to an interval of width epsilon (Durfee and Rogers 2019, arXiv:1905.04273, 4.2).
+
+    One draw of the exponential mechanism with monotone utilities of sensitivity 1 and weights exp(epsilon * utility).
+    """
+
+    epsilon: Epsilon
+
+    @property
+    def rho(self) -> Rho:
+        """Return epsilon**2 / 8 (Cesar and Rogers 2021, arXiv:2004.07223, Lemma 3.2): the cost of one item."""
+        return Rho(self.epsilon.value**2 / Fraction(8))

@@ -1,0 +1,102 @@
+"""Every error that dpsql raises on purpose.
+
+    Error                     anything below; catch this one
+    ├── Refusal               the policy, or privacy itself, says no to this statement
+    ├── Unsupported           dpsql cannot do this yet; the hint says what to write instead
+    ├── BudgetExceeded        the budget that is left cannot cover the worst case
+    ├── PolicyError           the curator's policy is missing, malformed or does not fit the data
+    ├── EngineError           the engine that holds the data could not answer
+    ├── LedgerError           the durable record of what was spent cannot be used
+    └── UsageError            a call of the Python API or the shell that cannot mean anything
+
+An error never carries a data value: its words come from dpsql, from the analyst's own statement or from the policy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = [
+    "BudgetExceeded",
+    "EngineError",
+    "Error",
+    "LedgerError",
+    "Place",
+    "PolicyError",
+    "Refusal",
+    "Unsupported",
+    "UsageError",
+]
+
+_LONGEST_FRAGMENT = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in the analyst's statement: 1-based line and column of a fragment of it."""
+
+    line: int
+    column: int
+    fragment: str = ""
+
+    def __str__(self) -> str:
+        where = f"line {self.line}, column {self.column}"
+        if not self.fragment:
+            return where
+        shown = self.fragment
+        if len(shown) > _LONGEST_FRAGMENT:
+            shown = shown[: _LONGEST_FRAGMENT - 1] + "…"
+        return f"{where} near {shown!r}"
+
+
+class Error(Exception):
+    """The root: a stable `code`, one sentence `reason`, a `hint`, and a `place` in the statement if there is one."""
+
+    def __init__(self, code: str, reason: str, *, hint: str = "", place: Place | str | None = None) -> None:
+        """`place` is a `Place` in a statement, or words such as a policy's key path and line."""
+        self.code = code
+        self.reason = reason
+        self.hint = hint
+        self.place = place
+        super().__init__(code, reason, hint, place)
+
+    def __str__(self) -> str:
+        where = f" at {self.place}" if self.place else ""
+        hint = f" Hint: {self.hint}" if self.hint else ""
+        return f"[{self.code}]{where}: {self.reason}{hint}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle by the keyword arguments that `__init__` wants."""
+        return _rebuild, (type(self), self.code, self.reason, self.hint, self.place)
+
+
+def _rebuild(kind: type[Error], code: str, reason: str, hint: str, place: Place | str | None) -> Error:
+    return kind(code, reason, hint=hint, place=place)
+
+
+class Refusal(Error):
+    """The policy, or privacy itself, says no to this statement; nothing was charged."""
+
+
+class Unsupported(Error):
+    """dpsql cannot do this yet; nothing was charged."""
+
+
+class BudgetExceeded(Error):
+    """The budget that is left cannot cover the worst case of this query; nothing was charged."""
+
+
+class PolicyError(Error):
+    """The policy is missing, malformed, or names what the data does not have."""
+
+
+class EngineError(Error):
+    """The engine could not answer; if it had started reading private rows the query is charged in full."""
+
+
+class LedgerError(Error):
+    """The ledger cannot be opened, trusted or written."""
+
+
+class UsageError(Error):
+    """A call that cannot mean anything: a wrong type, a closed session, an extra that is not installed."""

@@ -1,0 +1,47 @@
+"""The seam of the mechanism layer: what a top-k selection takes, gives and costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from dpsql.accounting import ZCDP
+from dpsql.mechanisms.histogram import Histogram
+from dpsql.mechanisms.noise import Noise
+
+__all__ = ["Mechanism", "Selection"]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A private choice: positions in the histogram's leaders, in released order, and whether BOTTOM ended it."""
+
+    positions: tuple[int, ...]
+    stopped_at_bottom: bool
+
+    @property
+    def steps(self) -> int:
+        """Return how many draws were made and are paid for; BOTTOM is one of them."""
+        return len(self.positions) + self.stopped_at_bottom
+
+
+class Mechanism(Protocol):
+    """A selection of at most k of the leaders of a histogram."""
+
+    @property
+    def name(self) -> str:
+        """The mechanism's name in SQL."""
+        ...
+
+    @property
+    def worst_case(self) -> ZCDP:
+        """The loss to reserve before the data is read; a public number."""
+        ...
+
+    def select(self, histogram: Histogram, noise: Noise) -> Selection:
+        """Draw the selection."""
+        ...
+
+    def loss(self, selection: Selection) -> ZCDP:
+        """Return what `selection` cost, at most `worst_case`."""
+        ...

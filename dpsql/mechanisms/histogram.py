@@ -1,0 +1,40 @@
+"""What a top-k mechanism may see: the leading exact counts, and the next one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from dpsql.errors import UsageError
+
+__all__ = ["Histogram"]
+
+_LARGEST = 2**53  # beyond it a double is not every integer
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Histogram:
+    """The counts of the first k_bar groups, in descending order, and of the group after them (0 if there is none).
+
+    Given: `leaders` holds the counts of the k_bar first groups of the order (count descending, then a fixed order of
+    the labels that does not depend on data); when fewer groups exist, all of them. A mechanism returns positions in
+    `leaders`; the labels stay with the caller. It has no `repr` of its values: they are exact.
+    """
+
+    leaders: tuple[int, ...]
+    following: int
+
+    def __post_init__(self) -> None:
+        counts = (*self.leaders, self.following)
+        if any(type(count) is not int for count in counts) or any(not 0 <= count < _LARGEST for count in counts):
+            raise UsageError("histogram-counts", "The counts of a histogram must be integers between 0 and 2**53.")
+        if any(first < second for first, second in pairwise(counts)):
+            raise UsageError("histogram-order", "The counts of a histogram must come in descending order.")
+
+    @classmethod
+    def of_leaders(cls, counts: tuple[int, ...], k_bar: int) -> Histogram:
+        """Split the counts of the first k_bar + 1 groups (of all, if fewer) into leaders and the one after them."""
+        return cls(counts[:k_bar], counts[k_bar] if len(counts) > k_bar else 0)
+
+    def __repr__(self) -> str:
+        return "Histogram(sealed)"

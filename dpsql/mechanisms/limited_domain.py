@@ -1,0 +1,95 @@
+"""Limited domain: a private top-k over a domain that nobody had to list, paid for by what it returns."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpsql.accounting import ZCDP, BoundedRange
+from dpsql.errors import UsageError
+from dpsql.mechanisms.base import Selection
+from dpsql.mechanisms.histogram import Histogram
+from dpsql.mechanisms.noise import Noise
+from dpsql.mechanisms.race import race
+from dpsql.quantities import Delta, Epsilon
+
+__all__ = ["LimitedDomain"]
+
+_LOG_ERROR = 2.0**-38  # two logarithms of at most 1e3, each within 4 units in the last place, and their difference
+_ROUND_UP = 1.0 + 2.0**-44  # a quotient, the conversion of epsilon and a sum
+
+
+@dataclass(frozen=True, slots=True)
+class LimitedDomain:
+    """Peel at most k of the k_bar true leaders with Gumbel noise, against BOTTOM; stop when BOTTOM wins.
+
+    Given: epsilon is the bounded-range parameter of one draw; delta in (0, 1) is this query's; 1 <= k <= k_bar;
+    `max_groups_contributed` bounds how many groups one privacy unit is in (None: no bound), enforced by the caller.
+    All are public or functions of earlier answers. The histogram holds the k_bar first groups by (count descending,
+    a fixed order of labels): data-dependent ties would break delta.
+    Returns: a `Selection` of 0..k positions in noisy rank order; with fewer than k the last step was BOTTOM.
+    Loss: rho = epsilon**2 / 8 for every returned label and for BOTTOM, and delta once, never refunded.
+    Utility: with probability 1 - beta every returned label has a count of at least
+    h_(k) - ln(k * k_bar / beta) / epsilon (DR19 Lemma 3.1).
+    Cost: O(k_bar log k_bar), whatever the counts.
+    Source: Durfee and Rogers 2019, arXiv:1905.04273, Algorithm 1; k-bar = k_bar, h_perp = threshold,
+    Delta = max_groups_contributed. The paper charges 2 delta a query; one delta suffices (`maths.md` 3.3). BOTTOM
+    stays when fewer than k_bar + 1 groups exist, with the missing count taken as 0.
+
+    >>> mechanism = LimitedDomain(Epsilon("0.1"), Delta("1e-6"), k=10, k_bar=10, max_groups_contributed=1)
+    >>> round(float(mechanism.threshold_offset), 6)
+    139.155106
+    """
+
+    epsilon: Epsilon
+    delta: Delta
+    k: int
+    k_bar: int
+    max_groups_contributed: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.k <= self.k_bar:
+            raise UsageError("k-range", "k must be at least 1 and at most k_bar.")
+        if not 0 < self.delta.value < 1:
+            raise UsageError("delta-range", "The delta of an unknown domain must lie strictly between 0 and 1.")
+        if self.max_groups_contributed is not None and self.max_groups_contributed < 1:
+            raise UsageError("bound-range", "max_groups_contributed must be at least 1.")
+
+    @property
+    def name(self) -> str:
+        """The mechanism's name in SQL."""
+        return "limited_domain"
+
+    @property
+    def worst_case(self) -> ZCDP:
+        """The loss of k steps: BOTTOM takes the place of a label, so never k + 1."""
+        return ZCDP(BoundedRange(self.epsilon).rho * self.k, self.delta)
+
+    @property
+    def threshold_offset(self) -> Fraction:
+        """How far above the (k_bar + 1)-th count BOTTOM stands: 1 + ln(M / delta) / epsilon, rounded up.
+
+        M = min(max_groups_contributed, k_bar) is how many leaders one unit can exchange. `min(.., d - k_bar)` of the
+        paper is unsafe on an unknown domain (`maths.md` 1).
+        """
+        reach = self.k_bar if self.max_groups_contributed is None else min(self.max_groups_contributed, self.k_bar)
+        odds = reach / self.delta.value
+        logarithm = math.log(odds.numerator) - math.log(odds.denominator) + _LOG_ERROR
+        return Fraction((1.0 + logarithm / float(self.epsilon)) * _ROUND_UP)
+
+    def select(self, histogram: Histogram, noise: Noise) -> Selection:
+        """Draw the selection with the exact law of repeated exponential mechanisms over the leaders and BOTTOM."""
+        if len(histogram.leaders) > self.k_bar:
+            raise UsageError("histogram-size", "The histogram holds more leaders than k_bar.")
+        bottom = len(histogram.leaders)
+        threshold = histogram.following + self.threshold_offset
+        steps = min(self.k, bottom + 1)
+        order = race(histogram.leaders, threshold, self.epsilon.value, steps=steps, noise=noise)
+        if bottom in order:
+            return Selection(tuple(order[: order.index(bottom)]), stopped_at_bottom=True)
+        return Selection(tuple(order), stopped_at_bottom=False)
+
+    def loss(self, selection: Selection) -> ZCDP:
+        """Return epsilon**2 / 8 for every step that was drawn, and delta."""
+        return ZCDP(BoundedRange(self.epsilon).rho * selection.steps, self.delta)

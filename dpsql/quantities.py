@@ -1,0 +1,109 @@
+"""Epsilon, Rho and Delta: the numbers of a privacy guarantee, exact and not interchangeable.
+
+Each holds a `fractions.Fraction`, so sums and comparisons never round. A float is read by its shortest decimal
+(`Epsilon(0.05)` is exactly 1/20, what the writer meant), never by its binary value.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Self
+
+from dpsql.errors import UsageError
+
+__all__ = ["Delta", "Epsilon", "Number", "Rho", "exact"]
+
+_KINDS = "int, float, Decimal, Fraction or decimal text"
+Number = int | float | str | Decimal | Fraction
+
+
+def exact(value: Number, what: str) -> Fraction:
+    """Return `value` as a Fraction; refuse booleans, NaN, infinities and what is no number, naming it `what`."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal | Fraction):
+        raise UsageError("not-a-number", f"{what} must be a number ({_KINDS}), not {type(value).__name__}.")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UsageError("not-finite", f"{what} must be a finite number.")
+    try:
+        return Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
+    except (ValueError, OverflowError, ZeroDivisionError) as error:
+        raise UsageError("not-a-number", f"{what} must be a finite number written in decimal digits.") from error
+
+
+@dataclass(frozen=True, slots=True, order=True, init=False)
+class _Quantity:
+    value: Fraction
+
+    def __init__(self, value: Number) -> None:
+        fraction = exact(value, type(self).__name__)
+        self._check(fraction)
+        object.__setattr__(self, "value", fraction)
+
+    @staticmethod
+    def _check(value: Fraction) -> None:
+        raise NotImplementedError
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self})"
+
+    def __str__(self) -> str:
+        return f"{float(self.value):.6g}"
+
+
+class _Additive(_Quantity):
+    """A quantity that composes by addition; only with its own kind."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Self) -> Self:
+        if type(other) is not type(self):
+            return NotImplemented
+        return type(self)(self.value + other.value)
+
+    def __sub__(self, other: Self) -> Self:
+        if type(other) is not type(self):
+            return NotImplemented
+        return type(self)(self.value - other.value)
+
+    def __mul__(self, times: int) -> Self:
+        if isinstance(times, bool) or not isinstance(times, int):
+            return NotImplemented
+        return type(self)(self.value * times)
+
+
+class Epsilon(_Quantity):
+    """A pure or bounded-range privacy parameter, positive and finite."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def _check(value: Fraction) -> None:
+        if value <= 0:
+            raise UsageError("epsilon-range", "Epsilon must be greater than 0.")
+
+
+class Rho(_Additive):
+    """A zero-concentrated privacy loss (Bun and Steinke 2016), at least 0; composes by addition."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def _check(value: Fraction) -> None:
+        if value < 0:
+            raise UsageError("rho-range", "Rho must be at least 0.")
+
+
+class Delta(_Additive):
+    """A probability that the guarantee may fail, at least 0; composes by addition."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def _check(value: Fraction) -> None:
+        if value < 0:
+            raise UsageError("delta-range", "Delta must be at least 0.")
