@@ -1,0 +1,255 @@
+"""Expressions: sqlglot's nodes matched, one class at a time, into typed nodes of our own.
+
+Operators whose precedence sqlglot and DuckDB see differently are never next to each other here: a comparison, IS, IN,
+BETWEEN or LIKE may hold another only in parentheses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from dpsql.errors import Place, Refusal, Unsupported
+from dpsql.sql import predicates
+from dpsql.sql.coerce import alike, as_type, comparable, negated, number
+from dpsql.sql.functions import FUNCTIONS, bounded, call, date_part, grown
+from dpsql.sql.nodes import only
+from dpsql.sql.parameters import literal_of
+from dpsql.sql.query import Call, Case, Cast, Column, Expression, Literal
+from dpsql.sql.reader import Read, Reader
+from dpsql.sql.text import FUNCTION_PREFIX
+from dpsql.sql.types import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INTERVAL,
+    NULL,
+    TEXT,
+    TIMESTAMP,
+    Family,
+    Type,
+    read_as,
+)
+from dpsql.sql.types import decimal as decimal_type
+
+if TYPE_CHECKING:
+    from sqlglot.expressions import Expression as Node
+
+__all__ = ["READERS"]
+
+MOST_LITERALS = 1_000
+_ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "IntDiv": "//", "Mod": "%"}
+_CASTS = {
+    "BOOLEAN": BOOLEAN,
+    "TINYINT": Type(Family.INTEGER, "TINYINT"),
+    "SMALLINT": Type(Family.INTEGER, "SMALLINT"),
+    "INT": Type(Family.INTEGER, "INTEGER"),
+    "BIGINT": BIGINT,
+    "UTINYINT": Type(Family.INTEGER, "UTINYINT"),
+    "USMALLINT": Type(Family.INTEGER, "USMALLINT"),
+    "UINT": Type(Family.INTEGER, "UINTEGER"),
+    "DOUBLE": DOUBLE,
+    "TEXT": TEXT,
+    "DATE": DATE,
+    "TIMESTAMP": TIMESTAMP,
+    "TIMESTAMPNTZ": TIMESTAMP,
+}
+_INTERVAL = re.compile(r"(-?[0-9]{1,6}) ?(second|minute|hour|day|week|month|quarter|year)s?")
+_LONGEST_NUMBER = 64
+
+
+def _column(reader: Reader, node: Node) -> Expression:
+    column: Column = reader.column(node).column
+    wanted = read_as(column.type)
+    return column if wanted == column.type else Cast(column, wanted)
+
+
+def _literal(reader: Reader, node: Node) -> Expression:
+    reader.literals += 1
+    if reader.literals > MOST_LITERALS:
+        raise Refusal(
+            "too-long", f"A statement may hold {MOST_LITERALS} literals.", hint="Join a public table instead."
+        )
+    if not node.is_string:
+        return number(node.this, reader.at(node))
+    value = reader.statement.value(node.this)
+    if value is None:
+        raise Refusal("syntax", "This text cannot be read.", place=reader.place(node))
+    if value.kind == "parameter":
+        return literal_of(reader.bound[value], value.place)
+    return Literal(value.content, TEXT, len(value.content))
+
+
+def _null(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node)
+    return Literal(None, NULL)
+
+
+def _boolean(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this")
+    return Literal(bool(node.this), BOOLEAN)
+
+
+def _paren(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this")
+    return reader.read(node.this)
+
+
+def _negative(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this")
+    argument = reader.read(node.this)
+    if isinstance(argument, Literal) and argument.type.is_number:
+        return negated(argument)
+    if argument.type.family is Family.DOUBLE or argument.type.family is Family.INTEGER:
+        return Call("neg", (argument,), argument.type)
+    raise Refusal("type", "Minus takes a number.", place=reader.place(node))
+
+
+def _arithmetic(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this", "expression", "typed", "safe")
+    operator = _ARITHMETIC[type(node).__name__]
+    where = reader.at(node)
+    left = reader.read(node.this)
+    if type(node.expression).__name__ == "Interval":
+        return _shifted(left, operator, _interval(reader, node.expression), where)
+    right = reader.read(node.expression)
+    families = {left.type.family, right.type.family}
+    if left.type == DATE:
+        return _date_arithmetic(left, operator, right, where)
+    if not (left.type.is_number or left.type == NULL) or not (right.type.is_number or right.type == NULL):
+        raise Refusal("type", "Arithmetic takes numbers.", hint="Cast with CAST(x AS DOUBLE).", place=where)
+    if operator == "/" or Family.DOUBLE in families:
+        return Call(operator, (as_type(left, DOUBLE, where), as_type(right, DOUBLE, where)), DOUBLE)
+    return _integer_arithmetic(left, operator, right, where)
+
+
+def _integer_arithmetic(left: Expression, operator: str, right: Expression, where: Place) -> Expression:
+    """Type integers as DuckDB does: the wider of two, BIGINT when neither type holds both."""
+    alike_left, alike_right = alike((left, right), where)
+    wanted = alike_left.type
+    if wanted.family is not Family.INTEGER:
+        hint = "Cast to DOUBLE, or write the literal with an exponent, such as 1.5e0."
+        raise Unsupported("decimal", "Arithmetic on DECIMAL is not built yet.", hint=hint, place=where)
+    literals = isinstance(left, Literal) or isinstance(right, Literal)
+    if wanted not in {left.type, right.type} and not literals:
+        alike_left, alike_right, wanted = as_type(left, BIGINT, where), as_type(right, BIGINT, where), BIGINT
+    return Call(operator, (alike_left, alike_right), wanted)
+
+
+def _date_arithmetic(left: Expression, operator: str, right: Expression, where: Place) -> Expression:
+    if operator in {"+", "-"} and isinstance(right, Literal) and right.type.family is Family.INTEGER:
+        return Call(operator, (left, as_type(right, Type(Family.INTEGER, "INTEGER"), where)), DATE)
+    if operator == "-" and right.type == DATE:
+        return Call("-", (left, right), BIGINT)
+    raise Refusal("type", "A date takes + or - a whole number of days.", place=where)
+
+
+def _shifted(left: Expression, operator: str, interval: Literal, where: Place) -> Expression:
+    if operator not in {"+", "-"} or left.type.family not in {Family.DATE, Family.TIMESTAMP}:
+        raise Refusal("type", "An INTERVAL is added to or taken from a date or time stamp.", place=where)
+    return Call(operator, (left, interval), TIMESTAMP)
+
+
+def _interval(reader: Reader, node: Node) -> Literal:
+    only(reader.statement, node, "this", "unit")
+    amount, unit = node.this, node.args.get("unit")
+    value = reader.statement.value(amount.this) if amount is not None and amount.is_string else None
+    written = value.content if value is not None else str(amount.this if amount is not None else "")
+    spelled = f"{written.strip()} {unit.name}" if unit is not None else written.strip()
+    found = _INTERVAL.fullmatch(spelled.lower())
+    if not found or (value is not None and value.kind == "parameter"):
+        hint = "Write INTERVAL '7 days' or INTERVAL 7 DAY."
+        raise Unsupported("interval", "This INTERVAL is not read.", hint=hint, place=reader.place(node))
+    return Literal(f"{found[1]} {found[2]}", INTERVAL)
+
+
+def _joined_text(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this", "expression", "safe")
+    left, right = reader.operand(node.this), reader.operand(node.expression)
+    if {left.type, right.type} != {TEXT}:
+        raise Unsupported("type", "|| takes text.", hint="Cast with CAST(x AS VARCHAR).", place=reader.place(node))
+    left, right = bounded(left), bounded(right)
+    return grown("||", (left, right), (left.longest or 0) + (right.longest or 0), reader.at(node))
+
+
+def _cast(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this", "to", "safe")
+    wanted, argument = _cast_type(reader, node), reader.read(node.this)
+    if isinstance(argument, Literal) and argument.type in {TEXT, NULL}:
+        return as_type(argument, wanted, reader.at(node))
+    longest = None if wanted != TEXT else argument.longest if argument.type == TEXT else _LONGEST_NUMBER
+    return Cast(argument, wanted, longest)
+
+
+def _cast_type(reader: Reader, node: Node) -> Type:
+    target = node.args["to"]
+    only(reader.statement, target, "this", "expressions", "nested")
+    kind = target.this.name if hasattr(target.this, "name") else str(target.this)
+    sizes = [int(str(size.this.this)) for size in target.expressions if str(size.this.this).isdigit()]
+    if kind == "DECIMAL" and len(sizes) == len(target.expressions) <= 2:  # noqa: PLR2004 - width and scale
+        width, scale = (*sizes, *(18, 3)[len(sizes) :]) if sizes else (18, 3)
+        scale = 0 if len(sizes) == 1 else scale
+        if 0 <= scale <= width and 1 <= width <= 18:  # noqa: PLR2004 - the widest that fits 64 bits
+            return decimal_type(width, scale)
+    elif kind in _CASTS and (not target.expressions or kind == "TEXT"):
+        return _CASTS[kind]
+    raise Unsupported("type", "Casts to this type are not read.", place=reader.place(node))
+
+
+def _case(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this", "ifs", "default")
+    subject = None if node.this is None else reader.read(node.this)
+    conditions, results = [], []
+    for branch in node.args["ifs"]:
+        only(reader.statement, branch, "this", "true")
+        if subject is None:
+            conditions.append(reader.condition(branch.this))
+        else:
+            sides = comparable((subject, reader.operand(branch.this)), reader.at(branch))
+            conditions.append(Call("=", sides, BOOLEAN))
+        results.append(reader.read(branch.args["true"]))
+    if node.args.get("default") is not None:
+        results.append(reader.read(node.args["default"]))
+    results = list(alike(results, reader.at(node)))
+    if results[0].type == NULL:
+        raise Refusal("type", "A CASE needs at least one result with a type.", place=reader.place(node))
+    lengths = [result.longest for result in results]
+    longest = None if None in lengths else max(length for length in lengths if length is not None)
+    default = results[len(conditions)] if len(results) > len(conditions) else None
+    return Case(tuple(zip(conditions, results, strict=False)), default, results[0].type, longest)
+
+
+def _function(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this", "expressions")
+    name = str(node.this).removeprefix(FUNCTION_PREFIX)
+    if name not in FUNCTIONS:
+        raise Unsupported("function", "This function is not on the allow-list.", place=reader.place(node))
+    arguments = tuple(reader.read(argument) for argument in node.expressions)
+    return call(name, arguments, reader.at(node), reader.accepts_pattern)
+
+
+def _extract(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this", "expression")
+    argument = reader.read(node.expression)
+    if type(node.this).__name__ != "Var" or argument.type.family not in {Family.DATE, Family.TIMESTAMP}:
+        raise Refusal("type", "EXTRACT takes a part FROM a date or time stamp.", place=reader.place(node))
+    return date_part(node.this.name.lower(), argument, reader.at(node))
+
+
+READERS: Mapping[str, Read] = {
+    "Column": _column,
+    "Literal": _literal,
+    "Null": _null,
+    "Boolean": _boolean,
+    "Paren": _paren,
+    **predicates.READERS,
+    "Neg": _negative,
+    **dict.fromkeys(_ARITHMETIC, _arithmetic),
+    "DPipe": _joined_text,
+    **dict.fromkeys(["Cast", "TryCast"], _cast),
+    "Case": _case,
+    "Anonymous": _function,
+    "Extract": _extract,
+}

@@ -1,0 +1,59 @@
+"""sqlglot's tree, at arm's length: parsed from settled tokens, matched node by node and argument by argument."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpsql.errors import Place, Refusal, Unsupported
+from dpsql.sql.text import Statement, place_of
+
+if TYPE_CHECKING:
+    from sqlglot import Token
+    from sqlglot.expressions import Expression as Node
+
+__all__ = ["only", "parse", "place"]
+
+
+def parse(statement: Statement, tokens: list[Token]) -> Node:
+    """Return the tree of the one SELECT that the tokens spell."""
+    from sqlglot.dialects.duckdb import DuckDB
+    from sqlglot.errors import ParseError
+    from sqlglot.expressions import Select
+
+    where: Place | None = None
+    try:
+        trees = DuckDB().parser().parse(tokens, statement.text)
+        if len(trees) == 1 and isinstance(trees[0], Select):
+            return trees[0]
+    except ParseError as error:
+        where = _where(statement, error.errors)
+    except Exception:  # noqa: BLE001 - whatever a parser does to hostile text, the analyst gets one sentence
+        where = None
+    hint = "Check commas, parentheses and keywords; begin with SELECT or WITH."
+    raise Refusal("syntax", "This is not a SELECT that dpsql can read.", hint=hint, place=where)
+
+
+def _where(statement: Statement, faults: list[dict[str, object]]) -> Place | None:
+    """Return the place that sqlglot blames, by its line and (last) column."""
+    line, column = (faults[0].get("line"), faults[0].get("col")) if faults else (None, None)
+    if not isinstance(line, int) or not isinstance(column, int):
+        return None
+    start = sum(len(part) + 1 for part in statement.text.split("\n")[: line - 1])
+    return place_of(statement.text, start + column - 1, start + column)
+
+
+def place(statement: Statement, node: Node) -> Place | None:
+    """Return the place of the smallest fragment of the text that covers what is located below `node`."""
+    spans = [below.meta for below in node.walk() if "start" in below.meta]
+    if not spans:
+        return None
+    return place_of(statement.text, min(span["start"] for span in spans), max(span["end"] for span in spans) + 1)
+
+
+def only(statement: Statement, node: Node, *allowed: str) -> None:
+    """Refuse a node that carries anything besides the `allowed` arguments: what we do not read may not be there."""
+    for name, value in node.args.items():
+        if name not in allowed and value is not None and value is not False and value != []:
+            hint = "The SQL reference lists what a private query may hold."
+            where = place(statement, node)
+            raise Unsupported("construct", "This construct is not read by dpsql.", hint=hint, place=where)

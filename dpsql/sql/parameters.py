@@ -1,0 +1,99 @@
+"""Parameters: the values an analyst binds to ?, $1 or :name, as typed literals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+
+from dpsql.errors import Place, UsageError
+from dpsql.sql.query import Literal
+from dpsql.sql.text import Statement, Value
+from dpsql.sql.types import (
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    NULL,
+    TEXT,
+    TIMESTAMP,
+    WIDEST_DECIMAL,
+    decimal,
+    smallest_integer,
+)
+
+__all__ = ["Given", "bind", "literal_of"]
+
+Given = Sequence[object] | Mapping[str, object]
+
+
+def bind(statement: Statement, given: Given) -> dict[Value, object]:
+    """Return the value of every parameter of the statement; refuse too many, too few and mixed styles."""
+    wanted = [value for value in statement.values if value.kind == "parameter"]
+    styles = {_style(value.content) for value in wanted}
+    if len(styles) > 1:
+        raise UsageError("parameters", "Parameters are written in one style: ?, $1 or :name.", place=wanted[0].place)
+    if isinstance(given, Mapping):
+        values = {str(name).lstrip(":$"): value for name, value in given.items()}
+    elif isinstance(given, str) or not isinstance(given, Sequence):
+        raise UsageError("parameters", "Parameters are given as a list, or as a mapping for :name.")
+    else:
+        values = {str(position): value for position, value in enumerate(given, start=1)}
+    bound: dict[Value, object] = {}
+    for position, value in enumerate(wanted, start=1):
+        name = str(position) if value.content == "?" else value.content[1:]
+        if name not in values:
+            raise UsageError("parameters", "No value was given for this parameter.", place=value.place)
+        bound[value] = values[name]
+    names = {str(at) if value.content == "?" else value.content[1:] for at, value in enumerate(wanted, start=1)}
+    if set(values) - names:
+        raise UsageError("parameters", f"The statement uses {len(names)} parameters, but {len(values)} were given.")
+    return bound
+
+
+def _style(written: str) -> str:
+    return "numbered" if written[1:].isdigit() else written[:1].replace("$", ":")
+
+
+def literal_of(value: object, place: Place) -> Literal:
+    """Return a Python value as a typed literal: None, bool, int, float, Decimal, str, date or a naive datetime."""
+    literal = _number(value) if isinstance(value, int | float | Decimal) else _plain(value)
+    if literal is None:
+        hint = "None, bool, int of 64 bits, finite float or Decimal, str, date and datetime without time zone are."
+        raise UsageError(
+            "parameter-type", "This parameter's value is not one that can be bound.", hint=hint, place=place
+        )
+    return literal
+
+
+def _plain(value: object) -> Literal | None:
+    match value:
+        case None:
+            return Literal(None, NULL)
+        case str() if "\0" not in value:
+            return Literal(value, TEXT, len(value))
+        case datetime() if value.tzinfo is None:
+            return Literal(value.isoformat(sep=" "), TIMESTAMP)
+        case date() if not isinstance(value, datetime):
+            return Literal(value.isoformat(), DATE)
+    return None
+
+
+def _number(value: float | Decimal) -> Literal | None:
+    match value:
+        case bool():
+            return Literal(value, BOOLEAN)
+        case int() if (type_ := smallest_integer(value)) is not None:
+            return Literal(value, type_)
+        case float() if math.isfinite(value):
+            return Literal(value, DOUBLE)
+        case Decimal() if value.is_finite():
+            return _decimal(value)
+    return None
+
+
+def _decimal(value: Decimal) -> Literal | None:
+    _, digits, exponent = value.as_tuple()
+    scale = max(0, -int(exponent))
+    width = max(len(digits) + max(0, int(exponent)), scale, 1)
+    return Literal(value, decimal(width, scale)) if width <= WIDEST_DECIMAL else None

@@ -1,0 +1,65 @@
+"""The one traversal that passes share: a node with its operands replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from dpsql.sql.query import (
+    Body,
+    Call,
+    Case,
+    Cast,
+    Collate,
+    Column,
+    Derived,
+    Expression,
+    In,
+    Joined,
+    Literal,
+    Relation,
+    Scan,
+    Try,
+)
+
+__all__ = ["rebuild", "rebuild_body"]
+
+Change = Callable[[Expression], Expression]
+
+
+def rebuild(expression: Expression, change: Change) -> Expression:
+    """Return the node with `change` applied to each operand."""
+    match expression:
+        case Column() | Literal():
+            return expression
+        case Call():
+            return replace(expression, arguments=tuple(map(change, expression.arguments)))
+        case In():
+            choices = tuple(map(change, expression.choices))
+            return replace(expression, argument=change(expression.argument), choices=choices)
+        case Case():
+            branches = tuple((change(condition), change(result)) for condition, result in expression.branches)
+            default = None if expression.default is None else change(expression.default)
+            return replace(expression, branches=branches, default=default)
+        case Cast() | Try() | Collate():
+            return replace(expression, argument=change(expression.argument))
+
+
+def rebuild_body(body: Body, change: Change) -> Body:
+    """Return the query block with `change` applied to every expression in it, subqueries included."""
+    where = None if body.where is None else change(body.where)
+    return Body(_relation(body.source, change), where)
+
+
+def _relation(relation: Relation, change: Change) -> Relation:
+    match relation:
+        case Scan():
+            return relation
+        case Derived():
+            outputs = tuple(map(change, relation.outputs))
+            return replace(relation, outputs=outputs, body=rebuild_body(relation.body, change))
+        case Joined():
+            on = None if relation.on is None else change(relation.on)
+            return replace(
+                relation, left=_relation(relation.left, change), right=_relation(relation.right, change), on=on
+            )

@@ -1,0 +1,132 @@
+"""Predicates: comparisons, AND, OR, NOT, IS, IN, BETWEEN and LIKE.
+
+sqlglot and DuckDB give some of them different precedence, so that one may hold another only in parentheses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from dpsql.errors import Refusal, Unsupported
+from dpsql.sql.coerce import as_type, comparable
+from dpsql.sql.nodes import only
+from dpsql.sql.query import Call, Cast, Expression, In, Literal
+from dpsql.sql.reader import Read, Reader
+from dpsql.sql.types import BOOLEAN, Family
+
+if TYPE_CHECKING:
+    from sqlglot.expressions import Expression as Node
+
+__all__ = ["READERS"]
+
+_COMPARISONS = {
+    "EQ": "=",
+    "NEQ": "<>",
+    "LT": "<",
+    "LTE": "<=",
+    "GT": ">",
+    "GTE": ">=",
+    "NullSafeEQ": "is_not_distinct",
+    "NullSafeNEQ": "is_distinct",
+}
+
+
+def _logic(reader: Reader, node: Node) -> Expression:
+    """AND and OR, flattened, so that a long chain is no deep one."""
+    kind, parts, rest = type(node), [], [node]
+    while rest:
+        part = rest.pop()
+        if type(part) is kind:
+            only(reader.statement, part, "this", "expression")
+            rest += [part.expression, part.this]
+        else:
+            parts.append(reader.condition(part))
+    return Call(kind.__name__.lower(), tuple(parts), BOOLEAN)
+
+
+def _not(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this")
+    return Call("not", (reader.condition(node.this),), BOOLEAN)
+
+
+def _comparison(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this", "expression")
+    sides = reader.operand(node.this), reader.operand(node.expression)
+    return Call(_COMPARISONS[type(node).__name__], comparable(sides, reader.at(node)), BOOLEAN)
+
+
+def _is(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this", "expression")
+    against = type(node.expression).__name__
+    if against == "Null":
+        return Call("is_null", (reader.operand(node.this),), BOOLEAN)
+    if against != "Boolean":
+        raise Unsupported("construct", "IS takes NULL, TRUE, FALSE or DISTINCT FROM.", place=reader.place(node))
+    value = as_type(reader.operand(node.this), BOOLEAN, reader.at(node))
+    if not isinstance(value, Literal) and isinstance(value, Cast):
+        raise Refusal("type", "IS TRUE takes a BOOLEAN.", place=reader.place(node))
+    return Call("is_true" if node.expression.this else "is_false", (value,), BOOLEAN)
+
+
+def _in(reader: Reader, node: Node) -> Expression:
+    if node.args.get("query") is not None:
+        hint = "Join the public table instead."
+        raise Unsupported(
+            "subquery", "Subqueries in expressions are not built yet.", hint=hint, place=reader.place(node)
+        )
+    only(reader.statement, node, "this", "expressions")
+    parts = (reader.operand(node.this), *(reader.operand(choice) for choice in node.expressions))
+    argument, *choices = comparable(parts, reader.at(node))
+    return In(argument, tuple(choices))
+
+
+def _between(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this", "low", "high")
+    parts = [reader.operand(node.args[name]) for name in ("this", "low", "high")]
+    return Call("between", comparable(parts, reader.at(node)), BOOLEAN)
+
+
+def _like(reader: Reader, node: Node) -> Expression:
+    """LIKE and ILIKE with a literal pattern, with or without ESCAPE."""
+    escape: tuple[Literal, ...] = ()
+    like = node
+    if type(node).__name__ == "Escape":
+        only(reader.statement, node, "this", "expression")
+        like, escape = node.this, (_quoted(reader, node.expression),)
+    only(reader.statement, like, "this", "expression", "negate")
+    subject, pattern = reader.operand(like.this), _quoted(reader, like.expression)
+    if subject.type.family is not Family.TEXT:
+        raise Refusal("type", "LIKE takes text.", hint="Cast it to VARCHAR.", place=reader.place(node))
+    if escape and not _escapes_well(str(pattern.value), str(escape[0].value)):
+        reason = "The pattern or its escape character is not well formed."
+        raise Refusal("pattern", reason, place=reader.place(node))
+    name = "ilike" if type(like).__name__ == "ILike" else "like"
+    found = Call(name, (subject, pattern, *escape), BOOLEAN)
+    return Call("not", (found,), BOOLEAN) if like.args.get("negate") else found
+
+
+def _quoted(reader: Reader, node: Node) -> Literal:
+    literal = reader.read(node)
+    if isinstance(literal, Literal) and isinstance(literal.value, str):
+        return literal
+    raise Unsupported("pattern", "The pattern must be a quoted text.", place=reader.place(node))
+
+
+def _escapes_well(pattern: str, escape: str) -> bool:
+    if len(escape) != 1:
+        return False
+    return re.fullmatch(rf"(?:[^{re.escape(escape)}]|{re.escape(escape)}.)*", pattern, re.DOTALL) is not None
+
+
+READERS: Mapping[str, Read] = {
+    "And": _logic,
+    "Or": _logic,
+    "Not": _not,
+    **dict.fromkeys(_COMPARISONS, _comparison),
+    "Is": _is,
+    "In": _in,
+    "Between": _between,
+    **dict.fromkeys(["Like", "ILike", "Escape"], _like),
+}

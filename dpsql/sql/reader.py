@@ -1,0 +1,93 @@
+"""The reader: one expression at a time, with the names of its query block, counting literals and depth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dpsql.errors import Place, Refusal, Unsupported
+from dpsql.sql.functions import PatternCheck
+from dpsql.sql.nodes import only, place
+from dpsql.sql.query import Expression, Literal
+from dpsql.sql.scope import Scope, ScopeColumn
+from dpsql.sql.text import Statement, Value
+from dpsql.sql.types import BOOLEAN, NULL, Family
+
+if TYPE_CHECKING:
+    from sqlglot.expressions import Expression as Node
+
+__all__ = ["PREDICATES", "Read", "Reader"]
+
+DEEPEST = 32
+PREDICATES = frozenset("EQ NEQ LT LTE GT GTE NullSafeEQ NullSafeNEQ Is In Between Like ILike Escape Not And Or".split())
+Read = Callable[["Reader", "Node"], Expression]
+
+
+@dataclass(slots=True)
+class Reader:
+    """Reads the expressions of one statement; counts literals and depth as it goes."""
+
+    statement: Statement
+    bound: dict[Value, object]
+    accepts_pattern: PatternCheck
+    readers: Mapping[str, Read]
+    literals: int = 0
+    depth: int = 0
+    scope: Scope = field(default_factory=lambda: Scope(()))
+
+    def within(self, scope: Scope) -> Reader:
+        """Point the reader at the names of another query block."""
+        self.scope = scope
+        return self
+
+    def read(self, node: Node) -> Expression:
+        """Return the typed expression of a node; refuse columns of a type that dpsql does not compute with."""
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise Refusal("too-deep", f"Expressions may be nested {DEEPEST} deep.", hint="Split the expression.")
+        reader = self.readers.get(type(node).__name__)
+        if reader is None:
+            hint = "The SQL reference lists what an expression may hold."
+            raise Unsupported("construct", "This construct is not read by dpsql.", hint=hint, place=self.place(node))
+        expression = reader(self, node)
+        self.depth -= 1
+        if expression.type.family is Family.OPAQUE:
+            reason = f"Columns of type {expression.type} are not computed with."
+            raise Unsupported("type", reason, hint="Leave it out, or store it as text.", place=self.place(node))
+        return expression
+
+    def condition(self, node: Node) -> Expression:
+        """Return a BOOLEAN expression."""
+        expression = self.read(node)
+        if expression.type == NULL:
+            return Literal(None, BOOLEAN)
+        if expression.type != BOOLEAN:
+            hint = "Write a comparison, such as x <> 0."
+            raise Refusal("type", "A condition must be BOOLEAN here.", hint=hint, place=self.place(node))
+        return expression
+
+    def operand(self, node: Node) -> Expression:
+        """Return the operand of a predicate: no predicate itself, unless in parentheses."""
+        if type(node).__name__ in PREDICATES:
+            hint = "Put one of them in parentheses."
+            raise Refusal("precedence", "These operators can be read in two ways.", hint=hint, place=self.place(node))
+        return self.read(node)
+
+    def column(self, node: Node) -> ScopeColumn:
+        """Return the column that a name means."""
+        only(self.statement, node, "this", "table")
+        name, qualifier = node.name, node.args.get("table")
+        found = self.scope.find(name, qualifier.name if qualifier else "", self.place(node))
+        if type(node.this).__name__ != "Identifier" or found is None:
+            hint = "DESCRIBE the table, or see the policy for what it exposes."
+            raise Refusal("unknown-column", "There is no such column here.", hint=hint, place=self.place(node))
+        return found
+
+    def place(self, node: Node) -> Place | None:
+        """Return where the node stands."""
+        return place(self.statement, node)
+
+    def at(self, node: Node) -> Place:
+        """Return where the node stands, or the start of the statement."""
+        return self.place(node) or Place(1, 1)

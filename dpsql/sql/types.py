@@ -1,0 +1,115 @@
+"""The types an expression can have: a closed set, named as DuckDB names them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = ["BIGINT", "BOOLEAN", "DATE", "DOUBLE", "INTERVAL", "NULL", "TEXT", "TIMESTAMP", "Family", "Type", "decimal"]
+
+WIDEST_DECIMAL = 18
+_INTEGER_BITS = {
+    "TINYINT": (-7, 7),
+    "SMALLINT": (-15, 15),
+    "INTEGER": (-31, 31),
+    "BIGINT": (-63, 63),
+    "UTINYINT": (0, 8),
+    "USMALLINT": (0, 16),
+    "UINTEGER": (0, 32),
+}
+_DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
+
+
+class Family(Enum):
+    """Types that compare with each other without an implicit cast that could fail."""
+
+    BOOLEAN = "BOOLEAN"
+    INTEGER = "integer"
+    DECIMAL = "DECIMAL"
+    DOUBLE = "DOUBLE"
+    TEXT = "VARCHAR"
+    DATE = "DATE"
+    TIMESTAMP = "TIMESTAMP"
+    INTERVAL = "INTERVAL"
+    NULL = "NULL"
+    OPAQUE = "a type that dpsql does not compute with"
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A family and the exact name in DuckDB."""
+
+    family: Family
+    name: str
+
+    @property
+    def is_number(self) -> bool:
+        """Say whether arithmetic applies."""
+        return self.family in {Family.INTEGER, Family.DECIMAL, Family.DOUBLE}
+
+    def holds(self, value: int) -> bool:
+        """Say whether an integer type can hold `value`."""
+        low, high = _INTEGER_BITS[self.name]
+        return (-(1 << -low) if low else 0) <= value < 1 << high
+
+    @property
+    def precision(self) -> tuple[int, int]:
+        """Return width and scale of a DECIMAL."""
+        found = _DECIMAL.fullmatch(self.name)
+        return (int(found[1]), int(found[2])) if found else (0, 0)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+BOOLEAN = Type(Family.BOOLEAN, "BOOLEAN")
+BIGINT = Type(Family.INTEGER, "BIGINT")
+INTEGER = Type(Family.INTEGER, "INTEGER")
+DOUBLE = Type(Family.DOUBLE, "DOUBLE")
+TEXT = Type(Family.TEXT, "VARCHAR")
+DATE = Type(Family.DATE, "DATE")
+TIMESTAMP = Type(Family.TIMESTAMP, "TIMESTAMP")
+INTERVAL = Type(Family.INTERVAL, "INTERVAL")
+NULL = Type(Family.NULL, "NULL")
+_PLAIN = {type_.name: type_ for type_ in (BOOLEAN, DOUBLE, TEXT, DATE, TIMESTAMP)}
+
+
+def decimal(width: int, scale: int) -> Type:
+    """Return DECIMAL(width, scale)."""
+    return Type(Family.DECIMAL, f"DECIMAL({width},{scale})")
+
+
+def of_column(name: str) -> Type:
+    """Return the type of a stored column from DuckDB's text for it; what is not computed with is OPAQUE."""
+    if name in _PLAIN:
+        return _PLAIN[name]
+    if name in _INTEGER_BITS:
+        return Type(Family.INTEGER, name)
+    if (found := _DECIMAL.fullmatch(name)) and int(found[1]) <= WIDEST_DECIMAL:
+        return decimal(int(found[1]), int(found[2]))
+    return Type(Family.OPAQUE, name)
+
+
+def read_as(stored: Type) -> Type:
+    """Return the type as which a column is read: FLOAT as DOUBLE, ENUM and UUID as VARCHAR, by a total cast."""
+    if stored.name == "FLOAT":
+        return DOUBLE
+    if stored.name == "UUID" or stored.name.startswith("ENUM("):
+        return TEXT
+    return stored
+
+
+def smallest_integer(value: int) -> Type | None:
+    """Return DuckDB's type for an integer literal: INTEGER, else BIGINT, else nothing we compute with."""
+    return next((type_ for type_ in (INTEGER, BIGINT) if type_.holds(value)), None)
+
+
+def widest_integer(first: Type, second: Type) -> Type:
+    """Return the type to which DuckDB brings two integer types: the wider, or the least signed type that holds both."""
+    if first == second:
+        return first
+    low = min(_INTEGER_BITS[first.name][0], _INTEGER_BITS[second.name][0])
+    high = max(_INTEGER_BITS[first.name][1], _INTEGER_BITS[second.name][1])
+    names = [name for name, (bottom, top) in _INTEGER_BITS.items() if bottom <= low and top >= high]
+    return Type(Family.INTEGER, names[0] if low else next(name for name in names if name.startswith("U")))

@@ -1,0 +1,124 @@
+"""The writer: engine SQL from the private query, fully parenthesised, every value a bound parameter, no comments.
+
+Functions are written by their qualified name, so that no macro or temporary object can stand in for them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dpsql.sql.query import (
+    Body,
+    Call,
+    Case,
+    Cast,
+    Collate,
+    Column,
+    Derived,
+    Expression,
+    In,
+    Joined,
+    Literal,
+    Relation,
+    Scan,
+    Try,
+)
+
+__all__ = ["Writer", "identifier"]
+
+_INFIX = frozenset(["=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "//", "%", "||"])
+_FORMS = {
+    "is_distinct": "({0} IS DISTINCT FROM {1})",
+    "is_not_distinct": "({0} IS NOT DISTINCT FROM {1})",
+    "is_null": "({0} IS NULL)",
+    "is_true": "({0} IS TRUE)",
+    "is_false": "({0} IS FALSE)",
+    "not": "(NOT {0})",
+    "neg": "(-{0})",
+    "between": "({0} BETWEEN {1} AND {2})",
+}
+
+
+def identifier(name: str) -> str:
+    """Return a quoted identifier."""
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
+
+
+@dataclass(slots=True)
+class Writer:
+    """Writes one statement and gathers its parameters in the order of their numbers."""
+
+    parameters: list[object] = field(default_factory=list)
+
+    def bind(self, value: object) -> str:
+        """Return the placeholder of a new parameter."""
+        self.parameters.append(value)
+        return f"${len(self.parameters)}"
+
+    def expression(self, expression: Expression) -> str:
+        """Return an expression as text."""
+        match expression:
+            case Column():
+                return f"t{expression.relation}.{identifier(expression.name)}"
+            case Literal():
+                return f"CAST({self.bind(expression.value)} AS {expression.type})"
+            case Call():
+                return self._call(expression)
+            case Cast():
+                return f"TRY_CAST({self.expression(expression.argument)} AS {expression.type})"
+            case Try():
+                return f"TRY({self.expression(expression.argument)})"
+            case Collate():
+                return f"({self.expression(expression.argument)} COLLATE C)"
+            case In():
+                choices = ", ".join(map(self.expression, expression.choices))
+                return f"({self.expression(expression.argument)} IN ({choices}))"
+            case Case():
+                return self._case(expression)
+
+    def _case(self, case: Case) -> str:
+        parts = [
+            f"WHEN {self.expression(condition)} THEN {self.expression(result)}" for condition, result in case.branches
+        ]
+        if case.default is not None:
+            parts.append(f"ELSE {self.expression(case.default)}")
+        return f"(CASE {' '.join(parts)} END)"
+
+    def _call(self, call: Call) -> str:
+        written = list(map(self.expression, call.arguments))
+        if call.function in _INFIX:
+            return f"({written[0]} {call.function} {written[1]})"
+        if call.function in {"and", "or"}:
+            return f"({f' {call.function.upper()} '.join(written)})"
+        if call.function in {"like", "ilike"}:
+            escape = f" ESCAPE {written[2]}" if len(written) > 2 else ""  # noqa: PLR2004 - the optional third operand
+            return f"({written[0]} {call.function.upper()} {written[1]}{escape})"
+        if call.function in _FORMS:
+            return _FORMS[call.function].format(*written)
+        if call.function == "coalesce":
+            return f"COALESCE({', '.join(written)})"
+        return f"system.main.{call.function}({', '.join(written)})"
+
+    def relation(self, relation: Relation) -> str:
+        """Return an item of FROM as text."""
+        match relation:
+            case Scan():
+                return f"{'.'.join(map(identifier, relation.path))} AS t{relation.number}"
+            case Derived():
+                outputs = ", ".join(
+                    f"{self.expression(output)} AS c{index}" for index, output in enumerate(relation.outputs, start=1)
+                )
+                return f"(SELECT {outputs} {self.body(relation.body)}) AS t{relation.number}"
+            case Joined(kind="CROSS"):
+                return f"({self.relation(relation.left)} CROSS JOIN {self.relation(relation.right)})"
+            case Joined():
+                left, right = self.relation(relation.left), self.relation(relation.right)
+                on = "" if relation.on is None else f" ON {self.expression(relation.on)}"
+                return f"({left} {relation.kind} JOIN {right}{on})"
+
+    def body(self, body: Body) -> str:
+        """Return FROM and WHERE as text."""
+        source = self.relation(body.source)
+        where = "" if body.where is None else f" WHERE {self.expression(body.where)}"
+        return f"FROM {source}{where}"
