@@ -1,1 +1,73 @@
-"""Private top-k analytics in SQL."""
+"""dpsql: private top-k analytics in SQL.
+
+    session = dpsql.connect("events.duckdb", policy="policy.toml")
+    answer = session.sql("SELECT article FROM reads GROUP BY article TOP 10 PRIVATE")
+
+What needs Arrow or sqlglot is loaded when it is first used, so that `dpsql --help` starts quickly.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from dpsql.connect import MemoryLedgerWarning, connect
+from dpsql.errors import (
+    BudgetExceeded,
+    EngineError,
+    Error,
+    LedgerError,
+    Place,
+    PolicyError,
+    Refusal,
+    Unsupported,
+    UsageError,
+)
+from dpsql.policy import Budget, Limits, Policy, PrivateTable, PublicTable
+from dpsql.quantities import Delta, Epsilon, Rho
+
+if TYPE_CHECKING:
+    from dpsql.answer import Answer, Receipt
+    from dpsql.plan import Balance, Plan
+    from dpsql.session import Session
+
+__all__ = [
+    "Answer",
+    "Balance",
+    "Budget",
+    "BudgetExceeded",
+    "Delta",
+    "EngineError",
+    "Epsilon",
+    "Error",
+    "LedgerError",
+    "Limits",
+    "MemoryLedgerWarning",
+    "Place",
+    "Plan",
+    "Policy",
+    "PolicyError",
+    "PrivateTable",
+    "PublicTable",
+    "Receipt",
+    "Refusal",
+    "Rho",
+    "Session",
+    "Unsupported",
+    "UsageError",
+    "connect",
+]
+
+_LATER = {"Answer": "answer", "Balance": "plan", "Plan": "plan", "Receipt": "answer", "Session": "session"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module 'dpsql' has no attribute {name!r}")
+    value: object = getattr(import_module(f"dpsql.{_LATER[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,135 @@
+"""The composition root: the only place that names a real engine, a real ledger and the real noise."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpsql.errors import PolicyError, UsageError
+from dpsql.policy import Policy, PrivateTable, PublicTable
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from dpsql.engines import Engine
+    from dpsql.ledger import Ledger
+    from dpsql.plan import Terms
+    from dpsql.session import Session
+    from dpsql.sql.catalog import Catalog
+    from dpsql.sql.catalog import Table as KnownTable
+
+__all__ = ["IN_MEMORY", "MemoryLedgerWarning", "connect", "session_of"]
+
+IN_MEMORY = ":memory:"
+_UNIT_TYPES = frozenset(
+    "BOOLEAN TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT UHUGEINT VARCHAR UUID BLOB "
+    "DATE TIMESTAMP".split()
+)
+
+
+class MemoryLedgerWarning(UserWarning):
+    """The policy names no ledger: what is spent is forgotten when the session ends."""
+
+
+def connect(
+    database: str | Path | duckdb.DuckDBPyConnection | None = None,
+    *,
+    policy: Policy | str | Path | None = None,
+    ledger: str | Path | None = None,
+) -> Session:
+    """Open a session over a DuckDB file, an open connection, or the Parquet files of the policy alone.
+
+    A path is opened read-only in a locked instance of its own; an open connection is used through a fresh cursor, its
+    settings untouched, and the receipts say sealed = False. `policy` is a `Policy` or the path of a TOML file.
+    `ledger` overrides the policy's; ":memory:" is the ledger of a trial, forgotten at the end.
+    Raises `PolicyError`, `EngineError` or `LedgerError`; no private row is read.
+    """
+    known = _policy(policy)
+    engine = _engine(database, known)
+    try:
+        return session_of(engine, known, ledger=ledger)
+    except BaseException:
+        engine.close()
+        raise
+
+
+def session_of(engine: Engine, policy: Policy, *, ledger: str | Path | None = None) -> Session:
+    """Return a session over an engine that is already open; the session closes it."""
+    from dpsql.mechanisms import OperatingSystemNoise
+    from dpsql.plan import Terms
+    from dpsql.session import Parts, Session
+
+    terms = Terms.of_policy(policy)
+    catalog = _catalog(engine, policy)
+    record = _ledger(policy.ledger if ledger is None else ledger, terms)
+    return Session(Parts(engine, record, catalog, terms, OperatingSystemNoise()))
+
+
+def _policy(given: Policy | str | Path | None) -> Policy:
+    if isinstance(given, Policy):
+        return given
+    if given is None:
+        hint = 'connect(..., policy="policy.toml"), or policy=dpsql.Policy(...).'
+        raise PolicyError("policy-missing", "Nothing can be asked without a policy.", hint=hint)
+    return Policy.from_toml(given)
+
+
+def _engine(database: str | Path | duckdb.DuckDBPyConnection | None, policy: Policy) -> Engine:
+    from dpsql.engines.duckdb import DuckDBEngine
+
+    sources = {name: table.source for name, table in policy.tables.items()}
+    if database is None or isinstance(database, str | Path):
+        if str(database) == IN_MEMORY:
+            hint = "Pass an open DuckDB connection, or None when all tables are Parquet files."
+            raise UsageError("database", "A new in-memory database holds no tables.", hint=hint)
+        return DuckDBEngine.open(database, sources)
+    return DuckDBEngine.borrow(database, sources)
+
+
+def _ledger(place: str | Path | None, terms: Terms) -> Ledger:
+    from dpsql.ledger import MemoryLedger, SQLiteLedger
+
+    if place is None:
+        reason = "The policy names no ledger: what is spent is kept in memory and forgotten when the session ends."
+        warnings.warn(reason, MemoryLedgerWarning, stacklevel=4)
+    if place is None or str(place) == IN_MEMORY:
+        return MemoryLedger(terms.budget)
+    return SQLiteLedger(place, terms.budget, terms.total)
+
+
+def _catalog(engine: Engine, policy: Policy) -> Catalog:
+    from dpsql.sql.catalog import Catalog
+
+    return Catalog(tuple(_known_table(engine, policy, name, table) for name, table in policy.tables.items()))
+
+
+def _known_table(engine: Engine, policy: Policy, name: str, table: PrivateTable | PublicTable) -> KnownTable:
+    """Return what the analyst may see of a table, having checked the policy's words against its columns."""
+    from dpsql.sql.catalog import Table as KnownTable
+    from dpsql.sql.text import ascii_lower
+    from dpsql.sql.types import of_column
+
+    stored = {ascii_lower(column.name): column for column in engine.columns(name)}
+    unit = table.privacy_unit if isinstance(table, PrivateTable) else None
+    _check_columns(policy, f"tables.{name}.columns", table.columns or (), set(stored))
+    if unit is not None:
+        _check_columns(policy, f"tables.{name}.privacy_unit", (unit,), set(stored))
+        found = stored[ascii_lower(unit)].type
+        if found not in _UNIT_TYPES and not found.startswith(("DECIMAL(", "ENUM(")):
+            place = policy.where(f"tables.{name}.privacy_unit")
+            hint = "Use a column of whole numbers, text or UUIDs that names each unit in one way."
+            raise PolicyError("policy-unit-type", f"A privacy unit may not be a {found}.", hint=hint, place=place)
+    exposed = [stored[ascii_lower(column)] for column in table.columns] if table.columns else list(stored.values())
+    columns = tuple((column.name, of_column(column.type)) for column in exposed)
+    return KnownTable(name, engine.relation(name), columns, unit)
+
+
+def _check_columns(policy: Policy, key_path: str, names: tuple[str, ...], stored: set[str]) -> None:
+    from dpsql.sql.text import ascii_lower
+
+    for name in names:
+        if ascii_lower(name) not in stored:
+            reason = f'The table has no column "{name}".'
+            hint = "Column names are compared without regard to ASCII case."
+            raise PolicyError("policy-no-column", reason, hint=hint, place=policy.where(key_path))

@@ -1,0 +1,64 @@
+"""Arrow for the released table: types from the query, never from the data, and ORDER BY as DuckDB orders."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from dpsql.sql.query import Order
+from dpsql.sql.types import Family, Type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["arrow_type", "ordered"]
+
+
+def arrow_type(type_: Type) -> pa.DataType:
+    """Return the Arrow type of a key."""
+    import pyarrow as pa
+
+    if type_.family is Family.DECIMAL:
+        return pa.decimal128(*type_.precision)
+    names = {
+        "BOOLEAN": pa.bool_(),
+        "TINYINT": pa.int8(),
+        "SMALLINT": pa.int16(),
+        "INTEGER": pa.int32(),
+        "BIGINT": pa.int64(),
+        "UTINYINT": pa.uint8(),
+        "USMALLINT": pa.uint16(),
+        "UINTEGER": pa.uint32(),
+        "DOUBLE": pa.float64(),
+        "VARCHAR": pa.string(),
+        "DATE": pa.date32(),
+        "TIMESTAMP": pa.timestamp("us"),
+    }
+    return names[type_.name]
+
+
+def ordered(table: pa.Table, order: tuple[Order, ...]) -> pa.Table:
+    """Return the rows by the ORDER BY terms, ties in the order they came; NaN is the greatest number."""
+    rows = list(range(table.num_rows))
+    for term in reversed(order):
+        values = _comparable(table.column(term.output))
+        present = [row for row in rows if values[row] is not None]
+        absent = [row for row in rows if values[row] is None]
+        present.sort(key=lambda row: (_is_nan(values[row]), values[row]), reverse=term.descending)
+        rows = absent + present if term.nulls_first else present + absent
+    return table.take(rows) if order and rows else table
+
+
+def _comparable(column: pa.ChunkedArray) -> list[object]:
+    """Return Python values that compare as the column's do; dates as numbers, since Arrow's reach beyond Python's."""
+    import pyarrow as pa
+
+    if pa.types.is_date(column.type):
+        column = column.cast(pa.int32())
+    elif pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    return list(column.to_pylist())
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)

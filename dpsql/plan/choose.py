@@ -1,0 +1,99 @@
+"""From a question and the session's terms to a plan: options and ceilings, and which mechanism answers.
+
+Only public numbers decide here: the statement, the policy and earlier answers.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+
+from dpsql.errors import Refusal, Unsupported
+from dpsql.mechanisms import LimitedDomain, NoisyCounts
+from dpsql.plan.plan import Plan
+from dpsql.plan.terms import Terms
+from dpsql.quantities import Delta, Epsilon
+from dpsql.sql.query import Option, PrivateQuery
+from dpsql.sql.rewrite import Bound, rewrite
+
+__all__ = ["MECHANISMS", "draw"]
+
+MECHANISMS = ("auto", "limited_domain")
+LATER_MECHANISMS = frozenset(
+    "laplace_limited_domain peeling joint stable top_stable gaussian_histogram weighted_gaussian "
+    "domain_discovery".split()
+)
+K_BAR_PER_K = 20  # maths.md 9.5: k_bar = k loses most of the accuracy, 20 k little
+MOST_GROUPS = 1_000_000
+
+
+def draw(query: PrivateQuery, terms: Terms, salts: tuple[int, int]) -> Plan:
+    """Return the plan for a query; refuse options outside the policy's ceilings. `salts` are the session's own."""
+    options = query.clause.options
+    limits = terms.limits
+    k = query.clause.k
+    if k > limits.max_k:
+        hint = f"Ask for at most {limits.max_k}."
+        raise Refusal("k", f"k may be at most {limits.max_k} here.", hint=hint, place=query.clause.place)
+    _check_mechanism(options.get("mechanism"))
+    _check_others(options.get("domain"), options.get("fresh"))
+    epsilon = Epsilon(
+        _real(
+            options.get("epsilon"), "epsilon", terms.epsilon.value, (limits.min_epsilon.value, limits.max_epsilon.value)
+        )
+    )
+    most_delta = terms.budget.delta.value if limits.max_delta is None else limits.max_delta.value
+    delta = Delta(_real(options.get("delta"), "delta", min(terms.delta.value, most_delta), (Fraction(0), most_delta)))
+    k_bar = _whole(options.get("k_bar"), "k_bar", (k, limits.max_k_bar)) or min(K_BAR_PER_K * k, limits.max_k_bar)
+    groups = _whole(options.get("max_groups_contributed"), "max_groups_contributed", (1, MOST_GROUPS))
+    return Plan(
+        query=query,
+        counting=rewrite(query, k_bar + 1, None if groups is None else Bound(groups, salts)),
+        selection=LimitedDomain(epsilon, delta, k=k, k_bar=max(k, k_bar), max_groups_contributed=groups),
+        counts=NoisyCounts(epsilon, groups) if query.releases_counts else None,
+    )
+
+
+def _check_mechanism(option: Option | None) -> None:
+    if option is None or option.value in MECHANISMS:
+        return
+    hint = f"Leave it out, or write one of {', '.join(MECHANISMS)}."
+    if isinstance(option.value, str) and option.value in LATER_MECHANISMS:
+        raise Unsupported("mechanism", "This mechanism is not built yet.", hint=hint, place=option.place)
+    raise Refusal("option", "There is no such mechanism.", hint=hint, place=option.place)
+
+
+def _check_others(domain: Option | None, fresh: Option | None) -> None:
+    if domain is not None:
+        hint = "Leave it out: limited_domain needs no list of candidates."
+        raise Unsupported("domain", "Known domains are not built yet.", hint=hint, place=domain.place)
+    if fresh is not None and not (fresh.word and fresh.value in {"true", "false"}):
+        raise Refusal("option", "fresh is true or false.", place=fresh.place)
+
+
+def _real(option: Option | None, name: str, default: Fraction, bounds: tuple[Fraction, Fraction]) -> Fraction:
+    """Return the option's exact value: above 0 and within bounds."""
+    if option is None:
+        return default
+    low, high = bounds
+    if isinstance(option.value, Decimal):
+        value = Fraction(option.value)
+        if value > 0 and low <= value <= high:
+            return value
+    least = f"at least {float(low):g}" if low else "greater than 0"
+    reason = f"{name} must be a number, {least} and at most {float(high):g}."
+    raise Refusal("option-range", reason, hint="The policy sets the ceilings.", place=option.place)
+
+
+def _whole(option: Option | None, name: str, bounds: tuple[int, int]) -> int | None:
+    """Return the option's value as a whole number within bounds, or None when it is not given."""
+    if option is None:
+        return None
+    low, high = bounds
+    if option.word and option.value == "auto" and name == "k_bar":
+        hint = f"Leave it out: {K_BAR_PER_K} k is the default."
+        raise Unsupported("k-bar-auto", "A private choice of k_bar is not built yet.", hint=hint, place=option.place)
+    if isinstance(option.value, Decimal) and option.value.as_tuple().exponent == 0 and low <= option.value <= high:
+        return int(option.value)
+    reason = f"{name} must be a whole number from {low} to {high}."
+    raise Refusal("option-range", reason, hint="The policy sets the ceilings.", place=option.place)

@@ -1,0 +1,73 @@
+"""The release: the only place where exact results are opened and noise is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dpsql.accounting import ZCDP
+from dpsql.engines import Exact, open_exact
+from dpsql.errors import EngineError
+from dpsql.mechanisms import Histogram, Noise
+from dpsql.plan.arrow import arrow_type, ordered
+from dpsql.plan.plan import Plan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Release", "release"]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What leaves: the private table in noisy rank order (or the order asked for), and what it cost."""
+
+    table: pa.Table
+    loss: ZCDP
+    items_charged: int
+    stopped_at_bottom: bool
+
+
+def release(plan: Plan, exact: Exact, noise: Noise) -> Release:
+    """Draw the private answer of `plan` from the exact leading groups.
+
+    Given: the engine's answer to `plan.counting`, keys first and the count last, at most k_bar + 1 rows.
+    Loss: for every key, count and BOTTOM returned one item; delta once.
+    """
+    import pyarrow as pa
+
+    table = open_exact(exact)
+    counts = _checked_counts(plan, table)
+    selection = plan.selection.select(Histogram.of_leaders(counts, plan.k_bar), noise)
+    chosen = table.take(pa.array(selection.positions, pa.int64()))
+    loss, items = plan.selection.loss(selection), selection.steps
+    noisy: list[int] = []
+    if plan.counts is not None:
+        noisy = plan.counts.release([counts[position] for position in selection.positions], noise)
+        loss += ZCDP(plan.counts.loss(len(noisy)), ZCDP.nothing().delta)
+        items += plan.counts.items(len(noisy))
+    return Release(_private_table(plan, chosen, noisy), loss, items, selection.stopped_at_bottom)
+
+
+def _checked_counts(plan: Plan, table: pa.Table) -> tuple[int, ...]:
+    """Return the counts, having made sure that the engine kept to the contract."""
+    counts = tuple(table.column(table.num_columns - 1).to_pylist())
+    kept = table.num_columns == len(plan.query.keys) + 1 and table.num_rows <= plan.k_bar + 1
+    if kept and all(type(count) is int and count >= 1 for count in counts):
+        return counts
+    raise EngineError("engine-result", "The engine's answer does not have the shape that was asked for.")
+
+
+def _private_table(plan: Plan, chosen: pa.Table, noisy: list[int]) -> pa.Table:
+    """Return the columns that were asked for, typed by the query, ordered and cut as it says."""
+    import pyarrow as pa
+
+    columns = []
+    for output in plan.query.outputs:
+        if output.key is None:
+            columns.append(pa.chunked_array([pa.array(noisy, pa.int64())]))
+        else:
+            columns.append(chosen.column(output.key).cast(arrow_type(plan.query.keys[output.key].type)))
+    released = pa.Table.from_arrays(columns, names=[output.name for output in plan.query.outputs])
+    released = ordered(released, plan.query.order)
+    return released if plan.query.limit is None else released.slice(0, plan.query.limit)

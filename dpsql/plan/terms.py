@@ -1,0 +1,59 @@
+"""The terms of a session, worked out once from the policy: what may be spent, and what a query costs by default."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Self
+
+from dpsql.accounting import ZCDP, ApproximateDP, rho_of_total
+from dpsql.errors import PolicyError
+from dpsql.policy import Limits, Policy
+from dpsql.quantities import Delta, Epsilon
+
+__all__ = ["CONVERSION_SHARE", "Terms"]
+
+CONVERSION_SHARE = Fraction(1, 2)  # of the total delta; the rest is the pool that queries draw from (`maths.md` 4)
+_DIGITS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the curator grants in all, as (epsilon, delta) and as the filter's rho and delta, and the defaults."""
+
+    total: ApproximateDP
+    budget: ZCDP
+    epsilon: Epsilon
+    delta: Delta
+    limits: Limits
+
+    @classmethod
+    def of_policy(cls, policy: Policy) -> Self:
+        """Work out the terms; refuse a policy whose budget cannot buy what it is meant to buy."""
+        grant = policy.budget
+        pool = Delta(grant.delta.value * (1 - CONVERSION_SHARE))
+        conversion = Delta(grant.delta.value * CONVERSION_SHARE)
+        budget = ZCDP(rho_of_total(ApproximateDP(grant.epsilon, conversion)), pool)
+        epsilon = _per_item(budget.rho.value, grant.items)
+        if epsilon < policy.limits.min_epsilon.value:
+            reason = f"The budget cannot buy {grant.items} items of at least epsilon {policy.limits.min_epsilon}."
+            hint = "Plan for fewer items, or grant a larger epsilon."
+            raise PolicyError("policy-items", reason, hint=hint, place=policy.where("budget.items"))
+        return cls(
+            total=ApproximateDP(grant.epsilon, grant.delta),
+            budget=budget,
+            epsilon=Epsilon(min(epsilon, policy.limits.max_epsilon.value)),
+            delta=Delta(pool.value / grant.queries),
+            limits=policy.limits,
+        )
+
+
+def _per_item(rho: Fraction, items: int) -> Fraction:
+    """Return sqrt(8 rho / items) rounded down to four digits, so that `items` of them fit exactly."""
+    square = 8 * rho / items
+    if square <= 0:
+        return Fraction(0)
+    grid = Fraction(10) ** (_DIGITS - 1 - math.floor(math.log10(square) / 2))
+    steps = math.isqrt(math.floor(square * grid * grid))
+    return steps / grid

@@ -1,0 +1,181 @@
+"""The session: the one room where question, budget, data and noise meet.
+
+A query is planned from public numbers, its worst case is reserved durably before a row is read, the answer is drawn,
+and what it cost is settled durably before it is handed out. Whatever fails once the data was touched is charged in
+full: a failure may depend on one unit's rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from dpsql.accounting import ZCDP, Filter
+from dpsql.answer import Answer, CountColumns, Promise, Receipt
+from dpsql.engines import Engine, Statement
+from dpsql.errors import EngineError, Error, Refusal, UsageError
+from dpsql.ledger import Ledger, Reservation, Shortfall
+from dpsql.mechanisms import Noise
+from dpsql.plan import Balance, Plan, Release, Terms, balance_of, draw, release, shortfall
+from dpsql.sql.analyze import analyze
+from dpsql.sql.catalog import Catalog
+from dpsql.sql.parameters import Given
+from dpsql.sql.query import PrivateQuery, ShowBudget
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Parts", "Session"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a session is made of; `dpsql.connect` puts them together."""
+
+    engine: Engine
+    ledger: Ledger
+    catalog: Catalog
+    terms: Terms
+    noise: Noise
+
+
+class Session:
+    """Private queries over one data set; made by `dpsql.connect`, closed by `close` or a `with` block."""
+
+    __slots__ = ("_closed", "_parts", "_salts")
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        salt = parts.noise.draw(16)
+        self._salts = int.from_bytes(salt[:8]), int.from_bytes(salt[8:])
+        self._closed = False
+
+    def sql(self, text: str, parameters: Given = ()) -> Answer:
+        """Answer SELECT ... TOP k PRIVATE, EXPLAIN of one, or SHOW BUDGET.
+
+        `parameters` are the values of ?, $1 or :name. Raises `Refusal` or `Unsupported` for the statement,
+        `BudgetExceeded` when its worst case no longer fits (nothing is charged in these cases), and `EngineError`
+        when the engine failed on the data (charged in full).
+        """
+        question = self._analyze(text, parameters)
+        if isinstance(question, ShowBudget):
+            return self._free(_budget_table(self.budget))
+        plan = draw(question, self._parts.terms, self._salts)
+        if question.explained:
+            return self._free(_plan_table(plan))
+        reservation = self._reserve(plan)
+        released = self._release(plan, reservation)
+        reservation.settle(released.loss.rho, _digest(released.table))
+        return self._answer(plan, released)
+
+    def explain(self, text: str, parameters: Given = ()) -> Plan:
+        """Return the plan of a private query: engine SQL, mechanism, worst-case loss, threshold; touches no row."""
+        question = self._analyze(text, parameters)
+        if isinstance(question, ShowBudget):
+            raise Refusal("not-a-query", "SHOW BUDGET has no plan.", hint="Explain a SELECT ... TOP k PRIVATE.")
+        return draw(question, self._parts.terms, self._salts)
+
+    @property
+    def budget(self) -> Balance:
+        """What was granted, spent and reserved, and what remains, in rho and delta; never a running epsilon."""
+        self._check_open()
+        return balance_of(self._parts.terms, self._parts.ledger.state())
+
+    def close(self) -> None:
+        """Close the engine and the ledger; further use raises `UsageError`."""
+        if not self._closed:
+            self._closed = True
+            self._parts.engine.close()
+            self._parts.ledger.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Session({'closed' if self._closed else self._parts.terms.total})"
+
+    def _analyze(self, text: str, parameters: Given) -> PrivateQuery | ShowBudget:
+        self._check_open()
+        parts = self._parts
+        return analyze(text, parts.catalog, parameters=parameters, accepts_pattern=parts.engine.accepts_pattern)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError("closed", "This session is closed.", hint="Open another with dpsql.connect.")
+
+    def _reserve(self, plan: Plan) -> Reservation:
+        try:
+            return self._parts.ledger.reserve(plan.worst_case, plan.query.text)
+        except Shortfall as short:
+            remaining = short.remaining
+        raise shortfall(plan, remaining)
+
+    def _release(self, plan: Plan, reservation: Reservation) -> Release:
+        """Read and draw; charge everything that fails in full, and say nothing of why."""
+        failure: Error
+        try:
+            exact = self._parts.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
+            return release(plan, exact, self._parts.noise)
+        except Error as error:
+            failure = error
+        except Exception:  # noqa: BLE001 - its words may hold a row's values
+            failure = EngineError("release-failed", "The answer could not be drawn; the query is charged in full.")
+        except BaseException:
+            reservation.settle(plan.worst_case.rho, "interrupted")
+            raise
+        reservation.settle(plan.worst_case.rho, "failed")
+        failure.__context__ = failure.__cause__ = None
+        raise failure
+
+    def _answer(self, plan: Plan, released: Release) -> Answer:
+        receipt = Receipt(
+            mechanism=plan.mechanism,
+            k=plan.k,
+            k_bar=plan.k_bar,
+            epsilon=plan.epsilon,
+            delta=plan.delta,
+            threshold_offset=plan.threshold_offset,
+            items_charged=released.items_charged,
+            loss=released.loss,
+            remaining=self._remaining(),
+            stopped_at_bottom=released.stopped_at_bottom,
+            sealed=self._parts.engine.sealed,
+        )
+        names = tuple(output.name for output in plan.query.outputs if output.key is None)
+        counts = None if plan.counts is None else CountColumns(names, plan.counts.variance)
+        promise = Promise(plan.query.unit_name, plan.query.table, self._parts.terms.total)
+        return Answer(released.table, receipt, counts=counts, promise=promise)
+
+    def _free(self, table: pa.Table) -> Answer:
+        return Answer(table, Receipt.free(self._remaining(), sealed=self._parts.engine.sealed))
+
+    def _remaining(self) -> ZCDP:
+        return Filter(self._parts.terms.budget).remaining(self._parts.ledger.state())
+
+
+def _digest(table: pa.Table) -> str:
+    """Return a digest of a released table, for the ledger."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return hashlib.sha256(sink.getvalue()).hexdigest()
+
+
+def _budget_table(balance: Balance) -> pa.Table:
+    import pyarrow as pa
+
+    columns = list(zip(*balance.rows(), strict=True))
+    return pa.table(dict(zip(("measure", "granted", "spent", "reserved", "remaining"), columns, strict=True)))
+
+
+def _plan_table(plan: Plan) -> pa.Table:
+    import pyarrow as pa
+
+    names, values = zip(*plan.facts(), strict=True)
+    return pa.table({"property": names, "value": values})
