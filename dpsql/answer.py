@@ -108,6 +108,11 @@ class Answer:
         columns = [_to_python(column) for column in self._table.columns]
         return list(zip(*columns, strict=True))
 
+    @property
+    def counts(self) -> CountColumns | None:
+        """The released counts and their noise; None when only keys were released."""
+        return self._counts
+
     def df(self) -> pd.DataFrame:
         """Return a pandas DataFrame; needs the extra dpsql[pandas]."""
         try:

@@ -1,0 +1,138 @@
+"""The commands. What is heavy is imported inside them, so that help comes at once."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpsql.errors import (
+    BudgetExceeded,
+    EngineError,
+    Error,
+    LedgerError,
+    PolicyError,
+    Refusal,
+    Unsupported,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from dpsql.session import Session
+
+__all__ = ["EXIT_CODES", "app", "main"]
+
+EXIT_CODES: dict[type[Error], int] = {
+    UsageError: 2,
+    Refusal: 3,
+    Unsupported: 3,
+    BudgetExceeded: 4,
+    PolicyError: 5,
+    EngineError: 6,
+    LedgerError: 7,
+}
+_EPILOG = (
+    "Exit codes: 0 answered, 2 wrong use, 3 the statement was refused or is not supported, 4 the budget is short, "
+    "5 the policy, 6 the engine, 7 the ledger."
+)
+
+app = typer.Typer(
+    name="dpsql",
+    help="Private top-k analytics in SQL: the most frequent items by distinct users, with a proven guarantee for each.",
+    epilog=_EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+class Format(StrEnum):
+    """How an answer is written."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
+    arrow = "arrow"
+
+
+Policy = Annotated[Path, typer.Option("--policy", help="The curator's policy, a TOML file.", show_default=False)]
+Database = Annotated[
+    Path | None,
+    typer.Option("--db", help="The DuckDB file; none when all tables of the policy are Parquet files."),
+]
+Sql = Annotated[str, typer.Argument(help="The statement; - reads it from standard input.", show_default=False)]
+Parameter = Annotated[
+    list[str] | None,
+    typer.Option("--param", "-p", help="A value for the next ? of the statement, as text; may be repeated."),
+]
+Output = Annotated[Format, typer.Option("--format", help="How to write the answer; the receipt goes to stderr.")]
+
+
+@app.command()
+def demo() -> None:
+    """Ask the bundled data (37,711 visitors of a web site) three private questions, and see what they cost."""
+    from dpsql.cli.demo import run
+
+    run()
+
+
+@app.command()
+def query(
+    sql: Sql, policy: Policy, db: Database = None, param: Parameter = None, output: Output = Format.table
+) -> None:
+    """Answer a private query; what it returns is charged to the ledger of the policy."""
+    from dpsql.cli.show import write_answer
+
+    with _session(db, policy) as session:
+        write_answer(session.sql(_text(sql), param or []), output)
+
+
+@app.command()
+def explain(
+    sql: Sql, policy: Policy, db: Database = None, param: Parameter = None, output: Output = Format.table
+) -> None:
+    """Show the plan of a query and what it may cost at most; reads no row and charges nothing."""
+    from dpsql.cli.show import write_plan
+
+    with _session(db, policy) as session:
+        write_plan(session.explain(_text(sql), param or []), output)
+
+
+@app.command()
+def budget(policy: Policy, db: Database = None, output: Output = Format.table) -> None:
+    """Show what was granted, spent and reserved, and what remains."""
+    from dpsql.cli.show import write_balance
+
+    with _session(db, policy) as session:
+        write_balance(session.budget, output)
+
+
+def _session(db: Path | None, policy: Path) -> Session:
+    from dpsql.connect import connect
+
+    return connect(db, policy=policy)
+
+
+def _text(sql: str) -> str:
+    return sys.stdin.read() if sql == "-" else sql
+
+
+def main() -> None:
+    """Run the command line; a dpsql error becomes its sentence on stderr and an exit code, never a traceback."""
+    import warnings
+
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
+    try:
+        app()
+    except Error as error:
+        typer.echo(f"dpsql: {error}", err=True)
+        code = next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), 1)
+        raise SystemExit(code) from None
+
+
+def _show_warning(message: Warning | str, *_: object) -> None:
+    typer.echo(f"dpsql: note: {message}", err=True)

@@ -1,0 +1,78 @@
+"""`dpsql demo`: three private questions to the bundled data, and what each cost."""
+
+from __future__ import annotations
+
+from importlib.resources import as_file, files
+from typing import TYPE_CHECKING
+
+from dpsql.cli.show import bar_table, console
+from dpsql.connect import connect
+from dpsql.policy import Budget, Policy, PrivateTable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dpsql.answer import Answer
+    from dpsql.session import Session
+
+__all__ = ["QUESTIONS", "demo_policy", "run"]
+
+QUESTIONS = (
+    (
+        "Which areas of the site do most visitors see?",
+        "SELECT area, COUNT(DISTINCT user_id) AS visitors FROM visits GROUP BY area TOP 10 PRIVATE",
+    ),
+    (
+        "And the fifty most visited, names only? Areas that do not stand out are not returned, and not paid for.",
+        "SELECT area FROM visits GROUP BY area TOP 50 PRIVATE",
+    ),
+    (
+        "And among the 5,000 visitors of the test split? Fewer people: fewer areas stand out, and fewer are paid for.",
+        "SELECT area FROM visits WHERE split = 'test' GROUP BY area TOP 20 PRIVATE",
+    ),
+)
+_SHOWN = 10
+
+
+def demo_policy(source: str) -> Policy:
+    """Return the policy of the demo: one private table, (1, 1e-6) for every visitor in all."""
+    return Policy(Budget(1.0, "1e-6", items=100, queries=5), {"visits": PrivateTable("user_id", source=source)})
+
+
+def run() -> None:
+    """Ask the questions and show answers, receipts and what is left."""
+    screen = console()
+    screen.print(
+        "MSWeb: what 37,711 anonymous visitors saw of a web site in one week. UCI Machine Learning Repository,"
+    )
+    screen.print("Breese, Heckerman and Kadie 1998, DOI 10.24432/C5VS3Q, CC BY 4.0.\n")
+    with (
+        as_file(files("dpsql.cli") / "data" / "msweb.parquet") as source,
+        connect(policy=demo_policy(str(source)), ledger=":memory:") as session,
+    ):
+        screen.print(f"Every visitor is protected: {session.budget.granted} over all that is asked here.\n")
+        answers = [
+            _ask(screen, session, f"{number}. {question}", sql)
+            for number, (question, sql) in enumerate(QUESTIONS, start=1)
+        ]
+    screen.print("To cite the first answer:", style="bold")
+    screen.print(answers[0].statement(), markup=False)
+
+
+def _ask(screen: Console, session: Session, question: str, sql: str) -> Answer:
+    screen.print(question, style="bold", markup=False)
+    screen.print(sql, style="cyan", markup=False)
+    answer = session.sql(sql)
+    receipt = answer.receipt
+    if len(answer) > _SHOWN:
+        areas = ", ".join(str(row[0]) for row in answer.fetchall())
+        screen.print(areas, markup=False)
+    else:
+        screen.print(bar_table(answer))
+    returned = f"returned {len(answer)}" + ("" if answer.counts is None else f" and {len(answer)} counts")
+    bottom = ", and 1 for “nothing more stands out”" if receipt.stopped_at_bottom else ""
+    charged = f"charged {receipt.items_charged} items of epsilon {receipt.epsilon} ({receipt.loss})"
+    screen.print(f"receipt: asked for {receipt.k}, {returned}{bottom}: {charged}", markup=False)
+    left = session.budget
+    screen.print(f"budget left: about {left.items} more items at epsilon {left.epsilon}\n", markup=False)
+    return answer
