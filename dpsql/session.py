@@ -15,7 +15,7 @@ from dpsql.accounting import ZCDP, Filter
 from dpsql.answer import Answer, CountColumns, Promise, Receipt
 from dpsql.engines import Engine, Statement
 from dpsql.errors import EngineError, Error, Refusal, UsageError
-from dpsql.ledger import Ledger, Reservation, Shortfall
+from dpsql.ledger.base import Ledger, Reservation, Shortfall
 from dpsql.mechanisms import Noise
 from dpsql.plan import Balance, Plan, Release, Terms, balance_of, draw, release, shortfall
 from dpsql.sql.analyze import analyze

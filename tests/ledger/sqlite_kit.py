@@ -1,0 +1,38 @@
+"""What the tests of the durable ledger share."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dpsql.accounting import ZCDP, ApproximateDP
+from dpsql.errors import Error, LedgerError
+from dpsql.ledger import SQLiteLedger
+from dpsql.quantities import Delta, Epsilon, Rho
+
+BUDGET = ZCDP(Rho(50), Delta("1e-6"))
+TOTAL = ApproximateDP(Epsilon(1), Delta("2e-6"))
+ITEM = ZCDP(Rho(1), Delta("1e-9"))
+
+
+def opened(path: Path, budget: ZCDP = BUDGET, total: ApproximateDP = TOTAL) -> contextlib.closing[SQLiteLedger]:
+    return contextlib.closing(SQLiteLedger(path, budget, total))
+
+
+@contextlib.contextmanager
+def raw(path: Path) -> Iterator[sqlite3.Connection]:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        yield connection
+
+
+def code_of(act: Callable[[], object]) -> str:
+    with pytest.raises(Error) as caught:
+        act()
+    assert isinstance(caught.value, LedgerError)
+    assert caught.value.reason.endswith(".")
+    assert caught.value.hint
+    return caught.value.code
