@@ -1,0 +1,56 @@
+"""Doors and seams: what may be called from where, beyond what the import contracts say."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+MODULES = sorted((ROOT / "dpsql").rglob("*.py"))
+RANDOM = re.compile(r"\brandom\.|numpy\.random|np\.random|default_rng|import random|from random|scipy|\bseed\b\(")
+
+
+def names_in(module: Path) -> set[str]:
+    tree = ast.parse(module.read_text())
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    names |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return names | {
+        alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+
+
+def who_uses(name: str) -> set[str]:
+    return {str(module.relative_to(ROOT / "dpsql")) for module in MODULES if name in names_in(module)}
+
+
+def test_only_the_release_opens_exact_results() -> None:
+    assert who_uses("open_exact") == {"engines/__init__.py", "plan/release.py"}  # base.py defines it
+
+
+def test_only_the_composition_root_names_real_parts() -> None:
+    assert who_uses("OperatingSystemNoise") <= {"mechanisms/noise.py", "mechanisms/__init__.py", "connect.py"}
+    assert who_uses("SQLiteLedger") <= {"ledger/sqlite.py", "ledger/__init__.py", "connect.py"}
+    assert {name for name in who_uses("DuckDBEngine") if not name.startswith("engines/")} == {"connect.py"}
+
+
+def test_no_randomness_but_the_operating_systems() -> None:
+    for module in MODULES:
+        code = "\n".join(ast.unparse(node) for node in ast.parse(module.read_text()).body)
+        without_docs = re.sub(r'"""(.|\n)*?"""', "", code)
+        assert not RANDOM.search(without_docs), module
+    assert who_uses("secrets") == {"mechanisms/noise.py"}
+    assert who_uses("urandom") == set()
+
+
+def test_nothing_is_logged_or_printed() -> None:
+    assert who_uses("logging") == set()
+    assert who_uses("getLogger") == set()
+    assert {name for name in who_uses("print") if not name.startswith("cli/")} == set()
+
+
+def test_builtin_hash_decides_nothing() -> None:
+    for module in MODULES:
+        calls = [node.func for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Call)]
+        assert not any(isinstance(call, ast.Name) and call.id == "hash" for call in calls), module
+
