@@ -1,0 +1,9 @@
+"""Where the data is: SQL text and bound values in, exact results out; no engine knows what privacy is.
+
+The engines themselves are imported by name (`dpsql.engines.duckdb`), so that this package starts without one.
+"""
+
+from dpsql.engines.base import Column, Engine, Exact, Statement, open_exact
+from dpsql.engines.recording import RecordingEngine
+
+__all__ = ["Column", "Engine", "Exact", "RecordingEngine", "Statement", "open_exact"]

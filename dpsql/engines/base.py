@@ -1,0 +1,93 @@
+"""The seam of the engines: what a statement is, what holds exact results, and what every engine must do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn, Protocol, final
+from weakref import WeakKeyDictionary
+
+from dpsql.errors import UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # start-up: whoever only plans a query needs no Arrow
+
+__all__ = ["Column", "Engine", "Exact", "Statement", "open_exact"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table: its name, and its type in the words of the engine."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Statement:
+    """One SELECT in the engine's SQL, and the values of its parameters in order."""
+
+    sql: str
+    parameters: tuple[object, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Statement({self.sql!r}, <{len(self.parameters)} parameters>)"
+
+
+@final
+class Exact:
+    """An exact result, sealed: it cannot be printed, iterated, measured, copied or pickled.
+
+    The object itself is empty; `open_exact` knows its table, and only the release calls that. Python keeps no secrets:
+    this guards against accidents (a log line, a traceback with local variables), not against code in this process.
+    """
+
+    __slots__ = ("__weakref__",)
+
+    def __init__(self, table: pa.Table) -> None:
+        _TABLES[self] = table
+
+    def __repr__(self) -> str:
+        return "<exact result, sealed>"
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse to be copied or pickled, which both ask this."""
+        raise UsageError(
+            "exact-sealed", "An exact result cannot be copied or pickled.", hint="Hand on the released answer instead."
+        )
+
+
+_TABLES: WeakKeyDictionary[Exact, pa.Table] = WeakKeyDictionary()
+
+
+def open_exact(exact: Exact) -> pa.Table:
+    """Return the table of an exact result: the one door, for the release only."""
+    return _TABLES[exact]
+
+
+class Engine(Protocol):
+    """Something that holds the data, knows its tables by the names of the policy, and runs one SELECT at a time."""
+
+    @property
+    def sealed(self) -> bool:
+        """Whether the engine was opened by dpsql, read-only and locked, and not lent by the user."""
+        ...
+
+    def relation(self, name: str) -> tuple[str, ...]:
+        """Return the fully qualified identifier of the table that was registered as `name`."""
+        ...
+
+    def columns(self, name: str) -> tuple[Column, ...]:
+        """Return the columns of the table that was registered as `name`, as they were when the engine opened."""
+        ...
+
+    def accepts_pattern(self, pattern: str) -> bool:
+        """Return whether the engine compiles this regular expression; no data is near when it tries."""
+        ...
+
+    def execute(self, statement: Statement) -> Exact:
+        """Run one SELECT; whatever goes wrong is an `EngineError` of fixed words."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the data; closing twice is closing once."""
+        ...

@@ -1,0 +1,170 @@
+"""DuckDB: opened by dpsql, read-only and sealed, or lent by the user through a fresh cursor."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import weakref
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from dpsql.engines import duckdb_catalog as catalog
+from dpsql.engines.base import Column, Exact, Statement
+from dpsql.errors import EngineError, UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["DuckDBEngine"]
+
+Sources = Mapping[str, Path | None]
+Tables = Mapping[str, catalog.Registered]
+
+_PATIENCE = 0.5  # seconds between two looks at a statement that runs; where waiting cannot be interrupted, this can
+_HEARTBEAT = 0.05  # seconds between two requests that a statement stop
+
+
+class DuckDBEngine:
+    """Runs one SELECT at a time, hands out its result sealed, and tells nobody what DuckDB said when it failed.
+
+    The lock of a sealed instance is defence in depth: DuckDB would still overwrite the very files it may read. So
+    whatever is not one SELECT is not run at all.
+    """
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, tables: Tables, *, sealed: bool, holds: ExitStack
+    ) -> None:
+        """Use `open` or `borrow` instead: they know what must be true of a connection and what it `holds`."""
+        self._connection = connection
+        self._tables = dict(tables)
+        self._sealed = sealed
+        self._holds = holds
+        self._lock = threading.Lock()
+        self._bare: duckdb.DuckDBPyConnection | None = None
+        self._release = weakref.finalize(self, holds.close)
+
+    @classmethod
+    def open(
+        cls,
+        database: str | Path | None,
+        sources: Sources,
+        *,
+        memory_limit: str | None = None,
+        threads: int | None = None,
+    ) -> DuckDBEngine:
+        """Open a database file, Parquet files or both; `sources` names every table, and its file if it has its own.
+
+        The instance lives in memory and attaches the database, so that several can read one file side by side. What
+        does not fit in memory is spilled into a folder that only this user can enter and that goes with the engine.
+        """
+        with ExitStack() as holds:
+            folder = holds.enter_context(tempfile.TemporaryDirectory(prefix="dpsql-", ignore_cleanup_errors=True))
+            connection = holds.enter_context(catalog.connect_sealed(folder, memory_limit, threads))
+            home = None if database is None else catalog.attach(connection, database)
+            paths = catalog.place(connection, sources, home, sealed=True)
+            catalog.lock(connection)
+            tables = {name: catalog.describe(connection, name, path) for name, path in paths.items()}
+            return cls(connection, tables, sealed=True, holds=holds.pop_all())
+
+    @classmethod
+    def borrow(cls, connection: duckdb.DuckDBPyConnection, sources: Sources) -> DuckDBEngine:
+        """Use the connection that the user has open, through a cursor of its own; the user's settings stay and rule.
+
+        Tables are those of the connection's current database; temporary ones belong to the connection alone and cannot
+        be used. Parquet files become temporary views that only the cursor sees.
+        """
+        if not isinstance(connection, duckdb.DuckDBPyConnection):
+            raise UsageError("not-a-connection", "An open DuckDB connection is needed.", hint="duckdb.connect(...)")
+        home = catalog.resident_database(connection)
+        with ExitStack() as holds:
+            cursor = holds.enter_context(connection.cursor())
+            catalog.refuse_macros(cursor)
+            paths = catalog.place(cursor, sources, home, sealed=False)
+            tables = {name: catalog.describe(cursor, name, path) for name, path in paths.items()}
+            return cls(cursor, tables, sealed=False, holds=holds.pop_all())
+
+    @property
+    def sealed(self) -> bool:
+        """Whether this engine was opened, not borrowed."""
+        return self._sealed
+
+    def relation(self, name: str) -> tuple[str, ...]:
+        """Return the fully qualified identifier of the table that was registered as `name`."""
+        return self._registered(name).relation
+
+    def columns(self, name: str) -> tuple[Column, ...]:
+        """Return the columns of the table that was registered as `name`, as they were when the engine opened."""
+        return self._registered(name).columns
+
+    def accepts_pattern(self, pattern: str) -> bool:
+        """Return whether DuckDB compiles `pattern`, tried as a bound value in an instance that has nothing in it."""
+        with self._lock:
+            self._require_open()
+            if self._bare is None:
+                self._bare = self._holds.enter_context(catalog.connect_bare())
+            return catalog.compiles(self._bare, pattern)
+
+    def execute(self, statement: Statement) -> Exact:
+        """Run one SELECT once, to its end; DuckDB's words carry cell values, so not one of them is passed on."""
+        with self._lock:
+            self._require_open()
+            table = self._run(statement)
+        if table is None:  # raised here and not where it was caught: no context hangs on it
+            raise EngineError(
+                "engine-failed",
+                "The engine could not answer this statement.",
+                hint="Ask the curator: the details may hold private values and are not kept.",
+            )
+        return Exact(table)
+
+    def close(self) -> None:
+        """Let go of the data, the cursor and the spill folder, once no statement is running."""
+        with self._lock:
+            self._release()
+
+    def _run(self, statement: Statement) -> pa.Table | None:
+        """Return the result, or None whatever went wrong.
+
+        DuckDB's own handling of Ctrl-C comes late and as an ordinary error, so the statement runs in a thread while
+        this one waits where Python can be interrupted.
+        """
+        outcome: list[pa.Table] = []
+        done = threading.Event()  # waiting for the thread itself may leave it half stopped when interrupted
+        task = partial(_fetch, self._connection, statement, outcome, done)
+        try:
+            threading.Thread(target=task, name="dpsql-statement", daemon=True).start()
+            while not done.wait(_PATIENCE):
+                pass
+        except BaseException:
+            while not done.wait(_HEARTBEAT):
+                self._connection.interrupt()
+            raise
+        return outcome[0] if outcome else None
+
+    def _registered(self, name: str) -> catalog.Registered:
+        try:
+            return self._tables[name]
+        except KeyError:
+            raise UsageError(
+                "table-unknown", f'No table was registered as "{name}".', hint="Name it in the policy."
+            ) from None
+
+    def _require_open(self) -> None:
+        if not self._release.alive:
+            raise UsageError("engine-closed", "The engine is closed.", hint="Open a new session.")
+
+
+def _fetch(
+    connection: duckdb.DuckDBPyConnection, statement: Statement, outcome: list[pa.Table], done: threading.Event
+) -> None:
+    """Put the result into `outcome`, or nothing: every error ends here, where nobody reads it."""
+    with suppress(BaseException):
+        (only,) = connection.extract_statements(statement.sql)
+        if only.type == duckdb.StatementType.SELECT:
+            outcome.append(connection.sql(only, params=list(statement.parameters)).to_arrow_table())
+    done.set()

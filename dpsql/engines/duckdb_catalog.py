@@ -1,0 +1,243 @@
+"""How DuckDB is opened and what it is asked about its tables, before any question about the data is.
+
+What goes wrong here depends on files and names, never on rows; still only our own words leave.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import duckdb
+
+from dpsql.engines.base import Column
+from dpsql.errors import EngineError, UsageError
+
+__all__ = ["Registered", "attach", "compiles", "connect_bare", "connect_sealed", "describe", "lock", "place"]
+__all__ += ["refuse_macros", "resident_database"]
+
+ATTACHED = "dpsql_data"
+_TROUBLE = (duckdb.Error, RuntimeError, ValueError)  # ValueError: engine words that are not UTF-8
+
+# Nothing is loaded, downloaded or looked up outside. The depth is far above any statement that dpsql writes and far
+# below what the stack carries. Spilling stays on: large tables need it, and the folder is private.
+_SETTINGS: Mapping[str, str] = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "allow_unsigned_extensions": "false",
+    "allow_extension_repositories": "forbidden",
+    "allow_persistent_secrets": "false",
+    "allow_unredacted_secrets": "false",
+    "python_enable_replacements": "false",
+    "python_scan_all_frames": "false",
+    "max_expression_depth": "500",
+}
+_LAST_SETTINGS = (
+    "SET SESSION enable_progress_bar = false",
+    "SET GLOBAL TimeZone = 'UTC'",
+    "SET GLOBAL Calendar = 'gregorian'",
+    "SET GLOBAL enable_logging = false",
+    "SET GLOBAL enable_external_access = false",
+    "SET GLOBAL lock_configuration = true",
+)
+
+# Functions that SQL calls by syntax, so that no schema can be written before them; operators are symbols.
+_CALLED_BY_SYNTAX = frozenset(
+    """
+    array_agg count_star date_part ilike_escape like_escape list_apply list_value map not_ilike_escape not_like_escape
+    nullif overlay position regexp_full_match regexp_matches row struct_pack substring timezone to_centuries to_days
+    to_decades to_hours to_microseconds to_milliseconds to_millennia to_minutes to_months to_quarters to_seconds
+    to_weeks to_years trim trunc unnest
+    """.split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A table that the engine may be asked about: its fully qualified identifier and its columns."""
+
+    relation: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+
+def connect_sealed(folder: str, memory_limit: str | None, threads: int | None) -> duckdb.DuckDBPyConnection:
+    """Return an in-memory instance that loads nothing and spills into `folder`; not locked yet."""
+    config: dict[str, str | bool | int | float | list[str]] = {**_SETTINGS, "temp_directory": folder}
+    if memory_limit is not None:
+        config["memory_limit"] = memory_limit
+    if threads is not None:
+        config["threads"] = threads
+    connection = None
+    with suppress(*_TROUBLE):  # here and below: our error is raised where no word of the engine can hang on it
+        connection = duckdb.connect(":memory:", config=config)
+    if connection is None:
+        raise EngineError(
+            "engine-settings",
+            "DuckDB does not accept this memory limit or number of threads.",
+            hint='Write a memory limit such as "4GB" and a number of threads of at least 1.',
+        )
+    return connection
+
+
+def connect_bare() -> duckdb.DuckDBPyConnection:
+    """Return a locked instance with nothing in it, to try things on."""
+    connection = duckdb.connect(":memory:", config={**_SETTINGS, "threads": 1})
+    lock(connection)
+    return connection
+
+
+def attach(connection: duckdb.DuckDBPyConnection, database: Path | str) -> str:
+    """Attach a database file for reading only and return its name inside."""
+    if not isinstance(database, str | PathLike):
+        raise UsageError("not-a-path", "The database must be the path of a file.", hint='Such as "events.duckdb".')
+    place = str(database)
+    if not Path(database).exists():
+        hint = "Check the path; pass an open DuckDB connection itself to use a database in memory."
+        raise EngineError("database-missing", "There is no database file at this path.", hint=hint, place=place)
+    file = _literal(Path(database).resolve())
+    trouble = _trouble(connection, f"ATTACH {file} AS {ATTACHED} (READ_ONLY, TYPE duckdb)")
+    if trouble == "locked":
+        hint = "Close the other connection, or pass it instead of the path if it is in this process."
+        raise EngineError("database-locked", "The database is open for writing elsewhere.", hint=hint, place=place)
+    if trouble:
+        hint = "Give a database file of this or an earlier version of DuckDB, and the right to read it."
+        raise EngineError("database-unreadable", "The file is no database DuckDB can read.", hint=hint, place=place)
+    return ATTACHED
+
+
+def _trouble(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
+    """Run `sql`; return "" if it went well, else one word of ours."""
+    try:
+        connection.execute(sql)
+    except duckdb.ResourceInUseException:
+        return "locked"
+    except _TROUBLE as error:
+        return "locked" if "Could not set lock" in str(error) else "failed"
+    return ""
+
+
+def place(
+    connection: duckdb.DuckDBPyConnection, sources: Mapping[str, Path | None], home: str | None, *, sealed: bool
+) -> dict[str, tuple[str, ...]]:
+    """Return the fully qualified identifier of every table; make a view of each that has a Parquet file of its own.
+
+    A sealed connection may read these files and no others; in a borrowed one the views are temporary.
+    """
+    files = {name: Path(file).resolve() for name, file in sources.items() if file is not None}
+    for name, file in files.items():
+        if not file.is_file():
+            hint = "Check the path; in a policy file it is relative to the policy file."
+            raise EngineError("source-missing", f'There is no file "{file.name}".', hint=hint, place=f"table {name}")
+    if sealed and files:
+        _set(connection, f"SET GLOBAL allowed_paths = [{', '.join(map(_literal, files.values()))}]")
+    paths: dict[str, tuple[str, ...]] = {}
+    for name in sources:
+        if name in files:
+            _make_view(connection, name, files[name], "VIEW" if sealed else "TEMP VIEW")
+            paths[name] = ("memory" if sealed else "temp", "main", name)
+        elif home is None:
+            hint = "Give the database, or give the table a Parquet file as its source."
+            reason = f'There is no database in which the table "{name}" could be.'
+            raise EngineError("table-missing", reason, hint=hint, place=f"table {name}")
+        else:
+            schema, dot, table = name.partition(".")
+            paths[name] = (home, schema, table) if dot else (home, "main", name)
+    return paths
+
+
+def _make_view(connection: duckdb.DuckDBPyConnection, name: str, file: Path, kind: str) -> None:
+    rows = f"SELECT * FROM read_parquet({_literal(file)}, hive_partitioning = false)"  # noqa: S608 - quoted
+    if _trouble(connection, f"CREATE {kind} {_identifier(name)} AS {rows}"):
+        hint = "Write it again as Parquet, and see that it may be read."
+        reason = f'The file "{file.name}" is no Parquet file DuckDB can read.'
+        raise EngineError("source-unreadable", reason, hint=hint, place=f"table {name}")
+
+
+def lock(connection: duckdb.DuckDBPyConnection) -> None:
+    """Close the instance: no files but those already allowed, and no setting can change any more."""
+    for statement in _LAST_SETTINGS:
+        _set(connection, statement)
+
+
+def _set(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
+    if _trouble(connection, statement):
+        raise EngineError(
+            "engine-settings",
+            "DuckDB refused a setting without which the engine is not sealed.",
+            hint="Install the version of DuckDB that dpsql asks for.",
+        )
+
+
+def describe(connection: duckdb.DuckDBPyConnection, name: str, relation: tuple[str, ...]) -> Registered:
+    """Return the table `name` with its columns, or say that it is not there."""
+    rows: list[tuple[str, ...]] = []
+    with suppress(*_TROUBLE):
+        rows = connection.execute("DESCRIBE " + ".".join(_identifier(part) for part in relation)).fetchall()
+    if not rows:
+        raise EngineError(
+            "table-missing",
+            f'The database has no table or view "{name}" that can be read.',
+            hint="Name a table of the schema main, or schema.table; a view must not read files outside.",
+            place=f"table {name}",
+        )
+    return Registered(relation, tuple(Column(column, kind) for column, kind, *_ in rows))
+
+
+def resident_database(connection: duckdb.DuckDBPyConnection) -> str:
+    """Return the current database of the user's connection, which only that connection itself knows."""
+    name = ""
+    with suppress(*_TROUBLE):
+        name = connection.sql("SELECT system.main.current_database()").fetchall()[0][0]
+    if not name:
+        raise _unusable()
+    return name
+
+
+def _unusable() -> EngineError:
+    return EngineError(
+        "connection-unusable",
+        "The connection is closed, in a failed transaction, or has a result that was not fetched to its end.",
+        hint="Fetch the result or roll back first, or pass connection.cursor().",
+    )
+
+
+def refuse_macros(connection: duckdb.DuckDBPyConnection) -> None:
+    """Refuse macros that change what an operator or a piece of syntax means: no schema can be written before those."""
+    names: list[str] | None = None
+    with suppress(*_TROUBLE):
+        found = connection.execute(
+            "SELECT function_name FROM system.main.duckdb_functions() "
+            "WHERE NOT internal AND function_type IN ('macro', 'table_macro') ORDER BY function_name"
+        )
+        names = [name for (name,) in found.fetchall()]
+    if names is None:
+        raise _unusable()
+    for name in names:
+        if not re.search(r"\w", name) or name.lower() in _CALLED_BY_SYNTAX:
+            raise EngineError(
+                "macros",
+                f"The database has a macro named {_identifier(name)}, which changes what SQL itself means.",
+                hint=f"DROP MACRO {_identifier(name)}, or give it another name.",
+            )
+
+
+def compiles(bare: duckdb.DuckDBPyConnection, pattern: str) -> bool:
+    """Return whether DuckDB accepts the regular expression."""
+    accepted = False
+    with suppress(*_TROUBLE):
+        bare.execute("SELECT system.main.regexp_matches(text, $1) FROM (VALUES ('')) AS v(text)", [pattern]).fetchall()
+        accepted = True
+    return accepted
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"

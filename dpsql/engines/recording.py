@@ -1,0 +1,45 @@
+"""A double for tests: a real engine whose statements can be read afterwards and whose failure can be ordered."""
+
+from __future__ import annotations
+
+from dpsql.engines.base import Column, Engine, Exact, Statement
+from dpsql.errors import EngineError
+
+__all__ = ["RecordingEngine"]
+
+
+class RecordingEngine:
+    """Wraps an engine and keeps every statement it was asked to run; raises `fail_with` instead, when that is set."""
+
+    def __init__(self, engine: Engine, *, fail_with: EngineError | None = None) -> None:
+        self.statements: list[Statement] = []
+        self.fail_with = fail_with
+        self._engine = engine
+
+    @property
+    def sealed(self) -> bool:
+        """Whether the wrapped engine is sealed."""
+        return self._engine.sealed
+
+    def relation(self, name: str) -> tuple[str, ...]:
+        """Return what the wrapped engine returns."""
+        return self._engine.relation(name)
+
+    def columns(self, name: str) -> tuple[Column, ...]:
+        """Return what the wrapped engine returns."""
+        return self._engine.columns(name)
+
+    def accepts_pattern(self, pattern: str) -> bool:
+        """Return what the wrapped engine returns."""
+        return self._engine.accepts_pattern(pattern)
+
+    def execute(self, statement: Statement) -> Exact:
+        """Keep `statement`, then run it or fail as ordered."""
+        self.statements.append(statement)
+        if self.fail_with is not None:
+            raise self.fail_with
+        return self._engine.execute(statement)
+
+    def close(self) -> None:
+        """Close the wrapped engine."""
+        self._engine.close()

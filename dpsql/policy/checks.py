@@ -1,0 +1,130 @@
+"""The checks that every value of a policy passes, whether it was written in Python or in TOML.
+
+Each returns the value in its final type, or raises a `PolicyError` whose place is the key path it was given.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from fractions import Fraction
+from os import PathLike
+from pathlib import Path
+
+from dpsql.errors import PolicyError, UsageError
+from dpsql.quantities import Delta, Epsilon, Number, exact
+
+__all__ = ["check_columns", "check_count", "check_delta", "check_epsilon", "check_name", "check_path", "check_source"]
+__all__ += ["fold", "wrong_type"]
+
+_GREATEST_EPSILON = 100
+_GREATEST_COUNT = 10**6
+_FOLD = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+
+
+def fold(name: str) -> str:
+    """Return `name` in lower case as SQL compares names: ASCII letters only."""
+    return name.translate(_FOLD)
+
+
+def check_epsilon(value: Number | Epsilon, place: str) -> Epsilon:
+    """Return an Epsilon of at most 100; beyond that nothing is promised any more."""
+    fraction = value.value if isinstance(value, Epsilon) else _fraction(value, place)
+    if not 0 < fraction <= _GREATEST_EPSILON:
+        raise PolicyError(
+            "policy-range",
+            f"An epsilon must be greater than 0 and at most {_GREATEST_EPSILON}.",
+            hint="A total of 1 is a strong guarantee, 10 a weak one.",
+            place=place,
+        )
+    return Epsilon(fraction)
+
+
+def check_delta(value: Number | Delta, place: str) -> Delta:
+    """Return a Delta strictly between 0 and 1; the domain is unknown, so no query can do without one."""
+    fraction = value.value if isinstance(value, Delta) else _fraction(value, place)
+    if not 0 < fraction < 1:
+        raise PolicyError(
+            "policy-range",
+            "A delta must be greater than 0 and less than 1.",
+            hint="Take far less than 1 divided by the number of privacy units, such as 1e-6 or 1e-9.",
+            place=place,
+        )
+    return Delta(fraction)
+
+
+def _fraction(value: Number, place: str) -> Fraction:
+    try:
+        return exact(value, "The value")
+    except UsageError as error:
+        raise PolicyError("policy-number", error.reason, hint="Write a number such as 0.5.", place=place) from None
+
+
+def check_count(value: int, place: str) -> int:
+    """Return a whole number from 1 to a million."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise wrong_type("a whole number", value, place)
+    if not 1 <= value <= _GREATEST_COUNT:
+        reason = f"A count must be at least 1 and at most {_GREATEST_COUNT}."
+        raise PolicyError("policy-range", reason, hint="Write a whole number such as 100.", place=place)
+    return value
+
+
+def check_name(value: str, place: str) -> str:
+    """Return the name of a table or column, which is not empty."""
+    if not isinstance(value, str):
+        raise wrong_type("text", value, place)
+    if not value or "\0" in value:
+        reason = "A name must have at least one character, and no NUL."
+        raise PolicyError("policy-name", reason, hint="Write the name as the database has it.", place=place)
+    return value
+
+
+def check_columns(values: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return the columns that exist for analysts, each once; None stands for all."""
+    if values is None:
+        return None
+    if not isinstance(values, list | tuple):
+        raise wrong_type("a list of texts", values, "columns")
+    names = tuple(check_name(value, "columns") for value in values)
+    if not names:
+        reason = "The list of columns is empty."
+        raise PolicyError("policy-columns", reason, hint="Leave it out to expose every column.", place="columns")
+    seen: set[str] = set()
+    for name in names:
+        if fold(name) in seen:
+            reason = f'The column "{name}" is listed twice; upper and lower case are the same.'
+            raise PolicyError("policy-columns", reason, hint="List every column once.", place="columns")
+        seen.add(fold(name))
+    return names
+
+
+def check_path(value: Path | str, place: str) -> Path:
+    """Return a path that names a file."""
+    if not isinstance(value, str | PathLike):
+        raise wrong_type("a path", value, place)
+    path = Path(value)
+    if not path.name or "\0" in str(path):
+        raise PolicyError("policy-path", "The path names no file.", hint="Write the path of a file.", place=place)
+    return path
+
+
+def check_source(value: Path | str | None) -> Path | None:
+    """Return the path of a Parquet file, or None; whether it is there is seen when the engine opens it."""
+    if value is None:
+        return None
+    path = check_path(value, "source")
+    if not path.name.lower().endswith(".parquet"):
+        raise PolicyError(
+            "policy-source",
+            "A source must be a Parquet file whose name ends in .parquet.",
+            hint="Convert it, for example in DuckDB: COPY (FROM 'data.csv') TO 'data.parquet'.",
+            place="source",
+        )
+    return path
+
+
+def wrong_type(wanted: str, value: object, place: str) -> PolicyError:
+    """Return the error that says what is `wanted` instead of `value`."""
+    reason = f"The value is of type {type(value).__name__}."
+    return PolicyError("policy-type", reason, hint=f"Give {wanted}.", place=place)

@@ -1,0 +1,264 @@
+"""Tables, privacy units, the total budget and the ceilings of a query: what a curator states once.
+
+Everything here is frozen and checked when it is made, so whoever holds a `Policy` holds one that can be kept. Whether
+the data has these tables and columns is not known here; that is compared when a session opens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from dpsql.errors import PolicyError
+from dpsql.policy.checks import (
+    check_columns,
+    check_count,
+    check_delta,
+    check_epsilon,
+    check_name,
+    check_path,
+    check_source,
+    fold,
+    wrong_type,
+)
+from dpsql.policy.toml import Lines, Section, read_toml
+from dpsql.quantities import Delta, Epsilon, Number
+
+__all__ = ["Budget", "Limits", "Policy", "PrivateTable", "PublicTable", "Table"]
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Budget:
+    """The total for every privacy unit, over all queries and analysts, and what it is meant to buy.
+
+    `items` sets the default per-item epsilon and `queries` the default per-query delta.
+    """
+
+    epsilon: Epsilon
+    delta: Delta
+    items: int
+    queries: int
+
+    def __init__(
+        self, epsilon: Number | Epsilon, delta: Number | Delta, *, items: int = 100, queries: int = 20
+    ) -> None:
+        _set(self, "epsilon", check_epsilon(epsilon, "budget.epsilon"))
+        _set(self, "delta", check_delta(delta, "budget.delta"))
+        _set(self, "items", check_count(items, "budget.items"))
+        _set(self, "queries", check_count(queries, "budget.queries"))
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Limits:
+    """The ceilings of one query; a `max_delta` of None stands for the whole delta of the budget."""
+
+    max_epsilon: Epsilon
+    min_epsilon: Epsilon
+    max_delta: Delta | None
+    max_k: int
+    max_k_bar: int
+
+    def __init__(
+        self,
+        *,
+        max_epsilon: Number | Epsilon = 1,
+        min_epsilon: Number | Epsilon = "1e-4",
+        max_delta: Number | Delta | None = None,
+        max_k: int = 1000,
+        max_k_bar: int = 10_000,
+    ) -> None:
+        _set(self, "max_epsilon", check_epsilon(max_epsilon, "limits.max_epsilon"))
+        _set(self, "min_epsilon", check_epsilon(min_epsilon, "limits.min_epsilon"))
+        _set(self, "max_delta", None if max_delta is None else check_delta(max_delta, "limits.max_delta"))
+        _set(self, "max_k", check_count(max_k, "limits.max_k"))
+        _set(self, "max_k_bar", check_count(max_k_bar, "limits.max_k_bar"))
+        if self.min_epsilon > self.max_epsilon:
+            reason = f"The smallest epsilon, {self.min_epsilon}, is above the largest, {self.max_epsilon}."
+            raise PolicyError("policy-range", reason, hint="Lower min_epsilon or raise max_epsilon.", place="limits")
+        if self.max_k > self.max_k_bar:
+            reason = (
+                f"With max_k = {self.max_k} more items may be asked for than max_k_bar = {self.max_k_bar} are read."
+            )
+            raise PolicyError("policy-range", reason, hint="Lower max_k or raise max_k_bar.", place="limits")
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class PrivateTable:
+    """A table whose rows belong to privacy units; with `columns`, only these exist for analysts."""
+
+    privacy_unit: str
+    columns: tuple[str, ...] | None
+    source: Path | None
+
+    def __init__(
+        self, privacy_unit: str, columns: Sequence[str] | None = None, *, source: Path | str | None = None
+    ) -> None:
+        _set(self, "privacy_unit", check_name(privacy_unit, "privacy_unit"))
+        _set(self, "columns", check_columns(columns))
+        _set(self, "source", check_source(source))
+        if self.columns is not None and fold(privacy_unit) not in map(fold, self.columns):
+            raise PolicyError(
+                "policy-columns",
+                f'The list does not contain the privacy unit "{privacy_unit}".',
+                hint="Add it to the list; counting distinct units needs it.",
+                place="columns",
+            )
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class PublicTable:
+    """A table that says nothing about any privacy unit; queries of it alone cost nothing."""
+
+    columns: tuple[str, ...] | None
+    source: Path | None
+
+    def __init__(self, columns: Sequence[str] | None = None, *, source: Path | str | None = None) -> None:
+        _set(self, "columns", check_columns(columns))
+        _set(self, "source", check_source(source))
+
+
+Table = PrivateTable | PublicTable
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Policy:
+    """What is protected and what may be spent; a table that is not named here does not exist.
+
+    >>> policy = Policy(Budget(1, "1e-6"), {"reads": PrivateTable("user_id"), "countries": PublicTable()})
+    >>> policy.budget.delta
+    Delta(1e-06)
+    """
+
+    budget: Budget
+    tables: Mapping[str, Table]
+    ledger: Path | None
+    limits: Limits
+    lines: Lines | None = field(repr=False, compare=False)
+
+    def __init__(
+        self,
+        budget: Budget,
+        tables: Mapping[str, Table],
+        *,
+        ledger: Path | str | None = None,
+        limits: Limits | None = None,
+        lines: Lines | None = None,
+    ) -> None:
+        """Without a `ledger` the record of what was spent lives in memory; `lines` places errors in a file."""
+        if not isinstance(budget, Budget):
+            raise wrong_type("a dpsql.Budget", budget, "budget")
+        if limits is not None and not isinstance(limits, Limits):
+            raise wrong_type("dpsql.Limits", limits, "limits")
+        _set(self, "budget", budget)
+        _set(self, "tables", _tables(tables))
+        _set(self, "ledger", None if ledger is None else check_path(ledger, "ledger"))
+        _set(self, "limits", Limits() if limits is None else limits)
+        _set(self, "lines", lines)
+
+    @classmethod
+    def from_toml(cls, path: Path | str) -> Policy:
+        """Read a policy file; the paths in it are relative to it."""
+        file = check_path(path, "policy").absolute()
+        root = read_toml(file)
+        root.only("ledger", "budget", "limits", "tables")
+        root.require("budget", "tables")
+        ledger = root.text("ledger")
+        budget, limits, tables = _read_budget(root), _read_limits(root), _read_tables(root, file.parent)
+        with root.placing():
+            beside = _beside(file.parent, ledger, "ledger")
+            return cls(budget, tables, ledger=beside, limits=limits, lines=root.lines)
+
+    def where(self, key_path: str) -> str:
+        """Return `key_path`, with file and line if this policy came from a file in which the key stands."""
+        return key_path if self.lines is None else self.lines.where(key_path)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copy and pickle by the arguments: a read-only mapping itself cannot be pickled."""
+        return _rebuild, (self.budget, dict(self.tables), self.ledger, self.limits, self.lines)
+
+
+def _rebuild(
+    budget: Budget, tables: dict[str, Table], ledger: Path | None, limits: Limits, lines: Lines | None
+) -> Policy:
+    return Policy(budget, tables, ledger=ledger, limits=limits, lines=lines)
+
+
+def _set(value: object, name: str, content: object) -> None:
+    """Fill a field of a frozen value while it is being made."""
+    object.__setattr__(value, name, content)
+
+
+def _tables(tables: Mapping[str, Table]) -> Mapping[str, Table]:
+    """Return an unchangeable copy in which no data stands twice, once guarded and once not."""
+    if not isinstance(tables, Mapping):
+        raise wrong_type("a mapping of names to tables", tables, "tables")
+    if not tables:
+        raise PolicyError("policy-tables", "The policy names no table.", hint="Name at least one.", place="tables")
+    data: dict[object, str] = {}
+    for name, table in tables.items():
+        check_name(name, "tables")
+        if not isinstance(table, PrivateTable | PublicTable):
+            raise wrong_type("a dpsql.PrivateTable or a dpsql.PublicTable", table, f"tables.{name}")
+        for identity in _identities(name, table):
+            if data.setdefault(identity, name) != name:
+                reason = f'The tables "{data[identity]}" and "{name}" are the same; case and "main." do not count.'
+                hint = "Declare every table, and every source, once."
+                raise PolicyError("policy-duplicate-table", reason, hint=hint, place=f"tables.{name}")
+    return MappingProxyType(dict(tables))
+
+
+def _identities(name: str, table: Table) -> tuple[object, ...]:
+    """Return what tells a table apart: its name in statements, where the schema main may be left out, and its file."""
+    spoken = fold(name).removeprefix("main.")
+    return (spoken,) if table.source is None else (spoken, table.source.resolve())
+
+
+def _read_budget(root: Section) -> Budget:
+    section = root.section("budget")
+    section.only("epsilon", "delta", "items", "queries")
+    epsilon, delta = section.number("epsilon"), section.number("delta")
+    counts = {key: section.whole(key) for key in ("items", "queries") if key in section.values}
+    with root.placing():
+        return Budget(epsilon, delta, **counts)
+
+
+def _read_limits(root: Section) -> Limits:
+    section = root.section("limits")
+    section.only("max_epsilon", "min_epsilon", "max_delta", "max_k", "max_k_bar")
+    counts = {key: section.whole(key) for key in ("max_k", "max_k_bar") if key in section.values}
+    ceilings = Limits()
+    with root.placing():
+        return Limits(
+            max_epsilon=section.number_or("max_epsilon", ceilings.max_epsilon),
+            min_epsilon=section.number_or("min_epsilon", ceilings.min_epsilon),
+            max_delta=section.number_or("max_delta", ceilings.max_delta),
+            **counts,
+        )
+
+
+def _read_tables(root: Section, folder: Path) -> dict[str, Table]:
+    tables = root.section("tables")
+    return {name: _read_table(tables.section(name), folder) for name in tables.values}
+
+
+def _read_table(section: Section, folder: Path) -> Table:
+    section.only("privacy_unit", "public", "columns", "source")
+    unit, public = section.text("privacy_unit"), section.flag("public")
+    if (unit is None) == (public is None) or public is False:
+        raise PolicyError(
+            "policy-table",
+            "A table must say either who is protected in it or that it is public.",
+            hint='Write one of privacy_unit = "..." and public = true.',
+            place=section.where("public") if public is not None else section.where(),
+        )
+    columns, given = section.texts("columns"), section.text("source")
+    with section.placing():
+        source = _beside(folder, given, "source")
+        return PublicTable(columns, source=source) if unit is None else PrivateTable(unit, columns, source=source)
+
+
+def _beside(folder: Path, given: str | None, place: str) -> Path | None:
+    """Return a path of the file, which is relative to it."""
+    return None if given is None else folder / check_path(given, place)

@@ -1,0 +1,244 @@
+"""A TOML file read with care: typed values, unknown keys refused, and the line of every key for the errors.
+
+Python's reader gives values without lines, so the lines come from a scan of the same text. The scan runs only over
+text that the reader has accepted, and only places errors: a wrong line can never change what a policy means.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from dpsql.errors import PolicyError
+
+__all__ = ["Lines", "Section", "read_toml"]
+
+KeyPath = tuple[str, ...]
+Default = TypeVar("Default")
+
+_KEY = r"""[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'"""
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_KEY_AND_DOT = re.compile(rf"[ \t]*({_KEY})[ \t]*(\.)?")
+_TOKEN = re.compile(
+    r'''  (?P<text> """(?:[^\\]|\\.)*?"{3,5} | \'\'\'.*?\'{3,5} | "(?:[^"\\\n]|\\.)*" | '[^'\n]*' )
+        | (?P<comment> \#[^\n]* )
+        | (?P<open> [\[{] ) | (?P<close> [\]}] ) | (?P<newline> \n )''',
+    re.VERBOSE | re.DOTALL,
+)
+_WORDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number with a point",
+    str: "text",
+    list: "a list",
+    dict: "a table",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """The name of a file and the line of every key path in it."""
+
+    name: str
+    lines: Mapping[str, int]
+
+    def where(self, key_path: str) -> str:
+        """Return `key_path`, with the file and the line if the key stands in the file."""
+        line = self.lines.get(key_path)
+        return key_path if line is None else f"{key_path} ({self.name}, line {line})"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One table of a TOML file: values by key and type; every problem is placed by key path and line."""
+
+    lines: Lines
+    path: KeyPath
+    values: Mapping[str, object]
+
+    def where(self, *keys: str) -> str:
+        """Return the words for the place of a key below this section, or of the section itself."""
+        return self.lines.where(_join((*self.path, *keys)))
+
+    def only(self, *known: str) -> None:
+        """Refuse every key that is not `known`."""
+        for key in self.values:
+            if key not in known:
+                close = difflib.get_close_matches(key, known, n=1)
+                hint = f'Did you mean "{close[0]}"?' if close else f"Known here: {', '.join(known)}."
+                raise PolicyError(
+                    "policy-unknown-key", f'The key "{key}" means nothing here.', hint=hint, place=self.where(key)
+                )
+
+    def require(self, *keys: str) -> None:
+        """Refuse a section that lacks one of `keys`."""
+        for key in keys:
+            if key not in self.values:
+                raise PolicyError(
+                    "policy-missing-key",
+                    f'The key "{key}" is missing.',
+                    hint=f"The README shows a policy with {key} in it.",
+                    place=self._below(key),
+                )
+
+    def text(self, key: str) -> str | None:
+        """Return the text under `key`, or None."""
+        value = self.values.get(key)
+        if value is not None and not isinstance(value, str):
+            raise self._wrong(key, "text", value)
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...] | None:
+        """Return the list of texts under `key`, or None."""
+        values = self.values.get(key)
+        if values is None:
+            return None
+        if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+            raise self._wrong(key, "a list of texts", values)
+        return tuple(values)
+
+    def flag(self, key: str) -> bool | None:
+        """Return the truth value under `key`, or None."""
+        value = self.values.get(key)
+        if value is not None and not isinstance(value, bool):
+            raise self._wrong(key, "true or false", value)
+        return value
+
+    def number(self, key: str) -> int | float:
+        """Return the number under `key`, which must be there."""
+        self.require(key)
+        value = self.values[key]
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._wrong(key, "a number without quotes", value)
+        return value
+
+    def whole(self, key: str) -> int:
+        """Return the whole number under `key`, which must be there."""
+        self.require(key)
+        value = self.values[key]
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self._wrong(key, "a whole number without quotes", value)
+        return value
+
+    def number_or(self, key: str, default: Default) -> int | float | Default:
+        """Return the number under `key`, or `default`."""
+        return self.number(key) if key in self.values else default
+
+    def section(self, key: str) -> Section:
+        """Return the table under `key`; an empty one where the file has none."""
+        values = self.values.get(key, {})
+        if not isinstance(values, dict):
+            raise self._wrong(key, f"a table such as [{_join((*self.path, key))}]", values)
+        return Section(self.lines, (*self.path, key), values)
+
+    @contextmanager
+    def placing(self) -> Iterator[None]:
+        """Give errors raised inside, whose place is a key path below this section, their file and line."""
+        try:
+            yield
+        except PolicyError as error:
+            path = ".".join(part for part in (_join(self.path), str(error.place or "")) if part)
+            raise PolicyError(error.code, error.reason, hint=error.hint, place=self.lines.where(path)) from None
+
+    def _below(self, key: str) -> str:
+        line = self.lines.lines.get(_join(self.path))
+        return f"{_join((*self.path, key))} ({self.lines.name}{'' if line is None else f', below line {line}'})"
+
+    def _wrong(self, key: str, wanted: str, found: object) -> PolicyError:
+        words = _WORDS.get(type(found), "a date or a time")
+        return PolicyError("policy-type", f"The value is {words}.", hint=f"Give {wanted}.", place=self.where(key))
+
+
+def read_toml(path: Path) -> Section:
+    """Return the root section of the file at `path`."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        raise _unusable("policy-missing", "There is no policy file at this path.", path) from None
+    except OSError:
+        raise _unusable("policy-unreadable", "The policy file cannot be read.", path) from None
+    except UnicodeDecodeError:
+        raise _unusable("policy-unreadable", "The policy file is not UTF-8 text.", path) from None
+    try:
+        data = tomllib.loads(text)
+    except ValueError as error:  # also for an integer of too many digits
+        line = re.search(r"at line (\d+)", str(error))
+        place = f"{path.name}, line {line[1]}" if line else f"{path.name}, at its end"
+        raise PolicyError(
+            "policy-syntax", "The policy file is not valid TOML.", hint=f"The reader says: {error}.", place=place
+        ) from None
+    except RecursionError:
+        raise _unusable("policy-syntax", "The policy file is nested too deeply.", path) from None
+    return Section(Lines(path.name, dict(_spelled(data, _key_lines(text), (), 1))), (), data)
+
+
+def _unusable(code: str, reason: str, path: Path) -> PolicyError:
+    return PolicyError(code, reason, hint="Give the path of a readable TOML file.", place=str(path))
+
+
+def _join(path: KeyPath) -> str:
+    """Spell a key path as TOML does, quoting what is no bare key."""
+    return ".".join(key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False) for key in path)
+
+
+def _spelled(
+    data: Mapping[str, object], lines: Mapping[KeyPath, int], above: KeyPath, line: int
+) -> Iterator[tuple[str, int]]:
+    """Yield every key path of `data`, as TOML and plainly, with its line or that of the key which encloses it."""
+    for key, value in data.items():
+        path = (*above, key)
+        here = lines.get(path, line)
+        yield ".".join(path), here
+        yield _join(path), here
+        if isinstance(value, dict):
+            yield from _spelled(value, lines, path, here)
+
+
+def _key_lines(text: str) -> dict[KeyPath, int]:
+    """Return the line of every header and `key =` of valid TOML, and for what they imply, where it is implied first."""
+    lines: dict[KeyPath, int] = {}
+    header: KeyPath = ()
+    for line, statement in _statements(text):
+        above = header
+        if statement.startswith("["):
+            above, header = (), _keys(statement.lstrip("["))
+            path = header
+        else:
+            path = (*header, *_keys(statement))
+        for end in range(len(above) + 1, len(path) + 1):
+            lines.setdefault(path[:end], line)
+    return lines
+
+
+def _statements(text: str) -> Iterator[tuple[int, str]]:
+    """Cut valid TOML where a statement ends: at a newline that is in no text, no list and no inline table."""
+    start, line, depth = 0, 1, 0
+    for token in _TOKEN.finditer(text + "\n"):
+        if token.lastgroup == "open":
+            depth += 1
+        elif token.lastgroup == "close":
+            depth -= 1
+        elif token.lastgroup == "newline" and depth == 0:
+            yield line, text[start : token.start()].strip()
+            line += text.count("\n", start, token.end())
+            start = token.end()
+
+
+def _keys(statement: str) -> KeyPath:
+    """Return the dotted key that `statement` begins with; a comment and an empty line have none."""
+    keys: list[str] = []
+    position = 0
+    while part := _KEY_AND_DOT.match(statement, position):
+        key = part[1]
+        keys.append(key if _BARE.fullmatch(key) else tomllib.loads(f"key = {key}")["key"])
+        if part[2] is None:
+            break
+        position = part.end()
+    return tuple(keys)

@@ -1,0 +1,292 @@
+from __future__ import annotations
+
+import copy
+import pickle
+import tomllib
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpsql.errors import PolicyError
+from dpsql.policy import Budget, Limits, Policy, PrivateTable, PublicTable
+from dpsql.policy.toml import _key_lines
+from dpsql.quantities import Delta, Epsilon
+
+EXAMPLE = """\
+ledger = "ledger.sqlite"   # none: memory, and a warning once
+[budget]
+epsilon = 1.0
+delta = 1e-6
+items = 100
+queries = 20
+
+[tables.reads]
+privacy_unit = "user_id"
+columns = ["user_id", "article", "country", "ts"]    # optional: only these exist for analysts
+[tables.visits]
+source = "visits.parquet"
+privacy_unit = "user_id"
+[tables.countries]
+public = true
+"""
+BUDGET = "[budget]\nepsilon = 1\ndelta = 1e-6\n"
+TABLE = '[tables.reads]\nprivacy_unit = "user_id"\n'
+
+
+def read(folder: Path, text: str) -> Policy:
+    file = folder / "policy.toml"
+    file.write_text(text, encoding="utf-8")
+    return Policy.from_toml(file)
+
+
+def refused(act: Callable[[], object]) -> PolicyError:
+    with pytest.raises(PolicyError) as caught:
+        act()
+    error = caught.value
+    assert error.code.startswith("policy-")
+    assert error.reason.endswith(".")
+    assert error.hint
+    assert error.place
+    return error
+
+
+def test_the_example_of_the_readme(tmp_path: Path) -> None:
+    policy = read(tmp_path, EXAMPLE)
+    assert policy.budget == Budget(1, "1e-6", items=100, queries=20)
+    assert policy.ledger == tmp_path / "ledger.sqlite"
+    assert policy.limits == Limits()
+    assert dict(policy.tables) == {
+        "reads": PrivateTable("user_id", ("user_id", "article", "country", "ts")),
+        "visits": PrivateTable("user_id", source=tmp_path / "visits.parquet"),
+        "countries": PublicTable(),
+    }
+
+
+def test_what_is_left_out_has_the_documented_default(tmp_path: Path) -> None:
+    policy = read(tmp_path, BUDGET + TABLE)
+    assert policy == Policy(Budget(1, 1e-6), {"reads": PrivateTable("user_id")})
+    assert (policy.budget.items, policy.budget.queries, policy.ledger) == (100, 20, None)
+    limits = policy.limits
+    assert (limits.max_epsilon, limits.min_epsilon) == (Epsilon(1), Epsilon(Fraction(1, 10_000)))
+    assert (limits.max_delta, limits.max_k, limits.max_k_bar) == (None, 1000, 10_000)
+
+
+def test_limits_of_a_file(tmp_path: Path) -> None:
+    text = "[limits]\nmax_epsilon = 0.5\nmin_epsilon = 0.01\nmax_delta = 1e-9\nmax_k = 10\nmax_k_bar = 20\n"
+    expected = Limits(max_epsilon=0.5, min_epsilon=0.01, max_delta=1e-9, max_k=10, max_k_bar=20)
+    assert read(tmp_path, BUDGET + TABLE + text).limits == expected
+    assert expected.max_delta == Delta("1e-9")
+
+
+def test_a_policy_is_copied_pickled_and_replaced(tmp_path: Path) -> None:
+    policy = read(tmp_path, EXAMPLE)
+    for twin in (copy.copy(policy), copy.deepcopy(policy), pickle.loads(pickle.dumps(policy))):
+        assert twin == policy
+        assert twin.where("budget.delta") == "budget.delta (policy.toml, line 4)"
+    assert replace(policy, ledger=None).ledger is None
+    assert replace(policy.budget, items=5).items == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "place"),
+    [
+        (TABLE, "policy-missing-key", "budget (policy.toml)"),
+        (BUDGET, "policy-missing-key", "tables (policy.toml)"),
+        ("[budget]\nepsilon = 1\n" + TABLE, "policy-missing-key", "budget.delta (policy.toml, below line 1)"),
+        ("ledgr = 'x'\n" + BUDGET + TABLE, "policy-unknown-key", "ledgr (policy.toml, line 1)"),
+        (BUDGET + "item = 3\n" + TABLE, "policy-unknown-key", "budget.item (policy.toml, line 4)"),
+        (BUDGET + TABLE + "unit = 3\n", "policy-unknown-key", "tables.reads.unit (policy.toml, line 6)"),
+        (BUDGET + TABLE + "[limits]\n\nk = 3\n", "policy-unknown-key", "limits.k (policy.toml, line 8)"),
+        ("ledger = 3\n" + BUDGET + TABLE, "policy-type", "ledger (policy.toml, line 1)"),
+        ("ledger = ''\n" + BUDGET + TABLE, "policy-path", "ledger (policy.toml, line 1)"),
+        ("budget = 3\n" + TABLE, "policy-type", "budget (policy.toml, line 1)"),
+        ("tables = []\n" + BUDGET, "policy-type", "tables (policy.toml, line 1)"),
+        (BUDGET + "[tables]\n", "policy-tables", "tables (policy.toml, line 4)"),
+        (BUDGET + "[tables]\nreads = 3", "policy-type", "tables.reads (policy.toml, line 5)"),
+        (BUDGET + "[[tables.reads]]\n", "policy-type", "tables.reads (policy.toml, line 4)"),
+        ("[budget]\nepsilon = '1'\ndelta = 0.1\n" + TABLE, "policy-type", "budget.epsilon (policy.toml, line 2)"),
+        ("[budget]\nepsilon = nan\ndelta = 0.1\n" + TABLE, "policy-number", "budget.epsilon (policy.toml, line 2)"),
+        ("[budget]\ndelta = -inf\nepsilon = 1\n" + TABLE, "policy-number", "budget.delta (policy.toml, line 2)"),
+        ("[budget]\ndelta = 1.0\nepsilon = 1\n" + TABLE, "policy-range", "budget.delta (policy.toml, line 2)"),
+        (BUDGET + "items = 1.0\n" + TABLE, "policy-type", "budget.items (policy.toml, line 4)"),
+        (BUDGET + "items = true\n" + TABLE, "policy-type", "budget.items (policy.toml, line 4)"),
+        (BUDGET + "items = 0\n" + TABLE, "policy-range", "budget.items (policy.toml, line 4)"),
+        (BUDGET + TABLE + "[limits]\nmax_k = 99999\n", "policy-range", "limits (policy.toml, line 6)"),
+        (BUDGET + TABLE + "[limits]\nmax_delta = 2\n", "policy-range", "limits.max_delta (policy.toml, line 7)"),
+        (BUDGET + TABLE + "public = true\n", "policy-table", "tables.reads.public (policy.toml, line 6)"),
+        (BUDGET + "[tables.reads]\n", "policy-table", "tables.reads (policy.toml, line 4)"),
+        (BUDGET + "[tables.reads]\npublic = false", "policy-table", "tables.reads.public (policy.toml, line 5)"),
+        (BUDGET + "[tables.reads]\npublic = 'yes'", "policy-type", "tables.reads.public (policy.toml, line 5)"),
+        (BUDGET + "[tables.reads]\nprivacy_unit = 3", "policy-type", "tables.reads.privacy_unit (policy.toml, line 5)"),
+        (
+            BUDGET + "[tables.reads]\nprivacy_unit = ''",
+            "policy-name",
+            "tables.reads.privacy_unit (policy.toml, line 5)",
+        ),
+        (BUDGET + TABLE + "columns = 'a'", "policy-type", "tables.reads.columns (policy.toml, line 6)"),
+        (BUDGET + TABLE + "columns = [1]", "policy-type", "tables.reads.columns (policy.toml, line 6)"),
+        (BUDGET + TABLE + "columns = ['a']", "policy-columns", "tables.reads.columns (policy.toml, line 6)"),
+        (BUDGET + TABLE + "source = 2026-01-01", "policy-type", "tables.reads.source (policy.toml, line 6)"),
+        (BUDGET + TABLE + "source = 'x.csv'", "policy-source", "tables.reads.source (policy.toml, line 6)"),
+        (
+            BUDGET + TABLE + "[tables.READS]\npublic = true",
+            "policy-duplicate-table",
+            "tables.READS (policy.toml, line 6)",
+        ),
+        (BUDGET + "[tables.'we.b']\npublic = 1", "policy-type", 'tables."we.b".public (policy.toml, line 5)'),
+        (
+            BUDGET + "[tables.'we.b']\nprivacy_unit = ''",
+            "policy-name",
+            'tables."we.b".privacy_unit (policy.toml, line 5)',
+        ),
+        (BUDGET + "[tables]\nr = { public = 3 }", "policy-type", "tables.r.public (policy.toml, line 5)"),
+        ("[budget]\nepsilon = \n", "policy-syntax", "policy.toml, line 2"),
+        ("[budget]\n[budget]\n", "policy-syntax", "policy.toml, line 2"),
+        ('x = """', "policy-syntax", "policy.toml, at its end"),
+    ],
+)
+def test_an_error_of_a_file_names_key_path_and_line(tmp_path: Path, text: str, code: str, place: str) -> None:
+    error = refused(lambda: read(tmp_path, text))
+    assert (error.code, error.place) == (code, place)
+    assert error.__cause__ is None
+
+
+def test_a_slip_of_the_pen_gets_a_suggestion(tmp_path: Path) -> None:
+    assert "Did you mean" in refused(lambda: read(tmp_path, BUDGET + "epsilonn = 1\n" + TABLE)).hint
+    assert "ledger, budget" in refused(lambda: read(tmp_path, "zzz = 1\n")).hint
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    file = tmp_path / "policy.toml"
+    error = refused(lambda: Policy.from_toml(str(file)))
+    assert (error.code, error.place) == ("policy-missing", str(file))
+    assert refused(lambda: Policy.from_toml(tmp_path)).code == "policy-unreadable"
+    assert refused(lambda: Policy.from_toml("a\0b")).code == "policy-path"
+    file.write_bytes(b"\xff\xfe\x00")
+    assert refused(lambda: Policy.from_toml(file)).code == "policy-unreadable"
+    for text in ("x = " + "[" * 20_000, "x = " + "9" * 5000):
+        file.write_text(text)
+        assert refused(lambda: Policy.from_toml(file)).code == "policy-syntax"
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "policy.toml").write_text(
+        "ledger = '../spent.sqlite'\n" + BUDGET + TABLE + "source = '/data/x.parquet'\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    policy = Policy.from_toml("below/policy.toml")
+    assert policy.ledger == tmp_path / "below" / "../spent.sqlite"
+    assert policy.tables["reads"].source == Path("/data/x.parquet")
+
+
+def test_where_finds_every_way_to_write_a_key(tmp_path: Path) -> None:
+    text = """\
+# tables.reads = 1
+budget.epsilon = 1.0
+"budget" . 'delta' = 1e-6   # [x]
+ledger = '''
+[tables.visits]
+privacy_unit = "no"
+'''
+[ tables . "reads" ]   # [tables.visits]
+columns = [
+  "user_id",  # ]
+  "[tables.visits]", "a#b", 'c"', "\\\\", "\\"]",
+]
+privacy_unit = "user_id"
+[tables]
+visits = { privacy_unit = "user_id", columns = ["user_id", "}"] }
+"web.clicks".public = true
+[tables."caf\\u00e9"]
+public = true\r
+"""
+    policy = read(tmp_path, text)
+    expected = {
+        "budget.epsilon": 2,
+        "budget": 2,
+        "budget.delta": 3,
+        "ledger": 4,
+        "tables": 8,
+        "tables.reads": 8,
+        "tables.reads.columns": 9,
+        "tables.reads.privacy_unit": 13,
+        "tables.visits": 15,
+        "tables.visits.privacy_unit": 15,
+        "tables.web.clicks.public": 16,
+        'tables."web.clicks".public': 16,
+        'tables."café".public': 18,
+        "tables.café": 17,
+    }
+    for key_path, line in expected.items():
+        assert policy.where(key_path) == f"{key_path} (policy.toml, line {line})"
+    for key_path in ("limits.max_k", "tables.reads.source", "tables.reads.unit", ""):
+        assert policy.where(key_path) == key_path
+
+
+KEYS = st.from_regex(r"[A-Za-z0-9_-]{1,4}", fullmatch=True) | st.sampled_from(['"a b"', "'x.y'", '"q\\"#["', '""'])
+VALUES = st.sampled_from(
+    [
+        "1",
+        "true",
+        "[]",
+        "1979-05-27T07:32:00Z",
+        '"text # [no]"',
+        "'\"'",
+        "'''\n[a]\nb = 1\n'''",
+        '"""\n""\\""""',
+        '"""a"""""',
+        '["[a]", # ]\n "b"\n]',
+        "[[1], [2, [3]],\n\n]",
+        "{ k = 1, l = {m = '}'} }",
+    ]
+)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(KEYS, max_size=3), st.lists(st.tuples(KEYS, VALUES, st.sampled_from(["", " # c [d]\n", "\n\n"])))
+        ),
+        max_size=5,
+    )
+)
+def test_lines_agree_with_the_reader_on_any_toml(sections: list[tuple[list[str], list[tuple[str, str, str]]]]) -> None:
+    text = ""
+    for header, pairs in sections:
+        text += f"[{' . '.join(header)}]\n" if header else ""
+        text += "".join(f"{key} = {value}{tail}\n" for key, value, tail in pairs)
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return
+    found = _key_lines(text)
+    assert () not in found
+    lines = text.split("\n")
+    for path, line in found.items():
+        assert _reaches(data, path)
+        assert _spelling(path[-1]) in lines[line - 1]
+    assert {path for path in _paths(data) if len(path) == 1} == {path for path in found if len(path) == 1}
+
+
+def _reaches(data: object, path: tuple[str, ...]) -> bool:
+    for key in path:
+        if not isinstance(data, dict) or key not in data:
+            return False
+        data = data[key]
+    return True
+
+
+def _paths(data: object, above: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    if not isinstance(data, dict):
+        return []
+    return [path for key in data for path in ((*above, key), *_paths(data[key], (*above, key)))]
+
+
+def _spelling(key: str) -> str:
+    return key.replace('"', '\\"')
