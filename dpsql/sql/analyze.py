@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["analyze"]
 
 MOST_KEYS = 16
+_INTEGER = re.compile(r"[0-9]{1,18}")
 _KEY_FAMILIES = frozenset(
     [Family.BOOLEAN, Family.INTEGER, Family.DECIMAL, Family.DOUBLE, Family.TEXT, Family.DATE, Family.TIMESTAMP]
 )
@@ -109,7 +111,7 @@ class _Analysis:
 
     def _select_list(self, select: Node, lifted: Lifted) -> list[tuple[Node, str]]:
         """Pair the items of the select list with their text, which names those without an alias."""
-        depth, start = 0, None
+        depth, start, previous = 0, None, ""
         spans: list[list[int]] = []
         for token in lifted.tokens:
             kind = token.token_type.name
@@ -117,8 +119,9 @@ class _Analysis:
             if start is None:
                 start = 0 if kind == "SELECT" and depth == 0 else None
                 continue
-            if depth == 0 and kind == "FROM":
+            if depth == 0 and kind == "FROM" and previous != "DISTINCT":  # IS DISTINCT FROM is an operator
                 break
+            previous = kind
             if (kind == "COMMA" and depth == 0) or not spans:
                 spans.append([])
             if not (kind == "COMMA" and depth == 0) and not (kind == "DISTINCT" and spans == [[]]):
@@ -165,13 +168,13 @@ class _Analysis:
             hint = "Add GROUP BY and the columns whose values are to be ranked."
             raise Refusal("no-group", "There is no GROUP BY.", hint=hint, place=self._at(select))
         if group is not None:
-            only(self.statement, group, "expressions", "all")
+            only(self.statement, group, "all" if group.args.get("all") else "expressions")
         if group is None or group.args.get("all"):
             keys = [item.expression for item in released if item.expression is not None]
         else:
             keys = [self._group_key(node, items, scope) for node in group.expressions]
         unique = tuple(dict.fromkeys(keys))
-        self._check_keys(unique, released, group if group is not None else select)
+        self._check_keys(unique, released, group if group is not None and group.expressions else select)
         return unique
 
     def _check_keys(self, keys: tuple[Expression, ...], released: list[_Item], node: Node) -> None:
@@ -197,8 +200,8 @@ class _Analysis:
         """Return the key an item of GROUP BY means: a position, a column, an alias, or an expression, in this order."""
         kind = type(node).__name__
         if kind == "Literal":
-            position = int(node.this) if str(node.this).isdigit() else 0
-            if 1 <= position <= len(items) and (found := items[position - 1].expression) is not None:
+            position = _position(node, items)
+            if position and (found := items[position - 1].expression) is not None:
                 return found
             hint = "Positions count the select list from 1 and may not mean the count."
             raise Refusal("group-position", "This is no position of a key.", hint=hint, place=self._at(node))
@@ -230,8 +233,8 @@ class _Analysis:
     def _released(self, node: Node, items: list[_Item]) -> int:
         """Return the position of the output that an ORDER BY term names; nothing else may be ordered by."""
         kind = type(node).__name__
-        if kind == "Literal" and str(node.this).isdigit() and 1 <= int(node.this) <= len(items):
-            return int(node.this) - 1
+        if kind == "Literal" and (position := _position(node, items)):
+            return position - 1
         if kind == "Column" and not node.args.get("table"):
             for position, item in enumerate(items):
                 if ascii_lower(item.name) == ascii_lower(node.name):
@@ -251,6 +254,13 @@ class _Analysis:
             return None
         only(self.statement, limit, "expression")
         count = limit.expression
-        if type(count).__name__ != "Literal" or not str(count.this).isdigit():
-            raise Unsupported("limit", "LIMIT takes a plain whole number.", place=self._at(limit))
+        if type(count).__name__ != "Literal" or not _INTEGER.fullmatch(str(count.this)):
+            hint = "Such as LIMIT 10."
+            raise Unsupported("limit", "LIMIT takes a plain whole number.", hint=hint, place=self._at(limit))
         return int(count.this)
+
+
+def _position(node: Node, items: list[_Item]) -> int:
+    """Return the position in the select list, from 1, that a number means; 0 when it means none."""
+    position = int(node.this) if _INTEGER.fullmatch(str(node.this)) else 0
+    return position if position <= len(items) else 0

@@ -87,7 +87,10 @@ def _find(statement: Statement, tokens: list[Token]) -> int:
         kind = token.token_type.name
         depth += (kind == "L_PAREN") - (kind == "R_PAREN")
         following = tokens[index + 1 : index + 3]
-        if _is(token, "top") and any(_is(word, "private") for word in following[1:]):
+        if _is(token, "private_top") and following and following[0].token_type.name == "L_PAREN":
+            hint = "Write TOP k PRIVATE at the end of the query instead of HAVING PRIVATE_TOP(k)."
+            raise Unsupported("clause", "PRIVATE_TOP is not built yet.", hint=hint, place=statement.place(token))
+        if _is(token, "top") and len(following) > 1 and _is(following[1], "private") and _is_k(following[0]):
             if depth:
                 reason = "TOP k PRIVATE stands only at the outermost level."
                 raise Refusal("clause", reason, hint=_CLAUSE_HINT, place=statement.place(token))
@@ -102,6 +105,10 @@ def _find(statement: Statement, tokens: list[Token]) -> int:
         raise Refusal("clause", reason, hint="Write TOP 10 PRIVATE.", place=statement.place(tokens[tops[-1]]))
     reason = "This query has no TOP k PRIVATE, and exact answers are not given."
     raise Refusal("not-private", reason, hint=_CLAUSE_HINT, place=statement.place(tokens[-1]))
+
+
+def _is_k(token: Token) -> bool:
+    return token.token_type.name in {"NUMBER", "STRING"} or _is(token, "adaptive")
 
 
 def _k(statement: Statement, token: Token, parameter: Parameter) -> int:
@@ -145,7 +152,7 @@ def _options(
     if start == len(after):
         return MappingProxyType({}), after
     end = kinds.index("R_PAREN", start) if "R_PAREN" in kinds[start:] else len(after)
-    if end == len(after) or (leading and end != len(after) - 1):
+    if end == len(after):
         raise Refusal("option", "The options are not closed with ).", place=statement.place(after[start], after[-1]))
     inside = after[start + 2 : end]
     options: dict[str, Option] = {}
@@ -154,6 +161,8 @@ def _options(
         if name in options:
             raise Refusal("option", f"The option {name} stands twice.", place=statement.place(item[0]))
         options[name] = option
+    if leading:
+        _check_around(statement, [], after[end + 1 :])
     return MappingProxyType(options), after[:start] + after[end + 1 :]
 
 
@@ -196,6 +205,8 @@ def _value(statement: Statement, tokens: list[Token]) -> OptionValue | None:
         if commas and len(tokens) % 2 == 1 and all(text is not None and text.kind == "string" for text in texts):
             return tuple(text.content for text in texts if text is not None)
         return None
+    if kinds == ["DOT", "NUMBER"] and tokens[0].end + 1 == tokens[1].start:
+        return Decimal(f".{tokens[1].text}") if _NUMBER.fullmatch(f".{tokens[1].text}") else None
     if len(tokens) != 1:
         return None
     value = statement.value(tokens[0].text)

@@ -7,13 +7,16 @@ row is read; other mixtures are written with a cast that gives NULL where it fai
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
+from fractions import Fraction
+from struct import pack, unpack
 
 from dpsql.errors import Place, Refusal, Unsupported
-from dpsql.sql.query import Cast, Expression, Literal
+from dpsql.sql.query import Cast, Column, Expression, Literal
 from dpsql.sql.types import (
+    BIGINT,
     DATE,
     DOUBLE,
     NULL,
@@ -28,8 +31,11 @@ from dpsql.sql.types import (
 
 __all__ = ["alike", "as_type", "comparable", "number", "to_type"]
 
+_LONGEST_NUMBER = 400  # a DOUBLE has at most 309 digits before its point
 _NUMBER = re.compile(r"([0-9]*)(?:\.([0-9]*))?([eE][+-]?[0-9]{1,4})?")
 _SIGNED = re.compile(r"(-?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_LARGEST_FLOAT = 3.4028234663852886e38
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?")
 
@@ -37,7 +43,7 @@ _TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9
 def number(text: str, place: Place) -> Literal:
     """Return the literal that DuckDB reads in a number: INTEGER, BIGINT, DECIMAL or DOUBLE."""
     found = _NUMBER.fullmatch(text)
-    if not found or not (found[1] or found[2]):
+    if not found or not (found[1] or found[2]) or len(text) > _LONGEST_NUMBER:
         raise Unsupported("number", "This number is not written in plain decimal digits.", place=place)
     if found[3]:
         value = float(text)
@@ -49,7 +55,7 @@ def number(text: str, place: Place) -> Literal:
         if type_ is None:
             raise Unsupported("number", "Integers wider than BIGINT are not computed with.", place=place)
         return Literal(int(found[1]), type_)
-    width, scale = max(1, len(found[1].lstrip("0")) + len(found[2])), len(found[2])
+    width, scale = len(found[1]) + len(found[2]), len(found[2])  # leading zeros count in DuckDB
     if width > WIDEST_DECIMAL:
         hint = "Write it with an exponent to make it a DOUBLE."
         raise Unsupported("number", f"Decimals have at most {WIDEST_DECIMAL} digits.", hint=hint, place=place)
@@ -77,7 +83,9 @@ def to_type(literal: Literal, wanted: Type, place: Place) -> Literal:
 
 def _fits(value: Decimal, wanted: Type) -> bool:
     width, scale = wanted.precision
-    return abs(value) < Decimal(10) ** (width - scale) and value == round(value, scale)
+    shift, most = int(10**scale), int(10**width)
+    exact = Fraction(value) * shift
+    return exact.denominator == 1 and abs(exact) < most
 
 
 def _from_text(text: str, wanted: Type, place: Place) -> Literal:
@@ -91,17 +99,22 @@ def _from_text(text: str, wanted: Type, place: Place) -> Literal:
         wanted = Type(Family.OPAQUE, wanted.name)  # such as February 30th: refused below
     if wanted.is_number and (found := _SIGNED.fullmatch(text)):
         unsigned = number(found[2] + (found[3] or ""), place)
-        return to_type(negated(unsigned) if found[1] else unsigned, wanted, place)
+        return to_type(negated(unsigned, place) if found[1] else unsigned, wanted, place)
     if wanted.family is Family.BOOLEAN and text.lower() in {"true", "false"}:
         return Literal(text.lower() == "true", wanted)
     hint = "Dates are written 'YYYY-MM-DD', time stamps 'YYYY-MM-DD HH:MM:SS', numbers in plain digits."
     raise Refusal("literal", f"This text does not read as {wanted}.", hint=hint, place=place)
 
 
-def negated(literal: Literal) -> Literal:
-    """Return minus the number."""
+def negated(literal: Literal, place: Place) -> Literal:
+    """Return minus the number, in a wider type if it takes one: minus the least BIGINT is no BIGINT."""
     value = literal.value
-    return Literal(-value if isinstance(value, int | float | Decimal) else value, literal.type)
+    if literal.type.family is Family.INTEGER and isinstance(value, int):
+        type_ = literal.type if literal.type.holds(-value) else smallest_integer(-value)
+        if type_ is None:
+            raise Unsupported("number", "Integers wider than BIGINT are not computed with.", place=place)
+        return Literal(-value, type_)
+    return Literal(-value if isinstance(value, float | Decimal) else value, literal.type)
 
 
 def as_type(expression: Expression, wanted: Type, place: Place) -> Expression:
@@ -112,45 +125,77 @@ def as_type(expression: Expression, wanted: Type, place: Place) -> Expression:
 
 
 def alike(expressions: Sequence[Expression], place: Place) -> tuple[Expression, ...]:
-    """Return the expressions brought to one type, that of a CASE or COALESCE; refuse what has none."""
-    wanted = _common(expressions, place)
-    if wanted is None:
+    """Return the expressions brought to one type, that of a CASE or COALESCE; refuse one too wide to compute with."""
+    wanted = _common(expressions, place, _literal_digits)
+    if wanted.family is Family.DECIMAL and wanted.precision[0] > WIDEST_DECIMAL:
         hint = "Cast one of them: CAST(x AS DOUBLE)."
-        raise Unsupported("type", "Integers and decimals are not mixed in one result.", hint=hint, place=place)
+        raise Unsupported("type", f"The result {wanted} is wider than dpsql reads.", hint=hint, place=place)
     return tuple(as_type(expression, wanted, place) for expression in expressions)
 
 
 def comparable(expressions: Sequence[Expression], place: Place) -> tuple[Expression, ...]:
-    """Return the expressions brought to one type for a comparison, where integers meet decimals as DOUBLE."""
-    wanted = _common(expressions, place) or DOUBLE
+    """Return the expressions brought to one type for a comparison: exactly, however wide a DECIMAL that takes."""
+    expressions = _as_stored(expressions, place)
+    wanted = _common(expressions, place, lambda value: len(str(abs(value))))
     return tuple(as_type(expression, wanted, place) for expression in expressions)
 
 
-def _common(expressions: Sequence[Expression], place: Place) -> Type | None:
-    """Return the type that all can be brought to; None for a mixture of integers and decimals."""
+def _as_stored(expressions: Sequence[Expression], place: Place) -> Sequence[Expression]:
+    """Return literals that meet a FLOAT or UUID column as that column would hold them, since it is read as another."""
+    stored = {inner.type.name for inner in map(_read_column, expressions) if inner is not None}
+    if not stored & {"FLOAT", "UUID"}:
+        return expressions
+    return [_stored(each, stored, place) if isinstance(each, Literal) else each for each in expressions]
+
+
+def _read_column(expression: Expression) -> Column | None:
+    """Return the column that is read as another type by a cast of `types.read_as`."""
+    inner = expression.argument if isinstance(expression, Cast) else None
+    return inner if isinstance(inner, Column) and inner.type.family is Family.OPAQUE else None
+
+
+def _stored(literal: Literal, stored: set[str], place: Place) -> Literal:
+    value = literal.value
+    if "FLOAT" in stored and isinstance(value, int | float | Decimal) and abs(float(value)) <= _LARGEST_FLOAT:
+        return Literal(float(unpack("f", pack("f", value))[0]), DOUBLE)
+    if "UUID" in stored and isinstance(value, str):
+        if not _UUID.fullmatch(value):
+            raise Refusal("literal", "This text does not read as UUID.", place=place)
+        return Literal(value.lower(), literal.type, literal.longest)
+    return literal
+
+
+def _literal_digits(value: int) -> int:
+    """Return the digits DuckDB allows an integer literal in a DECIMAL: those of its type."""
+    type_ = smallest_integer(value)
+    return (type_ or BIGINT).precision[0]
+
+
+def _common(expressions: Sequence[Expression], place: Place, digits: Callable[[int], int]) -> Type:
+    """Return the type that all can be brought to; `digits` are those of an integer literal among decimals."""
     fixed = [expression.type for expression in expressions if not isinstance(expression, Literal)]
     loose = [expression for expression in expressions if isinstance(expression, Literal) and expression.type != NULL]
-    wanted: Type | None = fixed[0] if fixed else loose[0].type if loose else NULL
+    if not fixed:
+        loose.sort(key=lambda literal: literal.type.family is Family.TEXT)
+    wanted = fixed[0] if fixed else loose[0].type if loose else NULL
     for type_ in fixed:
-        wanted = None if wanted is None else _meet(wanted, type_, place)
+        wanted = _meet(wanted, type_, place)
     for literal in loose:
-        wanted = None if wanted is None else _meet_literal(wanted, literal, place)
+        wanted = _meet_literal(wanted, literal, place, digits)
     return wanted
 
 
-def _meet(first: Type, second: Type, place: Place) -> Type | None:
+def _meet(first: Type, second: Type, place: Place) -> Type:
     """Return the type of two stored types together."""
     if first == second:
         return first
     families = {first.family, second.family}
     if families == {Family.INTEGER}:
         return widest_integer(first, second)
-    if families == {Family.DECIMAL}:
+    if families <= {Family.INTEGER, Family.DECIMAL}:
         scale = max(first.precision[1], second.precision[1])
         whole = max(first.precision[0] - first.precision[1], second.precision[0] - second.precision[1])
-        return decimal(whole + scale, scale) if whole + scale <= WIDEST_DECIMAL else DOUBLE
-    if families == {Family.INTEGER, Family.DECIMAL}:
-        return None
+        return decimal(whole + scale, scale)
     if Family.DOUBLE in families and first.is_number and second.is_number:
         return DOUBLE
     if families == {Family.DATE, Family.TIMESTAMP}:
@@ -158,7 +203,7 @@ def _meet(first: Type, second: Type, place: Place) -> Type | None:
     raise _mismatch(first, second, place)
 
 
-def _meet_literal(wanted: Type, literal: Literal, place: Place) -> Type | None:
+def _meet_literal(wanted: Type, literal: Literal, place: Place, digits: Callable[[int], int]) -> Type:
     """Return the type once a literal has joined: it gives way if it can, as DuckDB's literals do."""
     if literal.type.family is Family.TEXT and wanted.family is not Family.TEXT:
         return wanted
@@ -166,8 +211,7 @@ def _meet_literal(wanted: Type, literal: Literal, place: Place) -> Type | None:
     if wanted.family is Family.INTEGER and type(value) is int and wanted.holds(value):
         return wanted
     if wanted.family is Family.DECIMAL and type(value) is int:
-        digits = len(str(abs(value)))
-        return _meet(wanted, decimal(digits, 0), place)
+        return _meet(wanted, decimal(digits(value), 0), place)
     return _meet(wanted, literal.type, place)
 
 

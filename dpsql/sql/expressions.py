@@ -31,6 +31,7 @@ from dpsql.sql.types import (
     Family,
     Type,
     read_as,
+    smallest_integer,
 )
 from dpsql.sql.types import decimal as decimal_type
 
@@ -58,6 +59,7 @@ _CASTS = {
 }
 _INTERVAL = re.compile(r"(-?[0-9]{1,6}) ?(second|minute|hour|day|week|month|quarter|year)s?")
 _LONGEST_NUMBER = 64
+_SIZES = frozenset(map(str, range(39)))
 
 
 def _column(reader: Reader, node: Node) -> Expression:
@@ -101,7 +103,10 @@ def _negative(reader: Reader, node: Node) -> Expression:
     only(reader.statement, node, "this")
     argument = reader.read(node.this)
     if isinstance(argument, Literal) and argument.type.is_number:
-        return negated(argument)
+        negative = negated(argument, reader.at(node))
+        if type(node.this.unnest()).__name__ == "Literal" and isinstance(negative.value, int):
+            return Literal(negative.value, smallest_integer(negative.value) or BIGINT)
+        return negative
     if argument.type.family is Family.DOUBLE or argument.type.family is Family.INTEGER:
         return Call("neg", (argument,), argument.type)
     raise Refusal("type", "Minus takes a number.", place=reader.place(node))
@@ -155,8 +160,11 @@ def _shifted(left: Expression, operator: str, interval: Literal, where: Place) -
 def _interval(reader: Reader, node: Node) -> Literal:
     only(reader.statement, node, "this", "unit")
     amount, unit = node.this, node.args.get("unit")
-    value = reader.statement.value(amount.this) if amount is not None and amount.is_string else None
-    written = value.content if value is not None else str(amount.this if amount is not None else "")
+    while type(amount).__name__ == "Paren":
+        amount = amount.this
+    literal = str(amount.this) if type(amount).__name__ == "Literal" else ""
+    value = reader.statement.value(literal)
+    written = value.content if value is not None else literal if literal.isdigit() else ""
     spelled = f"{written.strip()} {unit.name}" if unit is not None else written.strip()
     found = _INTERVAL.fullmatch(spelled.lower())
     if not found or (value is not None and value.kind == "parameter"):
@@ -179,6 +187,9 @@ def _cast(reader: Reader, node: Node) -> Expression:
     wanted, argument = _cast_type(reader, node), reader.read(node.this)
     if isinstance(argument, Literal) and argument.type in {TEXT, NULL}:
         return as_type(argument, wanted, reader.at(node))
+    if wanted == TEXT and isinstance(argument, Cast) and isinstance(argument.argument, Column):
+        stored = argument.argument
+        argument = stored if read_as(stored.type) == argument.type != TEXT else argument  # a FLOAT prints as a FLOAT
     longest = None if wanted != TEXT else argument.longest if argument.type == TEXT else _LONGEST_NUMBER
     return Cast(argument, wanted, longest)
 
@@ -187,7 +198,7 @@ def _cast_type(reader: Reader, node: Node) -> Type:
     target = node.args["to"]
     only(reader.statement, target, "this", "expressions", "nested")
     kind = target.this.name if hasattr(target.this, "name") else str(target.this)
-    sizes = [int(str(size.this.this)) for size in target.expressions if str(size.this.this).isdigit()]
+    sizes = [int(str(size.this.this)) for size in target.expressions if str(size.this.this) in _SIZES]
     if kind == "DECIMAL" and len(sizes) == len(target.expressions) <= 2:  # noqa: PLR2004 - width and scale
         width, scale = (*sizes, *(18, 3)[len(sizes) :]) if sizes else (18, 3)
         scale = 0 if len(sizes) == 1 else scale
@@ -207,6 +218,7 @@ def _case(reader: Reader, node: Node) -> Expression:
         if subject is None:
             conditions.append(reader.condition(branch.this))
         else:
+            reader.copy(subject, node)
             sides = comparable((subject, reader.operand(branch.this)), reader.at(branch))
             conditions.append(Call("=", sides, BOOLEAN))
         results.append(reader.read(branch.args["true"]))
@@ -227,6 +239,8 @@ def _function(reader: Reader, node: Node) -> Expression:
     if name not in FUNCTIONS:
         raise Unsupported("function", "This function is not on the allow-list.", place=reader.place(node))
     arguments = tuple(reader.read(argument) for argument in node.expressions)
+    if name == "nullif" and arguments:
+        reader.copy(arguments[0], node)
     return call(name, arguments, reader.at(node), reader.accepts_pattern)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.coerce import alike, as_type, comparable
 from dpsql.sql.query import Call, Case, Expression, Literal
-from dpsql.sql.types import BIGINT, BOOLEAN, DATE, DOUBLE, NULL, TEXT, TIMESTAMP, Family, Type, decimal
+from dpsql.sql.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTEGER, NULL, TEXT, TIMESTAMP, Family, Type, decimal
 
 __all__ = ["COLUMN_CAP", "FUNCTIONS", "LONGEST_VALUE", "REFUSED", "PatternCheck", "call", "raises"]
 
@@ -69,10 +69,10 @@ class _Site:
             return argument
         raise self.refuse(f"argument {index + 1} must be a quoted text.")
 
-    def literal_position(self, index: int) -> Literal:
+    def literal_position(self, index: int, type_: Type = BIGINT) -> Literal:
         argument = self.arguments[index]
         if isinstance(argument, Literal) and type(argument.value) is int and abs(argument.value) <= FARTHEST_POSITION:
-            return Literal(argument.value, BIGINT)
+            return Literal(argument.value, type_)
         raise self.refuse(f"argument {index + 1} must be a whole number up to {FARTHEST_POSITION}.")
 
     def pattern(self, index: int) -> Literal:
@@ -179,7 +179,7 @@ def _regexp_extract(site: _Site) -> Expression:
     argument, pattern = site.text(0), site.pattern(1)
     if len(site.arguments) == 2:  # noqa: PLR2004 - the short form takes the whole match
         return Call("regexp_extract", (argument, pattern), TEXT, argument.longest)
-    group = site.literal_position(2)
+    group = site.literal_position(2, INTEGER)
     if group.value not in range(10):
         raise site.refuse("the group must be a number from 0 to 9.")
     return Call("regexp_extract", (argument, pattern, group), TEXT, argument.longest)
@@ -209,8 +209,8 @@ def _rounded(function: str) -> _Rule:
         site.count(1, 2 if function == "round" else 1)
         argument = site.of(0, _NUMBERS)
         if len(site.arguments) > 1:
-            number = as_type(argument, DOUBLE, site.place)
-            return Call(function, (number, site.literal_position(1)), DOUBLE)
+            digits = site.literal_position(1, INTEGER)
+            return Call(function, (argument, digits), _rounded_to(site, argument.type, int(str(digits.value))))
         return Call(function, (argument,), _rounded_type(function, argument.type))
 
     return rule
@@ -223,6 +223,15 @@ def _rounded_type(function: str, type_: Type) -> Type:
         return DOUBLE
     unsigned = type_.name.startswith("U")
     return BIGINT if unsigned and function == "round" else type_
+
+
+def _rounded_to(site: _Site, type_: Type, digits: int) -> Type:
+    if type_.family is not Family.DECIMAL:
+        return _rounded_type(site.name, type_)
+    if digits < 0:
+        raise site.refuse("a DECIMAL is rounded to 0 or more digits.", "Cast it to DOUBLE.")
+    width, scale = type_.precision
+    return decimal(width, min(digits, scale))
 
 
 def _same_number(function: str) -> _Rule:
@@ -305,7 +314,7 @@ def _calendar(function: str, result: Type) -> _Rule:
 
 def _format(site: _Site, index: int) -> Literal:
     literal = site.literal_text(index)
-    if len(str(literal.value)) > LONGEST_PATTERN or not _FORMAT.fullmatch(str(literal.value)):
+    if not 0 < len(str(literal.value)) <= LONGEST_PATTERN or not _FORMAT.fullmatch(str(literal.value)):
         raise site.refuse("the format has a specifier that is not known.", "For example '%Y-%m-%d'.")
     return literal
 
@@ -328,7 +337,7 @@ FUNCTIONS: dict[str, _Rule] = {
     **{name: _trimmed(name) for name in ("trim", "ltrim", "rtrim")},
     **dict.fromkeys(["substr", "substring"], _substring("substring", 2, 3)),
     **{name: _substring(name, 2, 2) for name in ("left", "right")},
-    **dict.fromkeys(["starts_with", "prefix"], _two_texts("starts_with", BOOLEAN)),
+    **{name: _two_texts(name, BOOLEAN) for name in ("starts_with", "prefix")},
     **dict.fromkeys(["ends_with", "suffix"], _two_texts("suffix", BOOLEAN)),
     "contains": _two_texts("contains", BOOLEAN),
     **dict.fromkeys(["strpos", "instr"], _two_texts("strpos", BIGINT)),
@@ -350,7 +359,7 @@ FUNCTIONS: dict[str, _Rule] = {
     **{name: _unified(name, 2, 16) for name in ("greatest", "least")},
     **dict.fromkeys(["coalesce", "ifnull"], _unified("coalesce", 2, 16)),
     "nullif": _nullif,
-    **{name: _part(name) for name in sorted(_PARTS_OF_BOTH | _PARTS_OF_TIME | set(_UNIT_SYNONYMS))},
+    **{name: _part(name) for name in sorted(_PARTS_OF_BOTH - {"dow", "doy"} | _PARTS_OF_TIME | set(_UNIT_SYNONYMS))},
     **dict.fromkeys(["date_part", "datepart"], _named_part),
     **dict.fromkeys(["date_trunc", "datetrunc"], _date_trunc),
     **dict.fromkeys(["date_diff", "datediff"], _date_diff),
@@ -366,7 +375,7 @@ REFUSED = frozenset(
     "array_agg list string_agg group_concat histogram bool_or bool_and bit_or bit_and count_if "
     "approx_count_distinct row_number rank dense_rank ntile lag lead first_value last_value random uuid now".split()
 )
-_ALWAYS_RAISES = frozenset(["date_diff", "last_day", "dayname", "monthname", "round", "abs", "-", "neg", "+", "*"])
+_ALWAYS_RAISES = frozenset("date_diff last_day dayname monthname strftime round abs - neg + *".split())
 
 
 def raises(node: Call) -> bool:

@@ -58,7 +58,32 @@ _HINTS = {
     "collate": "Keys are compared by their bytes; use lower() or upper() to fold case.",
     "semi": "Use an inner JOIN with the public table: units are counted once.",
 }
-_AFTER_NO_ITEM = {"COMMA", "R_PAREN", "FROM", ""}
+_LITERALS = frozenset(["STRING", "NUMBER", "NULL", "TRUE", "FALSE"])
+_OPERATORS = _SYMBOLS - {"R_PAREN", "STAR"}
+_VALUES = frozenset(["NULL", "TRUE", "FALSE", "END", "ASC", "DESC", "ALL"])  # keywords that end an item
+_BEFORE_LITERAL = _OPERATORS | _KEYWORDS - _VALUES - {"ALIAS"} | {"STAR", ""}
+_STARTS = frozenset(["CASE", "NOT", "NULL", "TRUE", "FALSE", "INTERVAL", "LEFT"])  # keywords that begin an operand
+_AFTER_NO_ITEM = frozenset(["COMMA", "R_PAREN", ""]) | _KEYWORDS - _STARTS
+_BEFORE_NO_ITEM = _OPERATORS | _KEYWORDS - _VALUES | {""}
+_AFTER_NO_ALIAS = _SYMBOLS - {"L_PAREN"} | _KEYWORDS | _LITERALS | {""}
+_BEFORE_STAR = frozenset(["SELECT", "DISTINCT", "COMMA", "DOT", "L_PAREN"])
+_AFTER_STAR = frozenset(["COMMA", "R_PAREN", ""]) | _KEYWORDS - _VALUES - {"CASE", "NOT", "INTERVAL"}
+_SOURCES = {"FROM", "ON"}
+_MAY_FOLLOW: dict[str, set[str]] = {  # a keyword, and those that may stand last before it at the same level
+    "WITH": {""},
+    "SELECT": {"", "WITH"},
+    "FROM": {"", "SELECT"},
+    "JOIN": _SOURCES,
+    "ON": {"JOIN"},
+    "USING": {"JOIN"},
+    "WHERE": _SOURCES,
+    "GROUP_BY": _SOURCES | {"WHERE"},
+    "ORDER_BY": _SOURCES | {"WHERE", "GROUP_BY"},
+    "LIMIT": _SOURCES | {"WHERE", "GROUP_BY", "ORDER_BY"},
+    "WHEN": {"CASE", "THEN"},
+    "THEN": {"WHEN"},
+    "ELSE": {"THEN"},
+}
 _MEANING = "Aggregates and windows look at many units' rows; only COUNT(DISTINCT <privacy unit>) is released."
 
 
@@ -68,10 +93,12 @@ def settle(statement: Statement, tokens: list[Token]) -> list[Token]:
 
     settled: list[Token] = []
     openers: list[str] = []
+    levels = [""]
     for index, token in enumerate(tokens):
         before, after = tokens[index - 1] if index else None, tokens[index + 1] if index + 1 < len(tokens) else None
         kind = token.token_type.name
         _check_neighbours(statement, token, before, after)
+        _check_order(statement, token, before, levels)
         third = tokens[index + 3].token_type.name if index + 3 < len(tokens) else ""
         if ascii_lower(token.text) == "extract" and third != "FROM":
             raise Refusal("syntax", "Write EXTRACT(part FROM x).", place=statement.place(token))
@@ -84,6 +111,8 @@ def settle(statement: Statement, tokens: list[Token]) -> list[Token]:
             continue
         new_kind, text = _word(statement, token, before, after, in_cast=openers[-1:] in (["cast"], ["try_cast"]))
         settled.append(Token(TokenType[new_kind], text, token.line, token.col, token.start, token.end))
+    if levels[-1] == "JOIN":
+        raise Refusal("join", "This join has no condition.", hint="ON or USING.", place=statement.place(tokens[-1]))
     return settled
 
 
@@ -123,24 +152,62 @@ def _no_function(statement: Statement, token: Token, word: str) -> Refusal | Uns
     return Unsupported("function", "This function is not on the allow-list.", hint=hint, place=statement.place(token))
 
 
+def _check_order(statement: Statement, token: Token, before: Token | None, levels: list[str]) -> None:
+    """Refuse clauses out of order, half a CASE and a * after a table, all of which sqlglot reads in silence.
+
+    `levels` holds, for the statement and every open parenthesis or CASE, the keyword last seen at that level.
+    """
+    kind, good = token.token_type.name, True
+    if kind in {"L_PAREN", "CASE"}:
+        levels.append("CASE" if kind == "CASE" else "")
+    elif kind in {"R_PAREN", "END"}:
+        last = levels.pop() if len(levels) > 1 else kind
+        good = (last in {"THEN", "ELSE"}) == (kind == "END") and last not in {"JOIN", kind}
+    elif kind == "COMMA" and levels[-1] == "ON":
+        levels[-1] = "FROM"
+    elif kind == "STAR":
+        good = levels[-1] not in {"FROM", "JOIN"}
+    elif kind in _MAY_FOLLOW and not (kind == "FROM" and before is not None and before.token_type.name == "DISTINCT"):
+        good = levels[-1] in _MAY_FOLLOW[kind]
+        crossed = kind == "JOIN" and before is not None and before.token_type.name == "CROSS"
+        levels[-1] = "FROM" if crossed or kind == "USING" else kind
+    if not good:
+        raise Refusal("syntax", "This word is out of order here.", place=statement.place(token))
+
+
 def _check_neighbours(statement: Statement, token: Token, before: Token | None, after: Token | None) -> None:
     """Refuse what sqlglot would repair in silence: empty list items, adjacent literals, names that call."""
     kind, following = token.token_type.name, after.token_type.name if after is not None else ""
     previous = before.token_type.name if before is not None else ""
-    fault = ""
-    if (kind == "COMMA" and following in {"COMMA", "R_PAREN", "FROM", ""}) or (
-        kind == "L_PAREN" and following == "COMMA"
-    ):
-        fault = "A list has an empty item."
-    elif kind == "STRING" and following in {"STRING", "IDENTIFIER"}:
-        fault = "Two literals stand side by side."
-    elif kind == "IDENTIFIER" and following == "L_PAREN":
-        fault = "A quoted name may not be called or followed by a list."
-    elif kind == "WITH" and following == "L_PAREN":
-        fault = "Options stand only after PRIVATE."
-    elif kind == "STRING" and following == "DCOLON" and ascii_lower(before.text if before else "") in _TYPES:
+    typed = before is not None and previous != "IDENTIFIER" and ascii_lower(before.text) in _TYPES
+    fault = _fault(kind, previous, following)
+    if kind == "STRING" and (typed and following == "DCOLON"):
         fault = "A typed literal may not be cast without parentheses."
-    elif kind == "NUMBER" and following in {"NUMBER", "VAR", "STRING"} and previous != "LIMIT":
-        fault = "" if following == "VAR" else "Two literals stand side by side."
+    elif kind == "DOT" and following == "NUMBER" and after is not None and after.start != token.end + 1:
+        fault = "A number has a gap in it."
+    elif kind in _LITERALS and not typed and previous not in _BEFORE_LITERAL:
+        fault = "A literal stands where an operator or a name is due."
     if fault:
         raise Refusal("syntax", fault, place=statement.place(token, after or token))
+
+
+def _fault(kind: str, previous: str, following: str) -> str:
+    """Return what is wrong with a token between its neighbours, or nothing."""
+    match kind:
+        case "COMMA" if following in _AFTER_NO_ITEM or previous in _BEFORE_NO_ITEM:
+            return "A list has an empty item."
+        case "DOT" if following == "NUMBER" and previous in _BEFORE_LITERAL:
+            return ""
+        case "DOT" if {previous, following} & (_SYMBOLS - {"STAR"} | {"NUMBER", "STRING", ""} | _KEYWORDS):
+            return "A dot stands between a table and a column."
+        case "ALIAS" if previous in _BEFORE_NO_ITEM or following in _AFTER_NO_ALIAS:
+            return "AS stands between an item and its name."
+        case "STAR" if following in _AFTER_STAR and previous not in _BEFORE_STAR:
+            return "A * stands alone or between two operands."
+        case "STRING" | "NUMBER" if following in {"STRING", "NUMBER", "IDENTIFIER"}:
+            return "Two literals stand side by side."
+        case "IDENTIFIER" if following == "L_PAREN":
+            return "A quoted name may not be called or followed by a list."
+        case "WITH" if following == "L_PAREN":
+            return "Options stand only after PRIVATE."
+    return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.text import Statement, place_of
@@ -38,15 +38,17 @@ def _where(statement: Statement, faults: list[dict[str, object]]) -> Place | Non
     line, column = (faults[0].get("line"), faults[0].get("col")) if faults else (None, None)
     if not isinstance(line, int) or not isinstance(column, int):
         return None
-    start = sum(len(part) + 1 for part in statement.text.split("\n")[: line - 1])
-    return place_of(statement.text, start + column - 1, start + column)
+    end = sum(len(part) + 1 for part in statement.text.split("\n")[: line - 1]) + column
+    starts = [token.start for token in statement.tokens if token.start < end <= token.end + 1]
+    return place_of(statement.text, starts[0] if starts else end - 1, end)
 
 
 def place(statement: Statement, node: Node) -> Place | None:
-    """Return the place of the smallest fragment of the text that covers what is located below `node`."""
+    """Return the place of the smallest fragment that covers what is located below `node`, or below what holds it."""
     spans = [below.meta for below in node.walk() if "start" in below.meta]
     if not spans:
-        return None
+        outer = cast("Node | None", node.parent)
+        return None if outer is None or type(outer).__name__ == "Select" else place(statement, outer)
     return place_of(statement.text, min(span["start"] for span in spans), max(span["end"] for span in spans) + 1)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 
 from dpsql.errors import Place, UsageError
 from dpsql.sql.query import Literal
-from dpsql.sql.text import Statement, Value
+from dpsql.sql.text import LONGEST_TEXT, Statement, Value
 from dpsql.sql.types import (
     BOOLEAN,
     DATE,
@@ -24,6 +25,7 @@ from dpsql.sql.types import (
 
 __all__ = ["Given", "bind", "literal_of"]
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 Given = Sequence[object] | Mapping[str, object]
 
 
@@ -59,7 +61,7 @@ def literal_of(value: object, place: Place) -> Literal:
     """Return a Python value as a typed literal: None, bool, int, float, Decimal, str, date or a naive datetime."""
     literal = _number(value) if isinstance(value, int | float | Decimal) else _plain(value)
     if literal is None:
-        hint = "None, bool, int of 64 bits, finite float or Decimal, str, date and datetime without time zone are."
+        hint = "None, bool, 64-bit int, finite float or Decimal, short str, date and datetime without zone are."
         raise UsageError(
             "parameter-type", "This parameter's value is not one that can be bound.", hint=hint, place=place
         )
@@ -70,13 +72,17 @@ def _plain(value: object) -> Literal | None:
     match value:
         case None:
             return Literal(None, NULL)
-        case str() if "\0" not in value:
+        case str() if _can_be_sent(value):
             return Literal(value, TEXT, len(value))
         case datetime() if value.tzinfo is None:
             return Literal(value.isoformat(sep=" "), TIMESTAMP)
         case date() if not isinstance(value, datetime):
             return Literal(value.isoformat(), DATE)
     return None
+
+
+def _can_be_sent(text: str) -> bool:
+    return "\0" not in text and len(text.encode(errors="replace")) <= LONGEST_TEXT and not _SURROGATE.search(text)
 
 
 def _number(value: float | Decimal) -> Literal | None:

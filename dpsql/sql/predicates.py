@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.coerce import as_type, comparable
+from dpsql.sql.coerce import comparable
 from dpsql.sql.nodes import only
-from dpsql.sql.query import Call, Cast, Expression, In, Literal
+from dpsql.sql.query import Call, Expression, In, Literal
 from dpsql.sql.reader import Read, Reader
-from dpsql.sql.types import BOOLEAN, Family
+from dpsql.sql.types import BOOLEAN, NULL, Family
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
@@ -64,8 +64,8 @@ def _is(reader: Reader, node: Node) -> Expression:
         return Call("is_null", (reader.operand(node.this),), BOOLEAN)
     if against != "Boolean":
         raise Unsupported("construct", "IS takes NULL, TRUE, FALSE or DISTINCT FROM.", place=reader.place(node))
-    value = as_type(reader.operand(node.this), BOOLEAN, reader.at(node))
-    if not isinstance(value, Literal) and isinstance(value, Cast):
+    value = reader.operand(node.this)
+    if value.type not in {BOOLEAN, NULL}:
         raise Refusal("type", "IS TRUE takes a BOOLEAN.", place=reader.place(node))
     return Call("is_true" if node.expression.this else "is_false", (value,), BOOLEAN)
 
@@ -115,7 +115,7 @@ def _quoted(reader: Reader, node: Node) -> Literal:
 
 
 def _escapes_well(pattern: str, escape: str) -> bool:
-    if len(escape) != 1:
+    if len(escape) != 1 or not escape.isascii():  # DuckDB counts bytes, and raises
         return False
     return re.fullmatch(rf"(?:[^{re.escape(escape)}]|{re.escape(escape)}.)*", pattern, re.DOTALL) is not None
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.functions import PatternCheck
 from dpsql.sql.nodes import only, place
-from dpsql.sql.query import Expression, Literal
+from dpsql.sql.query import Expression, Literal, walk
 from dpsql.sql.scope import Scope, ScopeColumn
 from dpsql.sql.text import Statement, Value
 from dpsql.sql.types import BOOLEAN, NULL, Family
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["PREDICATES", "Read", "Reader"]
 
 DEEPEST = 32
+MOST_COPIED = 2_000
 PREDICATES = frozenset("EQ NEQ LT LTE GT GTE NullSafeEQ NullSafeNEQ Is In Between Like ILike Escape Not And Or".split())
 Read = Callable[["Reader", "Node"], Expression]
 
@@ -33,6 +34,7 @@ class Reader:
     accepts_pattern: PatternCheck
     readers: Mapping[str, Read]
     literals: int = 0
+    copied: int = 0
     depth: int = 0
     scope: Scope = field(default_factory=lambda: Scope(()))
 
@@ -73,6 +75,13 @@ class Reader:
             hint = "Put one of them in parentheses."
             raise Refusal("precedence", "These operators can be read in two ways.", hint=hint, place=self.place(node))
         return self.read(node)
+
+    def copy(self, expression: Expression, node: Node) -> None:
+        """Count an expression that is written twice: nested copies would double with every level."""
+        self.copied += len(walk(expression))
+        if self.copied > MOST_COPIED:
+            hint = "Nest fewer CASE x WHEN and nullif; CASE WHEN x = ... copies nothing."
+            raise Refusal("too-large", "This expression grows too large.", hint=hint, place=self.place(node))
 
     def column(self, node: Node) -> ScopeColumn:
         """Return the column that a name means."""

@@ -73,7 +73,7 @@ def rewrite(query: PrivateQuery, rows: int, bound: Bound | None = None) -> Count
 
 def _unit_rows(writer: Writer, query: PrivateQuery, names: list[str]) -> str:
     """Return the rows to count: keys and unit, without the rows that protect nobody."""
-    unit = writer.expression(query.unit)
+    unit = writer.expression(canonical(query.unit))
     keys = ", ".join(f"{writer.expression(key)} AS {name}" for key, name in zip(query.keys, names, strict=True))
     body = writer.body(query.body)
     joint = "AND" if query.body.where is not None else "WHERE"

@@ -38,6 +38,7 @@ _SPANS = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_EXPLAIN = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(explain)(?=\s)", re.IGNORECASE | re.DOTALL)
 _OPERATOR = re.compile(r"[-+*/<>=!%|]+")
 _OPERATORS = frozenset(["=", "<>", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "//", "%", "||"])
 _BEFORE_MINUS = frozenset(["=", "<>", "<", "<=", ">", ">=", "+", "*", "/", "//"])
@@ -87,11 +88,17 @@ def scan(text: str) -> Statement:
     """Check the characters of `text` and cut it into tokens; raise `Refusal` at the first thing out of place."""
     _check_size(text)
     spans = _find_spans(text)
-    from sqlglot import tokenize
+    from sqlglot import Token, TokenType, tokenize
     from sqlglot.errors import SqlglotError
 
+    explain = _EXPLAIN.match(text)
     try:
-        tokens = tokenize(text, read="duckdb")
+        if explain is None:
+            tokens = tokenize(text, read="duckdb")
+        else:  # sqlglot would take all that follows the word for one string
+            start, end = explain.span(1)
+            tokens = tokenize(text[:start] + "_" * (end - start) + text[end:], read="duckdb")
+            tokens[0] = Token(TokenType.VAR, explain[1], tokens[0].line, tokens[0].col, start, end - 1)
     except (SqlglotError, RecursionError, ValueError):
         tokens = None
     if tokens is None:
@@ -144,6 +151,8 @@ def _check_span(text: str, found: re.Match[str], kind: str) -> None:
             hint="Put a space before it; string prefixes other than E are not accepted.",
             place=place_of(text, at - 1, found.end()),
         )
+    if kind == "comment" and body.startswith("--") and "\r" in body.rstrip("\r"):
+        raise Refusal("character", "A comment holds half of a line break.", place=place_of(text, at, at + 2))
     if kind == "comment" and body.startswith("/*") and "/*" in body[2:]:
         raise Refusal("character", "Comments may not be nested.", place=place_of(text, at, at + 2))
 
@@ -159,6 +168,8 @@ def _check_code(text: str, at: int) -> int:
         if operator in _OPERATORS or (operator[-1] == "-" and operator[:-1] in _BEFORE_MINUS):
             return end
         hint = "Put spaces between operators; see the SQL reference for those that dpsql knows."
+        if operator == "=>":
+            hint = "Options are written TOP k PRIVATE WITH (name = value)."
         raise Unsupported("operator", "This operator is not one of dpsql's.", hint=hint, place=place_of(text, at, end))
     if text.startswith("::", at):
         return at + 2
@@ -197,6 +208,8 @@ def _with_stand_ins(text: str, tokens: list[Token], spans: list[tuple[int, int, 
             plain.append(Token(TokenType.STRING, stand_in, token.line, token.col, token.start, end - 1))
         elif token.end + 1 != end or (kind == "quoted") != (token.token_type == TokenType.IDENTIFIER):
             raise Refusal("syntax", "This fragment can be read in two ways.", place=place_of(text, token.start, end))
+        elif token.token_type == TokenType.NUMBER and (text[end : end + 1].isalpha() or text[end : end + 1] == "_"):
+            raise Refusal("syntax", "A number runs into a word.", place=place_of(text, token.start, end + 1))
         else:
             plain.append(token)
     return Statement(text, tuple(plain), tuple(values))

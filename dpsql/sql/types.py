@@ -55,7 +55,9 @@ class Type:
 
     @property
     def precision(self) -> tuple[int, int]:
-        """Return width and scale of a DECIMAL."""
+        """Return width and scale of a DECIMAL, or of the one that holds all of an integer type."""
+        if self.name in _INTEGER_BITS:
+            return len(str(1 << max(map(abs, _INTEGER_BITS[self.name])))), 0
         found = _DECIMAL.fullmatch(self.name)
         return (int(found[1]), int(found[2])) if found else (0, 0)
 

@@ -23,6 +23,7 @@ from dpsql.sql.query import (
     Scan,
     Try,
 )
+from dpsql.sql.types import NULL
 
 __all__ = ["Writer", "identifier"]
 
@@ -61,6 +62,8 @@ class Writer:
         match expression:
             case Column():
                 return f"t{expression.relation}.{identifier(expression.name)}"
+            case Literal(type=type_) if type_ == NULL:
+                return "NULL"
             case Literal():
                 return f"CAST({self.bind(expression.value)} AS {expression.type})"
             case Call():

@@ -1,0 +1,130 @@
+"""Every pass, on its golden file: the text it makes, and the counts that text finds on the nasty tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from sql_golden import Case, check, load
+from sql_reference import accepts_pattern, catalog_of, counts, nasty_tables, private, reference_counts
+
+from dpsql.errors import Error, Place
+from dpsql.sql.analyze import analyze
+from dpsql.sql.clause import lift
+from dpsql.sql.query import Expression, PrivateQuery
+from dpsql.sql.rewrite import PASSES, Bound, canonicalised, rewrite, totalled
+from dpsql.sql.text import scan
+from dpsql.sql.write import Writer, identifier
+
+NAMES = ("clause", "analyze", "total", "canonical", "rewrite")
+TABLES = nasty_tables()
+EMPTY = nasty_tables(empty=True)
+PLAIN = nasty_tables(plain=True)
+CATALOG = catalog_of(TABLES, {"nasty": "unit"}, ["public", "names"])
+
+
+def ids(cases: list[Case]) -> list[pytest.param]:
+    return [pytest.param(case, id=str(case)) for case in cases]
+
+
+ACCEPTED = [case for name in NAMES for case in load(name)]
+REFUSED = [case for name in NAMES for case in load(f"{name}__refused")]
+
+
+def spelled(writer: Writer, text: str) -> str:
+    """Put the parameters back in their places, which only a test may do."""
+    for number in range(len(writer.parameters), 0, -1):
+        text = text.replace(f"${number}", repr(writer.parameters[number - 1]))
+    return text
+
+
+def shown(*expressions: Expression) -> str:
+    writer = Writer()
+    return spelled(writer, ", ".join(f"{writer.expression(each)}: {each.type}" for each in expressions))
+
+
+def clause(text: str) -> str:
+    lifted = lift(scan(text), lambda _: 7)
+    options = ", ".join(f"{name} = {option.value!r}" for name, option in sorted(lifted.clause.options.items()))
+    values = scan(text).values
+    words = [values[int(token.text[1:])].content if token.text[0] == "\0" else token.text for token in lifted.tokens]
+    return f"{'EXPLAIN ' * lifted.explained}TOP {lifted.clause.k} ({options})\n{' '.join(words)}"
+
+
+def analyzed(text: str) -> str:
+    query = private(text, CATALOG)
+    writer = Writer()
+    body = spelled(writer, writer.body(query.body))
+    outputs = ", ".join(
+        f"{identifier(output.name)} = {'count' if output.key is None else f'key {output.key + 1}'}"
+        for output in query.outputs
+    )
+    order = "".join(
+        f"\nORDER BY output {each.output + 1}{' DESC' * each.descending}{' NULLS FIRST' * each.nulls_first}"
+        for each in query.order
+    )
+    limit = f"\nLIMIT {query.limit}" if query.limit is not None else ""
+    return f"unit {shown(query.unit)}\nkeys {shown(*query.keys)}\noutputs {outputs}\n{body}{order}{limit}"
+
+
+def keys_after(query: PrivateQuery, step: object) -> str:
+    return shown(*step(query).keys)  # type: ignore[operator]
+
+
+def rewritten(text: str) -> str:
+    counting = rewrite(private(text, CATALOG), 100)
+    return f"{counting.sql}\n-- {list(counting.parameters)!r}"
+
+
+ACTS = {
+    "clause": clause,
+    "analyze": analyzed,
+    "total": lambda text: keys_after(private(text, CATALOG), totalled),
+    "canonical": lambda text: keys_after(private(text, CATALOG), canonicalised),
+    "rewrite": rewritten,
+}
+
+
+@pytest.mark.parametrize("case", ids(ACCEPTED))
+def test_a_pass_makes_the_golden_text(case: Case) -> None:
+    check(case, ACTS[case.file])
+
+
+def refusal(text: str) -> str:
+    try:
+        analyze(text, CATALOG, accepts_pattern=accepts_pattern)
+    except Error as error:
+        place = error.place
+        where = f"{place.line}:{place.column} {place.fragment}" if isinstance(place, Place) else "nowhere"
+        return f"{error.code} {where}"
+    pytest.fail("it was accepted")
+
+
+@pytest.mark.parametrize("case", ids(REFUSED))
+def test_a_refusal_names_its_code_and_place(case: Case) -> None:
+    check(case, refusal)
+
+
+@pytest.mark.parametrize("case", ids(ACCEPTED))
+@pytest.mark.parametrize("tables", [(TABLES, PLAIN), (EMPTY, EMPTY)], ids=["nasty", "empty"])
+def test_what_is_counted_equals_the_reference(case: Case, tables: tuple[object, object]) -> None:
+    """Text keys are compared by their bytes whatever the column declares, so the reference runs without collations."""
+    parameters = [7] if "?" in case.given or "$1" in case.given else {"k": 7} if ":k " in case.given else []
+    query = private(case.given, CATALOG, parameters)
+    asked = replace(query, text=case.note("reference", query.text))
+    wanted = reference_counts(tables[1], asked, case.note("unit", "unit"))  # type: ignore[arg-type]
+    assert counts(tables[0], query) == wanted  # type: ignore[arg-type]
+    assert bool(wanted) or tables[0] is EMPTY or "nobody" in "".join(case.notes)
+
+
+@pytest.mark.parametrize("case", ids(ACCEPTED))
+def test_a_wide_bound_changes_no_count(case: Case) -> None:
+    parameters = [7] if "?" in case.given or "$1" in case.given else {"k": 7} if ":k " in case.given else []
+    query = private(case.given, CATALOG, parameters)
+    assert counts(TABLES, query, Bound(10_000, (1, 2))) == counts(TABLES, query)
+
+
+def test_every_pass_has_both_files() -> None:
+    assert {step.__name__ for step in PASSES} == {"totalled", "canonicalised"}
+    assert {str(case).rsplit("-", 1)[0] for case in ACCEPTED} == set(NAMES)
+    assert {str(case).rsplit("-", 1)[0] for case in REFUSED} == {f"{name}__refused" for name in NAMES}

@@ -1,0 +1,391 @@
+"""One statement at a time: clause, options, parameters, names, lineage and places, as the analyst meets them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from sql_reference import accepts_pattern, catalog_of, corpus_tables, counts, nasty_tables, private
+
+import dpsql.sql
+from dpsql.errors import Error, Place, Refusal, Unsupported, UsageError
+from dpsql.sql.analyze import analyze
+from dpsql.sql.query import Order, PrivateQuery, ShowBudget
+from dpsql.sql.rewrite import rewrite
+from dpsql.sql.text import ascii_lower
+from dpsql.sql.types import Family, of_column, read_as
+
+CON = corpus_tables()
+CATALOG = catalog_of(CON, dict.fromkeys(["reads", "likes", "users"], "user_id"), ["countries", "articles"])
+READS = "FROM reads GROUP BY article"
+
+
+def error_of(text: str, parameters: object = ()) -> Error:
+    with pytest.raises(Error) as raised:
+        analyze(text, CATALOG, parameters=parameters, accepts_pattern=accepts_pattern)  # type: ignore[arg-type]
+    return raised.value
+
+
+def names_of(query: PrivateQuery) -> list[str]:
+    return [output.name for output in query.outputs]
+
+
+# ---- the clause and its options
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"SELECT article {READS} TOP 10 PRIVATE WITH (epsilon = 0.5)",
+        "select Top 10 Private article from reads group by article with (EPSILON=.5);",
+        f"SELECT article {READS} ORDER BY article TOP 10 PRIVATE WITH (epsilon = 5e-1) LIMIT 3;;",
+        f"/* a */ SELECT article {READS}\n\tTOP 10 PRIVATE -- b\r\n WITH (epsilon = 0.50)",
+    ],
+)
+def test_the_clause_stands_at_either_end(text: str) -> None:
+    clause = private(text, CATALOG).clause
+    assert clause.k == 10
+    assert {name: option.value for name, option in clause.options.items()} == {"epsilon": Decimal("0.5")}
+
+
+def test_every_option_is_read_with_its_kind_and_place() -> None:
+    text = f"""SELECT article {READS} TOP 10 PRIVATE
+WITH (epsilon = 2.5e-8, delta = 1, k_bar = AUTO, mechanism = 'stable',
+      max_groups_contributed = 5, domain = ['a', 'it''s'], fresh = true)"""
+    options = private(text, CATALOG).clause.options
+    assert {name: (option.value, option.word) for name, option in options.items()} == {
+        "epsilon": (Decimal("2.5e-8"), False),
+        "delta": (Decimal(1), False),
+        "k_bar": ("auto", True),
+        "mechanism": ("stable", False),
+        "max_groups_contributed": (Decimal(5), False),
+        "domain": (("a", "it's"), False),
+        "fresh": ("true", True),
+    }
+    assert options["k_bar"].place == Place(2, 36, "k_bar = AUTO")
+    with pytest.raises(TypeError):
+        options["epsilon"] = options["delta"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["epsilon = 1, epsilon = 2", '"epsilon" = 1', "seed = 1", "epsilon 1", "epsilon = -1", "epsilon = 1 + 1", "",
+     "epsilon =", "= 1", "epsilon = 1,", "epsilon = ?", "epsilon = 0x1", "epsilon = 1e", "domain = [1]",
+     "domain = ['a',]",
+     "domain = ['a' 'b']", "epsilon = (1)", "epsilon := 1", "mechanism = a b", "k_bar = ä"],
+)  # fmt: skip
+def test_an_option_that_cannot_be_read_is_refused_by_name(options: str) -> None:
+    error = error_of(f"SELECT article {READS} TOP 10 PRIVATE WITH ({options})", [1] if "?" in options else [])
+    assert error.code in {"option", "character", "operator", "syntax"}
+    assert error.place
+
+
+@pytest.mark.parametrize(("k", "given"), [("?", [25]), ("$1", [25]), (":k", {"k": 25}), ("$k", {"k": 25})])
+def test_k_may_be_a_parameter(k: str, given: object) -> None:
+    assert private(f"SELECT article {READS} TOP {k} PRIVATE", CATALOG, given).clause.k == 25
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.0, "5", None, True])
+def test_a_parameter_for_k_is_a_whole_number(k: object) -> None:
+    assert error_of(f"SELECT article {READS} TOP ? PRIVATE", [k]).code == "k"
+
+
+def test_explain_and_show_budget() -> None:
+    assert private(f"EXPLAIN SELECT article {READS} TOP 10 PRIVATE", CATALOG).explained
+    assert private(f" -- why\nexplain\tselect article {READS} top 10 private;", CATALOG).explained
+    assert not private(f"SELECT article {READS} TOP 10 PRIVATE", CATALOG).explained
+    for text in ("SHOW BUDGET", "show budget;", " Show /* my */ Budget ; "):
+        assert analyze(text, CATALOG, accepts_pattern=accepts_pattern) == ShowBudget()
+    assert error_of("SHOW BUDGETS").code == "not-a-query"
+    assert error_of(f"EXPLAIN ANALYZE SELECT article {READS} TOP 10 PRIVATE").code == "not-a-query"
+    assert error_of("EXPLAIN SHOW BUDGET").code == "not-a-query"
+
+
+def test_columns_may_be_called_as_the_words_of_the_clause() -> None:
+    query = private(
+        "SELECT article AS top, country AS private FROM reads GROUP BY top, private TOP 10 PRIVATE", CATALOG
+    )
+    assert names_of(query) == ["top", "private"]
+
+
+# ---- what is released
+
+
+@pytest.mark.parametrize(
+    "group", ["GROUP BY 1, 2", "GROUP BY ALL", "GROUP BY u, country", "GROUP BY upper(article), reads.country"]
+)
+def test_keys_are_grouped_by_position_alias_expression_or_all(group: str) -> None:
+    query = private(f"SELECT upper(article) AS u, country FROM reads {group} TOP 10 PRIVATE", CATALOG)
+    assert query.keys == private("SELECT DISTINCT upper(article) AS u, country FROM reads TOP 10 PRIVATE", CATALOG).keys
+    assert names_of(query) == ["u", "country"]
+    assert not query.releases_counts
+
+
+def test_outputs_are_named_as_the_analyst_spelled_them() -> None:
+    text = 'SELECT Article, upper( country ), count(distinct user_id), "dwell" FROM reads GROUP BY ALL TOP 10 PRIVATE'
+    query = private(text, CATALOG)
+    assert names_of(query) == ["article", "upper( country )", "count(distinct user_id)", "dwell"]
+    assert [output.key for output in query.outputs] == [0, 1, None, 2]
+    assert query.releases_counts
+
+
+def test_order_and_limit_are_of_the_released_table() -> None:
+    text = f"SELECT article, COUNT(DISTINCT user_id) AS n {READS} ORDER BY n DESC NULLS FIRST, 1 TOP 10 PRIVATE LIMIT 4"
+    query = private(text, CATALOG)
+    assert query.order == (Order(1, descending=True, nulls_first=True), Order(0, descending=False, nulls_first=False))
+    assert query.limit == 4
+    ordered = private(
+        f"SELECT article, COUNT(DISTINCT user_id) {READS} TOP 10 PRIVATE ORDER BY COUNT(DISTINCT user_id)", CATALOG
+    )
+    assert ordered.order[0].output == 1
+
+
+# ---- names and lineage
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT article FROM main.reads GROUP BY article TOP 9 PRIVATE",
+        'SELECT "ARTICLE" FROM "Reads" AS "r" GROUP BY R.article TOP 9 PRIVATE',
+        "SELECT article FROM (SELECT user_id AS who, article FROM reads) AS r GROUP BY article TOP 9 PRIVATE",
+        (
+            "WITH a AS (SELECT user_id AS who, article FROM reads), b AS (SELECT a.who AS "
+            "whom, article FROM a) SELECT article FROM b GROUP BY ALL TOP 9 PRIVATE"
+        ),
+        (
+            "SELECT article FROM (SELECT x.* FROM (SELECT * FROM reads) AS x JOIN countries "
+            "USING (country)) AS y GROUP BY article TOP 9 PRIVATE"
+        ),
+    ],
+)
+def test_the_unit_is_followed_by_identity(text: str) -> None:
+    query = private(text, CATALOG)
+    assert query.table == "reads"
+    assert query.unit_name == "user_id"
+    assert counts(CON, query)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("SELECT article FROM (SELECT article FROM reads) AS r GROUP BY article TOP 9 PRIVATE", "unit-lost"),
+        (("SELECT article FROM (SELECT user_id + 0 AS u, article FROM reads) AS r GROUP BY "
+          "article TOP 9 PRIVATE"), "unit-lost"),
+        (("SELECT article FROM (SELECT user_id::BIGINT AS u, article FROM reads) AS r "
+          "GROUP BY article TOP 9 PRIVATE"), "unit-lost"),
+        (("SELECT article FROM (SELECT dwell AS user_id, article FROM reads) AS r GROUP BY "
+          "article TOP 9 PRIVATE"), "unit-name"),
+        ("SELECT dwell AS USER_ID FROM reads GROUP BY ALL TOP 9 PRIVATE", "unit-name"),
+        (("SELECT article, COUNT(DISTINCT u) FROM (SELECT user_id, dwell AS u, article "
+          "FROM reads) AS r GROUP BY ALL TOP 9 PRIVATE"), "aggregate"),
+        ("SELECT article, COUNT(DISTINCT reads.user_id, dwell) FROM reads GROUP BY ALL TOP 9 PRIVATE", "aggregate"),
+        (("SELECT r.article FROM reads AS r JOIN likes AS l ON r.user_id = l.user_id GROUP "
+          "BY ALL TOP 9 PRIVATE"), "join-private"),
+        ("SELECT r.article FROM reads AS r, users GROUP BY ALL TOP 9 PRIVATE", "join-private"),
+        (("SELECT article FROM articles JOIN reads USING (article) JOIN countries AS c "
+          "USING (continent) GROUP BY 1 TOP 9 PRIVATE"), "unknown-column"),
+        (("SELECT article FROM reads JOIN articles ON reads.article = articles.article "
+          "GROUP BY 1 TOP 9 PRIVATE"), "ambiguous-column"),
+        ("SELECT topic FROM reads JOIN articles USING (topic) GROUP BY 1 TOP 9 PRIVATE", "unknown-column"),
+        (("SELECT articles.continent FROM reads JOIN articles USING (article) GROUP BY 1 "
+          "TOP 9 PRIVATE"), "unknown-column"),
+        ("SELECT x FROM secret_internal GROUP BY x TOP 9 PRIVATE", "unknown-table"),
+        ("SELECT article FROM other.reads GROUP BY article TOP 9 PRIVATE", "unknown-table"),
+        ("SELECT article FROM memory.main.reads GROUP BY article TOP 9 PRIVATE", "construct"),
+    ],
+)  # fmt: skip
+def test_a_name_or_a_unit_that_does_not_hold_is_refused(text: str, code: str) -> None:
+    assert error_of(text).code == code
+
+
+def test_using_gives_the_name_to_the_left_and_both_stay_reachable() -> None:
+    text = (
+        "SELECT article, articles.article AS other FROM reads JOIN articles USING (article) GROUP BY ALL TOP 9 PRIVATE"
+    )
+    assert all(key[0] == key[1] for key in counts(CON, private(text, CATALOG)))
+
+
+def test_an_alias_is_read_after_the_columns() -> None:
+    error = error_of("SELECT upper(country) AS article FROM reads GROUP BY article TOP 9 PRIVATE")
+    assert error.code == "key-not-selected"
+
+
+# ---- parameters
+
+
+@pytest.mark.parametrize(
+    ("where", "given"),
+    [
+        ("country = ? AND dwell > ?", ["DE", 1.5]),
+        ("country = $2 AND dwell > $1", [1.5, "DE"]),
+        ("country = :c AND dwell > :d", {"c": "DE", "d": 1.5}),
+        ("country = $c AND dwell > $d", {":c": "DE", "$d": Decimal("1.5")}),
+        ("country = ? AND ts > ? AND ts::DATE > ?", ["DE", datetime(2026, 1, 1), date(2026, 1, 1)]),  # noqa: DTZ001
+        ("country = $1 AND $1 = country", ["DE"]),
+        ("country = ? OR ? IS NULL", ["DE", None]),
+    ],
+)
+def test_parameters_bind_in_every_style(where: str, given: Sequence[object] | Mapping[str, object]) -> None:
+    query = private(f"SELECT country FROM reads WHERE {where} GROUP BY country TOP 9 PRIVATE", CATALOG, given)
+    assert counts(CON, query)
+    assert "DE" in rewrite(query, 9).parameters
+
+
+@pytest.mark.parametrize(
+    ("where", "given", "code"),
+    [
+        ("country = ?", [], "parameters"),
+        ("country = ?", ["a", "b"], "parameters"),
+        ("country = ? AND country = $1", ["a"], "parameters"),
+        ("country = :c", ["a"], "parameters"),
+        ("country = :c", {"d": "a"}, "parameters"),
+        ("country = ?", "a", "parameters"),
+        ("country = 'x'", ["a"], "parameters"),
+        ("country = ?", [b"a"], "parameter-type"),
+        ("country = ?", ["a\0"], "parameter-type"),
+        ("country = ?", ["\ud800"], "parameter-type"),
+        ("country = ?", ["x" * 20_000], "parameter-type"),
+        ("dwell = ?", [float("nan")], "parameter-type"),
+        ("dwell = ?", [Decimal("Infinity")], "parameter-type"),
+        ("dwell = ?", [Decimal("1E+1000000")], "parameter-type"),
+        ("dwell = ?", [2**63], "parameter-type"),
+        ("ts = ?", [datetime(2026, 1, 1, tzinfo=UTC)], "parameter-type"),
+        ("country IN ?", [["a"]], "construct"),
+    ],
+)
+def test_a_parameter_that_does_not_fit_is_refused(where: str, given: object, code: str) -> None:
+    error = error_of(f"SELECT country FROM reads WHERE {where} GROUP BY country TOP 9 PRIVATE", given)
+    assert error.code == code
+    assert isinstance(error, UsageError) or code in {"construct", "number"}
+    assert "\ud800" not in str(error)
+
+
+def test_minus_the_least_integer_does_not_overflow() -> None:
+    text = "SELECT -? AS k FROM reads GROUP BY k TOP 9 PRIVATE"
+    assert error_of(text, [-(2**63)]).code == "number"
+    assert counts(CON, private(text, CATALOG, [-(2**31)])) == {(("int", 2**31),): 23}
+
+
+# ---- refusals
+
+
+HELPED = {
+    "SELECT article FROM reads GROUP BY article": "TOP 10 PRIVATE",
+    "SELECT article FROM reads TOP 10 PRIVATE": "GROUP BY",
+    "SELECT article FROM reads GROUP BY article TOP 10": "TOP 10 PRIVATE",
+    "SELECT article FROM reads GROUP BY article HAVING COUNT(*) > 3 TOP 9 PRIVATE": "WHERE",
+    "SELECT article FROM reads GROUP BY article HAVING PRIVATE_TOP(10)": "TOP k PRIVATE",
+    "SELECT article FROM reads GROUP BY article HAVING private_top (10, epsilon => 1)": "TOP k PRIVATE",
+    "SELECT article, row_number() OVER () AS r FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT",
+    "SELECT article, SUM(dwell) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT",
+    "SELECT article, COUNT(*) AS n FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT user_id)",
+    "SELECT article, COUNT(user_id) AS n FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT user_id)",
+    "SELECT * FROM reads GROUP BY ALL TOP 9 PRIVATE": "columns",
+    "SELECT r.article FROM reads r JOIN likes l ON r.user_id = l.user_id GROUP BY 1 TOP 9 PRIVATE": "one private table",
+    "SELECT k.article FROM (SELECT article FROM reads) AS k GROUP BY 1 TOP 9 PRIVATE": "privacy unit",
+    "SELECT article FROM reads GROUP BY article LIMIT 3 TOP 9 PRIVATE": "after TOP k PRIVATE",
+    "SELECT article FROM reads GROUP BY article TOP 9 PRIVATE; SELECT 1": "one statement",
+    "SELECT article FROM reads QUALIFY 1 = 1 GROUP BY article TOP 9 PRIVATE": "private",
+    "SELECT article FROM reads UNION SELECT article FROM likes GROUP BY article TOP 9 PRIVATE": "one query",
+    "SELECT article FROM articles GROUP BY article TOP 9 PRIVATE": "privacy unit",
+    "SELECT artikle FROM reads GROUP BY 1 TOP 9 PRIVATE": "DESCRIBE",
+    "SELECT article FROM read GROUP BY 1 TOP 9 PRIVATE": "SHOW TABLES",
+    "SELECT levenshtein(article, 'a') AS k FROM reads GROUP BY 1 TOP 9 PRIVATE": "reference",
+    "SELECT article FROM reads WHERE article IN (SELECT article FROM articles) GROUP BY 1 TOP 9 PRIVATE": "Join",
+    "SELECT article FROM reads WHERE dwell GROUP BY 1 TOP 9 PRIVATE": "comparison",
+    "SELECT article FROM reads WHERE dwell = 'much' GROUP BY 1 TOP 9 PRIVATE": "numbers",
+    "DROP TABLE reads": "SELECT",
+    "": "TOP 10 PRIVATE",
+}
+
+
+@pytest.mark.parametrize("text", HELPED)
+def test_a_refusal_says_what_to_write_instead(text: str) -> None:
+    error = error_of(text)
+    assert isinstance(error, Refusal | Unsupported)
+    assert HELPED[text] in error.hint, error
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("SELECT article,\n       COUNT(*) AS n\nFROM reads GROUP BY article TOP 9 PRIVATE", (2, 8, "COUNT(*")),
+        (
+            "SELECT article\nFROM reads\nWHERE  levenshtein(article, 'a') = 1 GROUP BY 1 TOP 9 PRIVATE",
+            (3, 8, "levenshtein"),
+        ),
+        ("SELECT article FROM reads\n WHERE artikle = 1 GROUP BY 1 TOP 9 PRIVATE", (2, 8, "artikle")),
+        ("SELECT TOP 9 PRIVATE article FROM reads\nWHERE ts = 'now' GROUP BY 1", (2, 7, "ts = 'now'")),
+        ("SELECT article FROM reads GROUP BY article\nTOP 9 PRIVATE WITH (seed = 4)", (2, 21, "seed = 4")),
+        ("SELECT article FROM reads\r\nWHERE a ~ 1 GROUP BY 1 TOP 9 PRIVATE", (2, 9, "~")),
+        ("SELECT article FROM reads WHERE (dwell = 1 GROUP BY 1 TOP 9 PRIVATE", None),
+    ],
+)
+def test_a_refusal_points_at_its_culprit(text: str, place: tuple[int, int, str] | None) -> None:
+    found = error_of(text).place
+    assert isinstance(found, Place)
+    if place is not None:
+        assert (found.line, found.column, found.fragment) == place
+    else:
+        assert text.split("\n")[found.line - 1][found.column - 1 :].startswith(found.fragment)
+
+
+def test_an_error_shows_only_words_of_the_statement() -> None:
+    error = error_of("SELECT article FROM reads WHERE dwell = 'zqxsecret' GROUP BY 1 TOP 9 PRIVATE")
+    assert "zqxsecret" in str(error)  # the analyst's own word, as the fragment
+    assert "zqxsecret" not in error.reason + error.hint
+
+
+# ---- small things
+
+
+def test_names_are_folded_as_ascii_only() -> None:
+    assert ascii_lower("ABC\u212aÄ\u0130") == "abc\u212aÄ\u0130"
+    assert error_of("SELECT article FROM reads WHERE \u212aey = 1 GROUP BY 1 TOP 9 PRIVATE").code == "unknown-column"
+
+
+@pytest.mark.parametrize(
+    ("name", "family", "read"),
+    [
+        ("BIGINT", Family.INTEGER, "BIGINT"),
+        ("UTINYINT", Family.INTEGER, "UTINYINT"),
+        ("DECIMAL(18,3)", Family.DECIMAL, "DECIMAL(18,3)"),
+        ("DECIMAL(19,3)", Family.OPAQUE, "DECIMAL(19,3)"),
+        ("FLOAT", Family.OPAQUE, "DOUBLE"),
+        ("UUID", Family.OPAQUE, "VARCHAR"),
+        ("ENUM('a', 'b')", Family.OPAQUE, "VARCHAR"),
+        ("HUGEINT", Family.OPAQUE, "HUGEINT"),
+        ("VARCHAR[]", Family.OPAQUE, "VARCHAR[]"),
+        ("TIMESTAMP WITH TIME ZONE", Family.OPAQUE, "TIMESTAMP WITH TIME ZONE"),
+    ],
+)
+def test_a_stored_type_is_computed_with_or_opaque(name: str, family: Family, read: str) -> None:
+    assert of_column(name).family is family
+    assert read_as(of_column(name)).name == read
+
+
+@pytest.mark.parametrize("unit", ["uid", "e", "tn", "i8", "d", "day"])
+def test_a_unit_may_be_of_any_type(unit: str) -> None:
+    con = nasty_tables()
+    query = private("SELECT b FROM nasty GROUP BY b TOP 9 PRIVATE", catalog_of(con, {"nasty": unit}, []))
+    wanted = con.execute(
+        f"SELECT b, COUNT(DISTINCT {unit} {'COLLATE C' * (unit == 'tn')}) FROM nasty GROUP BY b"
+    ).fetchall()
+    assert sorted(counts(con, query).values()) == sorted(row[1] for row in wanted if row[1])
+
+
+def codes() -> set[str]:
+    """Return every error code that the sources of `dpsql.sql` raise."""
+    raised = re.compile(r"(?:Refusal|Unsupported|UsageError)\(\s*\"([^\"]+)\"")
+    folder = Path(str(dpsql.sql.__file__)).parent
+    return {code for file in folder.rglob("*.py") for code in raised.findall(file.read_text())}
+
+
+def test_a_code_is_a_few_lower_case_words() -> None:
+    assert len(codes()) > 40
+    assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", code) for code in codes())

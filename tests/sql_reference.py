@@ -1,0 +1,267 @@
+"""What the tests of SQL share: nasty tables, the catalog over them, and the reference every answer must equal.
+
+The reference of a private query is its own text without the clause, with COUNT(DISTINCT unit) added, run on DuckDB.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime, timedelta
+from functools import cache
+
+import duckdb
+
+from dpsql.sql.analyze import analyze
+from dpsql.sql.catalog import Catalog, Table
+from dpsql.sql.query import PrivateQuery
+from dpsql.sql.rewrite import Bound, rewrite
+from dpsql.sql.types import of_column
+
+__all__ = [
+    "NASTY_COLUMNS",
+    "accepts_pattern",
+    "catalog_of",
+    "corpus_tables",
+    "counts",
+    "nasty_tables",
+    "private",
+    "reference_counts",
+    "reference_sql",
+    "same",
+    "strip_clause",
+]
+
+Row = tuple[object, ...]
+EVERYTHING = 1_000_000  # more groups than any test has: nothing is cut
+
+_CORPUS = """
+    CREATE TABLE reads(user_id BIGINT, article VARCHAR, country VARCHAR, ts TIMESTAMP, dwell DOUBLE);
+    CREATE TABLE likes(user_id BIGINT, article VARCHAR, ts TIMESTAMP);
+    CREATE TABLE users(user_id BIGINT, age INTEGER, city VARCHAR);
+    CREATE TABLE countries(country VARCHAR, continent VARCHAR);
+    CREATE TABLE articles(article VARCHAR, topic VARCHAR);
+    CREATE TABLE secret_internal(x INTEGER);
+    INSERT INTO countries VALUES ('DE', 'Europe'), ('FR', 'Europe'), ('US', 'America'), ('US', 'Twice'), (NULL, 'None');
+    INSERT INTO articles SELECT 'a' || i, CASE WHEN i % 2 = 0 THEN 'news' ELSE 'sport' END FROM range(15) AS t(i);
+    INSERT INTO secret_internal VALUES (1);
+"""
+NASTY_COLUMNS = {
+    "b": ("BOOLEAN", [True, False]),
+    "i8": ("TINYINT", [0, 1, -1, 127, -128, 7]),
+    "i16": ("SMALLINT", [0, 1, -1, 32767, -32768]),
+    "i32": ("INTEGER", [0, 1, -1, 2**31 - 1, -(2**31), 10]),
+    "i64": ("BIGINT", [0, 1, -1, 2**63 - 1, -(2**63), 2**53 + 1, 999_999]),
+    "u8": ("UTINYINT", [0, 1, 255, 2]),
+    "u16": ("USMALLINT", [0, 1, 65535]),
+    "u32": ("UINTEGER", [0, 1, 2**32 - 1, 12]),
+    "dec": ("DECIMAL(9,2)", ["0", "1.50", "-1.50", "9999999.99", "-9999999.99", "2.00"]),
+    "dec18": ("DECIMAL(18,4)", ["0", "0.0001", "99999999999999.9999", "-99999999999999.9999", "2.5"]),
+    "f": ("FLOAT", [0.0, -0.0, 1.1, float("nan"), float("inf"), float("-inf"), 3.4e38]),
+    "d": ("DOUBLE", [0.0, -0.0, 1.5, -2.5, float("nan"), float("inf"), float("-inf"), 1.7e308, 5e-324, 1e18]),
+    "t": (
+        "VARCHAR",
+        ["", "a", "A", "ab%c_d", "a\nb", "Straße\u0301", "\U0001f642\u200d", "12", "2026-01-31", "x" * 3000],
+    ),
+    "tn": ("VARCHAR COLLATE NOCASE", ["AbC", "abc", "ABC", "", "z"]),
+    "e": ("ENUM('red', 'Red', 'green')", ["red", "Red", "green"]),
+    "uid": ("UUID", ["00000000-0000-0000-0000-000000000000", "ffffffff-ffff-4fff-bfff-ffffffffffff"]),
+    "day": (
+        "DATE",
+        ["2026-01-31", "infinity", "-infinity", "1970-01-01", "0001-01-01", "5881580-07-10", "5877642-06-25 (BC)"],
+    ),
+    "ts": (
+        "TIMESTAMP",
+        [
+            "2026-01-31 23:59:59.999999",
+            "infinity",
+            "-infinity",
+            "1970-01-01 00:00:00",
+            "294247-01-10 04:00:54.775806",
+            "290309-12-22 (BC) 00:00:00",
+            "2024-02-29 12:00:00",
+        ],
+    ),
+    "iv": ("INTERVAL", ["1 day", "24 hours"]),
+}
+
+
+def _insert(con: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Row]) -> None:
+    if rows:
+        con.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+
+
+def _corpus_rows() -> list[Row]:
+    """Rows with every odd value; unit 1 is heavy, some rows have no unit, no article or no country."""
+    articles = [None, "", *(f"a{i}" for i in range(15))]
+    countries = [None, "DE", "FR", "de", "US"]
+    dwells = [None, 0.0, -0.0, float("nan"), float("inf"), 5.0, 31.5, 70.0, 1e300, -3.25]
+    start = datetime(2026, 1, 1)  # noqa: DTZ001 - DuckDB's TIMESTAMP has no zone
+    rows: list[Row] = []
+    for at in range(400):
+        unit = None if at % 17 == 0 else 1 if at % 3 == 0 else at % 23
+        when = None if at % 19 == 0 else start + timedelta(hours=(at * 31) % 3000)
+        rows.append((unit, articles[(at * 7) % 17], countries[(at * 3) % 5], when, dwells[(at * 11) % 10]))
+    return rows
+
+
+def corpus_tables() -> duckdb.DuckDBPyConnection:
+    """Return an in-memory database with the schema of the corpus of hostile statements."""
+    con = duckdb.connect()
+    con.execute(_CORPUS)
+    _insert(con, "reads", _corpus_rows())
+    _insert(con, "likes", [(unit, f"a{unit % 4}", None) for unit in range(10)])
+    _insert(
+        con, "users", [(u, None if u % 9 == 0 else 10 + u * 2, ["Berlin", "Paris", None][u % 3]) for u in range(30)]
+    )
+    return con
+
+
+def nasty_tables(*, empty: bool = False, plain: bool = False) -> duckdb.DuckDBPyConnection:
+    """Return a database whose private table `nasty` holds every extreme of every type; `plain` drops collations."""
+    con = duckdb.connect()
+    types = {
+        name: type_.removesuffix(" COLLATE NOCASE") if plain else type_ for name, (type_, _) in NASTY_COLUMNS.items()
+    }
+    columns = ", ".join(f"{name} {type_}" for name, type_ in types.items())
+    con.execute(f"CREATE TABLE nasty(id INTEGER, unit BIGINT, {columns})")
+    con.execute("CREATE TABLE public(code VARCHAR, label VARCHAR, low INTEGER)")
+    con.execute("CREATE TABLE names(unit BIGINT, label VARCHAR)")
+    _insert(
+        con, "public", [("a", "first", 0), ("a", "again", 1), ("A", "upper", 5), ("", None, None), (None, "null", 7)]
+    )
+    _insert(con, "names", [(1, "one"), (2, "two"), (None, "nobody")])
+    if not empty:
+        longest = max(len(values) for _, values in NASTY_COLUMNS.values())
+        rows: list[Row] = []
+        for at in range(longest * 5):
+            unit = None if at % 11 == 10 else 1 if at % 2 == 0 else at % 5
+            values = [_cycled(values, at, step) for step, (_, values) in enumerate(NASTY_COLUMNS.values())]
+            rows.append((at, unit, *values))
+        _insert(con, "nasty", rows)
+    return con
+
+
+def _cycled(values: Sequence[object], at: int, step: int) -> object:
+    """Go through the values, and NULL, at another phase in every column."""
+    position = (at + (at // (len(values) + 1)) * step) % (len(values) + 1)
+    return None if position == len(values) else values[position]
+
+
+def catalog_of(con: duckdb.DuckDBPyConnection, units: dict[str, str], public: Iterable[str]) -> Catalog:
+    """Return the catalog of the named tables as DuckDB describes them."""
+    names = {**units, **dict.fromkeys(public)}
+
+    def table(name: str, unit: str | None) -> Table:
+        described = con.execute(f"DESCRIBE {name}").fetchall()
+        return Table(name, ("memory", "main", name), tuple((row[0], of_column(row[1])) for row in described), unit)
+
+    return Catalog(tuple(table(name, unit) for name, unit in names.items()))
+
+
+@cache
+def accepts_pattern(pattern: str) -> bool:
+    """Say whether DuckDB compiles a regular expression, tried on the empty text."""
+    try:
+        duckdb.execute("SELECT regexp_matches('', ?)", [pattern])
+    except duckdb.Error:
+        return False
+    return True
+
+
+def private(text: str, catalog: Catalog, parameters: object = ()) -> PrivateQuery:
+    """Return the private query a text spells."""
+    query = analyze(text, catalog, parameters=parameters, accepts_pattern=accepts_pattern)  # type: ignore[arg-type]
+    assert isinstance(query, PrivateQuery)
+    return query
+
+
+def counts(con: duckdb.DuckDBPyConnection, query: PrivateQuery, bound: Bound | None = None) -> dict[Row, int]:
+    """Return the exact count of every group that the generated SQL finds."""
+    counting = rewrite(query, EVERYTHING, bound)
+    rows = con.execute(counting.sql, list(counting.parameters)).fetchall()
+    found = {same(row[:-1]): row[-1] for row in rows}
+    assert len(found) == len(rows), "two groups print alike"
+    return found
+
+
+def same(values: Iterable[object]) -> Row:
+    """Return values with one spelling for what compares equal: no -0.0, one NaN, types told apart."""
+    return tuple((type(value).__name__, _spelled(value)) for value in values)
+
+
+def _spelled(value: object) -> object:
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else value + 0.0
+    return str(value) if isinstance(value, date | datetime) else value
+
+
+_WORDS = re.compile(
+    r"--[^\n]*|/\*.*?\*/|[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|[$:]?\w+|\S", re.DOTALL
+)
+
+
+def _words(text: str) -> list[tuple[str, int, int]]:
+    """Return (lower-case word, start, depth) of everything but comments."""
+    words, depth = [], 0
+    for found in _WORDS.finditer(text):
+        word = found.group()
+        if word.startswith(("--", "/*")):
+            continue
+        depth -= word == ")"
+        words.append((word.lower(), found.start(), depth))
+        depth += word == "("
+    return words
+
+
+def strip_clause(text: str) -> str:
+    """Cut TOP k PRIVATE and its options out of a statement, and EXPLAIN and `;` off its ends."""
+    words = _words(text)
+    at = next(
+        i for i, (word, _, depth) in enumerate(words) if word == "private" and words[i - 2][0] == "top" and not depth
+    )
+    start, end = words[at - 2][1], words[at][1] + len("private")
+    body = text[:start] + text[end:]
+    for i, (word, begin, depth) in enumerate(words):
+        if word == "with" and i > at - 3 and depth == 0 and words[i + 1][0] == "(":
+            close = next(stop for closer, stop, level in words[i + 1 :] if closer == ")" and level == 0)
+            body = body.replace(text[begin : close + 1], "")
+    return re.sub(r"^\s*explain\b", "", body.strip().rstrip(";"), flags=re.IGNORECASE)
+
+
+def reference_sql(text: str, unit: str, *, counted: bool) -> str:
+    """Return the reference of a private query: its own text without the clause, counting distinct units."""
+    body = strip_clause(text)
+    words = _words(body)
+    select = next(i for i, (word, _, depth) in enumerate(words) if word == "select" and not depth)
+    origin = next(
+        start
+        for i, (word, start, depth) in enumerate(words)
+        if i > select and word == "from" and not depth and words[i - 1][0] != "distinct"
+    )
+    tail, distinct = body[origin:], words[select + 1][0] == "distinct"
+    cuts = [start for word, start, depth in words if word in {"limit", "order"} and not depth and start > origin]
+    if cuts:
+        tail = body[origin : min(cuts)]
+    if distinct:
+        body = body[: words[select + 1][1]] + " " * len("distinct") + body[words[select + 1][1] + len("distinct") :]
+        tail += " GROUP BY ALL"
+    added = "" if counted else f", COUNT(DISTINCT {unit}) AS dpsql_n "
+    return body[:origin] + added + tail
+
+
+def reference_counts(
+    con: duckdb.DuckDBPyConnection, query: PrivateQuery, unit: str, parameters: object = ()
+) -> dict[Row, int]:
+    """Return the count of every group by the reference, keyed by the query's keys in the query's order."""
+    sql = reference_sql(query.text, unit, counted=query.releases_counts)
+    rows = con.execute(sql, parameters).fetchall()
+    outputs = [output.key for output in query.outputs] + ([] if query.releases_counts else [None])
+    found: dict[Row, int] = {}
+    for row in rows:
+        named = dict(zip(outputs, row, strict=True))
+        key = same(named[position] for position in range(len(query.keys)))
+        if named[None]:
+            found[key] = found.get(key, 0) + int(str(named[None]))
+    return found
