@@ -5,10 +5,13 @@ Everything here is post-processing of a release: it may be printed, stored and s
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.metadata import version
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from dpsql.accounting import ZCDP, ApproximateDP, discrete_gaussian_offset
 from dpsql.errors import UsageError
@@ -19,9 +22,12 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-__all__ = ["Answer", "CountColumns", "Receipt"]
+__all__ = ["Answer", "CountColumns", "Promise", "Receipt", "printable"]
 
 NO_MECHANISM = "none"
+_SHOWN = 20
+_WIDE = 10**8  # a variance above which tails are bounded instead of summed
+_LAST_DAY, _LAST_MICROSECOND = 2**31 - 1, 2**63 - 1  # DuckDB's infinite date and timestamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +77,20 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class CountColumns:
-    """Which columns are released counts, and the variance of their discrete Gaussian noise."""
+    """Which columns, by position, are the released counts, and the variance of their discrete Gaussian noise."""
 
-    names: tuple[str, ...]
+    columns: tuple[int, ...]
     variance: Fraction
+
+    def reach(self, level: float) -> int:
+        """Return the least whole distance from its exact count that a released one keeps with probability `level`."""
+        if not isinstance(level, int | float) or not 0 < level < 1:
+            reason = "The level of an interval must be a number strictly between 0 and 1."
+            raise UsageError("level-range", reason, hint="Such as 0.95.")
+        outside = (1.0 - level) / 2.0
+        if self.variance > _WIDE:  # P[N_Z >= t] <= exp(-t^2 / (2 variance)), arXiv:2004.00010, Corollary 7
+            return math.ceil(math.sqrt(-2.0 * float(self.variance) * math.log(outside)))
+        return discrete_gaussian_offset(self.variance, outside) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +139,7 @@ class Answer:
             missing = False
         if missing:
             raise _not_installed("pandas")
-        return self._table.to_pandas()
+        return self._table.to_pandas(date_as_object=False)  # Python's dates end where DuckDB's do not
 
     def pl(self) -> pl.DataFrame:
         """Return a polars DataFrame; needs the extra dpsql[polars]."""
@@ -141,18 +157,17 @@ class Answer:
     def intervals(self, level: float = 0.95) -> pa.Table:
         """Return the keys with `low` and `high`, between which the exact count lies with probability `level`.
 
-        Per row, for the noise of the released count; with bounded contributions, of the bounded count.
+        Per row, for the noise of the released count; with bounded contributions, of the bounded count. The last two
+        columns are `low` and `high`, also when a key has such a name.
         """
         import pyarrow as pa
 
         if self._counts is None:
             hint = "Select COUNT(DISTINCT <privacy unit>) to release counts; each costs one item."
             raise UsageError("no-counts", "This answer released no counts.", hint=hint)
-        if not 0 < level < 1:
-            raise UsageError("level-range", "The level of an interval must lie strictly between 0 and 1.")
-        reach = discrete_gaussian_offset(self._counts.variance, (1.0 - level) / 2.0) - 1
-        centre = self._table.column(self._counts.names[0]).to_pylist()
-        keys = [name for name in self._table.column_names if name not in self._counts.names]
+        reach = self._counts.reach(level)
+        centre = self._table.column(self._counts.columns[0]).to_pylist()
+        keys = [position for position in range(self._table.num_columns) if position not in self._counts.columns]
         low = pa.array([max(0, count - reach) for count in centre], pa.int64())
         high = pa.array([max(0, count + reach) for count in centre], pa.int64())
         return self._table.select(keys).append_column("low", low).append_column("high", high)
@@ -173,14 +188,16 @@ class Answer:
         return int(self._table.num_rows)
 
     def __repr__(self) -> str:
-        lines = [" | ".join(self._table.column_names)]
-        lines += [" | ".join(map(str, row)) for row in self.fetchall()[:_SHOWN]]
+        rows = [self._table.column_names, *self.fetchall()[:_SHOWN]]
+        lines = [" | ".join(printable("NULL" if cell is None else str(cell)) for cell in row) for row in rows]
         if len(self) > _SHOWN:
             lines.append(f"... {len(self)} rows")
         return "\n".join([*lines, str(self.receipt)])
 
 
-_SHOWN = 20
+def printable(text: str) -> str:
+    """Return `text` without what a terminal would obey: every character that does not print is replaced."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def _to_python(column: pa.ChunkedArray) -> list[object]:
@@ -195,7 +212,18 @@ def _scalar(value: pa.Scalar) -> object:
     try:
         return value.as_py()
     except (OverflowError, ValueError):
-        return str(value.value)
+        return _beyond_calendar(value)
+
+
+def _beyond_calendar(value: pa.Scalar) -> str:
+    """Return a date or timestamp as numpy spells it, ISO 8601 with as many digits of a year as it takes."""
+    import pyarrow as pa
+
+    is_date = pa.types.is_date32(value.type)
+    ticks = int(value.value)
+    if abs(ticks) == (_LAST_DAY if is_date else _LAST_MICROSECOND):
+        return "infinity" if ticks > 0 else "-infinity"
+    return str(np.datetime64(ticks, "D" if is_date else "us")).replace("T", " ")
 
 
 def _not_installed(package: str) -> UsageError:

@@ -6,8 +6,8 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.errors import PolicyError, UsageError
-from dpsql.policy import Policy, PrivateTable, PublicTable
+from dpsql.errors import EngineError, PolicyError, UsageError
+from dpsql.policy import Policy, PrivateTable
 
 if TYPE_CHECKING:
     import duckdb
@@ -79,12 +79,18 @@ def _engine(database: str | Path | duckdb.DuckDBPyConnection | None, policy: Pol
     from dpsql.engines.duckdb import DuckDBEngine
 
     sources = {name: table.source for name, table in policy.tables.items()}
-    if database is None or isinstance(database, str | Path):
-        if str(database) == IN_MEMORY:
-            hint = "Pass an open DuckDB connection, or None when all tables are Parquet files."
-            raise UsageError("database", "A new in-memory database holds no tables.", hint=hint)
-        return DuckDBEngine.open(database, sources)
-    return DuckDBEngine.borrow(database, sources)
+    if isinstance(database, str | Path) and str(database) == IN_MEMORY:
+        hint = "Pass an open DuckDB connection, or None when all tables are Parquet files."
+        raise UsageError("database", "A new in-memory database holds no tables.", hint=hint)
+    try:
+        if database is None or isinstance(database, str | Path):
+            return DuckDBEngine.open(database, sources)
+        return DuckDBEngine.borrow(database, sources)
+    except EngineError as error:
+        # the engine knows the table by its name; the curator wants its line
+        named = [f"tables.{name}" for name in sources if error.place == f"table {name}"]
+        place = policy.where(named[0]) if named else error.place
+        raise EngineError(error.code, error.reason, hint=error.hint, place=place) from None
 
 
 def _ledger(place: str | Path | None, terms: Terms) -> Ledger:
@@ -93,6 +99,8 @@ def _ledger(place: str | Path | None, terms: Terms) -> Ledger:
     if place is None:
         reason = "The policy names no ledger: what is spent is kept in memory and forgotten when the session ends."
         warnings.warn(reason, MemoryLedgerWarning, stacklevel=4)
+    elif not isinstance(place, str | Path):
+        raise UsageError("not-a-path", "A ledger is named by its path.", hint='Such as "ledger.sqlite", or ":memory:".')
     if place is None or str(place) == IN_MEMORY:
         return MemoryLedger(terms.budget)
     return SQLiteLedger(place, terms.budget, terms.total)
@@ -101,20 +109,21 @@ def _ledger(place: str | Path | None, terms: Terms) -> Ledger:
 def _catalog(engine: Engine, policy: Policy) -> Catalog:
     from dpsql.sql.catalog import Catalog
 
-    return Catalog(tuple(_known_table(engine, policy, name, table) for name, table in policy.tables.items()))
+    return Catalog(tuple(_known_table(engine, policy, name=name) for name in policy.tables))
 
 
-def _known_table(engine: Engine, policy: Policy, name: str, table: PrivateTable | PublicTable) -> KnownTable:
+def _known_table(engine: Engine, policy: Policy, *, name: str) -> KnownTable:
     """Return what the analyst may see of a table, having checked the policy's words against its columns."""
     from dpsql.sql.catalog import Table as KnownTable
     from dpsql.sql.text import ascii_lower
     from dpsql.sql.types import of_column
 
+    table = policy.tables[name]
     stored = {ascii_lower(column.name): column for column in engine.columns(name)}
     unit = table.privacy_unit if isinstance(table, PrivateTable) else None
-    _check_columns(policy, f"tables.{name}.columns", table.columns or (), set(stored))
+    _check_columns(policy, f"tables.{name}.columns", names=table.columns or (), stored=set(stored))
     if unit is not None:
-        _check_columns(policy, f"tables.{name}.privacy_unit", (unit,), set(stored))
+        _check_columns(policy, f"tables.{name}.privacy_unit", names=(unit,), stored=set(stored))
         found = stored[ascii_lower(unit)].type
         if found not in _UNIT_TYPES and not found.startswith(("DECIMAL(", "ENUM(")):
             place = policy.where(f"tables.{name}.privacy_unit")
@@ -125,7 +134,7 @@ def _known_table(engine: Engine, policy: Policy, name: str, table: PrivateTable 
     return KnownTable(name, engine.relation(name), columns, unit)
 
 
-def _check_columns(policy: Policy, key_path: str, names: tuple[str, ...], stored: set[str]) -> None:
+def _check_columns(policy: Policy, key_path: str, *, names: tuple[str, ...], stored: set[str]) -> None:
     from dpsql.sql.text import ascii_lower
 
     for name in names:

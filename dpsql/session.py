@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 from dpsql.accounting import ZCDP, Filter
 from dpsql.answer import Answer, CountColumns, Promise, Receipt
 from dpsql.engines import Engine, Statement
-from dpsql.errors import EngineError, Error, Refusal, UsageError
+from dpsql.errors import EngineError, Refusal, UsageError
 from dpsql.ledger.base import Ledger, Reservation, Shortfall
 from dpsql.mechanisms import Noise
 from dpsql.plan import Balance, Plan, Release, Terms, balance_of, draw, release, shortfall
@@ -61,7 +61,7 @@ class Session:
         question = self._analyze(text, parameters)
         if isinstance(question, ShowBudget):
             return self._free(_budget_table(self.budget))
-        plan = draw(question, self._parts.terms, self._salts)
+        plan = draw(question, self._parts.terms, salts=self._salts)
         if question.explained:
             return self._free(_plan_table(plan))
         reservation = self._reserve(plan)
@@ -74,7 +74,7 @@ class Session:
         question = self._analyze(text, parameters)
         if isinstance(question, ShowBudget):
             raise Refusal("not-a-query", "SHOW BUDGET has no plan.", hint="Explain a SELECT ... TOP k PRIVATE.")
-        return draw(question, self._parts.terms, self._salts)
+        return draw(question, self._parts.terms, salts=self._salts)
 
     @property
     def budget(self) -> Balance:
@@ -86,8 +86,10 @@ class Session:
         """Close the engine and the ledger; further use raises `UsageError`."""
         if not self._closed:
             self._closed = True
-            self._parts.engine.close()
-            self._parts.ledger.close()
+            try:
+                self._parts.engine.close()
+            finally:
+                self._parts.ledger.close()
 
     def __enter__(self) -> Self:
         return self
@@ -100,6 +102,8 @@ class Session:
 
     def _analyze(self, text: str, parameters: Given) -> PrivateQuery | ShowBudget:
         self._check_open()
+        if not isinstance(text, str):
+            raise UsageError("not-text", "A statement must be text.", hint='session.sql("SELECT ... TOP 10 PRIVATE")')
         parts = self._parts
         return analyze(text, parts.catalog, parameters=parameters, accepts_pattern=parts.engine.accepts_pattern)
 
@@ -112,23 +116,29 @@ class Session:
             return self._parts.ledger.reserve(plan.worst_case, plan.query.text)
         except Shortfall as short:
             remaining = short.remaining
-        raise shortfall(plan, remaining)
+        raise shortfall(plan, remaining, least_epsilon=self._parts.terms.limits.min_epsilon)
 
     def _release(self, plan: Plan, reservation: Reservation) -> Release:
-        """Read and draw; charge everything that fails in full, and say nothing of why."""
-        failure: Error
+        """Read and draw; charge everything that fails in full, and say nothing of why.
+
+        Words, kind and frames of a failure may hold a row's values, so nothing of it is passed on but that it was an
+        interrupt; what is raised is raised outside the handlers, and nothing hangs on it.
+        """
+        hint = "Ask the curator: the details may hold private values and are not kept."
+        failure: BaseException
+        failure = EngineError("engine-failed", "The engine could not answer; the query is charged in full.", hint=hint)
         try:
             exact = self._parts.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
-            return release(plan, exact, self._parts.noise)
-        except Error as error:
-            failure = error
-        except Exception:  # noqa: BLE001 - its words may hold a row's values
-            failure = EngineError("release-failed", "The answer could not be drawn; the query is charged in full.")
-        except BaseException:
-            reservation.settle(plan.worst_case.rho, "interrupted")
-            raise
-        reservation.settle(plan.worst_case.rho, "failed")
-        failure.__context__ = failure.__cause__ = None
+            failure = EngineError(
+                "release-failed", "The answer could not be drawn; the query is charged in full.", hint=hint
+            )
+            return release(plan, exact, noise=self._parts.noise)
+        except Exception:  # noqa: BLE001, S110 - see above
+            pass
+        except BaseException as interrupt:  # noqa: BLE001 - passed on below
+            failure = interrupt.with_traceback(None)
+            failure.__context__ = failure.__cause__ = None
+        reservation.settle(plan.worst_case.rho, "failed" if isinstance(failure, EngineError) else "interrupted")
         raise failure
 
     def _answer(self, plan: Plan, released: Release) -> Answer:
@@ -145,8 +155,8 @@ class Session:
             stopped_at_bottom=released.stopped_at_bottom,
             sealed=self._parts.engine.sealed,
         )
-        names = tuple(output.name for output in plan.query.outputs if output.key is None)
-        counts = None if plan.counts is None else CountColumns(names, plan.counts.variance)
+        outputs = tuple(position for position, output in enumerate(plan.query.outputs) if output.key is None)
+        counts = None if plan.counts is None else CountColumns(outputs, plan.counts.variance)
         promise = Promise(plan.query.unit_name, plan.query.table, self._parts.terms.total)
         return Answer(released.table, receipt, counts=counts, promise=promise)
 

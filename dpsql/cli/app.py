@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -82,18 +83,19 @@ def demo() -> None:
 
 @app.command()
 def query(
-    sql: Sql, policy: Policy, db: Database = None, param: Parameter = None, output: Output = Format.table
+    sql: Sql, policy: Policy, *, db: Database = None, param: Parameter = None, output: Output = Format.table
 ) -> None:
     """Answer a private query; what it returns is charged to the ledger of the policy."""
-    from dpsql.cli.show import write_answer
+    from dpsql.cli.show import check_output, write_answer
 
+    check_output(output)
     with _session(db, policy) as session:
         write_answer(session.sql(_text(sql), param or []), output)
 
 
 @app.command()
 def explain(
-    sql: Sql, policy: Policy, db: Database = None, param: Parameter = None, output: Output = Format.table
+    sql: Sql, policy: Policy, *, db: Database = None, param: Parameter = None, output: Output = Format.table
 ) -> None:
     """Show the plan of a query and what it may cost at most; reads no row and charges nothing."""
     from dpsql.cli.show import write_plan
@@ -103,7 +105,7 @@ def explain(
 
 
 @app.command()
-def budget(policy: Policy, db: Database = None, output: Output = Format.table) -> None:
+def budget(policy: Policy, db: Database = None, *, output: Output = Format.table) -> None:
     """Show what was granted, spent and reserved, and what remains."""
     from dpsql.cli.show import write_balance
 
@@ -118,7 +120,12 @@ def _session(db: Path | None, policy: Path) -> Session:
 
 
 def _text(sql: str) -> str:
-    return sys.stdin.read() if sql == "-" else sql
+    if sql != "-":
+        return sql
+    try:
+        return sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError:  # a guess could ask, and charge for, something else
+        raise UsageError("not-text", "Standard input is not text in UTF-8.", hint="Save the file as UTF-8.") from None
 
 
 def main() -> None:
@@ -126,6 +133,9 @@ def main() -> None:
     import warnings
 
     warnings.showwarning = _show_warning  # type: ignore[assignment]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a label must not break a terminal that is not UTF-8
     try:
         app()
     except Error as error:

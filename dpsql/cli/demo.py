@@ -52,14 +52,14 @@ def run() -> None:
     ):
         screen.print(f"Every visitor is protected: {session.budget.granted} over all that is asked here.\n")
         answers = [
-            _ask(screen, session, f"{number}. {question}", sql)
+            _ask(screen, session, question=f"{number}. {question}", sql=sql)
             for number, (question, sql) in enumerate(QUESTIONS, start=1)
         ]
     screen.print("To cite the first answer:", style="bold")
     screen.print(answers[0].statement(), markup=False)
 
 
-def _ask(screen: Console, session: Session, question: str, sql: str) -> Answer:
+def _ask(screen: Console, session: Session, *, question: str, sql: str) -> Answer:
     screen.print(question, style="bold", markup=False)
     screen.print(sql, style="cyan", markup=False)
     answer = session.sql(sql)

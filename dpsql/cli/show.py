@@ -24,16 +24,18 @@ if TYPE_CHECKING:
     from dpsql.answer import Answer, Receipt
     from dpsql.plan import Balance, Plan
 
-__all__ = ["bar_table", "console", "write_answer", "write_balance", "write_plan"]
+__all__ = ["bar_table", "check_output", "console", "write_answer", "write_balance", "write_plan"]
 
 _BAR = 36
+_UNBROKEN = 10_000  # characters a line: into a file or a pipe no label is folded
 
 
 def console() -> Console:
     """Return the terminal; colours only where it shows them."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=True)
+    width = None if sys.stdout.isatty() else _UNBROKEN
+    return Console(highlight=False, soft_wrap=True, width=width)
 
 
 def write_answer(answer: Answer, layout: str) -> None:
@@ -50,15 +52,21 @@ def write_answer(answer: Answer, layout: str) -> None:
             "rows": [list(map(_plain, row)) for row in rows],
             "receipt": _receipt(answer.receipt),
         }
-        typer.echo(json.dumps(body, ensure_ascii=False, indent=2))
+        _write_json(body)
         return
-    _write_table(answer.arrow(), layout)
+    _write_table(_in_calendar(answer) if layout == "csv" else answer.arrow(), layout)
     typer.echo(str(answer.receipt), err=True)
+
+
+def check_output(layout: str) -> None:
+    """Refuse what would garble a terminal; to be asked before anything is charged."""
+    if layout == "arrow" and sys.stdout.isatty():
+        raise UsageError("terminal", "An Arrow stream is not for a terminal.", hint="Redirect it: > answer.arrow")
 
 
 def write_plan(plan: Plan, layout: str) -> None:
     """Write a plan."""
-    _write_pairs(plan.facts(), ("property", "value"), layout)
+    _write_pairs(plan.facts(), ("property", "value"), layout=layout)
 
 
 def write_balance(balance: Balance, layout: str) -> None:
@@ -66,19 +74,45 @@ def write_balance(balance: Balance, layout: str) -> None:
     if layout == "table":
         typer.echo(str(balance))
         return
-    _write_pairs(balance.rows(), ("measure", "granted", "spent", "reserved", "remaining"), layout)
+    names = ("measure", "granted", "spent", "reserved", "remaining")
+    if layout == "json":
+        total = {"epsilon": float(balance.granted.epsilon), "delta": float(balance.granted.delta)}
+        rows = [dict(zip(names, row, strict=True)) for row in balance.rows()]
+        _write_json({"total": total, "measures": rows, "items": balance.items, "epsilon": float(balance.epsilon)})
+        return
+    _write_pairs(balance.rows(), names, layout=layout)
 
 
-def _write_pairs(rows: Sequence[tuple[str | float, ...]], names: tuple[str, ...], layout: str) -> None:
+def _write_pairs(rows: Sequence[tuple[str | float, ...]], names: tuple[str, ...], *, layout: str) -> None:
     if layout == "table":
         for name, *values in rows:
             typer.echo(f"{name:18} {'  '.join(map(str, values))}")
     elif layout == "json":
-        typer.echo(json.dumps([dict(zip(names, row, strict=True)) for row in rows], ensure_ascii=False, indent=2))
+        _write_json([dict(zip(names, row, strict=True)) for row in rows])
     else:
         import pyarrow as pa
 
         _write_table(pa.table(dict(zip(names, zip(*rows, strict=True), strict=True))), layout)
+
+
+def _write_json(body: object) -> None:
+    """Write JSON in UTF-8, as its standard wants, whatever the terminal speaks."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(json.dumps(body, ensure_ascii=False, indent=2).encode() + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _in_calendar(answer: Answer) -> pa.Table:
+    """Return the table with dates outside Python's calendar as text; Arrow's CSV cannot spell them."""
+    import pyarrow as pa
+
+    table = answer.arrow()
+    for position, values in enumerate(zip(*answer.fetchall(), strict=True)):
+        field = table.schema.field(position)
+        if pa.types.is_temporal(field.type) and any(isinstance(value, str) for value in values):
+            spelled = [None if value is None else str(value) for value in values]
+            table = table.set_column(position, field.name, pa.array(spelled, pa.string()))
+    return table
 
 
 def _write_table(table: pa.Table, layout: str) -> None:
@@ -86,8 +120,7 @@ def _write_table(table: pa.Table, layout: str) -> None:
     import pyarrow as pa
     from pyarrow import csv
 
-    if layout == "arrow" and sys.stdout.isatty():
-        raise UsageError("terminal", "An Arrow stream is not for a terminal.", hint="Redirect it: > answer.arrow")
+    check_output(layout)
     sys.stdout.flush()
     if layout == "csv":
         csv.write_csv(table, sys.stdout.buffer)
@@ -125,11 +158,11 @@ def _receipt(receipt: Receipt) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """A released count and its error bar."""
+    """The interval of a released count, cut at 0, and the reach of its noise, which is not."""
 
-    count: int
     low: int
     high: int
+    reach: int
 
 
 def bar_table(answer: Answer, level: float = 0.95) -> Table:
@@ -137,40 +170,55 @@ def bar_table(answer: Answer, level: float = 0.95) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
+    counts = () if answer.counts is None else answer.counts.columns
     spans = _spans(answer, level)
     table.add_column("#", justify="right", style="dim")
-    for name in answer.arrow().column_names:
-        table.add_column(_safe(name), overflow="fold")
-    if spans:
+    for field in answer.arrow().schema:
+        table.add_column(_safe(field.name), overflow="fold", justify="right" if _is_number(field.type) else "left")
+    if answer.counts is not None:
         table.add_column(f"± at {level:.0%}", justify="right")
         table.add_column("", no_wrap=True)
     most = max((span.high for span in spans), default=1)
     for rank, row in enumerate(answer.fetchall(), start=1):
-        shown: list[str | Text] = [str(rank), *(_safe("NULL" if value is None else str(value)) for value in row)]
+        cells = (f"{value:,}" if position in counts else _spelled(value) for position, value in enumerate(row))
+        shown: list[str | Text] = [str(rank), *map(_safe, cells)]
         if spans:
             span = spans[rank - 1]
-            shown += [f"± {span.high - span.count}", _bar(span, most)]
+            shown += [f"± {span.reach:,}", _bar(span, most)]
         table.add_row(*shown)
     return table
 
 
 def _spans(answer: Answer, level: float) -> list[_Span]:
-    counts = answer.counts
-    if counts is None:
+    if answer.counts is None:
         return []
-    intervals = answer.intervals(level)
-    columns = answer.arrow().column(counts.names[0]), intervals.column("low"), intervals.column("high")
-    return [_Span(*values) for values in zip(*(column.to_pylist() for column in columns), strict=True)]
+    reach = answer.counts.reach(level)
+    released = answer.arrow().column(answer.counts.columns[0]).to_pylist()
+    return [_Span(max(0, count - reach), max(0, count + reach), reach) for count in released]
 
 
 def _bar(span: _Span, most: int) -> str:
-    """Return a bar up to the low end of the interval, and a lighter one over the interval itself."""
-    solid, ending = (max(0, round(_BAR * end / max(1, most))) for end in (span.low, span.high))
-    return "█" * solid + "░" * max(1, ending - solid)
+    """Return a bar up to the low end of the interval, and a lighter one, at least one cell, over the interval."""
+    ending = max(round(_BAR * span.high / max(1, most)), 1 if span.high else 0)
+    solid = max(0, min(round(_BAR * span.low / max(1, most)), ending - 1))
+    return "█" * solid + "░" * (ending - solid)
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
+
+
+def _spelled(value: object) -> str:
+    """Return a key's text; no separators in its digits, since it may be a year or a code."""
+    return "NULL" if value is None else str(value)
 
 
 def _safe(text: str) -> Text:
     """Return a cell that the terminal shows as it is: no markup, no control characters."""
     from rich.text import Text
 
-    return Text("".join(char if char.isprintable() else "�" for char in text))
+    from dpsql.answer import printable
+
+    return Text(printable(text))

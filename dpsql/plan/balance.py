@@ -37,17 +37,29 @@ class Balance:
     items: int
 
     def rows(self) -> list[tuple[str, float, float, float, float]]:
-        """Return one row each for rho and delta: name, granted, spent, reserved, remaining."""
+        """Return one row each for rho, delta and rho in items: name, granted, spent, reserved, remaining."""
+        item = BoundedRange(self.epsilon).rho.value
+        measures = (
+            ("rho", self.rho, Fraction(1)),
+            ("delta", self.delta, Fraction(1)),
+            (f"items of epsilon {self.epsilon}", self.rho, item),
+        )
         return [
-            (name, float(part.granted), float(part.spent), float(part.reserved), float(part.remaining))
-            for name, part in (("rho", self.rho), ("delta", self.delta))
+            (
+                name,
+                float(part.granted / unit),
+                float(part.spent / unit),
+                float(part.reserved / unit),
+                float(part.remaining / unit),
+            )
+            for name, part, unit in measures
         ]
 
     def __str__(self) -> str:
         lines = [f"total guarantee: {self.granted} for every privacy unit, over all queries"]
         lines += [
             f"{name:5} granted {granted:.6g}, spent {spent:.6g}, reserved {reserved:.6g}, remaining {remaining:.6g}"
-            for name, granted, spent, reserved, remaining in self.rows()
+            for name, granted, spent, reserved, remaining in self.rows()[:2]
         ]
         return "\n".join([*lines, f"about {self.items} more items at epsilon {self.epsilon}"])
 

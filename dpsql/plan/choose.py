@@ -16,7 +16,7 @@ from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.query import Option, PrivateQuery
 from dpsql.sql.rewrite import Bound, rewrite
 
-__all__ = ["MECHANISMS", "draw"]
+__all__ = ["LEAST_DELTA", "MECHANISMS", "draw"]
 
 MECHANISMS = ("auto", "limited_domain")
 LATER_MECHANISMS = frozenset(
@@ -25,9 +25,10 @@ LATER_MECHANISMS = frozenset(
 )
 K_BAR_PER_K = 20  # maths.md 9.5: k_bar = k loses most of the accuracy, 20 k little
 MOST_GROUPS = 1_000_000
+LEAST_DELTA = Fraction(1, 10**30)  # beyond any use, and short enough for the ledger to keep sums of it exactly
 
 
-def draw(query: PrivateQuery, terms: Terms, salts: tuple[int, int]) -> Plan:
+def draw(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
     """Return the plan for a query; refuse options outside the policy's ceilings. `salts` are the session's own."""
     options = query.clause.options
     limits = terms.limits
@@ -37,15 +38,11 @@ def draw(query: PrivateQuery, terms: Terms, salts: tuple[int, int]) -> Plan:
         raise Refusal("k", f"k may be at most {limits.max_k} here.", hint=hint, place=query.clause.place)
     _check_mechanism(options.get("mechanism"))
     _check_others(options.get("domain"), options.get("fresh"))
-    epsilon = Epsilon(
-        _real(
-            options.get("epsilon"), "epsilon", terms.epsilon.value, (limits.min_epsilon.value, limits.max_epsilon.value)
-        )
+    epsilon, delta = _epsilon(options.get("epsilon"), terms), _delta(options.get("delta"), terms)
+    k_bar = _whole(options.get("k_bar"), "k_bar", bounds=(k, limits.max_k_bar)) or min(
+        K_BAR_PER_K * k, limits.max_k_bar
     )
-    most_delta = terms.budget.delta.value if limits.max_delta is None else limits.max_delta.value
-    delta = Delta(_real(options.get("delta"), "delta", min(terms.delta.value, most_delta), (Fraction(0), most_delta)))
-    k_bar = _whole(options.get("k_bar"), "k_bar", (k, limits.max_k_bar)) or min(K_BAR_PER_K * k, limits.max_k_bar)
-    groups = _whole(options.get("max_groups_contributed"), "max_groups_contributed", (1, MOST_GROUPS))
+    groups = _whole(options.get("max_groups_contributed"), "max_groups_contributed", bounds=(1, MOST_GROUPS))
     return Plan(
         query=query,
         counting=rewrite(query, k_bar + 1, None if groups is None else Bound(groups, salts)),
@@ -71,21 +68,28 @@ def _check_others(domain: Option | None, fresh: Option | None) -> None:
         raise Refusal("option", "fresh is true or false.", place=fresh.place)
 
 
-def _real(option: Option | None, name: str, default: Fraction, bounds: tuple[Fraction, Fraction]) -> Fraction:
-    """Return the option's exact value: above 0 and within bounds."""
+def _epsilon(option: Option | None, terms: Terms) -> Epsilon:
     if option is None:
-        return default
+        return terms.epsilon
+    return Epsilon(_real(option, "epsilon", bounds=(terms.limits.min_epsilon.value, terms.limits.max_epsilon.value)))
+
+
+def _delta(option: Option | None, terms: Terms) -> Delta:
+    most = terms.budget.delta.value if terms.limits.max_delta is None else terms.limits.max_delta.value
+    default = min(terms.delta.value, most)
+    return Delta(default if option is None else _real(option, "delta", bounds=(min(LEAST_DELTA, default), most)))
+
+
+def _real(option: Option, name: str, *, bounds: tuple[Fraction, Fraction]) -> Fraction:
+    """Return the option's exact value, within bounds."""
     low, high = bounds
-    if isinstance(option.value, Decimal):
-        value = Fraction(option.value)
-        if value > 0 and low <= value <= high:
-            return value
-    least = f"at least {float(low):g}" if low else "greater than 0"
-    reason = f"{name} must be a number, {least} and at most {float(high):g}."
+    if isinstance(option.value, Decimal) and low <= (value := Fraction(option.value)) <= high:
+        return value
+    reason = f"{name} must be a number, at least {float(low):g} and at most {float(high):g}."
     raise Refusal("option-range", reason, hint="The policy sets the ceilings.", place=option.place)
 
 
-def _whole(option: Option | None, name: str, bounds: tuple[int, int]) -> int | None:
+def _whole(option: Option | None, name: str, *, bounds: tuple[int, int]) -> int | None:
     """Return the option's value as a whole number within bounds, or None when it is not given."""
     if option is None:
         return None

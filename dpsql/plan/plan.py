@@ -56,7 +56,11 @@ class Plan:
     @property
     def worst_items(self) -> int:
         """How many items are reserved: k draws, and k counts if they are released (fewer under a bound)."""
-        return self.k + (0 if self.counts is None else self.counts.items(self.k))
+        return self.items(self.k)
+
+    def items(self, k: int) -> int:
+        """Return how many items this query would cost at most if it asked for `k` keys."""
+        return k + (0 if self.counts is None else self.counts.items(k))
 
     @property
     def item_cost(self) -> BoundedRange:

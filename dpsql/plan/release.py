@@ -28,7 +28,7 @@ class Release:
     stopped_at_bottom: bool
 
 
-def release(plan: Plan, exact: Exact, noise: Noise) -> Release:
+def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
     """Draw the private answer of `plan` from the exact leading groups.
 
     Given: the engine's answer to `plan.counting`, keys first and the count last, at most k_bar + 1 rows.
@@ -46,7 +46,7 @@ def release(plan: Plan, exact: Exact, noise: Noise) -> Release:
         noisy = plan.counts.release([counts[position] for position in selection.positions], noise)
         loss += ZCDP(plan.counts.loss(len(noisy)), ZCDP.nothing().delta)
         items += plan.counts.items(len(noisy))
-    return Release(_private_table(plan, chosen, noisy), loss, items, selection.stopped_at_bottom)
+    return Release(_private_table(plan, chosen, noisy=noisy), loss, items, selection.stopped_at_bottom)
 
 
 def _checked_counts(plan: Plan, table: pa.Table) -> tuple[int, ...]:
@@ -58,7 +58,7 @@ def _checked_counts(plan: Plan, table: pa.Table) -> tuple[int, ...]:
     raise EngineError("engine-result", "The engine's answer does not have the shape that was asked for.")
 
 
-def _private_table(plan: Plan, chosen: pa.Table, noisy: list[int]) -> pa.Table:
+def _private_table(plan: Plan, chosen: pa.Table, *, noisy: list[int]) -> pa.Table:
     """Return the columns that were asked for, typed by the query, ordered and cut as it says."""
     import pyarrow as pa
 
@@ -70,4 +70,4 @@ def _private_table(plan: Plan, chosen: pa.Table, noisy: list[int]) -> pa.Table:
             columns.append(chosen.column(output.key).cast(arrow_type(plan.query.keys[output.key].type)))
     released = pa.Table.from_arrays(columns, names=[output.name for output in plan.query.outputs])
     released = ordered(released, plan.query.order)
-    return released if plan.query.limit is None else released.slice(0, plan.query.limit)
+    return released if plan.query.limit is None else released.slice(0, min(plan.query.limit, released.num_rows))

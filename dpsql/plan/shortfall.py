@@ -3,42 +3,55 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP
 from dpsql.errors import BudgetExceeded
+from dpsql.plan.choose import LEAST_DELTA
 from dpsql.plan.plan import Plan
+from dpsql.quantities import Epsilon
 
 __all__ = ["shortfall"]
 
+_DIGITS = 3
+_PLAIN = -6  # the least exponent that is written out in decimals
 
-def shortfall(plan: Plan, remaining: ZCDP) -> BudgetExceeded:
-    """Return the error for a plan whose worst case is more than what remains, with the nearest query that fits."""
+
+def shortfall(plan: Plan, remaining: ZCDP, *, least_epsilon: Epsilon) -> BudgetExceeded:
+    """Return the error for a plan whose worst case is more than what remains, with the nearest queries that fit.
+
+    `least_epsilon` is the policy's, below which nothing may be asked.
+    """
+    affordable = math.floor(remaining.rho.value / plan.item_cost.rho.value)
     if plan.delta > remaining.delta:
         reason = f"This query spends delta {plan.delta}, and {remaining.delta} is left of the pool for queries."
-        hint = "No delta is left: no further query of an unknown domain fits."
-        if remaining.delta.value > 0:
-            hint = f"WITH (delta = {_rounded_down(remaining.delta.value)}) would fit."
-        return BudgetExceeded("budget-exceeded", reason, hint=hint)
-    affordable = math.floor(remaining.rho.value / plan.item_cost.rho.value)
-    reason = (
-        f"This query may cost {plan.worst_items} items of epsilon {plan.epsilon}, and the budget left buys "
-        f"{affordable} of them."
-    )
-    return BudgetExceeded("budget-exceeded", reason, hint=_what_fits(plan, remaining, affordable))
+    else:
+        reason = (
+            f"This query may cost {plan.worst_items} items of epsilon {plan.epsilon}, and the budget left buys "
+            f"{affordable} of them."
+        )
+    hint = _what_fits(plan, remaining, affordable=affordable, least_epsilon=least_epsilon)
+    return BudgetExceeded("budget-exceeded", reason, hint=hint)
 
 
-def _what_fits(plan: Plan, remaining: ZCDP, affordable: int) -> str:
+def _what_fits(plan: Plan, remaining: ZCDP, *, affordable: int, least_epsilon: Epsilon) -> str:
+    """Return the hint: each of its queries would be admitted now."""
+    delta = ""
+    if plan.delta > remaining.delta:
+        if remaining.delta.value < LEAST_DELTA:
+            return "No delta is left: no further query of an unknown domain fits."
+        delta = f"delta = {_rounded_down(remaining.delta.value)}"
+    if plan.worst_case.rho <= remaining.rho:
+        return f"WITH ({delta}) would fit."
     fits = []
-    per_key = 2 if plan.counts is not None and plan.counts.max_groups_contributed is None else 1
-    if plan.counts is not None and per_key == 1:
-        affordable -= plan.counts.items(plan.k)
-    if affordable // per_key >= 1:
-        fits.append(f"TOP {affordable // per_key} PRIVATE at this epsilon")
+    keys = bisect_right(range(1, plan.k + 1), affordable, key=plan.items)
+    if keys:
+        fits.append(f"TOP {keys} PRIVATE{f' WITH ({delta})' if delta else ''} at this epsilon")
     epsilon = _rounded_down(_root(8 * remaining.rho.value / plan.worst_items))
-    if Fraction(epsilon) > 0:
-        fits.append(f"WITH (epsilon = {epsilon}) for these {plan.k}")
-    return f"{' or '.join(fits)} would fit." if fits else "Nothing is left to spend."
+    if Fraction(epsilon) >= least_epsilon.value:
+        fits.append(f"WITH (epsilon = {epsilon}{delta and ', '}{delta}) for these {plan.k}")
+    return f"{' or '.join(fits)} would fit." if fits else "What is left buys no item."
 
 
 def _root(square: Fraction) -> Fraction:
@@ -46,9 +59,9 @@ def _root(square: Fraction) -> Fraction:
 
 
 def _rounded_down(value: Fraction) -> str:
-    """Return a value in three digits that is not above it."""
+    """Return a value in three digits that is not above it, as the options of a query are written."""
     if value <= 0:
         return "0"
-    exponent = math.floor(math.log10(value)) - 2
+    exponent = math.floor(math.log10(value)) - _DIGITS + 1
     digits = math.floor(value / Fraction(10) ** exponent)
-    return f"{digits}e{exponent}" if exponent < -6 else f"{float(digits * Fraction(10) ** exponent):.12g}"  # noqa: PLR2004
+    return f"{digits}e{exponent}" if exponent < _PLAIN else f"{float(digits * Fraction(10) ** exponent):.12g}"

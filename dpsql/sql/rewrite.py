@@ -94,7 +94,7 @@ def _bounded(writer: Writer, base: str, names: list[str], bound: Bound) -> str:
         for part, salt in zip((group, UNIT), salts, strict=True)
     )
     order = ", ".join(f"{name} ASC NULLS LAST" for name in names)
-    rank = f"row_number() OVER (PARTITION BY {UNIT} ORDER BY system.main.hash(system.main.xor({mixed})), {order})"
+    rank = f"system.main.row_number() OVER (PARTITION BY {UNIT} ORDER BY system.main.hash(system.main.xor({mixed})), {order})"
     pairs = f"SELECT DISTINCT {columns}, {UNIT} FROM ({base})"  # noqa: S608 - nothing in it is the analyst's text
     ranked = f"SELECT {columns}, {rank} AS dpsql_rank FROM ({pairs})"  # noqa: S608 - as above
     return f"SELECT {columns} FROM ({ranked}) WHERE dpsql_rank <= {bound.groups:d}"  # noqa: S608 - as above

@@ -1,0 +1,60 @@
+"""Bars and cells of the terminal's table, for counts that no real data would have."""
+
+from __future__ import annotations
+
+import io
+from fractions import Fraction
+
+import pyarrow as pa
+import pytest
+from rich.console import Console
+
+from dpsql.accounting import ZCDP
+from dpsql.answer import Answer, CountColumns, Receipt
+from dpsql.cli.show import bar_table
+
+
+def shown(counts: list[int], variance: int = 400, **columns: list[object]) -> list[str]:
+    table = pa.table({**columns, "n": pa.array(counts, pa.int64())})
+    receipt = Receipt.free(ZCDP.nothing(), sealed=True)
+    answer = Answer(table, receipt, counts=CountColumns((table.num_columns - 1,), Fraction(variance)))
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(bar_table(answer))
+    return console.export_text().splitlines()[1:]
+
+
+def cells(line: str) -> tuple[int, int]:
+    return line.count("█"), line.count("░")
+
+
+def test_bars_grow_with_counts_and_end_at_the_width() -> None:
+    lines = shown([100_000, 50_000, 1_000, 45, 0, -30, -1_000])
+    widths = [sum(cells(line)) for line in lines]
+    assert widths == sorted(widths, reverse=True)
+    assert widths[0] == 36
+    assert cells(lines[0]) == (35, 1)
+    assert cells(lines[4]) == (0, 1)  # 0 ± 39 may still be 39
+    assert cells(lines[6]) == (0, 0)  # -1000 ± 39 is not above 0
+    assert all("± 39" in line for line in lines)
+    assert "-1,000" in lines[6]
+
+
+@pytest.mark.parametrize("counts", [[0], [-5000], [-1, -2], [1], [2**53]])
+def test_odd_counts(counts: list[int]) -> None:
+    lines = shown(counts)
+    assert len(lines) == len(counts)
+    assert all(sum(cells(line)) <= 36 for line in lines)
+
+
+def test_no_counts_no_rows() -> None:
+    assert shown([]) == []
+
+
+def test_numbers_stand_to_the_right_and_words_to_the_left() -> None:
+    first, second = shown([1_234_567, 12], year=[2026, 7], share=[0.5, 12.25], key=["b", "long"])
+    assert first.split()[:5] == ["1", "2026", "0.5", "b", "1,234,567"]
+    assert second.split()[:5] == ["2", "7", "12.25", "long", "12"]
+    assert first.index("2026") + 4 == second.index(" 7 ") + 2
+    assert first.index("0.5") + 3 == second.index("12.25") + 5
+    assert first.index("b ") == second.index("long")
+    assert first.index("1,234,567") + 9 == second.index(" 12 ") + 3

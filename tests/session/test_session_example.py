@@ -1,0 +1,182 @@
+"""The example of the documentation, line by line, on a DuckDB file, a Parquet file and a durable ledger."""
+
+from __future__ import annotations
+
+import sqlite3
+from fractions import Fraction
+from pathlib import Path
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import dpsql
+
+READERS = (
+    "SELECT article, COUNT(DISTINCT user_id) AS readers FROM reads WHERE country = ? "
+    "GROUP BY article TOP 10 PRIVATE WITH (epsilon = 0.05)"
+)
+EXACT = {f"article {number}": 1500 + 100 * number for number in range(12)}
+
+
+@pytest.fixture
+def session(example: Path) -> dpsql.Session:
+    return dpsql.connect(example / "events.duckdb", policy=example / "policy.toml")
+
+
+def test_the_answer_in_every_form(session: dpsql.Session) -> None:
+    with session:
+        answer = session.sql(READERS, ["DE"])
+        table = answer.arrow()
+        assert table.schema == pa.schema([("article", pa.string()), ("readers", pa.int64())])
+        rows = answer.fetchall()
+        assert rows == list(zip(*table.to_pydict().values(), strict=True))
+        assert len(answer) == len(rows) == 10
+        assert all(abs(count - EXACT[str(article)]) < 400 for article, count in rows)  # 10 sigma
+        assert isinstance(answer.df(), pd.DataFrame)
+        assert list(answer.df().itertuples(index=False, name=None)) == rows
+        assert isinstance(answer.pl(), pl.DataFrame)
+        assert answer.pl().rows() == rows
+
+
+def test_intervals_receipt_and_statement(session: dpsql.Session) -> None:
+    with session:
+        answer = session.sql(READERS, ["DE"])
+        intervals = answer.intervals(0.95)
+        assert intervals.column_names == ["article", "low", "high"]
+        assert intervals.column("article") == answer.arrow().column("article")
+        receipt = answer.receipt
+        assert (receipt.mechanism, receipt.k, receipt.k_bar) == ("limited_domain", 10, 200)
+        assert receipt.epsilon == dpsql.Epsilon("0.05")
+        assert receipt.delta == dpsql.Delta(Fraction(1, 2) * Fraction(1, 10**6) / 20)
+        assert receipt.items_charged == 20
+        assert receipt.loss.rho == dpsql.Rho(20 * Fraction("0.05") ** 2 / 8)
+        assert receipt.loss.delta == receipt.delta
+        assert (receipt.stopped_at_bottom, receipt.sealed, receipt.replayed) == (False, True, False)
+        assert float(receipt.threshold_offset) == pytest.approx(457.05415, abs=1e-4)
+        balance = session.budget
+        assert receipt.remaining.rho.value == balance.rho.remaining == balance.rho.granted - receipt.loss.rho.value
+        sentence = answer.statement()
+        for part in ("user_id of reads", "adding or removing all rows of one user_id", "(1, 1e-06)", "0.00625"):
+            assert part in sentence
+        assert dpsql_version() in sentence
+        assert sentence.endswith(".")
+        assert "\n" not in sentence
+
+
+def dpsql_version() -> str:
+    from importlib.metadata import version
+
+    return version("dpsql")
+
+
+def test_explain_touches_nothing(session: dpsql.Session, example: Path) -> None:
+    with session:
+        plan = session.explain(READERS, ["DE"])
+        assert plan.mechanism == "limited_domain"
+        assert plan.worst_items == 20
+        assert plan.worst_case.rho == dpsql.Rho(20 * Fraction("0.05") ** 2 / 8)
+        assert plan.engine_sql.startswith("SELECT ")
+        assert "'DE'" not in plan.engine_sql
+        assert "457.1 units above group number 201" in str(plan)
+        table = session.sql(f"EXPLAIN {READERS}", ["DE"])
+        assert dict(table.fetchall()) == dict(plan.facts())
+        assert table.receipt.items_charged == 0
+        assert str(table.receipt) == "no private row was read; nothing was charged"
+        assert table.statement().startswith("This answer of dpsql ")
+    with sqlite3.connect(example / "ledger.sqlite") as ledger:
+        assert ledger.execute("SELECT count(*) FROM entries").fetchone() == (0,)
+    ledger.close()
+
+
+def test_the_budget(session: dpsql.Session) -> None:
+    with session:
+        before = session.budget
+        assert (str(before.granted.epsilon), str(before.granted.delta)) == ("1", "1e-06")
+        assert before.items >= 100
+        session.sql(READERS, ["DE"])
+        after = session.budget
+        assert after.rho.spent == 20 * Fraction("0.05") ** 2 / 8
+        assert after.rho.reserved == 0
+        for account in (after.rho, after.delta):
+            assert account.granted == account.spent + account.reserved + account.remaining
+        assert f"about {after.items} more items at epsilon {after.epsilon}" in str(after)
+        shown = session.sql("SHOW BUDGET").arrow().to_pylist()
+        assert [row["measure"] for row in shown] == ["rho", "delta", f"items of epsilon {after.epsilon}"]
+        assert shown[0]["spent"] == float(after.rho.spent)
+        assert int(shown[2]["remaining"]) == after.items
+
+
+@pytest.mark.parametrize(
+    ("sql", "parameters"),
+    [
+        ("SELECT article FROM reads WHERE country = ? GROUP BY article TOP ? PRIVATE", ["DE", 3]),
+        ("SELECT article FROM reads WHERE country = $1 GROUP BY article TOP $2 PRIVATE", ["DE", 3]),
+        ("SELECT article FROM reads WHERE country = :land GROUP BY article TOP :k PRIVATE", {"land": "DE", "k": 3}),
+        ("SELECT article FROM reads WHERE country = $land GROUP BY article TOP $k PRIVATE", {"land": "DE", "k": 3}),
+    ],
+)
+def test_parameters_in_every_style(session: dpsql.Session, sql: str, parameters: object) -> None:
+    with session:
+        answer = session.sql(sql, parameters)  # type: ignore[arg-type]
+        assert len(answer) == 3
+        assert {str(article) for (article,) in answer.fetchall()} <= set(EXACT)
+
+
+def test_a_parquet_source_and_a_public_table(session: dpsql.Session) -> None:
+    with session:
+        pages = session.sql("SELECT page FROM visits GROUP BY page TOP 2 PRIVATE")
+        assert len(pages) == 2
+        joined = session.sql(
+            "SELECT continent, COUNT(DISTINCT user_id) AS n FROM reads JOIN countries USING (country) "
+            "GROUP BY continent TOP 1 PRIVATE"
+        )
+        assert joined.fetchall()[0][0] == "Europe"
+
+
+@pytest.mark.parametrize("name", ["unlisted", "nothing", "sqlite_master", "information_schema.tables"])
+def test_what_the_policy_does_not_name_does_not_exist(session: dpsql.Session, name: str) -> None:
+    with session, pytest.raises((dpsql.Refusal, dpsql.Unsupported)):
+        session.sql(f"SELECT x FROM {name} GROUP BY x TOP 1 PRIVATE")
+
+
+def test_a_column_that_the_policy_does_not_list_does_not_exist(session: dpsql.Session) -> None:
+    with session, pytest.raises(dpsql.Refusal) as caught:
+        session.sql("SELECT secret_column FROM reads GROUP BY secret_column TOP 1 PRIVATE")
+    assert caught.value.code == "unknown-column"
+
+
+def test_closing(session: dpsql.Session) -> None:
+    with session as same:
+        assert same is session
+        assert repr(session).startswith("Session((1, 1e-06)")
+    session.close()
+    assert repr(session) == "Session(closed)"
+    for use in (lambda: session.sql(READERS, ["DE"]), lambda: session.explain(READERS, ["DE"]), lambda: session.budget):
+        with pytest.raises(dpsql.UsageError, match="This session is closed"):
+            use()
+
+
+@pytest.mark.parametrize("text", [None, 5, b"SHOW BUDGET", ["SHOW BUDGET"]])
+def test_a_statement_is_text(session: dpsql.Session, text: object) -> None:
+    with session:
+        for ask in (session.sql, session.explain):
+            with pytest.raises(dpsql.UsageError) as caught:
+                ask(text)  # type: ignore[arg-type]
+            assert caught.value.code == "not-text"
+
+
+@pytest.mark.parametrize("parameters", [["DE"], ("a", "b"), {"x": 1}, "DE", None, 7])
+def test_parameters_that_no_statement_asked_for(session: dpsql.Session, parameters: object) -> None:
+    with session, pytest.raises(dpsql.UsageError) as caught:
+        session.sql("SELECT article FROM reads GROUP BY article TOP 1 PRIVATE", parameters)  # type: ignore[arg-type]
+    assert caught.value.code == "parameters"
+
+
+def test_a_ledger_outlives_its_session(example: Path) -> None:
+    with dpsql.connect(example / "events.duckdb", policy=example / "policy.toml") as first:
+        first.sql(READERS, ["DE"])
+        spent = first.budget
+    with dpsql.connect(str(example / "events.duckdb"), policy=str(example / "policy.toml")) as second:
+        assert second.budget == spent
