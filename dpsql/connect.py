@@ -103,7 +103,7 @@ def _ledger(place: str | Path | None, terms: Terms) -> Ledger:
         raise UsageError("not-a-path", "A ledger is named by its path.", hint='Such as "ledger.sqlite", or ":memory:".')
     if place is None or str(place) == IN_MEMORY:
         return MemoryLedger(terms.budget)
-    return SQLiteLedger(place, terms.budget, terms.total)
+    return SQLiteLedger(place, terms.budget, total=terms.total)
 
 
 def _catalog(engine: Engine, policy: Policy) -> Catalog:

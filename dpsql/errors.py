@@ -15,6 +15,7 @@ An error never carries a data value: its words come from dpsql, from the analyst
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 __all__ = [
     "BudgetExceeded",
@@ -67,11 +68,7 @@ class Error(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle by the keyword arguments that `__init__` wants."""
-        return _rebuild, (type(self), self.code, self.reason, self.hint, self.place)
-
-
-def _rebuild(kind: type[Error], code: str, reason: str, hint: str, place: Place | str | None) -> Error:
-    return kind(code, reason, hint=hint, place=place)
+        return partial(type(self), self.code, self.reason, hint=self.hint, place=self.place), ()
 
 
 class Refusal(Error):

@@ -179,7 +179,7 @@ def private(text: str, catalog: Catalog, parameters: object = ()) -> PrivateQuer
 
 def counts(con: duckdb.DuckDBPyConnection, query: PrivateQuery, bound: Bound | None = None) -> dict[Row, int]:
     """Return the exact count of every group that the generated SQL finds."""
-    counting = rewrite(query, EVERYTHING, bound)
+    counting = rewrite(query, EVERYTHING, bound=bound)
     rows = con.execute(counting.sql, list(counting.parameters)).fetchall()
     found = {same(row[:-1]): row[-1] for row in rows}
     assert len(found) == len(rows), "two groups print alike"

@@ -64,11 +64,11 @@ class DuckDBEngine:
         """
         with ExitStack() as holds:
             folder = holds.enter_context(tempfile.TemporaryDirectory(prefix="dpsql-", ignore_cleanup_errors=True))
-            connection = holds.enter_context(catalog.connect_sealed(folder, memory_limit, threads))
+            connection = holds.enter_context(catalog.connect_sealed(folder, memory_limit, threads=threads))
             home = None if database is None else catalog.attach(connection, database)
-            paths = catalog.place(connection, sources, home, sealed=True)
+            paths = catalog.place(connection, sources, home=home, sealed=True)
             catalog.lock(connection)
-            tables = {name: catalog.describe(connection, name, path) for name, path in paths.items()}
+            tables = {name: catalog.describe(connection, name, relation=path) for name, path in paths.items()}
             return cls(connection, tables, sealed=True, holds=holds.pop_all())
 
     @classmethod
@@ -84,8 +84,8 @@ class DuckDBEngine:
         with ExitStack() as holds:
             cursor = holds.enter_context(connection.cursor())
             catalog.refuse_macros(cursor)
-            paths = catalog.place(cursor, sources, home, sealed=False)
-            tables = {name: catalog.describe(cursor, name, path) for name, path in paths.items()}
+            paths = catalog.place(cursor, sources, home=home, sealed=False)
+            tables = {name: catalog.describe(cursor, name, relation=path) for name, path in paths.items()}
             return cls(cursor, tables, sealed=False, holds=holds.pop_all())
 
     @property
@@ -135,7 +135,7 @@ class DuckDBEngine:
         """
         outcome: list[pa.Table] = []
         done = threading.Event()  # waiting for the thread itself may leave it half stopped when interrupted
-        task = partial(_fetch, self._connection, statement, outcome, done)
+        task = partial(_fetch, self._connection, statement, outcome=outcome, done=done)
         try:
             threading.Thread(target=task, name="dpsql-statement", daemon=True).start()
             while not done.wait(_PATIENCE):
@@ -160,7 +160,7 @@ class DuckDBEngine:
 
 
 def _fetch(
-    connection: duckdb.DuckDBPyConnection, statement: Statement, outcome: list[pa.Table], done: threading.Event
+    connection: duckdb.DuckDBPyConnection, statement: Statement, *, outcome: list[pa.Table], done: threading.Event
 ) -> None:
     """Put the result into `outcome`, or nothing: every error ends here, where nobody reads it."""
     with suppress(BaseException):

@@ -65,7 +65,7 @@ class Registered:
     columns: tuple[Column, ...]
 
 
-def connect_sealed(folder: str, memory_limit: str | None, threads: int | None) -> duckdb.DuckDBPyConnection:
+def connect_sealed(folder: str, memory_limit: str | None, *, threads: int | None) -> duckdb.DuckDBPyConnection:
     """Return an in-memory instance that loads nothing and spills into `folder`; not locked yet."""
     config: dict[str, str | bool | int | float | list[str]] = {**_SETTINGS, "temp_directory": folder}
     if memory_limit is not None:
@@ -122,7 +122,7 @@ def _trouble(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
 
 
 def place(
-    connection: duckdb.DuckDBPyConnection, sources: Mapping[str, Path | None], home: str | None, *, sealed: bool
+    connection: duckdb.DuckDBPyConnection, sources: Mapping[str, Path | None], *, home: str | None, sealed: bool
 ) -> dict[str, tuple[str, ...]]:
     """Return the fully qualified identifier of every table; make a view of each that has a Parquet file of its own.
 
@@ -138,7 +138,7 @@ def place(
     paths: dict[str, tuple[str, ...]] = {}
     for name in sources:
         if name in files:
-            _make_view(connection, name, files[name], "VIEW" if sealed else "TEMP VIEW")
+            _make_view(connection, name, file=files[name], kind="VIEW" if sealed else "TEMP VIEW")
             paths[name] = ("memory" if sealed else "temp", "main", name)
         elif home is None:
             hint = "Give the database, or give the table a Parquet file as its source."
@@ -150,7 +150,7 @@ def place(
     return paths
 
 
-def _make_view(connection: duckdb.DuckDBPyConnection, name: str, file: Path, kind: str) -> None:
+def _make_view(connection: duckdb.DuckDBPyConnection, name: str, *, file: Path, kind: str) -> None:
     rows = f"SELECT * FROM read_parquet({_literal(file)}, hive_partitioning = false)"  # noqa: S608 - quoted
     if _trouble(connection, f"CREATE {kind} {_identifier(name)} AS {rows}"):
         hint = "Write it again as Parquet, and see that it may be read."
@@ -173,7 +173,7 @@ def _set(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
         )
 
 
-def describe(connection: duckdb.DuckDBPyConnection, name: str, relation: tuple[str, ...]) -> Registered:
+def describe(connection: duckdb.DuckDBPyConnection, name: str, *, relation: tuple[str, ...]) -> Registered:
     """Return the table `name` with its columns, or say that it is not there."""
     rows: list[tuple[str, ...]] = []
     with suppress(*_TROUBLE):

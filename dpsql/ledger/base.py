@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Protocol
 
 from dpsql.accounting import ZCDP, Filter, FilterState
@@ -108,14 +108,14 @@ class Held:
 
     number: int
     worst_case: ZCDP
-    settler: Callable[[Held, Rho, str], None]
+    settler: Callable[[Held, Settlement], None]
 
     def settle(self, loss: Rho, digest: str) -> None:
         """Charge `loss`, at most the worst case, and free the rest of the rho; exactly once."""
-        self.settler(self, loss, digest)
+        self.settler(self, Settlement(datetime.now(UTC), loss, digest))
 
 
-def admit(budget: ZCDP, state: FilterState, worst_case: ZCDP) -> FilterState:
+def admit(budget: ZCDP, state: FilterState, *, worst_case: ZCDP) -> FilterState:
     """Return the state that holds `worst_case` too, or raise `Shortfall`."""
     rule = Filter(budget)
     if not rule.admits(state, worst_case):

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 
 from dpsql.accounting import ZCDP, Filter, FilterState
 from dpsql.ledger.base import Entry, Held, Reservation, Settlement, admit, closed, twice
-from dpsql.quantities import Rho
 
 __all__ = ["MemoryLedger"]
 
@@ -37,7 +36,7 @@ class MemoryLedger:
         """Hold `worst_case` or raise `Shortfall`."""
         with self._lock:
             self._check_open()
-            self._state = admit(self._budget, self._state, worst_case)
+            self._state = admit(self._budget, self._state, worst_case=worst_case)
             self._entries.append(Entry(datetime.now(UTC), query, worst_case, settlement=None))
             return Held(len(self._entries) - 1, worst_case, self._settle)
 
@@ -58,15 +57,15 @@ class MemoryLedger:
         with self._lock:
             self._closed = True
 
-    def _settle(self, held: Held, loss: Rho, digest: str) -> None:
+    def _settle(self, held: Held, settlement: Settlement) -> None:
         with self._lock:
             self._check_open()
             entry = self._entries[held.number]
             if entry.settlement is not None:
                 raise twice()
-            state = Filter(self._budget).settle(self._state, held.worst_case, loss)
+            state = Filter(self._budget).settle(self._state, held.worst_case, settlement.loss)
             # in this order, so that an interrupt between the two leaves the worst case held
-            self._entries[held.number] = replace(entry, settlement=Settlement(datetime.now(UTC), loss, digest))
+            self._entries[held.number] = replace(entry, settlement=settlement)
             self._state = state
 
     def _check_open(self) -> None:

@@ -32,7 +32,7 @@ _FRACTION = re.compile(rf"(\d{{1,{_DIGITS}}})/([1-9]\d{{0,{_DIGITS - 1}}})", re.
 class SQLiteLedger:
     """A ledger that outlives the process: what `reserve` and `settle` did is on the disk when they return."""
 
-    def __init__(self, path: Path | str, budget: ZCDP, total: ApproximateDP) -> None:
+    def __init__(self, path: Path | str, budget: ZCDP, *, total: ApproximateDP) -> None:
         """Open the ledger at `path`, or make it; it keeps the `budget` and the `total` it was made with."""
         self._path = Path(path).absolute()
         self._budget = budget
@@ -42,7 +42,7 @@ class SQLiteLedger:
         try:
             self._identity = _identity(self._path)
             with self._transaction() as connection:
-                _open_book(connection, budget, total)
+                _open_book(connection, budget, total=total)
         except BaseException:
             self.close()
             raise
@@ -60,7 +60,7 @@ class SQLiteLedger:
     def reserve(self, worst_case: ZCDP, query: str) -> Reservation:
         """Hold `worst_case` on the disk, or raise `Shortfall` and leave the file as it was."""
         with self._transaction() as connection:
-            state = admit(self._budget, _read_balance(connection, self._budget), worst_case)
+            state = admit(self._budget, _read_balance(connection, self._budget), worst_case=worst_case)
             number = connection.execute(
                 "INSERT INTO entries (opened_at, query, worst_rho, delta) VALUES (?, ?, ?, ?)",
                 (_now(), _note(query), _written(worst_case.rho.value), _written(worst_case.delta.value)),
@@ -87,16 +87,16 @@ class SQLiteLedger:
             if connection is not None:
                 connection.close()
 
-    def _settle(self, held: Held, loss: Rho, digest: str) -> None:
+    def _settle(self, held: Held, settlement: Settlement) -> None:
         with self._transaction() as connection:
             changed = connection.execute(
                 "UPDATE entries SET settled_at = ?, loss_rho = ?, digest = ? WHERE id = ? AND settled_at IS NULL",
-                (_now(), _written(loss.value), _note(digest), held.number),
+                (settlement.at.isoformat(timespec="microseconds"), _written(settlement.loss.value), _note(settlement.digest), held.number),
             ).rowcount
             if changed != 1:
                 raise twice()
             state = _read_balance(connection, self._budget)
-            _write_balance(connection, Filter(self._budget).settle(state, held.worst_case, loss))
+            _write_balance(connection, Filter(self._budget).settle(state, held.worst_case, settlement.loss))
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -137,7 +137,7 @@ def _moved() -> LedgerError:
     )
 
 
-def _open_book(connection: sqlite3.Connection, budget: ZCDP, total: ApproximateDP) -> None:
+def _open_book(connection: sqlite3.Connection, budget: ZCDP, *, total: ApproximateDP) -> None:
     """Write the terms of a blank ledger, or hold those of an old one against the caller's and sum its entries up."""
     given = (budget.rho.value, budget.delta.value, total.epsilon.value, total.delta.value)
     terms = tuple(map(_written, given))

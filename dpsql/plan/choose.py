@@ -45,7 +45,7 @@ def draw(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
     groups = _whole(options.get("max_groups_contributed"), "max_groups_contributed", bounds=(1, MOST_GROUPS))
     return Plan(
         query=query,
-        counting=rewrite(query, k_bar + 1, None if groups is None else Bound(groups, salts)),
+        counting=rewrite(query, k_bar + 1, bound=None if groups is None else Bound(groups, salts)),
         selection=LimitedDomain(epsilon, delta, k=k, k_bar=max(k, k_bar), max_groups_contributed=groups),
         counts=NoisyCounts(epsilon, groups) if query.releases_counts else None,
     )

@@ -63,7 +63,7 @@ def _fraction(value: Number, place: str) -> Fraction:
 def check_count(value: int, place: str) -> int:
     """Return a whole number from 1 to a million."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise wrong_type("a whole number", value, place)
+        raise wrong_type("a whole number", value, place=place)
     if not 1 <= value <= _GREATEST_COUNT:
         reason = f"A count must be at least 1 and at most {_GREATEST_COUNT}."
         raise PolicyError("policy-range", reason, hint="Write a whole number such as 100.", place=place)
@@ -73,7 +73,7 @@ def check_count(value: int, place: str) -> int:
 def check_name(value: str, place: str) -> str:
     """Return the name of a table or column, which is not empty."""
     if not isinstance(value, str):
-        raise wrong_type("text", value, place)
+        raise wrong_type("text", value, place=place)
     if not value or "\0" in value:
         reason = "A name must have at least one character, and no NUL."
         raise PolicyError("policy-name", reason, hint="Write the name as the database has it.", place=place)
@@ -85,7 +85,7 @@ def check_columns(values: Sequence[str] | None) -> tuple[str, ...] | None:
     if values is None:
         return None
     if not isinstance(values, list | tuple):
-        raise wrong_type("a list of texts", values, "columns")
+        raise wrong_type("a list of texts", values, place="columns")
     names = tuple(check_name(value, "columns") for value in values)
     if not names:
         reason = "The list of columns is empty."
@@ -102,7 +102,7 @@ def check_columns(values: Sequence[str] | None) -> tuple[str, ...] | None:
 def check_path(value: Path | str, place: str) -> Path:
     """Return a path that names a file."""
     if not isinstance(value, str | PathLike):
-        raise wrong_type("a path", value, place)
+        raise wrong_type("a path", value, place=place)
     path = Path(value)
     if not path.name or "\0" in str(path):
         raise PolicyError("policy-path", "The path names no file.", hint="Write the path of a file.", place=place)
@@ -124,7 +124,7 @@ def check_source(value: Path | str | None) -> Path | None:
     return path
 
 
-def wrong_type(wanted: str, value: object, place: str) -> PolicyError:
+def wrong_type(wanted: str, value: object, *, place: str) -> PolicyError:
     """Return the error that says what is `wanted` instead of `value`."""
     reason = f"The value is of type {type(value).__name__}."
     return PolicyError("policy-type", reason, hint=f"Give {wanted}.", place=place)

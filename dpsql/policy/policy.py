@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -44,10 +45,10 @@ class Budget:
     def __init__(
         self, epsilon: Number | Epsilon, delta: Number | Delta, *, items: int = 100, queries: int = 20
     ) -> None:
-        _set(self, "epsilon", check_epsilon(epsilon, "budget.epsilon"))
-        _set(self, "delta", check_delta(delta, "budget.delta"))
-        _set(self, "items", check_count(items, "budget.items"))
-        _set(self, "queries", check_count(queries, "budget.queries"))
+        _fill(self, epsilon=check_epsilon(epsilon, "budget.epsilon"))
+        _fill(self, delta=check_delta(delta, "budget.delta"))
+        _fill(self, items=check_count(items, "budget.items"))
+        _fill(self, queries=check_count(queries, "budget.queries"))
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -69,11 +70,11 @@ class Limits:
         max_k: int = 1000,
         max_k_bar: int = 10_000,
     ) -> None:
-        _set(self, "max_epsilon", check_epsilon(max_epsilon, "limits.max_epsilon"))
-        _set(self, "min_epsilon", check_epsilon(min_epsilon, "limits.min_epsilon"))
-        _set(self, "max_delta", None if max_delta is None else check_delta(max_delta, "limits.max_delta"))
-        _set(self, "max_k", check_count(max_k, "limits.max_k"))
-        _set(self, "max_k_bar", check_count(max_k_bar, "limits.max_k_bar"))
+        _fill(self, max_epsilon=check_epsilon(max_epsilon, "limits.max_epsilon"))
+        _fill(self, min_epsilon=check_epsilon(min_epsilon, "limits.min_epsilon"))
+        _fill(self, max_delta=None if max_delta is None else check_delta(max_delta, "limits.max_delta"))
+        _fill(self, max_k=check_count(max_k, "limits.max_k"))
+        _fill(self, max_k_bar=check_count(max_k_bar, "limits.max_k_bar"))
         if self.min_epsilon > self.max_epsilon:
             reason = f"The smallest epsilon, {self.min_epsilon}, is above the largest, {self.max_epsilon}."
             raise PolicyError("policy-range", reason, hint="Lower min_epsilon or raise max_epsilon.", place="limits")
@@ -95,9 +96,9 @@ class PrivateTable:
     def __init__(
         self, privacy_unit: str, columns: Sequence[str] | None = None, *, source: Path | str | None = None
     ) -> None:
-        _set(self, "privacy_unit", check_name(privacy_unit, "privacy_unit"))
-        _set(self, "columns", check_columns(columns))
-        _set(self, "source", check_source(source))
+        _fill(self, privacy_unit=check_name(privacy_unit, "privacy_unit"))
+        _fill(self, columns=check_columns(columns))
+        _fill(self, source=check_source(source))
         if self.columns is not None and fold(privacy_unit) not in map(fold, self.columns):
             raise PolicyError(
                 "policy-columns",
@@ -115,8 +116,8 @@ class PublicTable:
     source: Path | None
 
     def __init__(self, columns: Sequence[str] | None = None, *, source: Path | str | None = None) -> None:
-        _set(self, "columns", check_columns(columns))
-        _set(self, "source", check_source(source))
+        _fill(self, columns=check_columns(columns))
+        _fill(self, source=check_source(source))
 
 
 Table = PrivateTable | PublicTable
@@ -148,14 +149,14 @@ class Policy:
     ) -> None:
         """Without a `ledger` the record of what was spent lives in memory; `lines` places errors in a file."""
         if not isinstance(budget, Budget):
-            raise wrong_type("a dpsql.Budget", budget, "budget")
+            raise wrong_type("a dpsql.Budget", budget, place="budget")
         if limits is not None and not isinstance(limits, Limits):
-            raise wrong_type("dpsql.Limits", limits, "limits")
-        _set(self, "budget", budget)
-        _set(self, "tables", _tables(tables))
-        _set(self, "ledger", None if ledger is None else check_path(ledger, "ledger"))
-        _set(self, "limits", Limits() if limits is None else limits)
-        _set(self, "lines", lines)
+            raise wrong_type("dpsql.Limits", limits, place="limits")
+        _fill(self, budget=budget)
+        _fill(self, tables=_tables(tables))
+        _fill(self, ledger=None if ledger is None else check_path(ledger, "ledger"))
+        _fill(self, limits=Limits() if limits is None else limits)
+        _fill(self, lines=lines)
 
     @classmethod
     def from_toml(cls, path: Path | str) -> Policy:
@@ -167,7 +168,7 @@ class Policy:
         ledger = root.text("ledger")
         budget, limits, tables = _read_budget(root), _read_limits(root), _read_tables(root, file.parent)
         with root.placing():
-            beside = _beside(file.parent, ledger, "ledger")
+            beside = _beside(file.parent, ledger, place="ledger")
             return cls(budget, tables, ledger=beside, limits=limits, lines=root.lines)
 
     def where(self, key_path: str) -> str:
@@ -176,31 +177,27 @@ class Policy:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Copy and pickle by the arguments: a read-only mapping itself cannot be pickled."""
-        return _rebuild, (self.budget, dict(self.tables), self.ledger, self.limits, self.lines)
+        tables, limits = dict(self.tables), self.limits
+        return partial(Policy, self.budget, tables, ledger=self.ledger, limits=limits, lines=self.lines), ()
 
 
-def _rebuild(
-    budget: Budget, tables: dict[str, Table], ledger: Path | None, limits: Limits, lines: Lines | None
-) -> Policy:
-    return Policy(budget, tables, ledger=ledger, limits=limits, lines=lines)
-
-
-def _set(value: object, name: str, content: object) -> None:
-    """Fill a field of a frozen value while it is being made."""
-    object.__setattr__(value, name, content)
+def _fill(value: object, **fields: object) -> None:
+    """Fill fields of a frozen value while it is being made."""
+    for name, content in fields.items():
+        object.__setattr__(value, name, content)
 
 
 def _tables(tables: Mapping[str, Table]) -> Mapping[str, Table]:
     """Return an unchangeable copy in which no data stands twice, once guarded and once not."""
     if not isinstance(tables, Mapping):
-        raise wrong_type("a mapping of names to tables", tables, "tables")
+        raise wrong_type("a mapping of names to tables", tables, place="tables")
     if not tables:
         raise PolicyError("policy-tables", "The policy names no table.", hint="Name at least one.", place="tables")
     data: dict[object, str] = {}
     for name, table in tables.items():
         check_name(name, "tables")
         if not isinstance(table, PrivateTable | PublicTable):
-            raise wrong_type("a dpsql.PrivateTable or a dpsql.PublicTable", table, f"tables.{name}")
+            raise wrong_type("a dpsql.PrivateTable or a dpsql.PublicTable", table, place=f"tables.{name}")
         for identity in _identities(name, table):
             if data.setdefault(identity, name) != name:
                 reason = f'The tables "{data[identity]}" and "{name}" are the same; case and "main." do not count.'
@@ -255,10 +252,10 @@ def _read_table(section: Section, folder: Path) -> Table:
         )
     columns, given = section.texts("columns"), section.text("source")
     with section.placing():
-        source = _beside(folder, given, "source")
+        source = _beside(folder, given, place="source")
         return PublicTable(columns, source=source) if unit is None else PrivateTable(unit, columns, source=source)
 
 
-def _beside(folder: Path, given: str | None, place: str) -> Path | None:
+def _beside(folder: Path, given: str | None, *, place: str) -> Path | None:
     """Return a path of the file, which is relative to it."""
     return None if given is None else folder / check_path(given, place)

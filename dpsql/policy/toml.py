@@ -92,7 +92,7 @@ class Section:
         """Return the text under `key`, or None."""
         value = self.values.get(key)
         if value is not None and not isinstance(value, str):
-            raise self._wrong(key, "text", value)
+            raise self._wrong(key, "text", found=value)
         return value
 
     def texts(self, key: str) -> tuple[str, ...] | None:
@@ -101,14 +101,14 @@ class Section:
         if values is None:
             return None
         if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-            raise self._wrong(key, "a list of texts", values)
+            raise self._wrong(key, "a list of texts", found=values)
         return tuple(values)
 
     def flag(self, key: str) -> bool | None:
         """Return the truth value under `key`, or None."""
         value = self.values.get(key)
         if value is not None and not isinstance(value, bool):
-            raise self._wrong(key, "true or false", value)
+            raise self._wrong(key, "true or false", found=value)
         return value
 
     def number(self, key: str) -> int | float:
@@ -116,7 +116,7 @@ class Section:
         self.require(key)
         value = self.values[key]
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self._wrong(key, "a number without quotes", value)
+            raise self._wrong(key, "a number without quotes", found=value)
         return value
 
     def whole(self, key: str) -> int:
@@ -124,7 +124,7 @@ class Section:
         self.require(key)
         value = self.values[key]
         if isinstance(value, bool) or not isinstance(value, int):
-            raise self._wrong(key, "a whole number without quotes", value)
+            raise self._wrong(key, "a whole number without quotes", found=value)
         return value
 
     def number_or(self, key: str, default: Default) -> int | float | Default:
@@ -135,7 +135,7 @@ class Section:
         """Return the table under `key`; an empty one where the file has none."""
         values = self.values.get(key, {})
         if not isinstance(values, dict):
-            raise self._wrong(key, f"a table such as [{_join((*self.path, key))}]", values)
+            raise self._wrong(key, f"a table such as [{_join((*self.path, key))}]", found=values)
         return Section(self.lines, (*self.path, key), values)
 
     @contextmanager
@@ -151,7 +151,7 @@ class Section:
         line = self.lines.lines.get(_join(self.path))
         return f"{_join((*self.path, key))} ({self.lines.name}{'' if line is None else f', below line {line}'})"
 
-    def _wrong(self, key: str, wanted: str, found: object) -> PolicyError:
+    def _wrong(self, key: str, wanted: str, *, found: object) -> PolicyError:
         words = _WORDS.get(type(found), "a date or a time")
         return PolicyError("policy-type", f"The value is {words}.", hint=f"Give {wanted}.", place=self.where(key))
 
@@ -161,11 +161,11 @@ def read_toml(path: Path) -> Section:
     try:
         text = path.read_bytes().decode("utf-8")
     except FileNotFoundError:
-        raise _unusable("policy-missing", "There is no policy file at this path.", path) from None
+        raise _unusable("policy-missing", "There is no policy file at this path.", path=path) from None
     except OSError:
-        raise _unusable("policy-unreadable", "The policy file cannot be read.", path) from None
+        raise _unusable("policy-unreadable", "The policy file cannot be read.", path=path) from None
     except UnicodeDecodeError:
-        raise _unusable("policy-unreadable", "The policy file is not UTF-8 text.", path) from None
+        raise _unusable("policy-unreadable", "The policy file is not UTF-8 text.", path=path) from None
     try:
         data = tomllib.loads(text)
     except ValueError as error:  # also for an integer of too many digits
@@ -175,11 +175,11 @@ def read_toml(path: Path) -> Section:
             "policy-syntax", "The policy file is not valid TOML.", hint=f"The reader says: {error}.", place=place
         ) from None
     except RecursionError:
-        raise _unusable("policy-syntax", "The policy file is nested too deeply.", path) from None
-    return Section(Lines(path.name, dict(_spelled(data, _key_lines(text), (), 1))), (), data)
+        raise _unusable("policy-syntax", "The policy file is nested too deeply.", path=path) from None
+    return Section(Lines(path.name, dict(_spelled(data, _key_lines(text), above=(), line=1))), (), data)
 
 
-def _unusable(code: str, reason: str, path: Path) -> PolicyError:
+def _unusable(code: str, reason: str, *, path: Path) -> PolicyError:
     return PolicyError(code, reason, hint="Give the path of a readable TOML file.", place=str(path))
 
 
@@ -189,7 +189,7 @@ def _join(path: KeyPath) -> str:
 
 
 def _spelled(
-    data: Mapping[str, object], lines: Mapping[KeyPath, int], above: KeyPath, line: int
+    data: Mapping[str, object], lines: Mapping[KeyPath, int], *, above: KeyPath, line: int
 ) -> Iterator[tuple[str, int]]:
     """Yield every key path of `data`, as TOML and plainly, with its line or that of the key which encloses it."""
     for key, value in data.items():
@@ -198,7 +198,7 @@ def _spelled(
         yield ".".join(path), here
         yield _join(path), here
         if isinstance(value, dict):
-            yield from _spelled(value, lines, path, here)
+            yield from _spelled(value, lines, above=path, line=here)
 
 
 def _key_lines(text: str) -> dict[KeyPath, int]:

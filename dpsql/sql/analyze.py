@@ -86,8 +86,10 @@ class _Analysis:
         if private is None or unit is None or private.table is None:
             hint = "At least one table must have a privacy unit in the policy."
             raise Refusal("nothing-private", "This query reads only public tables.", hint=hint, place=self._at(select))
-        items = [self._item(item, scope, unit, spelled) for item, spelled in self._select_list(select, lifted)]
-        keys = self._keys(select, items, scope)
+        items = [
+            self._item(item, scope, unit=unit, spelled=spelled) for item, spelled in self._select_list(select, lifted)
+        ]
+        keys = self._keys(select, items, scope=scope)
         outputs = tuple(
             Output(item.name, None if item.expression is None else keys.index(item.expression)) for item in items
         )
@@ -131,20 +133,20 @@ class _Analysis:
             raise Refusal("syntax", "The select list cannot be read.", place=self._at(select))
         return list(zip(select.expressions, texts, strict=True))
 
-    def _item(self, item: Node, scope: Scope, unit: Column, spelled: str) -> _Item:
+    def _item(self, item: Node, scope: Scope, *, unit: Column, spelled: str) -> _Item:
         alias, node = output_name(self.reader, item)
         kind = type(node).__name__
         if kind == "Count":
-            self._check_count(node, scope, unit)
+            self._check_count(node, scope, unit=unit)
             return _Item(alias or spelled, None, node)
         if kind == "Star" or (kind == "Column" and type(node.this).__name__ == "Star"):
             hint = "Name the columns to group by."
             raise Refusal("star", "* would release raw columns.", hint=hint, place=self._at(node))
-        self.sources.check_alias(alias, node, scope)
+        self.sources.check_alias(alias, node, scope=scope)
         name = self.reader.column(node).name if kind == "Column" and not alias else alias or spelled
         return _Item(name, self.reader.read(node), node)
 
-    def _check_count(self, node: Node, scope: Scope, unit: Column) -> None:
+    def _check_count(self, node: Node, scope: Scope, *, unit: Column) -> None:
         only(self.statement, node, "this", "big_int")
         private = scope.private
         counted = node.this
@@ -159,7 +161,7 @@ class _Analysis:
                     return
         raise Refusal("aggregate", reason, hint=hint, place=self._at(node))
 
-    def _keys(self, select: Node, items: list[_Item], scope: Scope) -> tuple[Expression, ...]:
+    def _keys(self, select: Node, items: list[_Item], *, scope: Scope) -> tuple[Expression, ...]:
         """Return the group keys, in the order of GROUP BY; each must be selected, and nothing else may be."""
         group, released = select.args.get("group"), [item for item in items if item.expression is not None]
         if select.args.get("distinct") is not None:
@@ -172,12 +174,12 @@ class _Analysis:
         if group is None or group.args.get("all"):
             keys = [item.expression for item in released if item.expression is not None]
         else:
-            keys = [self._group_key(node, items, scope) for node in group.expressions]
+            keys = [self._group_key(node, items, scope=scope) for node in group.expressions]
         unique = tuple(dict.fromkeys(keys))
-        self._check_keys(unique, released, group if group is not None and group.expressions else select)
+        self._check_keys(unique, released, node=group if group is not None and group.expressions else select)
         return unique
 
-    def _check_keys(self, keys: tuple[Expression, ...], released: list[_Item], node: Node) -> None:
+    def _check_keys(self, keys: tuple[Expression, ...], released: list[_Item], *, node: Node) -> None:
         if not 1 <= len(keys) <= MOST_KEYS:
             reason = f"A private query groups by 1 to {MOST_KEYS} keys."
             raise Refusal("keys", reason, place=self._at(node))
@@ -196,7 +198,7 @@ class _Analysis:
                 reason = f"A key may not be of type {item.expression.type}."
                 raise Refusal("key-type", reason, hint=hint, place=self._at(item.node))
 
-    def _group_key(self, node: Node, items: list[_Item], scope: Scope) -> Expression:
+    def _group_key(self, node: Node, items: list[_Item], *, scope: Scope) -> Expression:
         """Return the key an item of GROUP BY means: a position, a column, an alias, or an expression, in this order."""
         kind = type(node).__name__
         if kind == "Literal":
@@ -205,7 +207,7 @@ class _Analysis:
                 return found
             hint = "Positions count the select list from 1 and may not mean the count."
             raise Refusal("group-position", "This is no position of a key.", hint=hint, place=self._at(node))
-        if kind == "Column" and not node.args.get("table") and scope.find(node.name, "", self._at(node)) is None:
+        if kind == "Column" and not node.args.get("table") and scope.find(node.name, "", place=self._at(node)) is None:
             named = [item for item in items if ascii_lower(item.name) == ascii_lower(node.name)]
             if len(named) == 1 and named[0].expression is not None:
                 return named[0].expression
@@ -241,7 +243,7 @@ class _Analysis:
                     return position
         wanted = None if kind == "Count" else self.reader.read(node) if kind != "Literal" else ...
         if kind == "Count":
-            self._check_count(node, self.reader.scope, self.reader.scope.unit)  # type: ignore[arg-type]
+            self._check_count(node, self.reader.scope, unit=self.reader.scope.unit)  # type: ignore[arg-type]
         for position, item in enumerate(items):
             if item.expression == wanted:
                 return position

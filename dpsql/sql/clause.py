@@ -54,12 +54,12 @@ def lift(statement: Statement, parameter: Parameter) -> Lifted:
         wrong = tokens[min(start + 2, len(tokens) - 1)]
         reason, hint = "TOP must be followed by one number and PRIVATE.", "Write TOP 10 PRIVATE."
         raise Refusal("clause", reason, hint=hint, place=statement.place(tokens[start], wrong))
-    k = _k(statement, tokens[start + 1], parameter)
+    k = _k(statement, tokens[start + 1], parameter=parameter)
     leading = start > 0 and tokens[start - 1].token_type.name == "SELECT"
     before, after = tokens[:start], tokens[start + 3 :]
     options, rest = _options(statement, after, leading=leading)
     if not leading:
-        _check_around(statement, before, rest)
+        _check_around(statement, before, after=rest)
     place = statement.place(tokens[start], tokens[start + 2])
     return Lifted(before + rest, Clause(k, options, place), explained)
 
@@ -111,7 +111,7 @@ def _is_k(token: Token) -> bool:
     return token.token_type.name in {"NUMBER", "STRING"} or _is(token, "adaptive")
 
 
-def _k(statement: Statement, token: Token, parameter: Parameter) -> int:
+def _k(statement: Statement, token: Token, *, parameter: Parameter) -> int:
     value = statement.value(token.text)
     if value is not None and value.kind == "parameter":
         bound = parameter(value)
@@ -125,7 +125,7 @@ def _k(statement: Statement, token: Token, parameter: Parameter) -> int:
     raise Refusal("k", "k must be a whole number of at least 1.", hint="TOP 10 PRIVATE.", place=statement.place(token))
 
 
-def _check_around(statement: Statement, before: list[Token], after: list[Token]) -> None:
+def _check_around(statement: Statement, before: list[Token], *, after: list[Token]) -> None:
     """Let only ORDER BY and LIMIT follow the clause, and no LIMIT stand before it."""
     if after and after[0].token_type.name not in {"ORDER_BY", "LIMIT"}:
         reason = "Only ORDER BY and LIMIT may follow TOP k PRIVATE and its options."
@@ -156,17 +156,17 @@ def _options(
         raise Refusal("option", "The options are not closed with ).", place=statement.place(after[start], after[-1]))
     inside = after[start + 2 : end]
     options: dict[str, Option] = {}
-    for item in _items(statement, inside, after[start]):
+    for item in _items(statement, inside, start=after[start]):
         name, option = _option(statement, item)
         if name in options:
             raise Refusal("option", f"The option {name} stands twice.", place=statement.place(item[0]))
         options[name] = option
     if leading:
-        _check_around(statement, [], after[end + 1 :])
+        _check_around(statement, [], after=after[end + 1 :])
     return MappingProxyType(options), after[:start] + after[end + 1 :]
 
 
-def _items(statement: Statement, inside: list[Token], start: Token) -> list[list[Token]]:
+def _items(statement: Statement, inside: list[Token], *, start: Token) -> list[list[Token]]:
     """Split at the commas outside brackets."""
     items: list[list[Token]] = [[]]
     depth = 0

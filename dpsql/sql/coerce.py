@@ -62,13 +62,13 @@ def number(text: str, place: Place) -> Literal:
     return Literal(Decimal(text), decimal(width, scale))
 
 
-def to_type(literal: Literal, wanted: Type, place: Place) -> Literal:
+def to_type(literal: Literal, wanted: Type, *, place: Place) -> Literal:
     """Return the literal as a value of `wanted`; refuse when it does not read as one."""
     value = literal.value
     if value is None or literal.type == wanted:
         return Literal(value, wanted, literal.longest)
     if isinstance(value, str) and literal.type.family is Family.TEXT:
-        return _from_text(value, wanted, place)
+        return _from_text(value, wanted, place=place)
     if isinstance(value, str) and literal.type == DATE and wanted == TIMESTAMP:
         return Literal(f"{value} 00:00:00", TIMESTAMP)
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
@@ -78,7 +78,7 @@ def to_type(literal: Literal, wanted: Type, place: Place) -> Literal:
             return Literal(int(value), wanted)
         if wanted.family is Family.DECIMAL and not isinstance(value, float) and _fits(Decimal(value), wanted):
             return Literal(Decimal(value), wanted)
-    raise _mismatch(literal.type, wanted, place)
+    raise _mismatch(literal.type, wanted, place=place)
 
 
 def _fits(value: Decimal, wanted: Type) -> bool:
@@ -88,7 +88,7 @@ def _fits(value: Decimal, wanted: Type) -> bool:
     return exact.denominator == 1 and abs(exact) < most
 
 
-def _from_text(text: str, wanted: Type, place: Place) -> Literal:
+def _from_text(text: str, wanted: Type, *, place: Place) -> Literal:
     """Read a quoted literal as the type it meets: a date, a time stamp, a number, a truth value."""
     try:
         if wanted == DATE and _DATE.fullmatch(text):
@@ -99,7 +99,7 @@ def _from_text(text: str, wanted: Type, place: Place) -> Literal:
         wanted = Type(Family.OPAQUE, wanted.name)  # such as February 30th: refused below
     if wanted.is_number and (found := _SIGNED.fullmatch(text)):
         unsigned = number(found[2] + (found[3] or ""), place)
-        return to_type(negated(unsigned, place) if found[1] else unsigned, wanted, place)
+        return to_type(negated(unsigned, place) if found[1] else unsigned, wanted, place=place)
     if wanted.family is Family.BOOLEAN and text.lower() in {"true", "false"}:
         return Literal(text.lower() == "true", wanted)
     hint = "Dates are written 'YYYY-MM-DD', time stamps 'YYYY-MM-DD HH:MM:SS', numbers in plain digits."
@@ -117,27 +117,27 @@ def negated(literal: Literal, place: Place) -> Literal:
     return Literal(-value if isinstance(value, float | Decimal) else value, literal.type)
 
 
-def as_type(expression: Expression, wanted: Type, place: Place) -> Expression:
+def as_type(expression: Expression, wanted: Type, *, place: Place) -> Expression:
     """Return the expression as `wanted`: a converted literal, itself, or a cast that gives NULL where it fails."""
     if isinstance(expression, Literal):
-        return to_type(expression, wanted, place)
+        return to_type(expression, wanted, place=place)
     return expression if expression.type == wanted else Cast(expression, wanted)
 
 
 def alike(expressions: Sequence[Expression], place: Place) -> tuple[Expression, ...]:
     """Return the expressions brought to one type, that of a CASE or COALESCE; refuse one too wide to compute with."""
-    wanted = _common(expressions, place, _literal_digits)
+    wanted = _common(expressions, place, digits=_literal_digits)
     if wanted.family is Family.DECIMAL and wanted.precision[0] > WIDEST_DECIMAL:
         hint = "Cast one of them: CAST(x AS DOUBLE)."
         raise Unsupported("type", f"The result {wanted} is wider than dpsql reads.", hint=hint, place=place)
-    return tuple(as_type(expression, wanted, place) for expression in expressions)
+    return tuple(as_type(expression, wanted, place=place) for expression in expressions)
 
 
 def comparable(expressions: Sequence[Expression], place: Place) -> tuple[Expression, ...]:
     """Return the expressions brought to one type for a comparison: exactly, however wide a DECIMAL that takes."""
     expressions = _as_stored(expressions, place)
-    wanted = _common(expressions, place, lambda value: len(str(abs(value))))
-    return tuple(as_type(expression, wanted, place) for expression in expressions)
+    wanted = _common(expressions, place, digits=lambda value: len(str(abs(value))))
+    return tuple(as_type(expression, wanted, place=place) for expression in expressions)
 
 
 def _as_stored(expressions: Sequence[Expression], place: Place) -> Sequence[Expression]:
@@ -145,7 +145,7 @@ def _as_stored(expressions: Sequence[Expression], place: Place) -> Sequence[Expr
     stored = {inner.type.name for inner in map(_read_column, expressions) if inner is not None}
     if not stored & {"FLOAT", "UUID"}:
         return expressions
-    return [_stored(each, stored, place) if isinstance(each, Literal) else each for each in expressions]
+    return [_stored(each, stored, place=place) if isinstance(each, Literal) else each for each in expressions]
 
 
 def _read_column(expression: Expression) -> Column | None:
@@ -154,7 +154,7 @@ def _read_column(expression: Expression) -> Column | None:
     return inner if isinstance(inner, Column) and inner.type.family is Family.OPAQUE else None
 
 
-def _stored(literal: Literal, stored: set[str], place: Place) -> Literal:
+def _stored(literal: Literal, stored: set[str], *, place: Place) -> Literal:
     value = literal.value
     if "FLOAT" in stored and isinstance(value, int | float | Decimal) and abs(float(value)) <= _LARGEST_FLOAT:
         return Literal(float(unpack("f", pack("f", value))[0]), DOUBLE)
@@ -171,7 +171,7 @@ def _literal_digits(value: int) -> int:
     return (type_ or BIGINT).precision[0]
 
 
-def _common(expressions: Sequence[Expression], place: Place, digits: Callable[[int], int]) -> Type:
+def _common(expressions: Sequence[Expression], place: Place, *, digits: Callable[[int], int]) -> Type:
     """Return the type that all can be brought to; `digits` are those of an integer literal among decimals."""
     fixed = [expression.type for expression in expressions if not isinstance(expression, Literal)]
     loose = [expression for expression in expressions if isinstance(expression, Literal) and expression.type != NULL]
@@ -179,13 +179,13 @@ def _common(expressions: Sequence[Expression], place: Place, digits: Callable[[i
         loose.sort(key=lambda literal: literal.type.family is Family.TEXT)
     wanted = fixed[0] if fixed else loose[0].type if loose else NULL
     for type_ in fixed:
-        wanted = _meet(wanted, type_, place)
+        wanted = _meet(wanted, type_, place=place)
     for literal in loose:
-        wanted = _meet_literal(wanted, literal, place, digits)
+        wanted = _meet_literal(wanted, literal, place=place, digits=digits)
     return wanted
 
 
-def _meet(first: Type, second: Type, place: Place) -> Type:
+def _meet(first: Type, second: Type, *, place: Place) -> Type:
     """Return the type of two stored types together."""
     if first == second:
         return first
@@ -200,10 +200,10 @@ def _meet(first: Type, second: Type, place: Place) -> Type:
         return DOUBLE
     if families == {Family.DATE, Family.TIMESTAMP}:
         return TIMESTAMP
-    raise _mismatch(first, second, place)
+    raise _mismatch(first, second, place=place)
 
 
-def _meet_literal(wanted: Type, literal: Literal, place: Place, digits: Callable[[int], int]) -> Type:
+def _meet_literal(wanted: Type, literal: Literal, *, place: Place, digits: Callable[[int], int]) -> Type:
     """Return the type once a literal has joined: it gives way if it can, as DuckDB's literals do."""
     if literal.type.family is Family.TEXT and wanted.family is not Family.TEXT:
         return wanted
@@ -211,10 +211,10 @@ def _meet_literal(wanted: Type, literal: Literal, place: Place, digits: Callable
     if wanted.family is Family.INTEGER and type(value) is int and wanted.holds(value):
         return wanted
     if wanted.family is Family.DECIMAL and type(value) is int:
-        return _meet(wanted, decimal(digits(value), 0), place)
-    return _meet(wanted, literal.type, place)
+        return _meet(wanted, decimal(digits(value), 0), place=place)
+    return _meet(wanted, literal.type, place=place)
 
 
-def _mismatch(first: Type, second: Type, place: Place) -> Refusal:
+def _mismatch(first: Type, second: Type, *, place: Place) -> Refusal:
     hint = "Cast one of them with CAST(x AS type)."
     return Refusal("type", f"{first} and {second} do not go together here.", hint=hint, place=place)

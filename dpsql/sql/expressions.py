@@ -118,19 +118,19 @@ def _arithmetic(reader: Reader, node: Node) -> Expression:
     where = reader.at(node)
     left = reader.read(node.this)
     if type(node.expression).__name__ == "Interval":
-        return _shifted(left, operator, _interval(reader, node.expression), where)
+        return _shifted(left, operator, interval=_interval(reader, node.expression), where=where)
     right = reader.read(node.expression)
     families = {left.type.family, right.type.family}
     if left.type == DATE:
-        return _date_arithmetic(left, operator, right, where)
+        return _date_arithmetic(left, operator, right=right, where=where)
     if not (left.type.is_number or left.type == NULL) or not (right.type.is_number or right.type == NULL):
         raise Refusal("type", "Arithmetic takes numbers.", hint="Cast with CAST(x AS DOUBLE).", place=where)
     if operator == "/" or Family.DOUBLE in families:
-        return Call(operator, (as_type(left, DOUBLE, where), as_type(right, DOUBLE, where)), DOUBLE)
-    return _integer_arithmetic(left, operator, right, where)
+        return Call(operator, (as_type(left, DOUBLE, place=where), as_type(right, DOUBLE, place=where)), DOUBLE)
+    return _integer_arithmetic(left, operator, right=right, where=where)
 
 
-def _integer_arithmetic(left: Expression, operator: str, right: Expression, where: Place) -> Expression:
+def _integer_arithmetic(left: Expression, operator: str, *, right: Expression, where: Place) -> Expression:
     """Type integers as DuckDB does: the wider of two, BIGINT when neither type holds both."""
     alike_left, alike_right = alike((left, right), where)
     wanted = alike_left.type
@@ -139,19 +139,23 @@ def _integer_arithmetic(left: Expression, operator: str, right: Expression, wher
         raise Unsupported("decimal", "Arithmetic on DECIMAL is not built yet.", hint=hint, place=where)
     literals = isinstance(left, Literal) or isinstance(right, Literal)
     if wanted not in {left.type, right.type} and not literals:
-        alike_left, alike_right, wanted = as_type(left, BIGINT, where), as_type(right, BIGINT, where), BIGINT
+        alike_left, alike_right, wanted = (
+            as_type(left, BIGINT, place=where),
+            as_type(right, BIGINT, place=where),
+            BIGINT,
+        )
     return Call(operator, (alike_left, alike_right), wanted)
 
 
-def _date_arithmetic(left: Expression, operator: str, right: Expression, where: Place) -> Expression:
+def _date_arithmetic(left: Expression, operator: str, *, right: Expression, where: Place) -> Expression:
     if operator in {"+", "-"} and isinstance(right, Literal) and right.type.family is Family.INTEGER:
-        return Call(operator, (left, as_type(right, Type(Family.INTEGER, "INTEGER"), where)), DATE)
+        return Call(operator, (left, as_type(right, Type(Family.INTEGER, "INTEGER"), place=where)), DATE)
     if operator == "-" and right.type == DATE:
         return Call("-", (left, right), BIGINT)
     raise Refusal("type", "A date takes + or - a whole number of days.", place=where)
 
 
-def _shifted(left: Expression, operator: str, interval: Literal, where: Place) -> Expression:
+def _shifted(left: Expression, operator: str, *, interval: Literal, where: Place) -> Expression:
     if operator not in {"+", "-"} or left.type.family not in {Family.DATE, Family.TIMESTAMP}:
         raise Refusal("type", "An INTERVAL is added to or taken from a date or time stamp.", place=where)
     return Call(operator, (left, interval), TIMESTAMP)
@@ -179,14 +183,14 @@ def _joined_text(reader: Reader, node: Node) -> Expression:
     if {left.type, right.type} != {TEXT}:
         raise Unsupported("type", "|| takes text.", hint="Cast with CAST(x AS VARCHAR).", place=reader.place(node))
     left, right = bounded(left), bounded(right)
-    return grown("||", (left, right), (left.longest or 0) + (right.longest or 0), reader.at(node))
+    return grown("||", (left, right), longest=(left.longest or 0) + (right.longest or 0), place=reader.at(node))
 
 
 def _cast(reader: Reader, node: Node) -> Expression:
     only(reader.statement, node, "this", "to", "safe")
     wanted, argument = _cast_type(reader, node), reader.read(node.this)
     if isinstance(argument, Literal) and argument.type in {TEXT, NULL}:
-        return as_type(argument, wanted, reader.at(node))
+        return as_type(argument, wanted, place=reader.at(node))
     if wanted == TEXT and isinstance(argument, Cast) and isinstance(argument.argument, Column):
         stored = argument.argument
         argument = stored if read_as(stored.type) == argument.type != TEXT else argument  # a FLOAT prints as a FLOAT
@@ -241,7 +245,7 @@ def _function(reader: Reader, node: Node) -> Expression:
     arguments = tuple(reader.read(argument) for argument in node.expressions)
     if name == "nullif" and arguments:
         reader.copy(arguments[0], node)
-    return call(name, arguments, reader.at(node), reader.accepts_pattern)
+    return call(name, arguments, place=reader.at(node), accepts_pattern=reader.accepts_pattern)
 
 
 def _extract(reader: Reader, node: Node) -> Expression:
@@ -249,7 +253,7 @@ def _extract(reader: Reader, node: Node) -> Expression:
     argument = reader.read(node.expression)
     if type(node.this).__name__ != "Var" or argument.type.family not in {Family.DATE, Family.TIMESTAMP}:
         raise Refusal("type", "EXTRACT takes a part FROM a date or time stamp.", place=reader.place(node))
-    return date_part(node.this.name.lower(), argument, reader.at(node))
+    return date_part(node.this.name.lower(), argument, place=reader.at(node))
 
 
 READERS: Mapping[str, Read] = {

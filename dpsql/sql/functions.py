@@ -86,7 +86,7 @@ class _Site:
 _Rule = Callable[[_Site], Expression]
 
 
-def call(name: str, arguments: tuple[Expression, ...], place: Place, accepts_pattern: PatternCheck) -> Expression:
+def call(name: str, arguments: tuple[Expression, ...], *, place: Place, accepts_pattern: PatternCheck) -> Expression:
     """Return the typed call of an allow-listed function; refuse arguments that could raise or grow without bound."""
     return FUNCTIONS[name](_Site(name, arguments, place, accepts_pattern))
 
@@ -98,7 +98,7 @@ def bounded(argument: Expression) -> Expression:
     return Call("left", (argument, Literal(COLUMN_CAP, BIGINT)), TEXT, COLUMN_CAP)
 
 
-def grown(function: str, arguments: tuple[Expression, ...], longest: int, place: Place) -> Call:
+def grown(function: str, arguments: tuple[Expression, ...], *, longest: int, place: Place) -> Call:
     """Return a text call whose result may have `longest` characters; refuse what could fill the memory."""
     if longest > LONGEST_VALUE:
         hint = "Nest fewer calls of replace and concat."
@@ -137,7 +137,7 @@ def _two_texts(function: str, result: Type) -> _Rule:
     return rule
 
 
-def _substring(function: str, least: int, most: int) -> _Rule:
+def _substring(function: str, least: int, *, most: int) -> _Rule:
     def rule(site: _Site) -> Expression:
         site.count(least, most)
         argument = site.text(0)
@@ -150,14 +150,14 @@ def _substring(function: str, least: int, most: int) -> _Rule:
 def _concat(site: _Site) -> Expression:
     site.count(1, 16)
     parts = tuple(bounded(site.text(index)) for index in range(len(site.arguments)))
-    return grown("concat", parts, sum(map(_length, parts)), site.place)
+    return grown("concat", parts, longest=sum(map(_length, parts)), place=site.place)
 
 
 def _replace(site: _Site) -> Expression:
     site.count(3, 3)
     argument, old, new = bounded(site.text(0)), site.literal_text(1), site.literal_text(2)
     factor = max(1, -(-len(str(new.value)) // max(1, len(str(old.value)))))
-    return grown("replace", (argument, old, new), _length(argument) * factor, site.place)
+    return grown("replace", (argument, old, new), longest=_length(argument) * factor, place=site.place)
 
 
 def _split_part(site: _Site) -> Expression:
@@ -190,13 +190,15 @@ def _regexp_replace(site: _Site) -> Expression:
     argument, pattern, new = bounded(site.text(0)), site.pattern(1), site.literal_text(2)
     if "\\" in str(new.value):
         raise site.refuse("the replacement may not refer to groups.")
-    return grown("regexp_replace", (argument, pattern, new), _length(argument) + len(str(new.value)), site.place)
+    return grown(
+        "regexp_replace", (argument, pattern, new), longest=_length(argument) + len(str(new.value)), place=site.place
+    )
 
 
-def _double(function: str, result: Type = DOUBLE, arguments: int = 1) -> _Rule:
+def _double(function: str, result: Type = DOUBLE, *, arguments: int = 1) -> _Rule:
     def rule(site: _Site) -> Expression:
         site.count(arguments, arguments)
-        numbers = (as_type(site.of(index, _NUMBERS), DOUBLE, site.place) for index in range(arguments))
+        numbers = (as_type(site.of(index, _NUMBERS), DOUBLE, place=site.place) for index in range(arguments))
         return Call(function, tuple(numbers), result)
 
     return rule
@@ -210,7 +212,7 @@ def _rounded(function: str) -> _Rule:
         argument = site.of(0, _NUMBERS)
         if len(site.arguments) > 1:
             digits = site.literal_position(1, INTEGER)
-            return Call(function, (argument, digits), _rounded_to(site, argument.type, int(str(digits.value))))
+            return Call(function, (argument, digits), _rounded_to(site, argument.type, digits=int(str(digits.value))))
         return Call(function, (argument,), _rounded_type(function, argument.type))
 
     return rule
@@ -225,7 +227,7 @@ def _rounded_type(function: str, type_: Type) -> Type:
     return BIGINT if unsigned and function == "round" else type_
 
 
-def _rounded_to(site: _Site, type_: Type, digits: int) -> Type:
+def _rounded_to(site: _Site, type_: Type, *, digits: int) -> Type:
     if type_.family is not Family.DECIMAL:
         return _rounded_type(site.name, type_)
     if digits < 0:
@@ -243,7 +245,7 @@ def _same_number(function: str) -> _Rule:
     return rule
 
 
-def _unified(function: str, least: int, most: int) -> _Rule:
+def _unified(function: str, least: int, *, most: int) -> _Rule:
     def rule(site: _Site) -> Expression:
         site.count(least, most)
         arguments = alike(site.arguments, site.place)
@@ -266,12 +268,12 @@ def _nullif(site: _Site) -> Expression:
 def _part(name: str) -> _Rule:
     def rule(site: _Site) -> Expression:
         site.count(1, 1)
-        return date_part(name, site.of(0, _TIMES), site.place)
+        return date_part(name, site.of(0, _TIMES), place=site.place)
 
     return rule
 
 
-def date_part(name: str, argument: Expression, place: Place) -> Expression:
+def date_part(name: str, argument: Expression, *, place: Place) -> Expression:
     """Return the call for EXTRACT(name FROM argument) and its many spellings."""
     part = _UNIT_SYNONYMS.get(name, name)
     if part not in (_PARTS_OF_BOTH if argument.type == DATE else _PARTS_OF_BOTH | _PARTS_OF_TIME):
@@ -282,7 +284,7 @@ def date_part(name: str, argument: Expression, place: Place) -> Expression:
 
 def _named_part(site: _Site) -> Expression:
     site.count(2, 2)
-    return date_part(str(site.literal_text(0).value).lower(), site.of(1, _TIMES), site.place)
+    return date_part(str(site.literal_text(0).value).lower(), site.of(1, _TIMES), place=site.place)
 
 
 def _unit(site: _Site) -> Literal:
@@ -335,8 +337,8 @@ FUNCTIONS: dict[str, _Rule] = {
     **dict.fromkeys(["upper", "ucase"], _text_to("upper", TEXT)),
     **dict.fromkeys(["length", "len", "char_length", "character_length"], _text_to("length", BIGINT)),
     **{name: _trimmed(name) for name in ("trim", "ltrim", "rtrim")},
-    **dict.fromkeys(["substr", "substring"], _substring("substring", 2, 3)),
-    **{name: _substring(name, 2, 2) for name in ("left", "right")},
+    **dict.fromkeys(["substr", "substring"], _substring("substring", 2, most=3)),
+    **{name: _substring(name, 2, most=2) for name in ("left", "right")},
     **{name: _two_texts(name, BOOLEAN) for name in ("starts_with", "prefix")},
     **dict.fromkeys(["ends_with", "suffix"], _two_texts("suffix", BOOLEAN)),
     "contains": _two_texts("contains", BOOLEAN),
@@ -356,8 +358,8 @@ FUNCTIONS: dict[str, _Rule] = {
     "abs": _same_number("abs"),
     **dict.fromkeys(["ceil", "ceiling"], _rounded("ceil")),
     **{name: _rounded(name) for name in ("floor", "round", "trunc")},
-    **{name: _unified(name, 2, 16) for name in ("greatest", "least")},
-    **dict.fromkeys(["coalesce", "ifnull"], _unified("coalesce", 2, 16)),
+    **{name: _unified(name, 2, most=16) for name in ("greatest", "least")},
+    **dict.fromkeys(["coalesce", "ifnull"], _unified("coalesce", 2, most=16)),
     "nullif": _nullif,
     **{name: _part(name) for name in sorted(_PARTS_OF_BOTH - {"dow", "doy"} | _PARTS_OF_TIME | set(_UNIT_SYNONYMS))},
     **dict.fromkeys(["date_part", "datepart"], _named_part),

@@ -97,8 +97,8 @@ def settle(statement: Statement, tokens: list[Token]) -> list[Token]:
     for index, token in enumerate(tokens):
         before, after = tokens[index - 1] if index else None, tokens[index + 1] if index + 1 < len(tokens) else None
         kind = token.token_type.name
-        _check_neighbours(statement, token, before, after)
-        _check_order(statement, token, before, levels)
+        _check_neighbours(statement, token, before=before, after=after)
+        _check_order(statement, token, before=before, levels=levels)
         third = tokens[index + 3].token_type.name if index + 3 < len(tokens) else ""
         if ascii_lower(token.text) == "extract" and third != "FROM":
             raise Refusal("syntax", "Write EXTRACT(part FROM x).", place=statement.place(token))
@@ -109,7 +109,9 @@ def settle(statement: Statement, tokens: list[Token]) -> list[Token]:
         if kind in _SYMBOLS or kind in {"NUMBER", "STRING", "IDENTIFIER"}:
             settled.append(token)
             continue
-        new_kind, text = _word(statement, token, before, after, in_cast=openers[-1:] in (["cast"], ["try_cast"]))
+        new_kind, text = _word(
+            statement, token, before=before, after=after, in_cast=openers[-1:] in (["cast"], ["try_cast"])
+        )
         settled.append(Token(TokenType[new_kind], text, token.line, token.col, token.start, token.end))
     if levels[-1] == "JOIN":
         raise Refusal("join", "This join has no condition.", hint="ON or USING.", place=statement.place(tokens[-1]))
@@ -117,7 +119,7 @@ def settle(statement: Statement, tokens: list[Token]) -> list[Token]:
 
 
 def _word(
-    statement: Statement, token: Token, before: Token | None, after: Token | None, *, in_cast: bool
+    statement: Statement, token: Token, *, before: Token | None, after: Token | None, in_cast: bool
 ) -> tuple[str, str]:
     """Return the token type and text of a word, by what stands around it."""
     word, kind = ascii_lower(" ".join(token.text.split())), token.token_type.name
@@ -132,7 +134,7 @@ def _word(
     if kind in _KEYWORDS and (kind != "ALL" or previous == "GROUP_BY"):
         return kind, token.text
     if calls and previous != "ALIAS":
-        raise _no_function(statement, token, word)
+        raise _no_function(statement, token, word=word)
     if word in _RESERVED or kind in {"SEMICOLON", "COLON", "L_BRACKET", "R_BRACKET"}:
         hint = _HINTS.get(word, "Quote it with double quotes if it is a name.")
         raise Unsupported(
@@ -143,7 +145,7 @@ def _word(
     return "VAR", token.text
 
 
-def _no_function(statement: Statement, token: Token, word: str) -> Refusal | Unsupported:
+def _no_function(statement: Statement, token: Token, *, word: str) -> Refusal | Unsupported:
     if word in REFUSED:
         return Refusal(
             "not-row-local", "This function cannot be used here.", hint=_MEANING, place=statement.place(token)
@@ -152,7 +154,7 @@ def _no_function(statement: Statement, token: Token, word: str) -> Refusal | Uns
     return Unsupported("function", "This function is not on the allow-list.", hint=hint, place=statement.place(token))
 
 
-def _check_order(statement: Statement, token: Token, before: Token | None, levels: list[str]) -> None:
+def _check_order(statement: Statement, token: Token, *, before: Token | None, levels: list[str]) -> None:
     """Refuse clauses out of order, half a CASE and a * after a table, all of which sqlglot reads in silence.
 
     `levels` holds, for the statement and every open parenthesis or CASE, the keyword last seen at that level.
@@ -175,12 +177,12 @@ def _check_order(statement: Statement, token: Token, before: Token | None, level
         raise Refusal("syntax", "This word is out of order here.", place=statement.place(token))
 
 
-def _check_neighbours(statement: Statement, token: Token, before: Token | None, after: Token | None) -> None:
+def _check_neighbours(statement: Statement, token: Token, *, before: Token | None, after: Token | None) -> None:
     """Refuse what sqlglot would repair in silence: empty list items, adjacent literals, names that call."""
     kind, following = token.token_type.name, after.token_type.name if after is not None else ""
     previous = before.token_type.name if before is not None else ""
     typed = before is not None and previous != "IDENTIFIER" and ascii_lower(before.text) in _TYPES
-    fault = _fault(kind, previous, following)
+    fault = _fault(kind, previous, following=following)
     if kind == "STRING" and (typed and following == "DCOLON"):
         fault = "A typed literal may not be cast without parentheses."
     elif kind == "DOT" and following == "NUMBER" and after is not None and after.start != token.end + 1:
@@ -191,7 +193,7 @@ def _check_neighbours(statement: Statement, token: Token, before: Token | None, 
         raise Refusal("syntax", fault, place=statement.place(token, after or token))
 
 
-def _fault(kind: str, previous: str, following: str) -> str:
+def _fault(kind: str, previous: str, *, following: str) -> str:
     """Return what is wrong with a token between its neighbours, or nothing."""
     match kind:
         case "COMMA" if following in _AFTER_NO_ITEM or previous in _BEFORE_NO_ITEM:

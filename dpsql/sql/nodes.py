@@ -40,7 +40,7 @@ def _where(statement: Statement, faults: list[dict[str, object]]) -> Place | Non
         return None
     end = sum(len(part) + 1 for part in statement.text.split("\n")[: line - 1]) + column
     starts = [token.start for token in statement.tokens if token.start < end <= token.end + 1]
-    return place_of(statement.text, starts[0] if starts else end - 1, end)
+    return place_of(statement.text, starts[0] if starts else end - 1, end=end)
 
 
 def place(statement: Statement, node: Node) -> Place | None:
@@ -49,7 +49,7 @@ def place(statement: Statement, node: Node) -> Place | None:
     if not spans:
         outer = cast("Node | None", node.parent)
         return None if outer is None or type(outer).__name__ == "Select" else place(statement, outer)
-    return place_of(statement.text, min(span["start"] for span in spans), max(span["end"] for span in spans) + 1)
+    return place_of(statement.text, min(span["start"] for span in spans), end=max(span["end"] for span in spans) + 1)
 
 
 def only(statement: Statement, node: Node, *allowed: str) -> None:

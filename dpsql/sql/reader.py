@@ -87,7 +87,7 @@ class Reader:
         """Return the column that a name means."""
         only(self.statement, node, "this", "table")
         name, qualifier = node.name, node.args.get("table")
-        found = self.scope.find(name, qualifier.name if qualifier else "", self.place(node))
+        found = self.scope.find(name, qualifier.name if qualifier else "", place=self.place(node))
         if type(node.this).__name__ != "Identifier" or found is None:
             hint = "DESCRIBE the table, or see the policy for what it exposes."
             raise Refusal("unknown-column", "There is no such column here.", hint=hint, place=self.place(node))

@@ -54,24 +54,24 @@ def canonicalised(query: PrivateQuery) -> PrivateQuery:
 PASSES: tuple[Callable[[PrivateQuery], PrivateQuery], ...] = (totalled, canonicalised)
 
 
-def rewrite(query: PrivateQuery, rows: int, bound: Bound | None = None) -> CountingQuery:
+def rewrite(query: PrivateQuery, rows: int, *, bound: Bound | None = None) -> CountingQuery:
     """Return the SQL for the first `rows` groups by distinct units."""
     for step in PASSES:
         query = step(query)
     writer = Writer()
     names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
-    base = _unit_rows(writer, query, names)
+    base = _unit_rows(writer, query, names=names)
     keys = ", ".join(names)
     if bound is None:
         source, count = base, f"system.main.count(DISTINCT {UNIT})"
     else:
-        source, count = _bounded(writer, base, names, bound), "system.main.count()"
+        source, count = _bounded(writer, base, names=names, bound=bound), "system.main.count()"
     order = ", ".join([f"{COUNT} DESC", *(f"{name} ASC NULLS LAST" for name in names)])
     sql = f"SELECT {keys}, {count} AS {COUNT} FROM ({source}) GROUP BY {keys} ORDER BY {order} LIMIT {rows:d}"  # noqa: S608 - nothing in it is the analyst's text
     return CountingQuery(sql, tuple(writer.parameters))
 
 
-def _unit_rows(writer: Writer, query: PrivateQuery, names: list[str]) -> str:
+def _unit_rows(writer: Writer, query: PrivateQuery, *, names: list[str]) -> str:
     """Return the rows to count: keys and unit, without the rows that protect nobody."""
     unit = writer.expression(canonical(query.unit))
     keys = ", ".join(f"{writer.expression(key)} AS {name}" for key, name in zip(query.keys, names, strict=True))
@@ -80,7 +80,7 @@ def _unit_rows(writer: Writer, query: PrivateQuery, names: list[str]) -> str:
     return f"SELECT {keys}, {unit} AS {UNIT} {body} {joint} ({unit} IS NOT NULL)"
 
 
-def _bounded(writer: Writer, base: str, names: list[str], bound: Bound) -> str:
+def _bounded(writer: Writer, base: str, *, names: list[str], bound: Bound) -> str:
     """Return at most `bound.groups` groups of each unit.
 
     The kept set is a function of the unit's own groups and the salts. Ordering by the hash and then the keys makes
@@ -94,7 +94,8 @@ def _bounded(writer: Writer, base: str, names: list[str], bound: Bound) -> str:
         for part, salt in zip((group, UNIT), salts, strict=True)
     )
     order = ", ".join(f"{name} ASC NULLS LAST" for name in names)
-    rank = f"system.main.row_number() OVER (PARTITION BY {UNIT} ORDER BY system.main.hash(system.main.xor({mixed})), {order})"
+    draw = f"system.main.hash(system.main.xor({mixed}))"
+    rank = f"system.main.row_number() OVER (PARTITION BY {UNIT} ORDER BY {draw}, {order})"
     pairs = f"SELECT DISTINCT {columns}, {UNIT} FROM ({base})"  # noqa: S608 - nothing in it is the analyst's text
     ranked = f"SELECT {columns}, {rank} AS dpsql_rank FROM ({pairs})"  # noqa: S608 - as above
     return f"SELECT {columns} FROM ({ranked}) WHERE dpsql_rank <= {bound.groups:d}"  # noqa: S608 - as above

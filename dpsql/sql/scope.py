@@ -52,7 +52,7 @@ class Scope:
         columns = (column for table in self.tables for column in table.columns if column.is_unit)
         return next((column.column for column in columns), None)
 
-    def find(self, name: str, qualifier: str, place: Place | None) -> ScopeColumn | None:
+    def find(self, name: str, qualifier: str, *, place: Place | None) -> ScopeColumn | None:
         """Return the column a name means, or None; refuse a name that could mean two."""
         wanted, table_name = ascii_lower(name), ascii_lower(qualifier)
         found = [

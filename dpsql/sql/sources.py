@@ -54,7 +54,7 @@ class Sources:
         only(self.reader.statement, origin, "this")
         relation, scope = self._relation(origin.this)
         for join in select.args.get("joins") or ():
-            relation, scope = self._join(relation, scope, join)
+            relation, scope = self._join(relation, scope, join=join)
         where = select.args.get("where")
         condition = None if where is None else self.reader.within(scope).condition(where.this)
         self.reader.within(scope)
@@ -75,7 +75,7 @@ class Sources:
         kind = type(node).__name__
         if kind == "Subquery":
             only(self.reader.statement, node, "this", "alias")
-            return self._derived(node.this, self._alias(node) or "", node)
+            return self._derived(node.this, self._alias(node) or "", node=node)
         if kind != "Table" or type(node.this).__name__ != "Identifier":
             hint = "FROM takes tables that the policy names, and subqueries over them."
             raise Refusal("source", "This is not a table.", hint=hint, place=self.reader.place(node))
@@ -83,10 +83,10 @@ class Sources:
         name, schema = node.name, node.args["db"].name if node.args.get("db") else ""
         found = self.ctes.get(ascii_lower(name)) if not schema else None
         if found is None:
-            return self._scan(node, name, schema)
+            return self._scan(node, name, schema=schema)
         outside, self.ctes = self.ctes, dict(found[1])  # type: ignore[arg-type]
         try:
-            return self._derived(found[0], self._alias(node) or name, node)
+            return self._derived(found[0], self._alias(node) or name, node=node)
         finally:
             self.ctes = outside
 
@@ -104,7 +104,7 @@ class Sources:
             raise Refusal("too-many-tables", reason, place=self.reader.place(node))
         return self.count
 
-    def _scan(self, node: Node, name: str, schema: str) -> tuple[Relation, Scope]:
+    def _scan(self, node: Node, name: str, *, schema: str) -> tuple[Relation, Scope]:
         table = self.catalog.find(name, schema)
         if table is None:
             hint = "SHOW TABLES lists what the policy exposes."
@@ -119,7 +119,7 @@ class Sources:
         alias = self._alias(node) or name
         return Scan(number, table.path), Scope((ScopeTable(alias, columns, private, table.privacy_unit),))
 
-    def _derived(self, select: Node, alias: str, node: Node) -> tuple[Relation, Scope]:
+    def _derived(self, select: Node, alias: str, *, node: Node) -> tuple[Relation, Scope]:
         """Read a subquery or a CTE: a projection and a filter, which must pass the unit on."""
         if type(select).__name__ != "Select":
             raise Unsupported("subquery", "A subquery here must be one SELECT.", place=self.reader.place(node))
@@ -152,7 +152,7 @@ class Sources:
             qualifier = item.args["table"].name if item.args.get("table") else ""
             return [(column.name, column.column, column.is_unit) for column in scope.star(qualifier)]
         name, node = output_name(self.reader, item)
-        self.check_alias(name, node, scope)
+        self.check_alias(name, node, scope=scope)
         if type(node).__name__ == "Column":
             column = self.reader.column(node)
             return [(name or column.name, column.column, column.is_unit)]
@@ -161,7 +161,7 @@ class Sources:
             raise Unsupported("type", "This column has no type; cast it.", place=self.reader.place(node))
         return [(name, expression, False)]
 
-    def check_alias(self, name: str, node: Node, scope: Scope) -> None:
+    def check_alias(self, name: str, node: Node, *, scope: Scope) -> None:
         """Refuse to call anything but the privacy unit by the privacy unit's name."""
         private = scope.private
         if private is None or private.unit_name is None or ascii_lower(name) != ascii_lower(private.unit_name):
@@ -170,18 +170,18 @@ class Sources:
             reason = f"Only the privacy unit itself may be called {private.unit_name}."
             raise Refusal("unit-name", reason, hint="Choose another alias.", place=self.reader.place(node))
 
-    def _join(self, left: Relation, scope: Scope, join: Node) -> tuple[Relation, Scope]:
+    def _join(self, left: Relation, scope: Scope, *, join: Node) -> tuple[Relation, Scope]:
         only(self.reader.statement, join, "this", "side", "kind", "on", "using")
         side, kind = str(join.args.get("side") or ""), str(join.args.get("kind") or "")
         right, added = self._relation(join.this)
-        self._check_join(join, side, scope, added)
+        self._check_join(join, side, scope=scope, added=added)
         (table,) = added.tables
         if any(ascii_lower(known.alias) == ascii_lower(table.alias) for known in scope.tables):
             hint = "Give one of them another alias."
             raise Refusal("alias", "Two tables have this name.", hint=hint, place=self.reader.place(join))
         conditions: list[Expression] = []
         if join.args.get("using"):
-            table, conditions = self._using(join, scope, table)
+            table, conditions = self._using(join, scope, table=table)
         both = Scope((*scope.tables, table))
         if join.args.get("on") is not None:
             conditions.append(self.reader.within(both).condition(join.args["on"]))
@@ -190,7 +190,7 @@ class Sources:
         condition = None if not conditions else _and(conditions)
         return Joined(left, (side or "INNER") if condition is not None else "CROSS", right, condition), both
 
-    def _check_join(self, join: Node, side: str, scope: Scope, added: Scope) -> None:
+    def _check_join(self, join: Node, side: str, *, scope: Scope, added: Scope) -> None:
         where = self.reader.place(join)
         if side not in {"", "LEFT"} or str(join.args.get("kind") or "") not in {"", "INNER", "OUTER", "CROSS"}:
             hint = "INNER JOIN and LEFT JOIN are; write the private table first."
@@ -202,13 +202,13 @@ class Sources:
             hint = "Write the private table first."
             raise Unsupported("join", "LEFT JOIN must keep the private table's rows.", hint=hint, place=where)
 
-    def _using(self, join: Node, scope: Scope, table: ScopeTable) -> tuple[ScopeTable, list[Expression]]:
+    def _using(self, join: Node, scope: Scope, *, table: ScopeTable) -> tuple[ScopeTable, list[Expression]]:
         """Return the right side with its USING columns merged into the left's, and the equalities they mean."""
         conditions: list[Expression] = []
         columns = list(table.columns)
         for name in join.args["using"]:
             where = self.reader.at(name)
-            left, right = scope.find(name.name, "", where), Scope((table,)).find(name.name, "", where)
+            left, right = scope.find(name.name, "", place=where), Scope((table,)).find(name.name, "", place=where)
             if left is None or right is None:
                 raise Refusal("unknown-column", "USING needs this column on both sides.", place=where)
             sides = comparable(tuple(_readable(side.column) for side in (left, right)), where)

@@ -71,14 +71,14 @@ class Statement:
 
     def place(self, first: Token, last: Token | None = None) -> Place:
         """Return the place of the fragment from `first` to `last`."""
-        return place_of(self.text, first.start, (last or first).end + 1)
+        return place_of(self.text, first.start, end=(last or first).end + 1)
 
     def value(self, stand_in: str) -> Value | None:
         """Return the value a token or literal stands for, if it does."""
         return self.values[int(stand_in[1:])] if stand_in.startswith(STAND_IN) else None
 
 
-def place_of(text: str, start: int, end: int) -> Place:
+def place_of(text: str, start: int, *, end: int) -> Place:
     """Return the 1-based place of text[start:end]."""
     line = text.count("\n", 0, start) + 1
     return Place(line, start - (text.rfind("\n", 0, start) + 1) + 1, text[start:end])
@@ -105,7 +105,7 @@ def scan(text: str) -> Statement:
         raise Refusal("syntax", "The statement cannot be cut into words.", hint="Check quotes and comments.")
     if len(tokens) > MOST_TOKENS:
         raise Refusal("too-long", f"A statement may have at most {MOST_TOKENS} words.", hint="Shorten it.")
-    return _with_stand_ins(text, tokens, spans)
+    return _with_stand_ins(text, tokens, spans=spans)
 
 
 def _check_size(text: str) -> None:
@@ -121,7 +121,7 @@ def _check_size(text: str) -> None:
         raise Refusal("too-long", f"A statement may have at most {LONGEST_TEXT} bytes.", hint="Shorten it.")
     if "\0" in text:
         at = text.index("\0")
-        raise Refusal("character", "A NUL character may not appear anywhere.", place=place_of(text, at, at))
+        raise Refusal("character", "A NUL character may not appear anywhere.", place=place_of(text, at, end=at))
 
 
 def _find_spans(text: str) -> list[tuple[int, int, str]]:
@@ -132,7 +132,7 @@ def _find_spans(text: str) -> list[tuple[int, int, str]]:
         found = _SPANS.match(text, at)
         if found and found.lastgroup:
             kind = "dollar" if found.lastgroup == "tag" else found.lastgroup
-            _check_span(text, found, kind)
+            _check_span(text, found, kind=kind)
             spans.append((at, found.end(), kind))
             at = found.end()
         else:
@@ -140,7 +140,7 @@ def _find_spans(text: str) -> list[tuple[int, int, str]]:
     return spans
 
 
-def _check_span(text: str, found: re.Match[str], kind: str) -> None:
+def _check_span(text: str, found: re.Match[str], *, kind: str) -> None:
     at, body = found.start(), found.group()
     before = text[at - 1] if at else " "
     joined = before.isalnum() or before in "_$"
@@ -149,12 +149,12 @@ def _check_span(text: str, found: re.Match[str], kind: str) -> None:
             "character",
             "A string, a quoted name or a parameter may not follow a letter or digit directly.",
             hint="Put a space before it; string prefixes other than E are not accepted.",
-            place=place_of(text, at - 1, found.end()),
+            place=place_of(text, at - 1, end=found.end()),
         )
     if kind == "comment" and body.startswith("--") and "\r" in body.rstrip("\r"):
-        raise Refusal("character", "A comment holds half of a line break.", place=place_of(text, at, at + 2))
+        raise Refusal("character", "A comment holds half of a line break.", place=place_of(text, at, end=at + 2))
     if kind == "comment" and body.startswith("/*") and "/*" in body[2:]:
-        raise Refusal("character", "Comments may not be nested.", place=place_of(text, at, at + 2))
+        raise Refusal("character", "Comments may not be nested.", place=place_of(text, at, end=at + 2))
 
 
 def _check_code(text: str, at: int) -> int:
@@ -170,7 +170,9 @@ def _check_code(text: str, at: int) -> int:
         hint = "Put spaces between operators; see the SQL reference for those that dpsql knows."
         if operator == "=>":
             hint = "Options are written TOP k PRIVATE WITH (name = value)."
-        raise Unsupported("operator", "This operator is not one of dpsql's.", hint=hint, place=place_of(text, at, end))
+        raise Unsupported(
+            "operator", "This operator is not one of dpsql's.", hint=hint, place=place_of(text, at, end=end)
+        )
     if text.startswith("::", at):
         return at + 2
     if char == "\r" and text.startswith("\n", at + 1):
@@ -181,15 +183,15 @@ def _check_code(text: str, at: int) -> int:
         return at + 1
     reason = "A quote or comment is not closed." if char in "'\"/" else "This character may stand only inside a string."
     raise Refusal(
-        "character", reason, hint="Outside strings dpsql reads ASCII and letters.", place=place_of(text, at, at + 1)
+        "character", reason, hint="Outside strings dpsql reads ASCII and letters.", place=place_of(text, at, end=at + 1)
     )
 
 
-def _with_stand_ins(text: str, tokens: list[Token], spans: list[tuple[int, int, str]]) -> Statement:
+def _with_stand_ins(text: str, tokens: list[Token], *, spans: list[tuple[int, int, str]]) -> Statement:
     """Replace the token of every string and parameter by a stand-in; drop nothing else."""
     from sqlglot import Token, TokenType
 
-    _check_agreement(text, tokens, spans)
+    _check_agreement(text, tokens, spans=spans)
     starts = {start: (end, kind) for start, end, kind in spans if kind != "comment"}
     values: list[Value] = []
     plain: list[Token] = []
@@ -200,22 +202,28 @@ def _with_stand_ins(text: str, tokens: list[Token], spans: list[tuple[int, int, 
         end, kind = starts.pop(token.start, (token.end + 1, ""))
         covered = end
         if kind and kind != "quoted":
-            place = place_of(text, token.start, end)
+            place = place_of(text, token.start, end=end)
             values.append(
-                Value("parameter" if kind == "parameter" else "string", _decode(text, token.start, end, kind), place)
+                Value(
+                    "parameter" if kind == "parameter" else "string",
+                    _decode(text, token.start, end=end, kind=kind),
+                    place,
+                )
             )
             stand_in = f"{STAND_IN}{len(values) - 1}"
             plain.append(Token(TokenType.STRING, stand_in, token.line, token.col, token.start, end - 1))
         elif token.end + 1 != end or (kind == "quoted") != (token.token_type == TokenType.IDENTIFIER):
-            raise Refusal("syntax", "This fragment can be read in two ways.", place=place_of(text, token.start, end))
+            raise Refusal(
+                "syntax", "This fragment can be read in two ways.", place=place_of(text, token.start, end=end)
+            )
         elif token.token_type == TokenType.NUMBER and (text[end : end + 1].isalpha() or text[end : end + 1] == "_"):
-            raise Refusal("syntax", "A number runs into a word.", place=place_of(text, token.start, end + 1))
+            raise Refusal("syntax", "A number runs into a word.", place=place_of(text, token.start, end=end + 1))
         else:
             plain.append(token)
     return Statement(text, tuple(plain), tuple(values))
 
 
-def _check_agreement(text: str, tokens: list[Token], spans: list[tuple[int, int, str]]) -> None:
+def _check_agreement(text: str, tokens: list[Token], *, spans: list[tuple[int, int, str]]) -> None:
     """Refuse unless sqlglot's tokens cover exactly what our scanner takes for code, strings, names and parameters."""
     meant = bytearray(not char.isspace() for char in text)
     for start, end, kind in spans:
@@ -225,10 +233,10 @@ def _check_agreement(text: str, tokens: list[Token], spans: list[tuple[int, int,
         read[token.start : token.end + 1] = b"\1" * (token.end + 1 - token.start)
     for at, (ours, theirs) in enumerate(zip(meant, read, strict=True)):
         if ours != theirs and not text[at].isspace():
-            raise Refusal("syntax", "This fragment can be read in two ways.", place=place_of(text, at, at + 1))
+            raise Refusal("syntax", "This fragment can be read in two ways.", place=place_of(text, at, end=at + 1))
 
 
-def _decode(text: str, start: int, end: int, kind: str) -> str:
+def _decode(text: str, start: int, *, end: int, kind: str) -> str:
     raw = text[start:end]
     if kind == "parameter":
         return raw
@@ -237,14 +245,14 @@ def _decode(text: str, start: int, end: int, kind: str) -> str:
         return raw[width:-width]
     if kind == "string":
         return raw[1:-1].replace("''", "'")
-    return re.sub(r"''|\\(.)", lambda found: _unescape(found, text, start), raw[2:-1], flags=re.DOTALL)
+    return re.sub(r"''|\\(.)", lambda found: _unescape(found, text, start=start), raw[2:-1], flags=re.DOTALL)
 
 
-def _unescape(found: re.Match[str], text: str, start: int) -> str:
+def _unescape(found: re.Match[str], text: str, *, start: int) -> str:
     if found.group() == "''":
         return "'"
     if found.group(1) not in _ESCAPES:
         hint = "Write the character itself; \\b \\f \\n \\r \\t \\\\ and \\' are read."
         at = start + 2 + found.start()
-        raise Unsupported("escape", "This escape is not read.", hint=hint, place=place_of(text, at, at + 2))
+        raise Unsupported("escape", "This escape is not read.", hint=hint, place=place_of(text, at, end=at + 2))
     return _ESCAPES[found.group(1)]

@@ -33,7 +33,7 @@ def in_memory(_folder: Path, budget: ZCDP) -> Ledger:
 
 def in_sqlite(folder: Path, budget: ZCDP) -> Ledger:
     number = len(list(folder.glob("*.ledger")))
-    return SQLiteLedger(folder / f"{number}.ledger", budget, TOTAL)
+    return SQLiteLedger(folder / f"{number}.ledger", budget, total=TOTAL)
 
 
 @pytest.fixture(params=[in_memory, in_sqlite])

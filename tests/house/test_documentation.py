@@ -97,7 +97,7 @@ def test_readme_and_docs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         connection.execute("CREATE TABLE countries(country VARCHAR, continent VARCHAR)")
         connection.execute("COPY (SELECT 1 AS user_id, 'x' AS page) TO 'visits.parquet' (FORMAT parquet)")
     scope: dict[str, object] = {}
-    exec(compile(blocks["python"], "README.md", "exec"), scope)  # noqa: S102 - the README is ours
+    exec(compile(blocks["python"], "README.md", "exec"), scope)
     answer = scope["answer"]
     assert {row[0] for row in answer.fetchall()} == {"a0", "a1", "a2"}  # type: ignore[attr-defined]
     session = scope["session"]

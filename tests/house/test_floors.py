@@ -15,9 +15,7 @@ def names_in(module: Path) -> set[str]:
     tree = ast.parse(module.read_text())
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     names |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    return names | {
-        alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
-    }
+    return names | {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
 
 
 def who_uses(name: str) -> set[str]:
@@ -53,4 +51,3 @@ def test_builtin_hash_decides_nothing() -> None:
     for module in MODULES:
         calls = [node.func for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Call)]
         assert not any(isinstance(call, ast.Name) and call.id == "hash" for call in calls), module
-

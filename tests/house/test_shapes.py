@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +21,8 @@ def functions(module: Path) -> Iterator[tuple[str, Function, bool]]:
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
         for item in node.body
-        if isinstance(item, Function) and "staticmethod" not in {getattr(mark, "id", "") for mark in item.decorator_list}
+        if isinstance(item, Function)
+        and "staticmethod" not in {getattr(mark, "id", "") for mark in item.decorator_list}
     }
     for node in ast.walk(tree):
         if isinstance(node, Function):

@@ -20,7 +20,7 @@ ITEM = ZCDP(Rho(1), Delta("1e-9"))
 
 
 def opened(path: Path, budget: ZCDP = BUDGET, total: ApproximateDP = TOTAL) -> contextlib.closing[SQLiteLedger]:
-    return contextlib.closing(SQLiteLedger(path, budget, total))
+    return contextlib.closing(SQLiteLedger(path, budget, total=total))
 
 
 @contextlib.contextmanager

@@ -97,7 +97,7 @@ def test_the_file_is_private_to_its_owner(path: Path) -> None:
 
 def test_a_text_path_with_odd_letters_names_that_file(tmp_path: Path) -> None:
     odd = tmp_path / "a b?mode=memory#%41é.ledger"
-    with contextlib.closing(SQLiteLedger(str(odd), BUDGET, TOTAL)):
+    with contextlib.closing(SQLiteLedger(str(odd), BUDGET, total=TOTAL)):
         assert odd.is_file()
 
 
@@ -121,7 +121,7 @@ def test_a_number_too_long_to_keep_is_refused_uncharged(path: Path) -> None:
 )
 def test_another_budget_or_total_is_refused(made: Path, budget: ZCDP, total: ApproximateDP) -> None:
     with pytest.raises(LedgerError) as caught:
-        SQLiteLedger(made, budget, total)
+        SQLiteLedger(made, budget, total=total)
     assert caught.value.code == "ledger-budget"
     assert "epsilon 1 and delta 2e-06" in caught.value.reason
     assert "restore the policy's epsilon and delta" in caught.value.hint
@@ -158,7 +158,7 @@ def test_a_place_where_commits_are_not_durable_is_refused(
 ) -> None:
     monkeypatch.setattr(Careless, "ignored", ignored)
     monkeypatch.setattr(sqlite3, "connect", functools.partial(sqlite3.connect, factory=Careless))
-    assert code_of(lambda: SQLiteLedger(path, BUDGET, TOTAL)) == "ledger-not-durable"
+    assert code_of(lambda: SQLiteLedger(path, BUDGET, total=TOTAL)) == "ledger-not-durable"
 
 
 class Contended(sqlite3.Connection):

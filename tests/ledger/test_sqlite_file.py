@@ -16,17 +16,17 @@ from dpsql.quantities import Rho
 
 
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:
-    assert code_of(lambda: SQLiteLedger(tmp_path / "no" / "x", BUDGET, TOTAL)) == "ledger-directory"
+    assert code_of(lambda: SQLiteLedger(tmp_path / "no" / "x", BUDGET, total=TOTAL)) == "ledger-directory"
     (tmp_path / "file").touch()
-    assert code_of(lambda: SQLiteLedger(tmp_path / "file" / "x", BUDGET, TOTAL)) == "ledger-directory"
+    assert code_of(lambda: SQLiteLedger(tmp_path / "file" / "x", BUDGET, total=TOTAL)) == "ledger-directory"
 
 
 def test_a_path_that_is_no_file_is_refused(tmp_path: Path) -> None:
-    assert code_of(lambda: SQLiteLedger(tmp_path, BUDGET, TOTAL)) == "ledger-cannot-open"
-    assert code_of(lambda: SQLiteLedger(tmp_path / "a\0b", BUDGET, TOTAL)) == "ledger-cannot-open"
-    assert code_of(lambda: SQLiteLedger(tmp_path / ("x" * 300), BUDGET, TOTAL)) == "ledger-cannot-open"
+    assert code_of(lambda: SQLiteLedger(tmp_path, BUDGET, total=TOTAL)) == "ledger-cannot-open"
+    assert code_of(lambda: SQLiteLedger(tmp_path / "a\0b", BUDGET, total=TOTAL)) == "ledger-cannot-open"
+    assert code_of(lambda: SQLiteLedger(tmp_path / ("x" * 300), BUDGET, total=TOTAL)) == "ledger-cannot-open"
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
-    assert code_of(lambda: SQLiteLedger(tmp_path / "dangling", BUDGET, TOTAL)) == "ledger-cannot-open"
+    assert code_of(lambda: SQLiteLedger(tmp_path / "dangling", BUDGET, total=TOTAL)) == "ledger-cannot-open"
 
 
 class Immutable(sqlite3.Connection):
@@ -40,7 +40,7 @@ def test_a_read_only_file_is_refused(made: Path, monkeypatch: pytest.MonkeyPatch
     made.chmod(0o400)
     if os.access(made, os.W_OK):
         monkeypatch.setattr(sqlite3, "connect", functools.partial(sqlite3.connect, factory=Immutable))
-    assert code_of(lambda: SQLiteLedger(made, BUDGET, TOTAL)) == "ledger-read-only"
+    assert code_of(lambda: SQLiteLedger(made, BUDGET, total=TOTAL)) == "ledger-read-only"
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_file_that_cannot_be_made_says_why(
         raise OSError(getattr(sqlite_file.errno, number), "no")
 
     monkeypatch.setattr(sqlite_file.os, "open", refuse)
-    assert code_of(lambda: SQLiteLedger(path, BUDGET, TOTAL)) == code
+    assert code_of(lambda: SQLiteLedger(path, BUDGET, total=TOTAL)) == code
     assert not path.exists()
 
 
@@ -81,7 +81,7 @@ def test_a_file_held_by_someone_is_busy_and_nothing_is_charged(path: Path, monke
         other.execute("BEGIN IMMEDIATE")
         assert code_of(lambda: ledger.reserve(ITEM, "during")) == "ledger-busy"
         assert code_of(lambda: held.settle(Rho(0), "during")) == "ledger-busy"
-        assert code_of(lambda: SQLiteLedger(path, BUDGET, TOTAL)) == "ledger-busy"
+        assert code_of(lambda: SQLiteLedger(path, BUDGET, total=TOTAL)) == "ledger-busy"
         other.execute("ROLLBACK")
         held.settle(Rho(1), "after")
         assert ledger.state() == FilterState(spent=ITEM, reserved=Rho(0))
@@ -91,7 +91,7 @@ def test_a_file_being_made_by_someone_is_busy(path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(sqlite_file, "WAIT", 0.05)
     with raw(path) as other:
         other.execute("BEGIN EXCLUSIVE")
-        assert code_of(lambda: SQLiteLedger(path, BUDGET, TOTAL)) == "ledger-busy"
+        assert code_of(lambda: SQLiteLedger(path, BUDGET, total=TOTAL)) == "ledger-busy"
         other.execute("ROLLBACK")
 
 
@@ -118,7 +118,7 @@ def test_a_ledger_whose_file_went_away_writes_no_more(path: Path, change: str) -
 @pytest.mark.parametrize("content", [b"xy", b"policy = true\n" * 500, b"SQLite format 3\0" + b"\xff" * 5000])
 def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    assert code_of(lambda: SQLiteLedger(path, BUDGET, TOTAL)) in {"not-a-ledger", "ledger-damaged"}
+    assert code_of(lambda: SQLiteLedger(path, BUDGET, total=TOTAL)) in {"not-a-ledger", "ledger-damaged"}
     assert path.read_bytes() == content
 
 
@@ -128,7 +128,7 @@ def test_another_applications_database_is_refused_and_left_alone(path: Path, hea
         connection.execute("CREATE TABLE entries (id INTEGER)")
         connection.execute(header)
     content = path.read_bytes()
-    assert code_of(lambda: SQLiteLedger(path, BUDGET, TOTAL)) == "not-a-ledger"
+    assert code_of(lambda: SQLiteLedger(path, BUDGET, total=TOTAL)) == "not-a-ledger"
     assert path.read_bytes() == content
     assert list(path.parent.iterdir()) == [path]
 
@@ -136,7 +136,7 @@ def test_another_applications_database_is_refused_and_left_alone(path: Path, hea
 def test_a_newer_version_is_refused(made: Path) -> None:
     with raw(made) as connection:
         connection.execute("PRAGMA user_version = 2")
-    assert code_of(lambda: SQLiteLedger(made, BUDGET, TOTAL)) == "ledger-newer"
+    assert code_of(lambda: SQLiteLedger(made, BUDGET, total=TOTAL)) == "ledger-newer"
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_a_newer_version_is_refused(made: Path) -> None:
 def test_what_someone_else_wrote_into_the_file_is_found(made: Path, change: str) -> None:
     with raw(made) as connection:
         connection.execute(change)
-    assert code_of(lambda: SQLiteLedger(made, BUDGET, TOTAL)) in {"ledger-damaged", "ledger-failed"}
+    assert code_of(lambda: SQLiteLedger(made, BUDGET, total=TOTAL)) in {"ledger-damaged", "ledger-failed"}
 
 
 @pytest.mark.parametrize("held", ["much", "1000/1"])
@@ -204,4 +204,4 @@ def test_a_file_with_overwritten_pages_is_refused(made: Path) -> None:
     content = bytearray(made.read_bytes())
     content[4096:] = b"\xa5" * (len(content) - 4096)
     made.write_bytes(content)
-    assert code_of(lambda: SQLiteLedger(made, BUDGET, TOTAL)) == "ledger-damaged"
+    assert code_of(lambda: SQLiteLedger(made, BUDGET, total=TOTAL)) == "ledger-damaged"

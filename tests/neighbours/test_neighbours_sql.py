@@ -123,7 +123,7 @@ def without(rows: list[Row], unit: object) -> list[Row]:
 
 def kept(query: PrivateQuery, bound: Bound) -> dict[object, set[Row]]:
     """Return the groups that the bounded plan keeps of each unit, by the plan's own innermost stages."""
-    counting = rewrite(query, 1_000, bound)
+    counting = rewrite(query, 1_000, bound=bound)
     text = counting.sql
     start, end = text.index("FROM (") + len("FROM ("), text.rindex(") GROUP BY")
     inner = (
@@ -240,7 +240,7 @@ def test_the_bounded_plan_sorts_and_is_not_rewritten(keys: str, groups: int) -> 
     """A window with one sort key would become arg_min lists: slower, and out of memory on large tables."""
     fill([(at % 50, "a", "a", at, 0.0, True) for at in range(500)])
     query = private(f"SELECT {keys} FROM events GROUP BY ALL TOP 10 PRIVATE", CATALOG)
-    counting = rewrite(query, 100, Bound(groups, SALTS))
+    counting = rewrite(query, 100, bound=Bound(groups, SALTS))
     plan = operators(counting.sql, counting.parameters)
     assert "WINDOW" in plan
     assert not any("arg_min" in name or "UNNEST" in name for name in plan)

@@ -73,7 +73,7 @@ def test_sums_are_exact_over_many_queries(session: Session) -> None:
 def durable(session: Session, tmp_path: Path) -> tuple[Session, Path]:
     path = tmp_path / "ledger.sqlite"
     terms = session._parts.terms
-    return rebuilt(session, ledger=SQLiteLedger(path, terms.budget, terms.total)), path
+    return rebuilt(session, ledger=SQLiteLedger(path, terms.budget, total=terms.total)), path
 
 
 def on_disk(path: Path) -> tuple[Fraction, Fraction, Fraction, int]:

@@ -127,7 +127,7 @@ def check(text: str) -> bool:
     if query is None:
         return False
     check_generated(rewrite(query, 10))
-    check_generated(rewrite(query, 10, Bound(2, (1, 2))))
+    check_generated(rewrite(query, 10, bound=Bound(2, (1, 2))))
     check_parsed_alike(text)
     return True
 

@@ -1,0 +1,184 @@
+"""Closed-form laws, divergences and goodness of fit: what the tests of the mathematics share.
+
+A law is a dict from outcomes to probabilities. Nothing here uses a sampler of dpsql: laws are computed from the
+formulas in `maths.md`, samples are handed in.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from functools import cache
+
+from scipy import stats
+
+from dpsql.accounting import delta_of_zcdp
+from dpsql.mechanisms import Histogram, LimitedDomain, Selection
+from dpsql.quantities import Epsilon, Rho
+
+__all__ = [
+    "BOTTOM",
+    "Law",
+    "ScriptedNoise",
+    "SeededNoise",
+    "Steps",
+    "agree",
+    "cks",
+    "discrete_gaussian_law",
+    "fits",
+    "goodness",
+    "hockey_stick",
+    "label_law",
+    "outcome",
+    "peeling_law",
+    "rejects",
+    "renyi",
+]
+
+BOTTOM = "⊥"
+Law = Mapping[Hashable, float]
+Steps = tuple[int | str, ...]  # positions, or labels, and BOTTOM
+_FEW = 8.0  # cells expected to hold fewer draws than this are merged
+_REJECTED = 1e-6
+
+
+class SeededNoise:
+    """Repeatable noise; it exists in the tests only."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def draw(self, count: int) -> bytes:
+        return self._random.randbytes(count)
+
+
+class ScriptedNoise:
+    """Hands out prepared bytes, whatever is asked for, and fails when it is asked for more of them."""
+
+    def __init__(self, *answers: bytes) -> None:
+        self._answers = list(answers)
+
+    def draw(self, count: int) -> bytes:
+        if count == 0:
+            return b""
+        answer = self._answers.pop(0)
+        assert len(answer) == count, f"{count} bytes were asked for, {len(answer)} come next"
+        return answer
+
+    @property
+    def exhausted(self) -> bool:
+        return not self._answers
+
+
+def peeling_law(counts: Sequence[float], bottom: float | None, epsilon: float, k: int) -> dict[Steps, float]:
+    """Return the law of k exponential-mechanism draws without replacement that stop at `bottom` (`maths.md` 3.2)."""
+    best = max([*counts, *([] if bottom is None else [bottom])], default=0.0)
+    weights = [math.exp(epsilon * (count - best)) for count in counts]
+    stop = 0.0 if bottom is None else math.exp(epsilon * (bottom - best))
+    law: dict[Steps, float] = {}
+
+    def draw(drawn: tuple[int, ...], probability: float) -> None:
+        left = [position for position in range(len(weights)) if position not in drawn]
+        if len(drawn) == k or (not left and bottom is None):
+            law[drawn] = probability
+            return
+        total = math.fsum(weights[position] for position in left) + stop
+        if bottom is not None:
+            law[(*drawn, BOTTOM)] = probability * stop / total
+        for position in left:
+            draw((*drawn, position), probability * weights[position] / total)
+
+    draw((), 1.0)
+    return law
+
+
+def outcome(selection: Selection) -> Steps:
+    """Return a selection as an outcome of `peeling_law`."""
+    return (*selection.positions, BOTTOM) if selection.stopped_at_bottom else selection.positions
+
+
+def label_law(mechanism: LimitedDomain, counts: Mapping[str, int]) -> dict[Steps, float]:
+    """Return the law of the labels that a limited domain releases, with production's own threshold."""
+    labels = sorted(counts, key=lambda label: (-counts[label], label))
+    leaders = tuple(counts[label] for label in labels[: mechanism.k_bar + 1])
+    histogram = Histogram.of_leaders(leaders, mechanism.k_bar)
+    bottom = float(histogram.following + mechanism.threshold_offset)
+    by_position = peeling_law(histogram.leaders, bottom, float(mechanism.epsilon), mechanism.k)
+    return {
+        tuple(labels[at] if isinstance(at, int) else at for at in positions): mass
+        for positions, mass in by_position.items()
+    }
+
+
+@cache
+def discrete_gaussian_law(variance: Fraction, reach: float = 13.0) -> dict[int, float]:
+    """Return N_Z(0, variance) on the integers within `reach` standard deviations."""
+    last = math.ceil(reach * math.sqrt(variance)) + 1
+    masses = {n: math.exp(-n * n / (2.0 * float(variance))) for n in range(-last, last + 1)}
+    total = math.fsum(masses.values())
+    return {n: mass / total for n, mass in masses.items()}
+
+
+def hockey_stick(p: Law, q: Law, epsilon: float) -> float:
+    """Return the sum of max(0, P - e**epsilon Q): the least delta for that epsilon."""
+    factor = math.exp(epsilon)
+    return math.fsum(max(0.0, mass - factor * q.get(event, 0.0)) for event, mass in p.items())
+
+
+def renyi(log_p: Law, log_q: Law, alpha: float) -> float:
+    """Return the Renyi divergence of order alpha, from the logarithms of two laws on the same outcomes."""
+    exponents = [alpha * mass + (1.0 - alpha) * log_q[event] for event, mass in log_p.items()]
+    largest = max(exponents)
+    return (largest + math.log(math.fsum(math.exp(x - largest) for x in exponents))) / (alpha - 1.0)
+
+
+@cache
+def cks(rho: Fraction, epsilon: float) -> float:
+    """Return the delta that dpsql converts a rho into."""
+    return delta_of_zcdp(Rho(rho), Epsilon(epsilon))
+
+
+def _merge(pairs: Iterable[tuple[float, float]], weight: Callable[[tuple[float, float]], float]) -> list[list[float]]:
+    """Add up the lightest cells until every cell weighs enough."""
+    cells: list[list[float]] = []
+    small = [0.0, 0.0]
+    for pair in sorted(pairs, key=weight):
+        if weight(pair) < _FEW or (0.0 < weight((small[0], small[1])) < _FEW):
+            small = [small[0] + pair[0], small[1] + pair[1]]
+        else:
+            cells.append([*pair])
+    return [small, *cells] if weight((small[0], small[1])) > 0 else cells
+
+
+def goodness(observed: Counter[Hashable], law: Law) -> float:
+    """Return the p-value of the chi-square test of a sample against its law; 0 for an outcome the law has not."""
+    if not observed.keys() <= {event for event, mass in law.items() if mass > 0.0}:
+        return 0.0
+    draws = observed.total()
+    cells = _merge(((observed[event], draws * mass) for event, mass in law.items()), lambda pair: pair[1])
+    if len(cells) == 1:
+        return 1.0
+    statistic = math.fsum((seen - expected) ** 2 / expected for seen, expected in cells)
+    return float(stats.chi2.sf(statistic, len(cells) - 1))
+
+
+def agree(first: Counter[Hashable], second: Counter[Hashable]) -> float:
+    """Return the p-value of the chi-square test that two samples of one size have one law."""
+    pairs = [(float(first[event]), float(second[event])) for event in first.keys() | second.keys()]
+    cells = _merge(pairs, lambda pair: pair[0] + pair[1])
+    if len(cells) == 1:
+        return 1.0
+    return float(stats.chi2_contingency(cells, correction=False).pvalue)
+
+
+def fits(p_value: Callable[[], float]) -> bool:
+    """Say whether a fresh sample agrees with its law; true randomness earns one second chance."""
+    return p_value() > _REJECTED or p_value() > _REJECTED
+
+
+def rejects(p_value: Callable[[], float]) -> bool:
+    """Say whether a fresh sample is found to disagree with the law."""
+    return p_value() <= _REJECTED
