@@ -91,7 +91,7 @@ class SQLiteLedger:
         with self._transaction() as connection:
             changed = connection.execute(
                 "UPDATE entries SET settled_at = ?, loss_rho = ?, digest = ? WHERE id = ? AND settled_at IS NULL",
-                (settlement.at.isoformat(timespec="microseconds"), _written(settlement.loss.value), _note(settlement.digest), held.number),
+                (_timed(settlement.at), _written(settlement.loss.value), _note(settlement.digest), held.number),
             ).rowcount
             if changed != 1:
                 raise twice()
@@ -205,7 +205,11 @@ def _read_entry(row: tuple[object, ...]) -> Entry:
 
 
 def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="microseconds")
+    return _timed(datetime.now(UTC))
+
+
+def _timed(moment: datetime) -> str:
+    return moment.isoformat(timespec="microseconds")
 
 
 def _note(text: str) -> str:

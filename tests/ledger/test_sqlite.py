@@ -40,7 +40,7 @@ def say(word):
     print(word, flush=True)
 
 def opened():
-    return SQLiteLedger(sys.argv[1], BUDGET, TOTAL)
+    return SQLiteLedger(sys.argv[1], BUDGET, total=TOTAL)
 """
 
 
