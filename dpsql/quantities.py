@@ -7,6 +7,7 @@ Each holds a `fractions.Fraction`, so sums and comparisons never round. A float 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -17,6 +18,8 @@ from dpsql.errors import UsageError
 __all__ = ["Delta", "Epsilon", "Number", "Rho", "exact"]
 
 _KINDS = "int, float, Decimal, Fraction or decimal text"
+_EXPONENT = re.compile(r"[eE]([+-]?[\d_]+)\s*\Z")
+_LARGEST_EXPONENT = 300  # 1e999999999 is eleven characters of text and a gigabyte of digits
 Number = int | float | str | Decimal | Fraction
 
 
@@ -26,9 +29,15 @@ def exact(value: Number, what: str) -> Fraction:
         raise UsageError("not-a-number", f"{what} must be a number ({_KINDS}), not {type(value).__name__}.")
     if isinstance(value, float) and not math.isfinite(value):
         raise UsageError("not-finite", f"{what} must be a finite number.")
+    if isinstance(value, int | Fraction):
+        return Fraction(value)
+    text = float.__repr__(value) if isinstance(value, float) else str(value)
     try:
-        return Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
-    except (ValueError, OverflowError, ZeroDivisionError) as error:
+        exponent = _EXPONENT.search(text)
+        if exponent and abs(int(exponent[1])) > _LARGEST_EXPONENT:
+            raise UsageError("number-range", f"{what} must have an exponent between -300 and 300.")
+        return Fraction(text)
+    except (ValueError, ZeroDivisionError) as error:
         raise UsageError("not-a-number", f"{what} must be a finite number written in decimal digits.") from error
 
 

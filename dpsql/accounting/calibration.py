@@ -8,6 +8,7 @@ arXiv:2004.00010). A threshold for integer noise is computed from integer tails,
 from __future__ import annotations
 
 import math
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -19,6 +20,7 @@ __all__ = ["discrete_gaussian_offset", "discrete_gaussian_tail"]
 _REACH = 40  # standard deviations beyond which exp(-x^2 / 2) is below the least double
 _WIDEST = 10**9
 _SLACK = 1e-9  # relative, far above the rounding error of the sums
+_LEAST = 1e-300  # below it a tail may underflow
 
 
 def _masses(variance: Fraction, first: int) -> float:
@@ -33,14 +35,16 @@ def discrete_gaussian_tail(variance: Fraction, at_least: int) -> float:
     if not 0 < variance <= _WIDEST:
         raise UsageError("variance-range", "The variance of a discrete Gaussian must lie between 0 and 1e9.")
     if at_least < 0:
-        return min(1.0, 1.0 - discrete_gaussian_tail(variance, 1 - at_least) * (1.0 - 2.0 * _SLACK))
-    return _masses(variance, at_least) / (2.0 * _masses(variance, 0) - 1.0) * (1.0 + _SLACK)
+        below = discrete_gaussian_tail(variance, 1 - at_least) * (1.0 - 2.0 * _SLACK)
+        return min(1.0, math.nextafter(1.0 - below, 2.0))
+    tail = _masses(variance, at_least) / (2.0 * _masses(variance, 0) - 1.0) * (1.0 + _SLACK)
+    return min(1.0, max(sys.float_info.min, tail))
 
 
 def discrete_gaussian_offset(variance: Fraction, probability: float) -> int:
     """Return the least n >= 0 with P[N_Z(0, variance) >= n] <= probability, never one too small."""
-    if not 0.0 < probability < 1.0:
-        raise UsageError("probability-range", "A tail probability must lie strictly between 0 and 1.")
+    if not _LEAST <= probability < 1.0:
+        raise UsageError("probability-range", "A tail probability must lie between 1e-300 and 1, 1 excluded.")
     low, high = -1, 1  # the tail at `low` is above, at `high` it may be below
     while discrete_gaussian_tail(variance, high) > probability:
         low, high = high, 2 * high

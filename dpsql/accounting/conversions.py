@@ -11,6 +11,7 @@ is floating-point error, below 1e-13 relative in each formula; results are moved
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -73,15 +74,17 @@ def epsilon_of_zcdp(rho: Rho, delta: Delta) -> float:
         return 0.0
     level = _log_inverse(delta)
     x = _minimum(lambda at: _epsilon(float(rho), level, at))
-    return max(0.0, _epsilon(float(rho), level, x)) * (1.0 + _MARGIN)
+    value, leading = _epsilon(float(rho), level, x), (1.0 + math.exp(x)) * float(rho)
+    return max(0.0, value + _MARGIN * (abs(value) + leading))  # near 0 the terms cancel: they carry the error
 
 
 def delta_of_zcdp(rho: Rho, epsilon: Epsilon) -> float:
-    """Return a delta, rounded up and at most 1, for which rho-zCDP implies (epsilon, delta)-DP."""
+    """Return a delta, rounded up (above 0 even where a double underflows), at most 1, for (epsilon, delta)-DP."""
     if rho.value == 0:
         return 0.0
     log_delta = _least_log_delta(float(rho), float(epsilon))
-    return min(1.0, math.exp(min(0.0, log_delta)) * (1.0 + _MARGIN * (1.0 + abs(log_delta))))
+    delta = math.exp(min(0.0, log_delta)) * (1.0 + _MARGIN * (1.0 + abs(log_delta)))
+    return min(1.0, max(sys.float_info.min, delta))
 
 
 def _least_log_delta(rho: float, epsilon: float) -> float:

@@ -84,6 +84,10 @@ class NoisyCounts:
     epsilon: Epsilon
     max_groups_contributed: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.max_groups_contributed is not None and self.max_groups_contributed < 1:
+            raise UsageError("bound-range", "max_groups_contributed must be at least 1.")
+
     @property
     def variance(self) -> Fraction:
         """Return sigma squared."""

@@ -18,6 +18,7 @@ __all__ = ["LimitedDomain"]
 
 _LOG_ERROR = 2.0**-38  # two logarithms of at most 1e3, each within 4 units in the last place, and their difference
 _ROUND_UP = 1.0 + 2.0**-44  # a quotient, the conversion of epsilon and a sum
+_LEAST_EPSILON = Fraction(1, 10**9)  # keeps the threshold within the integers that the race can hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class LimitedDomain:
     max_groups_contributed: int | None = None
 
     def __post_init__(self) -> None:
+        if self.epsilon.value < _LEAST_EPSILON:
+            raise UsageError("epsilon-range", "The epsilon of a draw must be at least 1e-9.")
         if not 1 <= self.k <= self.k_bar:
             raise UsageError("k-range", "k must be at least 1 and at most k_bar.")
         if not 0 < self.delta.value < 1:

@@ -44,6 +44,7 @@ __all__ = ["race"]
 
 _RADIUS = 2.0**-46
 _MORE_BITS = 64
+_LONGEST = 1074  # binary places of a double; beyond them an end of U would be rounded
 _Floats = npt.NDArray[np.float64]
 _Integers = npt.NDArray[np.int64]
 _Enclosure = Any  # mpmath carries no types
@@ -109,13 +110,14 @@ def _draw_uniforms(number: int, noise: Noise, mantissa_bits: int) -> tuple[_Inte
 
 def _enclose(prefixes: _Integers, lengths: _Integers, gaps: _Floats) -> tuple[_Floats, _Floats]:
     """Return intervals that certainly contain the keys (see the module's head for the radius)."""
-    with np.errstate(divide="ignore"):
+    sizes = np.abs(gaps) + 1.0
+    with np.errstate(divide="ignore", invalid="ignore"):  # U may reach 0 or 1: the key is infinite there
         lowest = np.log(-np.log1p(-np.ldexp(prefixes.astype(np.float64), -lengths)))
         highest = np.log(-np.log1p(-np.ldexp((prefixes + 1).astype(np.float64), -lengths)))
-    sizes = np.abs(gaps) + 1.0
-    low = lowest - gaps - _RADIUS * (np.abs(lowest) + sizes)
-    high = highest - gaps + _RADIUS * (np.abs(highest) + sizes)
-    return np.where(np.isfinite(low), low, -np.inf), np.where(np.isfinite(high), high, np.inf)
+        low = lowest - gaps - _RADIUS * (np.abs(lowest) + sizes)
+        high = highest - gaps + _RADIUS * (np.abs(highest) + sizes)
+    held = lengths <= _LONGEST
+    return np.where(held & np.isfinite(low), low, -np.inf), np.where(held & np.isfinite(high), high, np.inf)
 
 
 def _leading_groups(low: _Floats, high: _Floats, steps: int) -> Iterator[list[int]]:

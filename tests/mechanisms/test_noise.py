@@ -1,0 +1,54 @@
+"""Uniform bits and integers, and where they come from."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from laws import ScriptedNoise, SeededNoise, fits, goodness, rejects
+
+from dpsql.mechanisms import OperatingSystemNoise
+from dpsql.mechanisms.noise import BitReader
+
+NOISE = OperatingSystemNoise()
+
+
+@pytest.mark.parametrize("bound", [1, 2, 3, 5, 7, 10, 64, 100, 2**40 + 1])
+def test_integers_are_uniform_below_any_bound(bound: int) -> None:
+    reader, cells = BitReader(NOISE), min(bound, 100)
+
+    def p_value() -> float:
+        drawn = Counter(reader.below(bound) * cells // bound for _ in range(20_000))
+        return goodness(drawn, dict.fromkeys(range(cells), 1 / cells))
+
+    assert fits(p_value)
+
+
+def test_a_remainder_in_place_of_a_rejection_is_noticed() -> None:
+    reader = BitReader(NOISE)
+    assert rejects(lambda: goodness(Counter(reader.bits(3) % 5 for _ in range(20_000)), dict.fromkeys(range(5), 0.2)))
+
+
+def test_rejected_bits_are_not_used_again() -> None:
+    reader = BitReader(ScriptedNoise(bytes([0b111_110_10, 0b1_0000000]) + bytes(254)))
+    assert [reader.below(6), reader.bits(1)] == [0b101, 0]  # 7 and 6 are too large
+
+
+def test_bits_are_read_once_and_in_order_across_blocks() -> None:
+    stream = SeededNoise(3).draw(512)
+    reader = BitReader(ScriptedNoise(stream[:256], stream[256:]))
+    sizes = [1, 7, 64, 0, 13, 2000, 3, 900, 1108]
+    assert sum(sizes) == 4096
+    read = "".join(f"{reader.bits(size):0{size}b}" for size in sizes if size)
+    assert read == "".join(f"{byte:08b}" for byte in stream)
+
+
+def test_one_outcome_takes_no_bits() -> None:
+    assert BitReader(ScriptedNoise()).below(1) == 0
+
+
+def test_every_draw_of_the_operating_system_is_fresh() -> None:
+    draws = {NOISE.draw(16) for _ in range(1_000)}
+    assert len(draws) == 1_000
+    assert {len(draw) for draw in draws} == {16}
+    assert not hasattr(NOISE, "__dict__")
