@@ -28,7 +28,7 @@ class DurfeeRogers:
         return min(self.basic, self.pure, self.bounded_range)
 
 
-def durfee_rogers(k: int, epsilon: Epsilon, delta: Delta) -> DurfeeRogers:
+def durfee_rogers(k: int, epsilon: Epsilon, *, delta: Delta) -> DurfeeRogers:
     """Return the total epsilon of `k` items of `epsilon` each, with failure `delta` for the composition.
 
     Source: Durfee and Rogers 2019, arXiv:1905.04273, Theorem 1; (e^x - 1) / (e^x + 1) = tanh(x / 2).

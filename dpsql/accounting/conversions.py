@@ -44,13 +44,13 @@ def _minimum(curve: Callable[[float], float]) -> float:
     return (low + high) / 2.0
 
 
-def _log_delta(rho: float, epsilon: float, x: float) -> float:
+def _log_delta(rho: float, epsilon: float, *, x: float) -> float:
     order = math.exp(x)  # alpha - 1
     alpha = 1.0 + order
     return order * (alpha * rho - epsilon) - x - alpha * math.log1p(1.0 / order)
 
 
-def _epsilon(rho: float, log_inverse_delta: float, x: float) -> float:
+def _epsilon(rho: float, log_inverse_delta: float, *, x: float) -> float:
     order = math.exp(x)
     alpha = 1.0 + order
     return alpha * rho + (log_inverse_delta - order * math.log1p(1.0 / order) - math.log1p(order)) / order
@@ -65,7 +65,7 @@ def _log_inverse(delta: Delta) -> float:
 def best_alpha(rho: Rho, delta: Delta) -> float:
     """Return the Renyi order at which `epsilon_of_zcdp` takes its bound."""
     level = _log_inverse(delta)
-    return 1.0 + math.exp(_minimum(lambda x: _epsilon(float(rho), level, x)))
+    return 1.0 + math.exp(_minimum(lambda x: _epsilon(float(rho), level, x=x)))
 
 
 def epsilon_of_zcdp(rho: Rho, delta: Delta) -> float:
@@ -73,8 +73,8 @@ def epsilon_of_zcdp(rho: Rho, delta: Delta) -> float:
     if rho.value == 0:
         return 0.0
     level = _log_inverse(delta)
-    x = _minimum(lambda at: _epsilon(float(rho), level, at))
-    value, leading = _epsilon(float(rho), level, x), (1.0 + math.exp(x)) * float(rho)
+    x = _minimum(lambda at: _epsilon(float(rho), level, x=at))
+    value, leading = _epsilon(float(rho), level, x=x), (1.0 + math.exp(x)) * float(rho)
     return max(0.0, value + _MARGIN * (abs(value) + leading))  # near 0 the terms cancel: they carry the error
 
 
@@ -88,7 +88,7 @@ def delta_of_zcdp(rho: Rho, epsilon: Epsilon) -> float:
 
 
 def _least_log_delta(rho: float, epsilon: float) -> float:
-    return _log_delta(rho, epsilon, _minimum(lambda x: _log_delta(rho, epsilon, x)))
+    return _log_delta(rho, epsilon, x=_minimum(lambda x: _log_delta(rho, epsilon, x=x)))
 
 
 def rho_of_total(total: ApproximateDP) -> Rho:

@@ -56,7 +56,7 @@ class Filter:
             reserved=state.reserved + worst_case.rho,
         )
 
-    def settle(self, state: FilterState, worst_case: ZCDP, loss: Rho) -> FilterState:
+    def settle(self, state: FilterState, worst_case: ZCDP, *, loss: Rho) -> FilterState:
         """Return the state after the answer: the rho of what was returned is spent, the rest of the hold is freed."""
         if loss > worst_case.rho:
             raise UsageError("over-settled", "A release may not cost more than its worst case.")

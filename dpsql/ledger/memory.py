@@ -63,7 +63,7 @@ class MemoryLedger:
             entry = self._entries[held.number]
             if entry.settlement is not None:
                 raise twice()
-            state = Filter(self._budget).settle(self._state, held.worst_case, settlement.loss)
+            state = Filter(self._budget).settle(self._state, held.worst_case, loss=settlement.loss)
             # in this order, so that an interrupt between the two leaves the worst case held
             self._entries[held.number] = replace(entry, settlement=settlement)
             self._state = state

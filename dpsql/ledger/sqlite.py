@@ -96,7 +96,7 @@ class SQLiteLedger:
             if changed != 1:
                 raise twice()
             state = _read_balance(connection, self._budget)
-            _write_balance(connection, Filter(self._budget).settle(state, held.worst_case, settlement.loss))
+            _write_balance(connection, Filter(self._budget).settle(state, held.worst_case, loss=settlement.loss))
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

@@ -19,7 +19,7 @@ from dpsql.quantities import Epsilon, Rho
 __all__ = ["NoisyCounts", "discrete_gaussian"]
 
 
-def discrete_gaussian(variance: Fraction, noise: Noise, count: int) -> list[int]:
+def discrete_gaussian(variance: Fraction, noise: Noise, *, count: int) -> list[int]:
     """Return `count` independent draws of N_Z(0, variance); `variance` is sigma squared and positive."""
     if variance <= 0:
         raise UsageError("variance-range", "The variance of a discrete Gaussian must be positive.")
@@ -40,10 +40,10 @@ def _laplace(scale: int, reader: BitReader) -> int:
     """Return a discrete Laplace draw: P[x] proportional to exp(-|x| / scale)."""
     while True:
         within = reader.below(scale)
-        if not _bernoulli_exp_unit(within, scale, reader):
+        if not _bernoulli_exp_unit(within, scale, reader=reader):
             continue
         whole = 0
-        while _bernoulli_exp_unit(1, 1, reader):
+        while _bernoulli_exp_unit(1, 1, reader=reader):
             whole += 1
         size, negative = within + scale * whole, reader.bits(1)
         if not (negative and size == 0):
@@ -53,13 +53,13 @@ def _laplace(scale: int, reader: BitReader) -> int:
 def _bernoulli_exp(exponent: Fraction, reader: BitReader) -> bool:
     """Return True with probability exp(-exponent), exponent >= 0."""
     for _ in range(math.floor(exponent)):
-        if not _bernoulli_exp_unit(1, 1, reader):
+        if not _bernoulli_exp_unit(1, 1, reader=reader):
             return False
     rest = exponent - math.floor(exponent)
-    return _bernoulli_exp_unit(rest.numerator, rest.denominator, reader)
+    return _bernoulli_exp_unit(rest.numerator, rest.denominator, reader=reader)
 
 
-def _bernoulli_exp_unit(numerator: int, denominator: int, reader: BitReader) -> bool:
+def _bernoulli_exp_unit(numerator: int, denominator: int, *, reader: BitReader) -> bool:
     """Return True with probability exp(-numerator / denominator), for a ratio in [0, 1]."""
     trial = 1
     while reader.below(denominator * trial) < numerator:
@@ -104,5 +104,5 @@ class NoisyCounts:
 
     def release(self, counts: Sequence[int], noise: Noise) -> list[int]:
         """Return the noisy counts, integers that may be negative."""
-        draws = discrete_gaussian(self.variance, noise, len(counts))
+        draws = discrete_gaussian(self.variance, noise, count=len(counts))
         return [count + draw for count, draw in zip(counts, draws, strict=True)]

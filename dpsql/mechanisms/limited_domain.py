@@ -88,7 +88,7 @@ class LimitedDomain:
         bottom = len(histogram.leaders)
         threshold = histogram.following + self.threshold_offset
         steps = min(self.k, bottom + 1)
-        order = race(histogram.leaders, threshold, self.epsilon.value, steps=steps, noise=noise)
+        order = race(histogram.leaders, threshold, epsilon=self.epsilon.value, steps=steps, noise=noise)
         if bottom in order:
             return Selection(tuple(order[: order.index(bottom)]), stopped_at_bottom=True)
         return Selection(tuple(order), stopped_at_bottom=False)

@@ -53,8 +53,8 @@ _Enclosure = Any  # mpmath carries no types
 def race(
     counts: Sequence[int],
     bottom: Fraction | None,
-    epsilon: Fraction,
     *,
+    epsilon: Fraction,
     steps: int,
     noise: Noise,
     mantissa_bits: int = 52,
@@ -68,11 +68,11 @@ def race(
     """
     scores: list[int | Fraction] = [*counts] if bottom is None else [*counts, bottom]
     reference = max(math.ceil(score) for score in scores)
-    prefixes, lengths = _draw_uniforms(len(scores), noise, mantissa_bits)
-    low, high = _enclose(prefixes, lengths, _gaps(counts, bottom, epsilon, reference))
+    prefixes, lengths = _draw_uniforms(len(scores), noise, mantissa_bits=mantissa_bits)
+    low, high = _enclose(prefixes, lengths, gaps=_gaps(counts, bottom, epsilon=epsilon, reference=reference))
     reader = BitReader(noise)
     winners: list[int] = []
-    for group in _leading_groups(low, high, steps):
+    for group in _leading_groups(low, high, steps=steps):
         if len(group) == 1:
             winners += group
             continue
@@ -83,14 +83,14 @@ def race(
     return winners[:steps]
 
 
-def _gaps(counts: Sequence[int], bottom: Fraction | None, epsilon: Fraction, reference: int) -> _Floats:
+def _gaps(counts: Sequence[int], bottom: Fraction | None, *, epsilon: Fraction, reference: int) -> _Floats:
     """Return epsilon * (score - reference), each within 2**-51 relative of its exact value."""
     differences = np.array(counts, dtype=np.int64) - reference
     gaps = differences.astype(np.float64) * float(epsilon)
     return gaps if bottom is None else np.append(gaps, float(epsilon * (bottom - reference)))
 
 
-def _draw_uniforms(number: int, noise: Noise, mantissa_bits: int) -> tuple[_Integers, _Integers]:
+def _draw_uniforms(number: int, noise: Noise, *, mantissa_bits: int) -> tuple[_Integers, _Integers]:
     """Return prefixes and lengths: each U lies in [prefix, prefix + 1] / 2**length.
 
     The zeros before the first one bit are drawn as such, so that U keeps its relative precision near 0, where the
@@ -108,7 +108,7 @@ def _draw_uniforms(number: int, noise: Noise, mantissa_bits: int) -> tuple[_Inte
     return mantissas.astype(np.int64), zeros + (mantissa_bits + 1)
 
 
-def _enclose(prefixes: _Integers, lengths: _Integers, gaps: _Floats) -> tuple[_Floats, _Floats]:
+def _enclose(prefixes: _Integers, lengths: _Integers, *, gaps: _Floats) -> tuple[_Floats, _Floats]:
     """Return intervals that certainly contain the keys (see the module's head for the radius)."""
     sizes = np.abs(gaps) + 1.0
     with np.errstate(divide="ignore", invalid="ignore"):  # U may reach 0 or 1: the key is infinite there
@@ -120,7 +120,7 @@ def _enclose(prefixes: _Integers, lengths: _Integers, gaps: _Floats) -> tuple[_F
     return np.where(held & np.isfinite(low), low, -np.inf), np.where(held & np.isfinite(high), high, np.inf)
 
 
-def _leading_groups(low: _Floats, high: _Floats, steps: int) -> Iterator[list[int]]:
+def _leading_groups(low: _Floats, high: _Floats, *, steps: int) -> Iterator[list[int]]:
     """Yield, in order, groups of candidates that no other overlaps, until they hold `steps`; most hold one."""
     order = np.argsort(low, kind="stable")
     reach = np.maximum.accumulate(high[order])

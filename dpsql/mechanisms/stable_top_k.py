@@ -93,8 +93,8 @@ class StableTopK:
         if len(histogram.leaders) > self.k_bar:
             raise UsageError("histogram-size", "The histogram holds more leaders than k_bar.")
         gaps = self.gaps(histogram)
-        [last] = race(gaps, None, self.epsilon.value / 2, steps=1, noise=noise)
-        [draw] = discrete_gaussian(self.variance, noise, 1)
+        [last] = race(gaps, None, epsilon=self.epsilon.value / 2, steps=1, noise=noise)
+        [draw] = discrete_gaussian(self.variance, noise, count=1)
         released = range(min(last + 1, len(histogram.leaders)))
         # stable means a gap of 2 or more: at 1 one unit can make a tie and change who leads
         held = gaps[last] - 1 + draw >= self.offset

@@ -68,7 +68,7 @@ def true_epsilon(rho: Fraction, delta: Fraction, alpha: mpmath.mpf) -> mpmath.mp
 
 def order_for(rho: float, epsilon: float) -> mpmath.mpf:
     """Return the order at which the float search found the least delta; any order would be a true bound."""
-    return 1 + mpmath.exp(mpmath.mpf(_minimum(lambda x: _log_delta(rho, epsilon, x))))
+    return 1 + mpmath.exp(mpmath.mpf(_minimum(lambda x: _log_delta(rho, epsilon, x=x))))
 
 
 @pytest.mark.parametrize("row", EPSILON_ROWS, ids=" ".join)

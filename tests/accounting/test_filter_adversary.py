@@ -85,7 +85,7 @@ class Books:
         for part in asked.parts:
             state = self.filter.reserve(state, part.worst_case)
         for part, selection in zip(asked.parts, outcome.selections, strict=True):
-            state = self.filter.settle(state, part.worst_case, part.loss(selection).rho)
+            state = self.filter.settle(state, part.worst_case, loss=part.loss(selection).rho)
         return state
 
 

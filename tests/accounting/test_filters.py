@@ -49,7 +49,7 @@ class Session:
     def answer(self, which: int, share: Fraction) -> None:
         if self.held:
             worst = self.held.pop(which % len(self.held))
-            self.state = self.filter.settle(self.state, worst, Rho(worst.rho.value * share))
+            self.state = self.filter.settle(self.state, worst, loss=Rho(worst.rho.value * share))
             self.committed += worst.rho.value * share
 
     def check(self) -> None:
@@ -90,7 +90,7 @@ def test_thirds_fill_a_budget_exactly() -> None:
     state = FilterState.fresh()
     for _ in range(3):
         worst = loss(Fraction(1, 3), Fraction(1, 3 * 10**6))
-        state = books.settle(books.reserve(state, worst), worst, worst.rho)
+        state = books.settle(books.reserve(state, worst), worst, loss=worst.rho)
     assert books.remaining(state) == ZCDP.nothing()
     assert books.admits(state, ZCDP.nothing())
     assert not books.admits(state, loss(Fraction(1, 10**40)))
@@ -106,7 +106,7 @@ def test_delta_is_spent_on_admission_and_not_refunded() -> None:
     books, worst = Filter(loss(1, "1e-6")), loss("0.5", "1e-6")
     admitted = books.reserve(FilterState.fresh(), worst)
     assert admitted.spent == loss(0, "1e-6")
-    settled = books.settle(admitted, worst, Rho(0))
+    settled = books.settle(admitted, worst, loss=Rho(0))
     assert settled == FilterState(loss(0, "1e-6"), Rho(0))
     assert not books.admits(settled, loss("0.1", "1e-7"))
 
@@ -115,19 +115,19 @@ def test_a_second_query_waits_for_the_first_to_settle() -> None:
     books, worst = Filter(loss(1, 1)), loss("0.6", "1e-6")
     first = books.reserve(FilterState.fresh(), worst)
     assert not books.admits(first, worst)
-    assert books.admits(books.settle(first, worst, Rho("0.1")), worst)
+    assert books.admits(books.settle(first, worst, loss=Rho("0.1")), worst)
 
 
 def test_a_release_may_not_cost_more_than_was_reserved() -> None:
     books, worst = Filter(loss(1, 1)), loss("0.5")
     with pytest.raises(UsageError, match=r"\[over-settled\]"):
-        books.settle(books.reserve(FilterState.fresh(), worst), worst, Rho(Fraction(10**20 + 2, 2 * 10**20)))
+        books.settle(books.reserve(FilterState.fresh(), worst), worst, loss=Rho(Fraction(10**20 + 2, 2 * 10**20)))
 
 
 def test_what_was_not_reserved_cannot_be_settled() -> None:
     books, worst = Filter(loss(1, 1)), loss("0.5")
     with pytest.raises(UsageError, match=r"\[rho-range\]"):
-        books.settle(FilterState.fresh(), worst, Rho("0.1"))
+        books.settle(FilterState.fresh(), worst, loss=Rho("0.1"))
 
 
 def test_acts_leave_the_state_they_were_given_alone() -> None:

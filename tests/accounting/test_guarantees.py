@@ -76,7 +76,7 @@ def test_the_price_of_a_bounded_range_is_sound_and_tight(epsilon: float) -> None
 @pytest.mark.parametrize("row", COMPOSITION.strip().splitlines())
 def test_table_of_compositions(row: str) -> None:
     step, count, *entries = row.split()
-    bounds = durfee_rogers(int(count), Epsilon(step), Delta("1e-6"))
+    bounds = durfee_rogers(int(count), Epsilon(step), delta=Delta("1e-6"))
     rho = BoundedRange(Epsilon(step)).rho * int(count)
     ours = [bounds.basic, bounds.pure, bounds.bounded_range, bounds.best]
     ours += [bs16_epsilon(rho, Delta("1e-6")), epsilon_of_zcdp(rho, Delta("1e-6"))]
@@ -84,7 +84,7 @@ def test_table_of_compositions(row: str) -> None:
 
 
 def test_composition_vector() -> None:
-    bounds = durfee_rogers(100, Epsilon("0.1"), Delta("1e-6"))
+    bounds = durfee_rogers(100, Epsilon("0.1"), delta=Delta("1e-6"))
     assert bounds.basic == pytest.approx(10, rel=1e-14)
     assert bounds.pure == pytest.approx(5.756105519335732, rel=1e-13)
     assert bounds.bounded_range == pytest.approx(3.128260884878466, rel=1e-13)
@@ -94,7 +94,7 @@ def test_composition_vector() -> None:
 @pytest.mark.parametrize(("k", "delta"), [(0, "0.1"), (1, "0"), (1, "1")])
 def test_a_composition_of_nothing_is_refused(k: int, delta: str) -> None:
     with pytest.raises(UsageError, match=r"\[composition-range\]"):
-        durfee_rogers(k, Epsilon(1), Delta(delta))
+        durfee_rogers(k, Epsilon(1), delta=Delta(delta))
 
 
 @pytest.mark.parametrize(("epsilon", "entry"), [("0.1", 0.0012498264274598), ("1", 0.12330156148224)])

@@ -30,14 +30,14 @@ def p_value(sample: Callable[[], list[Hashable]], law: dict[int, float]) -> Call
 @pytest.mark.parametrize("variance", VARIANCES)
 def test_draws_follow_the_closed_form(variance: Fraction) -> None:
     law = discrete_gaussian_law(variance)
-    assert fits(p_value(lambda: discrete_gaussian(variance, NOISE, DRAWS), law))
+    assert fits(p_value(lambda: discrete_gaussian(variance, NOISE, count=DRAWS), law))
 
 
 @pytest.mark.parametrize("scale", [Fraction(7, 10), Fraction(13, 10)])
 @pytest.mark.parametrize("variance", VARIANCES)
 def test_noise_of_another_scale_is_noticed(variance: Fraction, scale: Fraction) -> None:
     law = discrete_gaussian_law(variance)
-    assert rejects(p_value(lambda: discrete_gaussian(variance * scale**2, NOISE, DRAWS), law))
+    assert rejects(p_value(lambda: discrete_gaussian(variance * scale**2, NOISE, count=DRAWS), law))
 
 
 @pytest.mark.parametrize("variance", VARIANCES)
@@ -47,7 +47,7 @@ def test_mean_and_variance(variance: Fraction) -> None:
     fourth = math.fsum(n**4 * mass for n, mass in law.items())
 
     def within_six_deviations() -> bool:
-        draws = discrete_gaussian(variance, NOISE, DRAWS)
+        draws = discrete_gaussian(variance, NOISE, count=DRAWS)
         mean = abs(sum(draws)) / math.sqrt(DRAWS * second)
         spread = abs(sum(draw**2 for draw in draws) - DRAWS * second) / math.sqrt(DRAWS * (fourth - second**2))
         return max(mean, spread) < 6
@@ -59,11 +59,11 @@ def test_mean_and_variance(variance: Fraction) -> None:
 @pytest.mark.parametrize("variance", [0, -1])
 def test_a_variance_that_is_not_positive_is_refused(variance: int) -> None:
     with pytest.raises(UsageError, match=r"\[variance-range\]"):
-        discrete_gaussian(Fraction(variance), NOISE, 1)
+        discrete_gaussian(Fraction(variance), NOISE, count=1)
 
 
 def test_no_draw_is_no_draw() -> None:
-    assert discrete_gaussian(Fraction(1), NOISE, 0) == []
+    assert discrete_gaussian(Fraction(1), NOISE, count=0) == []
 
 
 @pytest.mark.parametrize("exponent", [Fraction(0), Fraction(1, 3), Fraction(1), Fraction(5, 4), Fraction(7, 2)])

@@ -85,7 +85,7 @@ def test_the_law_survives_short_prefixes_that_are_refined(
 @pytest.mark.parametrize("case", ["vector", "fewer groups than k_bar", "ties everywhere", "BOTTOM far behind"])
 def test_noise_of_another_scale_is_noticed(case: str, scale: Fraction, monkeypatch: pytest.MonkeyPatch) -> None:
     def scaled(counts: tuple[int, ...], bottom: Fraction, epsilon: Fraction, **rest: object) -> object:
-        return RACE.race(counts, bottom, epsilon / scale, **rest)
+        return RACE.race(counts, bottom, epsilon=epsilon / scale, **rest)
 
     monkeypatch.setattr(MODULE, "race", scaled)
     assert rejects(sampled(case, 15_000))

@@ -66,14 +66,14 @@ def test_the_enclosure_contains_the_true_keys_with_room_to_spare(scores: str, ep
     counts, bottom = EXTREMES[scores]
     exact = [*map(Fraction, counts), *([] if bottom is None else [bottom])]
     reference = max(-(-score.numerator // score.denominator) for score in exact)
-    gaps = MODULE._gaps(counts, bottom, epsilon, reference)
+    gaps = MODULE._gaps(counts, bottom, epsilon=epsilon, reference=reference)
     for at, score in enumerate(exact):
         gap = epsilon * (score - reference)
         cells = uniforms()
         low, high = MODULE._enclose(
             np.array([prefix for prefix, _ in cells]),
             np.array([length for _, length in cells]),
-            np.full(len(cells), gaps[at]),
+            gaps=np.full(len(cells), gaps[at]),
         )
         for cell, (prefix, length) in enumerate(cells):
             room = 0.75 * RADIUS * (1 + abs(float(gap)))
@@ -87,7 +87,9 @@ def test_the_rounding_error_is_a_small_part_of_the_radius() -> None:
     draw = random.Random(11)
     cells = [(draw.randrange(HALF, ONES), 53 + zeros) for zeros in range(40) for _ in range(20)]
     gaps = np.array([-draw.expovariate(1.0) * 10 ** draw.randint(-3, 6) for _ in cells])
-    low, _ = MODULE._enclose(np.array([prefix for prefix, _ in cells]), np.array([size for _, size in cells]), gaps)
+    low, _ = MODULE._enclose(
+        np.array([prefix for prefix, _ in cells]), np.array([size for _, size in cells]), gaps=gaps
+    )
     for at, (prefix, length) in enumerate(cells):
         key = true_key(prefix, length, Fraction(float(gaps[at])))
         radius = RADIUS * (abs(key + gaps[at]) + abs(gaps[at]) + 1)
@@ -96,7 +98,7 @@ def test_the_rounding_error_is_a_small_part_of_the_radius() -> None:
 
 def test_a_uniform_below_the_doubles_is_left_to_the_refinement() -> None:
     cells = np.array([HALF + 12_345, HALF, ONES, ONES])
-    low, high = MODULE._enclose(cells, np.array([53 + 1030, 53 + 1100, 53 + 5000, 53 + 1022]), np.zeros(4))
+    low, high = MODULE._enclose(cells, np.array([53 + 1030, 53 + 1100, 53 + 5000, 53 + 1022]), gaps=np.zeros(4))
     assert np.all(low == -np.inf)
     assert np.all(high == np.inf)
 
@@ -104,7 +106,7 @@ def test_a_uniform_below_the_doubles_is_left_to_the_refinement() -> None:
 def test_short_prefixes_are_enclosed_too() -> None:
     for bits in (1, 2, 6):
         for prefix in (1 << bits, (2 << bits) - 1):
-            low, high = MODULE._enclose(np.array([prefix]), np.array([bits + 5]), np.array([-0.25]))
+            low, high = MODULE._enclose(np.array([prefix]), np.array([bits + 5]), gaps=np.array([-0.25]))
             assert (
                 low[0] < true_key(prefix, bits + 5, Fraction(-1, 4)) < true_key(prefix + 1, bits + 5, Fraction(-1, 4))
             )
@@ -117,7 +119,7 @@ def test_identical_words_are_told_apart_by_further_bits(equal_rounds: int, first
     last = [17, 18] if first_is_smaller else [18, 17]
     more = [word for _ in range(equal_rounds) for word in (0xABCDEF, 0xABCDEF)] + last
     noise = ScriptedNoise(words(99 << 32, 99 << 32, 4, 4), blocks(more))
-    assert race((6, 6), None, Fraction(1, 10), steps=2, noise=noise) == ([0, 1] if first_is_smaller else [1, 0])
+    assert race((6, 6), None, epsilon=Fraction(1, 10), steps=2, noise=noise) == ([0, 1] if first_is_smaller else [1, 0])
     assert noise.exhausted
 
 
@@ -174,13 +176,15 @@ def test_refinement_reads_on_in_the_same_uniforms_and_orders_them_truly(monkeypa
 
     monkeypatch.setattr(MODULE, "_untangle", checked)
     for seed in range(150):
-        race((9, 8, 8, 7, 3), Fraction(21, 2), Fraction(1, 2), steps=6, noise=SeededNoise(seed), mantissa_bits=2)
+        race(
+            (9, 8, 8, 7, 3), Fraction(21, 2), epsilon=Fraction(1, 2), steps=6, noise=SeededNoise(seed), mantissa_bits=2
+        )
     assert seen > 100
 
 
 def test_sixty_four_zero_bits_in_a_row_are_followed_by_more() -> None:
     noise = ScriptedNoise(words(0, 0, 0, 1, 0, 1 << 63), words(0), words(1 << 5))
-    prefixes, lengths = MODULE._draw_uniforms(3, noise, 52)
+    prefixes, lengths = MODULE._draw_uniforms(3, noise, mantissa_bits=52)
     assert list(prefixes) == [HALF] * 3
     assert list(lengths) == [53, 53 + 128 + 5, 53 + 63]
     assert noise.exhausted
@@ -188,15 +192,15 @@ def test_sixty_four_zero_bits_in_a_row_are_followed_by_more() -> None:
 
 def test_all_mantissa_bits_are_used_and_no_more() -> None:
     noise = ScriptedNoise(words(2**64 - 1, 2**64 - 1, 1, 2))
-    prefixes, lengths = MODULE._draw_uniforms(2, noise, 52)
+    prefixes, lengths = MODULE._draw_uniforms(2, noise, mantissa_bits=52)
     assert (list(prefixes), list(lengths)) == ([ONES, ONES], [53, 54])
-    short, sizes = MODULE._draw_uniforms(1, ScriptedNoise(words(0b01 << 62, 8)), 2)
+    short, sizes = MODULE._draw_uniforms(1, ScriptedNoise(words(0b01 << 62, 8)), mantissa_bits=2)
     assert (list(short), list(sizes)) == ([0b101], [6])
 
 
 def test_the_number_of_leading_zeros_is_geometric() -> None:
     def p_value() -> float:
-        _, lengths = MODULE._draw_uniforms(100_000, OperatingSystemNoise(), 52)
+        _, lengths = MODULE._draw_uniforms(100_000, OperatingSystemNoise(), mantissa_bits=52)
         return goodness(Counter((lengths - 53).tolist()), {zeros: 0.5 ** (zeros + 1) for zeros in range(200)})
 
     assert fits(p_value)
@@ -207,24 +211,26 @@ def test_the_deep_tail_is_there(behind: int) -> None:
     """A candidate that is 100 or 2000 Gumbel scales behind still wins, if its uniform is small enough."""
     rows = 2 * behind // 64 + 1
     noise = ScriptedNoise(words(0, 0, 1, 0), *[words(0)] * rows, words(1), blocks([5, 6]))
-    assert race((behind, 0), None, Fraction(1), steps=2, noise=noise) == [1, 0]
+    assert race((behind, 0), None, epsilon=Fraction(1), steps=2, noise=noise) == [1, 0]
 
 
 def test_two_uniforms_below_the_doubles_are_ordered_truly() -> None:
     rows = [words(0, 0)] * 20
     smaller_last = ScriptedNoise(words(9 << 40, 8 << 40, 0, 0), *rows, words(1, 1), blocks([1, 1]))
-    assert race((4, 4), None, Fraction(1), steps=2, noise=smaller_last) == [1, 0]
+    assert race((4, 4), None, epsilon=Fraction(1), steps=2, noise=smaller_last) == [1, 0]
 
 
 def test_a_clear_order_takes_sixteen_bytes_a_candidate() -> None:
     noise = ScriptedNoise(words(3 << 60, 0, 0, 1, 1, 1 << 9))
-    assert race((7, 7), Fraction(15, 2), Fraction(1, 1000), steps=3, noise=noise) == [2, 1, 0]
+    assert race((7, 7), Fraction(15, 2), epsilon=Fraction(1, 1000), steps=3, noise=noise) == [2, 1, 0]
     assert noise.exhausted
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 4])
 def test_the_first_steps_are_a_prefix_of_the_whole_order(steps: int) -> None:
     for seed in range(50):
-        whole = race((3, 2, 2), Fraction(5, 2), Fraction(1), steps=4, noise=SeededNoise(seed))
-        assert race((3, 2, 2), Fraction(5, 2), Fraction(1), steps=steps, noise=SeededNoise(seed)) == whole[:steps]
+        whole = race((3, 2, 2), Fraction(5, 2), epsilon=Fraction(1), steps=4, noise=SeededNoise(seed))
+        assert (
+            race((3, 2, 2), Fraction(5, 2), epsilon=Fraction(1), steps=steps, noise=SeededNoise(seed)) == whole[:steps]
+        )
         assert sorted(whole) == [0, 1, 2, 3]
