@@ -10,7 +10,7 @@ from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.functions import PatternCheck
 from dpsql.sql.nodes import only, place
 from dpsql.sql.query import Expression, Literal, walk
-from dpsql.sql.scope import Scope, ScopeColumn
+from dpsql.sql.scope import Scope, ScopeColumn, listed
 from dpsql.sql.text import Statement, Value
 from dpsql.sql.types import BOOLEAN, NULL, Family
 
@@ -89,7 +89,7 @@ class Reader:
         name, qualifier = node.name, node.args.get("table")
         found = self.scope.find(name, qualifier.name if qualifier else "", place=self.place(node))
         if type(node.this).__name__ != "Identifier" or found is None:
-            hint = "DESCRIBE the table, or see the policy for what it exposes."
+            hint = listed("The columns here are", [column.name for column in self.scope.star()])
             raise Refusal("unknown-column", "There is no such column here.", hint=hint, place=self.place(node))
         return found
 

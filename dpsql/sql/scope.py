@@ -6,13 +6,16 @@ table, passed on unchanged.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpsql.errors import Place, Refusal
 from dpsql.sql.query import Column
 from dpsql.sql.text import ascii_lower
 
-__all__ = ["Scope", "ScopeColumn", "ScopeTable"]
+__all__ = ["Scope", "ScopeColumn", "ScopeTable", "listed"]
+
+_SHOWN = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +79,9 @@ class Scope:
             for column in table.columns
             if qualifier or not column.merged
         ]
+
+
+def listed(lead: str, names: Sequence[str]) -> str:
+    """Return a hint that lists public names: those of the policy, or of the statement itself."""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{lead} {', '.join(names[:_SHOWN])}{more}."

@@ -16,7 +16,7 @@ from dpsql.sql.coerce import comparable
 from dpsql.sql.nodes import only
 from dpsql.sql.query import Body, Call, Cast, Column, Derived, Expression, Joined, Relation, Scan
 from dpsql.sql.reader import Reader
-from dpsql.sql.scope import Scope, ScopeColumn, ScopeTable
+from dpsql.sql.scope import Scope, ScopeColumn, ScopeTable, listed
 from dpsql.sql.text import ascii_lower
 from dpsql.sql.types import BOOLEAN, NULL, Family, read_as
 
@@ -107,7 +107,7 @@ class Sources:
     def _scan(self, node: Node, name: str, *, schema: str) -> tuple[Relation, Scope]:
         table = self.catalog.find(name, schema)
         if table is None:
-            hint = "SHOW TABLES lists what the policy exposes."
+            hint = listed("The policy exposes", [table.name for table in self.catalog.tables])
             raise Refusal("unknown-table", "There is no such table.", hint=hint, place=self.reader.place(node))
         number = self._number(node)
         unit = ascii_lower(table.privacy_unit) if table.privacy_unit is not None else None
