@@ -26,12 +26,11 @@ from dpsql.engines.duckdb import DuckDBEngine
 
 QUERY = "SELECT item, COUNT(DISTINCT user_id) AS n FROM events GROUP BY item TOP 10 PRIVATE"
 PLAIN = "SELECT item, COUNT(DISTINCT user_id) AS n FROM {table} GROUP BY item ORDER BY n DESC LIMIT 10"
-UNIFORM = "(hash({0}) / 18446744073709551616.0)"  # of an integer expression: the same rows on every run
-GENERATE = f"""
+GENERATE = """
 CREATE TABLE events AS
-SELECT CAST({{users}} * pow({UNIFORM.format("i // 2 * 2654435761")}, 2) AS BIGINT) AS user_id,
-       'item ' || CAST(floor(exp(ln({{items}}) * {UNIFORM.format("hash(i * 40503 + i % 7)")})) AS BIGINT) AS item
-FROM range({{rows}}) t(i)
+SELECT CAST({users} * pow(hash(i // 2 * 2654435761) / 18446744073709551616.0, 2) AS BIGINT) AS user_id,
+       'item ' || CAST(floor(exp(ln({items}) * unit)) AS BIGINT) AS item
+FROM (SELECT i, hash(hash(i * 40503 + i % 7)) / 18446744073709551616.0 AS unit FROM range({rows}) t(i))
 """
 Run = Callable[[], object]
 
