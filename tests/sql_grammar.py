@@ -124,8 +124,9 @@ def predicate(random: Random, depth: int) -> str:  # noqa: C901 - one case per f
         return f"{number(random, depth - 1)} {random.choice(['', 'NOT '])}BETWEEN {low} AND {high}"
     if choice == 10:
         kind = random.choice(["LIKE", "NOT LIKE", "ILIKE", "NOT ILIKE"])
-        escape = random.choice(["", " ESCAPE '\\'", " ESCAPE 'b'"])
-        return f"{text(random, depth - 1)} {kind} {random.choice(_PATTERNS)}{escape}"
+        escape = random.choice(["", " ESCAPE '\\'", " ESCAPE '!'"])
+        subject = "t" if escape else text(random, depth - 1)  # with ESCAPE text is compared by its bytes
+        return f"{subject} {kind} {random.choice(_PATTERNS)}{escape}"
     if choice == 11:
         return f"{random.choice(_TIMES)} {random.choice(_COMPARE)} {random.choice(_TIMES)}"
     if choice == 12:

@@ -84,6 +84,7 @@ class DuckDBEngine:
         with ExitStack() as holds:
             cursor = holds.enter_context(connection.cursor())
             catalog.refuse_macros(cursor)
+            catalog.make_total(cursor)
             paths = catalog.place(cursor, sources, home=home, sealed=False)
             tables = {name: catalog.describe(cursor, name, relation=path) for name, path in paths.items()}
             return cls(cursor, tables, sealed=False, holds=holds.pop_all())

@@ -17,8 +17,18 @@ import duckdb
 from dpsql.engines.base import Column
 from dpsql.errors import EngineError, UsageError
 
-__all__ = ["Registered", "attach", "compiles", "connect_bare", "connect_sealed", "describe", "lock", "place"]
-__all__ += ["refuse_macros", "resident_database"]
+__all__ = [
+    "Registered",
+    "attach",
+    "compiles",
+    "connect_bare",
+    "connect_sealed",
+    "describe",
+    "lock",
+    "make_total",
+    "place",
+]
+__all__ += ["place", "refuse_macros", "resident_database"]
 
 ATTACHED = "dpsql_data"
 _TROUBLE = (duckdb.Error, RuntimeError, ValueError)  # ValueError: engine words that are not UTF-8
@@ -37,6 +47,9 @@ _SETTINGS: Mapping[str, str] = {
     "python_scan_all_frames": "false",
     "max_expression_depth": "500",
 }
+# What the functions that dpsql calls total rest on, and an Arrow column without a limit of 2 GiB: past it, or on the
+# square root of -1, a statement would fail because of one row. A borrowed connection gets them for its cursor alone.
+_TOTALITY = {"ieee_floating_point_ops": True, "integer_division": False, "arrow_large_buffer_size": True}
 _LAST_SETTINGS = (
     "SET SESSION enable_progress_bar = false",
     "SET GLOBAL TimeZone = 'UTC'",
@@ -160,15 +173,25 @@ def _make_view(connection: duckdb.DuckDBPyConnection, name: str, *, file: Path, 
 
 def lock(connection: duckdb.DuckDBPyConnection) -> None:
     """Close the instance: no files but those already allowed, and no setting can change any more."""
+    make_total(connection)
     for statement in _LAST_SETTINGS:
         _set(connection, statement)
+
+
+def make_total(connection: duckdb.DuckDBPyConnection) -> None:
+    """Give the connection, and no other, the settings on which totality rests."""
+    for name, value in _TOTALITY.items():
+        with suppress(*_TROUBLE):
+            if connection.execute("SELECT current_setting($1)", [name]).fetchall() == [(value,)]:
+                continue
+        _set(connection, f"SET SESSION {name} = {str(value).lower()}")
 
 
 def _set(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
     if _trouble(connection, statement):
         raise EngineError(
             "engine-settings",
-            "DuckDB refused a setting without which the engine is not sealed.",
+            "DuckDB refused a setting that dpsql needs.",
             hint="Install the version of DuckDB that dpsql asks for.",
         )
 

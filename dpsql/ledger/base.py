@@ -140,6 +140,15 @@ def closed() -> LedgerError:
     return LedgerError("ledger-closed", "This ledger is closed.", hint="Connect again to ask further.")
 
 
+def forked() -> LedgerError:
+    """Return the error for a ledger that a fork carried into another process."""
+    return LedgerError(
+        "ledger-forked",
+        "This ledger was opened by another process, before a fork.",
+        hint="Connect once in every process.",
+    )
+
+
 def twice() -> LedgerError:
     """Return the error of a second settlement, whatever it says."""
     return LedgerError(

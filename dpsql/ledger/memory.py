@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from dpsql.accounting import ZCDP, Filter, FilterState
-from dpsql.ledger.base import Entry, Held, Reservation, Settlement, admit, closed, twice
+from dpsql.ledger.base import Entry, Held, Reservation, Settlement, admit, closed, forked, twice
 
 __all__ = ["MemoryLedger"]
 
@@ -21,6 +22,7 @@ class MemoryLedger:
         self._state = FilterState.fresh()
         self._entries: list[Entry] = []
         self._closed = False
+        self._process = os.getpid()
 
     @property
     def budget(self) -> ZCDP:
@@ -69,5 +71,7 @@ class MemoryLedger:
             self._state = state
 
     def _check_open(self) -> None:
+        if os.getpid() != self._process:  # both halves would spend the whole budget
+            raise forked()
         if self._closed:
             raise closed()

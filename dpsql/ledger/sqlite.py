@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from pathlib import Path
 from dpsql.accounting import ZCDP, ApproximateDP, Filter, FilterState
 from dpsql.errors import LedgerError, UsageError
 from dpsql.ledger import sqlite_file
-from dpsql.ledger.base import Entry, Held, Reservation, Settlement, admit, balance_of, closed, twice
+from dpsql.ledger.base import Entry, Held, Reservation, Settlement, admit, balance_of, closed, forked, twice
 from dpsql.ledger.sqlite_file import damaged
 from dpsql.quantities import Delta, Rho
 
@@ -38,6 +39,8 @@ class SQLiteLedger:
         self._budget = budget
         self._lock = threading.Lock()
         self._process = os.getpid()
+        if self._path.exists():
+            _identity(self._path)  # before SQLite takes the locks that belong to the other name
         self._connection: sqlite3.Connection | None = sqlite_file.connect(self._path)
         try:
             self._identity = _identity(self._path)
@@ -107,11 +110,7 @@ class SQLiteLedger:
     def _file(self) -> Iterator[sqlite3.Connection]:
         """Give one thread the connection, if it still writes to the file that the path names."""
         if os.getpid() != self._process:  # before the lock, which a thread of the parent may hold for ever
-            raise LedgerError(
-                "ledger-forked",
-                "This ledger was opened by another process, before a fork.",
-                hint="Connect once in every process.",
-            )
+            raise forked()
         with self._lock, sqlite_file.sealed():
             if self._connection is None:
                 raise closed()
@@ -126,6 +125,12 @@ def _identity(path: Path) -> tuple[int, int]:
         found = path.stat()
     except OSError as error:
         raise _moved() from error
+    if stat.S_ISREG(found.st_mode) and found.st_nlink != 1:
+        raise LedgerError(
+            "ledger-linked",
+            "The ledger file has a second name, and what is spent under one is not seen under the other.",
+            hint="Remove the other hard link, or copy the file instead.",
+        )
     return found.st_dev, found.st_ino
 
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.coerce import alike, as_type, comparable
-from dpsql.sql.query import Call, Case, Expression, Literal
+from dpsql.sql.query import Call, Case, Cast, Expression, Literal
 from dpsql.sql.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTEGER, NULL, TEXT, TIMESTAMP, Family, Type, decimal
 
 __all__ = ["COLUMN_CAP", "FUNCTIONS", "LONGEST_VALUE", "REFUSED", "PatternCheck", "call", "raises"]
 
 COLUMN_CAP = 1_024  # characters of a stored text that enter a function which can make it longer
-LONGEST_VALUE = 64 * 1_024
+LONGEST_VALUE = 16 * 1_024  # characters, of at most four bytes each
 LONGEST_PATTERN = 256
 FARTHEST_POSITION = 10_000
 PatternCheck = Callable[[str], bool]
@@ -278,8 +278,10 @@ def date_part(name: str, argument: Expression, *, place: Place) -> Expression:
     part = _UNIT_SYNONYMS.get(name, name)
     if part not in (_PARTS_OF_BOTH if argument.type == DATE else _PARTS_OF_BOTH | _PARTS_OF_TIME):
         raise Unsupported("date-part", f"This part of a {argument.type} is not known.", place=place)
-    result = DOUBLE if part == "epoch" else BIGINT
-    return Call("date_part", (Literal(part, TEXT, len(part)), argument), result)
+    if part == "epoch":
+        return Call("date_part", (Literal(part, TEXT, len(part)), argument), DOUBLE)
+    # DuckDB gives a constant NULL the type DOUBLE; the cast keeps the type that the text alone decides
+    return Cast(Call("date_part", (Literal(part, TEXT, len(part)), argument), BIGINT), BIGINT)
 
 
 def _named_part(site: _Site) -> Expression:

@@ -25,6 +25,7 @@ from dpsql.sql.types import (
 
 __all__ = ["Given", "bind", "literal_of"]
 
+_MOMENT = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(\.\d{6})?")  # what pandas calls NaT is a datetime too
 _SURROGATE = re.compile("[\ud800-\udfff]")
 Given = Sequence[object] | Mapping[str, object]
 
@@ -74,7 +75,7 @@ def _plain(value: object) -> Literal | None:
             return Literal(None, NULL)
         case str() if _can_be_sent(value):
             return Literal(value, TEXT, len(value))
-        case datetime() if value.tzinfo is None:
+        case datetime() if value.tzinfo is None and _MOMENT.fullmatch(value.isoformat(sep=" ")):
             return Literal(value.isoformat(sep=" "), TIMESTAMP)
         case date() if not isinstance(value, datetime):
             return Literal(value.isoformat(), DATE)

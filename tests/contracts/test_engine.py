@@ -95,7 +95,7 @@ def test_a_result_is_sealed_arrow_with_types_even_when_empty(engine: Engine) -> 
     assert type(exact) is Exact
     table = open_exact(exact)
     assert table.num_rows == 0
-    assert table.schema == pa.schema([("user_id", pa.int64()), ("article", pa.string())])
+    assert table.schema == pa.schema([("user_id", pa.int64()), ("article", pa.large_string())])
 
 
 @pytest.mark.parametrize(
