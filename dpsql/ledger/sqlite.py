@@ -39,7 +39,7 @@ class SQLiteLedger:
         self._budget = budget
         self._lock = threading.Lock()
         self._process = os.getpid()
-        if self._path.exists():
+        if os.path.isfile(self._path):  # noqa: PTH113 - Path.is_file raises on names that are too long
             _identity(self._path)  # before SQLite takes the locks that belong to the other name
         self._connection: sqlite3.Connection | None = sqlite_file.connect(self._path)
         try:

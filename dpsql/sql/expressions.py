@@ -190,7 +190,8 @@ def _cast(reader: Reader, node: Node) -> Expression:
     only(reader.statement, node, "this", "to", "safe")
     wanted, argument = _cast_type(reader, node), reader.read(node.this)
     if isinstance(argument, Literal) and argument.type in {TEXT, NULL}:
-        return as_type(argument, wanted, place=reader.at(node))
+        literal = as_type(argument, wanted, place=reader.at(node))
+        return Cast(literal, wanted) if wanted.is_number else literal  # its type was said: it gives way to none
     if wanted == TEXT and isinstance(argument, Cast) and isinstance(argument.argument, Column):
         stored = argument.argument
         argument = stored if read_as(stored.type) == argument.type != TEXT else argument  # a FLOAT prints as a FLOAT
