@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -131,26 +132,14 @@ class Answer:
 
     def df(self) -> pd.DataFrame:
         """Return a pandas DataFrame; needs the extra dpsql[pandas]."""
-        try:
-            import pandas  # noqa: F401, ICN001 - only whether it is there
-        except ImportError:
-            missing = True
-        else:
-            missing = False
-        if missing:
-            raise _not_installed("pandas")
+        _require("pandas")
         return self._table.to_pandas(date_as_object=False)  # Python's dates end where DuckDB's do not
 
     def pl(self) -> pl.DataFrame:
         """Return a polars DataFrame; needs the extra dpsql[polars]."""
-        try:
-            import polars as pl
-        except ImportError:
-            missing = True
-        else:
-            missing = False
-        if missing:
-            raise _not_installed("polars")
+        _require("polars")
+        import polars as pl
+
         frame = pl.from_arrow(self._table)
         return frame if isinstance(frame, pl.DataFrame) else frame.to_frame()
 
@@ -226,6 +215,13 @@ def _beyond_calendar(value: pa.Scalar) -> str:
     return str(np.datetime64(ticks, "D" if is_date else "us")).replace("T", " ")
 
 
-def _not_installed(package: str) -> UsageError:
-    hint = f"Install it: pip install 'dpsql[{package}]'."
-    return UsageError("not-installed", f"The package {package} is not installed.", hint=hint)
+def _require(package: str) -> None:
+    """Refuse, outside the handler so that no context hangs on it, what needs a package that is not there."""
+    found = True
+    try:
+        import_module(package)
+    except ImportError:
+        found = False
+    if not found:
+        hint = f"Install it: pip install 'dpsql[{package}]'."
+        raise UsageError("not-installed", f"The package {package} is not installed.", hint=hint)
