@@ -6,7 +6,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.errors import EngineError, PolicyError, UsageError
+from dpsql.errors import EngineError, LedgerError, PolicyError, UsageError
 from dpsql.policy import Policy, PrivateTable
 
 if TYPE_CHECKING:
@@ -103,7 +103,11 @@ def _ledger(place: str | Path | None, terms: Terms) -> Ledger:
         raise UsageError("not-a-path", "A ledger is named by its path.", hint='Such as "ledger.sqlite", or ":memory:".')
     if place is None or str(place) == IN_MEMORY:
         return MemoryLedger(terms.budget)
-    return SQLiteLedger(place, terms.budget, total=terms.total)
+    try:
+        return SQLiteLedger(place, terms.budget, total=terms.total)
+    except LedgerError as error:
+        failure = LedgerError(error.code, error.reason, hint=error.hint, place=str(place))
+    raise failure
 
 
 def _catalog(engine: Engine, policy: Policy) -> Catalog:

@@ -26,19 +26,29 @@ Number = int | float | str | Decimal | Fraction
 def exact(value: Number, what: str) -> Fraction:
     """Return `value` as a Fraction; refuse booleans, NaN, infinities and what is no number, naming it `what`."""
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal | Fraction):
-        raise UsageError("not-a-number", f"{what} must be a number ({_KINDS}), not {type(value).__name__}.")
+        raise UsageError(
+            "not-a-number",
+            f"{what} must be a number ({_KINDS}), not {type(value).__name__}.",
+            hint='Such as 0.05 or "0.05".',
+        )
     if isinstance(value, float) and not math.isfinite(value):
-        raise UsageError("not-finite", f"{what} must be a finite number.")
+        raise UsageError("not-finite", f"{what} must be a finite number.", hint="NaN and infinity bound nothing.")
     if isinstance(value, int | Fraction):
         return Fraction(value)
     text = float.__repr__(value) if isinstance(value, float) else str(value)
     try:
         exponent = _EXPONENT.search(text)
         if exponent and abs(int(exponent[1])) > _LARGEST_EXPONENT:
-            raise UsageError("number-range", f"{what} must have an exponent between -300 and 300.")
+            raise UsageError(
+                "number-range",
+                f"{what} must have an exponent between -300 and 300.",
+                hint="Write a number of that size.",
+            )
         return Fraction(text)
     except (ValueError, ZeroDivisionError) as error:
-        raise UsageError("not-a-number", f"{what} must be a finite number written in decimal digits.") from error
+        raise UsageError(
+            "not-a-number", f"{what} must be a finite number written in decimal digits.", hint='Such as 0.05 or "1e-6".'
+        ) from error
 
 
 @dataclass(frozen=True, slots=True, order=True, init=False)
@@ -93,7 +103,7 @@ class Epsilon(_Quantity):
     @staticmethod
     def _check(value: Fraction) -> None:
         if value <= 0:
-            raise UsageError("epsilon-range", "Epsilon must be greater than 0.")
+            raise UsageError("epsilon-range", "Epsilon must be greater than 0.", hint="Such as 0.05.")
 
 
 class Rho(_Additive):
@@ -104,7 +114,7 @@ class Rho(_Additive):
     @staticmethod
     def _check(value: Fraction) -> None:
         if value < 0:
-            raise UsageError("rho-range", "Rho must be at least 0.")
+            raise UsageError("rho-range", "Rho must be at least 0.", hint="A loss is never negative.")
 
 
 class Delta(_Additive):
@@ -115,4 +125,4 @@ class Delta(_Additive):
     @staticmethod
     def _check(value: Fraction) -> None:
         if value < 0:
-            raise UsageError("delta-range", "Delta must be at least 0.")
+            raise UsageError("delta-range", "Delta must be at least 0.", hint="Such as 1e-6.")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 
 import duckdb
@@ -305,3 +308,34 @@ def test_names_are_compared_without_case(folder: Path) -> None:
     with dpsql.connect(folder / "events.duckdb", policy=policy, ledger=":memory:") as session:
         answer = session.sql("SELECT ARTICLE AS a FROM Reads GROUP BY article TOP 1 PRIVATE")
         assert answer.arrow().column_names == ["a"]
+
+
+def test_a_ledger_opens_again_under_other_plans_for_the_same_total(folder: Path) -> None:
+    """`items` and `queries` only set defaults; what the file keeps is the total and the budget that follows from it."""
+    ledger = folder / "plans.sqlite"
+    for items, queries in ((100, 20), (30, 4)):
+        budget = dpsql.Budget(1, "1e-6", items=items, queries=queries)
+        policy = dpsql.Policy(budget, {"reads": dpsql.PrivateTable("user_id")})
+        with dpsql.connect(folder / "events.duckdb", policy=policy, ledger=ledger) as session:
+            assert session.budget.granted.delta.value == Fraction("1e-6")
+    with contextlib.closing(sqlite3.connect(ledger)) as book:
+        [row] = book.execute("SELECT * FROM terms").fetchall()
+    assert "1/1000000" in row
+
+
+def test_a_policy_file_cannot_name_the_memory(folder: Path) -> None:
+    (folder / "memory.toml").write_text(
+        'ledger = ":memory:"\n[budget]\nepsilon = 1.0\ndelta = 1e-6\n[tables.reads]\nprivacy_unit = "user_id"\n'
+    )
+    with pytest.raises(dpsql.PolicyError) as caught:
+        dpsql.connect(folder / "events.duckdb", policy=folder / "memory.toml")
+    assert caught.value.code == "policy-path"
+    assert "line 1" in str(caught.value.place)
+    assert caught.value.hint
+
+
+def test_a_ledger_that_cannot_be_opened_is_named(folder: Path) -> None:
+    policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id")})
+    with pytest.raises(dpsql.LedgerError) as caught:
+        dpsql.connect(folder / "events.duckdb", policy=policy, ledger=folder / "none" / "l.sqlite")
+    assert str(folder) in str(caught.value.place)

@@ -68,9 +68,11 @@ Database = Annotated[
 Sql = Annotated[str, typer.Argument(help="The statement; - reads it from standard input.", show_default=False)]
 Parameter = Annotated[
     list[str] | None,
-    typer.Option("--param", "-p", help="A value for the next ? of the statement, as text; may be repeated."),
+    typer.Option(
+        "--param", "-p", help="A value for the next ? of the statement, as text (so not for TOP ?); may be repeated."
+    ),
 ]
-Output = Annotated[Format, typer.Option("--format", help="How to write the answer; the receipt goes to stderr.")]
+Output = Annotated[Format, typer.Option("--format", help="How to write it; csv and arrow leave a receipt to stderr.")]
 
 
 @app.command()

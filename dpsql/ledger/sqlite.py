@@ -224,7 +224,11 @@ def _note(text: str) -> str:
 
 def _written(value: Fraction) -> str:
     if max(value.numerator, value.denominator) >= 10**_DIGITS:
-        raise UsageError("number-too-long", f"A ledger keeps numbers of at most {_DIGITS} digits.")
+        raise UsageError(
+            "number-too-long",
+            f"A ledger keeps numbers of at most {_DIGITS} digits.",
+            hint="Write the number with fewer digits.",
+        )
     return f"{value.numerator}/{value.denominator}"
 
 

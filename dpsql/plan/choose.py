@@ -65,7 +65,9 @@ def _check_others(domain: Option | None, fresh: Option | None) -> None:
         hint = "Leave it out: limited_domain needs no list of candidates."
         raise Unsupported("domain", "Known domains are not built yet.", hint=hint, place=domain.place)
     if fresh is not None and not (fresh.word and fresh.value in {"true", "false"}):
-        raise Refusal("option", "fresh is true or false.", place=fresh.place)
+        raise Refusal(
+            "option", "fresh is true or false.", hint="Leave it out: every answer is fresh.", place=fresh.place
+        )
 
 
 def _epsilon(option: Option | None, terms: Terms) -> Epsilon:

@@ -55,7 +55,11 @@ def _checked_counts(plan: Plan, table: pa.Table) -> tuple[int, ...]:
     kept = table.num_columns == len(plan.query.keys) + 1 and table.num_rows <= plan.k_bar + 1
     if kept and all(type(count) is int and count >= 1 for count in counts):
         return counts
-    raise EngineError("engine-result", "The engine's answer does not have the shape that was asked for.")
+    raise EngineError(
+        "engine-result",
+        "The engine's answer does not have the shape that was asked for.",
+        hint="Ask the curator whether the data changed while the session was open.",
+    )
 
 
 def _private_table(plan: Plan, chosen: pa.Table, *, noisy: list[int]) -> pa.Table:

@@ -32,7 +32,7 @@ def shortfall(plan: Plan, remaining: ZCDP, *, least_epsilon: Epsilon) -> BudgetE
             f"{affordable} of them."
         )
     hint = _what_fits(plan, remaining, affordable=affordable, least_epsilon=least_epsilon)
-    return BudgetExceeded("budget-exceeded", reason, hint=hint)
+    return BudgetExceeded("budget-exceeded", reason, hint=hint, place=plan.query.clause.place)
 
 
 def _what_fits(plan: Plan, remaining: ZCDP, *, affordable: int, least_epsilon: Epsilon) -> str:

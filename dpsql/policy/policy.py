@@ -110,7 +110,7 @@ class PrivateTable:
 
 @dataclass(frozen=True, slots=True, init=False)
 class PublicTable:
-    """A table that says nothing about any privacy unit; queries of it alone cost nothing."""
+    """A table that says nothing about any privacy unit; it may be joined."""
 
     columns: tuple[str, ...] | None
     source: Path | None
@@ -257,5 +257,8 @@ def _read_table(section: Section, folder: Path) -> Table:
 
 
 def _beside(folder: Path, given: str | None, *, place: str) -> Path | None:
-    """Return a path of the file, which is relative to it."""
+    """Return a path of the file, which is relative to it; what only `connect` may say is no file."""
+    if given == ":memory:":
+        hint = 'Leave the ledger out, or pass ledger=":memory:" to connect for a trial.'
+        raise PolicyError("policy-path", "A policy names files.", hint=hint, place=place)
     return None if given is None else folder / check_path(given, place)

@@ -85,7 +85,8 @@ class _Analysis:
         unit, private = scope.unit, scope.private
         if private is None or unit is None or private.table is None:
             hint = "At least one table must have a privacy unit in the policy."
-            raise Refusal("nothing-private", "This query reads only public tables.", hint=hint, place=self._at(select))
+            reason = "Queries of public tables alone are not built yet."
+            raise Unsupported("nothing-private", reason, hint=hint, place=self._at(select))
         items = [
             self._item(item, scope, unit=unit, spelled=spelled) for item, spelled in self._select_list(select, lifted)
         ]
@@ -130,7 +131,12 @@ class _Analysis:
                 spans[-1] += [token.start, token.end + 1]
         texts = [" ".join(self.statement.text[span[0] : span[-1]].split()) if span else "" for span in spans]
         if len(texts) != len(select.expressions):
-            raise Refusal("syntax", "The select list cannot be read.", place=self._at(select))
+            raise Refusal(
+                "syntax",
+                "The select list cannot be read.",
+                hint="Check its commas and parentheses.",
+                place=self._at(select),
+            )
         return list(zip(select.expressions, texts, strict=True))
 
     def _item(self, item: Node, scope: Scope, *, unit: Column, spelled: str) -> _Item:
@@ -182,7 +188,7 @@ class _Analysis:
     def _check_keys(self, keys: tuple[Expression, ...], released: list[_Item], *, node: Node) -> None:
         if not 1 <= len(keys) <= MOST_KEYS:
             reason = f"A private query groups by 1 to {MOST_KEYS} keys."
-            raise Refusal("keys", reason, place=self._at(node))
+            raise Refusal("keys", reason, hint="Group by fewer expressions.", place=self._at(node))
         selected = [item.expression for item in released]
         if any(key not in selected for key in keys):
             hint = "Select every key, in the same words."

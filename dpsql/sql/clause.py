@@ -98,7 +98,12 @@ def _find(statement: Statement, tokens: list[Token]) -> int:
     if len(found) == 1:
         return found[0]
     if found:
-        raise Refusal("clause", "TOP k PRIVATE stands more than once.", place=statement.place(tokens[found[1]]))
+        raise Refusal(
+            "clause",
+            "TOP k PRIVATE stands more than once.",
+            hint="Keep one of them.",
+            place=statement.place(tokens[found[1]]),
+        )
     tops = [index for index, token in enumerate(tokens) if _is(token, "top")]
     if tops:
         reason = "TOP must be followed by one number and PRIVATE."
@@ -129,7 +134,7 @@ def _check_around(statement: Statement, before: list[Token], *, after: list[Toke
     """Let only ORDER BY and LIMIT follow the clause, and no LIMIT stand before it."""
     if after and after[0].token_type.name not in {"ORDER_BY", "LIMIT"}:
         reason = "Only ORDER BY and LIMIT may follow TOP k PRIVATE and its options."
-        raise Refusal("clause", reason, place=statement.place(after[0]))
+        raise Refusal("clause", reason, hint="Put everything else before TOP.", place=statement.place(after[0]))
     depth = 0
     for token in before:
         kind = token.token_type.name
@@ -153,13 +158,20 @@ def _options(
         return MappingProxyType({}), after
     end = kinds.index("R_PAREN", start) if "R_PAREN" in kinds[start:] else len(after)
     if end == len(after):
-        raise Refusal("option", "The options are not closed with ).", place=statement.place(after[start], after[-1]))
+        raise Refusal(
+            "option",
+            "The options are not closed with ).",
+            hint="Write WITH (name = value, ...).",
+            place=statement.place(after[start], after[-1]),
+        )
     inside = after[start + 2 : end]
     options: dict[str, Option] = {}
     for item in _items(statement, inside, start=after[start]):
         name, option = _option(statement, item)
         if name in options:
-            raise Refusal("option", f"The option {name} stands twice.", place=statement.place(item[0]))
+            raise Refusal(
+                "option", f"The option {name} stands twice.", hint="Keep one of them.", place=statement.place(item[0])
+            )
         options[name] = option
     if leading:
         _check_around(statement, [], after=after[end + 1 :])
@@ -189,7 +201,7 @@ def _option(statement: Statement, item: list[Token]) -> tuple[str, Option]:
         hint = f"The options are {', '.join(sorted(OPTIONS))}."
         raise Refusal("option", "There is no such option.", hint=hint, place=place)
     if len(item) < 3 or item[1].token_type.name != "EQ":  # noqa: PLR2004 - a name, a sign and a value
-        raise Refusal("option", f"Write {name} = value.", place=place)
+        raise Refusal("option", f"Write {name} = value.", hint="For example WITH (epsilon = 0.05).", place=place)
     value = _value(statement, item[2:])
     if value is None:
         hint = "A value is a plain decimal number, a quoted text, a list of quoted texts or a word."

@@ -44,16 +44,28 @@ def number(text: str, place: Place) -> Literal:
     """Return the literal that DuckDB reads in a number: INTEGER, BIGINT, DECIMAL or DOUBLE."""
     found = _NUMBER.fullmatch(text)
     if not found or not (found[1] or found[2]) or len(text) > _LONGEST_NUMBER:
-        raise Unsupported("number", "This number is not written in plain decimal digits.", place=place)
+        raise Unsupported(
+            "number",
+            "This number is not written in plain decimal digits.",
+            hint="Such as 10, 0.5 or 1e-3.",
+            place=place,
+        )
     if found[3]:
         value = float(text)
         if value == float("inf"):
-            raise Refusal("number", "This number is too large for a DOUBLE.", place=place)
+            raise Refusal(
+                "number", "This number is too large for a DOUBLE.", hint="Write one below 1e308.", place=place
+            )
         return Literal(value, DOUBLE)
     if found[2] is None:
         type_ = smallest_integer(int(found[1]))
         if type_ is None:
-            raise Unsupported("number", "Integers wider than BIGINT are not computed with.", place=place)
+            raise Unsupported(
+                "number",
+                "Integers wider than BIGINT are not computed with.",
+                hint="Write it with an exponent to make it a DOUBLE.",
+                place=place,
+            )
         return Literal(int(found[1]), type_)
     width, scale = len(found[1]) + len(found[2]), len(found[2])  # leading zeros count in DuckDB
     if width > WIDEST_DECIMAL:
@@ -112,7 +124,12 @@ def negated(literal: Literal, place: Place) -> Literal:
     if literal.type.family is Family.INTEGER and isinstance(value, int):
         type_ = literal.type if literal.type.holds(-value) else smallest_integer(-value)
         if type_ is None:
-            raise Unsupported("number", "Integers wider than BIGINT are not computed with.", place=place)
+            raise Unsupported(
+                "number",
+                "Integers wider than BIGINT are not computed with.",
+                hint="Write it with an exponent to make it a DOUBLE.",
+                place=place,
+            )
         return Literal(-value, type_)
     return Literal(-value if isinstance(value, float | Decimal) else value, literal.type)
 
@@ -160,7 +177,12 @@ def _stored(literal: Literal, stored: set[str], *, place: Place) -> Literal:
         return Literal(float(unpack("f", pack("f", value))[0]), DOUBLE)
     if "UUID" in stored and isinstance(value, str):
         if not _UUID.fullmatch(value):
-            raise Refusal("literal", "This text does not read as UUID.", place=place)
+            raise Refusal(
+                "literal",
+                "This text does not read as UUID.",
+                hint="Write it as 8-4-4-4-12 hexadecimal digits.",
+                place=place,
+            )
         return Literal(value.lower(), literal.type, literal.longest)
     return literal
 

@@ -78,7 +78,9 @@ def _literal(reader: Reader, node: Node) -> Expression:
         return number(node.this, reader.at(node))
     value = reader.statement.value(node.this)
     if value is None:
-        raise Refusal("syntax", "This text cannot be read.", place=reader.place(node))
+        raise Refusal(
+            "syntax", "This text cannot be read.", hint="Write it in single quotes.", place=reader.place(node)
+        )
     if value.kind == "parameter":
         return literal_of(reader.bound[value], value.place)
     return Literal(value.content, TEXT, len(value.content))
@@ -109,7 +111,7 @@ def _negative(reader: Reader, node: Node) -> Expression:
         return negative
     if argument.type.family is Family.DOUBLE or argument.type.family is Family.INTEGER:
         return Call("neg", (argument,), argument.type)
-    raise Refusal("type", "Minus takes a number.", place=reader.place(node))
+    raise Refusal("type", "Minus takes a number.", hint="Cast it with CAST(x AS DOUBLE).", place=reader.place(node))
 
 
 def _arithmetic(reader: Reader, node: Node) -> Expression:
@@ -152,12 +154,22 @@ def _date_arithmetic(left: Expression, operator: str, *, right: Expression, wher
         return Call(operator, (left, as_type(right, Type(Family.INTEGER, "INTEGER"), place=where)), DATE)
     if operator == "-" and right.type == DATE:
         return Call("-", (left, right), BIGINT)
-    raise Refusal("type", "A date takes + or - a whole number of days.", place=where)
+    raise Refusal(
+        "type",
+        "A date takes + or - a whole number of days.",
+        hint="Or an INTERVAL, such as INTERVAL '7 days'.",
+        place=where,
+    )
 
 
 def _shifted(left: Expression, operator: str, *, interval: Literal, where: Place) -> Expression:
     if operator not in {"+", "-"} or left.type.family not in {Family.DATE, Family.TIMESTAMP}:
-        raise Refusal("type", "An INTERVAL is added to or taken from a date or time stamp.", place=where)
+        raise Refusal(
+            "type",
+            "An INTERVAL is added to or taken from a date or time stamp.",
+            hint="Write ts + INTERVAL '7 days'.",
+            place=where,
+        )
     return Call(operator, (left, interval), TIMESTAMP)
 
 
@@ -203,15 +215,23 @@ def _cast_type(reader: Reader, node: Node) -> Type:
     target = node.args["to"]
     only(reader.statement, target, "this", "expressions", "nested")
     kind = target.this.name if hasattr(target.this, "name") else str(target.this)
-    sizes = [int(str(size.this.this)) for size in target.expressions if str(size.this.this) in _SIZES]
+    for size in target.expressions:
+        only(reader.statement, size, "this")
+        only(reader.statement, size.this, "this", "is_string")
+    sizes = [int(str(size.this.this)) for size in target.expressions if _is_size(size.this)]
     if kind == "DECIMAL" and len(sizes) == len(target.expressions) <= 2:  # noqa: PLR2004 - width and scale
         width, scale = (*sizes, *(18, 3)[len(sizes) :]) if sizes else (18, 3)
         scale = 0 if len(sizes) == 1 else scale
         if 0 <= scale <= width and 1 <= width <= 18:  # noqa: PLR2004 - the widest that fits 64 bits
             return decimal_type(width, scale)
-    elif kind in _CASTS and (not target.expressions or kind == "TEXT"):
+    elif kind in _CASTS and (not target.expressions or (kind == "TEXT" and len(sizes) == len(target.expressions) == 1)):
         return _CASTS[kind]
-    raise Unsupported("type", "Casts to this type are not read.", place=reader.place(node))
+    hint = "The SQL reference lists the types."
+    raise Unsupported("type", "Casts to this type are not read.", hint=hint, place=reader.place(node))
+
+
+def _is_size(node: Node) -> bool:
+    return type(node).__name__ == "Literal" and not node.is_string and str(node.this) in _SIZES
 
 
 def _case(reader: Reader, node: Node) -> Expression:
@@ -231,7 +251,12 @@ def _case(reader: Reader, node: Node) -> Expression:
         results.append(reader.read(node.args["default"]))
     results = list(alike(results, reader.at(node)))
     if results[0].type == NULL:
-        raise Refusal("type", "A CASE needs at least one result with a type.", place=reader.place(node))
+        raise Refusal(
+            "type",
+            "A CASE needs at least one result with a type.",
+            hint="Cast one of them, such as CAST(NULL AS VARCHAR).",
+            place=reader.place(node),
+        )
     lengths = [result.longest for result in results]
     longest = None if None in lengths else max(length for length in lengths if length is not None)
     default = results[len(conditions)] if len(results) > len(conditions) else None
@@ -242,7 +267,12 @@ def _function(reader: Reader, node: Node) -> Expression:
     only(reader.statement, node, "this", "expressions")
     name = str(node.this).removeprefix(FUNCTION_PREFIX)
     if name not in FUNCTIONS:
-        raise Unsupported("function", "This function is not on the allow-list.", place=reader.place(node))
+        raise Unsupported(
+            "function",
+            "This function is not on the allow-list.",
+            hint="The SQL reference lists the functions.",
+            place=reader.place(node),
+        )
     arguments = tuple(reader.read(argument) for argument in node.expressions)
     if name == "nullif" and arguments:
         reader.copy(arguments[0], node)
@@ -253,7 +283,12 @@ def _extract(reader: Reader, node: Node) -> Expression:
     only(reader.statement, node, "this", "expression")
     argument = reader.read(node.expression)
     if type(node.this).__name__ != "Var" or argument.type.family not in {Family.DATE, Family.TIMESTAMP}:
-        raise Refusal("type", "EXTRACT takes a part FROM a date or time stamp.", place=reader.place(node))
+        raise Refusal(
+            "type",
+            "EXTRACT takes a part FROM a date or time stamp.",
+            hint="Write EXTRACT(hour FROM ts).",
+            place=reader.place(node),
+        )
     return date_part(node.this.name.lower(), argument, place=reader.at(node))
 
 

@@ -277,7 +277,8 @@ def date_part(name: str, argument: Expression, *, place: Place) -> Expression:
     """Return the call for EXTRACT(name FROM argument) and its many spellings."""
     part = _UNIT_SYNONYMS.get(name, name)
     if part not in (_PARTS_OF_BOTH if argument.type == DATE else _PARTS_OF_BOTH | _PARTS_OF_TIME):
-        raise Unsupported("date-part", f"This part of a {argument.type} is not known.", place=place)
+        reason, hint = f"This part of a {argument.type} is not known.", "The SQL reference lists the parts."
+        raise Unsupported("date-part", reason, hint=hint, place=place)
     if part == "epoch":
         return Call("date_part", (Literal(part, TEXT, len(part)), argument), DOUBLE)
     # DuckDB gives a constant NULL the type DOUBLE; the cast keeps the type that the text alone decides
@@ -348,8 +349,7 @@ FUNCTIONS: dict[str, _Rule] = {
     "concat": _concat,
     "replace": _replace,
     "split_part": _split_part,
-    "regexp_matches": _matches("regexp_matches"),
-    "regexp_full_match": _matches("regexp_full_match"),
+    **{name: _matches(name) for name in ("regexp_matches", "regexp_full_match")},
     "regexp_extract": _regexp_extract,
     "regexp_replace": _regexp_replace,
     **{name: _double(name) for name in ("sqrt", "cbrt", "ln", "log2", "log10", "exp")},

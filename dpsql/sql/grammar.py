@@ -48,6 +48,7 @@ _TYPES = {
     "date": "DATE",
     **dict.fromkeys(["timestamp", "datetime"], "TIMESTAMP"),
 }
+_SIZES = {"TEXT": [["NUMBER"]], "DECIMAL": [["NUMBER"], ["NUMBER", "COMMA", "NUMBER"]]}
 _HINTS = {
     "having": "HAVING tests exact counts; keep only keys that matter with WHERE, or filter the answer.",
     "qualify": "Windows over other units' rows cannot be private.",
@@ -101,7 +102,12 @@ def settle(statement: Statement, tokens: list[Token]) -> list[Token]:
         _check_order(statement, token, before=before, levels=levels)
         third = tokens[index + 3].token_type.name if index + 3 < len(tokens) else ""
         if ascii_lower(token.text) == "extract" and third != "FROM":
-            raise Refusal("syntax", "Write EXTRACT(part FROM x).", place=statement.place(token))
+            raise Refusal(
+                "syntax",
+                "Write EXTRACT(part FROM x).",
+                hint="Such as EXTRACT(hour FROM ts).",
+                place=statement.place(token),
+            )
         if kind == "L_PAREN":
             openers.append(ascii_lower(before.text) if before is not None else "")
         elif kind == "R_PAREN" and openers:
@@ -112,10 +118,23 @@ def settle(statement: Statement, tokens: list[Token]) -> list[Token]:
         new_kind, text = _word(
             statement, token, before=before, after=after, in_cast=openers[-1:] in (["cast"], ["try_cast"])
         )
+        if new_kind in _TYPES.values():
+            _check_sizes(statement, tokens[index:], kind=new_kind)
         settled.append(Token(TokenType[new_kind], text, token.line, token.col, token.start, token.end))
     if levels[-1] == "JOIN":
         raise Refusal("join", "This join has no condition.", hint="ON or USING.", place=statement.place(tokens[-1]))
     return settled
+
+
+def _check_sizes(statement: Statement, rest: list[Token], *, kind: str) -> None:
+    """Refuse a size of a type that sqlglot would drop in silence: text takes one number, DECIMAL one or two."""
+    if len(rest) < 2 or rest[1].token_type.name != "L_PAREN":  # noqa: PLR2004 - a type and what follows it
+        return
+    inside = [token.token_type.name for token in rest[2:6]]
+    closed = inside[: inside.index("R_PAREN")] if "R_PAREN" in inside else None
+    if closed not in _SIZES.get(kind, ()):
+        hint = "Write VARCHAR, DECIMAL(10, 2) and the like."
+        raise Unsupported("type", "This type is not read.", hint=hint, place=statement.place(rest[0]))
 
 
 def _word(
@@ -141,7 +160,12 @@ def _word(
             "keyword", "This word has no place in a private query.", hint=hint, place=statement.place(token)
         )
     if not (word[:1].isalpha() or word[:1] == "_"):
-        raise Unsupported("operator", "This sign is not one of dpsql's.", place=statement.place(token))
+        raise Unsupported(
+            "operator",
+            "This sign is not one of dpsql's.",
+            hint="The SQL reference lists the operators.",
+            place=statement.place(token),
+        )
     return "VAR", token.text
 
 
@@ -174,7 +198,12 @@ def _check_order(statement: Statement, token: Token, *, before: Token | None, le
         crossed = kind == "JOIN" and before is not None and before.token_type.name == "CROSS"
         levels[-1] = "FROM" if crossed or kind == "USING" else kind
     if not good:
-        raise Refusal("syntax", "This word is out of order here.", place=statement.place(token))
+        raise Refusal(
+            "syntax",
+            "This word is out of order here.",
+            hint="Check the order of the clauses and the parentheses.",
+            place=statement.place(token),
+        )
 
 
 def _check_neighbours(statement: Statement, token: Token, *, before: Token | None, after: Token | None) -> None:
@@ -190,7 +219,9 @@ def _check_neighbours(statement: Statement, token: Token, *, before: Token | Non
     elif kind in _LITERALS and not typed and previous not in _BEFORE_LITERAL:
         fault = "A literal stands where an operator or a name is due."
     if fault:
-        raise Refusal("syntax", fault, place=statement.place(token, after or token))
+        raise Refusal(
+            "syntax", fault, hint="Check the words on both sides.", place=statement.place(token, after or token)
+        )
 
 
 def _fault(kind: str, previous: str, *, following: str) -> str:

@@ -35,22 +35,26 @@ def bind(statement: Statement, given: Given) -> dict[Value, object]:
     wanted = [value for value in statement.values if value.kind == "parameter"]
     styles = {_style(value.content) for value in wanted}
     if len(styles) > 1:
-        raise UsageError("parameters", "Parameters are written in one style: ?, $1 or :name.", place=wanted[0].place)
+        hint = "Write ?, $1 or :name throughout."
+        raise UsageError("parameters", "Parameters are written in one style.", hint=hint, place=wanted[0].place)
     if isinstance(given, Mapping):
         values = {str(name).lstrip(":$"): value for name, value in given.items()}
     elif isinstance(given, str) or not isinstance(given, Sequence):
-        raise UsageError("parameters", "Parameters are given as a list, or as a mapping for :name.")
+        hint = 'For example ["DE"], or {"country": "DE"} for :country.'
+        raise UsageError("parameters", "Parameters are given as a list, or as a mapping for :name.", hint=hint)
     else:
         values = {str(position): value for position, value in enumerate(given, start=1)}
     bound: dict[Value, object] = {}
     for position, value in enumerate(wanted, start=1):
         name = str(position) if value.content == "?" else value.content[1:]
         if name not in values:
-            raise UsageError("parameters", "No value was given for this parameter.", place=value.place)
+            hint = "Give one value for each, in order or by name."
+            raise UsageError("parameters", "No value was given for this parameter.", hint=hint, place=value.place)
         bound[value] = values[name]
     names = {str(at) if value.content == "?" else value.content[1:] for at, value in enumerate(wanted, start=1)}
     if set(values) - names:
-        raise UsageError("parameters", f"The statement uses {len(names)} parameters, but {len(values)} were given.")
+        reason = f"More parameters were given ({len(values)}) than the statement uses ({len(names)})."
+        raise UsageError("parameters", reason, hint="Give one value for each ?, $1 or :name.")
     return bound
 
 

@@ -64,10 +64,17 @@ def _is(reader: Reader, node: Node) -> Expression:
     if against == "Null":
         return Call("is_null", (reader.operand(node.this),), BOOLEAN)
     if against != "Boolean":
-        raise Unsupported("construct", "IS takes NULL, TRUE, FALSE or DISTINCT FROM.", place=reader.place(node))
+        raise Unsupported(
+            "construct",
+            "IS takes NULL, TRUE, FALSE or DISTINCT FROM.",
+            hint="Write = or IS NOT DISTINCT FROM for other values.",
+            place=reader.place(node),
+        )
     value = reader.operand(node.this)
     if value.type not in {BOOLEAN, NULL}:
-        raise Refusal("type", "IS TRUE takes a BOOLEAN.", place=reader.place(node))
+        raise Refusal(
+            "type", "IS TRUE takes a BOOLEAN.", hint="Write a comparison in parentheses.", place=reader.place(node)
+        )
     return Call("is_true" if node.expression.this else "is_false", (value,), BOOLEAN)
 
 
@@ -102,7 +109,7 @@ def _like(reader: Reader, node: Node) -> Expression:
         raise Refusal("type", "LIKE takes text.", hint="Cast it to VARCHAR.", place=reader.place(node))
     if escape and not _escapes_well(str(pattern.value), str(escape[0].value)):
         reason = "The escape must be one punctuation sign, and stand only before a character."
-        raise Refusal("pattern", reason, place=reader.place(node))
+        raise Refusal("pattern", reason, hint="For example LIKE '10!%' ESCAPE '!'.", place=reader.place(node))
     name = "ilike" if type(like).__name__ == "ILike" else "like"
     if escape:  # a collation folds the pattern but not the escape, and DuckDB raises on rows where they then clash
         subject = Collate(subject, TEXT, subject.longest)
@@ -114,7 +121,9 @@ def _quoted(reader: Reader, node: Node) -> Literal:
     literal = reader.read(node)
     if isinstance(literal, Literal) and isinstance(literal.value, str):
         return literal
-    raise Unsupported("pattern", "The pattern must be a quoted text.", place=reader.place(node))
+    raise Unsupported(
+        "pattern", "The pattern must be a quoted text.", hint="Write it in single quotes.", place=reader.place(node)
+    )
 
 
 def _escapes_well(pattern: str, escape: str) -> bool:

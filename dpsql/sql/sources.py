@@ -68,7 +68,12 @@ class Sources:
             only(self.reader.statement, cte.args["alias"], "this")
             name = ascii_lower(cte.alias)
             if name in self.ctes:
-                raise Refusal("cte", "Two CTEs have this name.", place=self.reader.place(cte.args["alias"]))
+                raise Refusal(
+                    "cte",
+                    "Two CTEs have this name.",
+                    hint="Give one of them another name.",
+                    place=self.reader.place(cte.args["alias"]),
+                )
             self.ctes[name] = (cte.this, dict(self.ctes))
 
     def _relation(self, node: Node) -> tuple[Relation, Scope]:
@@ -101,7 +106,7 @@ class Sources:
         self.count += 1
         if self.count > MOST_TABLES:
             reason = f"A query may name {MOST_TABLES} tables, counting those inside CTEs."
-            raise Refusal("too-many-tables", reason, place=self.reader.place(node))
+            raise Refusal("too-many-tables", reason, hint="Name fewer tables.", place=self.reader.place(node))
         return self.count
 
     def _scan(self, node: Node, name: str, *, schema: str) -> tuple[Relation, Scope]:
@@ -122,7 +127,12 @@ class Sources:
     def _derived(self, select: Node, alias: str, *, node: Node) -> tuple[Relation, Scope]:
         """Read a subquery or a CTE: a projection and a filter, which must pass the unit on."""
         if type(select).__name__ != "Select":
-            raise Unsupported("subquery", "A subquery here must be one SELECT.", place=self.reader.place(node))
+            raise Unsupported(
+                "subquery",
+                "A subquery here must be one SELECT.",
+                hint="Write UNION and the like as one query.",
+                place=self.reader.place(node),
+            )
         for name, hint in _INNER_ONLY.items():
             if select.args.get(name) is not None:
                 reason = "A subquery in FROM may only choose columns and rows."
@@ -158,7 +168,12 @@ class Sources:
             return [(name or column.name, column.column, column.is_unit)]
         expression = self.reader.read(node)
         if expression.type == NULL or expression.type.family is Family.INTERVAL:
-            raise Unsupported("type", "This column has no type; cast it.", place=self.reader.place(node))
+            raise Unsupported(
+                "type",
+                "This column has no type; cast it.",
+                hint="Such as CAST(NULL AS VARCHAR).",
+                place=self.reader.place(node),
+            )
         return [(name, expression, False)]
 
     def check_alias(self, name: str, node: Node, *, scope: Scope) -> None:
@@ -210,7 +225,12 @@ class Sources:
             where = self.reader.at(name)
             left, right = scope.find(name.name, "", place=where), Scope((table,)).find(name.name, "", place=where)
             if left is None or right is None:
-                raise Refusal("unknown-column", "USING needs this column on both sides.", place=where)
+                raise Refusal(
+                    "unknown-column",
+                    "USING needs this column on both sides.",
+                    hint="Write ON left.x = right.y instead.",
+                    place=where,
+                )
             sides = comparable(tuple(_readable(side.column) for side in (left, right)), where)
             conditions.append(Call("=", sides, BOOLEAN))
             columns[columns.index(right)] = replace(right, merged=True)

@@ -110,7 +110,7 @@ def scan(text: str) -> Statement:
 
 def _check_size(text: str) -> None:
     if not isinstance(text, str):
-        raise Refusal("not-text", "A statement must be a string of SQL.")
+        raise Refusal("not-text", "A statement must be a string of SQL.", hint="Pass the statement as str.")
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
@@ -121,7 +121,9 @@ def _check_size(text: str) -> None:
         raise Refusal("too-long", f"A statement may have at most {LONGEST_TEXT} bytes.", hint="Shorten it.")
     if "\0" in text:
         at = text.index("\0")
-        raise Refusal("character", "A NUL character may not appear anywhere.", place=place_of(text, at, end=at))
+        raise Refusal(
+            "character", "A NUL character may not appear anywhere.", hint="Remove it.", place=place_of(text, at, end=at)
+        )
 
 
 def _find_spans(text: str) -> list[tuple[int, int, str]]:
@@ -152,9 +154,19 @@ def _check_span(text: str, found: re.Match[str], *, kind: str) -> None:
             place=place_of(text, at - 1, end=found.end()),
         )
     if kind == "comment" and body.startswith("--") and "\r" in body.rstrip("\r"):
-        raise Refusal("character", "A comment holds half of a line break.", place=place_of(text, at, end=at + 2))
+        raise Refusal(
+            "character",
+            "A comment holds half of a line break.",
+            hint="End lines with a line feed.",
+            place=place_of(text, at, end=at + 2),
+        )
     if kind == "comment" and body.startswith("/*") and "/*" in body[2:]:
-        raise Refusal("character", "Comments may not be nested.", place=place_of(text, at, end=at + 2))
+        raise Refusal(
+            "character",
+            "Comments may not be nested.",
+            hint="Close the first before the second.",
+            place=place_of(text, at, end=at + 2),
+        )
 
 
 def _check_code(text: str, at: int) -> int:
@@ -214,10 +226,18 @@ def _with_stand_ins(text: str, tokens: list[Token], *, spans: list[tuple[int, in
             plain.append(Token(TokenType.STRING, stand_in, token.line, token.col, token.start, end - 1))
         elif token.end + 1 != end or (kind == "quoted") != (token.token_type == TokenType.IDENTIFIER):
             raise Refusal(
-                "syntax", "This fragment can be read in two ways.", place=place_of(text, token.start, end=end)
+                "syntax",
+                "This fragment can be read in two ways.",
+                hint="Put spaces between its parts, or parentheses around them.",
+                place=place_of(text, token.start, end=end),
             )
         elif token.token_type == TokenType.NUMBER and (text[end : end + 1].isalpha() or text[end : end + 1] == "_"):
-            raise Refusal("syntax", "A number runs into a word.", place=place_of(text, token.start, end=end + 1))
+            raise Refusal(
+                "syntax",
+                "A number runs into a word.",
+                hint="Put a space between them.",
+                place=place_of(text, token.start, end=end + 1),
+            )
         else:
             plain.append(token)
     return Statement(text, tuple(plain), tuple(values))
@@ -233,7 +253,12 @@ def _check_agreement(text: str, tokens: list[Token], *, spans: list[tuple[int, i
         read[token.start : token.end + 1] = b"\1" * (token.end + 1 - token.start)
     for at, (ours, theirs) in enumerate(zip(meant, read, strict=True)):
         if ours != theirs and not text[at].isspace():
-            raise Refusal("syntax", "This fragment can be read in two ways.", place=place_of(text, at, end=at + 1))
+            raise Refusal(
+                "syntax",
+                "This fragment can be read in two ways.",
+                hint="Put spaces between its parts, or parentheses around them.",
+                place=place_of(text, at, end=at + 1),
+            )
 
 
 def _decode(text: str, start: int, *, end: int, kind: str) -> str:

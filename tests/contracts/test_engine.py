@@ -222,6 +222,15 @@ def test_many_threads_may_ask_at_once(engine: Engine) -> None:
         assert [table.to_pylist()[0]["n"] for table in tables] == [2 * number for number in range(64)]
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Let SIGINT interrupt, also where the tests were started in the background and ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_stops_the_statement_and_stays_a_ctrl_c(engine: Engine) -> None:
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     began = time.monotonic()

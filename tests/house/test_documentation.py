@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import inspect
 import re
 import tomllib
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from dpsql.errors import Error
 from dpsql.plan.choose import MECHANISMS
+from dpsql.policy import Limits
 from dpsql.sql.clause import OPTIONS
 from dpsql.sql.functions import FUNCTIONS
 
@@ -41,6 +43,25 @@ def test_every_error_code_is_documented_and_no_other() -> None:
     documented = set(re.findall(r"^\| `([a-z0-9-]+)` \|", ERRORS, re.MULTILINE))
     assert len(codes()) > 60
     assert codes() - documented == set()
+
+
+def test_every_error_that_an_analyst_or_curator_meets_has_a_hint() -> None:
+    silent = [
+        f"{module.relative_to(ROOT)}:{node.lineno}"
+        for module in MODULES
+        if not {"accounting", "mechanisms"} & set(module.parts)
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "id", "") in KINDS
+        and node.args
+        and "hint" not in {keyword.arg for keyword in node.keywords}
+    ]
+    assert silent == []
+
+
+def test_every_ceiling_of_a_policy_is_documented() -> None:
+    for name in inspect.signature(Limits.__init__).parameters:
+        assert name == "self" or f"| `{name}` |" in SQL
 
 
 @pytest.mark.parametrize("name", sorted(OPTIONS))

@@ -139,7 +139,7 @@ def moved(before: dict[Row, int], after: dict[Row, int]) -> dict[Row, int]:
     return {key: before.get(key, 0) - after.get(key, 0) for key in before.keys() | after.keys()}
 
 
-EXAMPLES = settings(max_examples=350, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @EXAMPLES
@@ -157,7 +157,7 @@ def test_dropping_a_unit_moves_no_count_by_more_than_one(text: str, rows: list[R
     assert {key for key, change in changes.items() if change} == set(alone)
 
 
-@settings(EXAMPLES, max_examples=250)
+@settings(EXAMPLES, max_examples=500)
 @given(statements(), ROWS, st.sampled_from(UNITS[1:]), st.integers(1, 3))
 def test_the_bounded_plan_moves_at_most_its_bound(text: str, rows: list[Row], unit: int, groups: int) -> None:
     query, bound = private(text, CATALOG), Bound(groups, SALTS)

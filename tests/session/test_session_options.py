@@ -14,7 +14,7 @@ from dpsql.engines.recording import RecordingEngine
 from dpsql.session import Session
 
 ROOT = Path(__file__).parents[2]
-CORPORA = [ROOT / "tests" / "attacks" / "statements.jsonl", ROOT.parent / "shared" / "attacks" / "statements.jsonl"]
+CORPORA = [ROOT / "tests" / "attacks" / "statements.jsonl"]
 BASE = "SELECT article FROM reads GROUP BY article TOP 10 PRIVATE"
 LIMITS = dpsql.Limits(max_epsilon="0.2", min_epsilon="0.001", max_delta="1e-7", max_k=50, max_k_bar=300)
 

@@ -14,7 +14,7 @@ from random import Random
 
 import duckdb
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sql_reference import accepts_pattern, catalog_of, corpus_tables, strip_clause
 
@@ -156,6 +156,7 @@ def mutated(random: Random) -> str:
 
 
 @settings(max_examples=60, deadline=None)
+@example(186_762_903_079_297)
 @given(st.integers(0, 2**63))
 def test_mutated_statements(seed: int) -> None:
     random = Random(seed)
