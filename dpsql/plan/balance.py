@@ -1,6 +1,6 @@
 """The balance of a budget, as the analyst may see it: rho and delta, never a running epsilon.
 
-What was spent so far is no guarantee; the guarantee is the total (`maths.md` 2.4 and 14.6).
+What was spent so far is no guarantee; the guarantee is the total (`maths.md` 2.4).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ LATER_MECHANISMS = frozenset(
     "laplace_limited_domain peeling joint stable top_stable gaussian_histogram weighted_gaussian "
     "domain_discovery".split()
 )
-K_BAR_PER_K = 20  # maths.md 9.5: k_bar = k loses most of the accuracy, 20 k little
+K_BAR_PER_K = 20  # few leaders make a high threshold; reading more costs little more
 MOST_GROUPS = 1_000_000
 LEAST_DELTA = Fraction(1, 10**30)  # beyond any use, and short enough for the ledger to keep sums of it exactly
 

@@ -104,7 +104,7 @@ def test_a_balance_adds_up() -> None:
 
 
 def test_a_balance_never_shows_a_running_epsilon() -> None:
-    """What was spent so far is no guarantee (`maths.md` 14.6)."""
+    """What was spent so far is no guarantee (`maths.md` 2.4)."""
     terms = terms_of(1, "1e-6")
     half = Rho(terms.budget.rho.value / 2)
     text = str(balance_of(terms, FilterState(ZCDP(half, Delta("1e-7")), Rho(0))))
