@@ -36,8 +36,8 @@ EXIT_CODES: dict[type[Error], int] = {
     LedgerError: 7,
 }
 _EPILOG = (
-    "Exit codes: 0 answered, 2 wrong use, 3 the statement was refused or is not supported, 4 the budget is short, "
-    "5 the policy, 6 the engine, 7 the ledger."
+    "Exit codes: 0 answered, 1 the answer could not be written, 2 wrong use, 3 the statement was refused or is not "
+    "supported, 4 the budget is short, 5 the policy, 6 the engine, 7 the ledger."
 )
 
 app = typer.Typer(
@@ -144,6 +144,9 @@ def main() -> None:
         typer.echo(f"dpsql: {error}", err=True)
         code = next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), 1)
         raise SystemExit(code) from None
+    except OSError:  # the disk or the pipe that stdout leads to
+        typer.echo("dpsql: the answer could not be written where it was sent; what it released is charged.", err=True)
+        raise SystemExit(1) from None
 
 
 def _show_warning(message: Warning | str, *_: object) -> None:

@@ -356,3 +356,17 @@ def test_a_reader_that_goes_away(folder: Path) -> None:
         process.stdout.close()
         err = process.stderr.read().decode()
     assert "Traceback" not in err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
+@pytest.mark.parametrize("layout", ["table", "csv", "json", "arrow"])
+def test_an_answer_that_cannot_be_written_is_one_sentence(folder: Path, layout: str) -> None:
+    program = Path(sys.executable).with_name("dpsql")
+    arguments = ["query", "--db", "events.duckdb", "--policy", "policy.toml", "--format", layout, COUNTED]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [program, *arguments], cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 1
+    assert "could not be written" in done.stderr
+    assert "Traceback" not in done.stderr

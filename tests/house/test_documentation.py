@@ -7,6 +7,9 @@ import doctest
 import importlib
 import inspect
 import re
+import shlex
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -125,6 +128,14 @@ def test_readme_and_docs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for statement in re.findall(r"```sql\n(.*?)```", README, re.DOTALL):
         session.explain(statement)  # type: ignore[attr-defined]
     session.close()  # type: ignore[attr-defined]
+    lines = [line for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) for line in block.splitlines()]
+    commands = [shlex.split(line) for line in lines if line.startswith("dpsql ")]
+    assert len(commands) == 3
+    for _, *words in commands:
+        program = Path(sys.executable).with_name("dpsql")
+        done = subprocess.run([program, *words], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout
 
 
 def test_sql_reference_examples_are_read() -> None:
