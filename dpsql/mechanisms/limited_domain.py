@@ -23,7 +23,7 @@ _LEAST_EPSILON = Fraction(1, 10**9)  # keeps the threshold within the integers t
 
 @dataclass(frozen=True, slots=True)
 class LimitedDomain:
-    """Peel at most k of the k_bar true leaders with Gumbel noise, against BOTTOM; stop when BOTTOM wins.
+    """Peel at most k of the k_bar exact leaders with Gumbel noise, against BOTTOM; stop when BOTTOM wins.
 
     Given: epsilon is the bounded-range parameter of one draw; delta in (0, 1) is this query's; 1 <= k <= k_bar;
     `max_groups_contributed` bounds how many groups one privacy unit is in (None: no bound), enforced by the caller.

@@ -35,7 +35,7 @@ class Plan:
 
     @property
     def k_bar(self) -> int:
-        """How many of the true leaders are read."""
+        """How many of the exact leaders are read."""
         return self.selection.k_bar
 
     @property
@@ -63,14 +63,14 @@ class Plan:
         return k + (0 if self.counts is None else self.counts.items(k))
 
     @property
-    def item_cost(self) -> BoundedRange:
+    def item_loss(self) -> BoundedRange:
         """The guarantee of one item."""
         return BoundedRange(self.epsilon)
 
     @property
     def worst_case(self) -> ZCDP:
         """The loss that is reserved before a row is read."""
-        return ZCDP(self.item_cost.rho * self.worst_items, self.delta)
+        return ZCDP(self.item_loss.rho * self.worst_items, self.delta)
 
     @property
     def engine_sql(self) -> str:

@@ -41,12 +41,12 @@ def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
     selection = plan.selection.select(Histogram.of_leaders(counts, plan.k_bar), noise)
     chosen = table.take(pa.array(selection.positions, pa.int64()))
     loss, items = plan.selection.loss(selection), selection.steps
-    noisy: list[int] = []
+    private: list[int] = []
     if plan.counts is not None:
-        noisy = plan.counts.release([counts[position] for position in selection.positions], noise)
-        loss += ZCDP(plan.counts.loss(len(noisy)), ZCDP.nothing().delta)
-        items += plan.counts.items(len(noisy))
-    return Release(_private_table(plan, chosen, noisy=noisy), loss, items, selection.stopped_at_bottom)
+        private = plan.counts.release([counts[position] for position in selection.positions], noise)
+        loss += ZCDP(plan.counts.loss(len(private)), ZCDP.nothing().delta)
+        items += plan.counts.items(len(private))
+    return Release(_private_table(plan, chosen, private=private), loss, items, selection.stopped_at_bottom)
 
 
 def _checked_counts(plan: Plan, table: pa.Table) -> tuple[int, ...]:
@@ -62,14 +62,14 @@ def _checked_counts(plan: Plan, table: pa.Table) -> tuple[int, ...]:
     )
 
 
-def _private_table(plan: Plan, chosen: pa.Table, *, noisy: list[int]) -> pa.Table:
+def _private_table(plan: Plan, chosen: pa.Table, *, private: list[int]) -> pa.Table:
     """Return the columns that were asked for, typed by the query, ordered and cut as it says."""
     import pyarrow as pa
 
     columns = []
     for output in plan.query.outputs:
         if output.key is None:
-            columns.append(pa.chunked_array([pa.array(noisy, pa.int64())]))
+            columns.append(pa.chunked_array([pa.array(private, pa.int64())]))
         else:
             columns.append(chosen.column(output.key).cast(arrow_type(plan.query.keys[output.key].type)))
     released = pa.Table.from_arrays(columns, names=[output.name for output in plan.query.outputs])

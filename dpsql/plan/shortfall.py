@@ -23,7 +23,7 @@ def shortfall(plan: Plan, remaining: ZCDP, *, least_epsilon: Epsilon) -> BudgetE
 
     `least_epsilon` is the policy's, below which nothing may be asked.
     """
-    affordable = math.floor(remaining.rho.value / plan.item_cost.rho.value)
+    affordable = math.floor(remaining.rho.value / plan.item_loss.rho.value)
     if plan.delta > remaining.delta:
         reason = f"This query spends delta {plan.delta}, and {remaining.delta} is left of the pool for queries."
     else:
