@@ -17,11 +17,28 @@ from dpsql.engines import Engine, Statement
 from dpsql.errors import EngineError, Refusal, UsageError
 from dpsql.ledger.base import Ledger, Reservation, Shortfall
 from dpsql.mechanisms import Noise
-from dpsql.plan import Balance, Plan, Release, Terms, balance_of, draw, release, shortfall
+from dpsql.plan import (
+    MOST_PUBLIC_ROWS,
+    Balance,
+    Plan,
+    Release,
+    Terms,
+    balance_of,
+    budget_table,
+    columns_table,
+    draw,
+    plan_table,
+    publish,
+    release,
+    shortfall,
+    tables_table,
+)
 from dpsql.sql.analyze import analyze
 from dpsql.sql.catalog import Catalog
 from dpsql.sql.parameters import Given
-from dpsql.sql.query import PrivateQuery, ShowBudget
+from dpsql.sql.query import Describe, PrivateQuery, PublicQuery, ShowBudget, ShowTables
+from dpsql.sql.query import Statement as Question
+from dpsql.sql.rewrite_public import rewrite_public
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,18 +69,18 @@ class Session:
         self._closed = False
 
     def sql(self, text: str, parameters: Given = ()) -> Answer:
-        """Answer SELECT ... TOP k PRIVATE, EXPLAIN of one, or SHOW BUDGET.
+        """Answer SELECT ... TOP k PRIVATE, and for nothing: EXPLAIN of one, a SELECT of public tables, SHOW, DESCRIBE.
 
         `parameters` are the values of ?, $1 or :name. Raises `Refusal` or `Unsupported` for the statement,
         `BudgetExceeded` when its worst case no longer fits (nothing is charged in these cases), and `EngineError`
         when the engine failed on the data (charged in full).
         """
         question = self._analyze(text, parameters)
-        if isinstance(question, ShowBudget):
-            return self._free(_budget_table(self.budget))
+        if not isinstance(question, PrivateQuery):
+            return self._free(self._public(question))
         plan = draw(question, self._parts.terms, salts=self._salts)
         if question.explained:
-            return self._free(_plan_table(plan))
+            return self._free(plan_table(plan))
         reservation = self._reserve(plan)
         released = self._release(plan, reservation)
         reservation.settle(released.loss.rho, _digest(released.table))
@@ -72,8 +89,9 @@ class Session:
     def explain(self, text: str, parameters: Given = ()) -> Plan:
         """Return the plan of a private query: engine SQL, mechanism, worst-case loss, threshold; touches no row."""
         question = self._analyze(text, parameters)
-        if isinstance(question, ShowBudget):
-            raise Refusal("not-a-query", "SHOW BUDGET has no plan.", hint="Explain a SELECT ... TOP k PRIVATE.")
+        if not isinstance(question, PrivateQuery):
+            hint = "Explain a SELECT ... TOP k PRIVATE; what reads no private row costs nothing."
+            raise Refusal("not-a-query", "This statement has no plan.", hint=hint)
         return draw(question, self._parts.terms, salts=self._salts)
 
     @property
@@ -100,12 +118,26 @@ class Session:
     def __repr__(self) -> str:
         return f"Session({'closed' if self._closed else self._parts.terms.total})"
 
-    def _analyze(self, text: str, parameters: Given) -> PrivateQuery | ShowBudget:
+    def _analyze(self, text: str, parameters: Given) -> Question:
         self._check_open()
         if not isinstance(text, str):
             raise UsageError("not-text", "A statement must be text.", hint='session.sql("SELECT ... TOP 10 PRIVATE")')
         parts = self._parts
         return analyze(text, parts.catalog, parameters=parameters, accepts_pattern=parts.engine.accepts_pattern)
+
+    def _public(self, question: PublicQuery | ShowBudget | ShowTables | Describe) -> pa.Table:
+        """Return the answer to a question that reads no private row."""
+        parts = self._parts
+        match question:
+            case PublicQuery():
+                counting = rewrite_public(question, MOST_PUBLIC_ROWS + 1)
+                return publish(question, parts.engine.execute(Statement(counting.sql, counting.parameters)))
+            case ShowBudget():
+                return budget_table(self.budget)
+            case ShowTables():
+                return tables_table(parts.catalog, parts.terms)
+            case Describe():
+                return columns_table(parts.catalog, question.table)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -175,17 +207,3 @@ def _digest(table: pa.Table) -> str:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return hashlib.sha256(sink.getvalue()).hexdigest()
-
-
-def _budget_table(balance: Balance) -> pa.Table:
-    import pyarrow as pa
-
-    columns = list(zip(*balance.rows(), strict=True))
-    return pa.table(dict(zip(("measure", "granted", "spent", "reserved", "remaining"), columns, strict=True)))
-
-
-def _plan_table(plan: Plan) -> pa.Table:
-    import pyarrow as pa
-
-    names, values = zip(*plan.facts(), strict=True)
-    return pa.table({"property": names, "value": values})

@@ -217,7 +217,16 @@ def _words(text: str) -> list[tuple[str, int, int]]:
 
 def strip_clause(text: str) -> str:
     """Cut TOP k PRIVATE and its options out of a statement, and EXPLAIN and `;` off its ends."""
+    return re.sub(r"^\s*explain\b", "", _without_clause(text).strip().rstrip(";"), flags=re.IGNORECASE)
+
+
+def _without_clause(text: str) -> str:
     words = _words(text)
+    called = [i for i, (word, _, depth) in enumerate(words) if word == "private_top" and not depth]
+    if called:
+        start = words[called[0] - 1][1]
+        end = next(stop for closer, stop, level in words[called[0] :] if closer == ")" and level == 0)
+        return text[:start] + text[end + 1 :]
     at = next(
         i for i, (word, _, depth) in enumerate(words) if word == "private" and words[i - 2][0] == "top" and not depth
     )
@@ -227,7 +236,7 @@ def strip_clause(text: str) -> str:
         if word == "with" and i > at - 3 and depth == 0 and words[i + 1][0] == "(":
             close = next(stop for closer, stop, level in words[i + 1 :] if closer == ")" and level == 0)
             body = body.replace(text[begin : close + 1], "")
-    return re.sub(r"^\s*explain\b", "", body.strip().rstrip(";"), flags=re.IGNORECASE)
+    return body
 
 
 def reference_sql(text: str, unit: str, *, counted: bool) -> str:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import TYPE_CHECKING
 
-from dpsql.sql.query import Order
+from dpsql.sql.query import Keep, Order
 from dpsql.sql.types import Family, Type
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["arrow_type", "ordered"]
+__all__ = ["arrow_type", "kept", "ordered"]
+
+_COMPARISONS = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
 def arrow_type(type_: Type) -> pa.DataType:
@@ -37,8 +47,21 @@ def arrow_type(type_: Type) -> pa.DataType:
     return names[type_.name]
 
 
+def kept(table: pa.Table, keep: tuple[Keep, ...]) -> pa.Table:
+    """Return the rows whose released counts pass every comparison."""
+    import pyarrow as pa
+
+    for term in keep:
+        counts = table.column(term.output).to_pylist()
+        rows = [row for row, count in enumerate(counts) if _COMPARISONS[term.operator](count, term.value)]
+        table = table.take(pa.array(rows, pa.int64()))
+    return table
+
+
 def ordered(table: pa.Table, order: tuple[Order, ...]) -> pa.Table:
     """Return the rows by the ORDER BY terms, ties in the order they came; NaN is the greatest number."""
+    import pyarrow as pa
+
     rows = list(range(table.num_rows))
     for term in reversed(order):
         values = _comparable(table.column(term.output))
@@ -46,7 +69,7 @@ def ordered(table: pa.Table, order: tuple[Order, ...]) -> pa.Table:
         absent = [row for row in rows if values[row] is None]
         present.sort(key=lambda row: (_is_nan(values[row]), values[row]), reverse=term.descending)
         rows = absent + present if term.nulls_first else present + absent
-    return table.take(rows) if order and rows else table
+    return table.take(pa.array(rows, pa.int64())) if order else table
 
 
 def _comparable(column: pa.ChunkedArray) -> list[object]:

@@ -9,19 +9,19 @@ from decimal import Decimal
 from fractions import Fraction
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.mechanisms import LimitedDomain, NoisyCounts
-from dpsql.plan.plan import Plan
+from dpsql.mechanisms import LimitedDomain, NoisyCounts, Peeling
+from dpsql.plan.plan import Plan, rows_of
 from dpsql.plan.terms import Terms
+from dpsql.policy import PrivateTable
 from dpsql.quantities import Delta, Epsilon
-from dpsql.sql.query import Option, PrivateQuery
+from dpsql.sql.query import Listed, Option, PrivateQuery
 from dpsql.sql.rewrite import Bound, rewrite
 
 __all__ = ["LEAST_DELTA", "MECHANISMS", "draw"]
 
-MECHANISMS = ("auto", "limited_domain")
+MECHANISMS = ("auto", "limited_domain", "peeling")
 LATER_MECHANISMS = frozenset(
-    "laplace_limited_domain peeling joint stable top_stable gaussian_histogram weighted_gaussian "
-    "domain_discovery".split()
+    "laplace_limited_domain joint stable top_stable gaussian_histogram weighted_gaussian domain_discovery".split()
 )
 K_BAR_PER_K = 20  # few leaders make a high threshold; reading more costs little more
 MOST_GROUPS = 1_000_000
@@ -30,44 +30,78 @@ LEAST_DELTA = Fraction(1, 10**30)  # beyond any use, and short enough for the le
 
 def draw(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
     """Return the plan for a query; refuse options outside the policy's ceilings. `salts` are the session's own."""
-    options = query.clause.options
-    limits = terms.limits
-    k = query.clause.k
+    options, limits, k = query.clause.options, terms.limits, query.clause.k
     if k > limits.max_k:
         hint = f"Ask for at most {limits.max_k}."
         raise Refusal("k", f"k may be at most {limits.max_k} here.", hint=hint, place=query.clause.place)
-    _check_mechanism(options.get("mechanism"))
-    _check_others(options.get("domain"), options.get("fresh"))
-    epsilon, delta = _epsilon(options.get("epsilon"), terms), _delta(options.get("delta"), terms)
-    k_bar = _whole(options.get("k_bar"), "k_bar", bounds=(k, limits.max_k_bar)) or min(
-        K_BAR_PER_K * k, limits.max_k_bar
-    )
-    groups = _whole(options.get("max_groups_contributed"), "max_groups_contributed", bounds=(1, MOST_GROUPS))
+    _check_mechanism(options.get("mechanism"), "limited_domain" if query.domain is None else "peeling")
+    _check_fresh(options.get("fresh"))
+    table = terms.tables[query.table]
+    groups = _groups(options.get("max_groups_contributed"), table)
+    selection = _limited_domain(query, terms, groups=groups) if query.domain is None else _peeling(query, terms)
     return Plan(
         query=query,
-        counting=rewrite(query, k_bar + 1, bound=None if groups is None else Bound(groups, salts)),
-        selection=LimitedDomain(epsilon, delta, k=k, k_bar=max(k, k_bar), max_groups_contributed=groups),
-        counts=NoisyCounts(epsilon, groups) if query.releases_counts else None,
+        counting=rewrite(query, rows_of(selection), bound=None if groups is None else Bound(groups, salts)),
+        selection=selection,
+        counts=NoisyCounts(selection.epsilon, groups) if query.releases_counts else None,
+        max_groups_contributed=groups,
     )
 
 
-def _check_mechanism(option: Option | None) -> None:
-    if option is None or option.value in MECHANISMS:
+def _limited_domain(query: PrivateQuery, terms: Terms, *, groups: int | None) -> LimitedDomain:
+    options, k = query.clause.options, query.clause.k
+    most = terms.limits.max_k_bar
+    k_bar = _whole(options.get("k_bar"), "k_bar", bounds=(k, most)) or max(k, min(K_BAR_PER_K * k, most))
+    return LimitedDomain(
+        _epsilon(options.get("epsilon"), terms),
+        _delta(options.get("delta"), terms),
+        k=k,
+        k_bar=k_bar,
+        max_groups_contributed=groups,
+        min_units=terms.tables[query.table].min_units or 1,
+    )
+
+
+def _peeling(query: PrivateQuery, terms: Terms) -> Peeling:
+    """Return the mechanism of a known domain, which reads every candidate and spends no delta."""
+    options, k = query.clause.options, query.clause.k
+    for name in ("delta", "k_bar"):
+        if (option := options.get(name)) is not None:
+            hint = "Leave it out: every candidate of the domain is read, and no delta is spent."
+            raise Refusal("option", f"{name} has no meaning with a domain.", hint=hint, place=option.place)
+    if (terms.tables[query.table].min_units or 1) > 1:
+        hint = "Leave the domain out: then a threshold sees to it."
+        reason = "The policy wants groups of at least so many units here, which a known domain cannot promise."
+        raise Refusal("min-units", reason, hint=hint, place=options["domain"].place)
+    known = len(query.domain.values) if isinstance(query.domain, Listed) else k
+    return Peeling(_epsilon(options.get("epsilon"), terms), min(k, known))
+
+
+def _groups(option: Option | None, table: PrivateTable) -> int | None:
+    """Return how many groups of each unit count: what the query asks for, at most what the policy says."""
+    most = table.max_groups_contributed
+    asked = _whole(option, "max_groups_contributed", bounds=(1, most or MOST_GROUPS))
+    return most if asked is None else asked
+
+
+def _check_mechanism(option: Option | None, fitting: str) -> None:
+    """Refuse a mechanism that is unknown, not built, or not the one that fits: a domain is known, or it is not."""
+    if option is None or option.value in {"auto", fitting}:
         return
+    if option.value in MECHANISMS:
+        reason = "peeling needs a known domain." if fitting != "peeling" else "A known domain is for peeling."
+        hint = "Write domain = 'countries.country'." if fitting != "peeling" else "Leave the mechanism out."
+        raise Refusal("option", reason, hint=hint, place=option.place)
     hint = f"Leave it out, or write one of {', '.join(MECHANISMS)}."
     if isinstance(option.value, str) and option.value in LATER_MECHANISMS:
         raise Unsupported("mechanism", "This mechanism is not built yet.", hint=hint, place=option.place)
     raise Refusal("option", "There is no such mechanism.", hint=hint, place=option.place)
 
 
-def _check_others(domain: Option | None, fresh: Option | None) -> None:
-    if domain is not None:
-        hint = "Leave it out: limited_domain needs no list of candidates."
-        raise Unsupported("domain", "Known domains are not built yet.", hint=hint, place=domain.place)
-    if fresh is not None and not (fresh.word and fresh.value in {"true", "false"}):
-        raise Refusal(
-            "option", "fresh is true or false.", hint="Leave it out: every answer is fresh.", place=fresh.place
-        )
+def _check_fresh(option: Option | None) -> None:
+    if option is not None and not (option.word and option.value in {"true", "false"}):
+        hint = "Leave it out: every answer is fresh."
+        raise Refusal("option", "fresh is true or false.", hint=hint, place=option.place)
 
 
 def _epsilon(option: Option | None, terms: Terms) -> Epsilon:

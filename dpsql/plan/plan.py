@@ -6,12 +6,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, BoundedRange
-from dpsql.mechanisms import LimitedDomain, NoisyCounts
+from dpsql.mechanisms import LimitedDomain, NoisyCounts, Peeling
 from dpsql.quantities import Delta, Epsilon
-from dpsql.sql.query import PrivateQuery
+from dpsql.sql.query import Listed, PrivateQuery
 from dpsql.sql.rewrite import CountingQuery
 
-__all__ = ["Plan"]
+__all__ = ["Plan", "rows_of"]
+
+
+def rows_of(selection: LimitedDomain | Peeling) -> int | None:
+    """Return how many groups the mechanism must see; None for every candidate of its domain."""
+    return selection.k_bar + 1 if isinstance(selection, LimitedDomain) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +25,9 @@ class Plan:
 
     query: PrivateQuery
     counting: CountingQuery
-    selection: LimitedDomain
+    selection: LimitedDomain | Peeling
     counts: NoisyCounts | None
+    max_groups_contributed: int | None
 
     @property
     def mechanism(self) -> str:
@@ -31,12 +37,12 @@ class Plan:
     @property
     def k(self) -> int:
         """How many keys are wanted."""
-        return self.selection.k
+        return self.query.clause.k
 
     @property
     def k_bar(self) -> int:
-        """How many of the exact leaders are read."""
-        return self.selection.k_bar
+        """How many of the exact leaders are read; 0 where every candidate of a known domain is."""
+        return self.selection.k_bar if isinstance(self.selection, LimitedDomain) else 0
 
     @property
     def epsilon(self) -> Epsilon:
@@ -46,17 +52,17 @@ class Plan:
     @property
     def delta(self) -> Delta:
         """The delta of this query."""
-        return self.selection.delta
+        return self.selection.worst_case.delta
 
     @property
     def threshold_offset(self) -> Fraction:
         """How far above the (k_bar + 1)-th group's count a group must stand to have an even chance against BOTTOM."""
-        return self.selection.threshold_offset
+        return self.selection.threshold_offset if isinstance(self.selection, LimitedDomain) else Fraction(0)
 
     @property
     def worst_items(self) -> int:
         """How many items are reserved: k draws, and k counts if they are released (fewer under a bound)."""
-        return self.items(self.k)
+        return self.items(self.selection.k)
 
     def items(self, k: int) -> int:
         """Return how many items this query would cost at most if it asked for `k` keys."""
@@ -79,20 +85,33 @@ class Plan:
 
     def facts(self) -> list[tuple[str, str]]:
         """Return the plan as lines of name and value."""
-        bound = self.selection.max_groups_contributed
+        bound, bottom = self.max_groups_contributed, "" if self.query.domain is not None else ", and for BOTTOM"
         return [
             ("mechanism", self.mechanism),
             ("privacy unit", f"{self.query.unit_name} of {self.query.table}"),
             ("k", str(self.k)),
-            ("k_bar", str(self.k_bar)),
+            *self._candidates(),
             ("epsilon per item", str(self.epsilon)),
             ("delta", str(self.delta)),
             ("groups per unit", "not bounded" if bound is None else f"at most {bound}"),
-            ("items at most", f"{self.worst_items} (charged: one for each key and count returned, and for BOTTOM)"),
+            ("items at most", f"{self.worst_items} (charged: one for each key and count returned{bottom})"),
             ("loss at most", str(self.worst_case)),
-            ("threshold", f"{float(self.threshold_offset):.1f} units above group number {self.k_bar + 1}"),
             ("engine SQL", self.engine_sql),
         ]
+
+    def _candidates(self) -> list[tuple[str, str]]:
+        """Return what says which keys take part and what they must beat."""
+        if isinstance(self.selection, Peeling):
+            domain = self.query.domain
+            listed = f"{len(domain.values)} values of the query" if isinstance(domain, Listed) else "a public column"
+            return [("domain", f"{listed}; every one takes part, also with no unit at all")]
+        threshold = f"{float(self.threshold_offset):.1f} units above group number {self.k_bar + 1}"
+        floor = self.selection.least_threshold
+        if floor:
+            threshold += (
+                f", and at least {float(floor):.1f} units (the policy's min_units = {self.selection.min_units})"
+            )
+        return [("k_bar", str(self.k_bar)), ("threshold", threshold)]
 
     def __str__(self) -> str:
         return "\n".join(f"{name:18} {value}" for name, value in self.facts())

@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING
 
 from dpsql.accounting import ZCDP
 from dpsql.engines import Exact, open_exact
-from dpsql.errors import EngineError
+from dpsql.errors import EngineError, Unsupported
 from dpsql.mechanisms import Histogram, Noise
-from dpsql.plan.arrow import arrow_type, ordered
-from dpsql.plan.plan import Plan
+from dpsql.plan.arrow import arrow_type, kept, ordered
+from dpsql.plan.plan import Plan, rows_of
+from dpsql.sql.query import PublicQuery
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Release", "release"]
+__all__ = ["MOST_PUBLIC_ROWS", "Release", "publish", "release"]
+
+MOST_PUBLIC_ROWS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +34,16 @@ class Release:
 def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
     """Draw the private answer of `plan` from the exact leading groups.
 
-    Given: the engine's answer to `plan.counting`, keys first and the count last, at most k_bar + 1 rows.
+    Given: the engine's answer to `plan.counting`, keys first and the count last: at most k_bar + 1 groups, or every
+    candidate of a known domain.
     Loss: for every key, count and BOTTOM returned one item; delta once.
     """
     import pyarrow as pa
 
     table = open_exact(exact)
     counts = _checked_counts(plan, table)
-    selection = plan.selection.select(Histogram.of_leaders(counts, plan.k_bar), noise)
+    leaders = len(counts) if plan.query.domain is not None else plan.k_bar
+    selection = plan.selection.select(Histogram.of_leaders(counts, leaders), noise)
     chosen = table.take(pa.array(selection.positions, pa.int64()))
     loss, items = plan.selection.loss(selection), selection.steps
     private: list[int] = []
@@ -52,8 +57,9 @@ def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
 def _checked_counts(plan: Plan, table: pa.Table) -> tuple[int, ...]:
     """Return the counts, having made sure that the engine kept to the contract."""
     counts = tuple(table.column(table.num_columns - 1).to_pylist())
-    kept = table.num_columns == len(plan.query.keys) + 1 and table.num_rows <= plan.k_bar + 1
-    if kept and all(type(count) is int and count >= 1 for count in counts):
+    rows, least = rows_of(plan.selection), 1 if plan.query.domain is None else 0
+    shaped = table.num_columns == len(plan.query.keys) + 1 and (rows is None or table.num_rows <= rows)
+    if shaped and all(type(count) is int and count >= least for count in counts):
         return counts
     raise EngineError(
         "engine-result",
@@ -63,7 +69,7 @@ def _checked_counts(plan: Plan, table: pa.Table) -> tuple[int, ...]:
 
 
 def _private_table(plan: Plan, chosen: pa.Table, *, private: list[int]) -> pa.Table:
-    """Return the columns that were asked for, typed by the query, ordered and cut as it says."""
+    """Return the columns that were asked for, typed by the query, filtered, ordered and cut as it says."""
     import pyarrow as pa
 
     columns = []
@@ -73,5 +79,14 @@ def _private_table(plan: Plan, chosen: pa.Table, *, private: list[int]) -> pa.Ta
         else:
             columns.append(chosen.column(output.key).cast(arrow_type(plan.query.keys[output.key].type)))
     released = pa.Table.from_arrays(columns, names=[output.name for output in plan.query.outputs])
-    released = ordered(released, plan.query.order)
+    released = ordered(kept(released, plan.query.keep), plan.query.order)
     return released if plan.query.limit is None else released.slice(0, min(plan.query.limit, released.num_rows))
+
+
+def publish(query: PublicQuery, exact: Exact) -> pa.Table:
+    """Return the answer to a query over public tables, which protect nobody, under the names of its outputs."""
+    table = open_exact(exact)
+    if table.num_rows > MOST_PUBLIC_ROWS:
+        hint = f"Add LIMIT {MOST_PUBLIC_ROWS}, or ask for fewer rows."
+        raise Unsupported("too-many-rows", f"The answer has more than {MOST_PUBLIC_ROWS} rows.", hint=hint)
+    return table.rename_columns(list(query.names))

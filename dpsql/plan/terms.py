@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Self
 
 from dpsql.accounting import ZCDP, ApproximateDP, rho_of_total
 from dpsql.errors import PolicyError
-from dpsql.policy import Limits, Policy
+from dpsql.policy import Limits, Policy, PrivateTable
 from dpsql.quantities import Delta, Epsilon
 
 __all__ = ["CONVERSION_SHARE", "Terms"]
@@ -20,13 +21,17 @@ _DIGITS = 4
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the curator grants in all, as (epsilon, delta) and as the filter's rho and delta, and the defaults."""
+    """What the curator grants in all, as (epsilon, delta) and as the filter's rho and delta, and the defaults.
+
+    `tables` are the policy's private tables by their names.
+    """
 
     total: ApproximateDP
     budget: ZCDP
     epsilon: Epsilon
     delta: Delta
     limits: Limits
+    tables: Mapping[str, PrivateTable]
 
     @classmethod
     def of_policy(cls, policy: Policy) -> Self:
@@ -46,6 +51,7 @@ class Terms:
             epsilon=Epsilon(min(epsilon, policy.limits.max_epsilon.value)),
             delta=Delta(pool.value / grant.queries),
             limits=policy.limits,
+            tables={name: table for name, table in policy.tables.items() if isinstance(table, PrivateTable)},
         )
 
 

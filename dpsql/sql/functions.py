@@ -16,7 +16,7 @@ from dpsql.sql.coerce import alike, as_type, comparable
 from dpsql.sql.query import Call, Case, Cast, Expression, Literal
 from dpsql.sql.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTEGER, NULL, TEXT, TIMESTAMP, Family, Type, decimal
 
-__all__ = ["COLUMN_CAP", "FUNCTIONS", "LONGEST_VALUE", "REFUSED", "PatternCheck", "call", "raises"]
+__all__ = ["AGGREGATES", "COLUMN_CAP", "FUNCTIONS", "LONGEST_VALUE", "REFUSED", "WINDOWS", "PatternCheck", "call"]
 
 COLUMN_CAP = 1_024  # characters of a stored text that enter a function which can make it longer
 LONGEST_VALUE = 16 * 1_024  # characters, of at most four bytes each
@@ -31,7 +31,6 @@ _PARTS_OF_TIME = frozenset(["hour", "minute", "second", "millisecond", "microsec
 _UNITS = frozenset(
     ["microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year"]
 )
-_SAFE_UNITS = frozenset(["microsecond", "millisecond", "second", "minute", "hour", "day", "week"])
 _UNIT_SYNONYMS = {"dayofweek": "dow", "weekday": "dow", "dayofyear": "doy", "weekofyear": "week"}
 _FORMAT = re.compile(r"(?:[^%]|%-?[dmHIMSj]|%[aAbBpyYUWuwVG%fg])*")
 
@@ -374,27 +373,11 @@ FUNCTIONS: dict[str, _Rule] = {
     **dict.fromkeys(["strptime", "try_strptime"], _strptime),
 }
 
-REFUSED = frozenset(
-    "sum avg mean min max median mode stddev variance quantile any_value first last arg_min arg_max min_by max_by "
-    "array_agg list string_agg group_concat histogram bool_or bool_and bit_or bit_and count_if "
-    "approx_count_distinct row_number rank dense_rank ntile lag lead first_value last_value random uuid now".split()
+AGGREGATES = frozenset(["sum", "avg", "min", "max"])  # besides count, and over public tables alone
+WINDOWS = frozenset("row_number rank dense_rank ntile lag lead first_value last_value".split())
+REFUSED = AGGREGATES | WINDOWS
+REFUSED |= frozenset(
+    "mean median mode stddev variance quantile any_value first last arg_min arg_max min_by max_by array_agg list "
+    "string_agg group_concat histogram bool_or bool_and bit_or bit_and count_if approx_count_distinct random uuid "
+    "now".split()
 )
-_ALWAYS_RAISES = frozenset("date_diff last_day dayname monthname strftime round abs - neg + *".split())
-
-
-def raises(node: Call) -> bool:
-    """Say whether a call can raise on some row and so must stand inside TRY."""
-    families = {argument.type.family for argument in node.arguments}
-    if node.function == "date_trunc":
-        unit = node.arguments[0]
-        safe = isinstance(unit, Literal) and unit.value in _SAFE_UNITS and Family.DATE not in families
-        return not safe
-    if node.function == "date_part":
-        return node.arguments[1].type == DATE
-    if node.function in {"%", "//"}:
-        divisor = node.arguments[1]
-        safe = isinstance(divisor, Literal) and divisor.value not in {None, 0, -1}
-        return not safe and not (node.function == "%" and families == {Family.DOUBLE})
-    if node.function == "regexp_extract":
-        return len(node.arguments) > 2  # noqa: PLR2004 - the pattern may not have the group
-    return node.function in _ALWAYS_RAISES and families != {Family.DOUBLE}

@@ -8,10 +8,11 @@ when DuckDB reserves it.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.functions import FUNCTIONS, REFUSED
+from dpsql.sql.functions import FUNCTIONS, REFUSED, WINDOWS
 from dpsql.sql.text import FUNCTION_PREFIX, STAND_IN, Statement, ascii_lower
 
 if TYPE_CHECKING:
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["settle"]
 
 _KEYWORDS = frozenset(
-    "SELECT DISTINCT FROM WHERE GROUP_BY ORDER_BY LIMIT ALIAS AND OR NOT IN IS NULL TRUE FALSE LIKE ILIKE BETWEEN "
-    "ESCAPE CASE WHEN THEN ELSE END JOIN INNER LEFT OUTER CROSS ON USING WITH ASC DESC ALL INTERVAL".split()
+    "SELECT DISTINCT FROM WHERE GROUP_BY HAVING ORDER_BY LIMIT OFFSET ALIAS AND OR NOT IN IS NULL TRUE FALSE LIKE "
+    "ILIKE BETWEEN ESCAPE CASE WHEN THEN ELSE END JOIN INNER LEFT OUTER CROSS ON USING WITH ASC DESC ALL "
+    "INTERVAL".split()
 )
 _SYMBOLS = frozenset("L_PAREN R_PAREN COMMA DOT STAR PLUS DASH SLASH DIV MOD DPIPE EQ NEQ LT LTE GT GTE DCOLON".split())
 _RESERVED = frozenset(
@@ -49,11 +51,14 @@ _TYPES = {
     **dict.fromkeys(["timestamp", "datetime"], "TIMESTAMP"),
 }
 _SIZES = {"TEXT": [["NUMBER"]], "DECIMAL": [["NUMBER"], ["NUMBER", "COMMA", "NUMBER"]]}
+_EACH_PARTITION = (
+    "For the top of each partition ask once for each: WHERE country = 'DE' GROUP BY article TOP 3 PRIVATE; or group by "
+    "both columns and take more keys."
+)
 _HINTS = {
-    "having": "HAVING tests exact counts; keep only keys that matter with WHERE, or filter the answer.",
-    "qualify": "Windows over other units' rows cannot be private.",
-    "offset": "Ask for more with TOP k and drop the first rows of the answer.",
-    "union": "Write the alternatives as one query over one private table.",
+    "qualify": _EACH_PARTITION,
+    "union": "Join the branches of one table with OR in WHERE; for several tables ask once for each, or let the policy "
+    "name a view that holds them all.",
     "right": "Write the private table first and use LEFT JOIN.",
     "full": "Write the private table first and use LEFT JOIN.",
     "collate": "Keys are compared by their bytes; use lower() or upper() to fold case.",
@@ -79,8 +84,10 @@ _MAY_FOLLOW: dict[str, set[str]] = {  # a keyword, and those that may stand last
     "USING": {"JOIN"},
     "WHERE": _SOURCES,
     "GROUP_BY": _SOURCES | {"WHERE"},
-    "ORDER_BY": _SOURCES | {"WHERE", "GROUP_BY"},
-    "LIMIT": _SOURCES | {"WHERE", "GROUP_BY", "ORDER_BY"},
+    "HAVING": _SOURCES | {"WHERE", "GROUP_BY"},
+    "ORDER_BY": _SOURCES | {"WHERE", "GROUP_BY", "HAVING"},
+    "LIMIT": _SOURCES | {"WHERE", "GROUP_BY", "HAVING", "ORDER_BY"},
+    "OFFSET": _SOURCES | {"WHERE", "GROUP_BY", "HAVING", "ORDER_BY", "LIMIT"},
     "WHEN": {"CASE", "THEN"},
     "THEN": {"WHEN"},
     "ELSE": {"THEN"},
@@ -88,10 +95,14 @@ _MAY_FOLLOW: dict[str, set[str]] = {  # a keyword, and those that may stand last
 _MEANING = "Aggregates and windows look at many units' rows; only COUNT(DISTINCT <privacy unit>) is released."
 
 
-def settle(statement: Statement, tokens: list[Token]) -> list[Token]:
-    """Return the tokens with every word settled; raise at the first that has no place in our grammar."""
+def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[str] = ()) -> list[Token]:
+    """Return the tokens with every word settled; raise at the first that has no place in our grammar.
+
+    `aggregates` are functions that may be called besides those of the allow-list.
+    """
     from sqlglot import Token, TokenType
 
+    functions = FUNCTIONS.keys() | aggregates
     settled: list[Token] = []
     openers: list[str] = []
     levels = [""]
@@ -116,7 +127,12 @@ def settle(statement: Statement, tokens: list[Token]) -> list[Token]:
             settled.append(token)
             continue
         new_kind, text = _word(
-            statement, token, before=before, after=after, in_cast=openers[-1:] in (["cast"], ["try_cast"])
+            statement,
+            token,
+            before=before,
+            after=after,
+            in_cast=openers[-1:] in (["cast"], ["try_cast"]),
+            functions=functions,
         )
         if new_kind in _TYPES.values():
             _check_sizes(statement, tokens[index:], kind=new_kind)
@@ -138,7 +154,13 @@ def _check_sizes(statement: Statement, rest: list[Token], *, kind: str) -> None:
 
 
 def _word(
-    statement: Statement, token: Token, *, before: Token | None, after: Token | None, in_cast: bool
+    statement: Statement,
+    token: Token,
+    *,
+    before: Token | None,
+    after: Token | None,
+    in_cast: bool,
+    functions: Collection[str],
 ) -> tuple[str, str]:
     """Return the token type and text of a word, by what stands around it."""
     word, kind = ascii_lower(" ".join(token.text.split())), token.token_type.name
@@ -148,8 +170,8 @@ def _word(
         return _TYPES[word], token.text
     if word in {"date", "timestamp"} and after is not None and after.text.startswith(STAND_IN):
         return _TYPES[word], token.text
-    if calls and (word in FUNCTIONS or word in {"cast", "try_cast", "extract", "count"}):
-        return "VAR", token.text if word not in FUNCTIONS else FUNCTION_PREFIX + word
+    if calls and (word in functions or word in {"cast", "try_cast", "extract", "count"}):
+        return "VAR", token.text if word not in functions else FUNCTION_PREFIX + word
     if kind in _KEYWORDS and (kind != "ALL" or previous == "GROUP_BY"):
         return kind, token.text
     if calls and previous != "ALIAS":
@@ -171,9 +193,8 @@ def _word(
 
 def _no_function(statement: Statement, token: Token, *, word: str) -> Refusal | Unsupported:
     if word in REFUSED:
-        return Refusal(
-            "not-row-local", "This function cannot be used here.", hint=_MEANING, place=statement.place(token)
-        )
+        hint = _EACH_PARTITION if word in WINDOWS else _MEANING
+        return Refusal("not-row-local", "This function cannot be used here.", hint=hint, place=statement.place(token))
     hint = "The SQL reference lists the functions that dpsql knows to be total and row-local."
     return Unsupported("function", "This function is not on the allow-list.", hint=hint, place=statement.place(token))
 

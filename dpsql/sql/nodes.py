@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from sqlglot import Token
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["only", "parse", "place"]
+__all__ = ["only", "parse", "place", "spelled_items"]
 
 
 def parse(statement: Statement, tokens: list[Token]) -> Node:
@@ -59,3 +59,27 @@ def only(statement: Statement, node: Node, *allowed: str) -> None:
             hint = "The SQL reference lists what a private query may hold."
             where = place(statement, node)
             raise Unsupported("construct", "This construct is not read by dpsql.", hint=hint, place=where)
+
+
+def spelled_items(statement: Statement, select: Node, *, tokens: list[Token]) -> list[tuple[Node, str]]:
+    """Pair the items of the outermost select list with their text, which names those without an alias."""
+    depth, start, previous = 0, None, ""
+    spans: list[list[int]] = []
+    for token in tokens:
+        kind = token.token_type.name
+        depth += (kind == "L_PAREN") - (kind == "R_PAREN")
+        if start is None:
+            start = 0 if kind == "SELECT" and depth == 0 else None
+            continue
+        if depth == 0 and kind == "FROM" and previous != "DISTINCT":  # IS DISTINCT FROM is an operator
+            break
+        previous = kind
+        if (kind == "COMMA" and depth == 0) or not spans:
+            spans.append([])
+        if not (kind == "COMMA" and depth == 0) and not (kind == "DISTINCT" and spans == [[]]):
+            spans[-1] += [token.start, token.end + 1]
+    texts = [" ".join(statement.text[span[0] : span[-1]].split()) if span else "" for span in spans]
+    if len(texts) != len(select.expressions):
+        hint = "Check its commas and parentheses."
+        raise Refusal("syntax", "The select list cannot be read.", hint=hint, place=place(statement, select))
+    return list(zip(select.expressions, texts, strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 
@@ -23,11 +23,12 @@ from dpsql.sql.types import (
     smallest_integer,
 )
 
-__all__ = ["Given", "bind", "literal_of"]
+__all__ = ["Given", "Parameter", "bind", "literal_of", "whole"]
 
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(\.\d{6})?")  # what pandas calls NaT is a datetime too
 _SURROGATE = re.compile("[\ud800-\udfff]")
 Given = Sequence[object] | Mapping[str, object]
+Parameter = Callable[[Value], object]
 
 
 def bind(statement: Statement, given: Given) -> dict[Value, object]:
@@ -60,6 +61,14 @@ def bind(statement: Statement, given: Given) -> dict[Value, object]:
 
 def _style(written: str) -> str:
     return "numbered" if written[1:].isdigit() else written[:1].replace("$", ":")
+
+
+def whole(value: Value | None, parameter: Parameter, *, least: int) -> int | None:
+    """Return the whole number, at least `least`, that is bound to a parameter; None for anything else."""
+    if value is None or value.kind != "parameter":
+        return None
+    bound = parameter(value)
+    return bound if type(bound) is int and least <= bound < 1 << 63 else None
 
 
 def literal_of(value: object, place: Place) -> Literal:

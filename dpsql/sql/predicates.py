@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.coerce import comparable
 from dpsql.sql.nodes import only
-from dpsql.sql.query import Call, Collate, Expression, In, Literal
+from dpsql.sql.query import Call, Collate, Expression, In, InQuery, Literal
 from dpsql.sql.reader import Read, Reader
 from dpsql.sql.types import BOOLEAN, NULL, TEXT, Family
 
@@ -80,14 +81,23 @@ def _is(reader: Reader, node: Node) -> Expression:
 
 def _in(reader: Reader, node: Node) -> Expression:
     if node.args.get("query") is not None:
-        hint = "Join the public table instead."
-        raise Unsupported(
-            "subquery", "Subqueries in expressions are not built yet.", hint=hint, place=reader.place(node)
-        )
+        return _in_query(reader, node)
     only(reader.statement, node, "this", "expressions")
     parts = (reader.operand(node.this), *(reader.operand(choice) for choice in node.expressions))
     argument, *choices = comparable(parts, reader.at(node))
     return In(argument, tuple(choices))
+
+
+def _in_query(reader: Reader, node: Node) -> Expression:
+    """Return x IN (SELECT ...) of public tables: the same set for every row."""
+    only(reader.statement, node, "this", "query")
+    only(reader.statement, node.args["query"], "this")
+    argument, source = reader.operand(node.this), reader.subquery(node.args["query"].this)
+    if len(source.outputs) != 1:
+        hint = "Select the one column to compare with."
+        raise Refusal("subquery", "This subquery must have one column.", hint=hint, place=reader.place(node))
+    left, right = comparable((argument, source.outputs[0]), reader.at(node))
+    return InQuery(left, replace(source, outputs=(right,)))
 
 
 def _between(reader: Reader, node: Node) -> Expression:

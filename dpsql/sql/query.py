@@ -22,17 +22,27 @@ __all__ = [
     "Collate",
     "Column",
     "Derived",
+    "Describe",
+    "Domain",
     "Expression",
     "In",
+    "InQuery",
     "Joined",
+    "Keep",
+    "Listed",
     "Literal",
     "Option",
     "Order",
     "Output",
     "PrivateQuery",
+    "PublicQuery",
     "Relation",
     "Scan",
     "ShowBudget",
+    "ShowTables",
+    "Sorted",
+    "Statement",
+    "Stored",
     "Try",
     "walk",
 ]
@@ -97,6 +107,16 @@ class In:
 
 
 @dataclass(frozen=True, slots=True)
+class InQuery:
+    """argument IN (SELECT ... of public tables alone); `source` has one output."""
+
+    argument: Expression
+    source: Derived
+    type: Type = BOOLEAN
+    longest: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Try:
     """NULL where `argument` would raise; put there by `passes/total.py`."""
 
@@ -114,7 +134,7 @@ class Collate:
     longest: int | None = None
 
 
-Expression = Column | Literal | Call | Cast | Case | In | Try | Collate
+Expression = Column | Literal | Call | Cast | Case | In | InQuery | Try | Collate
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +147,15 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """A subquery in FROM, or a CTE put in place of its name; output i is called c{i} (from 1)."""
+    """A subquery in FROM, or a CTE put in place of its name; output i is called c{i} (from 1).
+
+    Its first `groups` outputs are what it groups by, which only a public query does.
+    """
 
     number: int
     outputs: tuple[Expression, ...]
     body: Body
+    groups: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +196,31 @@ class Order:
     nulls_first: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """One HAVING term over the released table: the position of a released count, an operator, a number."""
+
+    output: int
+    operator: str
+    value: int | float | Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A known domain written in the query: values of the key's type."""
+
+    values: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A known domain that a public table holds: `value`, of the key's type, over the rows of `body`."""
+
+    body: Body
+    value: Expression
+
+
+Domain = Listed | Stored
 OptionValue = Decimal | str | tuple[str, ...]
 
 
@@ -195,7 +244,10 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class PrivateQuery:
-    """A private top-k: whose units are protected, what is counted, and what the analyst asked for."""
+    """A private top-k: whose units are protected, what is counted, and what the analyst asked for.
+
+    With a `domain` the one key takes its values and no others.
+    """
 
     text: str
     table: str
@@ -208,6 +260,8 @@ class PrivateQuery:
     limit: int | None
     clause: Clause
     explained: bool = False
+    keep: tuple[Keep, ...] = ()
+    domain: Domain | None = None
 
     @property
     def releases_counts(self) -> bool:
@@ -216,8 +270,47 @@ class PrivateQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class Sorted:
+    """One ORDER BY term of a public query."""
+
+    expression: Expression
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PublicQuery:
+    """A query over public tables alone, answered exactly; aggregates are calls, and `keys` None is no grouping."""
+
+    names: tuple[str, ...]
+    outputs: tuple[Expression, ...]
+    distinct: bool
+    body: Body
+    keys: tuple[Expression, ...] | None
+    having: Expression | None
+    order: tuple[Sorted, ...]
+    limit: int | None
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class ShowBudget:
     """SHOW BUDGET."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShowTables:
+    """SHOW TABLES."""
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """DESCRIBE of a table of the policy, by the policy's name for it."""
+
+    table: str
+
+
+Statement = PrivateQuery | PublicQuery | ShowBudget | ShowTables | Describe
 
 
 def children(expression: Expression) -> tuple[Expression, ...]:
@@ -232,7 +325,7 @@ def children(expression: Expression) -> tuple[Expression, ...]:
         case Case(branches=branches, default=default):
             inside = tuple(part for branch in branches for part in branch)
             return inside if default is None else (*inside, default)
-        case Cast(argument=argument) | Try(argument=argument) | Collate(argument=argument):
+        case Cast(argument=argument) | InQuery(argument=argument) | Try(argument=argument) | Collate(argument=argument):
             return (argument,)
 
 

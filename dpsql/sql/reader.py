@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.functions import PatternCheck
 from dpsql.sql.nodes import only, place
-from dpsql.sql.query import Expression, Literal, walk
+from dpsql.sql.query import Derived, Expression, Literal, walk
 from dpsql.sql.scope import Scope, ScopeColumn, listed
 from dpsql.sql.text import Statement, Value
 from dpsql.sql.types import BOOLEAN, NULL, Family
@@ -27,12 +28,16 @@ Read = Callable[["Reader", "Node"], Expression]
 
 @dataclass(slots=True)
 class Reader:
-    """Reads the expressions of one statement; counts literals and depth as it goes."""
+    """Reads the expressions of one statement; counts literals and depth as it goes.
+
+    `subquery` reads a SELECT of public tables inside an expression; whoever reads FROM provides it.
+    """
 
     statement: Statement
     bound: dict[Value, object]
     accepts_pattern: PatternCheck
     readers: Mapping[str, Read]
+    subquery: Callable[[Node], Derived] = field(init=False)
     literals: int = 0
     copied: int = 0
     depth: int = 0
@@ -42,6 +47,15 @@ class Reader:
         """Point the reader at the names of another query block."""
         self.scope = scope
         return self
+
+    @contextmanager
+    def reading(self, readers: Mapping[str, Read]) -> Iterator[None]:
+        """Read other nodes than usual inside the block."""
+        usual, self.readers = self.readers, readers
+        try:
+            yield
+        finally:
+            self.readers = usual
 
     def read(self, node: Node) -> Expression:
         """Return the typed expression of a node; refuse columns of a type that dpsql does not compute with."""

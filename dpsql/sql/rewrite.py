@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from dpsql.sql.passes.canonical import canonical
 from dpsql.sql.passes.rebuild import rebuild_body
 from dpsql.sql.passes.total import total
-from dpsql.sql.query import PrivateQuery
+from dpsql.sql.query import Domain, Listed, PrivateQuery, Stored
 from dpsql.sql.write import Writer
 
 __all__ = ["PASSES", "Bound", "CountingQuery", "rewrite"]
 
 COUNT = "dpsql_count"
 UNIT = "dpsql_unit"
+DOMAIN = "dpsql_domain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,32 +44,61 @@ class CountingQuery:
 
 def totalled(query: PrivateQuery) -> PrivateQuery:
     """Apply `total` to every expression of the query."""
-    return replace(query, keys=tuple(map(total, query.keys)), body=rebuild_body(query.body, total))
+    domain = query.domain
+    if isinstance(domain, Stored):
+        domain = replace(domain, value=total(domain.value))
+    return replace(query, keys=tuple(map(total, query.keys)), body=rebuild_body(query.body, total), domain=domain)
 
 
 def canonicalised(query: PrivateQuery) -> PrivateQuery:
-    """Apply `canonical` to every key."""
-    return replace(query, keys=tuple(map(canonical, query.keys)))
+    """Apply `canonical` to every key and candidate."""
+    domain = query.domain
+    if isinstance(domain, Stored):
+        domain = replace(domain, value=canonical(domain.value))
+    elif isinstance(domain, Listed):
+        domain = Listed(tuple(map(canonical, domain.values)))
+    return replace(query, keys=tuple(map(canonical, query.keys)), domain=domain)
 
 
 PASSES: tuple[Callable[[PrivateQuery], PrivateQuery], ...] = (totalled, canonicalised)
 
 
-def rewrite(query: PrivateQuery, rows: int, *, bound: Bound | None = None) -> CountingQuery:
-    """Return the SQL for the first `rows` groups by distinct units."""
+def rewrite(query: PrivateQuery, rows: int | None, *, bound: Bound | None = None) -> CountingQuery:
+    """Return the SQL for the first `rows` groups by distinct units; None stands for every candidate of a domain."""
     for step in PASSES:
         query = step(query)
     writer = Writer()
     names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
-    base = _unit_rows(writer, query, names=names)
     keys = ", ".join(names)
+    base = _unit_rows(writer, query, names=names)
+    ctes: list[str] = []
+    if query.domain is not None:
+        ctes.append(f"{DOMAIN} AS MATERIALIZED ({_candidates(writer, query.domain, name=keys)})")
+        base = f"SELECT {keys}, {UNIT} FROM ({base}) WHERE {keys} IN (SELECT {keys} FROM {DOMAIN})"  # noqa: S608 - nothing in it is the analyst's text
     if bound is None:
         source, count = base, f"system.main.count(DISTINCT {UNIT})"
     else:
         source, count = _bounded(writer, base, names=names, bound=bound), "system.main.count()"
+    counted = f"SELECT {keys}, {count} AS {COUNT} FROM ({source}) GROUP BY {keys}"  # noqa: S608 - as above
+    if query.domain is not None:
+        counted = (
+            f"SELECT {DOMAIN}.{keys} AS {keys}, COALESCE({COUNT}, 0) AS {COUNT} "  # noqa: S608 - as above
+            f"FROM {DOMAIN} LEFT JOIN ({counted}) AS dpsql_counted ON {DOMAIN}.{keys} = dpsql_counted.{keys}"
+        )
     order = ", ".join([f"{COUNT} DESC", *(f"{name} ASC NULLS LAST" for name in names)])
-    sql = f"SELECT {keys}, {count} AS {COUNT} FROM ({source}) GROUP BY {keys} ORDER BY {order} LIMIT {rows:d}"  # noqa: S608 - nothing in it is the analyst's text
-    return CountingQuery(sql, tuple(writer.parameters))
+    heading = f"WITH {', '.join(ctes)} " if ctes else ""
+    limit = "" if rows is None else f" LIMIT {rows:d}"
+    return CountingQuery(f"{heading}{counted} ORDER BY {order}{limit}", tuple(writer.parameters))
+
+
+def _candidates(writer: Writer, domain: Domain, *, name: str) -> str:
+    """Return the distinct values of a known domain, NULL left out."""
+    if isinstance(domain, Stored):
+        values = f"SELECT {writer.expression(domain.value)} AS {name} {writer.body(domain.body)}"
+    else:
+        rows = ", ".join(f"({writer.expression(value)})" for value in domain.values)
+        values = f"SELECT {name} FROM (VALUES {rows}) AS dpsql_listed({name})"  # noqa: S608 - as above
+    return f"SELECT DISTINCT {name} FROM ({values}) WHERE {name} IS NOT NULL"  # noqa: S608 - as above
 
 
 def _unit_rows(writer: Writer, query: PrivateQuery, *, names: list[str]) -> str:

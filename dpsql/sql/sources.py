@@ -45,6 +45,20 @@ class Sources:
     count: int = 0
     ctes: dict[str, tuple[Node, Mapping[str, object]]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.reader.subquery = self.subquery
+
+    def subquery(self, select: Node) -> Derived:
+        """Return a SELECT of public tables alone that stands inside an expression; it sees no name outside it."""
+        outside = self.reader.scope
+        derived, table = self._projected(select, "", node=select)
+        self.reader.within(outside)
+        if table.table is not None:
+            hint = "Join a public table, or ask about one private table at a time."
+            reason = "A subquery in an expression may not read a private table."
+            raise Unsupported("subquery-private", reason, hint=hint, place=self.reader.place(select))
+        return derived
+
     def block(self, select: Node) -> tuple[Body, Scope]:
         """Return FROM and WHERE of a SELECT, and leave the reader pointing at its names."""
         origin = select.args.get("from_")
@@ -125,7 +139,15 @@ class Sources:
         return Scan(number, table.path), Scope((ScopeTable(alias, columns, private, table.privacy_unit),))
 
     def _derived(self, select: Node, alias: str, *, node: Node) -> tuple[Relation, Scope]:
-        """Read a subquery or a CTE: a projection and a filter, which must pass the unit on."""
+        """Read a subquery in FROM or a CTE, which must pass the unit on."""
+        derived, table = self._projected(select, alias, node=node)
+        if table.table is not None and not any(column.is_unit for column in table.columns):
+            reason = f"This subquery loses the privacy unit {table.unit_name}."
+            raise Refusal("unit-lost", reason, hint=_NO_UNIT, place=self.reader.place(select))
+        return derived, Scope((table,))
+
+    def _projected(self, select: Node, alias: str, *, node: Node) -> tuple[Derived, ScopeTable]:
+        """Read a SELECT that chooses columns and rows, and nothing more."""
         if type(select).__name__ != "Select":
             raise Unsupported(
                 "subquery",
@@ -146,11 +168,8 @@ class Sources:
             for index, (name, expression, is_unit) in enumerate(named, start=1)
         )
         private = scope.private
-        if private is not None and not any(column.is_unit for column in columns):
-            reason = f"This subquery loses the privacy unit {private.unit_name}."
-            raise Refusal("unit-lost", reason, hint=_NO_UNIT, place=self.reader.place(select))
         table = ScopeTable(alias, columns, *((private.table, private.unit_name) if private is not None else ()))
-        return Derived(number, tuple(expression for _, expression, _ in named), body), Scope((table,))
+        return Derived(number, tuple(expression for _, expression, _ in named), body), table
 
     def _outputs(self, item: Node, scope: Scope) -> list[tuple[str, Expression, bool]]:
         """Return name, expression and whether it is the unit, for one item of a subquery's select list."""

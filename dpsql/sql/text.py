@@ -40,7 +40,7 @@ _SPANS = re.compile(
 )
 _EXPLAIN = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(explain)(?=\s)", re.IGNORECASE | re.DOTALL)
 _OPERATOR = re.compile(r"[-+*/<>=!%|]+")
-_OPERATORS = frozenset(["=", "<>", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "//", "%", "||"])
+_OPERATORS = frozenset(["=", "<>", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "//", "%", "||", "=>"])
 _BEFORE_MINUS = frozenset(["=", "<>", "<", "<=", ">", ">=", "+", "*", "/", "//"])
 _PUNCTUATION = frozenset("()[],.;_ \t\n")
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'"}
@@ -180,8 +180,6 @@ def _check_code(text: str, at: int) -> int:
         if operator in _OPERATORS or (operator[-1] == "-" and operator[:-1] in _BEFORE_MINUS):
             return end
         hint = "Put spaces between operators; see the SQL reference for those that dpsql knows."
-        if operator == "=>":
-            hint = "Options are written TOP k PRIVATE WITH (name = value)."
         raise Unsupported(
             "operator", "This operator is not one of dpsql's.", hint=hint, place=place_of(text, at, end=end)
         )

@@ -17,6 +17,7 @@ from dpsql.sql.query import (
     Derived,
     Expression,
     In,
+    InQuery,
     Joined,
     Literal,
     Relation,
@@ -29,6 +30,8 @@ __all__ = ["Writer", "identifier"]
 
 _INFIX = frozenset(["=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "//", "%", "||"])
 _FORMS = {
+    "count_star": "system.main.count()",
+    "count_distinct": "system.main.count(DISTINCT {0})",
     "is_distinct": "({0} IS DISTINCT FROM {1})",
     "is_not_distinct": "({0} IS NOT DISTINCT FROM {1})",
     "is_null": "({0} IS NULL)",
@@ -74,11 +77,17 @@ class Writer:
                 return f"TRY({self.expression(expression.argument)})"
             case Collate():
                 return f"({self.expression(expression.argument)} COLLATE C)"
-            case In():
-                choices = ", ".join(map(self.expression, expression.choices))
-                return f"({self.expression(expression.argument)} IN ({choices}))"
+            case In() | InQuery():
+                return self._in(expression)
             case Case():
                 return self._case(expression)
+
+    def _in(self, test: In | InQuery) -> str:
+        argument = self.expression(test.argument)
+        among = (
+            self._select(test.source) if isinstance(test, InQuery) else ", ".join(map(self.expression, test.choices))
+        )
+        return f"({argument} IN ({among}))"
 
     def _case(self, case: Case) -> str:
         parts = [
@@ -109,16 +118,20 @@ class Writer:
             case Scan():
                 return f"{'.'.join(map(identifier, relation.path))} AS t{relation.number}"
             case Derived():
-                outputs = ", ".join(
-                    f"{self.expression(output)} AS c{index}" for index, output in enumerate(relation.outputs, start=1)
-                )
-                return f"(SELECT {outputs} {self.body(relation.body)}) AS t{relation.number}"
+                return f"({self._select(relation)}) AS t{relation.number}"
             case Joined(kind="CROSS"):
                 return f"({self.relation(relation.left)} CROSS JOIN {self.relation(relation.right)})"
             case Joined():
                 left, right = self.relation(relation.left), self.relation(relation.right)
                 on = "" if relation.on is None else f" ON {self.expression(relation.on)}"
                 return f"({left} {relation.kind} JOIN {right}{on})"
+
+    def _select(self, derived: Derived) -> str:
+        outputs = ", ".join(
+            f"{self.expression(output)} AS c{index}" for index, output in enumerate(derived.outputs, start=1)
+        )
+        groups = f" GROUP BY {', '.join(str(at + 1) for at in range(derived.groups))}" if derived.groups else ""
+        return f"SELECT {outputs} {self.body(derived.body)}{groups}"
 
     def body(self, body: Body) -> str:
         """Return FROM and WHERE as text."""

@@ -18,8 +18,8 @@ import pytest
 from dpsql.errors import Error
 from dpsql.plan.choose import MECHANISMS
 from dpsql.policy import Limits
-from dpsql.sql.clause import OPTIONS
 from dpsql.sql.functions import FUNCTIONS
+from dpsql.sql.options import OPTIONS
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted((ROOT / "dpsql").rglob("*.py"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -21,6 +22,7 @@ from dpsql.sql.types import Family, of_column, read_as
 
 CON = corpus_tables()
 CATALOG = catalog_of(CON, dict.fromkeys(["reads", "likes", "users"], "user_id"), ["countries", "articles"])
+CALLED = "HAVING PRIVATE_TOP(10, epsilon => ?)"
 READS = "FROM reads GROUP BY article"
 
 
@@ -74,14 +76,107 @@ WITH (epsilon = 2.5e-8, delta = 1, k_bar = AUTO, mechanism = 'stable',
 @pytest.mark.parametrize(
     "options",
     ["epsilon = 1, epsilon = 2", '"epsilon" = 1', "seed = 1", "epsilon 1", "epsilon = -1", "epsilon = 1 + 1", "",
-     "epsilon =", "= 1", "epsilon = 1,", "epsilon = ?", "epsilon = 0x1", "epsilon = 1e", "domain = [1]",
+     "epsilon =", "= 1", "epsilon = 1,", "epsilon = ? ?", "epsilon = 0x1", "epsilon = 1e", "domain = [1]",
      "domain = ['a',]",
      "domain = ['a' 'b']", "epsilon = (1)", "epsilon := 1", "mechanism = a b", "k_bar = ä"],
 )  # fmt: skip
 def test_an_option_that_cannot_be_read_is_refused_by_name(options: str) -> None:
-    error = error_of(f"SELECT article {READS} TOP 10 PRIVATE WITH ({options})", [1] if "?" in options else [])
+    error = error_of(f"SELECT article {READS} TOP 10 PRIVATE WITH ({options})", [1, 1] if "?" in options else [])
     assert error.code in {"option", "character", "operator", "syntax"}
     assert error.place
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [
+        (0.05, Decimal("0.05")),
+        (0.1 + 0.2, Decimal("0.30000000000000004")),
+        (1e-30, Decimal("1e-30")),
+        (7, Decimal(7)),
+        (Decimal("2.5E-8"), Decimal("2.5E-8")),
+        ("auto", "auto"),
+        (["a", "it's"], ("a", "it's")),
+        (("a",), ("a",)),
+    ],
+)
+def test_the_value_of_an_option_may_be_a_parameter(given: object, value: object) -> None:
+    for text in (f"SELECT article {READS} TOP 10 PRIVATE WITH (epsilon = ?)", f"SELECT article {READS} {CALLED}"):
+        option = private(text, CATALOG, [given]).clause.options["epsilon"]
+        assert (option.value, option.word) == (value, False)
+
+
+def test_true_and_false_may_be_parameters() -> None:
+    option = private(f"SELECT article {READS} TOP 10 PRIVATE WITH (fresh = :f)", CATALOG, {"f": True}).clause.options
+    assert (option["fresh"].value, option["fresh"].word) == ("true", True)
+
+
+@pytest.mark.parametrize(
+    "given", [None, float("nan"), float("inf"), -1, Decimal("NaN"), b"x", [1], ["a", None], {}, 10**13]
+)
+def test_a_parameter_that_is_no_value_of_an_option_is_refused(given: object) -> None:
+    error = error_of(f"SELECT article {READS} TOP 10 PRIVATE WITH (epsilon = ?)", [given])
+    assert error.code == "option"
+    assert str(given) not in str(error)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"SELECT article {READS} HAVING PRIVATE_TOP(10, epsilon => 0.05, domain => ['a'], fresh => true)",
+        f"SELECT article {READS} having private_top ( 10 , EPSILON=>.05, domain=>['a'] , fresh => TRUE ) ;",
+        f"SELECT article {READS} HAVING PRIVATE_TOP(?, epsilon => ?, domain => ?, fresh => ?)",
+    ],
+)
+def test_private_top_is_a_synonym_of_the_clause(text: str) -> None:
+    given = [10, 0.05, ["a"], True] if "?" in text else []
+    called = private(text, CATALOG, given)
+    written = f"SELECT article {READS} TOP 10 PRIVATE WITH (epsilon = 0.05, domain = ['a'], fresh = true)"
+    wanted = private(written, CATALOG)
+    assert {name: option.value for name, option in called.clause.options.items()} == {
+        name: option.value for name, option in wanted.clause.options.items()
+    }
+    assert replace(called, text="", clause=wanted.clause) == replace(wanted, text="")
+    assert called.clause.k == 10
+    assert called.clause.place.fragment.lower().startswith("private_top")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"SELECT article {READS} HAVING PRIVATE_TOP(10) TOP 10 PRIVATE",
+        f"SELECT article {READS} HAVING PRIVATE_TOP(10) HAVING PRIVATE_TOP(10)",
+        f"SELECT article {READS} HAVING (PRIVATE_TOP(10))",
+        f"SELECT article {READS} HAVING NOT PRIVATE_TOP(10)",
+        f"SELECT article {READS} HAVING 1 = 1 AND PRIVATE_TOP(10)",
+        f"SELECT article {READS} HAVING PRIVATE_TOP(10) OR 1 = 1",
+        f"SELECT article {READS} HAVING PRIVATE_TOP()",
+        f"SELECT article {READS} HAVING PRIVATE_TOP(10,)",
+        f"SELECT article {READS} HAVING PRIVATE_TOP(10, 0.05)",
+        f"SELECT article {READS} HAVING PRIVATE_TOP(0)",
+        f"SELECT article {READS} HAVING PRIVATE_TOP('10')",
+        f"SELECT article {READS} HAVING PRIVATE_TOP(10 + 1)",
+        f"SELECT article {READS} HAVING PRIVATE_TOP(10",
+        f"SELECT article {READS} HAVING PRIVATE_TOP(10, epsilon => 1, epsilon => 1)",
+        f"SELECT article {READS} HAVING PRIVATE_TOP(10, seed => 1)",
+        f"SELECT article {READS} HAVING PRIVATE_TOP(10) WITH (epsilon = 1)",
+        f'SELECT article {READS} HAVING "PRIVATE_TOP"(10)',
+        "SELECT PRIVATE_TOP(10) FROM reads GROUP BY article",
+        "SELECT article FROM reads WHERE PRIVATE_TOP(10) GROUP BY article",
+        "SELECT article FROM (SELECT user_id, article FROM reads HAVING PRIVATE_TOP(10)) GROUP BY 1",
+        f"SELECT article {READS} LIMIT 3 HAVING PRIVATE_TOP(10)",
+    ],
+)
+def test_a_private_top_that_is_not_alone_after_having_is_refused(text: str) -> None:
+    error = error_of(text)
+    assert isinstance(error, Refusal | Unsupported)
+    assert error.hint
+
+
+def test_limit_may_be_a_parameter() -> None:
+    assert private(f"SELECT article {READS} TOP 9 PRIVATE LIMIT ?", CATALOG, [0]).limit == 0
+    for given in (-1, 1.0, True, "3", None, 2**63):
+        error = error_of(f"SELECT article {READS} TOP 9 PRIVATE LIMIT ?", [given])
+        assert error.code == "limit"
 
 
 @pytest.mark.parametrize(("k", "given"), [("?", [25]), ("$1", [25]), (":k", {"k": 25}), ("$k", {"k": 25})])
@@ -278,10 +373,15 @@ HELPED = {
     "SELECT article FROM reads GROUP BY article": "TOP 10 PRIVATE",
     "SELECT article FROM reads TOP 10 PRIVATE": "GROUP BY",
     "SELECT article FROM reads GROUP BY article TOP 10": "TOP 10 PRIVATE",
-    "SELECT article FROM reads GROUP BY article HAVING COUNT(*) > 3 TOP 9 PRIVATE": "WHERE",
-    "SELECT article FROM reads GROUP BY article HAVING PRIVATE_TOP(10)": "TOP k PRIVATE",
-    "SELECT article FROM reads GROUP BY article HAVING private_top (10, epsilon => 1)": "TOP k PRIVATE",
-    "SELECT article, row_number() OVER () AS r FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT",
+    "SELECT article FROM reads GROUP BY article HAVING COUNT(*) > 3 TOP 9 PRIVATE": "COUNT(DISTINCT user_id)",
+    "SELECT article FROM reads GROUP BY article HAVING COUNT(DISTINCT user_id) > 3 TOP 9 PRIVATE": "AS n and write HAVING",
+    "SELECT article FROM reads GROUP BY article HAVING article > 'a' TOP 9 PRIVATE": "WHERE",
+    "SELECT article FROM reads GROUP BY article HAVING private_top (10) AND 1 = 1": "Put everything else before",
+    "SELECT article FROM reads GROUP BY article HAVING PRIVATE_TOP(epsilon => 1)": "PRIVATE_TOP(10, epsilon => 0.05)",
+    "SELECT article FROM reads GROUP BY article HAVING PRIVATE_TOP(10, epsilon = 1)": "epsilon => 0.05",
+    "SELECT article FROM reads GROUP BY article TOP 10 PRIVATE WITH (epsilon => 1)": "epsilon = 0.05",
+    "SELECT article, row_number() OVER () AS r FROM reads GROUP BY article TOP 9 PRIVATE": "WHERE country = 'DE' GROUP BY",
+    "SELECT article FROM reads GROUP BY article TOP 9 PRIVATE LIMIT 3 OFFSET 2": "TOP k",
     "SELECT article, SUM(dwell) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT",
     "SELECT article, COUNT(*) AS n FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT user_id)",
     "SELECT article, COUNT(user_id) AS n FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT user_id)",
@@ -290,13 +390,15 @@ HELPED = {
     "SELECT k.article FROM (SELECT article FROM reads) AS k GROUP BY 1 TOP 9 PRIVATE": "privacy unit",
     "SELECT article FROM reads GROUP BY article LIMIT 3 TOP 9 PRIVATE": "after TOP k PRIVATE",
     "SELECT article FROM reads GROUP BY article TOP 9 PRIVATE; SELECT 1": "one statement",
-    "SELECT article FROM reads QUALIFY 1 = 1 GROUP BY article TOP 9 PRIVATE": "private",
-    "SELECT article FROM reads UNION SELECT article FROM likes GROUP BY article TOP 9 PRIVATE": "one query",
-    "SELECT article FROM articles GROUP BY article TOP 9 PRIVATE": "privacy unit",
+    "SELECT article FROM reads QUALIFY 1 = 1 GROUP BY article TOP 9 PRIVATE": "ask once for each",
+    "SELECT article FROM reads UNION SELECT article FROM likes GROUP BY article TOP 9 PRIVATE": "ask once for each",
+    "SELECT article FROM articles GROUP BY article TOP 9 PRIVATE": "ORDER BY ... LIMIT k",
     "SELECT artikle FROM reads GROUP BY 1 TOP 9 PRIVATE": "The columns here are",
     "SELECT article FROM read GROUP BY 1 TOP 9 PRIVATE": "The policy exposes",
     "SELECT levenshtein(article, 'a') AS k FROM reads GROUP BY 1 TOP 9 PRIVATE": "reference",
-    "SELECT article FROM reads WHERE article IN (SELECT article FROM articles) GROUP BY 1 TOP 9 PRIVATE": "Join",
+    "SELECT article FROM reads WHERE article IN (SELECT article FROM likes) GROUP BY 1 TOP 9 PRIVATE": "Join a public table",
+    "SELECT article FROM reads WHERE article IN (SELECT * FROM likes) GROUP BY 1 TOP 9 PRIVATE": "Join a public table",
+    "SELECT article FROM reads WHERE article IN (SELECT * FROM articles) GROUP BY 1 TOP 9 PRIVATE": "one column",
     "SELECT article FROM reads WHERE dwell GROUP BY 1 TOP 9 PRIVATE": "comparison",
     "SELECT article FROM reads WHERE dwell = 'much' GROUP BY 1 TOP 9 PRIVATE": "numbers",
     "DROP TABLE reads": "SELECT",

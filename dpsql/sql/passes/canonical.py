@@ -15,6 +15,8 @@ def canonical(key: Expression) -> Expression:
     """Return a group key whose equal values are identical."""
     if key.type.family is Family.TEXT:
         return Collate(key, key.type, key.longest)
+    if isinstance(key, Literal) and isinstance(key.value, float):  # which is never NaN
+        return Literal(key.value + 0.0, DOUBLE)
     if key.type.family is Family.DOUBLE:
         is_nan = Call("isnan", (key,), BOOLEAN)
         is_zero = Call("=", (key, Literal(0.0, DOUBLE)), BOOLEAN)

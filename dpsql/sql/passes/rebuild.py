@@ -15,6 +15,7 @@ from dpsql.sql.query import (
     Derived,
     Expression,
     In,
+    InQuery,
     Joined,
     Literal,
     Relation,
@@ -41,6 +42,9 @@ def rebuild(expression: Expression, change: Change) -> Expression:
             branches = tuple((change(condition), change(result)) for condition, result in expression.branches)
             default = None if expression.default is None else change(expression.default)
             return replace(expression, branches=branches, default=default)
+        case InQuery():
+            source = _derived(expression.source, change)
+            return replace(expression, argument=change(expression.argument), source=source)
         case Cast() | Try() | Collate():
             return replace(expression, argument=change(expression.argument))
 
@@ -56,10 +60,14 @@ def _relation(relation: Relation, change: Change) -> Relation:
         case Scan():
             return relation
         case Derived():
-            outputs = tuple(map(change, relation.outputs))
-            return replace(relation, outputs=outputs, body=rebuild_body(relation.body, change))
+            return _derived(relation, change)
         case Joined():
             on = None if relation.on is None else change(relation.on)
             return replace(
                 relation, left=_relation(relation.left, change), right=_relation(relation.right, change), on=on
             )
+
+
+def _derived(relation: Derived, change: Change) -> Derived:
+    outputs = tuple(map(change, relation.outputs))
+    return replace(relation, outputs=outputs, body=rebuild_body(relation.body, change))

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
-from dpsql.sql.functions import raises
 from dpsql.sql.passes.rebuild import rebuild
-from dpsql.sql.query import Call, Expression, Try
+from dpsql.sql.query import Call, Expression, Literal, Try
+from dpsql.sql.types import DATE, Family
 
 __all__ = ["total"]
+
+_SAFE_UNITS = frozenset(["microsecond", "millisecond", "second", "minute", "hour", "day", "week"])
+_ALWAYS_RAISES = frozenset("date_diff last_day dayname monthname strftime round abs - neg + *".split())
 
 
 def total(expression: Expression) -> Expression:
     """Return the expression with every call that can raise wrapped in TRY, innermost first."""
     rebuilt = rebuild(expression, total)
-    if isinstance(rebuilt, Call) and raises(rebuilt):
+    if isinstance(rebuilt, Call) and _raises(rebuilt):
         return Try(rebuilt, rebuilt.type, rebuilt.longest)
     return rebuilt
+
+
+def _raises(node: Call) -> bool:
+    """Say whether a call can raise on some row and so must stand inside TRY."""
+    families = {argument.type.family for argument in node.arguments}
+    if node.function == "date_trunc":
+        unit = node.arguments[0]
+        safe = isinstance(unit, Literal) and unit.value in _SAFE_UNITS and Family.DATE not in families
+        return not safe
+    if node.function == "date_part":
+        return node.arguments[1].type == DATE
+    if node.function in {"%", "//"}:
+        divisor = node.arguments[1]
+        safe = isinstance(divisor, Literal) and divisor.value not in {None, 0, -1}
+        return not safe and not (node.function == "%" and families == {Family.DOUBLE})
+    if node.function == "regexp_extract":
+        return len(node.arguments) > 2  # noqa: PLR2004 - the pattern may not have the group
+    return node.function in _ALWAYS_RAISES and families != {Family.DOUBLE}

@@ -1,0 +1,65 @@
+"""Public facts as tables: the budget, a plan, the tables of the policy, the columns of one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpsql.plan.balance import Balance
+from dpsql.plan.plan import Plan
+from dpsql.plan.terms import Terms
+from dpsql.sql.catalog import Catalog
+from dpsql.sql.text import ascii_lower
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["budget_table", "columns_table", "plan_table", "tables_table"]
+
+
+def budget_table(balance: Balance) -> pa.Table:
+    """Return SHOW BUDGET: what was granted, spent and reserved, and what remains."""
+    import pyarrow as pa
+
+    columns = list(zip(*balance.rows(), strict=True))
+    return pa.table(dict(zip(("measure", "granted", "spent", "reserved", "remaining"), columns, strict=True)))
+
+
+def plan_table(plan: Plan) -> pa.Table:
+    """Return EXPLAIN: the facts of a plan."""
+    import pyarrow as pa
+
+    names, values = zip(*plan.facts(), strict=True)
+    return pa.table({"property": names, "value": values})
+
+
+def tables_table(catalog: Catalog, terms: Terms) -> pa.Table:
+    """Return SHOW TABLES: what the policy exposes, whose rows each table holds, and what bounds its queries."""
+    import pyarrow as pa
+
+    private = [terms.tables.get(table.name) for table in catalog.tables]
+    return pa.table(
+        {
+            "name": pa.array([table.name for table in catalog.tables], pa.string()),
+            "kind": pa.array(["public" if table is None else "private" for table in private], pa.string()),
+            "privacy_unit": pa.array([table and table.privacy_unit for table in private], pa.string()),
+            "max_groups_contributed": pa.array(
+                [table and table.max_groups_contributed for table in private], pa.int64()
+            ),
+            "min_units": pa.array([table and table.min_units for table in private], pa.int64()),
+        }
+    )
+
+
+def columns_table(catalog: Catalog, name: str) -> pa.Table:
+    """Return DESCRIBE: the columns of a table that exist for analysts, and which of them is the privacy unit."""
+    import pyarrow as pa
+
+    (table,) = (known for known in catalog.tables if known.name == name)
+    unit = None if table.privacy_unit is None else ascii_lower(table.privacy_unit)
+    return pa.table(
+        {
+            "column_name": pa.array([column for column, _ in table.columns], pa.string()),
+            "column_type": pa.array([str(type_) for _, type_ in table.columns], pa.string()),
+            "is_privacy_unit": pa.array([ascii_lower(column) == unit for column, _ in table.columns], pa.bool_()),
+        }
+    )

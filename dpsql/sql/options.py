@@ -1,0 +1,121 @@
+"""The options of a private query: name = value in WITH (...), or name => value in PRIVATE_TOP(...)."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from dpsql.errors import Refusal
+from dpsql.sql.parameters import Parameter
+from dpsql.sql.query import Option, OptionValue
+from dpsql.sql.text import Statement, ascii_lower
+
+if TYPE_CHECKING:
+    from sqlglot import Token
+
+__all__ = ["OPTIONS", "read_options", "split"]
+
+OPTIONS = frozenset(["epsilon", "delta", "k_bar", "mechanism", "max_groups_contributed", "domain", "fresh"])
+MOST_LISTED = 1_000
+_NUMBER = re.compile(r"([0-9]{1,12}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][+-]?[0-9]{1,3})?")
+_SIGNS = {"EQ": "=", "FARROW": "=>"}
+
+
+def split(statement: Statement, inside: list[Token], *, start: Token, hint: str) -> list[list[Token]]:
+    """Split at the commas outside brackets; refuse an empty item."""
+    items: list[list[Token]] = [[]]
+    depth = 0
+    for token in inside:
+        kind = token.token_type.name
+        depth += (kind == "L_BRACKET") - (kind == "R_BRACKET")
+        if kind == "COMMA" and depth == 0:
+            items.append([])
+        else:
+            items[-1].append(token)
+    if not all(items):
+        raise Refusal("option", "An option is missing.", hint=hint, place=statement.place(start))
+    return items
+
+
+def read_options(
+    statement: Statement, items: list[list[Token]], *, sign: str, parameter: Parameter
+) -> MappingProxyType[str, Option]:
+    """Return the options by name; `sign` is the token between name and value, `parameter` gives what is bound."""
+    options: dict[str, Option] = {}
+    for item in items:
+        name, option = _option(statement, item, sign=sign, parameter=parameter)
+        if name in options:
+            raise Refusal(
+                "option", f"The option {name} stands twice.", hint="Keep one of them.", place=statement.place(item[0])
+            )
+        options[name] = option
+    return MappingProxyType(options)
+
+
+def _option(statement: Statement, item: list[Token], *, sign: str, parameter: Parameter) -> tuple[str, Option]:
+    name, place = ascii_lower(item[0].text), statement.place(item[0], item[-1])
+    if item[0].token_type.name == "IDENTIFIER" or name not in OPTIONS:
+        hint = f"The options are {', '.join(sorted(OPTIONS))}."
+        raise Refusal("option", "There is no such option.", hint=hint, place=place)
+    if len(item) < 3 or item[1].token_type.name != sign:  # noqa: PLR2004 - a name, a sign and a value
+        hint = f"For example epsilon {_SIGNS[sign]} 0.05."
+        raise Refusal("option", f"Write {name} {_SIGNS[sign]} value.", hint=hint, place=place)
+    value, word = _value(statement, item[2:], parameter=parameter)
+    if value is None:
+        hint = "A value is a plain decimal number, a quoted text, a list of quoted texts, a word or a parameter."
+        raise Refusal("option", f"The value of {name} cannot be read.", hint=hint, place=place)
+    return name, Option(value, place, word=word)
+
+
+def _value(statement: Statement, tokens: list[Token], *, parameter: Parameter) -> tuple[OptionValue | None, bool]:
+    """Return the value, or None if it cannot be read, and whether it is a bare word."""
+    kinds = [token.token_type.name for token in tokens]
+    if kinds[0] == "L_BRACKET" and kinds[-1] == "R_BRACKET":
+        return _list(statement, tokens, parameter=parameter), False
+    if kinds == ["DOT", "NUMBER"] and tokens[0].end + 1 == tokens[1].start:
+        return _decimal(f".{tokens[1].text}"), False
+    if len(tokens) != 1:
+        return None, False
+    value = statement.value(tokens[0].text)
+    if value is not None:
+        return (value.content, False) if value.kind == "string" else _given(parameter(value))
+    if kinds[0] == "NUMBER":
+        return _decimal(tokens[0].text), False
+    word = tokens[0].text
+    is_word = word.isascii() and word.replace("_", "").isalnum() and kinds[0] != "IDENTIFIER"
+    return (ascii_lower(word), True) if is_word else (None, False)
+
+
+def _list(statement: Statement, tokens: list[Token], *, parameter: Parameter) -> tuple[str, ...] | None:
+    """Return the texts between brackets, or None."""
+    values = [statement.value(token.text) for token in tokens[1:-1:2]]
+    commas = all(token.token_type.name == "COMMA" for token in tokens[2:-1:2])
+    texts = [
+        None if value is None else value.content if value.kind == "string" else parameter(value) for value in values
+    ]
+    return _texts(texts) if commas and len(tokens) % 2 == 1 else None
+
+
+def _decimal(text: str) -> Decimal | None:
+    return Decimal(text) if _NUMBER.fullmatch(text) else None
+
+
+def _texts(values: list[object]) -> tuple[str, ...] | None:
+    texts = tuple(value for value in values if isinstance(value, str))
+    return texts if len(texts) == len(values) <= MOST_LISTED else None
+
+
+def _given(value: object) -> tuple[OptionValue | None, bool]:
+    """Return a parameter's value as an option's: a number as it prints, a text, a list of texts, true or false."""
+    match value:
+        case bool():
+            return str(value).lower(), True
+        case int() | float() | Decimal():
+            return _decimal(str(value)), False
+        case str():
+            return value, False
+        case list() | tuple():
+            return _texts(list(value)), False
+    return None, False
