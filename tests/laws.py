@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
+from itertools import combinations
 
 from scipy import stats
 
@@ -21,6 +22,8 @@ from dpsql.quantities import Epsilon, Rho
 
 __all__ = [
     "BOTTOM",
+    "ROUNDING",
+    "Counts",
     "Law",
     "ScriptedNoise",
     "SeededNoise",
@@ -28,10 +31,13 @@ __all__ = [
     "agree",
     "cks",
     "discrete_gaussian_law",
+    "excess",
     "fits",
     "goodness",
     "hockey_stick",
     "label_law",
+    "named",
+    "one_unit_more",
     "outcome",
     "peeling_law",
     "rejects",
@@ -39,6 +45,8 @@ __all__ = [
 ]
 
 BOTTOM = "⊥"
+ROUNDING = 1e-9
+Counts = Mapping[str, int]
 Law = Mapping[Hashable, float]
 Steps = tuple[int | str, ...]  # positions, or labels, and BOTTOM
 _FEW = 8.0  # cells expected to hold fewer draws than this are merged
@@ -100,17 +108,25 @@ def outcome(selection: Selection) -> Steps:
     return (*selection.positions, BOTTOM) if selection.stopped_at_bottom else selection.positions
 
 
-def label_law(mechanism: LimitedDomain, counts: Mapping[str, int]) -> dict[Steps, float]:
+def named(law: Mapping[Steps, float], labels: Sequence[str]) -> dict[Steps, float]:
+    """Return a law of positions as one of labels."""
+    return {tuple(labels[at] if isinstance(at, int) else at for at in steps): mass for steps, mass in law.items()}
+
+
+def label_law(mechanism: LimitedDomain, counts: Counts) -> dict[Steps, float]:
     """Return the law of the labels that a limited domain releases, with production's own threshold."""
     labels = sorted(counts, key=lambda label: (-counts[label], label))
     leaders = tuple(counts[label] for label in labels[: mechanism.k_bar + 1])
     histogram = Histogram.of_leaders(leaders, mechanism.k_bar)
-    bottom = float(histogram.following + mechanism.threshold_offset)
-    by_position = peeling_law(histogram.leaders, bottom, float(mechanism.epsilon), mechanism.k)
-    return {
-        tuple(labels[at] if isinstance(at, int) else at for at in positions): mass
-        for positions, mass in by_position.items()
-    }
+    bottom = float(max(histogram.following + mechanism.threshold_offset, mechanism.least_threshold))
+    return named(peeling_law(histogram.leaders, bottom, float(mechanism.epsilon), mechanism.k), labels)
+
+
+def one_unit_more(counts: Counts, universe: str, bound: int | None) -> Iterator[dict[str, int]]:
+    """Yield the counts with one unit more, in every way that at most `bound` labels of the universe allow."""
+    for size in range(1, (bound or len(universe)) + 1):
+        for added in combinations(universe, size):
+            yield {label: counts.get(label, 0) + (label in added) for label in {*counts, *added}}
 
 
 @cache
@@ -126,6 +142,15 @@ def hockey_stick(p: Law, q: Law, epsilon: float) -> float:
     """Return the sum of max(0, P - e**epsilon Q): the least delta for that epsilon."""
     factor = math.exp(epsilon)
     return math.fsum(max(0.0, mass - factor * q.get(event, 0.0)) for event, mass in p.items())
+
+
+def excess(mechanism: LimitedDomain, p: Law, q: Law) -> float:
+    """Return the worst factor by which the pair (P, Q) exceeds what the mechanism claims; at most 1 if it is true."""
+    epsilon, delta = float(mechanism.epsilon), float(mechanism.worst_case.delta)
+    rho = mechanism.worst_case.rho.value
+    pure = hockey_stick(p, q, mechanism.k * epsilon) / delta
+    levels = [epsilon * part for part in (0.1, 0.5, 1.0, 1.5, 2.0, 3.0)]
+    return max(pure, *(hockey_stick(p, q, level) / (delta + cks(rho, level)) for level in levels))
 
 
 def renyi(log_p: Law, log_q: Law, alpha: float) -> float:

@@ -5,6 +5,7 @@ from dpsql.mechanisms.discrete_gaussian import NoisyCounts, discrete_gaussian
 from dpsql.mechanisms.histogram import Histogram
 from dpsql.mechanisms.limited_domain import LimitedDomain
 from dpsql.mechanisms.noise import Noise, OperatingSystemNoise
+from dpsql.mechanisms.peeling import Peeling
 from dpsql.mechanisms.stable_top_k import StableSelection, StableTopK
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Noise",
     "NoisyCounts",
     "OperatingSystemNoise",
+    "Peeling",
     "Selection",
     "StableSelection",
     "StableTopK",

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 from dpsql.errors import UsageError
 
-__all__ = ["Histogram"]
+__all__ = ["COUNT_LIMIT", "Histogram"]
 
-_LARGEST = 2**53  # beyond it a double is not every integer
+COUNT_LIMIT = 2**53  # beyond it a double is not every integer
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -26,7 +26,7 @@ class Histogram:
 
     def __post_init__(self) -> None:
         counts = (*self.leaders, self.following)
-        if any(type(count) is not int for count in counts) or any(not 0 <= count < _LARGEST for count in counts):
+        if any(type(count) is not int for count in counts) or any(not 0 <= count < COUNT_LIMIT for count in counts):
             raise UsageError("histogram-counts", "The counts of a histogram must be integers between 0 and 2**53.")
         if any(first < second for first, second in pairwise(counts)):
             raise UsageError("histogram-order", "The counts of a histogram must come in descending order.")

@@ -9,16 +9,15 @@ from fractions import Fraction
 from dpsql.accounting import ZCDP, BoundedRange
 from dpsql.errors import UsageError
 from dpsql.mechanisms.base import Selection
-from dpsql.mechanisms.histogram import Histogram
+from dpsql.mechanisms.histogram import COUNT_LIMIT, Histogram
 from dpsql.mechanisms.noise import Noise
-from dpsql.mechanisms.race import race
+from dpsql.mechanisms.race import LEAST_EPSILON, race
 from dpsql.quantities import Delta, Epsilon
 
 __all__ = ["LimitedDomain"]
 
 _LOG_ERROR = 2.0**-38  # two logarithms of at most 1e3, each within 4 units in the last place, and their difference
-_ROUND_UP = 1.0 + 2.0**-44  # a quotient, the conversion of epsilon and a sum
-_LEAST_EPSILON = Fraction(1, 10**9)  # keeps the threshold within the integers that the race can hold
+_ROUND_UP = 1.0 + 2.0**-44  # a quotient, the conversion of epsilon and this product
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +25,19 @@ class LimitedDomain:
     """Peel at most k of the k_bar exact leaders with Gumbel noise, against BOTTOM; stop when BOTTOM wins.
 
     Given: epsilon is the bounded-range parameter of one draw; delta in (0, 1) is this query's; 1 <= k <= k_bar;
-    `max_groups_contributed` bounds how many groups one privacy unit is in (None: no bound), enforced by the caller.
+    `max_groups_contributed` bounds how many groups one privacy unit is in (None: no bound), enforced by the caller;
+    `min_units` is how many units a label should have to be returned (1: no floor).
     All are public or functions of earlier answers. The histogram holds the k_bar first groups by (count descending,
     a fixed order of labels): data-dependent ties would break delta.
-    Returns: a `Selection` of 0..k positions in noisy rank order; with fewer than k the last step was BOTTOM.
+    Returns: a `Selection` of 0..k positions in noisy rank order; with fewer than k the last step was BOTTOM. A label
+    of fewer than min_units units is among them with probability at most delta (`maths.md` 3.6).
     Loss: rho = epsilon**2 / 8 for every returned label and for BOTTOM, and delta once, never refunded.
     Utility: with probability 1 - beta every returned label has a count of at least
     h_(k) - ln(k * k_bar / beta) / epsilon (DR19 Lemma 3.1).
     Cost: O(k_bar log k_bar), whatever the counts.
     Source: Durfee and Rogers 2019, arXiv:1905.04273, Algorithm 1; k-bar = k_bar, h_perp = threshold,
     Delta = max_groups_contributed. The paper charges 2 delta a query; one delta suffices (`maths.md` 3.3). BOTTOM
-    stays when fewer than k_bar + 1 groups exist, with the missing count taken as 0.
+    stays when fewer than k_bar + 1 groups exist, with the missing count taken as 0. `min_units` is not the paper's.
 
     >>> mechanism = LimitedDomain(Epsilon("0.1"), Delta("1e-6"), k=10, k_bar=10, max_groups_contributed=1)
     >>> round(float(mechanism.threshold_offset), 6)
@@ -48,9 +49,10 @@ class LimitedDomain:
     k: int
     k_bar: int
     max_groups_contributed: int | None = None
+    min_units: int = 1
 
     def __post_init__(self) -> None:
-        if self.epsilon.value < _LEAST_EPSILON:
+        if self.epsilon.value < LEAST_EPSILON:
             raise UsageError("epsilon-range", "The epsilon of a draw must be at least 1e-9.")
         if not 1 <= self.k <= self.k_bar:
             raise UsageError("k-range", "k must be at least 1 and at most k_bar.")
@@ -58,6 +60,8 @@ class LimitedDomain:
             raise UsageError("delta-range", "The delta of an unknown domain must lie strictly between 0 and 1.")
         if self.max_groups_contributed is not None and self.max_groups_contributed < 1:
             raise UsageError("bound-range", "max_groups_contributed must be at least 1.")
+        if not 1 <= self.min_units < COUNT_LIMIT:
+            raise UsageError("min-units-range", "min_units must be at least 1 and less than 2**53.")
 
     @property
     def name(self) -> str:
@@ -77,16 +81,28 @@ class LimitedDomain:
         paper is unsafe on an unknown domain (`maths.md` 1).
         """
         reach = self.k_bar if self.max_groups_contributed is None else min(self.max_groups_contributed, self.k_bar)
-        odds = reach / self.delta.value
+        return 1 + self._lead_over(reach)
+
+    @property
+    def least_threshold(self) -> Fraction:
+        """Where BOTTOM stands at least: min_units - 1 + ln(k_bar / delta) / epsilon, rounded up; 0 without a floor.
+
+        k_bar, not M: all the leaders can have too few units, whatever one unit can exchange.
+        """
+        return Fraction(0) if self.min_units == 1 else self.min_units - 1 + self._lead_over(self.k_bar)
+
+    def _lead_over(self, labels: int) -> Fraction:
+        """Return ln(labels / delta) / epsilon, rounded up: BOTTOM, this far ahead, beats `labels` but for delta."""
+        odds = labels / self.delta.value
         logarithm = math.log(odds.numerator) - math.log(odds.denominator) + _LOG_ERROR
-        return Fraction((1.0 + logarithm / float(self.epsilon)) * _ROUND_UP)
+        return Fraction(logarithm / float(self.epsilon) * _ROUND_UP)
 
     def select(self, histogram: Histogram, noise: Noise) -> Selection:
         """Draw the selection with the exact law of repeated exponential mechanisms over the leaders and BOTTOM."""
         if len(histogram.leaders) > self.k_bar:
             raise UsageError("histogram-size", "The histogram holds more leaders than k_bar.")
         bottom = len(histogram.leaders)
-        threshold = histogram.following + self.threshold_offset
+        threshold = max(histogram.following + self.threshold_offset, self.least_threshold)
         steps = min(self.k, bottom + 1)
         order = race(histogram.leaders, threshold, epsilon=self.epsilon.value, steps=steps, noise=noise)
         if bottom in order:

@@ -40,8 +40,9 @@ from dpsql.mechanisms.noise import BitReader, Noise
 if TYPE_CHECKING:
     from mpmath.ctx_iv import MPIntervalContext
 
-__all__ = ["race"]
+__all__ = ["LEAST_EPSILON", "race"]
 
+LEAST_EPSILON = Fraction(1, 10**9)  # keeps a threshold within the integers that the race can hold
 _RADIUS = 2.0**-46
 _MORE_BITS = 64
 _LONGEST = 1074  # binary places of a double; beyond them an end of U would be rounded

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 
 import pytest
-from laws import cks, hockey_stick, peeling_law
+from laws import ROUNDING, Counts, Steps, excess, hockey_stick, named, one_unit_more, peeling_law
 
 from dpsql.mechanisms import Histogram, LimitedDomain, Selection
 from dpsql.quantities import Delta, Epsilon
 
-Counts = Mapping[str, int]
 UNIVERSE = "abcdef"
-ROUNDING = 1e-9
 
 
 def _reach(mechanism: LimitedDomain, k_bar: int) -> int:
@@ -49,7 +46,7 @@ class Variant:
 PRODUCTION = Variant()
 
 
-def law(mechanism: LimitedDomain, counts: Counts, variant: Variant = PRODUCTION) -> dict[Hashable, float]:
+def law(mechanism: LimitedDomain, counts: Counts, variant: Variant = PRODUCTION) -> dict[Steps, float]:
     """Return the law of the released labels."""
     labels = sorted(counts, key=lambda label: (-counts[label], variant.tie(counts, label)))
     k_bar = variant.k_bar(mechanism, len(labels))
@@ -58,28 +55,7 @@ def law(mechanism: LimitedDomain, counts: Counts, variant: Variant = PRODUCTION)
     bottom = ranked.get(k_bar + variant.rank, 0) + variant.offset(mechanism, k_bar)
     if not variant.keeps_bottom(len(labels), k_bar):
         bottom = None
-    by_position = peeling_law(histogram.leaders, bottom, float(mechanism.epsilon), mechanism.k)
-    return {
-        tuple(labels[at] if isinstance(at, int) else at for at in positions): mass
-        for positions, mass in by_position.items()
-    }
-
-
-def neighbours(mechanism: LimitedDomain, counts: Counts) -> Iterator[dict[str, int]]:
-    """Yield the counts with one unit more, in every way that the bound allows."""
-    most = mechanism.max_groups_contributed or len(UNIVERSE)
-    for size in range(1, most + 1):
-        for added in combinations(UNIVERSE, size):
-            yield {label: counts.get(label, 0) + (label in added) for label in {*counts, *added}}
-
-
-def excess(mechanism: LimitedDomain, p: Mapping[Hashable, float], q: Mapping[Hashable, float]) -> float:
-    """Return the worst factor by which the pair (P, Q) exceeds what the mechanism claims; at most 1 if it is true."""
-    epsilon, delta = float(mechanism.epsilon), float(mechanism.worst_case.delta)
-    rho = mechanism.worst_case.rho.value
-    pure = hockey_stick(p, q, mechanism.k * epsilon) / delta
-    levels = [epsilon * part for part in (0.1, 0.5, 1.0, 1.5, 2.0, 3.0)]
-    return max(pure, *(hockey_stick(p, q, level) / (delta + cks(rho, level)) for level in levels))
+    return named(peeling_law(histogram.leaders, bottom, float(mechanism.epsilon), mechanism.k), labels)
 
 
 def worst_excess(cases: Sequence[tuple[LimitedDomain, Counts]], variant: Variant = PRODUCTION) -> float:
@@ -87,7 +63,7 @@ def worst_excess(cases: Sequence[tuple[LimitedDomain, Counts]], variant: Variant
     worst = 0.0
     for mechanism, counts in cases:
         here = law(mechanism, counts, variant)
-        for more in neighbours(mechanism, counts):
+        for more in one_unit_more(counts, UNIVERSE, mechanism.max_groups_contributed):
             there = law(mechanism, more, variant)
             worst = max(worst, excess(mechanism, here, there), excess(mechanism, there, here))
     return worst
