@@ -26,26 +26,47 @@ MODULES = sorted((ROOT / "dpsql").rglob("*.py"))
 README = (ROOT / "README.md").read_text()
 SQL = (ROOT / "docs" / "sql.md").read_text()
 ERRORS = (ROOT / "docs" / "errors.md").read_text()
+EVERYTHING = "".join(module.read_text() for module in MODULES)
 KINDS = {kind.__name__ for kind in Error.__subclasses__()}
 
 
-def codes() -> set[str]:
-    """Return every literal first argument of an error that is constructed anywhere in the package."""
-    found = set()
+def codes() -> dict[str, set[str]]:
+    """Return every literal code of an error that is constructed anywhere in the package, and of which kinds."""
+    found: dict[str, set[str]] = {}
     for module in MODULES:
         for node in ast.walk(ast.parse(module.read_text())):
             name = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
             if name in KINDS and isinstance(node, ast.Call) and node.args:
                 code = node.args[0]
                 if isinstance(code, ast.Constant):
-                    found.add(str(code.value))
+                    found.setdefault(str(code.value), set()).add(name)
+    return found
+
+
+def documented() -> dict[str, str]:
+    """Return the codes of docs/errors.md and the kind under whose heading each stands."""
+    found: dict[str, str] = {}
+    for section in ERRORS.split("\n## ")[1:]:
+        for code in re.findall(r"^\| `([a-z0-9-]+)` \|", section, re.MULTILINE):
+            assert code not in found, f"{code} stands twice"
+            found[code] = section.split()[0]
     return found
 
 
 def test_every_error_code_is_documented_and_no_other() -> None:
-    documented = set(re.findall(r"^\| `([a-z0-9-]+)` \|", ERRORS, re.MULTILINE))
     assert len(codes()) > 60
-    assert codes() - documented == set()
+    assert codes().keys() - documented().keys() == set()
+    elsewhere = {code for code in documented().keys() - codes().keys() if f'"{code}"' not in EVERYTHING}
+    assert elsewhere == set()
+
+
+def test_every_error_code_stands_under_its_kind() -> None:
+    wrong = {code: kinds for code, kinds in codes().items() if documented()[code] not in kinds}
+    assert wrong == {}
+    both = {code for code, kinds in codes().items() if kinds == {"Refusal", "Unsupported"}}
+    (sentence,) = re.findall(r"^(.+) of the table above may also come as `Unsupported`\.$", ERRORS, re.MULTILINE)
+    assert set(re.findall(r"`([a-z-]+)`", sentence)) == both
+    assert {code for code, kinds in codes().items() if len(kinds) > 1} == both
 
 
 def test_every_error_that_an_analyst_or_curator_meets_has_a_hint() -> None:
@@ -104,6 +125,26 @@ def test_the_readme_has_the_sections_of_the_house() -> None:
     sections = re.findall(r"^## (.+)$", README, re.MULTILINE)
     wanted = ["What it promises", "Quickstart", "The house", "The guarantee and its limits", "Glossary", "Changes"]
     assert [section for section in sections if section in wanted] == wanted
+
+
+def test_the_sql_of_the_reference_runs() -> None:
+    import duckdb
+
+    import dpsql
+
+    connection = duckdb.connect()
+    connection.execute(
+        "CREATE TABLE reads AS SELECT i AS user_id, 'a' || i % 3 AS article, ['DE', 'FR'][1 + i % 2] AS country, "
+        "i % 90 / 1e0 AS dwell, TIMESTAMP '2026-01-01' AS ts FROM range(3000) t(i)"
+    )
+    connection.execute("CREATE TABLE countries AS SELECT 'DE' AS country, 'Europe' AS continent")
+    tables = {"reads": dpsql.PrivateTable("user_id"), "countries": dpsql.PublicTable()}
+    policy = dpsql.Policy(dpsql.Budget(10, "1e-6"), tables)
+    blocks = re.findall(r"```sql\n(.*?)```", SQL, re.DOTALL)
+    assert len(blocks) > 10
+    with dpsql.connect(connection, policy=policy, ledger=":memory:") as session:
+        for block in blocks:
+            session.sql(block if "PRIVATE" not in block else f"EXPLAIN {block}")
 
 
 def test_readme_and_docs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,204 @@
+"""Public queries: what is read is answered as DuckDB answers the text itself; what is not read is refused."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+
+import pytest
+from sql_reference import accepts_pattern, catalog_of, nasty_tables
+
+from dpsql.errors import Error
+from dpsql.sql.analyze import analyze
+from dpsql.sql.query import Describe, PublicQuery, ShowBudget, ShowTables
+from dpsql.sql.rewrite_public import rewrite_public
+
+CON = nasty_tables()
+CON.execute(
+    "CREATE TABLE parts(id INTEGER, kind VARCHAR, price DECIMAL(9,2), weight DOUBLE, made DATE, tags VARCHAR[])"
+)
+CON.execute(
+    "INSERT INTO parts SELECT i, ['a', 'b', NULL][1 + i % 3], i * 1.25, CASE WHEN i % 7 = 0 THEN 'nan' ELSE i / 3 END, "
+    "DATE '2026-01-01' + i::INTEGER, ['x'] FROM range(40) AS t(i)"
+)
+CATALOG = catalog_of(CON, {"nasty": "unit"}, ["public", "names", "parts"])
+MANY = 1_000_000
+
+ANSWERED = [
+    "SELECT * FROM public",
+    "SELECT p.* FROM public AS p WHERE low IS NOT NULL",
+    "SELECT code, low FROM public ORDER BY low DESC NULLS FIRST, code",
+    "SELECT code AS c, low + 1 AS l FROM public ORDER BY l LIMIT 2 OFFSET 1",
+    "SELECT id FROM parts ORDER BY weight, id LIMIT 5",
+    "SELECT id FROM parts ORDER BY 1 OFFSET 35",
+    "SELECT DISTINCT kind FROM parts ORDER BY kind",
+    "SELECT DISTINCT id % 3 AS m FROM parts ORDER BY id % 3 DESC",
+    "SELECT COUNT(*) FROM parts",
+    "SELECT COUNT(*), COUNT(kind), COUNT(DISTINCT kind) FROM parts",
+    "SELECT SUM(id), AVG(id), MIN(id), MAX(made), SUM(price), SUM(weight), AVG(price) FROM parts WHERE id % 7 <> 0",
+    "SELECT SUM(id) FROM parts WHERE id < 0",
+    "SELECT kind, COUNT(*) AS n FROM parts GROUP BY kind ORDER BY n DESC, kind",
+    "SELECT kind, COUNT(*) FROM parts GROUP BY ALL",
+    "SELECT kind FROM parts GROUP BY kind HAVING COUNT(*) > 13 ORDER BY MAX(id)",
+    "SELECT upper(kind) AS kind, COUNT(*) AS n FROM parts GROUP BY kind ORDER BY n, kind",
+    "SELECT substr(kind, 1, 1) AS k, round(AVG(id), 1) AS r, SUM(id) * 2 AS s FROM parts GROUP BY substr(kind, 1, 1)",
+    "SELECT id % 3 + 1 AS m, COUNT(*) FROM parts GROUP BY id % 3 HAVING id % 3 < 2 ORDER BY id % 3 DESC",
+    "SELECT CASE WHEN id > 10 THEN 'big' ELSE 'small' END AS size, MIN(price) FROM parts GROUP BY 1",
+    "SELECT 'all' AS what, COUNT(*) FROM parts GROUP BY what",
+    "SELECT 1 AS one FROM parts HAVING COUNT(*) > 3",
+    "SELECT tags, id FROM parts LIMIT 1",
+    "SELECT a.id, b.kind FROM parts AS a JOIN parts AS b ON a.id + 1 = b.id WHERE a.id < 3",
+    "SELECT p.code, n.label FROM public AS p LEFT JOIN names AS n ON n.unit = p.low",
+    "SELECT unit, p.label FROM names AS n CROSS JOIN public AS p",
+    "WITH cheap AS (SELECT id, price FROM parts WHERE price < 10) SELECT MAX(price) AS p, COUNT(*) FROM cheap",
+    "SELECT k FROM (SELECT kind AS k, id FROM parts) AS x WHERE id IN (SELECT low FROM public) ORDER BY k",
+    "SELECT id FROM parts WHERE kind NOT IN (SELECT label FROM names WHERE unit > 1)",
+    "SELECT e.made, date_trunc('month', made) AS m FROM parts AS e WHERE made BETWEEN '2026-01-03' AND DATE '2026-01-05'",
+    "SELECT COUNT(*) FROM parts WHERE kind LIKE 'a%' OR kind IS NULL",
+    "SELECT MIN(kind), MAX(kind), MIN(weight), MAX(weight) FROM parts",
+]
+
+
+def public(text: str, parameters: object = ()) -> PublicQuery:
+    query = analyze(text, CATALOG, parameters=parameters, accepts_pattern=accepts_pattern)  # type: ignore[arg-type]
+    assert isinstance(query, PublicQuery)
+    return query
+
+
+def answer(text: str, parameters: object = ()) -> list[tuple[object, ...]]:
+    counting = rewrite_public(public(text, parameters), MANY)
+    return CON.execute(counting.sql, list(counting.parameters)).fetchall()
+
+
+def spelled(rows: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    """Return rows with NaN equal to itself and decimals of any width alike."""
+    return [tuple("nan" if isinstance(x, float) and math.isnan(x) else x for x in row) for row in rows]
+
+
+@pytest.mark.parametrize("text", ANSWERED)
+def test_an_answer_is_that_of_the_text_itself(text: str) -> None:
+    wanted, found = CON.execute(text).fetchall(), answer(text)
+    assert wanted
+    if "ORDER BY" in text:
+        assert spelled(found) == spelled(wanted)
+    assert sorted(map(repr, spelled(found))) == sorted(map(repr, spelled(wanted)))
+
+
+def test_the_names_are_those_of_the_text() -> None:
+    query = public('SELECT id, price AS "the price", COUNT(*) , lower( kind ) FROM parts GROUP BY ALL')
+    assert query.names == ("id", "the price", "COUNT(*)", "lower( kind )")
+
+
+def test_parameters_stand_wherever_literals_may() -> None:
+    text = "SELECT kind, COUNT(*) + ? FROM parts WHERE id > ? GROUP BY kind HAVING COUNT(*) > ? ORDER BY kind LIMIT ? OFFSET ?"
+    given = [1, 5, 2, 2, 1]
+    assert answer(text, given) == CON.execute(text, given).fetchall()
+
+
+def test_a_cast_gives_null_where_it_fails() -> None:
+    assert answer("SELECT CAST(kind AS INTEGER) AS k FROM parts LIMIT 1") == [(None,)]
+
+
+def test_what_the_engine_runs_holds_nothing_of_the_text() -> None:
+    text = 'SELECT kind AS "x""y", COUNT(*) AS secret FROM parts WHERE kind = \'zebra\' GROUP BY kind ORDER BY secret'
+    sql = rewrite_public(public(text), MANY).sql
+    assert "secret" not in sql
+    assert "zebra" not in sql
+    assert 'x""y' not in sql
+
+
+def test_an_answer_is_cut_at_the_most_rows() -> None:
+    assert "LIMIT 7 OFFSET 2" in rewrite_public(public("SELECT id FROM parts LIMIT 9 OFFSET 2"), 7).sql
+    assert "LIMIT 3 OFFSET 0" in rewrite_public(public("SELECT id FROM parts LIMIT 3"), 7).sql
+    assert "LIMIT 7 OFFSET 0" in rewrite_public(public("SELECT id FROM parts"), 7).sql
+
+
+REFUSED = {
+    "SELECT code, COUNT(*) FROM public": "not-a-key",
+    "SELECT COUNT(*) FROM public GROUP BY COUNT(*)": "not-a-key",
+    "SELECT COUNT(*) AS n FROM public GROUP BY n": "not-a-key",
+    "SELECT code FROM public ORDER BY COUNT(*)": "not-a-key",
+    "SELECT code FROM public GROUP BY code HAVING low > 1": "not-a-key",
+    "SELECT code FROM public GROUP BY 2": "group-position",
+    "SELECT code FROM public ORDER BY 0": "group-position",
+    "SELECT DISTINCT code FROM public ORDER BY low": "order",
+    "SELECT code, label AS CODE FROM public": "output-names",
+    "SELECT * FROM public AS a, public AS b": "output-names",
+    "SELECT SUM(COUNT(*)) FROM public": "construct",
+    "SELECT MAX(MIN(low)) FROM public": "function",
+    "SELECT code FROM public WHERE COUNT(*) > 1": "construct",
+    "SELECT code FROM public WHERE MAX(low) > 1": "function",
+    "SELECT SUM(code) FROM public": "function-arguments",
+    "SELECT SUM(low, low) FROM public": "function-arguments",
+    "SELECT COUNT(code, low) FROM public": "construct",
+    "SELECT COUNT(DISTINCT code, low) FROM public": "function-arguments",
+    "SELECT median(low) FROM public": "not-row-local",
+    "SELECT random() FROM public": "not-row-local",
+    "SELECT row_number() OVER () FROM public": "not-row-local",
+    "SELECT read_text('/etc/passwd') FROM public": "function",
+    "SELECT * FROM public, duckdb_settings()": "function",
+    "SELECT code FROM public UNION SELECT code FROM public": "keyword",
+    "SELECT code FROM public LIMIT 10%": "construct",
+    "SELECT code FROM public FOR UPDATE": "keyword",
+    "SELECT code FROM public QUALIFY true": "keyword",
+    "SELECT DISTINCT ON (code) code FROM public": "syntax",
+    "SELECT code INTO x FROM public": "keyword",
+    "SELECT 'public'": "not-private",
+    "SELECT t FROM nasty": "not-private",
+    "SELECT COUNT(*) FROM nasty": "not-private",
+    "SELECT COUNT(*) FROM nasty, public": "not-private",
+    "SELECT public.code FROM public JOIN nasty ON t = code": "not-private",
+    "WITH n AS (SELECT * FROM nasty) SELECT COUNT(*) FROM n, public": "not-private",
+    "SELECT COUNT(*) FROM (SELECT unit FROM nasty) AS public": "not-private",
+    "SELECT COUNT(*) FROM (SELECT t FROM nasty) AS public": "unit-lost",
+    "WITH public AS (SELECT unit FROM nasty) SELECT COUNT(*) FROM public": "not-private",
+    "SELECT code FROM public WHERE code IN (SELECT t FROM nasty)": "subquery-private",
+    "SELECT code FROM public WHERE code IN (SELECT code FROM public WHERE code IN (SELECT t FROM nasty))": "subquery-private",
+    "SELECT MAX(code) FROM public HAVING MAX(code) IN (SELECT t FROM nasty)": "subquery-private",
+    "SELECT code FROM public JOIN public AS q ON q.code IN (SELECT t FROM nasty)": "subquery-private",
+    "SELECT code FROM public ORDER BY low IN (SELECT i32 FROM nasty)": "subquery-private",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_a_refusal_has_its_code_and_a_hint(text: str) -> None:
+    with pytest.raises(Error) as raised:
+        analyze(text, CATALOG, accepts_pattern=accepts_pattern)
+    assert raised.value.code == REFUSED[text], raised.value
+    assert raised.value.hint
+
+
+@pytest.mark.parametrize("text", ["SHOW TABLES", "show tables ;", "/* all */ SHOW\nTABLES -- of them"])
+def test_show_tables_is_a_statement(text: str) -> None:
+    assert analyze(text, CATALOG, accepts_pattern=accepts_pattern) == ShowTables()
+
+
+@pytest.mark.parametrize(
+    "text", ["DESCRIBE nasty", "desc NASTY;", "describe main.nasty", 'DESCRIBE "nasty"', 'DESC "main"."Nasty"']
+)
+def test_describe_takes_one_table(text: str) -> None:
+    assert analyze(text, CATALOG, accepts_pattern=accepts_pattern) == Describe("nasty")
+
+
+def test_show_budget_is_a_statement() -> None:
+    assert analyze("SHOW BUDGET", CATALOG, accepts_pattern=accepts_pattern) == ShowBudget()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SHOW", "SHOW ALL TABLES", "SHOW nasty", "SHOW TABLES FROM main", "SHOW TABLES; SHOW TABLES", "SHOW 'tables'", "DESCRIBE",
+        "DESCRIBE nasty nasty", "DESCRIBE a.main.nasty", "DESCRIBE 'nasty'", "DESCRIBE SELECT 1", "DESCRIBE nasty; DROP TABLE nasty",
+        'SHOW "TABLES"', '"SHOW" TABLES', "DESCRIBE nasty.unit", "DESCRIBE duckdb_tables()", "DESCRIBE ?", "SUMMARIZE nasty",
+    ],
+)  # fmt: skip
+def test_nothing_else_is_shown_or_described(text: str) -> None:
+    with pytest.raises(Error) as raised:
+        analyze(text, CATALOG, parameters=["nasty"] if "?" in text else [], accepts_pattern=accepts_pattern)
+    assert raised.value.code in {"not-a-query", "unknown-table", "not-private"}
+    assert raised.value.hint
+
+
+def test_a_sum_of_whole_numbers_is_one_and_a_sum_of_decimals_keeps_its_scale() -> None:
+    ((whole, exact, real),) = answer("SELECT SUM(id), SUM(price), AVG(id) FROM parts")
+    assert (type(whole), type(exact), type(real)) == (int, Decimal, float)
