@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.errors import EngineError, LedgerError, PolicyError, UsageError
-from dpsql.policy import Policy, PrivateTable
+from dpsql.policy import Policy, PrivateTable, Table
 
 if TYPE_CHECKING:
     import duckdb
 
-    from dpsql.engines import Engine
+    from dpsql.engines import CsvFile, Engine
     from dpsql.ledger import Ledger
     from dpsql.plan import Terms
     from dpsql.session import Session
@@ -38,12 +38,13 @@ def connect(
     policy: Policy | str | Path | None = None,
     ledger: str | Path | None = None,
 ) -> Session:
-    """Open a session over a DuckDB file, an open connection, or the Parquet files of the policy alone.
+    """Open a session over a DuckDB file, an open connection, or the files that the policy names alone.
 
     A path is opened read-only in a locked instance of its own; an open connection is used through a fresh cursor, its
     settings untouched, and the receipts say sealed = False. `policy` is a `Policy` or the path of a TOML file.
     `ledger` overrides the policy's; ":memory:" is the ledger of a trial, forgotten at the end.
-    Raises `PolicyError`, `EngineError` or `LedgerError`; no private row is read.
+    Raises `PolicyError`, `EngineError` or `LedgerError`. Only CSV files are read here, to be loaded; no other private
+    row is.
     """
     known = _policy(policy)
     engine = _engine(database, known)
@@ -78,9 +79,9 @@ def _policy(given: Policy | str | Path | None) -> Policy:
 def _engine(database: str | Path | duckdb.DuckDBPyConnection | None, policy: Policy) -> Engine:
     from dpsql.engines.duckdb import DuckDBEngine
 
-    sources = {name: table.source for name, table in policy.tables.items()}
+    sources = {name: _source(table) for name, table in policy.tables.items()}
     if isinstance(database, str | Path) and str(database) == IN_MEMORY:
-        hint = "Pass an open DuckDB connection, or None when all tables are Parquet files."
+        hint = "Pass an open DuckDB connection, or None when all tables are files."
         raise UsageError("database", "A new in-memory database holds no tables.", hint=hint)
     try:
         if database is None or isinstance(database, str | Path):
@@ -91,6 +92,14 @@ def _engine(database: str | Path | duckdb.DuckDBPyConnection | None, policy: Pol
         named = [f"tables.{name}" for name in sources if error.place == f"table {name}"]
         place = policy.where(named[0]) if named else error.place
         raise EngineError(error.code, error.reason, hint=error.hint, place=place) from None
+
+
+def _source(table: Table) -> Path | CsvFile | None:
+    from dpsql.engines import Column, CsvFile
+
+    if table.source is None or table.columns is None or table.types is None:
+        return table.source
+    return CsvFile(table.source, tuple(map(Column, table.columns, table.types)))
 
 
 def _ledger(place: str | Path | None, terms: Terms) -> Ledger:

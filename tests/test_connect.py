@@ -339,3 +339,95 @@ def test_a_ledger_that_cannot_be_opened_is_named(folder: Path) -> None:
     with pytest.raises(dpsql.LedgerError) as caught:
         dpsql.connect(folder / "events.duckdb", policy=policy, ledger=folder / "none" / "l.sqlite")
     assert str(folder) in str(caught.value.place)
+
+
+CSV_POLICY = """\
+ledger = "ledger.sqlite"
+[budget]
+epsilon = 10.0
+delta = 0.1
+
+[tables.visits]
+source = "visits.csv"
+privacy_unit = "user_id"
+max_groups_contributed = 20
+min_units = 5
+columns = { user_id = "BIGINT", page = "VARCHAR", price = "DECIMAL(9, 2)", day = "DATE" }
+"""
+
+
+@pytest.fixture
+def visits(tmp_path: Path) -> Path:
+    rows = "".join(f'2026-01-31,{number},"page ""{number % 3}""",not listed,1.50\n' for number in range(3000))
+    (tmp_path / "visits.csv").write_text("DAY,User_ID,page,secret,price\n" + rows)
+    (tmp_path / "visits.toml").write_text(CSV_POLICY)
+    return tmp_path / "visits.csv"
+
+
+PAGES = "SELECT page, day, price FROM visits WHERE price > 1 GROUP BY ALL TOP 3 PRIVATE"
+
+
+def test_a_csv_file_is_asked_like_any_other_table(visits: Path) -> None:
+    with dpsql.connect(policy=visits.with_name("visits.toml")) as session:
+        visits.unlink()
+        answer = session.sql(PAGES)
+        assert {row[0] for row in answer.fetchall()} == {'page "0"', 'page "1"', 'page "2"'}
+        assert answer.receipt.sealed
+        with pytest.raises(dpsql.Refusal) as caught:
+            session.sql("SELECT secret FROM visits GROUP BY secret TOP 1 PRIVATE")
+        assert caught.value.code == "unknown-column"
+
+
+def test_a_csv_file_beside_a_database_and_in_two_sessions(folder: Path, visits: Path) -> None:
+    policy = visits.with_name("visits.toml")
+    policy.write_text(CSV_POLICY + '[tables.reads]\nprivacy_unit = "user_id"\n')
+    with (
+        duckdb.connect(str(folder / "events.duckdb"), read_only=True) as connection,
+        dpsql.connect(connection, policy=policy) as borrowed,
+        dpsql.connect(policy=visits.with_name("visits.toml"), database=connection.cursor()) as other,
+    ):
+        for session in (borrowed, other):
+            assert len(session.sql(PAGES).fetchall()) == 3
+            assert session.sql("SELECT article FROM reads GROUP BY article TOP 1 PRIVATE").fetchall() == [("a",)]
+    dpsql.connect(folder / "events.duckdb", policy=policy).close()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        ("1.50\n", "1.50,\n", "source-unreadable"),
+        ("1.50\n", "a price\n", "source-unreadable"),
+        ("price\n", "prices\n", "source-columns"),
+        ("secret", "page", "source-columns"),
+    ],
+)
+def test_a_csv_file_that_does_not_fit(visits: Path, old: str, new: str, code: str) -> None:
+    visits.write_text(visits.read_text().replace(old, new, 1))
+    error = failing(dpsql.EngineError, policy=visits.with_name("visits.toml"))
+    assert (error.code, error.place) == (code, "tables.visits (visits.toml, line 6)")
+    assert not visits.with_name("ledger.sqlite").exists()
+
+
+def test_a_csv_file_that_is_not_there(visits: Path) -> None:
+    visits.unlink()
+    error = failing(dpsql.EngineError, policy=visits.with_name("visits.toml"))
+    assert (error.code, error.place) == ("source-missing", "tables.visits (visits.toml, line 6)")
+
+
+def test_a_unit_of_a_csv_file_names_units_in_one_way(visits: Path) -> None:
+    policy = visits.with_name("visits.toml")
+    policy.write_text(CSV_POLICY.replace('"BIGINT"', '"DOUBLE"'))
+    error = failing(dpsql.PolicyError, policy=policy)
+    assert (error.code, error.place) == ("policy-unit-type", "tables.visits.privacy_unit (visits.toml, line 8)")
+
+
+def test_every_type_that_a_policy_may_declare_is_loaded(tmp_path: Path) -> None:
+    from dpsql.policy.checks import _TYPES
+
+    types = {"user_id": "BIGINT", **{f"c{number}": name for number, name in enumerate([*_TYPES, "DECIMAL(18,9)"])}}
+    (tmp_path / "all.csv").write_text(",".join(types) + "\n1" + "," * (len(types) - 1) + "\n")
+    table = dpsql.PrivateTable("user_id", types, source=tmp_path / "all.csv")
+    policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"everything": table})
+    with dpsql.connect(policy=policy, ledger=":memory:") as session:
+        found = session._parts.engine.columns("everything")
+    assert {column.name: column.type for column in found} == types

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -81,6 +83,10 @@ def test_what_is_no_number_is_refused(value: object) -> None:
         (lambda: Budget(1, 1e-6, queries=-1), "budget.queries"),
         (lambda: Limits(max_k=0), "limits.max_k"),
         (lambda: Limits(max_k_bar=10**7), "limits.max_k_bar"),
+        (lambda: PrivateTable("u", max_groups_contributed=0), "max_groups_contributed"),
+        (lambda: PrivateTable("u", max_groups_contributed=10**6 + 1), "max_groups_contributed"),
+        (lambda: PrivateTable("u", min_units=0), "min_units"),
+        (lambda: PrivateTable("u", min_units=10**6 + 1), "min_units"),
         (lambda: Limits(max_delta=1), "limits.max_delta"),
         (lambda: Limits(max_epsilon=101), "limits.max_epsilon"),
         (lambda: Limits(max_epsilon=0.1, min_epsilon=0.2), "limits"),
@@ -95,6 +101,9 @@ def test_what_is_out_of_range_is_refused(act: Callable[[], object], place: str) 
 def test_the_ends_of_the_ranges_are_in() -> None:
     Budget(100, Fraction(10**12 - 1, 10**12), items=1, queries=10**6)
     Limits(max_epsilon=0.2, min_epsilon=0.2, max_k=7, max_k_bar=7)
+    for end in (1, 10**6):
+        table = PrivateTable("u", max_groups_contributed=end, min_units=end)
+        assert (table.max_groups_contributed, table.min_units) == (end, end)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +117,11 @@ def test_the_ends_of_the_ranges_are_in() -> None:
         (lambda: PublicTable({"u"}), "columns"),  # type: ignore[arg-type]
         (lambda: PublicTable(["a", 1]), "columns"),  # type: ignore[list-item]
         (lambda: PublicTable(source=3), "source"),  # type: ignore[arg-type]
+        (lambda: PublicTable({"a": 3}, source="a.csv"), "columns.a"),  # type: ignore[dict-item]
+        (lambda: PublicTable({3: "DATE"}, source="a.csv"), "columns"),  # type: ignore[dict-item]
+        (lambda: PrivateTable("u", max_groups_contributed=True), "max_groups_contributed"),
+        (lambda: PrivateTable("u", max_groups_contributed=2.0), "max_groups_contributed"),  # type: ignore[arg-type]
+        (lambda: PrivateTable("u", min_units="50"), "min_units"),  # type: ignore[arg-type]
         (lambda: Policy(1, {"a": PublicTable()}), "budget"),  # type: ignore[arg-type]
         (lambda: Policy(Budget(1, 0.1), ["a"]), "tables"),  # type: ignore[arg-type]
         (lambda: Policy(Budget(1, 0.1), {"a": "user_id"}), "tables.a"),  # type: ignore[dict-item]
@@ -132,7 +146,17 @@ def test_a_wrong_type_is_refused(act: Callable[[], object], place: str) -> None:
         (lambda: PrivateTable("u", ["a"]), "policy-columns", "columns"),
         (lambda: PrivateTable("u", ["u", "a", "A"]), "policy-columns", "columns"),
         (lambda: PublicTable([]), "policy-columns", "columns"),
-        (lambda: PublicTable(source="data.csv"), "policy-source", "source"),
+        (lambda: PublicTable(source="data.json"), "policy-source", "source"),
+        (lambda: PublicTable(source="data.csv.gz"), "policy-source", "source"),
+        (lambda: PublicTable(source="data.csv"), "policy-types", "source"),
+        (lambda: PublicTable(["a"], source="data.csv"), "policy-types", "columns"),
+        (lambda: PublicTable({"a": "BIGINT"}), "policy-types", "columns"),
+        (lambda: PublicTable({"a": "BIGINT"}, source="data.parquet"), "policy-types", "columns"),
+        (lambda: PublicTable({}, source="data.csv"), "policy-columns", "columns"),
+        (lambda: PublicTable({"a": "DATE", "A": "DATE"}, source="data.csv"), "policy-columns", "columns"),
+        (lambda: PublicTable({"": "DATE"}, source="data.csv"), "policy-name", "columns"),
+        (lambda: PrivateTable("u", {"a": "DATE"}, source="data.csv"), "policy-columns", "columns"),
+        (lambda: PrivateTable("u", {"u": "INT"}, source="data.csv"), "policy-types", "columns.u"),
         (lambda: PublicTable(source=""), "policy-path", "source"),
         (lambda: PublicTable(source="a\0.parquet"), "policy-path", "source"),
         (lambda: Policy(Budget(1, 0.1), {}), "policy-tables", "tables"),
@@ -162,3 +186,89 @@ def test_names_are_compared_by_ascii_case_alone() -> None:
 def test_no_data_is_declared_twice(tables: dict[str, PrivateTable | PublicTable]) -> None:
     error = refused(lambda: Policy(Budget(1, 0.1), tables))
     assert (error.code, error.place) == ("policy-duplicate-table", f"tables.{list(tables)[1]}")
+
+
+# --- bounds of a table, and the types of a CSV file
+
+
+def test_a_table_has_no_bounds_unless_it_says_so() -> None:
+    table = PrivateTable("u")
+    assert (table.max_groups_contributed, table.min_units) == (None, None)
+    assert table != PrivateTable("u", max_groups_contributed=20)
+    assert table != PrivateTable("u", min_units=50)
+    assert PrivateTable("u", min_units=50) == PrivateTable("u", min_units=50)
+
+
+def test_a_public_table_has_no_units_to_bound() -> None:
+    for name in ("max_groups_contributed", "min_units"):
+        with pytest.raises(TypeError):
+            PublicTable(**{name: 20})  # type: ignore[arg-type]
+
+
+TYPES = {
+    "BOOLEAN": "BOOLEAN",
+    "tinyint": "TINYINT",
+    "SmallInt": "SMALLINT",
+    "INTEGER": "INTEGER",
+    "bigint": "BIGINT",
+    "UTINYINT": "UTINYINT",
+    "USMALLINT": "USMALLINT",
+    "UINTEGER": "UINTEGER",
+    "Double": "DOUBLE",
+    "DECIMAL(1,0)": "DECIMAL(1,0)",
+    "decimal(18, 18)": "DECIMAL(18,18)",
+    " Decimal ( 09 , 2 ) ": "DECIMAL(9,2)",
+    "varchar": "VARCHAR",
+    "DATE": "DATE",
+    "timestamp": "TIMESTAMP",
+    "uuid": "UUID",
+}
+
+
+@pytest.mark.parametrize(("written", "type_"), TYPES.items())
+def test_the_types_of_a_csv_file(written: str, type_: str) -> None:
+    for table in (PrivateTable("u", {"u": written}, source="x.CSV"), PublicTable({"u": written}, source="x.csv")):
+        assert (table.columns, table.types) == (("u",), (type_,))
+
+
+NO_TYPES = ["", "INT", "TEXT", "FLOAT", "UBIGINT", "HUGEINT", "BLOB", "TIMESTAMPTZ", "TIMESTAMP WITH TIME ZONE"]
+NO_TYPES += ["BIGINT[]", "BIGINT; DROP TABLE reads", "B\u0131GINT", "DECIMAL", "DECIMAL(19,2)", "DECIMAL(0,0)"]
+NO_TYPES += ["DECIMAL(3,4)", "DECIMAL(3)", "DECIMAL(3,-1)", "DECIMAL(\u0663,1)", "STRUCT(a INTEGER)"]
+
+
+@pytest.mark.parametrize("written", NO_TYPES)
+def test_the_list_of_types_is_closed(written: str) -> None:
+    error = refused(lambda: PublicTable({"day": "DATE", "a b": written}, source="x.csv"))
+    assert (error.code, error.place) == ("policy-types", "columns.a b")
+    assert "UUID, or DECIMAL(width, scale)" in error.hint
+
+
+def test_only_a_csv_file_has_types() -> None:
+    for table in (PublicTable(["a"]), PublicTable(["a"], source="x.parquet"), PrivateTable("u"), PublicTable()):
+        assert table.types is None
+
+
+def test_a_csv_file_without_types_is_told_how_to_write_them() -> None:
+    for columns in (None, ["user_id"]):
+        error = refused(lambda columns=columns: PrivateTable("user_id", columns, source="visits.csv"))
+        assert "sniffed types change with one row" in error.reason
+        assert 'columns = { user_id = "BIGINT"' in error.hint
+
+
+def test_tables_with_types_and_bounds_are_values() -> None:
+    types = {"u": "BIGINT", "page": "varchar"}
+    table = PrivateTable("u", types, source="x.csv", max_groups_contributed=20, min_units=50)
+    types["day"] = "DATE"
+    assert table.columns == ("u", "page")
+    policy = Policy(Budget(1, 0.1), {"visits": table, "pages": PublicTable({"page": "VARCHAR"}, source="pages.csv")})
+    for twin in (copy.copy(table), copy.deepcopy(table), pickle.loads(pickle.dumps(table))):
+        assert twin == table
+        assert hash(twin) == hash(table)
+    for twin in (copy.copy(policy), copy.deepcopy(policy), pickle.loads(pickle.dumps(policy))):
+        assert twin == policy
+    assert table != PrivateTable("u", {"u": "BIGINT", "page": "DATE"}, source="x.csv")
+    assert replace(PrivateTable("u", min_units=5), max_groups_contributed=3).min_units == 5
+    assert replace(table, columns={"u": "UUID"}, min_units=7).types == ("UUID",)
+    for name in ("types", "min_units", "max_groups_contributed"):
+        with pytest.raises((FrozenInstanceError, AttributeError)):
+            setattr(table, name, None)

@@ -36,6 +36,9 @@ public = true
 """
 BUDGET = "[budget]\nepsilon = 1\ndelta = 1e-6\n"
 TABLE = '[tables.reads]\nprivacy_unit = "user_id"\n'
+GROUPS = "tables.reads.max_groups_contributed (policy.toml, line 6)"
+READS_COLUMNS = "tables.reads.columns (policy.toml, line 7)"
+USER_ID = "tables.reads.columns.user_id (policy.toml, line 7)"
 
 
 def read(folder: Path, text: str) -> Policy:
@@ -81,6 +84,41 @@ def test_limits_of_a_file(tmp_path: Path) -> None:
     expected = Limits(max_epsilon=0.5, min_epsilon=0.01, max_delta=1e-9, max_k=10, max_k_bar=20)
     assert read(tmp_path, BUDGET + TABLE + text).limits == expected
     assert expected.max_delta == Delta("1e-9")
+
+
+def test_bounds_of_a_table(tmp_path: Path) -> None:
+    policy = read(tmp_path, BUDGET + TABLE + "max_groups_contributed = 20\nmin_units = 50\n")
+    assert policy.tables["reads"] == PrivateTable("user_id", max_groups_contributed=20, min_units=50)
+    assert policy != read(tmp_path, BUDGET + TABLE)
+    assert pickle.loads(pickle.dumps(policy)) == policy
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        'columns = { user_id = "BIGINT", page = "varchar", ts = "Timestamp", price = "DECIMAL(9, 2)" }',
+        "columns.user_id='BIGINT'\ncolumns.page='VARCHAR'\ncolumns.ts='TIMESTAMP'\ncolumns.price='DECIMAL(9,2)'",
+        '[tables.reads.columns]\nuser_id = "bigint"\npage = "VARCHAR"\nts = "TIMESTAMP"\n"price" = "decimal(9,2)"',
+    ],
+)
+def test_a_csv_file_of_a_policy(tmp_path: Path, columns: str) -> None:
+    policy = read(tmp_path, BUDGET + TABLE + 'source = "reads.csv"\n' + columns)
+    types = {"user_id": "BIGINT", "page": "VARCHAR", "ts": "TIMESTAMP", "price": "DECIMAL(9,2)"}
+    (table,) = policy.tables.values()
+    assert table == PrivateTable("user_id", types, source=tmp_path / "reads.csv")
+    assert (table.columns, table.types) == (tuple(types), tuple(types.values()))
+    assert pickle.loads(pickle.dumps(policy)) == policy
+
+
+def test_a_public_csv_file_of_a_policy(tmp_path: Path) -> None:
+    text = '[tables.countries]\npublic = true\nsource = "c.csv"\ncolumns = { country = "VARCHAR" }\n'
+    table = read(tmp_path, BUDGET + text).tables["countries"]
+    assert table == PublicTable({"country": "VARCHAR"}, source=tmp_path / "c.csv")
+
+
+def test_a_bound_on_a_public_table_says_why_not(tmp_path: Path) -> None:
+    error = refused(lambda: read(tmp_path, BUDGET + "[tables.c]\npublic = true\nmin_units = 50"))
+    assert "no privacy units" in error.reason
 
 
 def test_a_policy_is_copied_pickled_and_replaced(tmp_path: Path) -> None:
@@ -132,7 +170,55 @@ def test_a_policy_is_copied_pickled_and_replaced(tmp_path: Path) -> None:
         (BUDGET + TABLE + "columns = [1]", "policy-type", "tables.reads.columns (policy.toml, line 6)"),
         (BUDGET + TABLE + "columns = ['a']", "policy-columns", "tables.reads.columns (policy.toml, line 6)"),
         (BUDGET + TABLE + "source = 2026-01-01", "policy-type", "tables.reads.source (policy.toml, line 6)"),
-        (BUDGET + TABLE + "source = 'x.csv'", "policy-source", "tables.reads.source (policy.toml, line 6)"),
+        (BUDGET + TABLE + "source = 'x.json'", "policy-source", "tables.reads.source (policy.toml, line 6)"),
+        (BUDGET + TABLE + "source = 'x.csv'", "policy-types", "tables.reads.source (policy.toml, line 6)"),
+        (
+            BUDGET + TABLE + "source = 'x.csv'\ncolumns = ['user_id']",
+            "policy-types",
+            "tables.reads.columns (policy.toml, line 7)",
+        ),
+        (
+            BUDGET + TABLE + "columns = { user_id = 'BIGINT' }",
+            "policy-types",
+            "tables.reads.columns (policy.toml, line 6)",
+        ),
+        (
+            BUDGET + TABLE + "source = 'x.csv'\ncolumns = { page = 'DATE' }",
+            "policy-columns",
+            "tables.reads.columns (policy.toml, line 7)",
+        ),
+        (
+            BUDGET + TABLE + "source = 'x.csv'\ncolumns = { user_id = 'INT' }",
+            "policy-types",
+            "tables.reads.columns.user_id (policy.toml, line 7)",
+        ),
+        (
+            BUDGET + TABLE + "source = 'x.csv'\n[tables.reads.columns]\nuser_id = 'BIGINT'\n'a b' = 'TEXT'",
+            "policy-types",
+            "tables.reads.columns.a b (policy.toml, line 9)",
+        ),
+        (
+            BUDGET + TABLE + "source = 'x.csv'\n[tables.reads.columns]\nuser_id = 'BIGINT'\n'a b' = 3",
+            "policy-type",
+            'tables.reads.columns."a b" (policy.toml, line 9)',
+        ),
+        (BUDGET + TABLE + "source = 'x.csv'\n[tables.reads.columns]", "policy-columns", READS_COLUMNS),
+        (BUDGET + TABLE + "source = 'x.csv'\ncolumns = { user_id.x = 'DATE' }", "policy-type", USER_ID),
+        (BUDGET + TABLE + "min_units = 0", "policy-range", "tables.reads.min_units (policy.toml, line 6)"),
+        (BUDGET + TABLE + "min_units = 50.0", "policy-type", "tables.reads.min_units (policy.toml, line 6)"),
+        (BUDGET + TABLE + "max_groups_contributed = '20'", "policy-type", GROUPS),
+        (BUDGET + TABLE + "max_groups_contributed = 1_000_001", "policy-range", GROUPS),
+        (
+            BUDGET + "[tables.reads]\npublic = true\nmax_groups_contributed = 20",
+            "policy-public",
+            GROUPS,
+        ),
+        (
+            BUDGET + "[tables.reads]\npublic = true\nmin_units = 50",
+            "policy-public",
+            "tables.reads.min_units (policy.toml, line 6)",
+        ),
+        (BUDGET + TABLE + "[limits]\nmin_units = 50\n", "policy-unknown-key", "limits.min_units (policy.toml, line 7)"),
         (
             BUDGET + TABLE + "[tables.READS]\npublic = true",
             "policy-duplicate-table",

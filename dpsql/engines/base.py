@@ -9,9 +9,11 @@ from weakref import WeakKeyDictionary
 from dpsql.errors import UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow as pa  # start-up: whoever only plans a query needs no Arrow
 
-__all__ = ["Column", "Engine", "Exact", "Statement", "open_exact"]
+__all__ = ["Column", "CsvFile", "Engine", "Exact", "Statement", "open_exact"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,14 @@ class Column:
 
     name: str
     type: str
+
+
+@dataclass(frozen=True, slots=True)
+class CsvFile:
+    """A CSV file and the columns to load from it with the types they get; what else is in it does not exist."""
+
+    path: Path
+    columns: tuple[Column, ...]
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from dpsql.engines import duckdb_catalog as catalog
-from dpsql.engines.base import Column, Exact, Statement
+from dpsql.engines.base import Column, CsvFile, Exact, Statement
 from dpsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DuckDBEngine"]
 
-Sources = Mapping[str, Path | None]
+Sources = Mapping[str, Path | CsvFile | None]
 Tables = Mapping[str, catalog.Registered]
 
 _PATIENCE = 0.5  # seconds between two looks at a statement that runs; where waiting cannot be interrupted, this can
@@ -57,8 +57,9 @@ class DuckDBEngine:
         memory_limit: str | None = None,
         threads: int | None = None,
     ) -> DuckDBEngine:
-        """Open a database file, Parquet files or both; `sources` names every table, and its file if it has its own.
+        """Open a database file, files of tables or both; `sources` names every table, and its file if it has its own.
 
+        A path is that of a Parquet file, which every statement reads anew; a `CsvFile` is read here and never again.
         The instance lives in memory and attaches the database, so that several can read one file side by side. What
         does not fit in memory is spilled into a folder that only this user can enter and that goes with the engine.
         """
@@ -76,7 +77,7 @@ class DuckDBEngine:
         """Use the connection that the user has open, through a cursor of its own; the user's settings stay and rule.
 
         Tables are those of the connection's current database; temporary ones belong to the connection alone and cannot
-        be used. Parquet files become temporary views that only the cursor sees.
+        be used. Parquet files become temporary views that only the cursor sees, CSV files its temporary tables.
         """
         if not isinstance(connection, duckdb.DuckDBPyConnection):
             raise UsageError("not-a-connection", "An open DuckDB connection is needed.", hint="duckdb.connect(...)")

@@ -1,6 +1,7 @@
 """How DuckDB is opened and what it is asked about its tables, before any question about the data is.
 
-What goes wrong here depends on files and names, never on rows; still only our own words leave.
+What goes wrong here depends on files and names, and on rows only while a CSV file is loaded; still only our own words
+leave.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import duckdb
 
-from dpsql.engines.base import Column
+from dpsql.engines.base import Column, CsvFile
 from dpsql.errors import EngineError, UsageError
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
 __all__ += ["place", "refuse_macros", "resident_database"]
 
 ATTACHED = "dpsql_data"
+_BLOCK = "dpsql_block"
 _TROUBLE = (duckdb.Error, RuntimeError, ValueError)  # ValueError: engine words that are not UTF-8
 
 # Nothing is loaded, downloaded or looked up outside. The depth is far above any statement that dpsql writes and far
@@ -135,32 +137,92 @@ def _trouble(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
 
 
 def place(
-    connection: duckdb.DuckDBPyConnection, sources: Mapping[str, Path | None], *, home: str | None, sealed: bool
+    connection: duckdb.DuckDBPyConnection,
+    sources: Mapping[str, Path | CsvFile | None],
+    *,
+    home: str | None,
+    sealed: bool,
 ) -> dict[str, tuple[str, ...]]:
-    """Return the fully qualified identifier of every table; make a view of each that has a Parquet file of its own.
+    """Return the fully qualified identifier of every table; a view of its Parquet file, or a table of its CSV file.
 
-    A sealed connection may read these files and no others; in a borrowed one the views are temporary.
+    A sealed connection may read the Parquet files and no others; in a borrowed one views and tables are temporary.
     """
-    files = {name: Path(file).resolve() for name, file in sources.items() if file is not None}
-    for name, file in files.items():
-        if not file.is_file():
-            hint = "Check the path; in a policy file it is relative to the policy file."
-            raise EngineError("source-missing", f'There is no file "{file.name}".', hint=hint, place=f"table {name}")
-    if sealed and files:
-        _set(connection, f"SET GLOBAL allowed_paths = [{', '.join(map(_literal, files.values()))}]")
+    files = {name: _file(source, name) for name, source in sources.items() if source is not None}
+    views = [_literal(file) for name, file in files.items() if not isinstance(sources[name], CsvFile)]
+    if sealed and views:
+        _set(connection, f"SET GLOBAL allowed_paths = [{', '.join(views)}]")
     paths: dict[str, tuple[str, ...]] = {}
-    for name in sources:
+    for name, source in sources.items():
         if name in files:
-            _make_view(connection, name, file=files[name], kind="VIEW" if sealed else "TEMP VIEW")
             paths[name] = ("memory" if sealed else "temp", "main", name)
+            if isinstance(source, CsvFile):
+                _make_table(connection, paths[name], file=CsvFile(files[name], source.columns))
+            else:
+                _make_view(connection, name, file=files[name], kind="VIEW" if sealed else "TEMP VIEW")
         elif home is None:
-            hint = "Give the database, or give the table a Parquet file as its source."
+            hint = "Give the database, or give the table a Parquet or CSV file as its source."
             reason = f'There is no database in which the table "{name}" could be.'
             raise EngineError("table-missing", reason, hint=hint, place=f"table {name}")
         else:
             schema, dot, table = name.partition(".")
             paths[name] = (home, schema, table) if dot else (home, "main", name)
     return paths
+
+
+def _file(source: Path | CsvFile, name: str) -> Path:
+    file = Path(source.path if isinstance(source, CsvFile) else source).resolve()
+    if not file.is_file():
+        hint = "Check the path; in a policy file it is relative to the policy file."
+        raise EngineError("source-missing", f'There is no file "{file.name}".', hint=hint, place=f"table {name}")
+    return file
+
+
+def _make_table(connection: duckdb.DuckDBPyConnection, relation: tuple[str, ...], *, file: CsvFile) -> None:
+    misnamed, loaded = _load(connection, relation, file=file)
+    place = f"table {relation[-1]}"
+    if misnamed is not None:
+        raise EngineError(
+            "source-columns",
+            f'The first line of the file "{file.path.name}" does not name the column "{misnamed}" once.',
+            hint="It names every declared column once; upper and lower case are the same.",
+            place=place,
+        )
+    if not loaded:
+        raise EngineError(
+            "source-unreadable",
+            f'The file "{file.path.name}" cannot be loaded as CSV with the declared types.',
+            hint="docs/sql.md has the rules; DuckDB finds most of the rows that break them: "
+            "FROM read_csv(..., columns = {...}, store_rejects = true), then FROM reject_errors.",
+            place=place,
+        )
+
+
+def _load(
+    connection: duckdb.DuckDBPyConnection, relation: tuple[str, ...], *, file: CsvFile
+) -> tuple[str | None, bool]:
+    """Fill a new table from the file; return the declared column that is not named once, and whether all went well.
+
+    What was read stays in this frame, which is gone when an error of ours is raised. After one, the connection is to
+    be closed, and what was loaded goes with it.
+    """
+    from dpsql.engines import csv_file  # start-up: Arrow
+
+    table = ".".join(map(_identifier, relation))
+    kind = "TEMP TABLE" if relation[0] == "temp" else "TABLE"
+    columns = ", ".join(f"{_identifier(column.name)} {column.type}" for column in file.columns)
+    with suppress(*_TROUBLE, *csv_file.TROUBLE), file.path.open("rb") as stream:
+        names = csv_file.header(stream)
+        found = {column.name: csv_file.positions(names, column.name) for column in file.columns}
+        misnamed = [name for name, positions in found.items() if len(positions) != 1]
+        if misnamed:
+            return misnamed[0], False
+        connection.execute(f"CREATE {kind} {table} ({columns})")
+        for block in csv_file.tables(stream, [position for (position,) in found.values()], width=len(names)):
+            connection.register(_BLOCK, block)
+            connection.execute(f"INSERT INTO {table} FROM temp.main.{_BLOCK}")
+        connection.unregister(_BLOCK)
+        return None, True
+    return None, False
 
 
 def _make_view(connection: duckdb.DuckDBPyConnection, name: str, *, file: Path, kind: str) -> None:

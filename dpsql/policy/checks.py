@@ -5,8 +5,9 @@ Each returns the value in its final type, or raises a `PolicyError` whose place 
 
 from __future__ import annotations
 
+import re
 import string
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from os import PathLike
 from pathlib import Path
@@ -15,11 +16,17 @@ from dpsql.errors import PolicyError, UsageError
 from dpsql.quantities import Delta, Epsilon, Number, exact
 
 __all__ = ["check_columns", "check_count", "check_delta", "check_epsilon", "check_name", "check_path", "check_source"]
-__all__ += ["fold", "wrong_type"]
+__all__ += ["check_types", "fold", "wrong_type"]
 
 _GREATEST_EPSILON = 100
 _GREATEST_COUNT = 10**6
 _FOLD = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+_TYPES = (
+    "BOOLEAN TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER DOUBLE VARCHAR DATE TIMESTAMP UUID".split()
+)
+_DECIMAL = re.compile(r" *decimal *\( *([0-9]{1,2}) *, *([0-9]{1,2}) *\) *")
+_WIDEST_DECIMAL = 18
+_DECLARED = 'columns = { user_id = "BIGINT", page = "VARCHAR" }, or columns={"user_id": "BIGINT", ...} in Python.'
 
 
 def fold(name: str) -> str:
@@ -80,11 +87,11 @@ def check_name(value: str, place: str) -> str:
     return value
 
 
-def check_columns(values: Sequence[str] | None) -> tuple[str, ...] | None:
+def check_columns(values: Sequence[str] | Mapping[str, str] | None) -> tuple[str, ...] | None:
     """Return the columns that exist for analysts, each once; None stands for all."""
     if values is None:
         return None
-    if not isinstance(values, list | tuple):
+    if not isinstance(values, list | tuple | Mapping):
         raise wrong_type("a list of texts", values, place="columns")
     names = tuple(check_name(value, "columns") for value in values)
     if not names:
@@ -110,18 +117,53 @@ def check_path(value: Path | str, place: str) -> Path:
 
 
 def check_source(value: Path | str | None) -> Path | None:
-    """Return the path of a Parquet file, or None; whether it is there is seen when the engine opens it."""
+    """Return the path of a Parquet or CSV file, or None; whether it is there is seen when the engine opens it."""
     if value is None:
         return None
     path = check_path(value, "source")
-    if not path.name.lower().endswith(".parquet"):
+    if not path.name.lower().endswith((".parquet", ".csv")):
         raise PolicyError(
             "policy-source",
-            "A source must be a Parquet file whose name ends in .parquet.",
-            hint="Convert it, for example in DuckDB: COPY (FROM 'data.csv') TO 'data.parquet'.",
+            "A source must be a file whose name ends in .parquet or .csv.",
+            hint="Convert it, for example in DuckDB: COPY (FROM 'data.json') TO 'data.parquet'.",
             place="source",
         )
     return path
+
+
+def check_types(values: Sequence[str] | Mapping[str, str] | None, source: Path | None) -> tuple[str, ...] | None:
+    """Return the type of every column of a CSV file, in their order; None where the source has types of its own."""
+    if source is None or not source.name.lower().endswith(".csv"):
+        if isinstance(values, Mapping):
+            reason = "Only the columns of a CSV file have their types declared; other sources bring theirs."
+            hint = 'Write the names alone: columns = ["user_id", "page"].'
+            raise PolicyError("policy-types", reason, hint=hint, place="columns")
+        return None
+    if not isinstance(values, Mapping):
+        raise PolicyError(
+            "policy-types",
+            "A CSV file needs a type for every column; sniffed types change with one row.",
+            hint=_DECLARED,
+            place="source" if values is None else "columns",
+        )
+    return tuple(_type(value, f"columns.{name}") for name, value in values.items())
+
+
+def _type(value: str, place: str) -> str:
+    if not isinstance(value, str):
+        raise wrong_type('the name of a type, such as "BIGINT"', value, place=place)
+    for name in _TYPES:
+        if fold(value) == fold(name):
+            return name
+    found = _DECIMAL.fullmatch(fold(value))
+    if found and 1 <= int(found[1]) <= _WIDEST_DECIMAL and int(found[2]) <= int(found[1]):
+        return f"DECIMAL({int(found[1])},{int(found[2])})"
+    raise PolicyError(
+        "policy-types",
+        "This is no type that a column of a CSV file can have.",
+        hint=f"{', '.join(_TYPES)}, or DECIMAL(width, scale) of a width of at most {_WIDEST_DECIMAL}.",
+        place=place,
+    )
 
 
 def wrong_type(wanted: str, value: object, *, place: str) -> PolicyError:

@@ -21,6 +21,7 @@ from dpsql.policy.checks import (
     check_name,
     check_path,
     check_source,
+    check_types,
     fold,
     wrong_type,
 )
@@ -28,6 +29,9 @@ from dpsql.policy.toml import Lines, Section, read_toml
 from dpsql.quantities import Delta, Epsilon, Number
 
 __all__ = ["Budget", "Limits", "Policy", "PrivateTable", "PublicTable", "Table"]
+
+_OF_UNITS = ("max_groups_contributed", "min_units")
+Columns = Sequence[str] | Mapping[str, str] | None
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -87,18 +91,36 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, init=False)
 class PrivateTable:
-    """A table whose rows belong to privacy units; with `columns`, only these exist for analysts."""
+    """A table whose rows belong to privacy units; with `columns`, only these exist for analysts.
+
+    With a CSV file as its `source`, `columns` maps every name to its type; the types are then kept in `types`, in the
+    order of `columns`. Every query of the table is bounded so that a unit counts in at most `max_groups_contributed`
+    groups; a query may ask for less, not for more. `min_units` raises the threshold so that a released group has at
+    least so many units, except with probability delta: a noisy rule, never an exact test on the data.
+    """
 
     privacy_unit: str
     columns: tuple[str, ...] | None
     source: Path | None
+    max_groups_contributed: int | None
+    min_units: int | None
+    types: tuple[str, ...] | None = field(init=False)
 
     def __init__(
-        self, privacy_unit: str, columns: Sequence[str] | None = None, *, source: Path | str | None = None
+        self,
+        privacy_unit: str,
+        columns: Columns = None,
+        *,
+        source: Path | str | None = None,
+        max_groups_contributed: int | None = None,
+        min_units: int | None = None,
     ) -> None:
         _fill(self, privacy_unit=check_name(privacy_unit, "privacy_unit"))
         _fill(self, columns=check_columns(columns))
         _fill(self, source=check_source(source))
+        _fill(self, types=check_types(columns, self.source))
+        _fill(self, max_groups_contributed=_optional_count(max_groups_contributed, "max_groups_contributed"))
+        _fill(self, min_units=_optional_count(min_units, "min_units"))
         if self.columns is not None and fold(privacy_unit) not in map(fold, self.columns):
             raise PolicyError(
                 "policy-columns",
@@ -110,14 +132,16 @@ class PrivateTable:
 
 @dataclass(frozen=True, slots=True, init=False)
 class PublicTable:
-    """A table that says nothing about any privacy unit; it may be joined."""
+    """A table that says nothing about any privacy unit; it may be joined. `types` are those of a CSV file's columns."""
 
     columns: tuple[str, ...] | None
     source: Path | None
+    types: tuple[str, ...] | None = field(init=False)
 
-    def __init__(self, columns: Sequence[str] | None = None, *, source: Path | str | None = None) -> None:
+    def __init__(self, columns: Columns = None, *, source: Path | str | None = None) -> None:
         _fill(self, columns=check_columns(columns))
         _fill(self, source=check_source(source))
+        _fill(self, types=check_types(columns, self.source))
 
 
 Table = PrivateTable | PublicTable
@@ -187,6 +211,10 @@ def _fill(value: object, **fields: object) -> None:
         object.__setattr__(value, name, content)
 
 
+def _optional_count(value: int | None, place: str) -> int | None:
+    return None if value is None else check_count(value, place)
+
+
 def _tables(tables: Mapping[str, Table]) -> Mapping[str, Table]:
     """Return an unchangeable copy in which no data stands twice, once guarded and once not."""
     if not isinstance(tables, Mapping):
@@ -241,7 +269,7 @@ def _read_tables(root: Section, folder: Path) -> dict[str, Table]:
 
 
 def _read_table(section: Section, folder: Path) -> Table:
-    section.only("privacy_unit", "public", "columns", "source")
+    section.only("privacy_unit", "public", "columns", "source", *_OF_UNITS)
     unit, public = section.text("privacy_unit"), section.flag("public")
     if (unit is None) == (public is None) or public is False:
         raise PolicyError(
@@ -250,10 +278,16 @@ def _read_table(section: Section, folder: Path) -> Table:
             hint='Write one of privacy_unit = "..." and public = true.',
             place=section.where("public") if public is not None else section.where(),
         )
-    columns, given = section.texts("columns"), section.text("source")
+    columns, given = section.texts_or_table("columns"), section.text("source")
+    counts = {key: section.whole(key) for key in _OF_UNITS if key in section.values}
     with section.placing():
         source = _beside(folder, given, place="source")
-        return PublicTable(columns, source=source) if unit is None else PrivateTable(unit, columns, source=source)
+        if unit is not None:
+            return PrivateTable(unit, columns, source=source, **counts)
+        for key in counts:
+            reason = f"A public table has no privacy units, so {key} means nothing in it."
+            raise PolicyError("policy-public", reason, hint="Leave it out, or name the privacy_unit.", place=key)
+        return PublicTable(columns, source=source)
 
 
 def _beside(folder: Path, given: str | None, *, place: str) -> Path | None:

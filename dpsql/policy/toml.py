@@ -95,11 +95,14 @@ class Section:
             raise self._wrong(key, "text", found=value)
         return value
 
-    def texts(self, key: str) -> tuple[str, ...] | None:
-        """Return the list of texts under `key`, or None."""
+    def texts_or_table(self, key: str) -> tuple[str, ...] | dict[str, str] | None:
+        """Return the list of texts, or the table of texts by name, under `key`; or None."""
         values = self.values.get(key)
         if values is None:
             return None
+        if isinstance(values, dict):
+            inner = self.section(key)
+            return {name: text for name in values if (text := inner.text(name)) is not None}
         if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
             raise self._wrong(key, "a list of texts", found=values)
         return tuple(values)

@@ -18,7 +18,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from dpsql.engines import Column, Engine, Exact, RecordingEngine, Statement, open_exact
+from dpsql.engines import Column, CsvFile, Engine, Exact, RecordingEngine, Statement, open_exact
 from dpsql.engines.duckdb import DuckDBEngine
 from dpsql.errors import EngineError, UsageError
 
@@ -35,11 +35,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         connection.execute('CREATE SCHEMA web; CREATE TABLE web."odd ""name" ("a b" INTEGER, kind ENUM (\'x\', \'y\'))')
         connection.execute("CREATE VIEW cheap AS SELECT user_id, article FROM reads WHERE price < 2")
         connection.execute(f"COPY (SELECT 7 AS user_id, 'p' AS page) TO '{folder / 'visits.parquet'}'")
+    (folder / "clicks.csv").write_text("page,when,User_ID\np,2026-01-02,7\n,,8\n")
     return folder
 
 
-def sources(folder: Path) -> dict[str, Path | None]:
-    return {"reads": None, 'web.odd "name': None, "cheap": None, "visits": folder / "visits.parquet"}
+def sources(folder: Path) -> dict[str, Path | CsvFile | None]:
+    clicks = CsvFile(folder / "clicks.csv", (Column("user_id", "SMALLINT"), Column("page", "VARCHAR")))
+    files = {"visits": folder / "visits.parquet", 'web.clicks "of" today': clicks}
+    return {"reads": None, 'web.odd "name': None, "cheap": None, **files}
 
 
 @pytest.fixture(params=["sealed", "borrowed", "recording"])
@@ -64,7 +67,10 @@ def run(engine: Engine, sql: str, *parameters: object) -> pa.Table:
     return open_exact(engine.execute(Statement(sql, parameters)))
 
 
-@pytest.mark.parametrize(("name", "rows"), [("reads", 3), ('web.odd "name', 0), ("cheap", 1), ("visits", 1)])
+ROWS = {"reads": 3, 'web.odd "name': 0, "cheap": 1, "visits": 1, 'web.clicks "of" today': 2}
+
+
+@pytest.mark.parametrize(("name", "rows"), ROWS.items())
 def test_every_table_is_found_under_its_relation(engine: Engine, name: str, rows: int) -> None:
     assert len(engine.relation(name)) == 3
     assert run(engine, f"SELECT * FROM {spelled(engine, name)}").num_rows == rows
@@ -78,6 +84,7 @@ def test_columns_are_in_the_words_of_the_engine(engine: Engine) -> None:
     )
     assert engine.columns('web.odd "name') == (Column("a b", "INTEGER"), Column("kind", "ENUM('x', 'y')"))
     assert engine.columns("visits") == (Column("user_id", "INTEGER"), Column("page", "VARCHAR"))
+    assert engine.columns('web.clicks "of" today') == (Column("user_id", "SMALLINT"), Column("page", "VARCHAR"))
 
 
 def test_parameters_are_bound_in_order_and_never_read_as_sql(engine: Engine) -> None:
