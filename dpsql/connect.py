@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,14 +13,18 @@ from dpsql.policy import Policy, PrivateTable, Table
 if TYPE_CHECKING:
     import duckdb
 
-    from dpsql.engines import CsvFile, Engine
+    from dpsql.engines import Column, CsvFile, Engine
+    from dpsql.engines.duckdb_schema import StoredTable
     from dpsql.ledger import Ledger
     from dpsql.plan import Terms
+    from dpsql.plan.facts import Check
+    from dpsql.policy.starter import FoundColumn, FoundTable
+    from dpsql.policy.starter_text import Starter
     from dpsql.session import Session
     from dpsql.sql.catalog import Catalog
     from dpsql.sql.catalog import Table as KnownTable
 
-__all__ = ["IN_MEMORY", "MemoryLedgerWarning", "connect", "session_of"]
+__all__ = ["IN_MEMORY", "MemoryLedgerWarning", "check_of", "connect", "session_of", "starter_of"]
 
 IN_MEMORY = ":memory:"
 _UNIT_TYPES = frozenset(
@@ -65,6 +70,73 @@ def session_of(engine: Engine, policy: Policy, *, ledger: str | Path | None = No
     catalog = _catalog(engine, policy)
     record = _ledger(policy.ledger if ledger is None else ledger, terms)
     return Session(Parts(engine, record, catalog, terms, OperatingSystemNoise()))
+
+
+def starter_of(database: str | Path) -> Starter:
+    """Return a starter policy from the schema of a DuckDB file; no row is read. Raises `EngineError`."""
+    from dpsql.engines.duckdb_schema import schema_of
+    from dpsql.policy.spelling import policy_names
+    from dpsql.policy.starter_text import Found, starter
+
+    schema = schema_of(database)
+    names = policy_names([table.key for table in schema.tables])
+    tables = tuple(_found(table, names) for table in schema.tables if table.key in names)
+    unnamed = [".".join(table.key) for table in schema.tables if table.key not in names]
+    unnamed += [
+        ".".join((*table.key, column.name))
+        for table in schema.tables
+        for column in table.columns
+        if "\0" in column.name
+    ]
+    return starter(Found(Path(database).name, tables, tuple(unnamed), unread=tuple(map(".".join, schema.unread))))
+
+
+def check_of(policy: Policy | str | Path, *, database: str | Path | None = None) -> Check:
+    """Return what a policy means, checked against its files and, if it is given, against the database.
+
+    No private row is read and no ledger is opened. Raises `PolicyError` or `EngineError`.
+    """
+    from dpsql.answer import CountColumns
+    from dpsql.plan.check import check
+
+    known = _policy(policy)
+    near = {name: table for name, table in known.tables.items() if database is not None or table.source is not None}
+    stored: dict[str, tuple[tuple[str, str], ...]] = {}
+    if near:
+        part = Policy(known.budget, near, lines=known.lines)
+        engine = _engine(database, part)
+        try:
+            _catalog(engine, part)
+            stored = {name: tuple((column.name, column.type) for column in engine.columns(name)) for name in near}
+        finally:
+            engine.close()
+    return check(known, stored, reach=lambda noisy: CountColumns((), noisy.variance).reach(0.95))
+
+
+def _found(table: StoredTable, names: Mapping[tuple[str, str], str]) -> FoundTable:
+    from dpsql.policy import starter
+
+    leads = {
+        column: names[table.schema, target]
+        for column, target in table.leads_to.items()
+        if (table.schema, target) in names
+    }
+    columns = tuple(_found_column(column) for column in table.columns if "\0" not in column.name)
+    return starter.FoundTable(
+        names[table.key], columns, primary_key=table.primary_key, unique=table.unique, leads_to=leads
+    )
+
+
+def _found_column(column: Column) -> FoundColumn:
+    from dpsql.policy import starter
+    from dpsql.sql.types import Family, of_column, read_as
+
+    readable = read_as(of_column(column.type)).family is not Family.OPAQUE
+    return starter.FoundColumn(column.name, column.type, readable, _may_be_unit(column.type))
+
+
+def _may_be_unit(type_: str) -> bool:
+    return type_ in _UNIT_TYPES or type_.startswith(("DECIMAL(", "ENUM("))
 
 
 def _policy(given: Policy | str | Path | None) -> Policy:
@@ -138,7 +210,7 @@ def _known_table(engine: Engine, policy: Policy, *, name: str) -> KnownTable:
     if unit is not None:
         _check_columns(policy, f"tables.{name}.privacy_unit", names=(unit,), stored=set(stored))
         found = stored[ascii_lower(unit)].type
-        if found not in _UNIT_TYPES and not found.startswith(("DECIMAL(", "ENUM(")):
+        if not _may_be_unit(found):
             place = policy.where(f"tables.{name}.privacy_unit")
             hint = "Use a column of whole numbers, text or UUIDs that names each unit in one way."
             raise PolicyError("policy-unit-type", f"A privacy unit may not be a {found}.", hint=hint, place=place)

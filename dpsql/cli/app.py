@@ -60,6 +60,13 @@ class Format(StrEnum):
     arrow = "arrow"
 
 
+class Layout(StrEnum):
+    """How a check is written."""
+
+    text = "text"
+    json = "json"
+
+
 Policy = Annotated[Path, typer.Option("--policy", help="The curator's policy, a TOML file.", show_default=False)]
 Database = Annotated[
     Path | None,
@@ -74,6 +81,10 @@ Parameter = Annotated[
 ]
 Output = Annotated[Format, typer.Option("--format", help="How to write it; csv and arrow leave a receipt to stderr.")]
 
+Source = Annotated[Path, typer.Argument(help="The DuckDB file.", show_default=False)]
+Written = Annotated[Path, typer.Option("--output", help="Where to write the policy; - is standard output.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there.")]
+
 
 @app.command()
 def demo() -> None:
@@ -81,6 +92,27 @@ def demo() -> None:
     from dpsql.cli.demo import run
 
     run()
+
+
+@app.command()
+def init(db: Source, *, output: Written = Path("policy.toml"), force: Force = False) -> None:
+    """Write a starter policy from a database's schema; what is not clear is left to the curator. Reads no row."""
+    from dpsql.cli.curator import run_init
+
+    run_init(db, output, force=force)
+
+
+@app.command()
+def check(
+    policy: Policy,
+    db: Database = None,
+    *,
+    layout: Annotated[Layout, typer.Option("--format", help="Plain words, or one JSON object.")] = Layout.text,
+) -> None:
+    """Read a policy back in plain words: who is protected, what is exposed, what the budget buys. Reads no row."""
+    from dpsql.cli.curator import run_check
+
+    run_check(policy, db, as_json=layout == Layout.json)
 
 
 @app.command()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dpsql.answer import Answer, Receipt
     from dpsql.plan import Balance, Plan
 
-__all__ = ["bar_table", "check_output", "console", "write_answer", "write_balance", "write_plan"]
+__all__ = ["bar_table", "check_output", "console", "write_answer", "write_balance", "write_json", "write_plan"]
 
 _BAR = 36
 _UNBROKEN = 10_000  # characters a line: into a file or a pipe no label is folded
@@ -52,7 +52,7 @@ def write_answer(answer: Answer, layout: str) -> None:
             "rows": [list(map(_plain, row)) for row in rows],
             "receipt": _receipt(answer.receipt),
         }
-        _write_json(body)
+        write_json(body)
         return
     _write_table(_in_calendar(answer) if layout == "csv" else answer.arrow(), layout)
     typer.echo(str(answer.receipt), err=True)
@@ -78,7 +78,7 @@ def write_balance(balance: Balance, layout: str) -> None:
     if layout == "json":
         total = {"epsilon": float(balance.granted.epsilon), "delta": float(balance.granted.delta)}
         rows = [dict(zip(names, row, strict=True)) for row in balance.rows()]
-        _write_json({"total": total, "measures": rows, "items": balance.items, "epsilon": float(balance.epsilon)})
+        write_json({"total": total, "measures": rows, "items": balance.items, "epsilon": float(balance.epsilon)})
         return
     _write_pairs(balance.rows(), names, layout=layout)
 
@@ -88,14 +88,14 @@ def _write_pairs(rows: Sequence[tuple[str | float, ...]], names: tuple[str, ...]
         for name, *values in rows:
             typer.echo(f"{name:18} {'  '.join(map(str, values))}")
     elif layout == "json":
-        _write_json([dict(zip(names, row, strict=True)) for row in rows])
+        write_json([dict(zip(names, row, strict=True)) for row in rows])
     else:
         import pyarrow as pa
 
         _write_table(pa.table(dict(zip(names, zip(*rows, strict=True), strict=True))), layout)
 
 
-def _write_json(body: object) -> None:
+def write_json(body: object) -> None:
     """Write JSON in UTF-8, as its standard wants, whatever the terminal speaks."""
     sys.stdout.flush()
     sys.stdout.buffer.write(json.dumps(body, ensure_ascii=False, indent=2).encode() + b"\n")

@@ -60,6 +60,11 @@ class Plan:
         return self.selection.threshold_offset if isinstance(self.selection, LimitedDomain) else Fraction(0)
 
     @property
+    def least_threshold(self) -> Fraction:
+        """How many units a group needs at least for an even chance, by the policy's min_units; 0 without it."""
+        return self.selection.least_threshold if isinstance(self.selection, LimitedDomain) else Fraction(0)
+
+    @property
     def worst_items(self) -> int:
         """How many items are reserved: k draws, and k counts if they are released (fewer under a bound)."""
         return self.items(self.selection.k)
@@ -106,11 +111,9 @@ class Plan:
             listed = f"{len(domain.values)} values of the query" if isinstance(domain, Listed) else "a public column"
             return [("domain", f"{listed}; every one takes part, also with no unit at all")]
         threshold = f"{float(self.threshold_offset):.1f} units above group number {self.k_bar + 1}"
-        floor = self.selection.least_threshold
-        if floor:
-            threshold += (
-                f", and at least {float(floor):.1f} units (the policy's min_units = {self.selection.min_units})"
-            )
+        if self.least_threshold:
+            threshold += f", and at least {float(self.least_threshold):.1f} units"
+            threshold += f" (the policy's min_units = {self.selection.min_units})"
         return [("k_bar", str(self.k_bar)), ("threshold", threshold)]
 
     def __str__(self) -> str:

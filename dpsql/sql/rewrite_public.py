@@ -30,12 +30,12 @@ def rewrite_public(query: PublicQuery, rows: int) -> CountingQuery:
     outputs = ", ".join(f"{writer.expression(total(each))} AS c{at}" for at, each in enumerate(query.outputs, start=1))
     parts = [f"SELECT {'DISTINCT ' if query.distinct else ''}{outputs} {writer.body(rebuild_body(query.body, total))}"]
     if query.order:
-        parts.append(f"ORDER BY {', '.join(_term(writer, term, query.outputs) for term in query.order)}")
+        parts.append(f"ORDER BY {', '.join(_term(writer, term, outputs=query.outputs) for term in query.order)}")
     limit = rows if query.limit is None else min(query.limit, rows)
     return CountingQuery(f"{' '.join(parts)} LIMIT {limit:d} OFFSET {query.offset:d}", tuple(writer.parameters))
 
 
-def _term(writer: Writer, term: Sorted, outputs: tuple[Expression, ...]) -> str:
+def _term(writer: Writer, term: Sorted, *, outputs: tuple[Expression, ...]) -> str:
     ends = f"{'DESC' if term.descending else 'ASC'} NULLS {'FIRST' if term.nulls_first else 'LAST'}"
     if term.expression in outputs:
         return f"{outputs.index(term.expression) + 1} {ends}"

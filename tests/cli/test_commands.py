@@ -14,6 +14,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
+from command_kit import dpsql_command
 
 import dpsql
 
@@ -52,19 +53,6 @@ def folder(data: Path, tmp_path: Path) -> Path:
     (tmp_path / "events.duckdb").write_bytes((data / "events.duckdb").read_bytes())
     (tmp_path / "policy.toml").write_text(POLICY)
     return tmp_path
-
-
-def dpsql_command(
-    *arguments: str, cwd: Path | None = None, stdin: bytes = b"", **environment: str
-) -> tuple[int, bytes, str]:
-    """Run the command as a shell would; return exit code, stdout and stderr."""
-    code = "import sys; sys.argv[0] = 'dpsql'; from dpsql.cli import main; main()"
-    command = [sys.executable, "-c", code, *arguments]
-    plain = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "FORCE_COLOR"}}
-    done = subprocess.run(
-        command, check=False, capture_output=True, cwd=cwd, input=stdin, env={**plain, **environment}, timeout=120
-    )
-    return done.returncode, done.stdout, done.stderr.decode()
 
 
 def asked(
@@ -303,7 +291,7 @@ def test_help_names_the_exit_codes() -> None:
     code, out, _ = dpsql_command("--help")
     assert code == 0
     words = " ".join(out.decode().split())
-    for part in ("demo", "query", "explain", "budget", "4 the budget is short", "7 the ledger"):
+    for part in ("demo", "init", "check", "query", "explain", "budget", "4 the budget is short", "7 the ledger"):
         assert part in words
 
 

@@ -53,7 +53,7 @@ ANSWERED = [
     "WITH cheap AS (SELECT id, price FROM parts WHERE price < 10) SELECT MAX(price) AS p, COUNT(*) FROM cheap",
     "SELECT k FROM (SELECT kind AS k, id FROM parts) AS x WHERE id IN (SELECT low FROM public) ORDER BY k",
     "SELECT id FROM parts WHERE kind NOT IN (SELECT label FROM names WHERE unit > 1)",
-    "SELECT e.made, date_trunc('month', made) AS m FROM parts AS e WHERE made BETWEEN '2026-01-03' AND DATE '2026-01-05'",
+    "SELECT e.made, date_trunc('month', made) AS m FROM parts AS e WHERE made BETWEEN '2026-01-03' AND '2026-01-05'",
     "SELECT COUNT(*) FROM parts WHERE kind LIKE 'a%' OR kind IS NULL",
     "SELECT MIN(kind), MAX(kind), MIN(weight), MAX(weight) FROM parts",
 ]
@@ -90,7 +90,9 @@ def test_the_names_are_those_of_the_text() -> None:
 
 
 def test_parameters_stand_wherever_literals_may() -> None:
-    text = "SELECT kind, COUNT(*) + ? FROM parts WHERE id > ? GROUP BY kind HAVING COUNT(*) > ? ORDER BY kind LIMIT ? OFFSET ?"
+    text = (
+        "SELECT kind, COUNT(*) + ? FROM parts WHERE id > ? GROUP BY 1 HAVING COUNT(*) > ? ORDER BY 1 LIMIT ? OFFSET ?"
+    )
     given = [1, 5, 2, 2, 1]
     assert answer(text, given) == CON.execute(text, given).fetchall()
 
@@ -153,7 +155,7 @@ REFUSED = {
     "SELECT COUNT(*) FROM (SELECT t FROM nasty) AS public": "unit-lost",
     "WITH public AS (SELECT unit FROM nasty) SELECT COUNT(*) FROM public": "not-private",
     "SELECT code FROM public WHERE code IN (SELECT t FROM nasty)": "subquery-private",
-    "SELECT code FROM public WHERE code IN (SELECT code FROM public WHERE code IN (SELECT t FROM nasty))": "subquery-private",
+    "SELECT 1 FROM public WHERE code IN (SELECT t FROM nasty WHERE t IN (SELECT t FROM nasty))": "subquery-private",
     "SELECT MAX(code) FROM public HAVING MAX(code) IN (SELECT t FROM nasty)": "subquery-private",
     "SELECT code FROM public JOIN public AS q ON q.code IN (SELECT t FROM nasty)": "subquery-private",
     "SELECT code FROM public ORDER BY low IN (SELECT i32 FROM nasty)": "subquery-private",
@@ -187,9 +189,10 @@ def test_show_budget_is_a_statement() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "SHOW", "SHOW ALL TABLES", "SHOW nasty", "SHOW TABLES FROM main", "SHOW TABLES; SHOW TABLES", "SHOW 'tables'", "DESCRIBE",
-        "DESCRIBE nasty nasty", "DESCRIBE a.main.nasty", "DESCRIBE 'nasty'", "DESCRIBE SELECT 1", "DESCRIBE nasty; DROP TABLE nasty",
-        'SHOW "TABLES"', '"SHOW" TABLES', "DESCRIBE nasty.unit", "DESCRIBE duckdb_tables()", "DESCRIBE ?", "SUMMARIZE nasty",
+        "SHOW", "SHOW ALL TABLES", "SHOW nasty", "SHOW TABLES FROM main", "SHOW TABLES; SHOW TABLES", "SHOW 'tables'",
+        "DESCRIBE", "DESCRIBE nasty nasty", "DESCRIBE a.main.nasty", "DESCRIBE 'nasty'", "DESCRIBE SELECT 1",
+        "DESCRIBE nasty; DROP TABLE nasty", 'SHOW "TABLES"', '"SHOW" TABLES', "DESCRIBE nasty.unit",
+        "DESCRIBE duckdb_tables()", "DESCRIBE ?", "SUMMARIZE nasty",
     ],
 )  # fmt: skip
 def test_nothing_else_is_shown_or_described(text: str) -> None:

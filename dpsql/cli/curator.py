@@ -1,0 +1,70 @@
+"""The curator's commands: a starter policy from a schema, and a policy read back in plain words."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import typer
+
+from dpsql.errors import UsageError
+
+__all__ = ["run_check", "run_init"]
+
+_STDOUT = Path("-")
+
+
+def run_init(database: Path, output: Path, *, force: bool) -> None:
+    """Write a starter policy and tell what was decided; raise `UsageError` rather than replace a file unasked."""
+    from dpsql.answer import printable
+    from dpsql.connect import starter_of
+
+    starter = starter_of(database)
+    if output == _STDOUT:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(starter.text.encode())
+        sys.stdout.buffer.flush()
+    else:
+        _write(starter.text, output, database=database, force=force)
+    told = starter.lines()
+    if output != _STDOUT:
+        check = shlex.join(["dpsql", "check", "--policy", str(output), "--db", str(database)])
+        told = [f"Wrote {output}: a starter policy from names, types and keys; no row was read.", "", *told]
+        told.append(f"Next: read every line of it, decide what is left, and see what it means: {check}")
+    for line in told:
+        typer.echo(printable(line), err=output == _STDOUT)
+
+
+def run_check(policy: Path, database: Path | None, *, as_json: bool) -> None:
+    """Read a policy back; open no ledger and read no private row."""
+    from dpsql.connect import check_of
+    from dpsql.plan.words import words
+
+    check = check_of(policy, database=database)
+    if as_json:
+        from dataclasses import asdict
+
+        from dpsql.cli.show import write_json
+
+        write_json(asdict(check))
+        return
+    for line in words(check):
+        typer.echo(line)
+
+
+def _write(text: str, output: Path, *, database: Path, force: bool) -> None:
+    place = str(output)
+    try:
+        if output.exists() and output.samefile(database):
+            hint = "Name another file with --output."
+            raise UsageError("output-exists", "The output is the database itself.", hint=hint, place=place)
+        with output.open("w" if force else "x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+    except FileExistsError:
+        hint = "Name another file with --output, or replace this one with --force."
+        raise UsageError("output-exists", "There is a file at this path already.", hint=hint, place=place) from None
+    except OSError:
+        hint = "Give a path in a directory that exists and may be written."
+        reason = "The policy cannot be written to this path."
+        raise UsageError("output-unwritable", reason, hint=hint, place=place) from None

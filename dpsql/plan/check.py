@@ -1,0 +1,107 @@
+"""A policy read back: who is protected, what is exposed, what the budget buys, and what to look at again.
+
+Every number comes from the plans and terms that a session would use; nothing here reads data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import cast
+
+from dpsql.accounting import FilterState
+from dpsql.mechanisms import NoisyCounts
+from dpsql.plan.balance import balance_of
+from dpsql.plan.choose import draw
+from dpsql.plan.doubts import doubts
+from dpsql.plan.facts import Bought, Check, CheckedTable, Exposed
+from dpsql.plan.plan import Plan
+from dpsql.plan.terms import Terms
+from dpsql.policy import Policy, PrivateTable
+from dpsql.policy.checks import fold
+from dpsql.policy.policy import Table
+from dpsql.sql.analyze import analyze
+from dpsql.sql.catalog import Catalog
+from dpsql.sql.catalog import Table as KnownTable
+from dpsql.sql.query import PrivateQuery
+from dpsql.sql.types import BIGINT, TEXT
+
+__all__ = ["Stored", "check"]
+
+_SAMPLE = Catalog((KnownTable("asked", ("asked",), (("unit", BIGINT), ("item", TEXT)), "unit"),))
+_ASKED = ((10, False), (10, True), (100, True))
+Stored = Mapping[str, tuple[tuple[str, str], ...]]
+
+
+def check(policy: Policy, stored: Stored, *, reach: Callable[[NoisyCounts], int]) -> Check:
+    """Return what `policy` means, given the columns and types of those tables whose data was looked at.
+
+    `reach` is how far a released count is from the exact one in 95 of 100 cases. Raises `PolicyError` where
+    the budget cannot buy what it is meant to.
+    """
+    terms = Terms.of_policy(policy)
+    tables = tuple(_table(name, table, stored=stored.get(name)) for name, table in policy.tables.items())
+    kinds = dict.fromkeys(
+        PrivateTable("unit", max_groups_contributed=table.max_groups_contributed, min_units=table.min_units)
+        for table in terms.tables.values()
+    )
+    buys = tuple(bought for kind in kinds for bought in _buys(terms, kind, reach=reach))
+    usual = _plan(terms, PrivateTable("unit"), k=min(10, terms.limits.max_k), counts=False)
+    return Check(
+        epsilon=float(terms.total.epsilon),
+        delta=float(terms.total.delta),
+        rho=float(terms.budget.rho),
+        delta_of_queries=float(terms.budget.delta),
+        item_epsilon=float(usual.epsilon),
+        items=balance_of(terms, FilterState.fresh()).items,
+        query_delta=float(usual.delta),
+        queries=terms.budget.delta.value // usual.delta.value,
+        ledger=None if policy.ledger is None else str(policy.ledger),
+        tables=tables,
+        buys=buys,
+        warnings=tuple(doubts(policy, tables)),
+    )
+
+
+def _table(name: str, table: Table, *, stored: tuple[tuple[str, str], ...] | None) -> CheckedTable:
+    private = table if isinstance(table, PrivateTable) else None
+    types = {fold(column): (column, type_) for column, type_ in stored or ()}
+    names = [column for column, _ in types.values()] if table.columns is None else table.columns
+    exposed = tuple(Exposed(*types.get(fold(column), (column, None))) for column in names)
+    kept = {fold(column.name) for column in exposed}
+    return CheckedTable(
+        name=name,
+        privacy_unit=None if private is None else private.privacy_unit,
+        source=None if table.source is None else str(table.source),
+        columns=exposed or None,
+        hidden=None if stored is None else tuple(column for column, _ in stored if fold(column) not in kept),
+        max_groups_contributed=None if private is None else private.max_groups_contributed,
+        min_units=None if private is None else private.min_units,
+        checked=stored is not None,
+    )
+
+
+def _buys(terms: Terms, kind: PrivateTable, *, reach: Callable[[NoisyCounts], int]) -> Iterator[Bought]:
+    for k, counts in dict.fromkeys((min(k, terms.limits.max_k), counts) for k, counts in _ASKED):
+        plan = _plan(terms, kind, k=k, counts=counts)
+        worst, budget = plan.worst_case, terms.budget
+        yield Bought(
+            k=k,
+            counts=counts,
+            max_groups_contributed=kind.max_groups_contributed,
+            min_units=kind.min_units,
+            k_bar=plan.k_bar,
+            worst_items=plan.worst_items,
+            queries=min(budget.rho.value // worst.rho.value, budget.delta.value // worst.delta.value),
+            threshold=float(plan.threshold_offset),
+            least_threshold=float(plan.least_threshold),
+            reach=None if plan.counts is None else reach(plan.counts),
+        )
+
+
+def _plan(terms: Terms, kind: PrivateTable, *, k: int, counts: bool) -> Plan:
+    """Return the plan of a query for `k` items of such a table, as a session with these terms would draw it."""
+    count = ", COUNT(DISTINCT unit) AS units" if counts else ""
+    text = f"SELECT item{count} FROM asked GROUP BY item TOP {k} PRIVATE"  # noqa: S608 - a number alone
+    query = analyze(text, _SAMPLE, accepts_pattern=lambda _: False)
+    return draw(cast("PrivateQuery", query), replace(terms, tables={"asked": kind}), salts=(0, 0))

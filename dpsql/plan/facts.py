@@ -1,0 +1,78 @@
+"""What is told of a policy, as values: who is protected, what is exposed, what the budget buys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Bought", "Check", "CheckedTable", "Exposed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Exposed:
+    """A column that exists for analysts; its type as DuckDB names it, if the data was looked at."""
+
+    name: str
+    type: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedTable:
+    """A table of the policy; columns are None, and so is what is hidden, where only the data knows them."""
+
+    name: str
+    privacy_unit: str | None
+    source: str | None
+    columns: tuple[Exposed, ...] | None
+    hidden: tuple[str, ...] | None
+    max_groups_contributed: int | None
+    min_units: int | None
+    checked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bought:
+    """One kind of query, and how often the budget buys it at its worst case.
+
+    `threshold` is how many units above group number k_bar + 1 a group has an even chance, and `least_threshold`, which
+    is 0 without min_units, how many it must have at least; `reach` is how far a released count is from the exact one,
+    at most, in 95 of 100 cases.
+    """
+
+    k: int
+    counts: bool
+    max_groups_contributed: int | None
+    min_units: int | None
+    k_bar: int
+    worst_items: int
+    queries: int
+    threshold: float
+    least_threshold: float
+    reach: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """All that is told of a policy, in values that JSON has."""
+
+    epsilon: float
+    delta: float
+    rho: float
+    delta_of_queries: float
+    item_epsilon: float
+    items: int
+    query_delta: float
+    queries: int
+    ledger: str | None
+    tables: tuple[CheckedTable, ...]
+    buys: tuple[Bought, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def private(self) -> list[CheckedTable]:
+        """The tables whose units are protected."""
+        return [table for table in self.tables if table.privacy_unit is not None]
+
+    @property
+    def public(self) -> list[CheckedTable]:
+        """The tables in which nothing is protected."""
+        return [table for table in self.tables if table.privacy_unit is None]

@@ -1,0 +1,143 @@
+"""A check in plain words, for a curator who reads it on a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from dpsql.plan.facts import Bought, Check, CheckedTable
+from dpsql.policy.spelling import plain_type, quote, spell
+
+__all__ = ["words"]
+
+_WIDTH = 100
+
+
+def words(check: Check) -> list[str]:
+    """Return the lines of a check, at most 100 characters wide unless a name is longer."""
+    parts = (
+        ("WHO IS PROTECTED", _protected(check)),
+        ("WHAT IS EXPOSED", _exposed(check)),
+        ("WHAT THE BUDGET BUYS", _bought(check)),
+        ("THE LEDGER", _ledger(check)),
+        ("LOOK AGAIN", _warnings(check)),
+    )
+    lines: list[str] = []
+    for title, body in parts:
+        lines += [title, *body, ""]
+    return lines[:-1]
+
+
+def _protected(check: Check) -> Iterator[str]:
+    for table in check.private:
+        unit = spell(table.privacy_unit or "")
+        yield from _wrapped(f"{spell(table.name)}: every {unit}, all rows with the same {unit} together.")
+    if check.private:
+        yield from _wrapped(
+            f"Each has ({check.epsilon:g}, {check.delta:g})-differential privacy as one total over all queries and "
+            "all analysts. Whoever is one unit in several tables is covered by this same total; whoever has two ids "
+            "in one is protected as two."
+        )
+    else:
+        yield from _wrapped("Nobody: no table of this policy has a privacy unit.")
+    for table in check.public:
+        yield from _wrapped(f"{spell(table.name)}: public, so UNPROTECTED: nothing in it is private by your word.")
+
+
+def _exposed(check: Check) -> Iterator[str]:
+    for table in check.tables:
+        yield from _wrapped(f"{spell(table.name)}{_source(table)}: {_columns(table)}")
+        if table.hidden:
+            yield from _wrapped(f"not exposed: {', '.join(map(spell, table.hidden))}.", depth=2)
+        if table.max_groups_contributed is not None:
+            most = f"max_groups_contributed = {table.max_groups_contributed}"
+            yield from _wrapped(f"{most}: a unit counts in at most so many groups of a query.", depth=2)
+        if table.min_units is not None:
+            least = f"min_units = {table.min_units}"
+            yield from _wrapped(f"{least}: smaller groups are not released; a noisy rule, not an exact test.", depth=2)
+    yield from _wrapped("Tables that are not named here do not exist for analysts.")
+    unchecked = [spell(table.name) for table in check.tables if not table.checked]
+    if unchecked:
+        yield from _wrapped(
+            f"Not checked without a database (--db): whether {', '.join(unchecked)} exist with these columns, which "
+            "other columns they have, and whether the types of their units can be units."
+        )
+
+
+def _source(table: CheckedTable) -> str:
+    return "" if table.source is None else f" (file {quote(table.source)})"
+
+
+def _columns(table: CheckedTable) -> str:
+    if table.columns is None:
+        return "every column of the database's table."
+    shown = (
+        spell(column.name) if column.type is None else f"{spell(column.name)} {plain_type(column.type)}"
+        for column in table.columns
+    )
+    return ", ".join(shown) + "."
+
+
+def _bought(check: Check) -> Iterator[str]:
+    yield from _wrapped(
+        f"The total (epsilon {check.epsilon:g}, delta {check.delta:g}) is accounted as rho {check.rho:.6g} for what "
+        f"is returned, and delta {check.delta_of_queries:g} that queries draw from."
+    )
+    yield from _wrapped(
+        f"By default an item, which is a returned key, a count or the end of the list, has epsilon "
+        f"{check.item_epsilon:g}: the budget holds {check.items} of them. A query has delta {check.query_delta:g}: it "
+        f"holds {check.queries} of them."
+    )
+    for terms, bought in groupby(check.buys, key=_terms):
+        yield ""
+        if terms:
+            yield from _wrapped(f"Where {terms}:")
+        yield from _rows(list(bought))
+    if check.buys:
+        yield ""
+        yield from _wrapped(
+            "queries: so many fit at their worst case; those that return less cost less. threshold: how many units a "
+            "group must stand above group number k_bar + 1 (above 0 if there is none) to have an even chance, and at "
+            "least how many it must have where min_units is set. error: "
+            "how far a released count is from the exact one at most, in 95 of 100 cases."
+        )
+
+
+def _terms(kind: Bought) -> str:
+    """Return what the policy says of the tables that are asked."""
+    said = {"max_groups_contributed": kind.max_groups_contributed, "min_units": kind.min_units}
+    return " and ".join(f"{name} = {value}" for name, value in said.items() if value is not None)
+
+
+def _rows(bought: Sequence[Bought]) -> Iterator[str]:
+    yield f"  {'':22} {'items at worst':>14} {'queries':>9} {'k_bar':>7} {'threshold':>18} {'error':>9}"
+    for kind in bought:
+        name = f"TOP {kind.k} {'with counts' if kind.counts else 'names only'}"
+        error = "" if kind.reach is None else f"± {kind.reach:,}"
+        least = f", >= {kind.least_threshold:,.1f}" if kind.least_threshold else ""
+        threshold = f"{kind.threshold:,.1f}{least}"
+        yield (
+            f"  {name:22} {kind.worst_items:>14,} {kind.queries:>9,} {kind.k_bar:>7,} {threshold:>18} {error:>9}"
+        ).rstrip()
+
+
+def _ledger(check: Check) -> Iterator[str]:
+    if check.ledger is None:
+        yield from _wrapped("None is named: what is spent is kept in memory and forgotten.")
+    else:
+        yield from _wrapped(f"{quote(check.ledger)}. It was not opened; dpsql budget shows what is left in it.")
+
+
+def _warnings(check: Check) -> Iterator[str]:
+    for warning in check.warnings:
+        yield from _wrapped(f"* {warning}")
+    if not check.warnings:
+        yield from _wrapped("Nothing stands out. What no schema says is yours to judge: see dpsql init.")
+
+
+def _wrapped(text: str, *, depth: int = 1) -> list[str]:
+    first, rest = "  " * depth, "  " * (depth + 1)
+    return textwrap.wrap(
+        text, _WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )
