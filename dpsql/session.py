@@ -120,8 +120,6 @@ class Session:
 
     def _analyze(self, text: str, parameters: Given) -> Question:
         self._check_open()
-        if not isinstance(text, str):
-            raise UsageError("not-text", "A statement must be text.", hint='session.sql("SELECT ... TOP 10 PRIVATE")')
         parts = self._parts
         return analyze(text, parts.catalog, parameters=parameters, accepts_pattern=parts.engine.accepts_pattern)
 

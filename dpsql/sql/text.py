@@ -15,7 +15,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dpsql.errors import Place, Refusal, Unsupported
+from dpsql.errors import Place, Refusal, Unsupported, UsageError
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -110,7 +110,7 @@ def scan(text: str) -> Statement:
 
 def _check_size(text: str) -> None:
     if not isinstance(text, str):
-        raise Refusal("not-text", "A statement must be a string of SQL.", hint="Pass the statement as str.")
+        raise UsageError("not-text", "A statement must be text.", hint='session.sql("SELECT ... TOP 10 PRIVATE")')
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
