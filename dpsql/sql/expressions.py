@@ -178,15 +178,24 @@ def _interval(reader: Reader, node: Node) -> Literal:
     amount, unit = node.this, node.args.get("unit")
     while type(amount).__name__ == "Paren":
         amount = amount.this
-    literal = str(amount.this) if type(amount).__name__ == "Literal" else ""
-    value = reader.statement.value(literal)
-    written = value.content if value is not None else literal if literal.isdigit() else ""
+    written = _written(reader, str(amount.this)) if type(amount).__name__ == "Literal" else ""
     spelled = f"{written.strip()} {unit.name}" if unit is not None else written.strip()
     found = _INTERVAL.fullmatch(spelled.lower())
-    if not found or (value is not None and value.kind == "parameter"):
+    if not found:
         hint = "Write INTERVAL '7 days' or INTERVAL 7 DAY."
         raise Unsupported("interval", "This INTERVAL is not read.", hint=hint, place=reader.place(node))
     return Literal(f"{found[1]} {found[2]}", INTERVAL)
+
+
+def _written(reader: Reader, literal: str) -> str:
+    """Return the digits or the text of an INTERVAL, as written or bound; nothing for any other literal."""
+    value = reader.statement.value(literal)
+    if value is None:
+        return literal if literal.isdigit() else ""
+    if value.kind == "string":
+        return value.content
+    bound = reader.bound[value]
+    return str(bound) if type(bound) in {int, str} else ""
 
 
 def _joined_text(reader: Reader, node: Node) -> Expression:

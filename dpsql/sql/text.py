@@ -92,12 +92,16 @@ def scan(text: str) -> Statement:
     from sqlglot.errors import SqlglotError
 
     explain = _EXPLAIN.match(text)
+    marks = {start for start, end, kind in spans if kind == "parameter" and end == start + 1}
+    plain = "".join(
+        "0" if at in marks else char for at, char in enumerate(text)
+    )  # sqlglot has operators that begin with ?
     try:
         if explain is None:
-            tokens = tokenize(text, read="duckdb")
+            tokens = tokenize(plain, read="duckdb")
         else:  # sqlglot would take all that follows the word for one string
             start, end = explain.span(1)
-            tokens = tokenize(text[:start] + "_" * (end - start) + text[end:], read="duckdb")
+            tokens = tokenize(plain[:start] + "_" * (end - start) + plain[end:], read="duckdb")
             tokens[0] = Token(TokenType.VAR, explain[1], tokens[0].line, tokens[0].col, start, end - 1)
     except (SqlglotError, RecursionError, ValueError):
         tokens = None
@@ -211,6 +215,13 @@ def _with_stand_ins(text: str, tokens: list[Token], *, spans: list[tuple[int, in
             continue  # the rest of a span that sqlglot cut in two, such as $1
         end, kind = starts.pop(token.start, (token.end + 1, ""))
         covered = end
+        if kind == "parameter" and token.end >= end:
+            raise Refusal(
+                "syntax",
+                "A parameter runs into what follows it.",
+                hint="Put a space between them.",
+                place=place_of(text, token.start, end=token.end + 1),
+            )
         if kind and kind != "quoted":
             place = place_of(text, token.start, end=end)
             values.append(

@@ -491,3 +491,59 @@ def codes() -> set[str]:
 def test_a_code_is_a_few_lower_case_words() -> None:
     assert len(codes()) > 40
     assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", code) for code in codes())
+
+
+@pytest.mark.parametrize(
+    ("interval", "given", "meant"),
+    [
+        ("INTERVAL ?", ["7 days"], "7 day"),
+        ("INTERVAL ? DAY", [7], "7 day"),
+        ("INTERVAL (?) HOUR", [3], "3 hour"),
+        ("INTERVAL ? MONTH", ["-2"], "-2 month"),
+    ],
+)
+def test_an_interval_may_be_a_parameter(interval: str, given: list[object], meant: str) -> None:
+    query = private(f"SELECT article FROM reads WHERE ts > ts + {interval} GROUP BY 1 TOP 9 PRIVATE", CATALOG, given)
+    assert meant in rewrite(query, 10).parameters
+
+
+@pytest.mark.parametrize("given", [None, 1.5, True, "soon", "7 days 3 hours", 10**9, ["7 days"]])
+def test_what_is_no_interval_is_refused(given: object) -> None:
+    for interval in ("INTERVAL ?", "INTERVAL ? DAY"):
+        error = error_of(f"SELECT article FROM reads WHERE ts > ts + {interval} GROUP BY 1 TOP 9 PRIVATE", [given])
+        assert error.code == "interval"
+
+
+@pytest.mark.parametrize(
+    ("condition", "given"),
+    [
+        ("ts > DATE ?", ["2026-01-31"]),
+        ("ts > TIMESTAMP ?", ["2026-01-31 10:00:00"]),
+        ("ts > CAST(? AS DATE)", ["2026-01-31"]),
+        ("ts > ?::TIMESTAMP", ["2026-01-31"]),
+        ("?||article = ?||?", ["a", "b", "c"]),
+        ("dwell>?+?-?*?", [1, 2, 3, 4]),
+        ("dwell IN(?,?)AND dwell=?", [1, 2, 3]),
+        ("article LIKE ? ESCAPE ?", ["10!%", "!"]),
+        ("date_trunc(?, ts) = ?", ["week", "2026-01-26"]),
+        ("strftime(ts, ?) = ?", ["%Y", "2026"]),
+        ("split_part(article, ?, ?) = ?", ["-", 1, "a"]),
+        ("CASE WHEN dwell > ? THEN ? ELSE ? END = ?", [1, "x", "y", "x"]),
+        ("round(dwell, ?) = ?", [1, 2.5]),
+        ("coalesce(country, ?) IN (?, ?)", ["DE", "DE", None]),
+        ("dwell BETWEEN ? AND ?", [1, 2.5]),
+        ("-? < dwell + ? * 2", [1, 2]),
+    ],
+)
+def test_parameters_stand_wherever_literals_may(condition: str, given: list[object]) -> None:
+    query = private(f"SELECT article FROM reads WHERE {condition} GROUP BY 1 TOP 9 PRIVATE", CATALOG, given)
+    CON.execute(rewrite(query, 10).sql, list(rewrite(query, 10).parameters))
+
+
+@pytest.mark.parametrize(
+    "condition", ["dwell = ?5", "dwell = ?.5", "dwell = ?e5", "dwell = ?x", "dwell = ?_1", "dwell = ??"]
+)
+def test_a_parameter_that_runs_into_something_is_refused(condition: str) -> None:
+    text = f"SELECT article FROM reads WHERE {condition} GROUP BY 1 TOP 9 PRIVATE"
+    error = error_of(text, [1] * text.count("?"))
+    assert error.code in {"syntax", "character"}
