@@ -69,7 +69,11 @@ class Receipt:
     def __str__(self) -> str:
         if self.mechanism == NO_MECHANISM:
             return "no private row was read; nothing was charged"
-        ending = "stopped at BOTTOM: nothing else stands out" if self.stopped_at_bottom else "all k were returned"
+        ending = "all k were returned"
+        if self.stopped_at_bottom:
+            ending = "stopped at BOTTOM: nothing else stands out"
+        elif not self.k_bar:
+            ending = "every candidate of the domain took part"
         return (
             f"{self.mechanism}: charged {self.items_charged} items of epsilon {self.epsilon} "
             f"({self.loss}); {ending}; remaining {self.remaining}"

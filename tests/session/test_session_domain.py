@@ -287,3 +287,7 @@ def test_the_plan_says_what_takes_part() -> None:
     assert "threshold" not in facts
     assert facts["delta"] == "0"
     assert "BOTTOM" not in facts["items at most"]
+
+
+def test_the_receipt_says_so() -> None:
+    assert "every candidate of the domain took part" in str(session_over(*ROWS).sql(LISTED).receipt)
