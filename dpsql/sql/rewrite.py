@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from dpsql.sql.bounding import UNIT, Bound, Bounded, bounded
 from dpsql.sql.passes.canonical import canonical
 from dpsql.sql.passes.rebuild import rebuild_body
 from dpsql.sql.passes.total import total
@@ -19,16 +20,7 @@ from dpsql.sql.write import Writer
 __all__ = ["PASSES", "Bound", "CountingQuery", "rewrite"]
 
 COUNT = "dpsql_count"
-UNIT = "dpsql_unit"
 DOMAIN = "dpsql_domain"
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """At most `groups` groups of each unit, chosen by a hash under two salts of 64 bits, private to the session."""
-
-    groups: int
-    salts: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -76,19 +68,20 @@ def rewrite(query: PrivateQuery, rows: int | None, *, bound: Bound | None = None
         ctes.append(f"{DOMAIN} AS MATERIALIZED ({_candidates(writer, query.domain, name=keys)})")
         base = f"SELECT {keys}, {UNIT} FROM ({base}) WHERE {keys} IN (SELECT {keys} FROM {DOMAIN})"  # noqa: S608 - nothing in it is the analyst's text
     if bound is None:
-        source, count = base, f"system.main.count(DISTINCT {UNIT})"
+        kept, count = Bounded((), base), f"system.main.count(DISTINCT {UNIT})"
     else:
-        source, count = _bounded(writer, base, names=names, bound=bound), "system.main.count()"
-    counted = f"SELECT {keys}, {count} AS {COUNT} FROM ({source}) GROUP BY {keys}"  # noqa: S608 - as above
+        kept, count = bounded(writer, base, names=names, bound=bound), "system.main.count()"
+    ctes += kept.ctes
+    counted = f"SELECT {keys}, {count} AS {COUNT} FROM ({kept.source}) GROUP BY {keys}"  # noqa: S608 - as above
     if query.domain is not None:
         counted = (
             f"SELECT {DOMAIN}.{keys} AS {keys}, COALESCE({COUNT}, 0) AS {COUNT} "  # noqa: S608 - as above
             f"FROM {DOMAIN} LEFT JOIN ({counted}) AS dpsql_counted ON {DOMAIN}.{keys} = dpsql_counted.{keys}"
         )
     order = ", ".join([f"{COUNT} DESC", *(f"{name} ASC NULLS LAST" for name in names)])
-    heading = f"WITH {', '.join(ctes)} " if ctes else ""
+    opening = f"WITH {', '.join(ctes)} " if ctes else ""
     limit = "" if rows is None else f" LIMIT {rows:d}"
-    return CountingQuery(f"{heading}{counted} ORDER BY {order}{limit}", tuple(writer.parameters))
+    return CountingQuery(f"{opening}{counted} ORDER BY {order}{limit}", tuple(writer.parameters))
 
 
 def _candidates(writer: Writer, domain: Domain, *, name: str) -> str:
@@ -108,24 +101,3 @@ def _unit_rows(writer: Writer, query: PrivateQuery, *, names: list[str]) -> str:
     body = writer.body(query.body)
     joint = "AND" if query.body.where is not None else "WHERE"
     return f"SELECT {keys}, {unit} AS {UNIT} {body} {joint} ({unit} IS NOT NULL)"
-
-
-def _bounded(writer: Writer, base: str, *, names: list[str], bound: Bound) -> str:
-    """Return at most `bound.groups` groups of each unit.
-
-    The kept set is a function of the unit's own groups and the salts. Ordering by the hash and then the keys makes
-    it total, and keeps DuckDB from the slow rewriting that a single sort key triggers (see `tests/sql`).
-    """
-    columns = ", ".join(names)
-    group = f"system.main.hash({columns})"
-    salts = [f"CAST({writer.bind(salt)} AS UBIGINT)" for salt in bound.salts]
-    mixed = ", ".join(
-        f"system.main.hash(system.main.xor(system.main.hash({part}), {salt}))"
-        for part, salt in zip((group, UNIT), salts, strict=True)
-    )
-    order = ", ".join(f"{name} ASC NULLS LAST" for name in names)
-    draw = f"system.main.hash(system.main.xor({mixed}))"
-    rank = f"system.main.row_number() OVER (PARTITION BY {UNIT} ORDER BY {draw}, {order})"
-    pairs = f"SELECT DISTINCT {columns}, {UNIT} FROM ({base})"  # noqa: S608 - nothing in it is the analyst's text
-    ranked = f"SELECT {columns}, {rank} AS dpsql_rank FROM ({pairs})"  # noqa: S608 - as above
-    return f"SELECT {columns} FROM ({ranked}) WHERE dpsql_rank <= {bound.groups:d}"  # noqa: S608 - as above

@@ -69,11 +69,13 @@ def test_what_is_accepted(session: Session, options: str, field: str, value: obj
     assert getattr(session.explain(asked(options)), field) == value
 
 
-@pytest.mark.parametrize("groups", [1, 7, 1_000_000])
-def test_a_bound_on_contributions(session: Session, groups: int) -> None:
+@pytest.mark.parametrize(
+    ("groups", "written"), [(1, "dpsql_least"), (7, "dpsql_rank <= 7"), (1_000_000, "dpsql_rank <= 1000000")]
+)
+def test_a_bound_on_contributions(session: Session, groups: int, written: str) -> None:
     plan = session.explain(asked(f"max_groups_contributed = {groups}"))
     assert plan.selection.max_groups_contributed == groups
-    assert f"<= {groups}" in plan.engine_sql
+    assert written in plan.engine_sql
     assert f"at most {groups}" in str(plan)
 
 
@@ -92,7 +94,6 @@ REFUSED = [
     ("mechanism = top_stable", "mechanism"),
     ("mechanism = 'stable'", "mechanism"),
     ("domain = 'countries.country'", "domain"),
-    ("domain = ['a', 'b']", "domain"),
     ("fresh = 1", "fresh"),
     ("fresh = 'true'", "fresh"),
     ("fresh = maybe", "fresh"),

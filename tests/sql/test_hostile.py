@@ -67,6 +67,8 @@ CONSTRUCTS = {
     "ROW_NUMBER",
     "DECIMAL",
     "BY",
+    "MATERIALIZED",
+    "USING",
 }
 BARE_UNITS = {
     "decade",
@@ -127,7 +129,8 @@ def check(text: str) -> bool:
     if query is None:
         return False
     check_generated(rewrite(query, 10))
-    check_generated(rewrite(query, 10, bound=Bound(2, (1, 2))))
+    for groups in (1, 2, 20):
+        check_generated(rewrite(query, 10, bound=Bound(groups, (1, 2))))
     check_parsed_alike(text)
     return True
 
