@@ -164,7 +164,7 @@ def catalog_of(con: duckdb.DuckDBPyConnection, units: dict[str, str], public: It
 def accepts_pattern(pattern: str) -> bool:
     """Say whether DuckDB compiles a regular expression, tried on the empty text."""
     try:
-        duckdb.execute("SELECT regexp_matches('', ?)", [pattern])
+        duckdb.execute("SELECT regexp_matches('', ?)", [pattern]).fetchall()
     except duckdb.Error:
         return False
     return True

@@ -31,6 +31,7 @@ from dpsql.sql.types import (
 
 __all__ = ["alike", "as_type", "comparable", "number", "to_type"]
 
+_WIDEST_STORED = 38
 _LONGEST_NUMBER = 400  # a DOUBLE has at most 309 digits before its point
 _NUMBER = re.compile(r"([0-9]*)(?:\.([0-9]*))?([eE][+-]?[0-9]{1,4})?")
 _SIGNED = re.compile(r"(-?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
@@ -217,7 +218,7 @@ def _meet(first: Type, second: Type, *, place: Place) -> Type:
     if families <= {Family.INTEGER, Family.DECIMAL}:
         scale = max(first.precision[1], second.precision[1])
         whole = max(first.precision[0] - first.precision[1], second.precision[0] - second.precision[1])
-        return decimal(whole + scale, scale)
+        return decimal(min(whole + scale, _WIDEST_STORED), scale)  # only a SUM, with digits to spare, is cut
     if Family.DOUBLE in families and first.is_number and second.is_number:
         return DOUBLE
     if families == {Family.DATE, Family.TIMESTAMP}:

@@ -63,9 +63,7 @@ _SIZES = frozenset(map(str, range(39)))
 
 
 def _column(reader: Reader, node: Node) -> Expression:
-    column: Column = reader.column(node).column
-    wanted = read_as(column.type)
-    return column if wanted == column.type else Cast(column, wanted)
+    return reader.column(node).column
 
 
 def _literal(reader: Reader, node: Node) -> Expression:
@@ -195,7 +193,9 @@ def _written(reader: Reader, literal: str) -> str:
     if value.kind == "string":
         return value.content
     bound = reader.bound[value]
-    return str(bound) if type(bound) in {int, str} else ""
+    if type(bound) is int:
+        return str(bound) if abs(bound) < 1 << 63 else ""
+    return bound if isinstance(bound, str) else ""
 
 
 def _joined_text(reader: Reader, node: Node) -> Expression:

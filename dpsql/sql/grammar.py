@@ -137,6 +137,9 @@ def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[
         if new_kind in _TYPES.values():
             _check_sizes(statement, tokens[index:], kind=new_kind)
         settled.append(Token(TokenType[new_kind], text, token.line, token.col, token.start, token.end))
+    if len(levels) > 1:
+        hint, where = "Close it with ) or END.", statement.place(tokens[-1])
+        raise Refusal("syntax", "A parenthesis or a CASE is not closed.", hint=hint, place=where)
     if levels[-1] == "JOIN":
         raise Refusal("join", "This join has no condition.", hint="ON or USING.", place=statement.place(tokens[-1]))
     return settled
@@ -232,7 +235,7 @@ def _check_neighbours(statement: Statement, token: Token, *, before: Token | Non
     kind, following = token.token_type.name, after.token_type.name if after is not None else ""
     previous = before.token_type.name if before is not None else ""
     typed = before is not None and previous != "IDENTIFIER" and ascii_lower(before.text) in _TYPES
-    fault = _fault(kind, previous, following=following)
+    fault = _fault(kind, previous, following=following) or _absence(kind, previous, following=following)
     if kind == "STRING" and (typed and following == "DCOLON"):
         fault = "A typed literal may not be cast without parentheses."
     elif kind == "DOT" and following == "NUMBER" and after is not None and after.start != token.end + 1:
@@ -264,4 +267,16 @@ def _fault(kind: str, previous: str, *, following: str) -> str:
             return "A quoted name may not be called or followed by a list."
         case "WITH" if following == "L_PAREN":
             return "Options stand only after PRIVATE."
+    return ""
+
+
+def _absence(kind: str, previous: str, *, following: str) -> str:
+    """Return what is missing after a token, or nothing."""
+    match kind:
+        case "SELECT" | "GROUP_BY" if following in _AFTER_NO_ITEM - {"DISTINCT", "ALL", "COMMA", "ALIAS"}:
+            return "A list has no item."
+        case "L_PAREN" if previous == "USING" and following == "R_PAREN":
+            return "A list has no item."
+        case "IN" if following not in {"L_PAREN", "STRING"}:
+            return "IN stands before a list or a subquery."
     return ""

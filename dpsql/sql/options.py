@@ -7,8 +7,8 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from dpsql.errors import Refusal
-from dpsql.sql.parameters import Parameter
+from dpsql.errors import Place, Refusal
+from dpsql.sql.parameters import Parameter, literal_of
 from dpsql.sql.query import Option, OptionValue
 from dpsql.sql.text import Statement, ascii_lower
 
@@ -19,6 +19,7 @@ __all__ = ["OPTIONS", "read_options", "split"]
 
 OPTIONS = frozenset(["epsilon", "delta", "k_bar", "mechanism", "max_groups_contributed", "domain", "fresh"])
 MOST_LISTED = 1_000
+LONGEST_INTEGER = 64  # bits; Python does not even print those of more than 4,300 digits
 _NUMBER = re.compile(r"([0-9]{1,12}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][+-]?[0-9]{1,3})?")
 _SIGNS = {"EQ": "=", "FARROW": "=>"}
 
@@ -80,7 +81,7 @@ def _value(statement: Statement, tokens: list[Token], *, parameter: Parameter) -
         return None, False
     value = statement.value(tokens[0].text)
     if value is not None:
-        return (value.content, False) if value.kind == "string" else _given(parameter(value))
+        return (value.content, False) if value.kind == "string" else _given(parameter(value), value.place)
     if kinds[0] == "NUMBER":
         return _decimal(tokens[0].text), False
     word = tokens[0].text
@@ -95,27 +96,32 @@ def _list(statement: Statement, tokens: list[Token], *, parameter: Parameter) ->
     texts = [
         None if value is None else value.content if value.kind == "string" else parameter(value) for value in values
     ]
-    return _texts(texts) if commas and len(tokens) % 2 == 1 else None
+    place = statement.place(tokens[0], tokens[-1])
+    return _texts(texts, place) if commas and len(tokens) % 2 == 1 else None
 
 
 def _decimal(text: str) -> Decimal | None:
     return Decimal(text) if _NUMBER.fullmatch(text) else None
 
 
-def _texts(values: list[object]) -> tuple[str, ...] | None:
-    texts = tuple(value for value in values if isinstance(value, str))
-    return texts if len(texts) == len(values) <= MOST_LISTED else None
+def _texts(values: list[object], place: Place) -> tuple[str, ...] | None:
+    """Return the texts of a list, each of which must be one that can be bound; None if it holds anything else."""
+    if len(values) > MOST_LISTED or not all(isinstance(value, str) for value in values):
+        return None
+    return tuple(str(literal_of(value, place).value) for value in values)
 
 
-def _given(value: object) -> tuple[OptionValue | None, bool]:
+def _given(value: object, place: Place) -> tuple[OptionValue | None, bool]:
     """Return a parameter's value as an option's: a number as it prints, a text, a list of texts, true or false."""
     match value:
         case bool():
             return str(value).lower(), True
+        case int() if value.bit_length() > LONGEST_INTEGER:
+            return None, False
         case int() | float() | Decimal():
             return _decimal(str(value)), False
         case str():
             return value, False
         case list() | tuple():
-            return _texts(list(value)), False
+            return _texts(list(value), place), False
     return None, False

@@ -38,8 +38,8 @@ def bind(statement: Statement, given: Given) -> dict[Value, object]:
     if len(styles) > 1:
         hint = "Write ?, $1 or :name throughout."
         raise UsageError("parameters", "Parameters are written in one style.", hint=hint, place=wanted[0].place)
-    if isinstance(given, Mapping):
-        values = {str(name).lstrip(":$"): value for name, value in given.items()}
+    if isinstance(given, Mapping) and all(isinstance(name, str) for name in given):
+        values = {name.lstrip(":$"): value for name, value in given.items()}
     elif isinstance(given, str) or not isinstance(given, Sequence):
         hint = 'For example ["DE"], or {"country": "DE"} for :country.'
         raise UsageError("parameters", "Parameters are given as a list, or as a mapping for :name.", hint=hint)

@@ -85,6 +85,9 @@ def _in(reader: Reader, node: Node) -> Expression:
     only(reader.statement, node, "this", "expressions")
     parts = (reader.operand(node.this), *(reader.operand(choice) for choice in node.expressions))
     argument, *choices = comparable(parts, reader.at(node))
+    if len(choices) == 1 and isinstance(choices[0], InQuery):  # DuckDB takes it for argument IN (SELECT ...)
+        hint = "Write = and the condition in parentheses."
+        raise Refusal("precedence", "This IN can be read in two ways.", hint=hint, place=reader.place(node))
     return In(argument, tuple(choices))
 
 
@@ -96,7 +99,8 @@ def _in_query(reader: Reader, node: Node) -> Expression:
     if len(source.outputs) != 1:
         hint = "Select the one column to compare with."
         raise Refusal("subquery", "This subquery must have one column.", hint=hint, place=reader.place(node))
-    left, right = comparable((argument, source.outputs[0]), reader.at(node))
+    output = reader.computed(source.outputs[0], node)
+    left, right = comparable((argument, output), reader.at(node))
     return InQuery(left, replace(source, outputs=(right,)))
 
 
@@ -129,7 +133,7 @@ def _like(reader: Reader, node: Node) -> Expression:
 
 def _quoted(reader: Reader, node: Node) -> Literal:
     literal = reader.read(node)
-    if isinstance(literal, Literal) and isinstance(literal.value, str):
+    if isinstance(literal, Literal) and isinstance(literal.value, str) and literal.type == TEXT:
         return literal
     raise Unsupported(
         "pattern", "The pattern must be a quoted text.", hint="Write it in single quotes.", place=reader.place(node)

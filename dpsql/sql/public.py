@@ -11,17 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal
-from dpsql.sql.coerce import as_type
 from dpsql.sql.expressions import READERS
 from dpsql.sql.functions import AGGREGATES
 from dpsql.sql.nodes import only, spelled_items
-from dpsql.sql.query import Call, Cast, Expression, Literal, PublicQuery, Sorted, children
+from dpsql.sql.query import Call, Cast, Column, Expression, Literal, PublicQuery, Sorted, children
 from dpsql.sql.reader import Read, Reader
 from dpsql.sql.released import position_of, row_count
 from dpsql.sql.scope import Scope
 from dpsql.sql.sources import Sources, output_name
 from dpsql.sql.text import FUNCTION_PREFIX, ascii_lower
-from dpsql.sql.types import BIGINT, DOUBLE, Family, decimal
+from dpsql.sql.types import BIGINT, DOUBLE, Family, decimal, read_as
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -49,6 +48,7 @@ def read_public(sources: Sources, select: Node, *, tokens: list[Token]) -> tuple
         distinct=select.args.get("distinct") is not None,
         body=body,
         keys=block.keys(having),
+        by_all=block.by_all,
         having=having,
         order=block.order(),
         limit=row_count(reader, select.args.get("limit")),
@@ -60,11 +60,8 @@ def read_public(sources: Sources, select: Node, *, tokens: list[Token]) -> tuple
 
 def _named(reader: Reader, item: Node, *, text: str) -> list[tuple[str, Expression]]:
     """Return the names and expressions of one item of the select list: several for a star."""
-    kind = type(item).__name__
-    if kind == "Star" or (kind == "Column" and type(item.this).__name__ == "Star"):
-        only(reader.statement, item, *(() if kind == "Star" else ("this", "table")))
-        qualifier = item.args["table"].name if item.args.get("table") else ""
-        return [(column.name, column.column) for column in reader.scope.star(qualifier)]
+    if (starred := reader.star(item)) is not None:
+        return [(column.name, column.column) for column in starred]
     name, node = output_name(reader, item)
     if type(node).__name__ == "Column":
         name = name or reader.column(node).name
@@ -72,11 +69,22 @@ def _named(reader: Reader, item: Node, *, text: str) -> list[tuple[str, Expressi
 
 
 def _read(reader: Reader, node: Node) -> Expression:
-    """Return an expression in which aggregates may stand; a column alone as it is stored, whatever its type."""
+    """Return an expression in which aggregates may stand; a column, or its MIN or MAX, alone as it is stored."""
+    node = _bare(reader, node)
     if type(node).__name__ == "Column":
         return reader.column(node).column
     with reader.reading(_WITH_AGGREGATES):
-        return reader.read(node)
+        expression = reader.read(node)
+    inner = expression.argument if isinstance(expression, Cast) else expression
+    return inner if isinstance(inner, Call) and inner.type.family is Family.OPAQUE else expression
+
+
+def _bare(reader: Reader, node: Node) -> Node:
+    """Return what stands in the parentheses, which change no meaning."""
+    while type(node).__name__ == "Paren":
+        only(reader.statement, node, "this")
+        node = node.this
+    return node
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +95,19 @@ class _Block:
     select: Node
     outputs: list[tuple[str, Expression]]
 
+    @property
+    def by_all(self) -> bool:
+        """Say whether this is GROUP BY ALL."""
+        group = self.select.args.get("group")
+        return group is not None and bool(group.args.get("all"))
+
     def keys(self, having: Expression | None) -> tuple[Expression, ...] | None:
         """Return the grouping: None for none at all, nothing for the whole table."""
         group, expressions = self.select.args.get("group"), [expression for _, expression in self.outputs]
         if group is None:
             return () if having is not None or any(map(_aggregates, expressions)) else None
-        only(self.reader.statement, group, "all" if group.args.get("all") else "expressions")
-        if group.args.get("all"):
+        only(self.reader.statement, group, "all" if self.by_all else "expressions")
+        if self.by_all:
             return tuple(expression for expression in expressions if not _aggregates(expression))
         return tuple(self._key(node) for node in group.expressions)
 
@@ -129,6 +143,10 @@ class _Block:
         if query.keys is None and not any(map(_aggregates, ordered)):
             return
         keys, parts = query.keys or (), [*query.outputs, *ordered, *([] if query.having is None else [query.having])]
+        columns = tuple(key for key in keys if isinstance(key, Column))
+        if query.by_all and query.having is not None and not _grouped(query.having, columns):
+            hint = "Write GROUP BY and the keys instead of GROUP BY ALL, to which DuckDB adds what HAVING names."
+            raise Refusal("not-a-key", "This HAVING changes what GROUP BY ALL means.", hint=hint, place=place)
         if any(map(_aggregates, keys)) or not all(_grouped(part, keys) for part in parts):
             hint = (
                 "Group by it, or put it into COUNT, SUM, AVG, MIN or MAX; GROUP BY ALL groups by all that is selected."
@@ -138,10 +156,16 @@ class _Block:
     def _term(self, term: Node) -> Sorted:
         only(self.reader.statement, term, "this", "desc", "nulls_first")
         descending, nulls_first = bool(term.args.get("desc")), bool(term.args.get("nulls_first"))
-        return Sorted(self._named(term.this) or _read(self.reader, term.this), descending, nulls_first)
+        node = _bare(self.reader, term.this)
+        expression = self._named(node)
+        if expression is None and isinstance(expression := _read(self.reader, node), Literal):
+            reason, hint = "A constant puts nothing in order.", "Order by a column, or by its position."
+            raise Refusal("order", reason, hint=hint, place=self.reader.place(term))
+        return Sorted(expression, descending, nulls_first)
 
     def _key(self, node: Node) -> Expression:
         """Return what GROUP BY names: a position, a column, an alias or an expression, in this order."""
+        node = _bare(self.reader, node)
         is_name = type(node).__name__ == "Column" and not node.args.get("table")
         if is_name and self.reader.scope.find(node.name, "", place=self.reader.place(node)) is not None:
             return _read(self.reader, node)
@@ -212,11 +236,13 @@ def _called(reader: Reader, node: Node) -> Expression:
     (argument,) = arguments
     type_ = argument.type
     if name == "avg":
-        return Call(name, (as_type(argument, DOUBLE, place=reader.at(node)),), DOUBLE)
+        return Call(name, (argument,), DOUBLE)
     if name == "sum" and type_.family is Family.INTEGER:
         return Cast(Call(name, (argument,), decimal(38, 0)), BIGINT)
     if name == "sum" and type_.family is Family.DECIMAL:
         return Call(name, (argument,), decimal(38, type_.precision[1]))
+    if isinstance(argument, Cast) and isinstance(stored := argument.argument, Column) and read_as(stored.type) == type_:
+        return Cast(Call(name, (stored,), stored.type), type_)  # an ENUM has an order of its own
     return Call(name, (argument,), type_, argument.longest)
 
 

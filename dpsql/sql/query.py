@@ -149,13 +149,13 @@ class Scan:
 class Derived:
     """A subquery in FROM, or a CTE put in place of its name; output i is called c{i} (from 1).
 
-    Its first `groups` outputs are what it groups by, which only a public query does.
+    `grouping` is what it groups by, positions or ALL, which only a public query does.
     """
 
     number: int
     outputs: tuple[Expression, ...]
     body: Body
-    groups: int = 0
+    grouping: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,13 +280,17 @@ class Sorted:
 
 @dataclass(frozen=True, slots=True)
 class PublicQuery:
-    """A query over public tables alone, answered exactly; aggregates are calls, and `keys` None is no grouping."""
+    """A query over public tables alone, answered exactly; aggregates are calls, and `keys` None is no grouping.
+
+    `by_all` keys are those of GROUP BY ALL, in which DuckDB takes no notice of constants and of collations.
+    """
 
     names: tuple[str, ...]
     outputs: tuple[Expression, ...]
     distinct: bool
     body: Body
     keys: tuple[Expression, ...] | None
+    by_all: bool
     having: Expression | None
     order: tuple[Sorted, ...]
     limit: int | None

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.functions import PatternCheck
 from dpsql.sql.nodes import only, place
-from dpsql.sql.query import Derived, Expression, Literal, walk
+from dpsql.sql.query import Cast, Derived, Expression, InQuery, Literal, walk
 from dpsql.sql.scope import Scope, ScopeColumn, listed
 from dpsql.sql.text import Statement, Value
-from dpsql.sql.types import BOOLEAN, NULL, Family
+from dpsql.sql.types import BOOLEAN, NULL, Family, read_as
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
@@ -68,10 +68,15 @@ class Reader:
             raise Unsupported("construct", "This construct is not read by dpsql.", hint=hint, place=self.place(node))
         expression = reader(self, node)
         self.depth -= 1
-        if expression.type.family is Family.OPAQUE:
-            reason = f"Columns of type {expression.type} are not computed with."
+        return self.computed(expression, node)
+
+    def computed(self, expression: Expression, node: Node) -> Expression:
+        """Return an expression in the type it is computed with; refuse a type that dpsql does not compute with."""
+        wanted = read_as(expression.type)
+        if wanted.family is Family.OPAQUE:
+            reason = f"Columns of type {wanted} are not computed with."
             raise Unsupported("type", reason, hint="Leave it out, or store it as text.", place=self.place(node))
-        return expression
+        return expression if wanted == expression.type else Cast(expression, wanted)
 
     def condition(self, node: Node) -> Expression:
         """Return a BOOLEAN expression."""
@@ -92,10 +97,26 @@ class Reader:
 
     def copy(self, expression: Expression, node: Node) -> None:
         """Count an expression that is written twice: nested copies would double with every level."""
-        self.copied += len(walk(expression))
-        if self.copied > MOST_COPIED:
-            hint = "Nest fewer CASE x WHEN and nullif; CASE WHEN x = ... copies nothing."
+        parts = walk(expression)
+        self.copied += len(parts)
+        if self.copied > MOST_COPIED or any(isinstance(part, InQuery) for part in parts):
+            hint = "Nest fewer CASE x WHEN and nullif, and none over IN (SELECT ...); CASE WHEN x = ... copies nothing."
             raise Refusal("too-large", "This expression grows too large.", hint=hint, place=self.place(node))
+
+    def star(self, item: Node) -> list[ScopeColumn] | None:
+        """Return what * or alias.* stands for; None for any other item of a select list."""
+        is_column = type(item).__name__ == "Column" and type(item.this).__name__ == "Star"
+        if not is_column and type(item).__name__ != "Star":
+            return None
+        only(self.statement, item, *(("this", "table") if is_column else ()))
+        if is_column:
+            only(self.statement, item.this)
+        qualifier = item.args["table"].name if item.args.get("table") else ""
+        columns = self.scope.star(qualifier)
+        if not columns:
+            hint = listed("The tables here are", [table.alias for table in self.scope.tables])
+            raise Refusal("unknown-table", "There is no such table here.", hint=hint, place=self.place(item))
+        return columns
 
     def column(self, node: Node) -> ScopeColumn:
         """Return the column that a name means."""

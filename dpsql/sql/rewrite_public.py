@@ -11,9 +11,9 @@ from dataclasses import replace
 from dpsql.sql.functions import AGGREGATES
 from dpsql.sql.passes.rebuild import rebuild, rebuild_body
 from dpsql.sql.passes.total import total
-from dpsql.sql.query import Body, Call, Column, Derived, Expression, PublicQuery, Sorted
+from dpsql.sql.query import Body, Call, Column, Derived, Expression, InQuery, PublicQuery, Sorted
 from dpsql.sql.rewrite import CountingQuery
-from dpsql.sql.types import BIGINT
+from dpsql.sql.types import BIGINT, answered_as
 from dpsql.sql.write import Writer
 
 __all__ = ["rewrite_public"]
@@ -32,7 +32,17 @@ def rewrite_public(query: PublicQuery, rows: int) -> CountingQuery:
     if query.order:
         parts.append(f"ORDER BY {', '.join(_term(writer, term, outputs=query.outputs) for term in query.order)}")
     limit = rows if query.limit is None else min(query.limit, rows)
-    return CountingQuery(f"{' '.join(parts)} LIMIT {limit:d} OFFSET {query.offset:d}", tuple(writer.parameters))
+    sql = f"{' '.join(parts)} LIMIT {limit:d} OFFSET {query.offset:d}"
+    return CountingQuery(_exactly(sql, query.outputs), tuple(writer.parameters))
+
+
+def _exactly(sql: str, outputs: tuple[Expression, ...]) -> str:
+    """Return the statement with its answer as it is handed out: as text, what Arrow and Python do not hold exactly."""
+    kept = [answered_as(output.type) == output.type for output in outputs]
+    if all(kept):
+        return sql
+    cells = (f"c{at}" if as_it_is else f"TRY_CAST(c{at} AS VARCHAR) AS c{at}" for at, as_it_is in enumerate(kept, 1))
+    return f"SELECT {', '.join(cells)} FROM ({sql})"  # noqa: S608 - nothing in it is the analyst's text
 
 
 def _term(writer: Writer, term: Sorted, *, outputs: tuple[Expression, ...]) -> str:
@@ -52,11 +62,14 @@ def _staged(query: PublicQuery, keys: tuple[Expression, ...]) -> PublicQuery:
             columns.append(expression)
         if aggregated or expression in columns:
             return Column(_GROUPED, f"c{columns.index(expression) + 1}", expression.type, expression.longest)
+        if isinstance(expression, InQuery):  # whose subquery sees nothing of the groups
+            return replace(expression, argument=outside(expression.argument))
         return rebuild(expression, outside)
 
     outputs = tuple(map(outside, query.outputs))
     order = tuple(replace(term, expression=outside(term.expression)) for term in query.order)
     having = None if query.having is None else outside(query.having)
     columns = columns or [Call("count_star", (), BIGINT)]
-    grouped = Derived(_GROUPED, tuple(columns), query.body, groups=len(dict.fromkeys(keys)))
+    positions = ", ".join(str(at) for at, _ in enumerate(dict.fromkeys(keys), start=1))
+    grouped = Derived(_GROUPED, tuple(columns), query.body, grouping="ALL" if query.by_all else positions)
     return replace(query, outputs=outputs, order=order, having=None, keys=None, body=Body(grouped, having))

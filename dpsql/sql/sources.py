@@ -14,11 +14,11 @@ from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.catalog import Catalog
 from dpsql.sql.coerce import comparable
 from dpsql.sql.nodes import only
-from dpsql.sql.query import Body, Call, Cast, Column, Derived, Expression, Joined, Relation, Scan
-from dpsql.sql.reader import Reader
+from dpsql.sql.query import Body, Call, Column, Derived, Expression, Joined, Relation, Scan
+from dpsql.sql.reader import Read, Reader
 from dpsql.sql.scope import Scope, ScopeColumn, ScopeTable, listed
 from dpsql.sql.text import ascii_lower
-from dpsql.sql.types import BOOLEAN, NULL, Family, read_as
+from dpsql.sql.types import BOOLEAN, NULL, Family
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
@@ -44,14 +44,16 @@ class Sources:
     reader: Reader
     count: int = 0
     ctes: dict[str, tuple[Node, Mapping[str, object]]] = field(default_factory=dict)
+    usual: Mapping[str, Read] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.reader.subquery = self.subquery
+        self.reader.subquery, self.usual = self.subquery, self.reader.readers
 
     def subquery(self, select: Node) -> Derived:
         """Return a SELECT of public tables alone that stands inside an expression; it sees no name outside it."""
         outside = self.reader.scope
-        derived, table = self._projected(select, "", node=select)
+        with self.reader.reading(self.usual):  # no aggregates, also where those of the query itself may stand
+            derived, table = self._projected(select, "", node=select)
         self.reader.within(outside)
         if table.table is not None:
             hint = "Join a public table, or ask about one private table at a time."
@@ -173,13 +175,8 @@ class Sources:
 
     def _outputs(self, item: Node, scope: Scope) -> list[tuple[str, Expression, bool]]:
         """Return name, expression and whether it is the unit, for one item of a subquery's select list."""
-        kind = type(item).__name__
-        if kind == "Star" or (kind == "Column" and type(item.this).__name__ == "Star"):
-            only(self.reader.statement, item, *(() if kind == "Star" else ("this", "table")))
-            if kind == "Column":
-                only(self.reader.statement, item.this)
-            qualifier = item.args["table"].name if item.args.get("table") else ""
-            return [(column.name, column.column, column.is_unit) for column in scope.star(qualifier)]
+        if (starred := self.reader.star(item)) is not None:
+            return [(column.name, column.column, column.is_unit) for column in starred]
         name, node = output_name(self.reader, item)
         self.check_alias(name, node, scope=scope)
         if type(node).__name__ == "Column":
@@ -250,15 +247,10 @@ class Sources:
                     hint="Write ON left.x = right.y instead.",
                     place=where,
                 )
-            sides = comparable(tuple(_readable(side.column) for side in (left, right)), where)
+            sides = comparable(tuple(self.reader.computed(side.column, name) for side in (left, right)), where)
             conditions.append(Call("=", sides, BOOLEAN))
             columns[columns.index(right)] = replace(right, merged=True)
         return replace(table, columns=tuple(columns)), conditions
-
-
-def _readable(column: Column) -> Expression:
-    wanted = read_as(column.type)
-    return column if wanted == column.type else Cast(column, wanted)
 
 
 def _and(conditions: list[Expression]) -> Expression:

@@ -257,11 +257,13 @@ def _check_agreement(text: str, tokens: list[Token], *, spans: list[tuple[int, i
     meant = bytearray(not char.isspace() for char in text)
     for start, end, kind in spans:
         meant[start:end] = bytes([kind != "comment"]) * (end - start)
+    begun = {token.start for token in tokens}
+    within = {start for start, _, kind in spans if kind != "comment" and start not in begun}  # such as the ? of 1.?
     read = bytearray(len(text))
     for token in tokens:
         read[token.start : token.end + 1] = b"\1" * (token.end + 1 - token.start)
     for at, (ours, theirs) in enumerate(zip(meant, read, strict=True)):
-        if ours != theirs and not text[at].isspace():
+        if (ours != theirs and not text[at].isspace()) or at in within:
             raise Refusal(
                 "syntax",
                 "This fragment can be read in two ways.",

@@ -18,6 +18,7 @@ _INTEGER_BITS = {
     "USMALLINT": (0, 16),
     "UINTEGER": (0, 32),
 }
+_EXACT = frozenset(["FLOAT", "BLOB", "UBIGINT", "HUGEINT"])
 _DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
 
 
@@ -100,6 +101,15 @@ def read_as(stored: Type) -> Type:
     if stored.name == "UUID" or stored.name.startswith("ENUM("):
         return TEXT
     return stored
+
+
+def answered_as(stored: Type) -> Type:
+    """Return the type as which a column that is not computed with is answered: text where Arrow or Python is inexact.
+
+    Zones, times of 24:00, the ends of the calendar and the widest numbers would come out as other values.
+    """
+    exact = stored.name in _EXACT or _DECIMAL.fullmatch(stored.name) is not None or read_as(stored) == TEXT
+    return stored if exact or stored.family is not Family.OPAQUE else TEXT
 
 
 def smallest_integer(value: int) -> Type | None:

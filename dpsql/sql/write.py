@@ -130,7 +130,7 @@ class Writer:
         outputs = ", ".join(
             f"{self.expression(output)} AS c{index}" for index, output in enumerate(derived.outputs, start=1)
         )
-        groups = f" GROUP BY {', '.join(str(at + 1) for at in range(derived.groups))}" if derived.groups else ""
+        groups = f" GROUP BY {derived.grouping}" if derived.grouping else ""
         return f"SELECT {outputs} {self.body(derived.body)}{groups}"
 
     def body(self, body: Body) -> str:

@@ -124,3 +124,39 @@ def test_the_price_is_the_same() -> None:
     assert session_with(units=50).explain(COUNTS).worst_case == session_with().explain(COUNTS).worst_case
     answer = session_with(FOUR, units=50).sql(NAMES)
     assert answer.receipt.loss.rho.value == Fraction(1, 4) / 8
+
+
+SPELLINGS = {
+    "case": "FROM READS",
+    "schema": 'FROM "main"."Reads"',
+    "an alias": "FROM reads AS likes",
+    "a subquery": "FROM (SELECT user_id, article FROM reads) AS likes",
+    "a CTE of another table's name": "FROM likes",
+    "a CTE over a CTE": "FROM b",
+    "a join": "FROM reads AS likes JOIN labels ON TRUE",
+    "a join that multiplies": "FROM labels, reads",
+}
+HEADINGS = {
+    "a CTE of another table's name": "WITH likes AS (SELECT * FROM reads) ",
+    "a CTE over a CTE": "WITH likes AS (SELECT * FROM main.reads), b AS (SELECT * FROM likes) ",
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_no_spelling_of_a_table_sheds_what_the_policy_says_of_it(spelling: str) -> None:
+    bounded = dpsql.PrivateTable("user_id", max_groups_contributed=2, min_units=7)
+    tables = {"reads": bounded, "likes": dpsql.PrivateTable("user_id"), "labels": dpsql.PublicTable()}
+    labels = "CREATE TABLE labels AS SELECT 'l' || i AS label FROM range(5) t(i)"
+    connection = filled(CREATE, "CREATE TABLE likes AS FROM reads", labels, HEAVY)
+    session = session_on(connection, dpsql.Policy(dpsql.Budget(50, "0.5"), tables))
+    key = "article || label" if "join" in spelling else "article"
+    body = f"SELECT {key} AS k {SPELLINGS[spelling]} GROUP BY k"
+    plan = session.explain(f"{HEADINGS.get(spelling, '')}{body} HAVING PRIVATE_TOP(3, k_bar => 5000)")
+    assert isinstance(plan.selection, LimitedDomain)
+    assert (plan.max_groups_contributed, plan.selection.min_units) == (2, 7)
+    rows = connection.execute(plan.counting.sql, list(plan.counting.parameters)).fetchall()
+    assert sum(row[-1] for row in rows) == 50 * 2
+    for options in ("max_groups_contributed = 3", "domain = ['a1']"):
+        with pytest.raises(dpsql.Refusal) as raised:
+            session.explain(f"{HEADINGS.get(spelling, '')}{body} TOP 3 PRIVATE WITH ({options})")
+        assert raised.value.code in {"option-range", "min-units"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -225,3 +226,48 @@ def test_parameters_stand_wherever_literals_may(session: Session) -> None:
     assert (answer.receipt.k, answer.receipt.k_bar, float(answer.receipt.epsilon or 0)) == (3, 50, 0.5)
     domain = "SELECT article FROM likes GROUP BY article TOP 2 PRIVATE WITH (domain = :labels)"
     assert len(session.sql(domain, {"labels": ["a1", "a2", "zz"]})) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "code"),
+    [
+        (
+            "SELECT abs(CASE WHEN article IN ({news}) THEN 1 END) AS k FROM reads GROUP BY k TOP 3 PRIVATE",
+            [],
+            "subquery",
+        ),
+        (
+            "SELECT 1 AS k FROM reads WHERE 1 + CASE WHEN article IN ({news}) THEN 1 END > 1 GROUP BY k TOP 3 PRIVATE",
+            [],
+            "subquery",
+        ),
+        (
+            "SELECT article FROM reads JOIN (SELECT x.* FROM articles) AS a ON TRUE GROUP BY 1 TOP 3 PRIVATE",
+            [],
+            "unknown-table",
+        ),
+        ("SELECT article FROM reads, (SELECT FROM articles) AS a GROUP BY 1 TOP 3 PRIVATE", [], "syntax"),
+        ("SELECT article FROM reads WHERE article LIKE ? GROUP BY 1 TOP 3 PRIVATE", [date(2026, 1, 1)], "pattern"),
+        ("SELECT article FROM likes GROUP BY 1 TOP 3 PRIVATE WITH (domain = ?)", [["\ud800"]], "parameter-type"),
+        ("SELECT (TRUE IN ((article IN ({news})))) AS k FROM reads GROUP BY k TOP 3 PRIVATE", [], "precedence"),
+    ],
+)
+def test_what_the_engine_would_not_bind_is_refused_before_anything_is_charged(
+    text: str, given: list[object], code: str
+) -> None:
+    session = session_on(filled(*TABLES), POLICY)
+    before = session.budget
+    for ask in (session.sql, session.explain):
+        with pytest.raises(dpsql.Error) as raised:
+            ask(text.replace("{news}", NEWS), given)
+        assert raised.value.code == code
+        assert raised.value.hint
+    assert session.budget == before
+
+
+def test_a_public_answer_of_any_type_can_be_fetched() -> None:
+    session = session_on(filled(*TABLES[:2], "CREATE TABLE articles AS SELECT * FROM test_all_types()"), POLICY)
+    answer = session.sql("SELECT * FROM articles")
+    assert len(answer.fetchall()) == 3
+    assert "24:00:00-15:59:59" in repr(answer)
+    assert len(answer.df()) == 3

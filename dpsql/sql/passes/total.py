@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dpsql.errors import Unsupported
 from dpsql.sql.passes.rebuild import rebuild
-from dpsql.sql.query import Call, Expression, Literal, Try
+from dpsql.sql.query import Call, Expression, InQuery, Literal, Try, walk
 from dpsql.sql.types import DATE, Family
 
 __all__ = ["total"]
@@ -13,11 +14,17 @@ _ALWAYS_RAISES = frozenset("date_diff last_day dayname monthname strftime round 
 
 
 def total(expression: Expression) -> Expression:
-    """Return the expression with every call that can raise wrapped in TRY, innermost first."""
+    """Return the expression with every call that can raise wrapped in TRY, innermost first.
+
+    Raises `Unsupported` where a subquery would come to stand inside TRY, which DuckDB does not bind.
+    """
     rebuilt = rebuild(expression, total)
-    if isinstance(rebuilt, Call) and _raises(rebuilt):
-        return Try(rebuilt, rebuilt.type, rebuilt.longest)
-    return rebuilt
+    if not isinstance(rebuilt, Call) or not _raises(rebuilt):
+        return rebuilt
+    if any(isinstance(part, InQuery) for part in walk(rebuilt)):
+        hint = "Compute it in a subquery in FROM, or write it as a condition of WHERE."
+        raise Unsupported("subquery", "IN (SELECT ...) may not stand in an operation that can fail.", hint=hint)
+    return Try(rebuilt, rebuilt.type, rebuilt.longest)
 
 
 def _raises(node: Call) -> bool:
