@@ -183,7 +183,7 @@ def _ledger(place: str | Path | None, terms: Terms) -> Ledger:
     elif not isinstance(place, str | Path):
         raise UsageError("not-a-path", "A ledger is named by its path.", hint='Such as "ledger.sqlite", or ":memory:".')
     if place is None or str(place) == IN_MEMORY:
-        return MemoryLedger(terms.budget)
+        return MemoryLedger(terms.budget, total=terms.total)
     try:
         return SQLiteLedger(place, terms.budget, total=terms.total)
     except LedgerError as error:

@@ -8,14 +8,14 @@ full: a failure may depend on one unit's rows.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from dpsql.accounting import ZCDP, Filter
 from dpsql.answer import Answer, CountColumns, Promise, Receipt
 from dpsql.engines import Engine, Statement
 from dpsql.errors import EngineError, Refusal, UsageError
-from dpsql.ledger.base import Ledger, Reservation, Shortfall
+from dpsql.ledger.base import Ledger, Request, Reservation, Shortfall
 from dpsql.mechanisms import Noise
 from dpsql.plan import (
     MOST_PUBLIC_ROWS,
@@ -98,7 +98,8 @@ class Session:
     def budget(self) -> Balance:
         """What was granted, spent and reserved, and what remains, in rho and delta; never a running epsilon."""
         self._check_open()
-        return balance_of(self._parts.terms, self._parts.ledger.state())
+        state = self._parts.ledger.state()  # before the budget, which a grant may raise
+        return balance_of(replace(self._parts.terms, budget=self._parts.ledger.budget), state)
 
     def close(self) -> None:
         """Close the engine and the ledger; further use raises `UsageError`."""
@@ -143,7 +144,7 @@ class Session:
 
     def _reserve(self, plan: Plan) -> Reservation:
         try:
-            return self._parts.ledger.reserve(plan.worst_case, plan.query.text)
+            return self._parts.ledger.reserve(Request(plan.query.text, plan.worst_case))
         except Shortfall as short:
             remaining = short.remaining
         raise shortfall(plan, remaining, least_epsilon=self._parts.terms.limits.min_epsilon)
@@ -194,7 +195,8 @@ class Session:
         return Answer(table, Receipt.free(self._remaining(), sealed=self._parts.engine.sealed))
 
     def _remaining(self) -> ZCDP:
-        return Filter(self._parts.terms.budget).remaining(self._parts.ledger.state())
+        state = self._parts.ledger.state()  # before the budget, which a grant may raise
+        return Filter(self._parts.ledger.budget).remaining(state)
 
 
 def _digest(table: pa.Table) -> str:

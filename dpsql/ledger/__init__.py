@@ -4,17 +4,24 @@ A query's worst case is reserved, durably, while the data is still untouched; wh
 answer leaves. A reservation that nobody settles stays held for ever, so a crash can waste budget and never refund it.
 """
 
-from dpsql.ledger.base import Entry, Ledger, Reservation, Settlement, Shortfall, balance_of
+from dpsql.ledger.base import Account, Ledger, Request, Reservation, Shortfall, balance_of
 from dpsql.ledger.memory import MemoryLedger
+from dpsql.ledger.record import Entry, Event, Settlement
 from dpsql.ledger.sqlite import SQLiteLedger
+from dpsql.ledger.sqlite_check import Verified, verify
 
 __all__ = [
+    "Account",
     "Entry",
+    "Event",
     "Ledger",
     "MemoryLedger",
+    "Request",
     "Reservation",
     "SQLiteLedger",
     "Settlement",
     "Shortfall",
+    "Verified",
     "balance_of",
+    "verify",
 ]

@@ -1,74 +1,100 @@
-"""The seam of the ledger, and what every ledger shares: admission, entries, and the sum of them."""
+"""The seam of the ledger, and what every ledger shares: requests, entries, admission, and the sum of entries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from fractions import Fraction
+from functools import partial
 from typing import Protocol
 
-from dpsql.accounting import ZCDP, Filter, FilterState
-from dpsql.errors import BudgetExceeded, LedgerError
+from dpsql.accounting import ZCDP, ApproximateDP, FilterState
+from dpsql.errors import BudgetExceeded, LedgerError, UsageError
+from dpsql.ledger.record import Entry, Event, Settlement
 from dpsql.quantities import Delta, Rho
 
 __all__ = [
+    "Account",
     "Entry",
+    "Event",
     "Held",
     "Ledger",
+    "Outcome",
+    "Request",
     "Reservation",
     "Settlement",
     "Shortfall",
     "admit",
     "balance_of",
     "closed",
+    "forked",
+    "left",
     "twice",
 ]
 
 
-class Shortfall(BudgetExceeded):
-    """The worst case of a query is more than what is `remaining`; decided from public numbers, nothing was charged."""
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An analyst, and the sub-limit of the total that is theirs: what they have spent is in the ledger, this is not."""
 
-    def __init__(self, worst_case: ZCDP, remaining: ZCDP) -> None:
+    name: str
+    budget: ZCDP
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.name.isprintable():
+            raise UsageError(
+                "account-name", "An account has a name of printable characters.", hint='Such as Account("alice", ...).'
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a query asks of the ledger before a row is read.
+
+    `query` is the analyst's text, kept as a note. `key` is the digest of the canonical query, by which a stored answer
+    is found again; "" for none. Without an account it draws on the total alone.
+    """
+
+    query: str
+    worst_case: ZCDP
+    account: Account | None = None
+    key: str = ""
+
+
+class Shortfall(BudgetExceeded):
+    """The worst case of a query is more than what is `remaining`; decided from public numbers, nothing was charged.
+
+    `account` names whose own limit was short; None says that it was the total.
+    """
+
+    def __init__(self, worst_case: ZCDP, remaining: ZCDP, *, account: str | None = None) -> None:
         """Name the one of rho and delta that does not suffice; rho if neither does."""
         self.worst_case = worst_case
         self.remaining = remaining
+        self.account = account
+        whose = "the budget" if account is None else f"the budget of account {account}"
         if worst_case.rho > remaining.rho:
-            reason = f"This query may cost rho {worst_case.rho}, and rho {remaining.rho} is left of the budget."
+            reason = f"This query may cost rho {worst_case.rho}, and rho {remaining.rho} is left of {whose}."
             hint = "Ask for fewer items, or with a smaller epsilon."
         else:
-            reason = f"This query may cost delta {worst_case.delta}, and delta {remaining.delta} is left of the budget."
+            reason = f"This query may cost delta {worst_case.delta}, and delta {remaining.delta} is left of {whose}."
             hint = "Ask with a smaller delta."
         super().__init__("budget-exceeded", reason, hint=hint)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle by what `__init__` wants."""
-        return Shortfall, (self.worst_case, self.remaining)
-
-
-@dataclass(frozen=True, slots=True)
-class Settlement:
-    """How an entry ended: what was returned cost `loss`, and `digest` names the answer without telling it."""
-
-    at: datetime
-    loss: Rho
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One reservation of the record; without a settlement its worst case is held, also after a crash."""
-
-    opened_at: datetime
-    query: str
-    worst_case: ZCDP
-    settlement: Settlement | None
+        return partial(Shortfall, self.worst_case, self.remaining, account=self.account), ()
 
 
 class Reservation(Protocol):
     """A worst case that is held for one query until what it returned is known."""
 
-    def settle(self, loss: Rho, digest: str) -> None:
-        """Charge `loss`, at most the worst case, and free the rest of the rho; exactly once."""
+    def settle(self, loss: Rho, digest: str, *, answer: bytes = b"") -> None:
+        """Charge `loss`, at most the worst case, and free the rest of the rho; exactly once, durable on return.
+
+        `digest` names the outcome without telling it. `answer`, if there is one, is kept and found again by the
+        request's key.
+        """
         ...
 
 
@@ -77,7 +103,12 @@ class Ledger(Protocol):
 
     @property
     def budget(self) -> ZCDP:
-        """What may be spent in all."""
+        """What may be spent in all, as the ledger records it. Read `state` first: a grant only ever adds."""
+        ...
+
+    @property
+    def total(self) -> ApproximateDP:
+        """The guarantee that the budget stands for."""
         ...
 
     @property
@@ -85,16 +116,41 @@ class Ledger(Protocol):
         """Whether what was spent outlives the process and the power."""
         ...
 
-    def reserve(self, worst_case: ZCDP, query: str) -> Reservation:
-        """Hold `worst_case` or raise `Shortfall`; `query` is the analyst's canonical text, kept as a note."""
+    @property
+    def data_version(self) -> int:
+        """An operator's public counter, 0 at first; answers of another version are not found again."""
         ...
 
-    def state(self) -> FilterState:
-        """Return what is spent and what is held."""
+    def reserve(self, request: Request) -> Reservation:
+        """Hold the worst case, durably, if the total and the account's own limit admit it; or raise `Shortfall`."""
+        ...
+
+    def state(self, account: str | None = None) -> FilterState:
+        """Return what is spent and what is held, in all or by one account."""
         ...
 
     def entries(self) -> tuple[Entry, ...]:
-        """Return the whole record, oldest first."""
+        """Return all reservations and how they ended, oldest first."""
+        ...
+
+    def stored(self, key: str, account: str | None) -> bytes | None:
+        """Return the answer of the newest entry of this key, account and the present data version that kept one."""
+        ...
+
+    def grant(self, budget: ZCDP, total: ApproximateDP, *, note: str) -> None:
+        """Replace the total by one that is smaller in nothing; a curator's act, recorded with its `note`."""
+        ...
+
+    def bump(self, note: str) -> int:
+        """Raise the data version by one and return it; an operator's act, never a function of the data."""
+        ...
+
+    def register(self, units: Mapping[str, str]) -> None:
+        """Record the privacy unit of each table that is new or declared otherwise than before; nothing is refunded."""
+        ...
+
+    def events(self) -> Iterator[Event]:
+        """Return the whole history as it was recorded, oldest first."""
         ...
 
     def close(self) -> None:
@@ -103,30 +159,54 @@ class Ledger(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a reservation: its loss, the digest that names it, and the answer to keep, if any."""
+
+    loss: Rho
+    digest: str
+    answer: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
     """The reservation of every ledger here: an entry's number, and the act of its ledger that settles it."""
 
     number: int
     worst_case: ZCDP
-    settler: Callable[[Held, Settlement], None]
+    account: str | None
+    settler: Callable[[Held, Outcome], None]
 
-    def settle(self, loss: Rho, digest: str) -> None:
+    def settle(self, loss: Rho, digest: str, *, answer: bytes = b"") -> None:
         """Charge `loss`, at most the worst case, and free the rest of the rho; exactly once."""
-        self.settler(self, Settlement(datetime.now(UTC), loss, digest))
+        self.settler(self, Outcome(loss, digest, answer))
 
 
-def admit(budget: ZCDP, state: FilterState, *, worst_case: ZCDP) -> FilterState:
-    """Return the state that holds `worst_case` too, or raise `Shortfall`."""
-    rule = Filter(budget)
-    if not rule.admits(state, worst_case):
-        raise Shortfall(worst_case, rule.remaining(state))
-    return rule.reserve(state, worst_case)
+def left(budget: ZCDP, state: FilterState) -> ZCDP:
+    """Return what may still be admitted: nothing where a limit was lowered below what has gone."""
+    rho = budget.rho.value - state.spent.rho.value - state.reserved.value
+    delta = budget.delta.value - state.spent.delta.value
+    return ZCDP(Rho(max(rho, Fraction(0))), Delta(max(delta, Fraction(0))))
 
 
-def balance_of(entries: Iterable[Entry]) -> FilterState:
-    """Return the state that `entries` add up to, by definition and not by the order of events."""
+def admit(request: Request, of_total: ZCDP, *, of_account: ZCDP) -> None:
+    """Raise `Shortfall` if the worst case exceeds what is left of the total or of the account, compared exactly."""
+    worst = request.worst_case
+    remaining = ZCDP(min(of_total.rho, of_account.rho), min(of_total.delta, of_account.delta))
+    if worst.rho > remaining.rho:
+        own = of_account.rho < of_total.rho
+    elif worst.delta > remaining.delta:
+        own = of_account.delta < of_total.delta
+    else:
+        return
+    raise Shortfall(worst, remaining, account=request.account.name if own and request.account else None)
+
+
+def balance_of(entries: Iterable[Entry], account: str | None = None) -> FilterState:
+    """Return the state that `entries` add up to, all or those of one account; by definition, not by order of events."""
     spent, held, delta = Rho(0), Rho(0), Delta(0)
     for entry in entries:
+        if account not in {None, entry.account}:
+            continue
         delta += entry.worst_case.delta
         if entry.settlement is None:
             held += entry.worst_case.rho

@@ -2,76 +2,121 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
-from dataclasses import replace
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
-from dpsql.accounting import ZCDP, Filter, FilterState
-from dpsql.ledger.base import Entry, Held, Reservation, Settlement, admit, closed, forked, twice
+from dpsql.accounting import ZCDP, ApproximateDP, FilterState
+from dpsql.ledger.base import closed, forked
+from dpsql.ledger.keeper import Book, Keeper, begin, new_data_set
+from dpsql.ledger.record import GENESIS, Body, Event, Terms, follow, now
 
 __all__ = ["MemoryLedger"]
 
 
-class MemoryLedger:
+class MemoryLedger(Keeper):
     """A ledger in memory. A new process has the whole budget again, so it guards nothing across sessions."""
 
-    def __init__(self, budget: ZCDP) -> None:
-        self._budget = budget
+    def __init__(self, budget: ZCDP, *, total: ApproximateDP) -> None:
+        self._terms = Terms(new_data_set(), budget, total, data_version=0)
+        self._book = _Book(self._terms)
+        begin(self._book, self._terms, at=now())
         self._lock = threading.Lock()
-        self._state = FilterState.fresh()
-        self._entries: list[Entry] = []
         self._closed = False
         self._process = os.getpid()
-
-    @property
-    def budget(self) -> ZCDP:
-        """What may be spent in all."""
-        return self._budget
 
     @property
     def durable(self) -> bool:
         """Never: the record ends with the process."""
         return False
 
-    def reserve(self, worst_case: ZCDP, query: str) -> Reservation:
-        """Hold `worst_case` or raise `Shortfall`."""
-        with self._lock:
-            self._check_open()
-            self._state = admit(self._budget, self._state, worst_case=worst_case)
-            self._entries.append(Entry(datetime.now(UTC), query, worst_case, settlement=None))
-            return Held(len(self._entries) - 1, worst_case, self._settle)
-
-    def state(self) -> FilterState:
-        """Return what is spent and what is held."""
-        with self._lock:
-            self._check_open()
-            return self._state
-
-    def entries(self) -> tuple[Entry, ...]:
-        """Return the whole record, oldest first."""
-        with self._lock:
-            self._check_open()
-            return tuple(self._entries)
-
     def close(self) -> None:
         """Refuse every further act."""
-        with self._lock:
-            self._closed = True
+        self._closed = True
 
-    def _settle(self, held: Held, settlement: Settlement) -> None:
-        with self._lock:
-            self._check_open()
-            entry = self._entries[held.number]
-            if entry.settlement is not None:
-                raise twice()
-            state = Filter(self._budget).settle(self._state, held.worst_case, loss=settlement.loss)
-            # in this order, so that an interrupt between the two leaves the worst case held
-            self._entries[held.number] = replace(entry, settlement=settlement)
-            self._state = state
+    @contextmanager
+    def _writing(self) -> Iterator[Book]:
+        with self._reading():
+            draft = self._book.draft()
+            yield draft
+            self._book = draft  # one assignment, so that an interrupt finds all of an act or nothing
 
-    def _check_open(self) -> None:
+    @contextmanager
+    def _reading(self) -> Iterator[Book]:
         if os.getpid() != self._process:  # both halves would spend the whole budget
             raise forked()
-        if self._closed:
-            raise closed()
+        with self._lock:
+            if self._closed:
+                raise closed()
+            yield self._book
+
+
+@dataclass(slots=True)
+class _Book:
+    """A book of which `count` events are valid; lists and answers are shared with the draft that may replace it."""
+
+    present: Terms
+    count: int = 0
+    balances: dict[str | None, FilterState] = field(default_factory=dict)
+    record: list[Event] = field(default_factory=list)
+    settlements: dict[int, int] = field(default_factory=dict)
+    answers: dict[int, bytes] = field(default_factory=dict)
+
+    def draft(self) -> _Book:
+        """Return a copy to change; what an earlier draft left behind is dropped."""
+        del self.record[self.count :]
+        return replace(self, balances=dict(self.balances))
+
+    def terms(self) -> Terms:
+        """Return the present terms."""
+        return self.present
+
+    def set_terms(self, terms: Terms) -> None:
+        """Put other terms in place of the present ones."""
+        self.present = terms
+
+    def balance(self, account: str | None) -> FilterState:
+        """Return what is spent and held."""
+        return self.balances.get(account, FilterState.fresh())
+
+    def set_balance(self, account: str | None, state: FilterState) -> None:
+        """Put another state in place of the present one."""
+        self.balances[account] = state
+
+    def append(self, kind: str, body: Body, *, at: str) -> int:
+        """Write an event after all others and return its number."""
+        last = (self.count, self.record[-1].chain if self.count else GENESIS)
+        event = follow(last, kind, body=body, at=at)
+        self.record.append(event)
+        self.count = event.seq
+        if kind == "settled":
+            self.settlements[int(str(body["entry"]))] = event.seq
+        return event.seq
+
+    def is_settled(self, entry: int) -> bool:
+        """Say whether the entry has its settlement."""
+        return self.settlements.get(entry, self.count + 1) <= self.count
+
+    def keep(self, entry: int, answer: bytes) -> None:
+        """Keep the answer of an entry."""
+        self.answers[entry] = answer
+
+    def asked(self, key: str) -> Iterator[Event]:
+        """Return the reservations that were made under a key, newest first."""
+        told = f'"key":{json.dumps(key)}'
+        return (event for event in reversed(self.record) if event.kind == "reserved" and told in event.body)
+
+    def answer(self, entry: int) -> bytes | None:
+        """Return the answer of an entry, if it kept one."""
+        return self.answers.get(entry) if self.is_settled(entry) else None
+
+    def registrations(self) -> Iterator[Event]:
+        """Return the declarations of units, oldest first."""
+        return (event for event in self.record if event.kind == "registered")
+
+    def events(self, after: int, most: int) -> list[Event]:
+        """Return so many events, from the one that follows number `after`."""
+        return self.record[after : min(after + most, self.count)]

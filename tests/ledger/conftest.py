@@ -1,12 +1,13 @@
-"""A place for a ledger, and a ledger that has been used."""
+"""A place for a ledger, and ledgers that have been used."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from ledger.sqlite_kit import ITEM, opened
+from ledger.sqlite_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, opened
 
+from dpsql.ledger import Request
 from dpsql.quantities import Rho
 
 
@@ -18,6 +19,20 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def made(path: Path) -> Path:
     with opened(path) as ledger:
-        ledger.reserve(ITEM, "settled").settle(Rho("0.5"), "digest")
-        ledger.reserve(ITEM, "held")
+        ledger.reserve(Request("settled", ITEM)).settle(Rho("0.5"), "digest")
+        ledger.reserve(Request("held", ITEM))
+    return path
+
+
+@pytest.fixture
+def rich(path: Path) -> Path:
+    """Return a ledger in which every kind of event happened."""
+    with opened(path) as ledger:
+        ledger.register({"reads": "user_id"})
+        ledger.reserve(Request("of alice", ITEM, ALICE, "key")).settle(Rho("0.5"), "digest", answer=b"an answer")
+        held = ledger.reserve(Request("of nobody", ITEM, key="key"))
+        ledger.bump("monday")
+        held.settle(Rho(0), "digest", answer=b"another")
+        ledger.grant(BUDGET, TOTAL, note="the same")
+        ledger.reserve(ASK)
     return path

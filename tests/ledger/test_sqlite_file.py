@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import sqlite3
@@ -11,7 +12,7 @@ import pytest
 from ledger.sqlite_kit import BUDGET, ITEM, TOTAL, code_of, opened, raw
 
 from dpsql.accounting import FilterState
-from dpsql.ledger import SQLiteLedger, sqlite_file
+from dpsql.ledger import Request, SQLiteLedger, places, sqlite_errors, sqlite_file, verify
 from dpsql.quantities import Rho
 
 
@@ -51,7 +52,7 @@ def test_a_file_that_cannot_be_made_says_why(
     path: Path, monkeypatch: pytest.MonkeyPatch, number: str, code: str
 ) -> None:
     def refuse(*_: object) -> int:
-        raise OSError(getattr(sqlite_file.errno, number), "no")
+        raise OSError(getattr(errno, number), "no")
 
     monkeypatch.setattr(sqlite_file.os, "open", refuse)
     assert code_of(lambda: SQLiteLedger(path, BUDGET, total=TOTAL)) == code
@@ -60,13 +61,13 @@ def test_a_file_that_cannot_be_made_says_why(
 
 def test_a_full_disk_refuses_and_changes_nothing(path: Path) -> None:
     with opened(path) as ledger:
-        held = ledger.reserve(ITEM, "fits")
+        held = ledger.reserve(Request("fits", ITEM))
         before = ledger.state()
         connection = ledger._connection
         assert connection is not None
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages}")
-        assert code_of(lambda: ledger.reserve(ITEM, "x" * 10**5)) == "ledger-disk-full"
+        assert code_of(lambda: ledger.reserve(Request("x" * 10**5, ITEM))) == "ledger-disk-full"
         assert code_of(lambda: held.settle(Rho(1), "x" * 10**5)) == "ledger-disk-full"
         assert ledger.state() == before
         connection.execute("PRAGMA max_page_count = 1000000")
@@ -75,11 +76,11 @@ def test_a_full_disk_refuses_and_changes_nothing(path: Path) -> None:
 
 
 def test_a_file_held_by_someone_is_busy_and_nothing_is_charged(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_file, "WAIT", 0.05)
+    monkeypatch.setattr(sqlite_errors, "WAIT", 0.05)
     with opened(path) as ledger, raw(path) as other:
-        held = ledger.reserve(ITEM, "before")
+        held = ledger.reserve(Request("before", ITEM))
         other.execute("BEGIN IMMEDIATE")
-        assert code_of(lambda: ledger.reserve(ITEM, "during")) == "ledger-busy"
+        assert code_of(lambda: ledger.reserve(Request("during", ITEM))) == "ledger-busy"
         assert code_of(lambda: held.settle(Rho(0), "during")) == "ledger-busy"
         assert code_of(lambda: SQLiteLedger(path, BUDGET, total=TOTAL)) == "ledger-busy"
         other.execute("ROLLBACK")
@@ -88,7 +89,7 @@ def test_a_file_held_by_someone_is_busy_and_nothing_is_charged(path: Path, monke
 
 
 def test_a_file_being_made_by_someone_is_busy(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_file, "WAIT", 0.05)
+    monkeypatch.setattr(sqlite_errors, "WAIT", 0.05)
     with raw(path) as other:
         other.execute("BEGIN EXCLUSIVE")
         assert code_of(lambda: SQLiteLedger(path, BUDGET, total=TOTAL)) == "ledger-busy"
@@ -98,7 +99,7 @@ def test_a_file_being_made_by_someone_is_busy(path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("change", ["delete", "move", "replace"])
 def test_a_ledger_whose_file_went_away_writes_no_more(path: Path, change: str) -> None:
     with opened(path) as ledger:
-        held = ledger.reserve(ITEM, "q")
+        held = ledger.reserve(Request("q", ITEM))
         if change == "delete":
             path.unlink()
         elif change == "move":
@@ -107,7 +108,7 @@ def test_a_ledger_whose_file_went_away_writes_no_more(path: Path, change: str) -
             copy = path.with_suffix(".copy")
             copy.write_bytes(path.read_bytes())
             copy.replace(path)
-        assert code_of(lambda: ledger.reserve(ITEM, "lost")) == "ledger-moved"
+        assert code_of(lambda: ledger.reserve(Request("lost", ITEM))) == "ledger-moved"
         assert code_of(lambda: held.settle(Rho(0), "lost")) == "ledger-moved"
         assert code_of(ledger.state) == "ledger-moved"
 
@@ -135,69 +136,87 @@ def test_another_applications_database_is_refused_and_left_alone(path: Path, hea
 
 def test_a_newer_version_is_refused(made: Path) -> None:
     with raw(made) as connection:
-        connection.execute("PRAGMA user_version = 2")
+        connection.execute("PRAGMA user_version = 3")
     assert code_of(lambda: SQLiteLedger(made, BUDGET, total=TOTAL)) == "ledger-newer"
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        "UPDATE balance SET spent_rho = '0.5'",
-        "UPDATE balance SET spent_rho = '1/0'",
-        "UPDATE balance SET spent_rho = '-1/2'",
-        "UPDATE balance SET spent_rho = ''",
-        "UPDATE balance SET spent_rho = '\u0661/\u0662'",
-        "UPDATE balance SET spent_rho = x'312f32'",
-        "UPDATE balance SET spent_rho = CAST(x'ff2f32' AS TEXT)",
-        "UPDATE balance SET spent_rho = '1/' || replace(hex(zeroblob(3000)), '0', '9')",
-        "UPDATE balance SET spent_rho = '0/1'",
-        "UPDATE balance SET reserved_rho = '0/1'",
-        "UPDATE balance SET spent_delta = '1/1'",
-        "UPDATE balance SET spent_rho = '1000/1'",
-        "DELETE FROM balance",
-        "DELETE FROM terms",
-        "UPDATE terms SET total_epsilon = 'one'",
-        "UPDATE terms SET budget_rho = x'00'",
-        "UPDATE entries SET settled_at = 'yesterday', loss_rho = '1/1', digest = '' WHERE id = 2",
-        "UPDATE entries SET settled_at = '2026-01-01T00:00:00+00:00', loss_rho = '1/1', digest = x'00' WHERE id = 2",
-        "UPDATE entries SET settled_at = '2026-01-01T00:00:00+00:00' WHERE id = 2",
-        "INSERT INTO entries (opened_at, query, worst_rho, delta) VALUES ('2026-01-01', 'q', '1/1', '0/1')",
-        "INSERT INTO entries (opened_at, query, worst_rho, delta) VALUES (7, x'00', 1, 'NaN')",
-        "DROP TRIGGER entries_stay",
-        "DROP TABLE entries",
+        "DROP TRIGGER events_stay",
+        "DROP INDEX settled_once",
+        "DROP TABLE events",
+        "DROP TABLE answers",
         "CREATE TABLE guests (name TEXT)",
-        "CREATE TRIGGER refund AFTER INSERT ON entries BEGIN UPDATE balance SET spent_rho = '0/1'; END",
+        "CREATE TRIGGER refund AFTER INSERT ON events BEGIN UPDATE balances SET spent_rho = '0/1'; END",
         "PRAGMA user_version = 0",
+        "PRAGMA user_version = 1",
+        "PRAGMA user_version = -1",
+        "DELETE FROM terms",
     ],
 )
-def test_what_someone_else_wrote_into_the_file_is_found(made: Path, change: str) -> None:
+def test_a_file_of_other_tables_is_refused(made: Path, change: str) -> None:
     with raw(made) as connection:
         connection.execute(change)
-    assert code_of(lambda: SQLiteLedger(made, BUDGET, total=TOTAL)) in {"ledger-damaged", "ledger-failed"}
+    assert code_of(lambda: SQLiteLedger(made, BUDGET, total=TOTAL)) == "ledger-damaged"
+    assert code_of(lambda: SQLiteLedger.open(made)) == "ledger-damaged"
+
+
+NUMBERS = [
+    "'0.5'",
+    "'1/0'",
+    "'-1/2'",
+    "''",
+    "'\u0661/\u0662'",
+    "x'312f32'",
+    "7",
+    "'NaN'",
+    "CAST(x'ff2f32' AS TEXT)",
+    "'1/' || replace(hex(zeroblob(3000)), '0', '9')",
+    "'1000/1'",
+]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("place", ["balances SET spent_rho", "balances SET reserved_rho", "terms SET total_epsilon"])
+def test_numbers_that_dpsql_never_writes_are_found(made: Path, place: str, number: str) -> None:
+    with raw(made) as connection:
+        connection.execute(f"UPDATE {place} = {number}")
+    codes = {"ledger-damaged", "ledger-tampered", "ledger-failed"}
+    assert code_of(lambda: SQLiteLedger(made, BUDGET, total=TOTAL)) in codes
+    assert code_of(lambda: verify(made)) in codes
 
 
 @pytest.mark.parametrize("held", ["much", "1000/1"])
 def test_what_someone_writes_while_it_is_open_is_found(path: Path, held: str) -> None:
     with opened(path) as ledger, raw(path) as other:
-        reservation = ledger.reserve(ITEM, "q")
-        other.execute("UPDATE balance SET reserved_rho = ?", (held,))
-        for act in (ledger.state, lambda: ledger.reserve(ITEM, "q"), lambda: reservation.settle(Rho(0), "d")):
+        reservation = ledger.reserve(Request("q", ITEM))
+        other.execute("UPDATE balances SET reserved_rho = ?", (held,))
+        for act in (ledger.state, lambda: ledger.reserve(Request("q", ITEM)), lambda: reservation.settle(Rho(0), "d")):
             assert code_of(act) == "ledger-damaged"
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        "DELETE FROM entries",
-        "UPDATE entries SET query = 'another'",
-        "UPDATE entries SET worst_rho = '0/1'",
-        "UPDATE entries SET loss_rho = '0/1' WHERE id = 1",
-        "UPDATE entries SET settled_at = NULL WHERE id = 1",
+        "DELETE FROM events",
+        "DELETE FROM events WHERE seq = 9",
+        "UPDATE events SET at = '2026-01-01T00:00:00+00:00' WHERE seq = 2",
+        "UPDATE events SET chain = '' WHERE seq = 9",
+        "REPLACE INTO events SELECT * FROM events WHERE seq = 2",
+        "INSERT INTO events SELECT 11, at, kind, body, chain FROM events WHERE seq = 9",
+        "INSERT INTO events SELECT NULL, at, kind, body, chain FROM events WHERE seq = 9",
+        "INSERT INTO events SELECT 10, at, kind, body, chain FROM events WHERE kind = 'settled' LIMIT 1",
+        "DELETE FROM answers",
+        "UPDATE answers SET content = x'00'",
+        "REPLACE INTO answers VALUES (3, x'00')",
+        "INSERT INTO terms SELECT 2, data_set, '9/1', '9/1', '9/1', '9/1', 0 FROM terms",
     ],
 )
-def test_the_file_itself_guards_its_entries(made: Path, change: str) -> None:
-    with raw(made) as connection, pytest.raises(sqlite3.IntegrityError):
+def test_the_file_itself_guards_what_only_grows(rich: Path, change: str) -> None:
+    with raw(rich) as connection, pytest.raises(sqlite3.IntegrityError):
         connection.execute(change)
+    assert verify(rich).events == 9
 
 
 def test_a_file_with_overwritten_pages_is_refused(made: Path) -> None:
@@ -205,3 +224,66 @@ def test_a_file_with_overwritten_pages_is_refused(made: Path) -> None:
     content[4096:] = b"\xa5" * (len(content) - 4096)
     made.write_bytes(content)
     assert code_of(lambda: SQLiteLedger(made, BUDGET, total=TOTAL)) == "ledger-damaged"
+
+
+def test_the_files_beside_a_ledger_are_as_private_as_it_is(path: Path) -> None:
+    with opened(path):
+        pass
+    path.chmod(0o660)
+    for sidecar in (".lock", ".mark"):
+        Path(f"{path}{sidecar}").unlink()
+    with opened(path) as ledger:
+        ledger.reserve(Request("q", ITEM))
+    for sidecar in (".lock", ".mark"):
+        assert Path(f"{path}{sidecar}").stat().st_mode & 0o777 == 0o660
+
+
+MOUNTS = """\
+/dev/vda / ext4 rw,relatime 0 0
+proc /proc proc rw 0 0
+filer:/export /data nfs4 rw,vers=4.2 0 0
+tmpfs /data/local tmpfs rw 0 0
+//server/share /mnt/with\\040space cifs rw 0 0
+me@host:/ /home/me/remote fuse.sshfs rw 0 0
+/dev/vdb /over ext4 rw 0 0
+filer:/other /over nfs rw 0 0
+broken
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [
+        ("/tmp/spent.ledger", "ext4"),
+        ("/data/spent.ledger", "nfs4"),
+        ("/database/spent.ledger", "ext4"),
+        ("/data/local/spent.ledger", "tmpfs"),
+        ("/mnt/with space/spent.ledger", "cifs"),
+        ("/home/me/remote/a/b/spent.ledger", "fuse.sshfs"),
+        ("/over/spent.ledger", "nfs"),
+    ],
+)
+def test_the_file_system_of_a_place_is_the_innermost_and_last_that_was_mounted(place: str, kind: str) -> None:
+    assert places.file_system_of(place, MOUNTS) == kind
+
+
+@pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "lustre", "afs"])
+def test_a_ledger_on_another_machine_is_refused_and_nothing_is_made(
+    path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    table = path.parent / "mounts"
+    table.write_text(f"/dev/vda / ext4 rw 0 0\nhost:/export {path.parent} {kind} rw 0 0\n")
+    monkeypatch.setattr(places, "MOUNTS", table)
+    for act in (lambda: SQLiteLedger(path, BUDGET, total=TOTAL), lambda: SQLiteLedger.open(path)):
+        assert code_of(act) == "ledger-not-durable"
+    assert list(path.parent.iterdir()) == [table]
+
+
+@pytest.mark.parametrize("table", ["/dev/vda / ext4 rw 0 0", "", None])
+def test_a_place_of_no_known_network_is_taken(path: Path, monkeypatch: pytest.MonkeyPatch, table: str | None) -> None:
+    mounts = path.parent / "mounts"
+    if table is not None:
+        mounts.write_text(table)
+    monkeypatch.setattr(places, "MOUNTS", mounts)
+    with opened(path) as ledger:
+        assert ledger.durable

@@ -9,9 +9,8 @@ import duckdb
 from laws import SeededNoise
 
 import dpsql
-from dpsql.accounting import ZCDP
 from dpsql.engines import Column, Engine, Exact, Statement
-from dpsql.ledger import Ledger, MemoryLedger, Reservation
+from dpsql.ledger import Ledger, MemoryLedger, Request, Reservation
 from dpsql.mechanisms import Histogram, LimitedDomain, Noise, Selection
 from dpsql.plan import Plan
 from dpsql.quantities import Rho
@@ -75,9 +74,15 @@ def rebuilt(
     )
 
 
+def fresh_ledger(session: Session) -> MemoryLedger:
+    """Return a ledger in memory with the whole budget of a session."""
+    terms = session._parts.terms
+    return MemoryLedger(terms.budget, total=terms.total)
+
+
 def seeded(session: Session, seed: int) -> Session:
     """Return a session with a whole budget of its own and repeatable noise."""
-    return rebuilt(session, ledger=MemoryLedger(session._parts.terms.budget), noise=SeededNoise(seed))
+    return rebuilt(session, ledger=fresh_ledger(session), noise=SeededNoise(seed))
 
 
 class HookedEngine:
@@ -117,8 +122,8 @@ class WatchedLedger:
     def __getattr__(self, name: str) -> object:
         return getattr(self._ledger, name)
 
-    def reserve(self, worst_case: ZCDP, query: str) -> Reservation:
-        return _Watched(self._ledger.reserve(worst_case, query), self._before, self._after)
+    def reserve(self, request: Request) -> Reservation:
+        return _Watched(self._ledger.reserve(request), self._before, self._after)
 
 
 class _Watched:
@@ -127,9 +132,9 @@ class _Watched:
         self._before = before
         self._after = after
 
-    def settle(self, loss: Rho, digest: str) -> None:
+    def settle(self, loss: Rho, digest: str, *, answer: bytes = b"") -> None:
         self._before()
-        self._held.settle(loss, digest)
+        self._held.settle(loss, digest, answer=answer)
         self._after()
 
 

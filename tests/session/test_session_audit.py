@@ -9,11 +9,11 @@ from fractions import Fraction
 
 import pytest
 from scipy import stats
-from session.session_kit import filled, rebuilt, session_on
+from session.session_kit import filled, fresh_ledger, rebuilt, session_on
 
 import dpsql
 from dpsql.engines import Statement
-from dpsql.ledger import MemoryLedger
+from dpsql.ledger import MemoryLedger, Request
 from dpsql.mechanisms import LimitedDomain
 from dpsql.plan import release
 from dpsql.session import Session
@@ -42,8 +42,8 @@ def outcomes(session: Session, runs: int, sql: str = SQL) -> Outcomes:
     exact = parts.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
     seen: Outcomes = Counter()
     for _ in range(runs):
-        ledger = MemoryLedger(parts.terms.budget)
-        reservation = ledger.reserve(plan.worst_case, sql)
+        ledger = MemoryLedger(parts.terms.budget, total=parts.terms.total)
+        reservation = ledger.reserve(Request(sql, plan.worst_case))
         released = release(plan, exact, noise=parts.noise)
         reservation.settle(released.loss.rho, "")
         labels = released.table.column(0).to_pylist()
@@ -85,7 +85,7 @@ def test_the_same_through_the_whole_session() -> None:
     session = session_over(USER)
     seen: Outcomes = Counter()
     for _ in range(FULL_RUNS):
-        answer = rebuilt(session, ledger=MemoryLedger(session._parts.terms.budget)).sql(SQL)
+        answer = rebuilt(session, ledger=fresh_ledger(session)).sql(SQL)
         seen[tuple(article for (article,) in answer.fetchall())] += 1
         assert answer.receipt.loss.rho.value == Fraction(answer.receipt.items_charged, 8)
     assert agrees(seen, DELTA / (1 + DELTA))

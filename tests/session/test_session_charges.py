@@ -8,11 +8,22 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from session.session_kit import COUNTS, NAMES, PRIVATE, WatchedLedger, charged, filled, rebuilt, session_on, values_rows
+from session.session_kit import (
+    COUNTS,
+    NAMES,
+    PRIVATE,
+    WatchedLedger,
+    charged,
+    filled,
+    fresh_ledger,
+    rebuilt,
+    session_on,
+    values_rows,
+)
 
 import dpsql
 from dpsql.engines import Exact, Statement
-from dpsql.ledger import MemoryLedger, SQLiteLedger
+from dpsql.ledger import SQLiteLedger
 from dpsql.session import Session
 
 STANDING_OUT = {f"a{number}": 1000 + 100 * number for number in range(4)}  # 4 groups, then BOTTOM
@@ -80,8 +91,10 @@ def on_disk(path: Path) -> tuple[Fraction, Fraction, Fraction, int]:
     """Return spent rho, spent delta, reserved rho and the number of settled entries, as a stranger reads the file."""
     connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
     try:
-        row = connection.execute("SELECT spent_rho, spent_delta, reserved_rho FROM balance").fetchone()
-        (settled,) = connection.execute("SELECT count(*) FROM entries WHERE settled_at IS NOT NULL").fetchone()
+        row = connection.execute(
+            "SELECT spent_rho, spent_delta, reserved_rho FROM balances WHERE holder = 'total'"
+        ).fetchone()
+        (settled,) = connection.execute("SELECT count(*) FROM events WHERE kind = 'settled'").fetchone()
     finally:
         connection.close()
     spent, delta, reserved = map(Fraction, row)
@@ -199,7 +212,7 @@ def test_the_pool_of_delta_is_spent_by_queries_that_return_nothing() -> None:
 
 
 def test_the_ledger_keeps_the_words_of_the_question(session: Session) -> None:
-    ledger = MemoryLedger(session._parts.terms.budget)
+    ledger = fresh_ledger(session)
     rebuilt(session, ledger=ledger).sql(NAMES)
     (entry,) = ledger.entries()
     assert entry.query == NAMES

@@ -11,13 +11,13 @@ from itertools import combinations, combinations_with_replacement
 import duckdb
 import pytest
 from laws import Law, fits, goodness, peeling_law, rejects
-from session.session_kit import filled, rebuilt, session_on
+from session.session_kit import filled, fresh_ledger, rebuilt, session_on
 
 import dpsql
 from dpsql.accounting import ZCDP
 from dpsql.engines import Exact, Statement, open_exact
 from dpsql.errors import EngineError
-from dpsql.ledger import MemoryLedger
+from dpsql.ledger import MemoryLedger, Request
 from dpsql.plan import release
 from dpsql.session import Session
 
@@ -59,8 +59,8 @@ def drawn(session: Session, sql: str, runs: int) -> Counter[Hashable]:
     exact = parts.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
     seen: Counter[Hashable] = Counter()
     for _ in range(runs):
-        ledger = MemoryLedger(parts.terms.budget)
-        reservation = ledger.reserve(plan.worst_case, sql)
+        ledger = MemoryLedger(parts.terms.budget, total=parts.terms.total)
+        reservation = ledger.reserve(Request(sql, plan.worst_case))
         released = release(plan, exact, noise=parts.noise)
         reservation.settle(released.loss.rho, "")
         assert ledger.state().spent == ZCDP(dpsql.Rho(Fraction(2, 8)), dpsql.Delta(0))
@@ -90,7 +90,7 @@ def test_the_law_is_that_of_peeling_over_every_candidate(form: str) -> None:
 def test_the_law_through_the_whole_session() -> None:
     session, seen = session_over(*ROWS), Counter[Hashable]()
     for _ in range(400):
-        answer = rebuilt(session, ledger=MemoryLedger(session._parts.terms.budget)).sql(STORED)
+        answer = rebuilt(session, ledger=fresh_ledger(session)).sql(STORED)
         seen[tuple(article for (article,) in answer.fetchall())] += 1
         assert answer.receipt.loss == ZCDP(dpsql.Rho(Fraction(2, 8)), dpsql.Delta(0))
     assert goodness(seen, law_of({"a": 3, "b": 2, "c": 0})) > 1e-6

@@ -86,7 +86,7 @@ def test_explain_touches_nothing(session: dpsql.Session, example: Path) -> None:
         assert str(table.receipt) == "no private row was read; nothing was charged"
         assert table.statement().startswith("This answer of dpsql ")
     with sqlite3.connect(example / "ledger.sqlite") as ledger:
-        assert ledger.execute("SELECT count(*) FROM entries").fetchone() == (0,)
+        assert ledger.execute("SELECT count(*) FROM events WHERE kind = 'reserved'").fetchone() == (0,)
     ledger.close()
 
 

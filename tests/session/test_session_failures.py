@@ -6,12 +6,21 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
-from session.session_kit import COUNTS, NAMES, HookedEngine, WatchedLedger, filled, rebuilt, session_on, values_rows
+from session.session_kit import (
+    COUNTS,
+    NAMES,
+    HookedEngine,
+    WatchedLedger,
+    filled,
+    fresh_ledger,
+    rebuilt,
+    session_on,
+    values_rows,
+)
 
 import dpsql
 from dpsql.engines import Exact, Statement
 from dpsql.engines.recording import RecordingEngine
-from dpsql.ledger import MemoryLedger
 from dpsql.session import Session
 
 HINT = "Hint: Ask the curator: the details may hold private values and are not kept."
@@ -145,7 +154,7 @@ def test_a_settlement_that_fails_leaves_the_worst_case_held(session: Session) ->
     def refuse() -> None:
         raise dpsql.LedgerError("ledger-failed", "The disk is gone.")
 
-    memory = MemoryLedger(session._parts.terms.budget)
+    memory = fresh_ledger(session)
     broken = rebuilt(session, ledger=WatchedLedger(memory, before=refuse, after=lambda: None))  # type: ignore[arg-type]
     worst = broken.explain(NAMES).worst_case
     with pytest.raises(dpsql.LedgerError):
@@ -158,7 +167,7 @@ def test_a_session_closes_its_ledger_though_the_engine_fails(session: Session) -
         def close(self) -> None:
             raise dpsql.EngineError("stuck", "It does not close.")
 
-    ledger = MemoryLedger(session._parts.terms.budget)
+    ledger = fresh_ledger(session)
     stubborn = rebuilt(session, ledger=ledger)
     object.__setattr__(stubborn._parts, "engine", Stubborn(session._parts.engine, raising(OSError())))
     with pytest.raises(dpsql.EngineError):

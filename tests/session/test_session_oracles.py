@@ -12,7 +12,7 @@ import pytest
 import dpsql
 from dpsql.engines import Statement, open_exact
 from dpsql.engines.duckdb import DuckDBEngine
-from dpsql.ledger import MemoryLedger
+from dpsql.ledger import MemoryLedger, Request
 
 BUDGET = dpsql.Budget(10, "1e-5", items=1000, queries=1000)
 POLICY = dpsql.Policy(BUDGET, {"e": dpsql.PrivateTable("u")})
@@ -113,14 +113,14 @@ def test_a_second_name_of_the_ledger_is_no_second_budget(tmp_path: Path, connect
 
 
 def test_a_fork_does_not_double_a_budget_in_memory() -> None:
-    from dpsql.accounting import ZCDP
-    from dpsql.quantities import Delta, Rho
+    from dpsql.accounting import ZCDP, ApproximateDP
+    from dpsql.quantities import Delta, Epsilon, Rho
 
-    ledger = MemoryLedger(ZCDP(Rho(1), Delta("1e-6")))
+    ledger = MemoryLedger(ZCDP(Rho(1), Delta("1e-6")), total=ApproximateDP(Epsilon(1), Delta("2e-6")))
     child = os.fork()
     if child == 0:
         try:
-            ledger.reserve(ZCDP(Rho(1), Delta(0)), "SELECT 1")
+            ledger.reserve(Request("SELECT 1", ZCDP(Rho(1), Delta(0))))
         except dpsql.LedgerError as error:
             os._exit(7 if error.code == "ledger-forked" else 8)
         os._exit(9)

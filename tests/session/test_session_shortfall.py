@@ -7,11 +7,11 @@ import re
 from fractions import Fraction
 
 import pytest
-from session.session_kit import PRIVATE, filled, rebuilt, session_on, values_rows
+from session.session_kit import PRIVATE, filled, fresh_ledger, rebuilt, session_on, values_rows
 
 import dpsql
 from dpsql.accounting import ZCDP
-from dpsql.ledger import MemoryLedger
+from dpsql.ledger import Request
 from dpsql.plan import Terms
 from dpsql.quantities import Delta, Rho
 from dpsql.session import Session
@@ -29,9 +29,9 @@ WITH = re.compile(r"WITH \((?:epsilon = ([^,)]+))?(?:, )?(delta = [^)]+)?\)(?: f
 def left_with(rho: Fraction, delta: Fraction, policy: dpsql.Policy = POLICY) -> Session:
     """Return a session of which so much is left."""
     session = session_on(CONNECTION.cursor(), policy)
-    ledger = MemoryLedger(session._parts.terms.budget)
+    ledger = fresh_ledger(session)
     gone = ZCDP(Rho(ledger.budget.rho.value - rho), Delta(ledger.budget.delta.value - delta))
-    ledger.reserve(gone, "earlier").settle(gone.rho, "")
+    ledger.reserve(Request("earlier", gone)).settle(gone.rho, "")
     return rebuilt(session, ledger=ledger)
 
 
@@ -67,9 +67,9 @@ def hint_of(session: Session, sql: str) -> str:
 
 
 def assert_fits(session: Session, sql: str) -> None:
-    ledger = MemoryLedger(session._parts.terms.budget)
+    ledger = fresh_ledger(session)
     state = session._parts.ledger.state()
-    ledger.reserve(ZCDP(state.spent.rho, state.spent.delta), "earlier").settle(state.spent.rho, "")
+    ledger.reserve(Request("earlier", state.spent)).settle(state.spent.rho, "")
     rebuilt(session, ledger=ledger).sql(sql)
 
 

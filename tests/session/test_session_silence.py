@@ -10,11 +10,10 @@ from collections.abc import Callable
 import duckdb
 import pyarrow as pa
 import pytest
-from session.session_kit import WatchedLedger, filled, rebuilt, session_on
+from session.session_kit import WatchedLedger, filled, fresh_ledger, rebuilt, session_on
 
 import dpsql
 from dpsql.engines import Exact, Statement, open_exact
-from dpsql.ledger import MemoryLedger
 from dpsql.session import Session
 
 MARK = "VICTIM_SECRET_7f3"
@@ -154,7 +153,7 @@ def test_a_ledger_that_fails_at_the_settlement(session: Session) -> None:
     def refuse() -> None:
         raise dpsql.LedgerError("ledger-failed", "The disk is gone.")
 
-    ledger = WatchedLedger(MemoryLedger(session._parts.terms.budget), before=refuse, after=lambda: None)
+    ledger = WatchedLedger(fresh_ledger(session), before=refuse, after=lambda: None)
     for hook in (None, raising(RuntimeError(MARK)), raising(KeyboardInterrupt())):
         broken = rebuilt(session, ledger=ledger, engine=hook)  # type: ignore[arg-type]
         assert silent(everything_said(lambda broken=broken: broken.sql(ASK)))

@@ -1,0 +1,248 @@
+"""The acts of every ledger, upon the book that its store opens for one transaction.
+
+A store says how a transaction begins, ends and is undone, and keeps rows; what is admitted, charged and recorded is
+decided here, once for all of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Protocol
+
+from dpsql.accounting import ZCDP, ApproximateDP, Filter, FilterState
+from dpsql.errors import LedgerError
+from dpsql.ledger.base import Held, Outcome, Request, Reservation, admit, left, twice
+from dpsql.ledger.record import Body, Entry, Event, Terms, entries_of, now, told_terms, written
+
+__all__ = ["Book", "Keeper", "begin", "new_data_set", "told_request", "told_settlement"]
+
+_PAGE = 1000
+
+
+class Book(Protocol):
+    """One transaction's view of a ledger. None in place of an account means the total."""
+
+    def terms(self) -> Terms:
+        """Return the present terms."""
+        ...
+
+    def set_terms(self, terms: Terms) -> None:
+        """Put other terms in place of the present ones."""
+        ...
+
+    def balance(self, account: str | None) -> FilterState:
+        """Return what is spent and held; a fresh state for an account that never asked."""
+        ...
+
+    def set_balance(self, account: str | None, state: FilterState) -> None:
+        """Put another state in place of the present one."""
+        ...
+
+    def append(self, kind: str, body: Body, *, at: str) -> int:
+        """Write an event after all others and return its number."""
+        ...
+
+    def is_settled(self, entry: int) -> bool:
+        """Say whether the entry has its settlement."""
+        ...
+
+    def keep(self, entry: int, answer: bytes) -> None:
+        """Keep the answer of an entry, for good."""
+        ...
+
+    def asked(self, key: str) -> Iterator[Event]:
+        """Return the reservations that were made under a key, newest first."""
+        ...
+
+    def answer(self, entry: int) -> bytes | None:
+        """Return the answer of an entry, if it kept one."""
+        ...
+
+    def registrations(self) -> Iterator[Event]:
+        """Return the declarations of units, oldest first."""
+        ...
+
+    def events(self, after: int, most: int) -> list[Event]:
+        """Return so many events, from the one that follows number `after`."""
+        ...
+
+
+class Keeper(ABC):
+    """A ledger, but for where it stands."""
+
+    _terms: Terms  # the last that were seen, for a ledger that is closed
+
+    @abstractmethod
+    def _writing(self) -> AbstractContextManager[Book]:
+        """Open the book alone among all writers; kept when the block ends, undone if it raises."""
+
+    @abstractmethod
+    def _reading(self) -> AbstractContextManager[Book]:
+        """Open the book as it stands."""
+
+    @property
+    def budget(self) -> ZCDP:
+        """What may be spent in all, as the ledger records it."""
+        return self._seen_terms().budget
+
+    @property
+    def total(self) -> ApproximateDP:
+        """The guarantee that the budget stands for."""
+        return self._seen_terms().total
+
+    @property
+    def data_version(self) -> int:
+        """An operator's public counter."""
+        return self._seen_terms().data_version
+
+    def reserve(self, request: Request) -> Reservation:
+        """Hold the worst case of `request`, or raise `Shortfall` and leave the ledger as it was."""
+        account, worst = request.account, request.worst_case
+        name = account.name if account else None
+        with self._writing() as book:
+            terms = book.terms()
+            of_total = left(terms.budget, book.balance(None))
+            of_account = left(account.budget, book.balance(account.name)) if account else of_total
+            admit(request, of_total, of_account=of_account)
+            for holder in dict.fromkeys((None, name)):
+                state = book.balance(holder)
+                spent = ZCDP(state.spent.rho, state.spent.delta + worst.delta)
+                book.set_balance(holder, FilterState(spent, state.reserved + worst.rho))
+            number = book.append("reserved", told_request(request, data_version=terms.data_version), at=now())
+        return Held(number, worst, name, self._settle)
+
+    def state(self, account: str | None = None) -> FilterState:
+        """Return what is spent and what is held, in all or by one account."""
+        with self._reading() as book:
+            return book.balance(account)
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Return all reservations and how they ended, oldest first."""
+        return entries_of(self.events())
+
+    def stored(self, key: str, account: str | None) -> bytes | None:
+        """Return the answer of the newest entry of this key, account and the present data version that kept one."""
+        if not key:
+            return None
+        with self._reading() as book:
+            wanted = (key, account, book.terms().data_version)
+            for event in book.asked(key):
+                body = json.loads(event.body)
+                if (body["key"], body["account"], body["data_version"]) == wanted:
+                    answer = book.answer(event.seq)
+                    if answer is not None:
+                        return answer
+        return None
+
+    def grant(self, budget: ZCDP, total: ApproximateDP, *, note: str) -> None:
+        """Replace the total by one that is smaller in nothing, and record it."""
+        with self._writing() as book:
+            terms = book.terms()
+            _refuse_less(terms, budget, total=total)
+            terms = replace(terms, budget=budget, total=total)
+            book.set_terms(terms)
+            book.append("granted", {**told_terms(budget, total), "note": note}, at=now())
+        self._terms = terms
+
+    def bump(self, note: str) -> int:
+        """Raise the data version by one, record it and return it."""
+        with self._writing() as book:
+            terms = book.terms()
+            terms = replace(terms, data_version=terms.data_version + 1)
+            book.set_terms(terms)
+            book.append("bumped", {"data_version": terms.data_version, "note": note}, at=now())
+        self._terms = terms
+        return terms.data_version
+
+    def register(self, units: Mapping[str, str]) -> None:
+        """Record the privacy units that are new or declared otherwise than before."""
+        with self._writing() as book:
+            known: dict[str, str] = {}
+            for event in book.registrations():
+                known |= json.loads(event.body)["units"]
+            fresh = {table: unit for table, unit in units.items() if known.get(table) != unit}
+            if fresh:
+                book.append("registered", {"units": fresh}, at=now())
+
+    def events(self) -> Iterator[Event]:
+        """Yield the whole history as it was recorded, oldest first."""
+        after = 0
+        while True:
+            with self._reading() as book:
+                page = book.events(after, _PAGE)
+            yield from page
+            if len(page) < _PAGE:
+                return
+            after = page[-1].seq
+
+    def _settle(self, held: Held, outcome: Outcome) -> None:
+        with self._writing() as book:
+            if book.is_settled(held.number):
+                raise twice()
+            rule = Filter(book.terms().budget)
+            for holder in dict.fromkeys((None, held.account)):
+                book.set_balance(holder, rule.settle(book.balance(holder), held.worst_case, loss=outcome.loss))
+            book.append("settled", told_settlement(held.number, outcome), at=now())
+            if outcome.answer:
+                book.keep(held.number, outcome.answer)
+
+    def _seen_terms(self) -> Terms:
+        try:
+            with self._reading() as book:
+                self._terms = book.terms()
+        except LedgerError as error:
+            if error.code != "ledger-closed":
+                raise
+        return self._terms
+
+
+def begin(book: Book, terms: Terms, *, at: str) -> None:
+    """Write the first event of a ledger, and the present that it makes."""
+    book.set_terms(terms)
+    book.set_balance(None, FilterState.fresh())
+    book.append("created", {"data_set": terms.data_set, **told_terms(terms.budget, terms.total)}, at=at)
+
+
+def new_data_set() -> str:
+    """Return a name for a data set that no other ledger has."""
+    return uuid.uuid4().hex
+
+
+def told_request(request: Request, *, data_version: int) -> dict[str, object]:
+    """Return the body of a reservation."""
+    return {
+        "query": request.query,
+        "rho": written(request.worst_case.rho.value),
+        "delta": written(request.worst_case.delta.value),
+        "account": request.account.name if request.account else None,
+        "key": request.key,
+        "data_version": data_version,
+    }
+
+
+def told_settlement(entry: int, outcome: Outcome) -> dict[str, object]:
+    """Return the body of a settlement; it names the answer that is kept, if one is."""
+    kept = hashlib.sha256(outcome.answer).hexdigest() if outcome.answer else ""
+    return {"entry": entry, "loss": written(outcome.loss.value), "digest": outcome.digest, "answer": kept}
+
+
+def _refuse_less(terms: Terms, budget: ZCDP, *, total: ApproximateDP) -> None:
+    less = (
+        total.epsilon < terms.total.epsilon
+        or total.delta < terms.total.delta
+        or budget.rho < terms.budget.rho
+        or budget.delta < terms.budget.delta
+    )
+    if less:
+        raise LedgerError(
+            "ledger-grant",
+            f"The ledger stands for {terms.total} (rho {terms.budget.rho}, delta {terms.budget.delta} for queries), "
+            "and a grant may be smaller in none of these.",
+            hint="What was promised stays promised; grant the same or more.",
+        )

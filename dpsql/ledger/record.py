@@ -1,0 +1,174 @@
+"""What a ledger writes down: events, each tied to all before it by a chain of SHA-256, and what they tell.
+
+A body is JSON with sorted keys, no spaces and ASCII only, so that one content has one spelling. Numbers are exact
+fractions as text, "numerator/denominator".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from fractions import Fraction
+from functools import lru_cache
+
+from dpsql.accounting import ZCDP, ApproximateDP
+from dpsql.errors import UsageError
+from dpsql.quantities import Delta, Epsilon, Rho
+
+__all__ = [
+    "GENESIS",
+    "Body",
+    "Entry",
+    "Event",
+    "Settlement",
+    "Terms",
+    "chained",
+    "entries_of",
+    "follow",
+    "fraction",
+    "now",
+    "ratio",
+    "terms_of",
+    "told_terms",
+    "written",
+]
+
+Body = Mapping[str, object]
+GENESIS = "0" * 64  # the chain before the first event
+_DIGITS = 300  # longest numerator or denominator; above it a float overflows in messages, and int() itself refuses
+_TOO_LONG = 10**_DIGITS
+_FRACTION = re.compile(rf"(\d{{1,{_DIGITS}}})/([1-9]\d{{0,{_DIGITS - 1}}})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One record, as it was written: `at` is an ISO 8601 time that decides nothing, `body` is JSON."""
+
+    seq: int
+    at: str
+    kind: str
+    body: str
+    chain: str
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a ledger stands for at one moment: whose data, what may be spent, and the data's version."""
+
+    data_set: str
+    budget: ZCDP
+    total: ApproximateDP
+    data_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """How an entry ended: what was returned cost `loss`, and `digest` names the answer without telling it."""
+
+    at: datetime
+    loss: Rho
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One reservation of the record; without a settlement its worst case is held, also after a crash."""
+
+    opened_at: datetime
+    query: str
+    worst_case: ZCDP
+    settlement: Settlement | None
+    account: str | None = None
+    key: str = ""
+    data_version: int = 0
+
+
+def now() -> str:
+    """Return the time of an event."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def chained(chain: str, seq: int, *, at: str, kind: str, body: str) -> str:
+    """Return the chain of an event that follows one whose chain is `chain`; no part but the time can hold a newline."""
+    return hashlib.sha256(f"{chain}\n{seq}\n{at}\n{kind}\n{body}".encode()).hexdigest()
+
+
+def follow(last: tuple[int, str], kind: str, *, body: Body, at: str) -> Event:
+    """Return the event that comes after the one of this number and chain."""
+    seq, text = last[0] + 1, json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return Event(seq, at, kind, text, chained(last[1], seq, at=at, kind=kind, body=text))
+
+
+def written(value: Fraction) -> str:
+    """Return an exact number as text; refuse one that is too long to keep."""
+    if max(value.numerator, value.denominator) >= _TOO_LONG:
+        raise UsageError(
+            "number-too-long",
+            f"A ledger keeps numbers of at most {_DIGITS} digits.",
+            hint="Write the number with fewer digits.",
+        )
+    return f"{value.numerator}/{value.denominator}"
+
+
+@lru_cache(maxsize=4096)
+def ratio(text: object) -> tuple[int, int]:
+    """Return numerator and denominator of what `written` wrote; raise ValueError for anything else."""
+    match = _FRACTION.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise ValueError
+    return int(match[1]), int(match[2])
+
+
+def fraction(text: object) -> Fraction:
+    """Return the number that `written` wrote; raise ValueError for anything else."""
+    return Fraction(*ratio(text))
+
+
+def told_terms(budget: ZCDP, total: ApproximateDP) -> dict[str, object]:
+    """Return the part of a body that tells a total and its budget."""
+    return {
+        "budget_rho": written(budget.rho.value),
+        "budget_delta": written(budget.delta.value),
+        "total_epsilon": written(total.epsilon.value),
+        "total_delta": written(total.delta.value),
+    }
+
+
+def terms_of(body: Body, data_set: str, *, data_version: int) -> Terms:
+    """Return the terms that a body tells; raise ValueError or KeyError if it tells none."""
+    budget = ZCDP(Rho(fraction(body["budget_rho"])), Delta(fraction(body["budget_delta"])))
+    epsilon = fraction(body["total_epsilon"])
+    if not epsilon:
+        raise ValueError
+    total = ApproximateDP(Epsilon(epsilon), Delta(fraction(body["total_delta"])))
+    return Terms(data_set, budget, total, data_version)
+
+
+def entries_of(events: Iterable[Event]) -> tuple[Entry, ...]:
+    """Return what was reserved and how it ended, in the order of reserving; of events that were verified."""
+    entries: dict[int, Entry] = {}
+    for event in events:
+        if event.kind == "reserved":
+            entries[event.seq] = _entry(event)
+        elif event.kind == "settled":
+            body = json.loads(event.body)
+            settlement = Settlement(datetime.fromisoformat(event.at), Rho(fraction(body["loss"])), body["digest"])
+            entries[body["entry"]] = replace(entries[body["entry"]], settlement=settlement)
+    return tuple(entries.values())
+
+
+def _entry(event: Event) -> Entry:
+    body = json.loads(event.body)
+    return Entry(
+        opened_at=datetime.fromisoformat(event.at),
+        query=body["query"],
+        worst_case=ZCDP(Rho(fraction(body["rho"])), Delta(fraction(body["delta"]))),
+        settlement=None,
+        account=body["account"],
+        key=body["key"],
+        data_version=body["data_version"],
+    )

@@ -1,0 +1,101 @@
+"""Whether a ledger's file says what its history says; nothing here writes."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpsql.errors import LedgerError
+from dpsql.ledger import sqlite_file, sqlite_schema
+from dpsql.ledger.record import Terms
+from dpsql.ledger.replay import Replay, tampered
+from dpsql.ledger.sidecars import Mark, Sidecars, rolled_back
+from dpsql.ledger.sqlite_book import Rows, holder_of
+from dpsql.ledger.sqlite_errors import damaged, sealed
+
+__all__ = ["Verified", "check", "hold_against", "missing", "refuse_missing", "verify"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A ledger whose whole history holds together: how many events, and the chain of the last, which stands for all."""
+
+    events: int
+    head: str
+
+
+def verify(path: Path | str) -> Verified:
+    """Check everything in the ledger at `path`, without changing it, while others may write to it.
+
+    Raises `ledger-tampered` naming the first event that does not fit, `ledger-rolled-back`, or what opening raises.
+    """
+    file = Path(path).absolute()
+    refuse_missing(file)
+    mark = Sidecars(file).read_mark()  # before the file, which only ever goes on
+    with closing(sqlite_file.connect(file, "ro")) as connection, sealed(), sqlite_file.snapshot(connection):
+        if sqlite_schema.is_blank(connection):
+            raise missing()
+        if sqlite_schema.version_of(connection) != sqlite_schema.VERSION:
+            raise LedgerError(
+                "ledger-older",
+                "The ledger has the tables of an earlier version, which had no chain to verify.",
+                hint="Open it once with this dpsql, which takes it over as it stands.",
+            )
+        replay, terms = _replayed(connection)
+        rows = Rows(connection)
+        hold_against(mark, rows, data_set=terms.data_set)
+        _check_answers(rows, replay)
+        if connection.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
+            raise damaged()
+    return Verified(replay.seq, replay.chain)
+
+
+def check(connection: sqlite3.Connection, mark: Mark | None) -> Terms:
+    """Return the terms of a file whose tables, chain and balances fit, and that came at least to its mark."""
+    terms = _replayed(connection)[1]
+    hold_against(mark, Rows(connection), data_set=terms.data_set)
+    return terms
+
+
+def _replayed(connection: sqlite3.Connection) -> tuple[Replay, Terms]:
+    if not sqlite_schema.holds(connection):
+        raise damaged()
+    replay, rows = Replay(), Rows(connection)
+    replay.read(connection.execute("SELECT seq, at, kind, body, chain FROM events ORDER BY seq"))
+    terms = rows.terms()
+    if terms != replay.terms:
+        raise tampered("its terms are not those of its events")
+    if rows.balances() != {holder_of(account): state for account, state in replay.states().items()}:
+        raise tampered("its balances are not those of its events")
+    return replay, terms
+
+
+def hold_against(mark: Mark | None, rows: Rows, *, data_set: str) -> None:
+    """Raise `ledger-rolled-back` if the file never came to what its mark says."""
+    if mark is not None and (mark.data_set != data_set or rows.chain_at(mark.seq) != mark.chain):
+        raise rolled_back()
+
+
+def refuse_missing(path: Path) -> None:
+    """Raise `ledger-missing` if there is nothing at `path`."""
+    try:
+        path.stat()
+    except FileNotFoundError as error:
+        raise missing() from error
+    except (OSError, ValueError):  # told better when it is opened
+        return
+
+
+def missing() -> LedgerError:
+    """Return the error of a ledger that is not there."""
+    return LedgerError("ledger-missing", "There is no ledger here.", hint="Name the file that the policy names.")
+
+
+def _check_answers(rows: Rows, replay: Replay) -> None:
+    kept = sorted(replay.answers)
+    for entry in kept:
+        rows.answer(entry)
+    if list(rows.answers()) != kept:
+        raise tampered("it holds an answer that no event was given")

@@ -1,0 +1,100 @@
+"""Why a ledger's file could not be opened, read or written: never a raw error of SQLite or of the system."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dpsql.errors import LedgerError
+
+__all__ = ["WAIT", "because", "busy", "damaged", "kind_of", "not_durable", "sealed", "unopened"]
+
+WAIT = 30.0  # seconds; a commit takes milliseconds, so this is a queue of thousands
+
+_BUSY = (
+    "ledger-busy",
+    f"The ledger was held by someone else for {WAIT:.0f} seconds.",
+    "Try again, or look for a process that stopped while it held the file.",
+)
+_REASONS = {
+    sqlite3.SQLITE_BUSY: _BUSY,
+    sqlite3.SQLITE_LOCKED: _BUSY,
+    sqlite3.SQLITE_READONLY: (
+        "ledger-read-only",
+        "The ledger cannot be written.",
+        "Give this process the right to write the file and its directory.",
+    ),
+    sqlite3.SQLITE_FULL: ("ledger-disk-full", "The disk under the ledger is full.", "Make room, then ask again."),
+    sqlite3.SQLITE_CORRUPT: (
+        "ledger-damaged",
+        "The ledger holds what dpsql did not write.",
+        "Keep the file and settle by hand what was spent; an older copy would give spent budget back.",
+    ),
+    sqlite3.SQLITE_NOTADB: (
+        "not-a-ledger",
+        "The file is not a ledger of dpsql.",
+        "Name another file, or one that does not exist yet.",
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        "ledger-cannot-open",
+        "The ledger file cannot be opened.",
+        "Look whether the path names a file that this process may read and write.",
+    ),
+}
+_OTHER = ("ledger-failed", "The ledger could not be read or written.", "Look at the disk and the file's permissions.")
+_OPENING = {
+    errno.EACCES: sqlite3.SQLITE_READONLY,
+    errno.EPERM: sqlite3.SQLITE_READONLY,
+    errno.EROFS: sqlite3.SQLITE_READONLY,
+    errno.ENOSPC: sqlite3.SQLITE_FULL,
+}
+
+
+def because(kind: int) -> LedgerError:
+    """Return the error for one of SQLite's primary codes."""
+    code, reason, hint = _REASONS.get(kind, _OTHER)
+    return LedgerError(code, reason, hint=hint)
+
+
+def busy() -> LedgerError:
+    """Return the error of having waited in vain."""
+    return because(sqlite3.SQLITE_BUSY)
+
+
+def damaged() -> LedgerError:
+    """Return the error of a file that is a ledger but says what dpsql never writes."""
+    return because(sqlite3.SQLITE_CORRUPT)
+
+
+def not_durable() -> LedgerError:
+    """Return the error of a place where a commit may be lost, or where two machines would not see each other's."""
+    return LedgerError(
+        "ledger-not-durable",
+        "What is spent could be lost here: the place is on another machine, or does not keep what is written.",
+        hint="Put the ledger on a local disk.",
+    )
+
+
+def unopened(error: OSError | ValueError) -> LedgerError:
+    """Return the error for a file that the system would not open or make; a ValueError is a NUL in its name."""
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        hint = "Make the directory, or name a file elsewhere."
+        return LedgerError("ledger-directory", "The ledger's directory does not exist.", hint=hint)
+    return because(_OPENING.get(getattr(error, "errno", None) or 0, sqlite3.SQLITE_CANTOPEN))
+
+
+@contextmanager
+def sealed() -> Iterator[None]:
+    """Turn every sqlite3 error inside into a LedgerError."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise because(kind_of(error)) from error
+
+
+def kind_of(error: sqlite3.Error) -> int:
+    """Return SQLite's primary code, or 0 for an error that Python's side of sqlite3 raised."""
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF

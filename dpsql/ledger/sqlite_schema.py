@@ -1,0 +1,102 @@
+"""The tables of a durable ledger: events and answers that only grow, and the present that they add up to."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from dpsql.errors import LedgerError
+from dpsql.ledger.sqlite_errors import damaged
+
+__all__ = ["APPLICATION_ID", "VERSION", "build", "header", "holds", "is_blank", "version_of"]
+
+APPLICATION_ID = 0x64707371  # "dpsq", in the header of the file
+VERSION = 2
+
+_SCHEMA = (
+    """CREATE TABLE events (
+    seq INTEGER PRIMARY KEY,
+    at TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    body TEXT NOT NULL,
+    chain TEXT NOT NULL
+)""",
+    "CREATE UNIQUE INDEX settled_once ON events (json_extract(body, '$.entry')) WHERE kind = 'settled'",
+    """CREATE INDEX asked ON events (json_extract(body, '$.key'))
+WHERE kind = 'reserved' AND json_extract(body, '$.key') <> ''""",
+    "CREATE INDEX registrations ON events (seq) WHERE kind = 'registered'",
+    """CREATE TABLE answers (
+    entry INTEGER PRIMARY KEY,
+    content BLOB NOT NULL
+)""",
+    """CREATE TABLE terms (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    data_set TEXT NOT NULL,
+    budget_rho TEXT NOT NULL,
+    budget_delta TEXT NOT NULL,
+    total_epsilon TEXT NOT NULL,
+    total_delta TEXT NOT NULL,
+    data_version INTEGER NOT NULL
+)""",
+    """CREATE TABLE balances (
+    holder TEXT PRIMARY KEY NOT NULL,
+    spent_rho TEXT NOT NULL,
+    spent_delta TEXT NOT NULL,
+    reserved_rho TEXT NOT NULL
+)""",
+    # a row put in place of another is a deletion that fires no trigger of deletions
+    """CREATE TRIGGER events_follow BEFORE INSERT ON events
+WHEN new.seq <> (SELECT coalesce(max(seq), 0) + 1 FROM events)
+BEGIN SELECT RAISE(ABORT, 'events follow one another'); END""",
+    """CREATE TRIGGER events_stay BEFORE DELETE ON events
+BEGIN SELECT RAISE(ABORT, 'events are never deleted'); END""",
+    """CREATE TRIGGER events_stay_as_they_are BEFORE UPDATE ON events
+BEGIN SELECT RAISE(ABORT, 'events are never changed'); END""",
+    """CREATE TRIGGER answers_are_given_once BEFORE INSERT ON answers
+WHEN EXISTS (SELECT 1 FROM answers WHERE entry = new.entry)
+BEGIN SELECT RAISE(ABORT, 'an entry has one answer'); END""",
+    """CREATE TRIGGER answers_stay BEFORE DELETE ON answers
+BEGIN SELECT RAISE(ABORT, 'answers are never deleted'); END""",
+    """CREATE TRIGGER answers_stay_as_they_are BEFORE UPDATE ON answers
+BEGIN SELECT RAISE(ABORT, 'answers are never changed'); END""",
+)
+
+
+def header(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Return the application that a file says it belongs to, and the version of its tables."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return application, version
+
+
+def is_blank(connection: sqlite3.Connection) -> bool:
+    """Say whether nobody has written to the file: it is new, or its making was cut short."""
+    (things,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    return header(connection) == (0, 0) and things == 0
+
+
+def build(connection: sqlite3.Connection) -> None:
+    """Give a blank file the tables and the header of a ledger; inside the caller's transaction."""
+    for statement in _SCHEMA:
+        connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """Return the version of a ledger's tables; refuse one that this dpsql does not know."""
+    application, version = header(connection)
+    if version > VERSION:
+        raise LedgerError(
+            "ledger-newer",
+            f"The ledger has version {version} and this dpsql knows only up to {VERSION}.",
+            hint="Install the dpsql that wrote it, or a newer one.",
+        )
+    if application != APPLICATION_ID or version < 1:
+        raise damaged()
+    return version
+
+
+def holds(connection: sqlite3.Connection, schema: tuple[str, ...] = _SCHEMA) -> bool:
+    """Say whether the tables, indices and triggers of the file are exactly those of `schema`."""
+    found = [text for (text,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")]
+    return sorted(found) == sorted(schema)
