@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpsql.accounting import ApproximateDP
 from dpsql.errors import EngineError, LedgerError, PolicyError, UsageError
-from dpsql.policy import Policy, PrivateTable, Table
+from dpsql.policy import Budget, Policy, PrivateTable, Table
 
 if TYPE_CHECKING:
     import duckdb
 
     from dpsql.engines import Column, CsvFile, Engine
     from dpsql.engines.duckdb_schema import StoredTable
-    from dpsql.ledger import Ledger
+    from dpsql.ledger import Event, Ledger
     from dpsql.plan import Terms
     from dpsql.plan.facts import Check
     from dpsql.policy.starter import FoundColumn, FoundTable
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
     from dpsql.sql.catalog import Catalog
     from dpsql.sql.catalog import Table as KnownTable
 
-__all__ = ["IN_MEMORY", "MemoryLedgerWarning", "check_of", "connect", "session_of", "starter_of"]
+__all__ = ["IN_MEMORY", "MemoryLedgerWarning", "check_of", "connect", "grant", "history", "session_of"]
+__all__ += ["starter_of"]
 
 IN_MEMORY = ":memory:"
 _UNIT_TYPES = frozenset(
@@ -89,6 +92,29 @@ def starter_of(database: str | Path) -> Starter:
         if "\0" in column.name
     ]
     return starter(Found(Path(database).name, tables, tuple(unnamed), unread=tuple(map(".".join, schema.unread))))
+
+
+def grant(ledger: str | Path, budget: Budget, *, note: str) -> ApproximateDP:
+    """Raise the total of a ledger to that of `budget`, for good, and return what it was; what was spent stays spent.
+
+    Raises `LedgerError` for a total that is smaller in anything, and for a ledger that cannot be used.
+    """
+    from dpsql.ledger import SQLiteLedger
+    from dpsql.plan.terms import budget_of
+
+    total = ApproximateDP(budget.epsilon, budget.delta)
+    with closing(SQLiteLedger.open(ledger)) as record:
+        before = record.total
+        record.grant(budget_of(total), total, note=note)
+        return before
+
+
+def history(ledger: str | Path) -> Iterator[Event]:
+    """Yield the events of a ledger, oldest first, once it has been verified. Raises `LedgerError`."""
+    from dpsql.ledger import SQLiteLedger
+
+    with closing(SQLiteLedger.open(ledger)) as record:
+        yield from record.events()
 
 
 def check_of(policy: Policy | str | Path, *, database: str | Path | None = None) -> Check:

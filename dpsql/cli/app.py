@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpsql.cli.ledger import app as ledger
 from dpsql.errors import (
     BudgetExceeded,
     EngineError,
@@ -145,6 +146,9 @@ def budget(policy: Policy, db: Database = None, *, output: Output = Format.table
 
     with _session(db, policy) as session:
         write_balance(session.budget, output)
+
+
+app.add_typer(ledger)
 
 
 def _session(db: Path | None, policy: Path) -> Session:

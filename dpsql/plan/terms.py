@@ -13,7 +13,7 @@ from dpsql.errors import PolicyError
 from dpsql.policy import Limits, Policy, PrivateTable
 from dpsql.quantities import Delta, Epsilon
 
-__all__ = ["CONVERSION_SHARE", "Terms"]
+__all__ = ["CONVERSION_SHARE", "Terms", "budget_of"]
 
 CONVERSION_SHARE = Fraction(1, 2)  # of the total delta; the rest is the pool that queries draw from (`maths.md` 4)
 _DIGITS = 4
@@ -37,22 +37,28 @@ class Terms:
     def of_policy(cls, policy: Policy) -> Self:
         """Work out the terms; refuse a policy whose budget cannot buy what it is meant to buy."""
         grant = policy.budget
-        pool = Delta(grant.delta.value * (1 - CONVERSION_SHARE))
-        conversion = Delta(grant.delta.value * CONVERSION_SHARE)
-        budget = ZCDP(rho_of_total(ApproximateDP(grant.epsilon, conversion)), pool)
+        total = ApproximateDP(grant.epsilon, grant.delta)
+        budget = budget_of(total)
         epsilon = _per_item(budget.rho.value, grant.items)
         if epsilon < policy.limits.min_epsilon.value:
             reason = f"The budget cannot buy {grant.items} items of at least epsilon {policy.limits.min_epsilon}."
             hint = "Plan for fewer items, or grant a larger epsilon."
             raise PolicyError("policy-items", reason, hint=hint, place=policy.where("budget.items"))
         return cls(
-            total=ApproximateDP(grant.epsilon, grant.delta),
+            total=total,
             budget=budget,
             epsilon=Epsilon(min(epsilon, policy.limits.max_epsilon.value)),
-            delta=Delta(pool.value / grant.queries),
+            delta=Delta(budget.delta.value / grant.queries),
             limits=policy.limits,
             tables={name: table for name, table in policy.tables.items() if isinstance(table, PrivateTable)},
         )
+
+
+def budget_of(total: ApproximateDP) -> ZCDP:
+    """Return a total as the filter counts it: half of delta pays for the conversion, half is for the queries."""
+    pool = Delta(total.delta.value * (1 - CONVERSION_SHARE))
+    conversion = Delta(total.delta.value * CONVERSION_SHARE)
+    return ZCDP(rho_of_total(ApproximateDP(total.epsilon, conversion)), pool)
 
 
 def _per_item(rho: Fraction, items: int) -> Fraction:
