@@ -8,13 +8,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.accounting import ApproximateDP
 from dpsql.errors import EngineError, LedgerError, PolicyError, UsageError
 from dpsql.policy import Budget, Policy, PrivateTable, Table
 
 if TYPE_CHECKING:
     import duckdb
 
+    from dpsql.accounting import ApproximateDP
     from dpsql.engines import Column, CsvFile, Engine
     from dpsql.engines.duckdb_schema import StoredTable
     from dpsql.ledger import Event, Ledger
@@ -99,6 +99,7 @@ def grant(ledger: str | Path, budget: Budget, *, note: str) -> ApproximateDP:
 
     Raises `LedgerError` for a total that is smaller in anything, and for a ledger that cannot be used.
     """
+    from dpsql.accounting import ApproximateDP
     from dpsql.ledger import SQLiteLedger
     from dpsql.plan.terms import budget_of
 

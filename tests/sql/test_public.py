@@ -71,8 +71,6 @@ ANSWERED = [
     "SELECT SUM(price) > 1.555 AS a, SUM(price) IN (SELECT price FROM parts) AS b FROM parts",
     "SELECT 'all' AS what, 1 + 1 AS two FROM parts GROUP BY ALL",
     "SELECT 'all' AS what, COUNT(*) AS n FROM parts WHERE FALSE GROUP BY ALL",
-    "SELECT tn, COUNT(*) AS n FROM copies GROUP BY ALL",
-    "SELECT tn || 'x' AS k, COUNT(*) AS n FROM copies GROUP BY ALL HAVING COUNT(*) > 1 ORDER BY 2, 1",
     "SELECT id AS k, MAX(price) FROM parts GROUP BY ALL HAVING id + 1 > 3",
     "SELECT id FROM parts ORDER BY (1) DESC LIMIT 3",
     "SELECT id, kind FROM parts ORDER BY ((2)) NULLS FIRST, (1) DESC LIMIT 3",
@@ -109,6 +107,22 @@ def test_an_answer_is_that_of_the_text_itself(text: str) -> None:
     if "ORDER BY" in text:
         assert spelled(found) == spelled(wanted)
     assert sorted(map(repr, spelled(found))) == sorted(map(repr, spelled(wanted)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT tn, COUNT(*) AS n FROM copies GROUP BY ALL",
+        "SELECT tn || 'x' AS k, COUNT(*) AS n FROM copies GROUP BY ALL HAVING COUNT(*) > 1 ORDER BY 2, 1",
+    ],
+)
+def test_a_group_of_collated_text_shows_any_of_its_spellings(text: str) -> None:
+    """DuckDB keeps the spelling that a thread met first."""
+    wanted, found = (
+        sorted((str(label).lower(), count) for label, count in rows)
+        for rows in (CON.execute(text).fetchall(), answer(text))
+    )
+    assert found == wanted
 
 
 def test_the_names_are_those_of_the_text() -> None:
