@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dpsql.accounting import ApproximateDP
     from dpsql.engines import Column, CsvFile, Engine
     from dpsql.engines.duckdb_schema import StoredTable
-    from dpsql.ledger import Event, Ledger
+    from dpsql.ledger import Event, Ledger, Verified
     from dpsql.plan import Terms
     from dpsql.plan.facts import Check
     from dpsql.policy.starter import FoundColumn, FoundTable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dpsql.sql.catalog import Table as KnownTable
 
 __all__ = ["IN_MEMORY", "MemoryLedgerWarning", "check_of", "connect", "grant", "history", "session_of"]
-__all__ += ["starter_of"]
+__all__ += ["starter_of", "verified"]
 
 IN_MEMORY = ":memory:"
 _UNIT_TYPES = frozenset(
@@ -108,6 +108,13 @@ def grant(ledger: str | Path, budget: Budget, *, note: str) -> ApproximateDP:
         before = record.total
         record.grant(budget_of(total), total, note=note)
         return before
+
+
+def verified(ledger: str | Path) -> Verified:
+    """Check everything in a ledger and change nothing. Raises `LedgerError` at the first thing that does not fit."""
+    from dpsql.ledger import verify
+
+    return verify(ledger)
 
 
 def history(ledger: str | Path) -> Iterator[Event]:

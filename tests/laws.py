@@ -42,6 +42,7 @@ __all__ = [
     "peeling_law",
     "rejects",
     "renyi",
+    "worst_of",
 ]
 
 BOTTOM = "⊥"
@@ -127,6 +128,19 @@ def one_unit_more(counts: Counts, universe: str, bound: int | None) -> Iterator[
     for size in range(1, (bound or len(universe)) + 1):
         for added in combinations(universe, size):
             yield {label: counts.get(label, 0) + (label in added) for label in {*counts, *added}}
+
+
+def worst_of(
+    cases: Iterable[tuple[LimitedDomain, Counts]], law: Callable[[LimitedDomain, Counts], Law], *, universe: str
+) -> float:
+    """Return the worst excess over all neighbours of all cases, in both orders."""
+    worst = 0.0
+    for mechanism, counts in cases:
+        here = law(mechanism, counts)
+        for more in one_unit_more(counts, universe, mechanism.max_groups_contributed):
+            there = law(mechanism, more)
+            worst = max(worst, excess(mechanism, here, there), excess(mechanism, there, here))
+    return worst
 
 
 @cache

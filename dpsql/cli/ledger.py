@@ -25,7 +25,7 @@ app = typer.Typer(
 @app.command()
 def verify(ledger: Ledger) -> None:
     """Compute the chain of all events again and hold balances, answers and the mark against it; changes nothing."""
-    from dpsql.ledger import verify as verified
+    from dpsql.connect import verified
 
     found = verified(ledger)
     typer.echo(f"{found.events:,} events hold together. Head of the chain: {found.head}")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
-from laws import ROUNDING, Counts, Steps, excess, hockey_stick, named, one_unit_more, peeling_law
+from laws import ROUNDING, Counts, Steps, hockey_stick, named, peeling_law, worst_of
 
 from dpsql.mechanisms import Histogram, LimitedDomain, Selection
 from dpsql.quantities import Delta, Epsilon
@@ -60,13 +60,7 @@ def law(mechanism: LimitedDomain, counts: Counts, variant: Variant = PRODUCTION)
 
 def worst_excess(cases: Sequence[tuple[LimitedDomain, Counts]], variant: Variant = PRODUCTION) -> float:
     """Return the worst excess over all neighbours of all cases, in both orders."""
-    worst = 0.0
-    for mechanism, counts in cases:
-        here = law(mechanism, counts, variant)
-        for more in one_unit_more(counts, UNIVERSE, mechanism.max_groups_contributed):
-            there = law(mechanism, more, variant)
-            worst = max(worst, excess(mechanism, here, there), excess(mechanism, there, here))
-    return worst
+    return worst_of(cases, lambda mechanism, counts: law(mechanism, counts, variant), universe=UNIVERSE)
 
 
 def domain(epsilon: str, delta: str, k: int, k_bar: int, bound: int | None) -> LimitedDomain:

@@ -19,15 +19,14 @@ from laws import (
     ROUNDING,
     Counts,
     Steps,
-    excess,
     fits,
     goodness,
     label_law,
     named,
-    one_unit_more,
     outcome,
     peeling_law,
     rejects,
+    worst_of,
 )
 
 from dpsql.errors import UsageError
@@ -191,13 +190,7 @@ EDGES: list[tuple[LimitedDomain, Counts]] = [
 
 def worst_excess(cases: Sequence[tuple[LimitedDomain, Counts]], variant: Variant = PRODUCTION) -> float:
     """Return the worst excess over all neighbours of all cases, in both orders."""
-    worst = 0.0
-    for mechanism, counts in cases:
-        here = law(mechanism, counts, variant)
-        for more in one_unit_more(counts, UNIVERSE, mechanism.max_groups_contributed):
-            there = law(mechanism, more, variant)
-            worst = max(worst, excess(mechanism, here, there), excess(mechanism, there, here))
-    return worst
+    return worst_of(cases, lambda mechanism, counts: law(mechanism, counts, variant), universe=UNIVERSE)
 
 
 def test_no_neighbour_exceeds_the_claim_on_either_side_of_the_floor() -> None:
