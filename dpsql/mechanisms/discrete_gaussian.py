@@ -24,15 +24,20 @@ def discrete_gaussian(variance: Fraction, noise: Noise, *, count: int) -> list[i
     if variance <= 0:
         raise UsageError("variance-range", "The variance of a discrete Gaussian must be positive.")
     reader = BitReader(noise)
-    return [_gaussian(variance, reader) for _ in range(count)]
+    return [_gaussian(variance.numerator, variance.denominator, reader=reader) for _ in range(count)]
 
 
-def _gaussian(variance: Fraction, reader: BitReader) -> int:
-    scale = math.isqrt(math.floor(variance)) + 1
+def _gaussian(p: int, q: int, *, reader: BitReader) -> int:
+    """Return a draw of N_Z(0, p / q), by rejection from a discrete Laplace of scale s, its root rounded down, plus 1.
+
+    x is kept with probability exp(-e), e = (|x| - p/(q s))**2 / (2 p/q) = (|x| q s - p)**2 / (2 p q s**2).
+    """
+    scale = math.isqrt(p // q) + 1
+    step, spread = q * scale, 2 * p * q * scale * scale
     while True:
         candidate = _laplace(scale, reader)
-        excess = abs(candidate) - variance / scale
-        if _bernoulli_exp(excess * excess / (2 * variance), reader):
+        excess = abs(candidate) * step - p
+        if _bernoulli_exp(excess * excess, spread, reader=reader):
             return candidate
 
 
@@ -50,13 +55,13 @@ def _laplace(scale: int, reader: BitReader) -> int:
             return -size if negative else size
 
 
-def _bernoulli_exp(exponent: Fraction, reader: BitReader) -> bool:
-    """Return True with probability exp(-exponent), exponent >= 0."""
-    for _ in range(math.floor(exponent)):
+def _bernoulli_exp(numerator: int, denominator: int, *, reader: BitReader) -> bool:
+    """Return True with probability exp(-numerator / denominator), for a ratio of 0 or more."""
+    whole, rest = divmod(numerator, denominator)
+    for _ in range(whole):
         if not _bernoulli_exp_unit(1, 1, reader=reader):
             return False
-    rest = exponent - math.floor(exponent)
-    return _bernoulli_exp_unit(rest.numerator, rest.denominator, reader=reader)
+    return _bernoulli_exp_unit(rest, denominator, reader=reader)
 
 
 def _bernoulli_exp_unit(numerator: int, denominator: int, *, reader: BitReader) -> bool:

@@ -70,7 +70,9 @@ def test_no_draw_is_no_draw() -> None:
 def test_bernoulli_of_an_exponential(exponent: Fraction) -> None:
     reader, success = BitReader(NOISE), math.exp(-exponent)
     law = {True: success, False: 1 - success}
-    assert fits(p_value(lambda: [MODULE._bernoulli_exp(exponent, reader) for _ in range(DRAWS)], law))
+    assert fits(
+        p_value(lambda: [MODULE._bernoulli_exp(*exponent.as_integer_ratio(), reader=reader) for _ in range(DRAWS)], law)
+    )
 
 
 @pytest.mark.parametrize("scale", [1, 2, 5, 30])
