@@ -1,0 +1,82 @@
+"""How many more queries like one the budget buys, before one is paid for; from public numbers only."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dpsql.accounting import ZCDP
+from dpsql.errors import UsageError
+from dpsql.mechanisms import Peeling
+from dpsql.plan.plan import Plan
+
+__all__ = ["Forecast", "forecast"]
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What becomes of the budget if queries of one price are asked, one after another and each with fresh noise.
+
+    `times` is how many are planned. `at_worst` of them are admitted if every one costs its worst case, `loss` each;
+    `at_half`, if of the k keys every one returns half (and BOTTOM, where there is one), `half_loss` each. Queries of a
+    known domain always return all. A repeated query is answered
+    from the ledger and free.
+    """
+
+    times: int
+    at_worst: int
+    at_half: int
+    loss: ZCDP
+    half_loss: ZCDP
+    remaining: ZCDP
+
+    @property
+    def fits(self) -> bool:
+        """Whether all the planned queries are admitted, whatever they return."""
+        return self.times <= self.at_worst
+
+    def __str__(self) -> str:
+        """Return the answer in words."""
+        verdict = "fit, whatever they return" if self.fits else "may not all fit"
+        if not self.fits and self.times <= self.at_half:
+            verdict += ", but do if half of the items come back"
+        return (
+            f"{self.times} such {'query' if self.times == 1 else 'queries'} {verdict}. What is left admits "
+            f"{self.at_worst} in the worst case, and {self.at_half} when half of the items come back."
+        )
+
+
+def forecast(plan: Plan, remaining: ZCDP, *, times: int) -> Forecast:
+    """Return how often queries of the price of `plan` are admitted by what remains.
+
+    Raises `UsageError` unless `times` is a whole number of at least 1.
+    """
+    if type(times) is not int or times < 1:
+        raise UsageError("times-range", "times must be a whole number of at least 1.", hint="Such as times=30.")
+    worst, half = plan.worst_case, _half(plan)
+    return Forecast(
+        times,
+        _admitted(remaining, worst, loss=worst),
+        _admitted(remaining, worst, loss=half),
+        loss=worst,
+        half_loss=half,
+        remaining=remaining,
+    )
+
+
+def _half(plan: Plan) -> ZCDP:
+    """Return what a query costs of which half of the keys come back, rounded up."""
+    if isinstance(plan.selection, Peeling):
+        return plan.worst_case
+    returned = math.ceil(plan.selection.k / 2)
+    bottom = 1 if returned < plan.selection.k else 0
+    return ZCDP(plan.item_loss.rho * (plan.items(returned) + bottom), plan.delta)
+
+
+def _admitted(remaining: ZCDP, worst: ZCDP, *, loss: ZCDP) -> int:
+    """Return how many fit one after another, each reserved at `worst` and then settled at `loss`."""
+    spare = remaining.rho.value - worst.rho.value
+    by_rho = math.floor(spare / loss.rho.value) + 1 if spare >= 0 else 0
+    if not loss.delta.value:
+        return by_rho
+    return min(by_rho, math.floor(remaining.delta.value / loss.delta.value))
