@@ -23,7 +23,7 @@ from dpsql.errors import (
     Unsupported,
     UsageError,
 )
-from dpsql.policy import Budget, Limits, Policy, PrivateTable, PublicTable
+from dpsql.policy import Analyst, Budget, Limits, Policy, PrivateTable, PublicTable
 from dpsql.quantities import Delta, Epsilon, Rho
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dpsql.session import Session
 
 __all__ = [
+    "Analyst",
     "Answer",
     "Balance",
     "Budget",

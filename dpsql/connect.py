@@ -137,7 +137,7 @@ def check_of(policy: Policy | str | Path, *, database: str | Path | None = None)
     near = {name: table for name, table in known.tables.items() if database is not None or table.source is not None}
     stored: dict[str, tuple[tuple[str, str], ...]] = {}
     if near:
-        part = Policy(known.budget, near, lines=known.lines)
+        part = known.only(near)
         engine = _engine(database, part)
         try:
             _catalog(engine, part)

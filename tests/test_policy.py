@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dpsql.errors import PolicyError
-from dpsql.policy import Budget, Limits, Policy, PrivateTable, PublicTable
+from dpsql.errors import PolicyError, Refusal, UsageError
+from dpsql.policy import Analyst, Budget, Limits, Policy, PrivateTable, PublicTable
 from dpsql.quantities import Delta, Epsilon
 
 
@@ -272,3 +272,130 @@ def test_tables_with_types_and_bounds_are_values() -> None:
     for name in ("types", "min_units", "max_groups_contributed"):
         with pytest.raises((FrozenInstanceError, AttributeError)):
             setattr(table, name, None)
+
+
+# --- analysts, and the version of the data
+
+
+TABLES = {"reads": PrivateTable("user_id")}
+
+
+def policy_for(**analysts: Analyst) -> Policy:
+    return Policy(Budget(1, 1e-6), TABLES, analysts=analysts)
+
+
+def test_without_analysts_everybody_has_the_total() -> None:
+    policy = Policy(Budget(1, 1e-6), TABLES)
+    assert dict(policy.analysts) == {}
+    for name in (None, "alice", "a b", "ä" * 100):
+        assert policy.analyst(name) is None
+
+
+def test_an_analyst_has_her_own_limit_or_that_of_the_unlisted() -> None:
+    alice, rest = Analyst(0.5), Analyst("0.2", 1e-7, items=10, queries=3)
+    policy = policy_for(alice=alice, default=rest)
+    assert policy.analyst("alice") == alice
+    assert policy.analyst("Alice") == policy.analyst("bob") == policy.analyst(None) == rest
+    assert (rest.epsilon, rest.delta, rest.items, rest.queries) == (Epsilon("0.2"), Delta("1e-7"), 10, 3)
+    assert (alice.delta, alice.items, alice.queries, alice.enabled) == (None, None, None, True)
+    assert policy_for(alice=alice).analyst("bob") is policy_for(alice=alice).analyst(None) is None
+
+
+def test_a_disabled_analyst_may_ask_nothing() -> None:
+    policy = policy_for(bob=Analyst(enabled=False), eve=Analyst(0.5, enabled=False), alice=Analyst(1))
+    for name in ("bob", "eve"):
+        with pytest.raises(Refusal) as caught:
+            policy.analyst(name)
+        assert caught.value.code == "analyst-disabled"
+        assert caught.value.hint
+    assert policy.analyst("alice") == Analyst(1)
+    assert policy.analyst("carol") is None
+
+
+def test_the_unlisted_may_be_disabled() -> None:
+    policy = policy_for(default=Analyst(enabled=False), alice=Analyst(1))
+    assert policy.analyst("alice") == Analyst(1)
+    for name in (None, "bob"):
+        with pytest.raises(Refusal):
+            policy.analyst(name)
+
+
+NO_NAMES = ["", "x" * 101, "a\nb", "a\0", "\u202e", "\ud800", "a\u00a0b", "\x7f"]
+
+
+@pytest.mark.parametrize("name", NO_NAMES)
+def test_a_name_is_short_and_printable(name: str) -> None:
+    error = refused(lambda: policy_for(**{name: Analyst(1)}))
+    assert (error.code, error.place) == ("policy-name", "analysts")
+    with pytest.raises(UsageError) as caught:
+        policy_for().analyst(name)
+    assert caught.value.code == "analyst-name"
+
+
+@pytest.mark.parametrize("name", ["default", 3, b"alice", True])
+def test_nobody_is_called_so(name: object) -> None:
+    for policy in (policy_for(), policy_for(default=Analyst(0.1))):
+        with pytest.raises(UsageError) as caught:
+            policy.analyst(name)  # type: ignore[arg-type]
+        assert caught.value.code == "analyst-name"
+        assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("act", "code", "place"),
+    [
+        (Analyst, "policy-missing-key", "epsilon"),
+        (lambda: Analyst(delta=1e-7), "policy-missing-key", "epsilon"),
+        (lambda: Analyst(0), "policy-range", "epsilon"),
+        (lambda: Analyst("nan"), "policy-number", "epsilon"),
+        (lambda: Analyst(1, 0), "policy-range", "delta"),
+        (lambda: Analyst(1, items=0), "policy-range", "items"),
+        (lambda: Analyst(1, queries=1.0), "policy-type", "queries"),  # type: ignore[arg-type]
+        (lambda: Analyst(1, enabled=1), "policy-type", "enabled"),  # type: ignore[arg-type]
+        (lambda: Analyst(0, enabled=False), "policy-range", "epsilon"),
+        (lambda: policy_for(alice=Analyst("1.0000001")), "policy-range", "analysts.alice.epsilon"),
+        (lambda: policy_for(alice=Analyst(2, enabled=False)), "policy-range", "analysts.alice.epsilon"),
+        (lambda: policy_for(default=Analyst(1, "1.1e-6")), "policy-range", "analysts.default.delta"),
+        (lambda: policy_for(alice=0.5), "policy-type", "analysts.alice"),  # type: ignore[arg-type]
+        (lambda: policy_for(alice=None), "policy-type", "analysts.alice"),  # type: ignore[arg-type]
+        (lambda: Policy(Budget(1, 0.1), TABLES, analysts=["alice"]), "policy-type", "analysts"),  # type: ignore[arg-type]
+        (lambda: Policy(Budget(1, 0.1), TABLES, analysts={3: Analyst(1)}), "policy-type", "analysts"),  # type: ignore[dict-item]
+        (lambda: Policy(Budget(1, 0.1), TABLES, data_version=-1), "policy-range", "data_version"),
+        (lambda: Policy(Budget(1, 0.1), TABLES, data_version=2**63), "policy-range", "data_version"),
+        (lambda: Policy(Budget(1, 0.1), TABLES, data_version=True), "policy-type", "data_version"),
+        (lambda: Policy(Budget(1, 0.1), TABLES, data_version="3"), "policy-type", "data_version"),  # type: ignore[arg-type]
+    ],
+)
+def test_an_analyst_that_cannot_be_meant_is_refused(act: Callable[[], object], code: str, place: str) -> None:
+    error = refused(act)
+    assert (error.code, error.place) == (code, place)
+
+
+def test_a_limit_may_be_the_whole_total() -> None:
+    assert policy_for(alice=Analyst(1, 1e-6)).analyst("alice") == Analyst("1", "1e-6")
+
+
+def test_analysts_and_the_version_are_values() -> None:
+    given_analysts = {"alice": Analyst(0.5, items=3), "bob": Analyst(enabled=False)}
+    policy = Policy(Budget(1, 1e-6), TABLES, analysts=given_analysts, data_version=0)
+    given_analysts["eve"] = Analyst(1)
+    assert list(policy.analysts) == ["alice", "bob"]
+    with pytest.raises(TypeError):
+        policy.analysts["eve"] = Analyst(1)  # type: ignore[index]
+    with pytest.raises((FrozenInstanceError, AttributeError)):
+        policy.analysts["alice"].epsilon = None  # type: ignore[misc]
+    for twin in (copy.copy(policy), copy.deepcopy(policy), pickle.loads(pickle.dumps(policy))):
+        assert twin == policy
+        assert (dict(twin.analysts), twin.data_version) == (dict(policy.analysts), 0)
+    assert policy != replace(policy, data_version=1)
+    assert policy != replace(policy, data_version=None)
+    assert policy != replace(policy, analysts={"alice": Analyst(0.5)})
+    assert hash(Analyst(0.5)) == hash(Analyst("0.5")) != hash(Analyst(0.25))
+
+
+def test_a_part_of_a_policy_keeps_all_else() -> None:
+    tables = {**TABLES, "countries": PublicTable()}
+    policy = Policy(Budget(1, 1e-6), tables, ledger="x", analysts={"alice": Analyst(1)}, data_version=3)
+    part = policy.only(["reads"])
+    assert dict(part.tables) == TABLES
+    assert part == replace(policy, tables=TABLES)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsql.errors import PolicyError
-from dpsql.policy import Budget, Limits, Policy, PrivateTable, PublicTable
+from dpsql.policy import Analyst, Budget, Limits, Policy, PrivateTable, PublicTable
 from dpsql.policy.toml import _key_lines
 from dpsql.quantities import Delta, Epsilon
 
@@ -91,6 +91,40 @@ def test_bounds_of_a_table(tmp_path: Path) -> None:
     assert policy.tables["reads"] == PrivateTable("user_id", max_groups_contributed=20, min_units=50)
     assert policy != read(tmp_path, BUDGET + TABLE)
     assert pickle.loads(pickle.dumps(policy)) == policy
+
+
+ANALYSTS = """\
+[analysts.default]
+epsilon = 0.2
+[analysts.alice]
+epsilon = 0.5
+delta = 1e-7
+items = 10
+queries = 3
+[analysts.bob]
+enabled = false
+[analysts."c. d"]
+enabled = true
+epsilon = 1
+"""
+
+
+def test_analysts_of_a_file(tmp_path: Path) -> None:
+    policy = read(tmp_path, "data_version = 7\nshare_replays = false\n" + BUDGET + TABLE + ANALYSTS)
+    expected = {
+        "default": Analyst(0.2),
+        "alice": Analyst(0.5, 1e-7, items=10, queries=3),
+        "bob": Analyst(enabled=False),
+        "c. d": Analyst(1),
+    }
+    assert dict(policy.analysts) == expected
+    assert policy.data_version == 7
+    assert policy == Policy(Budget(1, 1e-6), {"reads": PrivateTable("user_id")}, analysts=expected, data_version=7)
+    for twin in (copy.deepcopy(policy), pickle.loads(pickle.dumps(policy)), policy.only(["reads"])):
+        assert twin == policy
+        assert twin.where("analysts.alice.items") == "analysts.alice.items (policy.toml, line 13)"
+    plain = read(tmp_path, BUDGET + TABLE)
+    assert (dict(plain.analysts), plain.data_version) == ({}, None)
 
 
 @pytest.mark.parametrize(
@@ -231,6 +265,46 @@ def test_a_policy_is_copied_pickled_and_replaced(tmp_path: Path) -> None:
             'tables."we.b".privacy_unit (policy.toml, line 5)',
         ),
         (BUDGET + "[tables]\nr = { public = 3 }", "policy-type", "tables.r.public (policy.toml, line 5)"),
+        ("analysts = 3\n" + BUDGET + TABLE, "policy-type", "analysts (policy.toml, line 1)"),
+        (BUDGET + TABLE + "[analysts]\nbob = 3", "policy-type", "analysts.bob (policy.toml, line 7)"),
+        (BUDGET + TABLE + "[analysts.bob]", "policy-missing-key", "analysts.bob.epsilon"),
+        (BUDGET + TABLE + "[analysts.bob]\nenabled = 0", "policy-type", "analysts.bob.enabled (policy.toml, line 7)"),
+        (
+            BUDGET + TABLE + "[analysts.bob]\nepsilon = '1'",
+            "policy-type",
+            "analysts.bob.epsilon (policy.toml, line 7)",
+        ),
+        (BUDGET + TABLE + "[analysts.bob]\nepsilon = 2", "policy-range", "analysts.bob.epsilon (policy.toml, line 7)"),
+        (
+            BUDGET + TABLE + "[analysts.'b.c']\nepsilon = 0",
+            "policy-range",
+            'analysts."b.c".epsilon (policy.toml, line 7)',
+        ),
+        (
+            BUDGET + TABLE + "[analysts.'b.c']\nepsilon = 2",
+            "policy-range",
+            "analysts.b.c.epsilon (policy.toml, line 7)",
+        ),
+        (
+            BUDGET + TABLE + "[analysts.bob]\nepsilon = 1\ndelta = 0.1",
+            "policy-range",
+            "analysts.bob.delta (policy.toml, line 8)",
+        ),
+        (
+            BUDGET + TABLE + "[analysts.bob]\nepsilon = 1\nitems = true",
+            "policy-type",
+            "analysts.bob.items (policy.toml, line 8)",
+        ),
+        (
+            BUDGET + TABLE + "[analysts.bob]\nepsilon = 1\nquery = 3",
+            "policy-unknown-key",
+            "analysts.bob.query (policy.toml, line 8)",
+        ),
+        (BUDGET + TABLE + "[analysts.'']\nepsilon = 1", "policy-name", "analysts (policy.toml, line 6)"),
+        ("data_version = -1\n" + BUDGET + TABLE, "policy-range", "data_version (policy.toml, line 1)"),
+        ("data_version = 1.0\n" + BUDGET + TABLE, "policy-type", "data_version (policy.toml, line 1)"),
+        ("share_replays = true\n" + BUDGET + TABLE, "policy-not-built", "share_replays (policy.toml, line 1)"),
+        ("share_replays = 1\n" + BUDGET + TABLE, "policy-type", "share_replays (policy.toml, line 1)"),
         ("[budget]\nepsilon = \n", "policy-syntax", "policy.toml, line 2"),
         ("[budget]\n[budget]\n", "policy-syntax", "policy.toml, line 2"),
         ('x = """', "policy-syntax", "policy.toml, at its end"),

@@ -4,9 +4,12 @@ from dpsql.plan.balance import Account, Balance, balance_of
 from dpsql.plan.choose import draw
 from dpsql.plan.plan import Plan
 from dpsql.plan.release import MOST_PUBLIC_ROWS, Release, publish, release
+from dpsql.plan.replay import replay_key
 from dpsql.plan.shortfall import shortfall
+from dpsql.plan.stored import pack, unpack
 from dpsql.plan.tables import budget_table, columns_table, plan_table, tables_table
-from dpsql.plan.terms import Terms
+from dpsql.plan.terms import Sublimit, Terms
 
-__all__ = ["MOST_PUBLIC_ROWS", "Account", "Balance", "Plan", "Release", "Terms", "balance_of", "budget_table"]
-__all__ += ["columns_table", "draw", "plan_table", "publish", "release", "shortfall", "tables_table"]
+__all__ = ["MOST_PUBLIC_ROWS", "Account", "Balance", "Plan", "Release", "Sublimit", "Terms", "balance_of"]
+__all__ += ["budget_table", "columns_table", "draw", "pack", "plan_table", "publish", "release", "replay_key"]
+__all__ += ["shortfall", "tables_table", "unpack"]

@@ -18,6 +18,7 @@ from dpsql.plan.facts import Bought, Check, CheckedTable, Exposed
 from dpsql.plan.plan import Plan
 from dpsql.plan.terms import Terms
 from dpsql.policy import Policy, PrivateTable
+from dpsql.policy.analysts import UNLISTED
 from dpsql.policy.checks import fold
 from dpsql.policy.policy import Table
 from dpsql.sql.analyze import analyze
@@ -37,9 +38,12 @@ def check(policy: Policy, stored: Stored, *, reach: Callable[[NoisyCounts], int]
     """Return what `policy` means, given the columns and types of those tables whose data was looked at.
 
     `reach` is how far a released count is from the exact one in 95 of 100 cases. Raises `PolicyError` where
-    the budget cannot buy what it is meant to.
+    the budget, or the limit of an analyst, cannot buy what it is meant to.
     """
-    terms = Terms.of_policy(policy)
+    terms = Terms.of_total(policy)
+    for name, analyst in policy.analysts.items():
+        if analyst.enabled:
+            Terms.of_policy(policy, None if name == UNLISTED else name)
     tables = tuple(_table(name, table, stored=stored.get(name)) for name, table in policy.tables.items())
     kinds = dict.fromkeys(
         PrivateTable("unit", max_groups_contributed=table.max_groups_contributed, min_units=table.min_units)

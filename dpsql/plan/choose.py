@@ -11,6 +11,7 @@ from fractions import Fraction
 from dpsql.errors import Refusal, Unsupported
 from dpsql.mechanisms import LimitedDomain, NoisyCounts, Peeling
 from dpsql.plan.plan import Plan, rows_of
+from dpsql.plan.replay import in_canonical_order
 from dpsql.plan.terms import Terms
 from dpsql.policy import PrivateTable
 from dpsql.quantities import Delta, Epsilon
@@ -30,6 +31,7 @@ LEAST_DELTA = Fraction(1, 10**30)  # beyond any use, and short enough for the le
 
 def draw(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
     """Return the plan for a query; refuse options outside the policy's ceilings. `salts` are the session's own."""
+    query = in_canonical_order(query)
     options, limits, k = query.clause.options, terms.limits, query.clause.k
     if k > limits.max_k:
         hint = f"Ask for at most {limits.max_k}."

@@ -16,16 +16,21 @@ from dpsql.sql.query import PublicQuery
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MOST_PUBLIC_ROWS", "Release", "publish", "release"]
+__all__ = ["MOST_PUBLIC_ROWS", "Release", "presented", "publish", "release"]
 
 MOST_PUBLIC_ROWS = 1_000_000
+COUNT = "count"
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What leaves: the private table in noisy rank order (or the order asked for), and what it cost."""
+    """What leaves: the private table as the query shows it, the same as it was drawn, and what it cost.
+
+    `canonical` has the keys in the plan's order and then the counts, if they are released, in noisy rank order.
+    """
 
     table: pa.Table
+    canonical: pa.Table
     loss: ZCDP
     items_charged: int
     stopped_at_bottom: bool
@@ -51,7 +56,8 @@ def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
         private = plan.counts.release([counts[position] for position in selection.positions], noise)
         loss += ZCDP(plan.counts.loss(len(private)), ZCDP.nothing().delta)
         items += plan.counts.items(len(private))
-    return Release(_private_table(plan, chosen, private=private), loss, items, selection.stopped_at_bottom)
+    canonical = _canonical(plan, chosen, private=private)
+    return Release(presented(plan, canonical), canonical, loss, items, selection.stopped_at_bottom)
 
 
 def _checked_counts(plan: Plan, table: pa.Table) -> tuple[int, ...]:
@@ -68,19 +74,27 @@ def _checked_counts(plan: Plan, table: pa.Table) -> tuple[int, ...]:
     )
 
 
-def _private_table(plan: Plan, chosen: pa.Table, *, private: list[int]) -> pa.Table:
-    """Return the columns that were asked for, typed by the query, filtered, ordered and cut as it says."""
+def _canonical(plan: Plan, chosen: pa.Table, *, private: list[int]) -> pa.Table:
+    """Return all that is released, its types from the query: every key, then the noisy counts."""
     import pyarrow as pa
 
-    columns = []
-    for output in plan.query.outputs:
-        if output.key is None:
-            columns.append(pa.chunked_array([pa.array(private, pa.int64())]))
-        else:
-            columns.append(chosen.column(output.key).cast(arrow_type(plan.query.keys[output.key].type)))
-    released = pa.Table.from_arrays(columns, names=[output.name for output in plan.query.outputs])
-    released = ordered(kept(released, plan.query.keep), plan.query.order)
-    return released if plan.query.limit is None else released.slice(0, min(plan.query.limit, released.num_rows))
+    keys = plan.query.keys
+    columns = {f"key_{at}": chosen.column(at - 1).cast(arrow_type(key.type)) for at, key in enumerate(keys, start=1)}
+    return pa.table(columns if plan.counts is None else {**columns, COUNT: pa.array(private, pa.int64())})
+
+
+def presented(plan: Plan, canonical: pa.Table) -> pa.Table:
+    """Return the released columns that were asked for, by their names, filtered, ordered and cut as the query says.
+
+    Post-processing alone: `canonical` may be the release of any plan with the same replay key.
+    """
+    import pyarrow as pa
+
+    query = plan.query
+    columns = [canonical.column(COUNT if output.key is None else f"key_{output.key + 1}") for output in query.outputs]
+    released = pa.Table.from_arrays(columns, names=[output.name for output in query.outputs])
+    released = ordered(kept(released, query.keep), query.order)
+    return released if query.limit is None else released.slice(0, min(query.limit, released.num_rows))
 
 
 def publish(query: PublicQuery, exact: Exact) -> pa.Table:

@@ -11,19 +11,29 @@ from typing import Self
 from dpsql.accounting import ZCDP, ApproximateDP, rho_of_total
 from dpsql.errors import PolicyError
 from dpsql.policy import Limits, Policy, PrivateTable
+from dpsql.policy.analysts import UNLISTED
 from dpsql.quantities import Delta, Epsilon
 
-__all__ = ["CONVERSION_SHARE", "Terms", "budget_of"]
+__all__ = ["CONVERSION_SHARE", "Sublimit", "Terms", "budget_of"]
 
 CONVERSION_SHARE = Fraction(1, 2)  # of the total delta; the rest is the pool that queries draw from (`maths.md` 4)
 _DIGITS = 4
 
 
 @dataclass(frozen=True, slots=True)
+class Sublimit:
+    """What one analyst may spend of the total; `name` is that of the account, shared by all who give no name."""
+
+    name: str
+    budget: ZCDP
+
+
+@dataclass(frozen=True, slots=True)
 class Terms:
     """What the curator grants in all, as (epsilon, delta) and as the filter's rho and delta, and the defaults.
 
-    `tables` are the policy's private tables by their names.
+    `tables` are the policy's private tables by their names. `account` is the analyst's own limit, besides the total,
+    which holds for everybody; None without one. The defaults are the analyst's.
     """
 
     total: ApproximateDP
@@ -32,25 +42,49 @@ class Terms:
     delta: Delta
     limits: Limits
     tables: Mapping[str, PrivateTable]
+    account: Sublimit | None = None
 
     @classmethod
-    def of_policy(cls, policy: Policy) -> Self:
-        """Work out the terms; refuse a policy whose budget cannot buy what it is meant to buy."""
+    def of_policy(cls, policy: Policy, analyst: str | None = None) -> Self:
+        """Work out the terms of an analyst, or of one who gives no name.
+
+        Raises `Refusal` for an analyst who may not ask, and `PolicyError` for a limit that cannot buy what it is
+        meant to buy.
+        """
+        grant, own = policy.budget, policy.analyst(analyst)
+        if own is None:
+            return cls.of_total(policy)
+        limit = budget_of(ApproximateDP(own.epsilon or grant.epsilon, own.delta or grant.delta))
+        account = Sublimit(analyst or UNLISTED, limit)
+        place = f"analysts.{analyst if analyst in policy.analysts else UNLISTED}"
+        return cls._of(
+            policy, account, items=own.items or grant.items, queries=own.queries or grant.queries, place=place
+        )
+
+    @classmethod
+    def of_total(cls, policy: Policy) -> Self:
+        """Work out the terms of whoever may spend all of the total; refuse one that cannot buy what it is meant to."""
         grant = policy.budget
-        total = ApproximateDP(grant.epsilon, grant.delta)
+        return cls._of(policy, None, items=grant.items, queries=grant.queries, place="budget")
+
+    @classmethod
+    def _of(cls, policy: Policy, account: Sublimit | None, *, items: int, queries: int, place: str) -> Self:
+        total = ApproximateDP(policy.budget.epsilon, policy.budget.delta)
         budget = budget_of(total)
-        epsilon = _per_item(budget.rho.value, grant.items)
+        limit = budget if account is None else account.budget
+        epsilon = _per_item(limit.rho.value, items)
         if epsilon < policy.limits.min_epsilon.value:
-            reason = f"The budget cannot buy {grant.items} items of at least epsilon {policy.limits.min_epsilon}."
+            reason = f"The budget cannot buy {items} items of at least epsilon {policy.limits.min_epsilon}."
             hint = "Plan for fewer items, or grant a larger epsilon."
-            raise PolicyError("policy-items", reason, hint=hint, place=policy.where("budget.items"))
+            raise PolicyError("policy-items", reason, hint=hint, place=policy.where(f"{place}.items"))
         return cls(
             total=total,
             budget=budget,
             epsilon=Epsilon(min(epsilon, policy.limits.max_epsilon.value)),
-            delta=Delta(budget.delta.value / grant.queries),
+            delta=Delta(limit.delta.value / queries),
             limits=policy.limits,
             tables={name: table for name, table in policy.tables.items() if isinstance(table, PrivateTable)},
+            account=account,
         )
 
 

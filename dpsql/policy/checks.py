@@ -15,11 +15,12 @@ from pathlib import Path
 from dpsql.errors import PolicyError, UsageError
 from dpsql.quantities import Delta, Epsilon, Number, exact
 
-__all__ = ["check_columns", "check_count", "check_delta", "check_epsilon", "check_name", "check_path", "check_source"]
-__all__ += ["check_types", "fold", "wrong_type"]
+__all__ = ["check_columns", "check_count", "check_delta", "check_epsilon", "check_flag", "check_name", "check_path"]
+__all__ += ["check_source", "check_types", "check_version", "fill", "fold", "wrong_type"]
 
 _GREATEST_EPSILON = 100
 _GREATEST_COUNT = 10**6
+_BEYOND_VERSIONS = 1 << 63
 _FOLD = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _TYPES = (
     "BOOLEAN TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER DOUBLE VARCHAR DATE TIMESTAMP UUID".split()
@@ -27,6 +28,12 @@ _TYPES = (
 _DECIMAL = re.compile(r" *decimal *\( *([0-9]{1,2}) *, *([0-9]{1,2}) *\) *")
 _WIDEST_DECIMAL = 18
 _DECLARED = 'columns = { user_id = "BIGINT", page = "VARCHAR" }, or columns={"user_id": "BIGINT", ...} in Python.'
+
+
+def fill(value: object, **fields: object) -> None:
+    """Fill fields of a frozen value while it is being made."""
+    for name, content in fields.items():
+        object.__setattr__(value, name, content)
 
 
 def fold(name: str) -> str:
@@ -74,6 +81,25 @@ def check_count(value: int, place: str) -> int:
     if not 1 <= value <= _GREATEST_COUNT:
         reason = f"A count must be at least 1 and at most {_GREATEST_COUNT}."
         raise PolicyError("policy-range", reason, hint="Write a whole number such as 100.", place=place)
+    return value
+
+
+def check_version(value: int | None) -> int | None:
+    """Return the operator's public counter of the data, a whole number from 0, or None."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise wrong_type("a whole number", value, place="data_version")
+    if not 0 <= value < _BEYOND_VERSIONS:
+        reason, hint = "A version must be at least 0 and less than 2**63.", "Count up from 0."
+        raise PolicyError("policy-range", reason, hint=hint, place="data_version")
+    return value
+
+
+def check_flag(value: bool, place: str) -> bool:  # noqa: FBT001 - the value of a policy that is checked
+    """Return a truth value."""
+    if not isinstance(value, bool):
+        raise wrong_type("True or False", value, place=place)
     return value
 
 

@@ -6,13 +6,14 @@ the data has these tables and columns is not known here; that is compared when a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from dpsql.errors import PolicyError
+from dpsql.errors import PolicyError, Refusal
+from dpsql.policy.analysts import UNLISTED, Analyst, check_analysts, check_asking, read_analyst
 from dpsql.policy.checks import (
     check_columns,
     check_count,
@@ -22,13 +23,15 @@ from dpsql.policy.checks import (
     check_path,
     check_source,
     check_types,
+    check_version,
+    fill,
     fold,
     wrong_type,
 )
 from dpsql.policy.toml import Lines, Section, read_toml
 from dpsql.quantities import Delta, Epsilon, Number
 
-__all__ = ["Budget", "Limits", "Policy", "PrivateTable", "PublicTable", "Table"]
+__all__ = ["Analyst", "Budget", "Limits", "Policy", "PrivateTable", "PublicTable", "Table"]
 
 _OF_UNITS = ("max_groups_contributed", "min_units")
 Columns = Sequence[str] | Mapping[str, str] | None
@@ -49,10 +52,10 @@ class Budget:
     def __init__(
         self, epsilon: Number | Epsilon, delta: Number | Delta, *, items: int = 100, queries: int = 20
     ) -> None:
-        _fill(self, epsilon=check_epsilon(epsilon, "budget.epsilon"))
-        _fill(self, delta=check_delta(delta, "budget.delta"))
-        _fill(self, items=check_count(items, "budget.items"))
-        _fill(self, queries=check_count(queries, "budget.queries"))
+        fill(self, epsilon=check_epsilon(epsilon, "budget.epsilon"))
+        fill(self, delta=check_delta(delta, "budget.delta"))
+        fill(self, items=check_count(items, "budget.items"))
+        fill(self, queries=check_count(queries, "budget.queries"))
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -74,11 +77,11 @@ class Limits:
         max_k: int = 1000,
         max_k_bar: int = 10_000,
     ) -> None:
-        _fill(self, max_epsilon=check_epsilon(max_epsilon, "limits.max_epsilon"))
-        _fill(self, min_epsilon=check_epsilon(min_epsilon, "limits.min_epsilon"))
-        _fill(self, max_delta=None if max_delta is None else check_delta(max_delta, "limits.max_delta"))
-        _fill(self, max_k=check_count(max_k, "limits.max_k"))
-        _fill(self, max_k_bar=check_count(max_k_bar, "limits.max_k_bar"))
+        fill(self, max_epsilon=check_epsilon(max_epsilon, "limits.max_epsilon"))
+        fill(self, min_epsilon=check_epsilon(min_epsilon, "limits.min_epsilon"))
+        fill(self, max_delta=None if max_delta is None else check_delta(max_delta, "limits.max_delta"))
+        fill(self, max_k=check_count(max_k, "limits.max_k"))
+        fill(self, max_k_bar=check_count(max_k_bar, "limits.max_k_bar"))
         if self.min_epsilon > self.max_epsilon:
             reason = f"The smallest epsilon, {self.min_epsilon}, is above the largest, {self.max_epsilon}."
             raise PolicyError("policy-range", reason, hint="Lower min_epsilon or raise max_epsilon.", place="limits")
@@ -115,12 +118,12 @@ class PrivateTable:
         max_groups_contributed: int | None = None,
         min_units: int | None = None,
     ) -> None:
-        _fill(self, privacy_unit=check_name(privacy_unit, "privacy_unit"))
-        _fill(self, columns=check_columns(columns))
-        _fill(self, source=check_source(source))
-        _fill(self, types=check_types(columns, self.source))
-        _fill(self, max_groups_contributed=_optional_count(max_groups_contributed, "max_groups_contributed"))
-        _fill(self, min_units=_optional_count(min_units, "min_units"))
+        fill(self, privacy_unit=check_name(privacy_unit, "privacy_unit"))
+        fill(self, columns=check_columns(columns))
+        fill(self, source=check_source(source))
+        fill(self, types=check_types(columns, self.source))
+        fill(self, max_groups_contributed=_optional_count(max_groups_contributed, "max_groups_contributed"))
+        fill(self, min_units=_optional_count(min_units, "min_units"))
         if self.columns is not None and fold(privacy_unit) not in map(fold, self.columns):
             raise PolicyError(
                 "policy-columns",
@@ -139,9 +142,9 @@ class PublicTable:
     types: tuple[str, ...] | None = field(init=False)
 
     def __init__(self, columns: Columns = None, *, source: Path | str | None = None) -> None:
-        _fill(self, columns=check_columns(columns))
-        _fill(self, source=check_source(source))
-        _fill(self, types=check_types(columns, self.source))
+        fill(self, columns=check_columns(columns))
+        fill(self, source=check_source(source))
+        fill(self, types=check_types(columns, self.source))
 
 
 Table = PrivateTable | PublicTable
@@ -150,6 +153,10 @@ Table = PrivateTable | PublicTable
 @dataclass(frozen=True, slots=True, init=False)
 class Policy:
     """What is protected and what may be spent; a table that is not named here does not exist.
+
+    Without a `ledger` the record of what was spent lives in memory. `analysts` says who may spend how much of the
+    total; "default" stands for the unlisted, who without it may spend all. `data_version` is the operator's public
+    counter of the data, counted up by an act or a schedule, never because the data changed.
 
     >>> policy = Policy(Budget(1, "1e-6"), {"reads": PrivateTable("user_id"), "countries": PublicTable()})
     >>> policy.budget.delta
@@ -160,7 +167,9 @@ class Policy:
     tables: Mapping[str, Table]
     ledger: Path | None
     limits: Limits
-    lines: Lines | None = field(repr=False, compare=False)
+    analysts: Mapping[str, Analyst]
+    data_version: int | None
+    lines: Lines | None = field(init=False, repr=False, compare=False)
 
     def __init__(
         self,
@@ -169,31 +178,55 @@ class Policy:
         *,
         ledger: Path | str | None = None,
         limits: Limits | None = None,
-        lines: Lines | None = None,
+        analysts: Mapping[str, Analyst] | None = None,
+        data_version: int | None = None,
     ) -> None:
-        """Without a `ledger` the record of what was spent lives in memory; `lines` places errors in a file."""
         if not isinstance(budget, Budget):
             raise wrong_type("a dpsql.Budget", budget, place="budget")
         if limits is not None and not isinstance(limits, Limits):
             raise wrong_type("dpsql.Limits", limits, place="limits")
-        _fill(self, budget=budget)
-        _fill(self, tables=_tables(tables))
-        _fill(self, ledger=None if ledger is None else check_path(ledger, "ledger"))
-        _fill(self, limits=Limits() if limits is None else limits)
-        _fill(self, lines=lines)
+        fill(self, budget=budget, lines=None)
+        fill(self, tables=_tables(tables))
+        fill(self, ledger=None if ledger is None else check_path(ledger, "ledger"))
+        fill(self, limits=Limits() if limits is None else limits)
+        fill(self, analysts=check_analysts(analysts, budget.epsilon, delta=budget.delta))
+        fill(self, data_version=check_version(data_version))
 
     @classmethod
     def from_toml(cls, path: Path | str) -> Policy:
         """Read a policy file; the paths in it are relative to it."""
         file = check_path(path, "policy").absolute()
         root = read_toml(file)
-        root.only("ledger", "budget", "limits", "tables")
+        root.only("ledger", "budget", "limits", "tables", "analysts", "data_version", "share_replays")
         root.require("budget", "tables")
-        ledger = root.text("ledger")
+        _refuse_sharing(root)
+        ledger, version = root.text("ledger"), root.whole("data_version") if "data_version" in root.values else None
         budget, limits, tables = _read_budget(root), _read_limits(root), _read_tables(root, file.parent)
+        listed = root.section("analysts")
+        analysts = {name: read_analyst(listed.section(name)) for name in listed.values}
         with root.placing():
             beside = _beside(file.parent, ledger, place="ledger")
-            return cls(budget, tables, ledger=beside, limits=limits, lines=root.lines)
+            policy = cls(budget, tables, ledger=beside, limits=limits, analysts=analysts, data_version=version)
+        fill(policy, lines=root.lines)
+        return policy
+
+    def analyst(self, name: str | None) -> Analyst | None:
+        """Return the limit of an analyst, or of one who gives no name: their own, the unlisted's, or None, the total.
+
+        Raises `Refusal` for one who may not ask, and `UsageError` for what is no name.
+        """
+        check_asking(name)
+        found = self.analysts.get(name or UNLISTED, self.analysts.get(UNLISTED))
+        if found is not None and not found.enabled:
+            hint = "Ask the curator: the policy says who may."
+            raise Refusal("analyst-disabled", "This analyst may ask nothing.", hint=hint)
+        return found
+
+    def only(self, names: Iterable[str]) -> Policy:
+        """Return this policy with no tables but these."""
+        part = replace(self, tables={name: self.tables[name] for name in names})
+        fill(part, lines=self.lines)
+        return part
 
     def where(self, key_path: str) -> str:
         """Return `key_path`, with file and line if this policy came from a file in which the key stands."""
@@ -201,14 +234,23 @@ class Policy:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Copy and pickle by the arguments: a read-only mapping itself cannot be pickled."""
-        tables, limits = dict(self.tables), self.limits
-        return partial(Policy, self.budget, tables, ledger=self.ledger, limits=limits, lines=self.lines), ()
+        make = partial(Policy, self.budget, dict(self.tables), ledger=self.ledger, limits=self.limits)
+        make = partial(make, analysts=dict(self.analysts), data_version=self.data_version)
+        return _placed, (make, self.lines)
 
 
-def _fill(value: object, **fields: object) -> None:
-    """Fill fields of a frozen value while it is being made."""
-    for name, content in fields.items():
-        object.__setattr__(value, name, content)
+def _placed(make: partial[Policy], lines: Lines | None) -> Policy:
+    """Return a policy whose errors are placed in the file it came from."""
+    policy = make()
+    fill(policy, lines=lines)
+    return policy
+
+
+def _refuse_sharing(root: Section) -> None:
+    """Refuse to share replays: one analyst's stored answer shown to another is in no guarantee of one analyst."""
+    if root.flag("share_replays"):
+        reason, hint = "Sharing stored answers among analysts is not built.", "Write false, or leave it out."
+        raise PolicyError("policy-not-built", reason, hint=hint, place=root.where("share_replays"))
 
 
 def _optional_count(value: int | None, place: str) -> int | None:

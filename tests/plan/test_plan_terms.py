@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
 import dpsql
 from dpsql.accounting import ZCDP, FilterState, epsilon_of_zcdp
-from dpsql.plan import Terms, balance_of
+from dpsql.plan import Sublimit, Terms, balance_of
+from dpsql.plan.check import check
+from dpsql.plan.facts import Check
 from dpsql.quantities import Delta, Epsilon, Rho
 
+OFF = dpsql.Analyst(enabled=False)
 TABLES = {"reads": dpsql.PrivateTable("user_id")}
 
 
@@ -110,3 +114,110 @@ def test_a_balance_never_shows_a_running_epsilon() -> None:
     text = str(balance_of(terms, FilterState(ZCDP(half, Delta("1e-7")), Rho(0))))
     assert text.count("epsilon") == 1
     assert "differential privacy" in text.splitlines()[0]
+
+
+# --- the terms of an analyst
+
+
+def terms_for(name: str | None, *, limits: dpsql.Limits | None = None, **analysts: dpsql.Analyst) -> Terms:
+    return Terms.of_policy(dpsql.Policy(dpsql.Budget(1, "1e-6"), TABLES, limits=limits, analysts=analysts), name)
+
+
+def test_whoever_has_no_limit_has_the_terms_of_the_total() -> None:
+    whole = terms_of(1, "1e-6")
+    assert whole.account is None
+    for name in (None, "bob"):
+        assert terms_for(name) == terms_for(name, alice=dpsql.Analyst("0.5")) == whole
+
+
+def test_an_analyst_with_the_whole_total_has_exactly_its_rho() -> None:
+    terms, whole = terms_for("alice", alice=dpsql.Analyst(1)), terms_of(1, "1e-6")
+    assert terms.account == Sublimit("alice", whole.budget)
+    assert replace(terms, account=None) == whole
+
+
+@pytest.mark.parametrize("epsilon", ["0.1", "0.5", "0.999"])
+@pytest.mark.parametrize("delta", [None, "1e-7", "1e-6", "1e-12"])
+def test_a_limit_converts_as_a_total_does(epsilon: str, delta: str | None) -> None:
+    terms = terms_for("alice", alice=dpsql.Analyst(epsilon, delta))
+    alone = terms_of(epsilon, delta or "1e-6")
+    assert terms.account == Sublimit("alice", alone.budget)
+    assert (terms.epsilon, terms.delta) == (alone.epsilon, alone.delta)
+    assert terms.account.budget.rho < terms.budget.rho
+    assert terms.account.budget.delta <= terms.budget.delta
+
+
+def test_the_guarantee_is_that_of_the_total_whoever_asks() -> None:
+    terms = terms_for("alice", alice=dpsql.Analyst("0.1", "1e-9"))
+    whole = terms_of(1, "1e-6")
+    assert (terms.total, terms.budget) == (whole.total, whole.budget)
+
+
+@pytest.mark.parametrize("items", [1, 3, 100, 777])
+@pytest.mark.parametrize("queries", [1, 7])
+def test_items_of_the_default_epsilon_fit_the_limit_exactly(items: int, queries: int) -> None:
+    terms = terms_for("alice", alice=dpsql.Analyst("0.31", "3e-7", items=items, queries=queries))
+    assert terms.account is not None
+    own = terms.account.budget
+    assert items * terms.epsilon.value**2 / 8 <= own.rho.value
+    assert items * next_digit(terms.epsilon.value) ** 2 / 8 > own.rho.value
+    assert terms.delta.value * queries == own.delta.value
+
+
+def test_what_an_analyst_does_not_say_is_that_of_the_budget() -> None:
+    budget = dpsql.Budget(1, "1e-6", items=50, queries=4)
+    policy = dpsql.Policy(budget, TABLES, analysts={"alice": dpsql.Analyst("0.5")})
+    alone = terms_of("0.5", "1e-6", items=50, queries=4)
+    terms = Terms.of_policy(policy, "alice")
+    assert (terms.epsilon, terms.delta) == (alone.epsilon, alone.delta)
+
+
+def test_the_unlisted_have_a_limit_each_and_the_unnamed_one_together() -> None:
+    analysts = {"default": dpsql.Analyst("0.2"), "alice": dpsql.Analyst("0.5")}
+    accounts = {name: terms_for(name, **analysts).account for name in (None, "bob", "carol", "alice")}
+    assert [account and account.name for account in accounts.values()] == ["default", "bob", "carol", "alice"]
+    limit = terms_of("0.2", "1e-6").budget
+    assert all(accounts[name] and accounts[name].budget == limit for name in (None, "bob", "carol"))
+
+
+def test_a_disabled_analyst_has_no_terms() -> None:
+    for name, analysts in (
+        ("bob", {"bob": dpsql.Analyst(enabled=False)}),
+        (None, {"default": OFF}),
+        ("x", {"default": OFF}),
+    ):
+        with pytest.raises(dpsql.Refusal) as caught:
+            terms_for(name, **analysts)
+        assert caught.value.code == "analyst-disabled"
+
+
+@pytest.mark.parametrize(
+    ("name", "analysts", "place"),
+    [
+        ("alice", {"alice": dpsql.Analyst("0.001", items=10**6)}, "analysts.alice.items"),
+        ("bob", {"default": dpsql.Analyst("0.001", items=10**6)}, "analysts.default.items"),
+        (None, {"default": dpsql.Analyst("1e-9")}, "analysts.default.items"),
+    ],
+)
+def test_a_limit_that_buys_nothing_is_refused(name: str, analysts: dict[str, dpsql.Analyst], place: str) -> None:
+    with pytest.raises(dpsql.PolicyError) as caught:
+        terms_for(name, **analysts)
+    assert (caught.value.code, caught.value.place) == ("policy-items", place)
+
+
+def test_a_check_is_of_the_total_and_of_every_limit() -> None:
+    def read_back(**analysts: dpsql.Analyst) -> Check:
+        policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), TABLES, analysts=analysts)
+        return check(policy, {}, reach=lambda _: 0)
+
+    whole = read_back()
+    assert read_back(default=OFF, bob=OFF) == read_back(default=dpsql.Analyst("0.2")) == whole
+    for name in ("alice", "default"):
+        with pytest.raises(dpsql.PolicyError) as caught:
+            read_back(bob=OFF, **{name: dpsql.Analyst("0.001", items=10**6)})
+        assert caught.value.place == f"analysts.{name}.items"
+
+
+def test_the_ceilings_hold_for_an_analyst_too() -> None:
+    limits = dpsql.Limits(max_epsilon="0.01")
+    assert terms_for("alice", limits=limits, alice=dpsql.Analyst(1, items=1)).epsilon == Epsilon("0.01")

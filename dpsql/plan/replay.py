@@ -1,0 +1,102 @@
+"""The replay key: by what a private answer is found again.
+
+A release is drawn from the rows, the counted groups and the mechanism, so the key is a digest of these alone: of the
+typed form, not of the text. Names of outputs, their order, ORDER BY, LIMIT and HAVING come after the release, and the
+salts of a bound are the session's: none of them is in it. Whoever has the answer of one query may thus be shown that
+of any query with its key, as post-processing. A repeated query is found by its words and never by the data.
+
+The spelling under the digest is JSON, in which everything but None, truth values, integers and texts says its class:
+two things are spelled alike only if they are the same, whatever the process and the version of Python.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import fields, replace
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+
+from dpsql.plan.plan import Plan
+from dpsql.sql.query import Column, Derived, InQuery, Listed, PrivateQuery, Scan
+
+__all__ = ["FORMAT", "in_canonical_order", "replay_key"]
+
+FORMAT = "dpsql replay 1"
+_NUMBER: dict[type, str] = {Column: "relation", Scan: "number", Derived: "number"}
+_Numbers = dict[int, int]
+
+
+def replay_key(plan: Plan) -> str:
+    """Return the digest, in hexadecimal, of what `plan` releases; plans that share it release by the same law."""
+    query, numbers = plan.query, _Numbers()
+    release = (
+        query.table,
+        query.unit_name,
+        query.body,
+        query.unit,
+        query.keys,
+        query.domain,
+        plan.selection,
+        plan.counts,
+        plan.max_groups_contributed,
+    )
+    return hashlib.sha256(_text([FORMAT, *(_spelled(part, numbers) for part in release)]).encode("ascii")).hexdigest()
+
+
+def in_canonical_order(query: PrivateQuery) -> PrivateQuery:
+    """Return the query with its keys, and the values of a listed domain, once each and in the order of their spelling.
+
+    Keys break ties at the cut and are hashed together for a bound, so queries of one replay key need one order of them.
+    """
+    numbers = _Numbers()
+    _spelled(query.body, numbers)
+    spelled = [_text(_spelled(key, numbers)) for key in query.keys]
+    order = sorted(set(spelled))
+    outputs = tuple(
+        replace(output, key=None if output.key is None else order.index(spelled[output.key]))
+        for output in query.outputs
+    )
+    domain = query.domain
+    if isinstance(domain, Listed):
+        domain = Listed(tuple(sorted(domain.values, key=lambda value: _text(_spelled(value, numbers)))))
+    return replace(query, keys=tuple(query.keys[spelled.index(key)] for key in order), outputs=outputs, domain=domain)
+
+
+def _text(spelled: object) -> str:
+    return json.dumps(spelled, separators=(",", ":"), allow_nan=False)
+
+
+def _spelled(value: object, numbers: _Numbers) -> object:
+    """Return `value` as JSON holds it; `numbers` are those of the block's relations, in the order of first mention."""
+    match value:
+        case None | bool() | str():
+            return value
+        case Enum():
+            return {type(value).__name__: value.name}
+        case int():
+            return int(value)
+        case float():
+            return {"float": value.hex()}
+        case Decimal() | Fraction():
+            exact = Fraction(value)
+            return {type(value).__name__: f"{exact.numerator}/{exact.denominator}"}
+        case tuple():
+            return [_spelled(part, numbers) for part in value]
+    return {type(value).__name__: _parts(value, numbers)}
+
+
+def _parts(node: object, numbers: _Numbers) -> list[object]:
+    """Return the fields of a frozen value: all that decide anything; a subquery numbers its relations anew."""
+    inside: _Numbers = {} if isinstance(node, Derived | InQuery) else numbers
+    parts: list[object] = []
+    for field in fields(node):  # type: ignore[arg-type] # anything else has no spelling, and is a TypeError
+        content = getattr(node, field.name)
+        if field.name == _NUMBER.get(type(node)):
+            parts.append(numbers.setdefault(content, len(numbers) + 1))
+        elif field.name == "argument":
+            parts.append(_spelled(content, numbers))
+        elif field.name != "longest":  # it has decided what is in the node, and decides no more
+            parts.append(_spelled(content, inside))
+    return parts

@@ -1,0 +1,81 @@
+"""A release as bytes, for a ledger that keeps the answer it charged for, and back.
+
+    dpsql release 1 <SHA-256 of the rest>
+    {"key": ..., "items": ..., "loss": ..., "bottom": ...}
+    <an Arrow stream>
+
+What is kept is the canonical table, as it was drawn; the answer to any query of the same replay key is made of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING
+
+from dpsql.accounting import ZCDP
+from dpsql.errors import LedgerError
+from dpsql.plan.plan import Plan
+from dpsql.plan.release import Release, presented
+from dpsql.plan.replay import replay_key
+from dpsql.quantities import Delta, Rho
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["pack", "unpack"]
+
+_MARK = b"dpsql release 1 "
+
+
+def pack(plan: Plan, release: Release) -> bytes:
+    """Return the release of `plan` as bytes."""
+    facts = {
+        "key": replay_key(plan),
+        "items": release.items_charged,
+        "loss": [str(release.loss.rho.value), str(release.loss.delta.value)],
+        "bottom": release.stopped_at_bottom,
+    }
+    content = json.dumps(facts).encode("ascii") + b"\n" + _stream(release.canonical)
+    return _head(content) + content
+
+
+def unpack(plan: Plan, stored: bytes) -> Release:
+    """Return a stored release as the answer to `plan`, at the cost at which it was drawn.
+
+    Raises `LedgerError` for bytes that `pack` did not write, and for the release of another replay key.
+    """
+    import pyarrow as pa
+
+    head, _, content = stored.partition(b"\n")
+    if head + b"\n" != _head(content):
+        reason = "A stored answer is damaged, or another version of dpsql wrote it."
+        raise LedgerError("ledger-answer", reason, hint="Ask with fresh = true: new noise, charged anew.")
+    facts, _, stream = content.partition(b"\n")
+    known = json.loads(facts)
+    if known["key"] != replay_key(plan):
+        reason = "The stored answer is that of another query."
+        raise LedgerError("ledger-answer", reason, hint="Ask with fresh = true: new noise, charged anew.")
+    with pa.ipc.open_stream(stream) as reader:
+        canonical = reader.read_all()
+    rho, delta = known["loss"]
+    return Release(
+        table=presented(plan, canonical),
+        canonical=canonical,
+        loss=ZCDP(Rho(rho), Delta(delta)),
+        items_charged=known["items"],
+        stopped_at_bottom=known["bottom"],
+    )
+
+
+def _head(content: bytes) -> bytes:
+    return _MARK + hashlib.sha256(content).hexdigest().encode("ascii") + b"\n"
+
+
+def _stream(table: pa.Table) -> bytes:
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
