@@ -15,7 +15,7 @@ from dpsql.accounting import ZCDP, Filter
 from dpsql.answer import Answer, CountColumns, Promise, Receipt
 from dpsql.engines import Engine, Statement
 from dpsql.errors import EngineError, Refusal, UsageError
-from dpsql.ledger.base import Ledger, Request, Reservation, Shortfall
+from dpsql.ledger.base import Account, Ledger, Request, Reservation, Shortfall
 from dpsql.mechanisms import Noise
 from dpsql.plan import (
     MOST_PUBLIC_ROWS,
@@ -73,7 +73,8 @@ class Session:
 
         `parameters` are the values of ?, $1 or :name. Raises `Refusal` or `Unsupported` for the statement,
         `BudgetExceeded` when its worst case no longer fits (nothing is charged in these cases), and `EngineError`
-        when the engine failed on the data (charged in full).
+        when the engine failed on the data (charged in full). What this analyst was answered before, on the same
+        version of the data, is answered again from the ledger, at no cost, unless WITH (fresh = true) asks anew.
         """
         question = self._analyze(text, parameters)
         if not isinstance(question, PrivateQuery):
@@ -81,10 +82,14 @@ class Session:
         plan = draw(question, self._parts.terms, salts=self._salts)
         if question.explained:
             return self._free(plan_table(plan))
-        reservation = self._reserve(plan)
+        key = replay_key(plan)
+        stored = None if plan.fresh else self._parts.ledger.stored(key, self._account)
+        if stored is not None:
+            return self._answer(plan, unpack(plan, stored), replayed=True)
+        reservation = self._reserve(plan, key)
         released = self._release(plan, reservation)
-        reservation.settle(released.loss.rho, _digest(released.table))
-        return self._answer(plan, released)
+        reservation.settle(released.loss.rho, _digest(released.table), answer=pack(plan, released))
+        return self._answer(plan, released, replayed=False)
 
     def explain(self, text: str, parameters: Given = ()) -> Plan:
         """Return the plan of a private query: engine SQL, mechanism, worst-case loss, threshold; touches no row."""
@@ -142,9 +147,16 @@ class Session:
         if self._closed:
             raise UsageError("closed", "This session is closed.", hint="Open another with dpsql.connect.")
 
-    def _reserve(self, plan: Plan) -> Reservation:
+    @property
+    def _account(self) -> str | None:
+        account = self._parts.terms.account
+        return None if account is None else account.name
+
+    def _reserve(self, plan: Plan, key: str) -> Reservation:
+        limit = self._parts.terms.account
+        account = None if limit is None else Account(limit.name, limit.budget)
         try:
-            return self._parts.ledger.reserve(Request(plan.query.text, plan.worst_case))
+            return self._parts.ledger.reserve(Request(plan.query.text, plan.worst_case, account, key))
         except Shortfall as short:
             remaining = short.remaining
         raise shortfall(plan, remaining, least_epsilon=self._parts.terms.limits.min_epsilon)
@@ -172,7 +184,7 @@ class Session:
         reservation.settle(plan.worst_case.rho, "failed" if isinstance(failure, EngineError) else "interrupted")
         raise failure
 
-    def _answer(self, plan: Plan, released: Release) -> Answer:
+    def _answer(self, plan: Plan, released: Release, *, replayed: bool) -> Answer:
         receipt = Receipt(
             mechanism=plan.mechanism,
             k=plan.k,
@@ -180,11 +192,12 @@ class Session:
             epsilon=plan.epsilon,
             delta=plan.delta,
             threshold_offset=plan.threshold_offset,
-            items_charged=released.items_charged,
-            loss=released.loss,
+            items_charged=0 if replayed else released.items_charged,
+            loss=ZCDP.nothing() if replayed else released.loss,
             remaining=self._remaining(),
             stopped_at_bottom=released.stopped_at_bottom,
             sealed=self._parts.engine.sealed,
+            replayed=replayed,
         )
         outputs = tuple(position for position, output in enumerate(plan.query.outputs) if output.key is None)
         counts = None if plan.counts is None else CountColumns(outputs, plan.counts.variance)
@@ -195,8 +208,10 @@ class Session:
         return Answer(table, Receipt.free(self._remaining(), sealed=self._parts.engine.sealed))
 
     def _remaining(self) -> ZCDP:
-        state = self._parts.ledger.state()  # before the budget, which a grant may raise
-        return Filter(self._parts.ledger.budget).remaining(state)
+        ledger, limit = self._parts.ledger, self._parts.terms.account
+        state = ledger.state()  # before the budget, which a grant may raise
+        left = Filter(ledger.budget).remaining(state)
+        return left if limit is None else left_of(limit.budget, ledger.state(limit.name), total=left)
 
 
 def _digest(table: pa.Table) -> str:
