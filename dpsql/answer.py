@@ -33,7 +33,10 @@ _LAST_DAY, _LAST_MICROSECOND = 2**31 - 1, 2**63 - 1  # DuckDB's infinite date an
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What one statement released and cost; a statement that reads no private row has mechanism "none"."""
+    """What one statement released and cost; a statement that reads no private row has mechanism "none".
+
+    `replayed` says that the answer was stored: it is the one that was given before, and nothing was charged for it.
+    """
 
     mechanism: str
     k: int
@@ -74,6 +77,8 @@ class Receipt:
             ending = "stopped at BOTTOM: nothing else stands out"
         elif not self.k_bar:
             ending = "every candidate of the domain took part"
+        if self.replayed:
+            return f"{self.mechanism}: answered before, charged nothing; {ending}; remaining {self.remaining}"
         return (
             f"{self.mechanism}: charged {self.items_charged} items of epsilon {self.epsilon} "
             f"({self.loss}); {ending}; remaining {self.remaining}"
@@ -170,10 +175,13 @@ class Answer:
         if self._promise is None:
             return f"This answer of dpsql {version('dpsql')} read no private row."
         promise, receipt = self._promise, self.receipt
+        cost = f"this answer cost {receipt.loss} of that budget"
+        if receipt.replayed:
+            cost = "this answer was charged when it was first given"
         return (
             f"Each {promise.unit} of {promise.table} is protected: adding or removing all rows of one {promise.unit} "
             f"changes the probability of anything released from this data set, over all queries and analysts, within "
-            f"{promise.total} in all; this answer cost {receipt.loss} of that budget, accounted in zero-concentrated "
+            f"{promise.total} in all; {cost}, accounted in zero-concentrated "
             f"differential privacy (dpsql {version('dpsql')}, {receipt.mechanism})."
         )
 

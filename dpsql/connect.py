@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,14 +21,15 @@ if TYPE_CHECKING:
     from dpsql.ledger import Event, Ledger, Verified
     from dpsql.plan import Terms
     from dpsql.plan.facts import Check
+    from dpsql.plan.spending import Spending
     from dpsql.policy.starter import FoundColumn, FoundTable
     from dpsql.policy.starter_text import Starter
     from dpsql.session import Session
     from dpsql.sql.catalog import Catalog
     from dpsql.sql.catalog import Table as KnownTable
 
-__all__ = ["IN_MEMORY", "MemoryLedgerWarning", "check_of", "connect", "grant", "history", "session_of"]
-__all__ += ["starter_of", "verified"]
+__all__ = ["IN_MEMORY", "MemoryLedgerWarning", "bump", "check_of", "connect", "grant", "history", "session_of"]
+__all__ += ["spending_of", "starter_of", "verified"]
 
 IN_MEMORY = ":memory:"
 _UNIT_TYPES = frozenset(
@@ -45,33 +47,43 @@ def connect(
     *,
     policy: Policy | str | Path | None = None,
     ledger: str | Path | None = None,
+    analyst: str | None = None,
 ) -> Session:
     """Open a session over a DuckDB file, an open connection, or the files that the policy names alone.
 
     A path is opened read-only in a locked instance of its own; an open connection is used through a fresh cursor, its
     settings untouched, and the receipts say sealed = False. `policy` is a `Policy` or the path of a TOML file.
-    `ledger` overrides the policy's; ":memory:" is the ledger of a trial, forgotten at the end.
-    Raises `PolicyError`, `EngineError` or `LedgerError`. Only CSV files are read here, to be loaded; no other private
-    row is.
+    `ledger` overrides the policy's; ":memory:" is the ledger of a trial, forgotten at the end. `analyst` is who asks:
+    the policy limits them by this name, which is taken on trust, and what they were answered is stored under it.
+    Raises `PolicyError`, `EngineError` or `LedgerError`, and `Refusal` for an analyst who may not ask. Only CSV files
+    are read here, to be loaded; no other private row is.
     """
     known = _policy(policy)
+    known.analyst(analyst)  # who may not ask opens nothing
     engine = _engine(database, known)
     try:
-        return session_of(engine, known, ledger=ledger)
+        return session_of(engine, known, ledger=ledger, analyst=analyst)
     except BaseException:
         engine.close()
         raise
 
 
-def session_of(engine: Engine, policy: Policy, *, ledger: str | Path | None = None) -> Session:
+def session_of(
+    engine: Engine, policy: Policy, *, ledger: str | Path | None = None, analyst: str | None = None
+) -> Session:
     """Return a session over an engine that is already open; the session closes it."""
     from dpsql.mechanisms import OperatingSystemNoise
     from dpsql.plan import Terms
     from dpsql.session import Parts, Session
 
-    terms = Terms.of_policy(policy)
+    terms = Terms.of_policy(policy, analyst)
     catalog = _catalog(engine, policy)
     record = _ledger(policy.ledger if ledger is None else ledger, terms)
+    try:
+        _tell(record, policy)
+    except BaseException:
+        record.close()
+        raise
     return Session(Parts(engine, record, catalog, terms, OperatingSystemNoise()))
 
 
@@ -108,6 +120,32 @@ def grant(ledger: str | Path, budget: Budget, *, note: str) -> ApproximateDP:
         before = record.total
         record.grant(budget_of(total), total, note=note)
         return before
+
+
+def bump(ledger: str | Path, *, note: str) -> int:
+    """Raise the data version of a ledger by one and return it; answers of earlier versions are not shown again.
+
+    Raises `LedgerError` for a ledger that cannot be used.
+    """
+    from dpsql.ledger import SQLiteLedger
+
+    with closing(SQLiteLedger.open(ledger)) as record:
+        return record.bump(note)
+
+
+def spending_of(policy: Policy | str | Path, *, analyst: str | None = None) -> Spending:
+    """Return what was spent of a policy's ledger, by whom and on which queries, or by one analyst alone.
+
+    No data is opened. Raises `PolicyError` or `LedgerError`, and `Refusal` for an analyst who may not ask.
+    """
+    from dpsql.plan import Terms
+    from dpsql.plan.spending import spending
+
+    known = _policy(policy)
+    terms = Terms.of_total(known) if analyst is None else Terms.of_policy(known, analyst)
+    with closing(_ledger(known.ledger, terms)) as record:
+        entries = record.entries()  # before the budget, which a grant may raise
+        return spending(known, entries, terms=replace(terms, budget=record.budget))
 
 
 def verified(ledger: str | Path) -> Verified:
@@ -223,6 +261,14 @@ def _ledger(place: str | Path | None, terms: Terms) -> Ledger:
     except LedgerError as error:
         failure = LedgerError(error.code, error.reason, hint=error.hint, place=str(place))
     raise failure
+
+
+def _tell(record: Ledger, policy: Policy) -> None:
+    """Record what the policy declares and the ledger does not know yet: privacy units, and a later data version."""
+    private = {name: table for name, table in policy.tables.items() if isinstance(table, PrivateTable)}
+    record.register({name: table.privacy_unit for name, table in private.items()})
+    if policy.data_version is not None and policy.data_version > record.data_version:
+        record.bump("the policy's data_version", to=policy.data_version)
 
 
 def _catalog(engine: Engine, policy: Policy) -> Catalog:

@@ -11,7 +11,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
-from dpsql.accounting import ZCDP, Filter
+from dpsql.accounting import ZCDP
 from dpsql.answer import Answer, CountColumns, Promise, Receipt
 from dpsql.engines import Engine, Statement
 from dpsql.errors import EngineError, Refusal, UsageError
@@ -27,11 +27,15 @@ from dpsql.plan import (
     budget_table,
     columns_table,
     draw,
+    history_table,
+    pack,
     plan_table,
     publish,
     release,
+    replay_key,
     shortfall,
     tables_table,
+    unpack,
 )
 from dpsql.sql.analyze import analyze
 from dpsql.sql.catalog import Catalog
@@ -79,14 +83,12 @@ class Session:
         question = self._analyze(text, parameters)
         if not isinstance(question, PrivateQuery):
             return self._free(self._public(question))
-        plan = draw(question, self._parts.terms, salts=self._salts)
+        plan, stored = self._draw(question)
         if question.explained:
             return self._free(plan_table(plan))
-        key = replay_key(plan)
-        stored = None if plan.fresh else self._parts.ledger.stored(key, self._account)
-        if stored is not None:
+        if stored is not None and not plan.fresh:
             return self._answer(plan, unpack(plan, stored), replayed=True)
-        reservation = self._reserve(plan, key)
+        reservation = self._reserve(plan)
         released = self._release(plan, reservation)
         reservation.settle(released.loss.rho, _digest(released.table), answer=pack(plan, released))
         return self._answer(plan, released, replayed=False)
@@ -97,14 +99,26 @@ class Session:
         if not isinstance(question, PrivateQuery):
             hint = "Explain a SELECT ... TOP k PRIVATE; what reads no private row costs nothing."
             raise Refusal("not-a-query", "This statement has no plan.", hint=hint)
-        return draw(question, self._parts.terms, salts=self._salts)
+        return self._draw(question)[0]
 
     @property
     def budget(self) -> Balance:
-        """What was granted, spent and reserved, and what remains, in rho and delta; never a running epsilon."""
+        """What was granted, spent and reserved, and what remains, in rho and delta; never a running epsilon.
+
+        That of the analyst's own limit, if they have one; what remains is never more than the total has left.
+        """
         self._check_open()
-        state = self._parts.ledger.state()  # before the budget, which a grant may raise
-        return balance_of(replace(self._parts.terms, budget=self._parts.ledger.budget), state)
+        ledger, account = self._parts.ledger, self._account
+        own, total = None if account is None else ledger.state(account), ledger.state()
+        return balance_of(
+            replace(self._parts.terms, budget=ledger.budget), total, own=own
+        )  # a grant may come in between
+
+    @property
+    def history(self) -> pa.Table:
+        """What this analyst asked of this ledger, in every session, newest last, and what it was charged."""
+        self._check_open()
+        return history_table(entry for entry in self._parts.ledger.entries() if entry.account == self._account)
 
     def close(self) -> None:
         """Close the engine and the ledger; further use raises `UsageError`."""
@@ -152,14 +166,20 @@ class Session:
         account = self._parts.terms.account
         return None if account is None else account.name
 
-    def _reserve(self, plan: Plan, key: str) -> Reservation:
+    def _draw(self, question: PrivateQuery) -> tuple[Plan, bytes | None]:
+        """Return the plan of a query, and what this analyst was answered to it on this version of the data."""
+        plan = draw(question, self._parts.terms, salts=self._salts)
+        stored = self._parts.ledger.stored(replay_key(plan), self._account)
+        return replace(plan, stored=stored is not None), stored
+
+    def _reserve(self, plan: Plan) -> Reservation:
         limit = self._parts.terms.account
         account = None if limit is None else Account(limit.name, limit.budget)
         try:
-            return self._parts.ledger.reserve(Request(plan.query.text, plan.worst_case, account, key))
-        except Shortfall as short:
-            remaining = short.remaining
-        raise shortfall(plan, remaining, least_epsilon=self._parts.terms.limits.min_epsilon)
+            return self._parts.ledger.reserve(Request(plan.query.text, plan.worst_case, account, replay_key(plan)))
+        except Shortfall as error:
+            short = error
+        raise shortfall(plan, short, least_epsilon=self._parts.terms.limits.min_epsilon)
 
     def _release(self, plan: Plan, reservation: Reservation) -> Release:
         """Read and draw; charge everything that fails in full, and say nothing of why.
@@ -194,7 +214,7 @@ class Session:
             threshold_offset=plan.threshold_offset,
             items_charged=0 if replayed else released.items_charged,
             loss=ZCDP.nothing() if replayed else released.loss,
-            remaining=self._remaining(),
+            remaining=self.budget.remaining,
             stopped_at_bottom=released.stopped_at_bottom,
             sealed=self._parts.engine.sealed,
             replayed=replayed,
@@ -205,13 +225,7 @@ class Session:
         return Answer(released.table, receipt, counts=counts, promise=promise)
 
     def _free(self, table: pa.Table) -> Answer:
-        return Answer(table, Receipt.free(self._remaining(), sealed=self._parts.engine.sealed))
-
-    def _remaining(self) -> ZCDP:
-        ledger, limit = self._parts.ledger, self._parts.terms.account
-        state = ledger.state()  # before the budget, which a grant may raise
-        left = Filter(ledger.budget).remaining(state)
-        return left if limit is None else left_of(limit.budget, ledger.state(limit.name), total=left)
+        return Answer(table, Receipt.free(self.budget.remaining, sealed=self._parts.engine.sealed))
 
 
 def _digest(table: pa.Table) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpsql.cli.data import app as data
 from dpsql.cli.ledger import app as ledger
 from dpsql.errors import (
     BudgetExceeded,
@@ -80,6 +81,9 @@ Parameter = Annotated[
         "--param", "-p", help="A value for the next ? of the statement, as text (so not for TOP ?); may be repeated."
     ),
 ]
+Analyst = Annotated[
+    str | None, typer.Option("--analyst", help="Who asks, by the policy's name for them.", show_default=False)
+]
 Output = Annotated[Format, typer.Option("--format", help="How to write it; csv and arrow leave a receipt to stderr.")]
 
 Source = Annotated[Path, typer.Argument(help="The DuckDB file.", show_default=False)]
@@ -118,43 +122,67 @@ def check(
 
 @app.command()
 def query(
-    sql: Sql, policy: Policy, *, db: Database = None, param: Parameter = None, output: Output = Format.table
+    sql: Sql,
+    policy: Policy,
+    *,
+    db: Database = None,
+    analyst: Analyst = None,
+    param: Parameter = None,
+    output: Output = Format.table,
 ) -> None:
-    """Answer a private query; what it returns is charged to the ledger of the policy."""
+    """Answer a private query; what it returns is charged, and stored, so that asking again is free."""
     from dpsql.cli.show import check_output, write_answer
 
     check_output(output)
-    with _session(db, policy) as session:
+    with _session(db, policy, analyst=analyst) as session:
         write_answer(session.sql(_text(sql), param or []), output)
 
 
 @app.command()
 def explain(
-    sql: Sql, policy: Policy, *, db: Database = None, param: Parameter = None, output: Output = Format.table
+    sql: Sql,
+    policy: Policy,
+    *,
+    db: Database = None,
+    analyst: Analyst = None,
+    param: Parameter = None,
+    output: Output = Format.table,
 ) -> None:
     """Show the plan of a query and what it may cost at most; reads no row and charges nothing."""
     from dpsql.cli.show import write_plan
 
-    with _session(db, policy) as session:
+    with _session(db, policy, analyst=analyst) as session:
         write_plan(session.explain(_text(sql), param or []), output)
 
 
 @app.command()
-def budget(policy: Policy, db: Database = None, *, output: Output = Format.table) -> None:
-    """Show what was granted, spent and reserved, and what remains."""
-    from dpsql.cli.show import write_balance
+def budget(
+    policy: Policy,
+    *,
+    db: Annotated[Path | None, typer.Option("--db", hidden=True)] = None,  # noqa: ARG001 - 0.3 wanted the data too
+    analyst: Annotated[
+        str | None, typer.Option("--analyst", help="Show only what this analyst may spend and asked.")
+    ] = None,
+    last: Annotated[int, typer.Option("--last", min=0, help="How many of the latest queries to list.")] = 10,
+    output: Annotated[Format, typer.Option("--format", help="How to write it; csv and arrow hold the sums alone.")] = (
+        Format.table
+    ),
+) -> None:
+    """Show what was granted, spent and reserved, what remains, and who spent what on which query."""
+    from dpsql.cli.budget import write_spending
+    from dpsql.connect import spending_of
 
-    with _session(db, policy) as session:
-        write_balance(session.budget, output)
+    write_spending(spending_of(policy, analyst=analyst), output, last=last)
 
 
 app.add_typer(ledger)
+app.add_typer(data)
 
 
-def _session(db: Path | None, policy: Path) -> Session:
+def _session(db: Path | None, policy: Path, *, analyst: str | None) -> Session:
     from dpsql.connect import connect
 
-    return connect(db, policy=policy)
+    return connect(db, policy=policy, analyst=analyst)
 
 
 def _text(sql: str) -> str:

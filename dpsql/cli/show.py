@@ -1,4 +1,4 @@
-"""Answers, plans and balances on the terminal, as CSV, as JSON and as an Arrow stream."""
+"""Answers and plans on the terminal, as CSV, as JSON and as an Arrow stream."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from dpsql.answer import Answer, Receipt
-    from dpsql.plan import Balance, Plan
+    from dpsql.plan import Plan
 
-__all__ = ["bar_table", "check_output", "console", "write_answer", "write_balance", "write_json", "write_plan"]
+__all__ = ["bar_table", "check_output", "console", "write_answer", "write_json", "write_pairs", "write_plan"]
 
 _BAR = 36
 _UNBROKEN = 10_000  # characters a line: into a file or a pipe no label is folded
@@ -66,24 +66,11 @@ def check_output(layout: str) -> None:
 
 def write_plan(plan: Plan, layout: str) -> None:
     """Write a plan."""
-    _write_pairs(plan.facts(), ("property", "value"), layout=layout)
+    write_pairs(plan.facts(), ("property", "value"), layout=layout)
 
 
-def write_balance(balance: Balance, layout: str) -> None:
-    """Write a balance."""
-    if layout == "table":
-        typer.echo(str(balance))
-        return
-    names = ("measure", "granted", "spent", "reserved", "remaining")
-    if layout == "json":
-        total = {"epsilon": float(balance.granted.epsilon), "delta": float(balance.granted.delta)}
-        rows = [dict(zip(names, row, strict=True)) for row in balance.rows()]
-        write_json({"total": total, "measures": rows, "items": balance.items, "epsilon": float(balance.epsilon)})
-        return
-    _write_pairs(balance.rows(), names, layout=layout)
-
-
-def _write_pairs(rows: Sequence[tuple[str | float, ...]], names: tuple[str, ...], *, layout: str) -> None:
+def write_pairs(rows: Sequence[tuple[str | float, ...]], names: tuple[str, ...], *, layout: str) -> None:
+    """Write rows under their names."""
     if layout == "table":
         for name, *values in rows:
             typer.echo(f"{name:18} {'  '.join(map(str, values))}")

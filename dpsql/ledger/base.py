@@ -141,8 +141,11 @@ class Ledger(Protocol):
         """Replace the total by one that is smaller in nothing; a curator's act, recorded with its `note`."""
         ...
 
-    def bump(self, note: str) -> int:
-        """Raise the data version by one and return it; an operator's act, never a function of the data."""
+    def bump(self, note: str, *, to: int | None = None) -> int:
+        """Raise the data version by one, or to `to` if it is below, and return it.
+
+        An operator's act, never a function of the data; nothing is recorded where nothing is raised.
+        """
         ...
 
     def register(self, units: Mapping[str, str]) -> None:

@@ -150,15 +150,17 @@ class Keeper(ABC):
             book.append("granted", {**told_terms(budget, total), "note": note}, at=now())
         self._terms = terms
 
-    def bump(self, note: str) -> int:
-        """Raise the data version by one, record it and return it."""
+    def bump(self, note: str, *, to: int | None = None) -> int:
+        """Raise the data version by one, or to `to` if it is below, record that and return the version."""
         with self._writing() as book:
             terms = book.terms()
-            terms = replace(terms, data_version=terms.data_version + 1)
-            book.set_terms(terms)
-            book.append("bumped", {"data_version": terms.data_version, "note": note}, at=now())
+            version = terms.data_version + 1 if to is None else max(to, terms.data_version)
+            if version != terms.data_version:
+                terms = replace(terms, data_version=version)
+                book.set_terms(terms)
+                book.append("bumped", {"data_version": version, "note": note}, at=now())
         self._terms = terms
-        return terms.data_version
+        return version
 
     def register(self, units: Mapping[str, str]) -> None:
         """Record the privacy units that are new or declared otherwise than before."""

@@ -7,9 +7,9 @@ from dpsql.plan.release import MOST_PUBLIC_ROWS, Release, publish, release
 from dpsql.plan.replay import replay_key
 from dpsql.plan.shortfall import shortfall
 from dpsql.plan.stored import pack, unpack
-from dpsql.plan.tables import budget_table, columns_table, plan_table, tables_table
+from dpsql.plan.tables import budget_table, columns_table, history_table, plan_table, tables_table
 from dpsql.plan.terms import Sublimit, Terms
 
 __all__ = ["MOST_PUBLIC_ROWS", "Account", "Balance", "Plan", "Release", "Sublimit", "Terms", "balance_of"]
-__all__ += ["budget_table", "columns_table", "draw", "pack", "plan_table", "publish", "release", "replay_key"]
-__all__ += ["shortfall", "tables_table", "unpack"]
+__all__ += ["budget_table", "columns_table", "draw", "history_table", "pack", "plan_table", "publish", "release"]
+__all__ += ["replay_key", "shortfall", "tables_table", "unpack"]

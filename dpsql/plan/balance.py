@@ -9,16 +9,20 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpsql.accounting import ApproximateDP, BoundedRange, Filter, FilterState
+from dpsql.accounting import ZCDP, ApproximateDP, BoundedRange, FilterState
+from dpsql.ledger.base import left
 from dpsql.plan.terms import Terms
-from dpsql.quantities import Epsilon
+from dpsql.quantities import Delta, Epsilon, Rho
 
 __all__ = ["Account", "Balance", "balance_of"]
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One currency of the budget, exact: granted = spent + reserved + remaining."""
+    """One currency of a budget, exact: `remaining` is what may still be asked for.
+
+    It is granted - spent - reserved, or less for an analyst where others have left less of the total.
+    """
 
     granted: Fraction
     spent: Fraction
@@ -28,13 +32,22 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """The total guarantee, and what is left of it in rho, in delta and in items of the default epsilon."""
+    """The total guarantee, and what is left in rho, in delta and in items of the default epsilon.
+
+    Both currencies are those of the analyst's own limit where there is one; `analyst` is then its name.
+    """
 
     granted: ApproximateDP
     rho: Account
     delta: Account
     epsilon: Epsilon
     items: int
+    analyst: str | None = None
+
+    @property
+    def remaining(self) -> ZCDP:
+        """What may still be asked for."""
+        return ZCDP(Rho(self.rho.remaining), Delta(self.delta.remaining))
 
     def rows(self) -> list[tuple[str, float, float, float, float]]:
         """Return one row each for rho, delta and rho in items: name, granted, spent, reserved, remaining."""
@@ -57,21 +70,26 @@ class Balance:
 
     def __str__(self) -> str:
         lines = [f"total guarantee: {self.granted} for every privacy unit, over all queries"]
+        lines += [] if self.analyst is None else [f"of it, the account {self.analyst}:"]
         lines += [
             f"{name:5} granted {granted:.6g}, spent {spent:.6g}, reserved {reserved:.6g}, remaining {remaining:.6g}"
             for name, granted, spent, reserved, remaining in self.rows()[:2]
         ]
+        if any(part.remaining < part.granted - part.spent - part.reserved for part in (self.rho, self.delta)):
+            lines.append("less remains than the account's own limit leaves: others drew on the total")
         return "\n".join([*lines, f"about {self.items} more items at epsilon {self.epsilon}"])
 
 
-def balance_of(terms: Terms, state: FilterState) -> Balance:
-    """Return the balance for the ledger's state."""
-    left = Filter(terms.budget).remaining(state)
-    spent = state.spent
+def balance_of(terms: Terms, total: FilterState, *, own: FilterState | None = None) -> Balance:
+    """Return the balance for the ledger's state, and that of the account where the terms have one."""
+    limit, state = (terms.budget, total) if terms.account is None or own is None else (terms.account.budget, own)
+    of_total, of_own = left(terms.budget, total), left(limit, state)
+    rho, delta = min(of_total.rho.value, of_own.rho.value), min(of_total.delta.value, of_own.delta.value)
     return Balance(
         granted=terms.total,
-        rho=Account(terms.budget.rho.value, spent.rho.value, state.reserved.value, left.rho.value),
-        delta=Account(terms.budget.delta.value, spent.delta.value, Fraction(0), left.delta.value),
+        rho=Account(limit.rho.value, state.spent.rho.value, state.reserved.value, rho),
+        delta=Account(limit.delta.value, state.spent.delta.value, Fraction(0), delta),
         epsilon=terms.epsilon,
-        items=math.floor(left.rho.value / BoundedRange(terms.epsilon).rho.value),
+        items=math.floor(rho / BoundedRange(terms.epsilon).rho.value),
+        analyst=None if terms.account is None else terms.account.name,
     )

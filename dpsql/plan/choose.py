@@ -102,7 +102,7 @@ def _check_mechanism(option: Option | None, fitting: str) -> None:
 
 def _check_fresh(option: Option | None) -> None:
     if option is not None and not (option.word and option.value in {"true", "false"}):
-        hint = "Leave it out: every answer is fresh."
+        hint = "Write fresh = true for new noise, charged anew, or leave it out."
         raise Refusal("option", "fresh is true or false.", hint=hint, place=option.place)
 
 

@@ -21,13 +21,17 @@ def rows_of(selection: LimitedDomain | Peeling) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What will be run, by which mechanism, and what it may cost at most; drawn without touching a row."""
+    """What will be run, by which mechanism, and what it may cost at most; drawn without touching a row.
+
+    `stored` says that the ledger holds this answer for this analyst, who may see it again at no cost.
+    """
 
     query: PrivateQuery
     counting: CountingQuery
     selection: LimitedDomain | Peeling
     counts: NoisyCounts | None
     max_groups_contributed: int | None
+    stored: bool = False
 
     @property
     def mechanism(self) -> str:
@@ -43,6 +47,12 @@ class Plan:
     def k_bar(self) -> int:
         """How many of the exact leaders are read; 0 where every candidate of a known domain is."""
         return self.selection.k_bar if isinstance(self.selection, LimitedDomain) else 0
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the query wants new noise, charged anew, also where its answer is stored."""
+        option = self.query.clause.options.get("fresh")
+        return option is not None and option.value == "true"
 
     @property
     def epsilon(self) -> Epsilon:
@@ -101,8 +111,16 @@ class Plan:
             ("groups per unit", "not bounded" if bound is None else f"at most {bound}"),
             ("items at most", f"{self.worst_items} (charged: one for each key and count returned{bottom})"),
             ("loss at most", str(self.worst_case)),
+            *self._stored(),
             ("engine SQL", self.engine_sql),
         ]
+
+    def _stored(self) -> list[tuple[str, str]]:
+        if not self.stored:
+            return []
+        if self.fresh:
+            return [("stored", "answered before; fresh = true draws new noise and is charged")]
+        return [("stored", "answered before; asking again shows that answer and costs nothing")]
 
     def _candidates(self) -> list[tuple[str, str]]:
         """Return what says which keys take part and what they must beat."""

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from dpsql.accounting import ZCDP
 from dpsql.errors import BudgetExceeded
+from dpsql.ledger.base import Shortfall
 from dpsql.plan.choose import LEAST_DELTA
 from dpsql.plan.plan import Plan
 from dpsql.quantities import Epsilon
@@ -18,19 +19,22 @@ _DIGITS = 3
 _PLAIN = -6  # the least exponent that is written out in decimals
 
 
-def shortfall(plan: Plan, remaining: ZCDP, *, least_epsilon: Epsilon) -> BudgetExceeded:
+def shortfall(plan: Plan, short: Shortfall, *, least_epsilon: Epsilon) -> BudgetExceeded:
     """Return the error for a plan whose worst case is more than what remains, with the nearest queries that fit.
 
+    Given: what the ledger said of it; where both rho and delta are short it speaks of rho, and so does this error.
     `least_epsilon` is the policy's, below which nothing may be asked.
     """
+    remaining = short.remaining
+    whose = "the total" if short.account is None else f"the limit of account {short.account}"
     affordable = math.floor(remaining.rho.value / plan.item_loss.rho.value)
-    if plan.delta > remaining.delta:
-        reason = f"This query spends delta {plan.delta}, and {remaining.delta} is left of the pool for queries."
-    else:
+    if plan.worst_case.rho > remaining.rho:
         reason = (
-            f"This query may cost {plan.worst_items} items of epsilon {plan.epsilon}, and the budget left buys "
+            f"This query may cost {plan.worst_items} items of epsilon {plan.epsilon}, and what is left of {whose} buys "
             f"{affordable} of them."
         )
+    else:
+        reason = f"This query spends delta {plan.delta}, and {remaining.delta} is left of {whose}."
     hint = _what_fits(plan, remaining, affordable=affordable, least_epsilon=least_epsilon)
     return BudgetExceeded("budget-exceeded", reason, hint=hint, place=plan.query.clause.place)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from dpsql.ledger.base import Entry
 from dpsql.plan.balance import Balance
 from dpsql.plan.plan import Plan
 from dpsql.plan.terms import Terms
@@ -13,7 +15,9 @@ from dpsql.sql.text import ascii_lower
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["budget_table", "columns_table", "plan_table", "tables_table"]
+__all__ = ["budget_table", "columns_table", "history_table", "outcome", "plan_table", "tables_table"]
+
+_UNANSWERED = frozenset(["failed", "interrupted"])  # what stands in place of the digest of an answer
 
 
 def budget_table(balance: Balance) -> pa.Table:
@@ -22,6 +26,32 @@ def budget_table(balance: Balance) -> pa.Table:
 
     columns = list(zip(*balance.rows(), strict=True))
     return pa.table(dict(zip(("measure", "granted", "spent", "reserved", "remaining"), columns, strict=True)))
+
+
+def history_table(entries: Iterable[Entry]) -> pa.Table:
+    """Return what was asked and what became of it, in the order of `entries`; rho_charged is NULL while it is open."""
+    import pyarrow as pa
+
+    asked = list(entries)
+    charged = [None if entry.settlement is None else float(entry.settlement.loss) for entry in asked]
+    return pa.table(
+        {
+            "asked_at": pa.array([entry.opened_at for entry in asked], pa.timestamp("us", "UTC")),
+            "query": pa.array([entry.query for entry in asked], pa.string()),
+            "data_version": pa.array([entry.data_version for entry in asked], pa.int64()),
+            "rho_reserved": pa.array([float(entry.worst_case.rho) for entry in asked], pa.float64()),
+            "rho_charged": pa.array(charged, pa.float64()),
+            "delta_charged": pa.array([float(entry.worst_case.delta) for entry in asked], pa.float64()),
+            "state": pa.array([outcome(entry) for entry in asked], pa.string()),
+        }
+    )
+
+
+def outcome(entry: Entry) -> str:
+    """Return what became of a query: open, failed, interrupted or answered."""
+    if entry.settlement is None:
+        return "open"
+    return entry.settlement.digest if entry.settlement.digest in _UNANSWERED else "answered"
 
 
 def plan_table(plan: Plan) -> pa.Table:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Self
 
 from dpsql.accounting import ZCDP, ApproximateDP, rho_of_total
 from dpsql.errors import PolicyError
-from dpsql.policy import Limits, Policy, PrivateTable
+from dpsql.policy import Analyst, Budget, Limits, Policy, PrivateTable
 from dpsql.policy.analysts import UNLISTED
 from dpsql.quantities import Delta, Epsilon
 
-__all__ = ["CONVERSION_SHARE", "Sublimit", "Terms", "budget_of"]
+__all__ = ["CONVERSION_SHARE", "Sublimit", "Terms", "budget_of", "limit_of"]
 
 CONVERSION_SHARE = Fraction(1, 2)  # of the total delta; the rest is the pool that queries draw from (`maths.md` 4)
 _DIGITS = 4
@@ -33,7 +33,8 @@ class Terms:
     """What the curator grants in all, as (epsilon, delta) and as the filter's rho and delta, and the defaults.
 
     `tables` are the policy's private tables by their names. `account` is the analyst's own limit, besides the total,
-    which holds for everybody; None without one. The defaults are the analyst's.
+    which holds for everybody: as much as the total for a name without a limit, so that all that is kept of one who
+    gives a name is kept apart; None for the unnamed without a limit. The defaults are the analyst's.
     """
 
     total: ApproximateDP
@@ -53,9 +54,9 @@ class Terms:
         """
         grant, own = policy.budget, policy.analyst(analyst)
         if own is None:
-            return cls.of_total(policy)
-        limit = budget_of(ApproximateDP(own.epsilon or grant.epsilon, own.delta or grant.delta))
-        account = Sublimit(analyst or UNLISTED, limit)
+            terms = cls.of_total(policy)
+            return terms if analyst is None else replace(terms, account=Sublimit(analyst, terms.budget))
+        account = Sublimit(analyst or UNLISTED, limit_of(own, grant))
         place = f"analysts.{analyst if analyst in policy.analysts else UNLISTED}"
         return cls._of(
             policy, account, items=own.items or grant.items, queries=own.queries or grant.queries, place=place
@@ -86,6 +87,11 @@ class Terms:
             tables={name: table for name, table in policy.tables.items() if isinstance(table, PrivateTable)},
             account=account,
         )
+
+
+def limit_of(own: Analyst, grant: Budget) -> ZCDP:
+    """Return an analyst's limit as the filter counts it; what they do not say is the total's."""
+    return budget_of(ApproximateDP(own.epsilon or grant.epsilon, own.delta or grant.delta))
 
 
 def budget_of(total: ApproximateDP) -> ZCDP:

@@ -265,7 +265,7 @@ def test_a_policy_that_is_not_there(folder: Path) -> None:
 
 
 def test_a_database_that_is_not_there(folder: Path) -> None:
-    code, out, err = dpsql_command("budget", "--policy", "policy.toml", "--db", "nothing.duckdb", cwd=folder)
+    code, out, err = dpsql_command("query", NOTHING, "--policy", "policy.toml", "--db", "nothing.duckdb", cwd=folder)
     assert (code, out) == (6, b"")
     assert_one_sentence(err)
 

@@ -522,6 +522,28 @@ def test_a_bump_counts_and_touches_no_budget(make: Make) -> None:
     assert ledger.state() == before
 
 
+def test_a_bump_to_a_version_only_ever_goes_on(make: Make) -> None:
+    ledger = make(loss(1))
+    settle(ledger, "key", b"of version 0")
+    assert ledger.bump("the policy says so", to=5) == ledger.data_version == 5
+    assert ledger.stored("key", None) is None
+    for to in (5, 4, 0, -1):
+        assert ledger.bump("an older copy", to=to) == ledger.data_version == 5
+    assert ledger.bump("one more") == 6
+    told = [json.loads(event.body) for event in ledger.events() if event.kind == "bumped"]
+    assert told == [
+        {"data_version": 5, "note": "the policy says so"},
+        {"data_version": 6, "note": "one more"},
+    ]
+
+
+def test_a_version_that_was_jumped_to_is_there_again(maker: Maker) -> None:
+    ledger = maker.make(loss(1))
+    ledger.bump("far", to=2**62)
+    with contextlib.closing(ledger), contextlib.closing(maker.again(ledger)) as again:
+        assert again.data_version == 2**62
+
+
 def test_only_new_and_changed_declarations_are_recorded(make: Make) -> None:
     ledger = make(loss(1))
     ask(ledger, loss("0.5"))

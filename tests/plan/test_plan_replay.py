@@ -258,7 +258,7 @@ PINNED = {
     ),
     "SELECT p, x * -2.5e0 AS y FROM events LEFT JOIN (SELECT w AS v FROM tags) g ON c = v "
     "WHERE p <> 1.50 AND b AND d < '2026-01-31' GROUP BY ALL TOP 7 PRIVATE": (
-        "2c59ec793eab3d77b93fc5ae0a94b645651349f7da4ba5ac4085815fe0a68af1"
+        "20920231e405afb2ff236109f4476ee6fcda3a03316fa4447ec3cbb3e082d5d4"
     ),
 }
 

@@ -107,6 +107,31 @@ def test_a_balance_adds_up() -> None:
     assert len(lines) == 4
 
 
+def test_a_balance_of_an_account_is_never_more_than_the_total_has() -> None:
+    terms = terms_for("alice", alice=dpsql.Analyst("0.5"))
+    assert terms.account is not None
+    own, total = terms.account.budget, terms.budget
+    third = Rho(own.rho.value / 3)
+    mine = FilterState(ZCDP(third, Delta("1e-7")), third)
+    for of_all, left in (
+        (mine, (own.rho.value / 3, Fraction("4e-7"))),
+        (FilterState(ZCDP(total.rho, Delta("1e-7")), Rho(0)), (0, Fraction("4e-7"))),
+        (FilterState(ZCDP(third, Delta("4.5e-7")), third), (own.rho.value / 3, Fraction("5e-8"))),
+    ):
+        balance = balance_of(terms, of_all, own=mine)
+        assert (balance.remaining.rho.value, balance.remaining.delta.value) == left
+        assert (balance.rho.granted, balance.rho.spent, balance.rho.reserved) == (
+            own.rho.value,
+            third.value,
+            third.value,
+        )
+        assert ("others drew on the total" in str(balance)) == (of_all is not mine)
+        assert balance.items == left[0] // (terms.epsilon.value**2 / 8)
+        assert str(balance).splitlines()[1] == "of it, the account alice:"
+        assert balance.granted == terms.total
+    assert balance_of(terms, mine, own=FilterState(ZCDP(own.rho, own.delta), third)).remaining == ZCDP(Rho(0), Delta(0))
+
+
 def test_a_balance_never_shows_a_running_epsilon() -> None:
     """What was spent so far is no guarantee (`maths.md` 2.4)."""
     terms = terms_of(1, "1e-6")
@@ -126,8 +151,9 @@ def terms_for(name: str | None, *, limits: dpsql.Limits | None = None, **analyst
 def test_whoever_has_no_limit_has_the_terms_of_the_total() -> None:
     whole = terms_of(1, "1e-6")
     assert whole.account is None
-    for name in (None, "bob"):
-        assert terms_for(name) == terms_for(name, alice=dpsql.Analyst("0.5")) == whole
+    assert terms_for(None) == terms_for(None, alice=dpsql.Analyst("0.5")) == whole
+    named = replace(whole, account=Sublimit("bob", whole.budget))  # an account of one's own, which limits nothing
+    assert terms_for("bob") == terms_for("bob", alice=dpsql.Analyst("0.5")) == named
 
 
 def test_an_analyst_with_the_whole_total_has_exactly_its_rho() -> None:

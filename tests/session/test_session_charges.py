@@ -28,6 +28,7 @@ from dpsql.session import Session
 
 STANDING_OUT = {f"a{number}": 1000 + 100 * number for number in range(4)}  # 4 groups, then BOTTOM
 ITEM = Fraction("0.05") ** 2 / 8
+ONE_ANEW = "SELECT article FROM reads GROUP BY article TOP 1 PRIVATE WITH (fresh = true)"
 
 
 @pytest.fixture
@@ -194,10 +195,10 @@ def test_a_budget_is_spent_to_the_last_item_and_no_further() -> None:
     policy = dpsql.Policy(dpsql.Budget(1, "1e-6", items=10, queries=1000), PRIVATE)
     session = session_on(filled(*values_rows({})), policy)
     for left in range(9, -1, -1):
-        assert session.sql("SELECT article FROM reads GROUP BY article TOP 1 PRIVATE").receipt.items_charged == 1
+        assert session.sql(ONE_ANEW).receipt.items_charged == 1
         assert session.budget.items == left
     with pytest.raises(dpsql.BudgetExceeded):
-        session.sql("SELECT article FROM reads GROUP BY article TOP 1 PRIVATE")
+        session.sql(ONE_ANEW)
     assert session.budget.rho.remaining >= 0
 
 
@@ -205,9 +206,9 @@ def test_the_pool_of_delta_is_spent_by_queries_that_return_nothing() -> None:
     policy = dpsql.Policy(dpsql.Budget(1, "1e-6", items=1000, queries=3), PRIVATE)
     session = session_on(filled(*values_rows({})), policy)
     for _ in range(3):
-        session.sql("SELECT article FROM reads GROUP BY article TOP 1 PRIVATE")
+        session.sql(ONE_ANEW)
     with pytest.raises(dpsql.BudgetExceeded, match="No delta is left"):
-        session.sql("SELECT article FROM reads GROUP BY article TOP 1 PRIVATE")
+        session.sql(ONE_ANEW)
     assert session.budget.delta.remaining == 0
 
 

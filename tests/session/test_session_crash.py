@@ -74,6 +74,25 @@ def test_a_query_killed_before_its_answer_was_handed_out_is_charged(example: Pat
         assert (session.budget.rho.spent, session.budget.rho.reserved) == (8 * ITEM, 0)
 
 
+def test_an_answer_that_was_charged_and_never_handed_out_is_there_for_the_asking(example: Path) -> None:
+    assert run("after the settlement", example).returncode == -signal.SIGKILL
+    with dpsql.connect(example / "events.duckdb", policy=example / "policy.toml") as session:
+        before = session.budget
+        answer = session.sql(SQL)
+        assert answer.receipt.replayed
+        assert len(answer) == 4
+        assert session.budget == before
+
+
+@pytest.mark.parametrize("moment", ["in the engine", "before the settlement"])
+def test_a_killed_query_left_no_answer_to_replay(example: Path, moment: str) -> None:
+    assert run(moment, example).returncode == -signal.SIGKILL
+    with dpsql.connect(example / "events.duckdb", policy=example / "policy.toml") as session:
+        receipt = session.sql(SQL).receipt
+        assert (receipt.replayed, receipt.items_charged) == (False, 8)
+        assert session.history.column("state").to_pylist() == ["open", "answered"]
+
+
 def test_the_same_query_is_answered_when_nobody_kills_it(example: Path) -> None:
     done = run("never", example)
     assert done.returncode == 0, done.stderr

@@ -115,11 +115,13 @@ def test_a_form_is_refused_with_the_rewriting_that_works(form: str, session: Ses
 
 def test_having_filters_what_was_released_and_saves_nothing(session: Session) -> None:
     plain = f"SELECT article, {COUNT} AS n FROM reads GROUP BY article TOP 5 PRIVATE WITH (epsilon = 0.9)"
-    strict = plain.replace("TOP 5", "HAVING n > 1000000000 TOP 5")
-    assert session.sql(strict).fetchall() == []
-    assert session.sql(strict).receipt.items_charged == session.sql(plain).receipt.items_charged == 10
+    plain = plain.replace("0.9)", "0.9, fresh = true)")
+    strict = session.sql(plain.replace("TOP 5", "HAVING n > 1000000000 TOP 5"))
+    assert strict.fetchall() == []
+    assert strict.receipt.items_charged == session.sql(plain).receipt.items_charged == 10
     loose = session.sql(plain.replace("TOP 5", "HAVING n > -1000000000 AND n <> 0.5 TOP 5"))
     assert len(loose) == 5
+    assert not loose.receipt.replayed
 
 
 @pytest.mark.parametrize(
@@ -173,7 +175,7 @@ def test_what_reads_no_private_row_is_free_even_when_nothing_is_left(text: str, 
     with dpsql.connect(filled(*TABLES), policy=policy) as session:
         session.sql("SELECT article FROM reads GROUP BY article TOP 1 PRIVATE")
         with pytest.raises(dpsql.BudgetExceeded):
-            session.sql("SELECT article FROM reads GROUP BY article TOP 1 PRIVATE")
+            session.sql("SELECT article FROM reads GROUP BY article TOP 1 PRIVATE WITH (fresh = true)")
         spent = (tmp_path / "ledger.sqlite").read_bytes()
         answer = session.sql(text)
         assert str(answer.receipt) == "no private row was read; nothing was charged"

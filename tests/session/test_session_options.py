@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from session.session_kit import PRIVATE, filled, rebuilt, session_on, values_rows
+from session.session_kit import PRIVATE, filled, fresh_ledger, rebuilt, session_on, values_rows
 
 import dpsql
 from dpsql.engines.recording import RecordingEngine
@@ -210,6 +210,7 @@ def test_the_corpus_of_bad_options(attacked: tuple[Session, RecordingEngine], st
 @pytest.mark.parametrize("statement", statements("legit/clause"), ids=lambda statement: statement["id"])
 def test_the_corpus_of_good_clauses(attacked: tuple[Session, RecordingEngine], statement: dict[str, str]) -> None:
     session, recording = attacked
+    session = rebuilt(session, ledger=fresh_ledger(session))  # several of them are one query in other words
     read = len(recording.statements)
     assert session.sql(statement["sql"]).receipt.items_charged == 1
     assert len(recording.statements) == read + 1

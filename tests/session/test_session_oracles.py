@@ -31,7 +31,7 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
 def outcome(session: dpsql.Session, condition: str) -> str:
     """Return what an analyst sees of a query whose groups are too small to be released."""
     try:
-        session.sql(f"SELECT w FROM e WHERE u = 999 AND ({condition}) GROUP BY w TOP 1 PRIVATE")
+        session.sql(f"SELECT w FROM e WHERE u = 999 AND ({condition}) GROUP BY w TOP 1 PRIVATE WITH (fresh = true)")
     except dpsql.Error as error:
         return f"{type(error).__name__} {error.code}"
     return "answered"
@@ -98,7 +98,7 @@ def test_not_a_time_is_no_parameter(connection: duckdb.DuckDBPyConnection) -> No
 
 
 def test_a_second_name_of_the_ledger_is_no_second_budget(tmp_path: Path, connection: duckdb.DuckDBPyConnection) -> None:
-    sql = "SELECT w FROM e GROUP BY w TOP 1 PRIVATE"
+    sql = "SELECT w FROM e GROUP BY w TOP 1 PRIVATE WITH (fresh = true)"
     with dpsql.connect(connection, policy=POLICY, ledger=tmp_path / "l.sqlite") as session:
         session.sql(sql)
         os.link(tmp_path / "l.sqlite", tmp_path / "m.sqlite")

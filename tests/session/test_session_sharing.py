@@ -14,7 +14,7 @@ from session.session_kit import NAMES, PRIVATE, filled, session_on, values_rows
 
 import dpsql
 
-SQL = "SELECT article FROM reads GROUP BY article TOP 2 PRIVATE WITH (epsilon = 0.02, delta = 1e-9)"
+SQL = "SELECT article FROM reads GROUP BY article TOP 2 PRIVATE WITH (epsilon = 0.02, delta = 1e-9, fresh = true)"
 ITEM = Fraction("0.02") ** 2 / 8
 
 
@@ -58,9 +58,10 @@ def test_sessions_on_one_ledger_draw_on_one_total(example: Path) -> None:
         assert first.budget == second.budget
         assert first.budget.rho.spent == spent
         many = int(first.budget.rho.remaining / ITEM)
-        second.sql(f"SELECT article FROM reads GROUP BY article TOP {many} PRIVATE WITH (epsilon = 0.02)")
+        most = SQL.replace("TOP 2", f"TOP {many}")
+        second.sql(most)
         with pytest.raises(dpsql.BudgetExceeded):
-            first.sql(f"SELECT article FROM reads GROUP BY article TOP {many} PRIVATE WITH (epsilon = 0.02)")
+            first.sql(most)
 
 
 def test_an_open_connection_stays_its_owners() -> None:

@@ -198,7 +198,7 @@ def test_reprs_logs_and_warnings(
             rebuilt(session, noise=FailingNoise(OSError())),
         ):
             with pytest.raises(dpsql.EngineError):
-                broken.sql(ASK)
+                broken.sql(ASK.replace("0.05)", "0.05, fresh = true)"))
     parts = session._parts
     told = [repr(thing) for thing in (session, plan, plan.counting, parts, answer.receipt, session.budget)]
     told += [str(plan), answer.statement(), caplog.text, *(str(warning.message) for warning in recwarn)]

@@ -1,0 +1,118 @@
+"""`dpsql budget`: the balance, every account against its limit, and the latest queries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import typer
+
+from dpsql.answer import printable
+from dpsql.cli.show import write_json, write_pairs
+from dpsql.plan.tables import outcome
+
+if TYPE_CHECKING:
+    from dpsql.ledger import Entry
+    from dpsql.plan import Balance
+    from dpsql.plan.spending import Spender, Spending
+
+__all__ = ["write_spending"]
+
+_BAR = 24
+_TEXT = 80
+_MEASURES = ("measure", "granted", "spent", "reserved", "remaining")
+_TOTAL, _NOBODY = "(the total)", "(no name)"
+
+
+def write_spending(spending: Spending, layout: str, *, last: int) -> None:
+    """Write what was spent, and the `last` queries; as CSV or Arrow the balance alone."""
+    latest = spending.entries[len(spending.entries) - min(last, len(spending.entries)) :]
+    if layout == "table":
+        typer.echo(str(spending.balance))
+        for line in (*_accounts(spending), *_queries(latest, len(spending.entries))):
+            typer.echo(line)
+    elif layout == "json":
+        accounts, queries = map(_account, spending.spenders), map(_query, latest)
+        write_json({**_sums(spending.balance), "accounts": list(accounts), "queries": list(queries)})
+    else:
+        write_pairs(spending.balance.rows(), _MEASURES, layout=layout)
+
+
+def _accounts(spending: Spending) -> Iterator[str]:
+    bars = [(_name(spender.name), _against(spender)) for spender in spending.spenders]
+    if spending.balance.analyst is None:
+        total = spending.balance
+        parts = (_bar(part.spent, part.reserved, limit=part.granted) for part in (total.rho, total.delta))
+        bars.insert(0, (_TOTAL, "  ".join(parts)))
+    width = max(len(name) for name, _ in bars)
+    yield ""
+    yield f"{'account':{width}}  {'rho':{_BAR + 8}}delta    (\N{FULL BLOCK} spent, \N{DARK SHADE} held)"
+    for name, bar in bars:
+        yield f"{name:{width}}  {bar}"
+
+
+def _against(spender: Spender) -> str:
+    """Return the bars of an account."""
+    spent, held, limit = spender.state.spent, spender.state.reserved.value, spender.limit
+    if limit is None:
+        return f"may ask nothing; spent rho {spent.rho}, delta {spent.delta}, held rho {spender.state.reserved}"
+    rho = _bar(spent.rho.value, held, limit=limit.rho.value)
+    return f"{rho}  {_bar(spent.delta.value, Fraction(0), limit=limit.delta.value)}"
+
+
+def _bar(spent: Fraction, held: Fraction, *, limit: Fraction) -> str:
+    """Return a bar and what of the limit has gone; rounded up, so that it never shows more left than there is."""
+    shares = [part / limit if limit else Fraction(part > 0) for part in (spent, spent + held)]
+    solid, gone = (min(_BAR, math.ceil(_BAR * share)) for share in shares)
+    bar = "\N{FULL BLOCK}" * solid + "\N{DARK SHADE}" * (gone - solid) + "\N{MIDDLE DOT}" * (_BAR - gone)
+    return f"{bar} {math.ceil(100 * shares[1]):4}%"
+
+
+def _queries(latest: Sequence[Entry], count: int) -> Iterator[str]:
+    if not latest:
+        return
+    width = max(len(_name(entry.account)) for entry in latest)
+    yield ""
+    yield f"the latest {len(latest)} of {count} queries, times in UTC"
+    for entry in latest:
+        text = printable(" ".join(entry.query.split()))
+        rho = entry.worst_case.rho if entry.settlement is None else entry.settlement.loss
+        charged = f"{'holds' if entry.settlement is None else 'rho'} {float(rho):.4g}"
+        cut = text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}\N{HORIZONTAL ELLIPSIS}"
+        when = entry.opened_at.strftime("%Y-%m-%d %H:%M:%S")
+        yield f"{when}  {_name(entry.account):{width}}  {outcome(entry):11}  {charged:15}  {cut}"
+
+
+def _name(account: str | None) -> str:
+    return _NOBODY if account is None else printable(account)
+
+
+def _sums(balance: Balance) -> dict[str, object]:
+    total = {"epsilon": float(balance.granted.epsilon), "delta": float(balance.granted.delta)}
+    rows = [dict(zip(_MEASURES, row, strict=True)) for row in balance.rows()]
+    return {"total": total, "measures": rows, "items": balance.items, "epsilon": float(balance.epsilon)}
+
+
+def _account(spender: Spender) -> dict[str, object]:
+    limit, spent = spender.limit, spender.state.spent
+    return {
+        "account": spender.name,
+        "limit": None if limit is None else {"rho": float(limit.rho), "delta": float(limit.delta)},
+        "spent": {"rho": float(spent.rho), "delta": float(spent.delta)},
+        "reserved": {"rho": float(spender.state.reserved)},
+    }
+
+
+def _query(entry: Entry) -> dict[str, object]:
+    return {
+        "asked_at": entry.opened_at.isoformat(),
+        "account": entry.account,
+        "query": entry.query,
+        "data_version": entry.data_version,
+        "rho_reserved": float(entry.worst_case.rho),
+        "rho_charged": None if entry.settlement is None else float(entry.settlement.loss),
+        "delta_charged": float(entry.worst_case.delta),
+        "state": outcome(entry),
+    }
