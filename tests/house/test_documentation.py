@@ -147,6 +147,27 @@ def test_the_sql_of_the_reference_runs() -> None:
             session.sql(block if "PRIVATE" not in block else f"EXPLAIN {block}")
 
 
+def test_what_the_reference_calls_the_same_release_is_replayed() -> None:
+    import duckdb
+
+    import dpsql
+
+    first, *_ = blocks = re.findall(r"```sql\n(.*?)```", SQL, re.DOTALL)
+    (same,) = (block for block in blocks if "-- the same release" in block)
+    connection = duckdb.connect()
+    connection.execute(
+        "CREATE TABLE reads AS SELECT i AS user_id, 'a' || i % 3 AS article, 'DE' AS country FROM range(9000) t(i)"
+    )
+    policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id")})
+    with dpsql.connect(connection, policy=policy, ledger=":memory:") as session:
+        answer = session.sql(first)
+        again = session.sql(same)
+        assert again.receipt.replayed
+        assert sorted(again.fetchall()) == sorted((count, article) for article, count in answer.fetchall())
+        for swapped in ("country = 'DE' AND article <> 'x'", "article <> 'x' AND country = 'DE'"):
+            assert not session.sql(first.replace("country = 'DE'", swapped)).receipt.replayed
+
+
 def test_readme_and_docs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the README's Python and SQL on the README's policy and a small table of reads."""
     import duckdb
