@@ -18,6 +18,7 @@ from typing import Protocol
 from dpsql.accounting import ZCDP, ApproximateDP, Filter, FilterState
 from dpsql.errors import LedgerError
 from dpsql.ledger.base import Held, Outcome, Request, Reservation, admit, left, twice
+from dpsql.ledger.interrupts import lets_go
 from dpsql.ledger.record import Body, Entry, Event, Terms, entries_of, now, told_terms, written
 
 __all__ = ["Book", "Keeper", "begin", "new_data_set", "told_request", "told_settlement"]
@@ -101,6 +102,7 @@ class Keeper(ABC):
         """An operator's public counter."""
         return self._seen_terms().data_version
 
+    @lets_go
     def reserve(self, request: Request) -> Reservation:
         """Hold the worst case of `request`, or raise `Shortfall` and leave the ledger as it was."""
         account, worst = request.account, request.worst_case
@@ -117,6 +119,7 @@ class Keeper(ABC):
             number = book.append("reserved", told_request(request, data_version=terms.data_version), at=now())
         return Held(number, worst, name, self._settle)
 
+    @lets_go
     def state(self, account: str | None = None) -> FilterState:
         """Return what is spent and what is held, in all or by one account."""
         with self._reading() as book:
@@ -126,6 +129,7 @@ class Keeper(ABC):
         """Return all reservations and how they ended, oldest first."""
         return entries_of(self.events())
 
+    @lets_go
     def stored(self, key: str, account: str | None) -> bytes | None:
         """Return the answer of the newest entry of this key, account and the present data version that kept one."""
         if not key:
@@ -140,6 +144,7 @@ class Keeper(ABC):
                         return answer
         return None
 
+    @lets_go
     def grant(self, budget: ZCDP, total: ApproximateDP, *, note: str) -> None:
         """Replace the total by one that is smaller in nothing, and record it."""
         with self._writing() as book:
@@ -150,6 +155,7 @@ class Keeper(ABC):
             book.append("granted", {**told_terms(budget, total), "note": note}, at=now())
         self._terms = terms
 
+    @lets_go
     def bump(self, note: str, *, to: int | None = None) -> int:
         """Raise the data version by one, or to `to` if it is below, record that and return the version."""
         with self._writing() as book:
@@ -162,6 +168,7 @@ class Keeper(ABC):
         self._terms = terms
         return version
 
+    @lets_go
     def register(self, units: Mapping[str, str]) -> None:
         """Record the privacy units that are new or declared otherwise than before."""
         with self._writing() as book:
@@ -183,6 +190,7 @@ class Keeper(ABC):
                 return
             after = page[-1].seq
 
+    @lets_go
     def _settle(self, held: Held, outcome: Outcome) -> None:
         with self._writing() as book:
             if book.is_settled(held.number):
@@ -194,6 +202,7 @@ class Keeper(ABC):
             if outcome.answer:
                 book.keep(held.number, outcome.answer)
 
+    @lets_go
     def _seen_terms(self) -> Terms:
         try:
             with self._reading() as book:

@@ -32,6 +32,7 @@ from dpsql.ledger import (
     SQLiteLedger,
     balance_of,
     keeper,
+    verify,
 )
 from dpsql.quantities import Delta, Epsilon, Rho
 
@@ -60,6 +61,9 @@ class Memory:
     def again(self, ledger: Ledger) -> Ledger:
         return ledger
 
+    def check(self) -> None:
+        pass
+
 
 class SQLite:
     """Ledgers in files of one folder; one that crashed is opened again beside its remains."""
@@ -75,6 +79,10 @@ class SQLite:
     def again(self, ledger: Ledger) -> Ledger:
         path = self._paths[id(ledger)]
         return self._opened(path, SQLiteLedger.open(path))
+
+    def check(self) -> None:
+        for path in self._paths.values():
+            verify(path)
 
     def _opened(self, path: Path, ledger: SQLiteLedger) -> Ledger:
         self._paths[id(ledger)] = path
@@ -761,6 +769,7 @@ class Model(RuleBasedStateMachine):
             assert state.spent.delta.value <= most.value
 
     def teardown(self) -> None:
+        self.maker.check()
         for ledger in self.opened:
             ledger.close()
         self.folder.cleanup()

@@ -220,6 +220,46 @@ def test_a_ledger_that_falls_behind_its_mark_while_it_is_open_writes_no_more(pat
         held.settle(Rho(0), "d")
 
 
+FILES = ("", "-wal", "-shm", ".mark", ".lock")
+
+
+def copied(path: Path, folder: str, *files: str) -> Path:
+    """Copy a ledger that is in use, with some of the files beside it, into a folder of its own."""
+    copy = path.parent / folder / path.name
+    copy.parent.mkdir()
+    for file in files:
+        shutil.copy(f"{path}{file}", f"{copy}{file}")
+    return copy
+
+
+def test_a_copy_in_use_has_all_with_its_log_and_without_it_is_older_than_its_mark(path: Path) -> None:
+    with opened(path) as ledger:
+        ledger._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        ledger.reserve(ASK)  # stands in the log alone
+        whole, with_mark = copied(path, "whole", *FILES), copied(path, "marked", "", ".mark")
+        bare, bare_log = copied(path, "bare", ""), copied(path, "log", "", "-wal")
+    assert verify(whole).events == verify(bare_log).events == 2
+    assert code_of(lambda: SQLiteLedger.open(with_mark)) == "ledger-rolled-back"
+    assert code_of(lambda: verify(with_mark)) == "ledger-rolled-back"
+    assert verify(bare).events == 1  # nothing beside it says that there was more: `docs/ledger.md` says so
+
+
+@pytest.mark.parametrize("files", [("",), ("", ".mark"), ("", ".mark", ".lock")])
+def test_a_copy_that_was_spent_from_elsewhere_is_not_taken_back(path: Path, files: tuple[str, ...]) -> None:
+    """Two copies are two totals, as `docs/ledger.md` says; what they spent can not be brought together unnoticed."""
+    with opened(path) as ledger:
+        ledger.reserve(ASK)
+    copy = copied(path, "elsewhere", *files)
+    for place, times in ((path, 1), (copy, 3)):
+        with opened(place) as ledger:
+            for _ in range(times):
+                ledger.reserve(ASK)
+    assert (verify(path).events, verify(copy).events) == (3, 5)
+    copy.replace(path)
+    assert code_of(lambda: SQLiteLedger(path, BUDGET, total=TOTAL)) == "ledger-rolled-back"
+    assert code_of(lambda: SQLiteLedger.open(path)) == "ledger-rolled-back"
+
+
 # the mark
 
 
