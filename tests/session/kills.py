@@ -208,9 +208,11 @@ def data_in(folder: Path) -> Path:
 def orders(nursery: Nursery, folder: Path, kills: int, moments: random.Random) -> list[dict[str, object]]:
     """Return as many deaths as wanted: spread over all steps of a query, of an opening, and over time."""
     chosen: list[dict[str, object]] = []
-    kinds = ("line", "disk") if usable else ("line",)
-    shares = {(kind, opening): kills * share // 20 for kind in kinds for opening, share in ((False, 6), (True, 1))}
-    for (kind, opening), share in shares.items():
+    ways = [("line", False, 5), ("line", True, 1)]
+    if usable:
+        ways += [("disk", False, 8), ("disk", True, 1)]  # 200 kills take in every step of the disk's
+    for kind, opening, part in ways:
+        share = kills * part // 20
         _, count = nursery.victim(folder, Heard(), kind=kind, at=-1, opening=opening)
         chosen += [
             {"kind": kind, "at": 1 + (step * count // share if share < count else step % count), "opening": opening}
@@ -237,7 +239,7 @@ def kill_many(folder: Path, kills: int, *, seed: int = 0) -> Kills:
                 told.kills[str(order["kind"])] += killed
                 if not killed:  # its way was shorter than that of those before it
                     told.kills["time"] += nurse_.victim(place, heard, **SOON)[0]
-                if bystander is None and batch % (2 * BATCH) and (place / "ledger.sqlite").exists():
+                if bystander is None and batch % (2 * BATCH) and heard.granted:
                     bystander = SQLiteLedger.open(place / "ledger.sqlite")  # so that no log is recovered
             if bystander is not None:
                 bystander.close()
