@@ -5,10 +5,11 @@ answer leaves. A reservation that nobody settles stays held for ever, so a crash
 """
 
 from dpsql.ledger.base import Account, Ledger, Request, Reservation, Shortfall, balance_of
+from dpsql.ledger.check import Verified
 from dpsql.ledger.memory import MemoryLedger
 from dpsql.ledger.record import Entry, Event, Settlement
 from dpsql.ledger.sqlite import SQLiteLedger
-from dpsql.ledger.sqlite_check import Verified, verify
+from dpsql.ledger.sqlite_check import verify
 
 __all__ = [
     "Account",

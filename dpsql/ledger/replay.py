@@ -26,7 +26,7 @@ def tampered(what: str) -> LedgerError:
     return LedgerError(
         "ledger-tampered",
         f"The ledger was changed after it was written: {what}.",
-        hint="Put the newest good copy of the file back, and look who may write to it.",
+        hint="Put the newest good copy back, and look who may write to it.",
     )
 
 

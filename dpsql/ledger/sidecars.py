@@ -12,31 +12,22 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from dpsql.errors import LedgerError
 from dpsql.ledger import sqlite_errors
+from dpsql.ledger.check import Mark
 from dpsql.ledger.sqlite_errors import because, busy, unopened
 
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["Mark", "Sidecars", "rolled_back"]
+__all__ = ["Sidecars", "rolled_back"]
 
 _SIZE = 256
 _WORDS = 4
 _READINGS = 3
 _held: set[int] = set()  # descriptors of queues; a forked child that kept one would keep its parent's turn
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """How far a ledger had come: of which data set, its last event and that event's chain."""
-
-    data_set: str
-    seq: int
-    chain: str
 
 
 class Sidecars:

@@ -18,9 +18,10 @@ from dpsql.accounting import ZCDP, ApproximateDP
 from dpsql.errors import LedgerError
 from dpsql.ledger import places, sqlite_file, sqlite_schema
 from dpsql.ledger.base import closed, forked
+from dpsql.ledger.check import Mark
 from dpsql.ledger.keeper import Book, Keeper, begin, new_data_set
 from dpsql.ledger.record import Terms, now
-from dpsql.ledger.sidecars import Mark, Sidecars, rolled_back
+from dpsql.ledger.sidecars import Sidecars, rolled_back
 from dpsql.ledger.sqlite_book import Rows
 from dpsql.ledger.sqlite_check import check, hold_against, missing, refuse_missing
 from dpsql.ledger.sqlite_errors import damaged, sealed

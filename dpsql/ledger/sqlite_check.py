@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 from dpsql.errors import LedgerError
 from dpsql.ledger import sqlite_file, sqlite_schema
+from dpsql.ledger.check import Mark, Verified, check_answers, is_behind, replayed
 from dpsql.ledger.record import Terms
-from dpsql.ledger.replay import Replay, tampered
-from dpsql.ledger.sidecars import Mark, Sidecars, rolled_back
-from dpsql.ledger.sqlite_book import Rows, holder_of
+from dpsql.ledger.replay import Replay
+from dpsql.ledger.sidecars import Sidecars, rolled_back
+from dpsql.ledger.sqlite_book import Rows
 from dpsql.ledger.sqlite_errors import damaged, sealed
 
-__all__ = ["Verified", "check", "hold_against", "missing", "refuse_missing", "verify"]
-
-
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """A ledger whose whole history holds together: how many events, and the chain of the last, which stands for all."""
-
-    events: int
-    head: str
+__all__ = ["check", "hold_against", "missing", "refuse_missing", "verify"]
 
 
 def verify(path: Path | str) -> Verified:
@@ -46,7 +38,7 @@ def verify(path: Path | str) -> Verified:
         replay, terms = _replayed(connection)
         rows = Rows(connection)
         hold_against(mark, rows, data_set=terms.data_set)
-        _check_answers(rows, replay)
+        check_answers(rows, replay)
         if connection.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
             raise damaged()
     return Verified(replay.seq, replay.chain)
@@ -62,19 +54,12 @@ def check(connection: sqlite3.Connection, mark: Mark | None) -> Terms:
 def _replayed(connection: sqlite3.Connection) -> tuple[Replay, Terms]:
     if not sqlite_schema.holds(connection):
         raise damaged()
-    replay, rows = Replay(), Rows(connection)
-    replay.read(connection.execute("SELECT seq, at, kind, body, chain FROM events ORDER BY seq"))
-    terms = rows.terms()
-    if terms != replay.terms:
-        raise tampered("its terms are not those of its events")
-    if rows.balances() != {holder_of(account): state for account, state in replay.states().items()}:
-        raise tampered("its balances are not those of its events")
-    return replay, terms
+    return replayed(Rows(connection))
 
 
 def hold_against(mark: Mark | None, rows: Rows, *, data_set: str) -> None:
     """Raise `ledger-rolled-back` if the file never came to what its mark says."""
-    if mark is not None and (mark.data_set != data_set or rows.chain_at(mark.seq) != mark.chain):
+    if mark is not None and is_behind(rows, mark, data_set=data_set):
         raise rolled_back()
 
 
@@ -91,11 +76,3 @@ def refuse_missing(path: Path) -> None:
 def missing() -> LedgerError:
     """Return the error of a ledger that is not there."""
     return LedgerError("ledger-missing", "There is no ledger here.", hint="Name the file that the policy names.")
-
-
-def _check_answers(rows: Rows, replay: Replay) -> None:
-    kept = sorted(replay.answers)
-    for entry in kept:
-        rows.answer(entry)
-    if list(rows.answers()) != kept:
-        raise tampered("it holds an answer that no event was given")
