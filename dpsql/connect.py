@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.errors import EngineError, LedgerError, PolicyError, UsageError
-from dpsql.policy import Budget, Policy, PrivateTable, Table
+from dpsql.policy import Budget, DatabaseUrl, Policy, PrivateTable, Table, is_url
 
 if TYPE_CHECKING:
     import duckdb
@@ -53,8 +53,9 @@ def connect(
 
     A path is opened read-only in a locked instance of its own; an open connection is used through a fresh cursor, its
     settings untouched, and the receipts say sealed = False. `policy` is a `Policy` or the path of a TOML file.
-    `ledger` overrides the policy's; ":memory:" is the ledger of a trial, forgotten at the end. `analyst` is who asks:
-    the policy limits them by this name, which is taken on trust, and what they were answered is stored under it.
+    `ledger` overrides the policy's; ":memory:" is the ledger of a trial, forgotten at the end, and
+    "postgresql://..." names one in a database. `analyst` is who asks: the policy limits them by this name, which is
+    taken on trust, and what they were answered is stored under it.
     Raises `PolicyError`, `EngineError` or `LedgerError`, and `Refusal` for an analyst who may not ask. Only CSV files
     are read here, to be loaded; no other private row is.
     """
@@ -69,7 +70,7 @@ def connect(
 
 
 def session_of(
-    engine: Engine, policy: Policy, *, ledger: str | Path | None = None, analyst: str | None = None
+    engine: Engine, policy: Policy, *, ledger: str | Path | DatabaseUrl | None = None, analyst: str | None = None
 ) -> Session:
     """Return a session over an engine that is already open; the session closes it."""
     from dpsql.mechanisms import OperatingSystemNoise
@@ -112,11 +113,10 @@ def grant(ledger: str | Path, budget: Budget, *, note: str) -> ApproximateDP:
     Raises `LedgerError` for a total that is smaller in anything, and for a ledger that cannot be used.
     """
     from dpsql.accounting import ApproximateDP
-    from dpsql.ledger import SQLiteLedger
     from dpsql.plan.terms import budget_of
 
     total = ApproximateDP(budget.epsilon, budget.delta)
-    with closing(SQLiteLedger.open(ledger)) as record:
+    with closing(_recorded(ledger)) as record:
         before = record.total
         record.grant(budget_of(total), total, note=note)
         return before
@@ -127,9 +127,7 @@ def bump(ledger: str | Path, *, note: str) -> int:
 
     Raises `LedgerError` for a ledger that cannot be used.
     """
-    from dpsql.ledger import SQLiteLedger
-
-    with closing(SQLiteLedger.open(ledger)) as record:
+    with closing(_recorded(ledger)) as record:
         return record.bump(note)
 
 
@@ -150,6 +148,11 @@ def spending_of(policy: Policy | str | Path, *, analyst: str | None = None) -> S
 
 def verified(ledger: str | Path) -> Verified:
     """Check everything in a ledger and change nothing. Raises `LedgerError` at the first thing that does not fit."""
+    if is_url(ledger):
+        _require_psycopg()
+        from dpsql.ledger.postgres import verify as verify_postgres
+
+        return verify_postgres(DatabaseUrl.of(ledger))
     from dpsql.ledger import verify
 
     return verify(ledger)
@@ -157,9 +160,7 @@ def verified(ledger: str | Path) -> Verified:
 
 def history(ledger: str | Path) -> Iterator[Event]:
     """Yield the events of a ledger, oldest first, once it has been verified. Raises `LedgerError`."""
-    from dpsql.ledger import SQLiteLedger
-
-    with closing(SQLiteLedger.open(ledger)) as record:
+    with closing(_recorded(ledger)) as record:
         yield from record.events()
 
 
@@ -246,21 +247,56 @@ def _source(table: Table) -> Path | CsvFile | None:
     return CsvFile(table.source, tuple(map(Column, table.columns, table.types)))
 
 
-def _ledger(place: str | Path | None, terms: Terms) -> Ledger:
-    from dpsql.ledger import MemoryLedger, SQLiteLedger
+def _recorded(place: str | Path) -> Ledger:
+    """Open a ledger that is there, on the terms that it records."""
+    if is_url(place):
+        _require_psycopg()
+        from dpsql.ledger.postgres import PostgresLedger
+
+        return PostgresLedger.open(DatabaseUrl.of(place))
+    from dpsql.ledger import SQLiteLedger
+
+    return SQLiteLedger.open(place)
+
+
+def _require_psycopg() -> None:
+    found = True
+    try:
+        import psycopg  # noqa: F401 - whether it is there, and finds its libpq
+    except ImportError:
+        found = False
+    if not found:
+        hint = "Install it: pip install 'dpsql[postgres]'."
+        raise UsageError("not-installed", "A ledger in PostgreSQL needs the package psycopg.", hint=hint)
+
+
+def _ledger(place: str | Path | DatabaseUrl | None, terms: Terms) -> Ledger:
+    from dpsql.ledger import MemoryLedger
 
     if place is None:
         reason = "The policy names no ledger: what is spent is kept in memory and forgotten when the session ends."
         warnings.warn(reason, MemoryLedgerWarning, stacklevel=4)
-    elif not isinstance(place, str | Path):
+    elif not isinstance(place, str | Path | DatabaseUrl):
         raise UsageError("not-a-path", "A ledger is named by its path.", hint='Such as "ledger.sqlite", or ":memory:".')
     if place is None or str(place) == IN_MEMORY:
         return MemoryLedger(terms.budget, total=terms.total)
+    known = DatabaseUrl.of(place) if is_url(place) else place
     try:
-        return SQLiteLedger(place, terms.budget, total=terms.total)
+        return _durable(known, terms)
     except LedgerError as error:
-        failure = LedgerError(error.code, error.reason, hint=error.hint, place=str(place))
+        failure = LedgerError(error.code, error.reason, hint=error.hint, place=str(known))
     raise failure
+
+
+def _durable(place: str | Path | DatabaseUrl, terms: Terms) -> Ledger:
+    if isinstance(place, DatabaseUrl):
+        _require_psycopg()
+        from dpsql.ledger.postgres import PostgresLedger
+
+        return PostgresLedger(place, terms.budget, total=terms.total)
+    from dpsql.ledger import SQLiteLedger
+
+    return SQLiteLedger(place, terms.budget, total=terms.total)
 
 
 def _tell(record: Ledger, policy: Policy) -> None:

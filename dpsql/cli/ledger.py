@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 __all__ = ["app"]
 
-Ledger = Annotated[Path, typer.Argument(help="The ledger's file.", show_default=False)]
+Ledger = Annotated[str, typer.Argument(help="The ledger's file, or its postgresql:// address.", show_default=False)]
 
 app = typer.Typer(
     name="ledger",

@@ -29,6 +29,7 @@ __all__ = [
     "closed",
     "forked",
     "left",
+    "other_total",
     "twice",
 ]
 
@@ -229,6 +230,16 @@ def forked() -> LedgerError:
         "ledger-forked",
         "This ledger was opened by another process, before a fork.",
         hint="Connect once in every process.",
+    )
+
+
+def other_total(recorded: ApproximateDP, wanted: ApproximateDP) -> LedgerError:
+    """Return the error of a ledger that is opened for another total than it stands for."""
+    old, new = (f"epsilon {total.epsilon} and delta {total.delta}" for total in (recorded, wanted))
+    return LedgerError(
+        "ledger-budget",
+        f"The ledger stands for {old}, and is now opened for {new}.",
+        hint="Restore the policy's epsilon and delta, or raise the ledger's with dpsql ledger grant.",
     )
 
 

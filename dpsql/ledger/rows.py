@@ -39,10 +39,7 @@ class EventRows(ABC):
     def append(self, kind: str, body: Body, *, at: str) -> int:
         """Write an event after all others and return its number."""
         event = follow(self.head(), kind, body=body, at=at)
-        self._run(
-            "INSERT INTO events (seq, at, kind, body, chain) VALUES (?, ?, ?, ?, ?)",
-            *(event.seq, event.at, event.kind, event.body, event.chain),
-        )
+        self._insert(event)
         return event.seq
 
     def head(self) -> tuple[int, str]:
@@ -93,6 +90,12 @@ class EventRows(ABC):
             "SELECT seq, at, kind, body, chain FROM events WHERE seq > ? ORDER BY seq LIMIT ?", after, most
         )
         return [Event(*row) for row in rows]
+
+    def _insert(self, event: Event) -> None:
+        self._run(
+            "INSERT INTO events (seq, at, kind, body, chain) VALUES (?, ?, ?, ?, ?)",
+            *(event.seq, event.at, event.kind, event.body, event.chain),
+        )
 
     def _settlement(self, entry: int) -> dict[str, str] | None:
         row = self._run(self.SETTLEMENT, entry).fetchone()

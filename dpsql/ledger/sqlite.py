@@ -17,7 +17,7 @@ from typing import Self
 from dpsql.accounting import ZCDP, ApproximateDP
 from dpsql.errors import LedgerError
 from dpsql.ledger import places, sqlite_file, sqlite_schema
-from dpsql.ledger.base import closed, forked
+from dpsql.ledger.base import closed, forked, other_total
 from dpsql.ledger.check import Mark
 from dpsql.ledger.keeper import Book, Keeper, begin, new_data_set
 from dpsql.ledger.record import Terms, now
@@ -93,7 +93,7 @@ class SQLiteLedger(Keeper):
             with sqlite_file.snapshot(connection):  # long for a long history, and nobody else need wait
                 terms = check(connection, mark)
             if wanted is not None and wanted.total != terms.total:
-                raise _other_total(terms.total, wanted.total)
+                raise other_total(terms.total, wanted.total)
             with self._sidecars.turn():
                 head = Mark(terms.data_set, *Rows(connection).head())
                 if self._sidecars.read_mark() != head:
@@ -168,13 +168,4 @@ def _moved() -> LedgerError:
         "ledger-moved",
         "The ledger file was moved, deleted or replaced while it was open.",
         hint="Put it back and connect again; an older copy would give spent budget back.",
-    )
-
-
-def _other_total(recorded: ApproximateDP, wanted: ApproximateDP) -> LedgerError:
-    old, new = (f"epsilon {total.epsilon} and delta {total.delta}" for total in (recorded, wanted))
-    return LedgerError(
-        "ledger-budget",
-        f"The ledger stands for {old}, and is now opened for {new}.",
-        hint="Restore the policy's epsilon and delta, or raise the ledger's with dpsql ledger grant.",
     )

@@ -29,6 +29,7 @@ from dpsql.policy.checks import (
     wrong_type,
 )
 from dpsql.policy.toml import Lines, Section, read_toml
+from dpsql.policy.url import DatabaseUrl, is_url
 from dpsql.quantities import Delta, Epsilon, Number
 
 __all__ = ["Analyst", "Budget", "Limits", "Policy", "PrivateTable", "PublicTable", "Table"]
@@ -165,7 +166,7 @@ class Policy:
 
     budget: Budget
     tables: Mapping[str, Table]
-    ledger: Path | None
+    ledger: Path | DatabaseUrl | None
     limits: Limits
     analysts: Mapping[str, Analyst]
     data_version: int | None
@@ -176,7 +177,7 @@ class Policy:
         budget: Budget,
         tables: Mapping[str, Table],
         *,
-        ledger: Path | str | None = None,
+        ledger: Path | DatabaseUrl | str | None = None,
         limits: Limits | None = None,
         analysts: Mapping[str, Analyst] | None = None,
         data_version: int | None = None,
@@ -187,7 +188,7 @@ class Policy:
             raise wrong_type("dpsql.Limits", limits, place="limits")
         fill(self, budget=budget, lines=None)
         fill(self, tables=_tables(tables))
-        fill(self, ledger=None if ledger is None else check_path(ledger, "ledger"))
+        fill(self, ledger=_ledger(ledger))
         fill(self, limits=Limits() if limits is None else limits)
         fill(self, analysts=check_analysts(analysts, budget.epsilon, delta=budget.delta))
         fill(self, data_version=check_version(data_version))
@@ -205,8 +206,10 @@ class Policy:
         listed = root.section("analysts")
         analysts = {name: read_analyst(listed.section(name)) for name in listed.values}
         with root.placing():
-            beside = _beside(file.parent, ledger, place="ledger")
-            policy = cls(budget, tables, ledger=beside, limits=limits, analysts=analysts, data_version=version)
+            place = (
+                DatabaseUrl.of(ledger) if ledger and is_url(ledger) else _beside(file.parent, ledger, place="ledger")
+            )
+            policy = cls(budget, tables, ledger=place, limits=limits, analysts=analysts, data_version=version)
         fill(policy, lines=root.lines)
         return policy
 
@@ -255,6 +258,12 @@ def _refuse_sharing(root: Section) -> None:
 
 def _optional_count(value: int | None, place: str) -> int | None:
     return None if value is None else check_count(value, place)
+
+
+def _ledger(given: Path | DatabaseUrl | str | None) -> Path | DatabaseUrl | None:
+    if isinstance(given, DatabaseUrl) or given is None:
+        return given
+    return DatabaseUrl.of(given) if is_url(given) else check_path(given, "ledger")
 
 
 def _tables(tables: Mapping[str, Table]) -> Mapping[str, Table]:

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from ledger.postgres_kit import fresh_schema, server
 
 from dpsql.accounting import ZCDP, ApproximateDP, FilterState
 from dpsql.errors import BudgetExceeded, LedgerError, UsageError
@@ -34,6 +35,7 @@ from dpsql.ledger import (
     keeper,
     verify,
 )
+from dpsql.ledger.postgres import PostgresLedger
 from dpsql.quantities import Delta, Epsilon, Rho
 
 PARTS = st.fractions(min_value=0, max_value=Fraction(2, 5), max_denominator=60)
@@ -89,8 +91,27 @@ class SQLite:
         return ledger
 
 
-MAKERS = [Memory, SQLite]  # a ledger in another store joins here, and passes everything below
-Maker = Memory | SQLite
+class Postgres:
+    """Ledgers in schemas of one real server; one that crashed leaves its connection open."""
+
+    def __init__(self, folder: Path) -> None:
+        self._urls: dict[int, str] = {}
+
+    def make(self, budget: ZCDP) -> Ledger:
+        url = server().url(fresh_schema())
+        return self._opened(url, PostgresLedger(url, budget, total=TOTAL))
+
+    def again(self, ledger: Ledger) -> Ledger:
+        url = self._urls[id(ledger)]
+        return self._opened(url, PostgresLedger.open(url))
+
+    def _opened(self, url: str, ledger: PostgresLedger) -> Ledger:
+        self._urls[id(ledger)] = url
+        return ledger
+
+
+MAKERS = [Memory, SQLite, Postgres]  # a ledger in another store joins here, and passes everything below
+Maker = Memory | SQLite | Postgres
 Make = Callable[[ZCDP], Ledger]
 
 
@@ -775,7 +796,7 @@ class Model(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
-@pytest.mark.parametrize(("maker_class", "examples"), [(Memory, 100), (SQLite, 40)])
+@pytest.mark.parametrize(("maker_class", "examples"), [(Memory, 100), (SQLite, 40), (Postgres, 30)])
 def test_on_every_path_settled_is_at_most_reserved_is_at_most_the_total(
     maker_class: type[Maker], examples: int
 ) -> None:

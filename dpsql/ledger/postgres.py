@@ -1,0 +1,169 @@
+"""A durable ledger in one schema of a PostgreSQL database, shared by all threads, processes and hosts that reach it.
+
+Every act is one transaction. Writers take a lock on the one row of terms first, so that they come one after another.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Self
+
+import psycopg
+
+from dpsql.accounting import ZCDP, ApproximateDP
+from dpsql.ledger import postgres_schema, postgres_server
+from dpsql.ledger.base import closed, forked, other_total
+from dpsql.ledger.check import Mark, Verified, check_answers, is_behind, replayed
+from dpsql.ledger.keeper import Book, Keeper, begin, new_data_set
+from dpsql.ledger.postgres_book import Rows
+from dpsql.ledger.postgres_errors import missing, rolled_back, sealed
+from dpsql.ledger.postgres_server import READING, WRITING, Connection
+from dpsql.ledger.record import Terms, now
+from dpsql.policy import DatabaseUrl
+
+__all__ = ["PostgresLedger", "verify"]
+
+
+class PostgresLedger(Keeper):
+    """A ledger for several hosts: what `reserve` and `settle` did is on the server's disk when they return."""
+
+    def __init__(self, url: str | DatabaseUrl, budget: ZCDP, *, total: ApproximateDP) -> None:
+        """Open the ledger at `url`, or make it for these terms.
+
+        One that is there must stand for the same `total`; it keeps the budget that it was made with or granted since.
+        """
+        self._start(url, Terms(new_data_set(), budget, total, data_version=0))
+
+    @classmethod
+    def open(cls, url: str | DatabaseUrl) -> Self:
+        """Open the ledger at `url` on the terms that it records; raise `ledger-missing` if there is none."""
+        ledger = cls.__new__(cls)
+        ledger._start(url, None)  # noqa: SLF001 - its own
+        return ledger
+
+    def _start(self, url: str | DatabaseUrl, wanted: Terms | None) -> None:
+        self._url = DatabaseUrl.of(url)
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._closed = False
+        self._connection: Connection | None = None
+        try:
+            self._terms, self._mark = self._open_book(wanted)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def durable(self) -> bool:
+        """Always: the opening refuses a server where it would not be."""
+        return True
+
+    def close(self) -> None:
+        """Let go of the connection; again is no harm. Reservations still open stay held."""
+        if os.getpid() != self._process:
+            return  # the connection is the parent's
+        with self._lock:
+            self._closed = True
+            self._drop()
+
+    def _open_book(self, wanted: Terms | None) -> tuple[Terms, Mark]:
+        """Make the tables of a new ledger, and verify the whole of it."""
+        with self._transaction(WRITING) as connection:
+            _prepare(connection, self._url.schema, wanted=wanted)
+        with self._transaction(READING) as connection:  # long for a long history, and nobody else need wait
+            replay, terms = replayed(Rows(connection))
+        if wanted is not None and wanted.total != terms.total:
+            raise other_total(terms.total, wanted.total)
+        return terms, Mark(terms.data_set, replay.seq, replay.chain)
+
+    @contextmanager
+    def _writing(self) -> Iterator[Book]:
+        data_set = self._terms.data_set
+        with self._transaction(WRITING) as connection:
+            rows = Rows(connection)
+            rows.take_turn()
+            if is_behind(rows, self._mark, data_set=rows.terms().data_set):
+                raise rolled_back()
+            yield rows
+            head = Mark(data_set, *rows.head())
+        self._mark = head
+
+    @contextmanager
+    def _reading(self) -> Iterator[Book]:
+        with self._transaction(READING) as connection:
+            yield Rows(connection)
+
+    @contextmanager
+    def _transaction(self, level: str) -> Iterator[Connection]:
+        """Give one thread the connection for one transaction."""
+        if os.getpid() != self._process:  # before the lock, which a thread of the parent may hold for ever
+            raise forked()
+        with self._lock, sealed():
+            if self._closed:
+                raise closed()
+            connection = self._begun(level)
+            with postgres_server.until_committed(connection, level):
+                yield connection
+
+    def _begun(self, level: str) -> Connection:
+        """Return the connection with a transaction begun, or a new one where it was lost: so far it did nothing."""
+        if self._connection is not None and postgres_server.is_idle(self._connection):
+            try:
+                postgres_server.begin(self._connection, level, schema=self._url.schema)
+            except psycopg.OperationalError:
+                pass
+            else:
+                return self._connection
+        self._drop()
+        self._connection = postgres_server.connected(self._url)
+        postgres_server.refuse_unsafe(self._connection)
+        postgres_server.begin(self._connection, level, schema=self._url.schema)
+        return self._connection
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def verify(url: str | DatabaseUrl) -> Verified:
+    """Check everything in the ledger at `url`, without changing it, while others may write to it; a standby will do.
+
+    Raises `ledger-tampered` naming the first event that does not fit, or what opening raises.
+    """
+    address = DatabaseUrl.of(url)
+    with sealed(), closing(postgres_server.connected(address)) as connection:
+        postgres_server.begin(connection, READING, schema=address.schema)
+        with postgres_server.until_committed(connection, READING):
+            if postgres_schema.is_blank(connection, address.schema):
+                raise missing()
+            rows = _known(connection, address.schema)
+            replay, _ = replayed(rows)
+            check_answers(rows, replay)
+    return Verified(replay.seq, replay.chain)
+
+
+def _prepare(connection: Connection, schema: str, *, wanted: Terms | None) -> None:
+    """Make the tables if there are none, or see that they are ours and can be written."""
+    if postgres_schema.is_blank(connection, schema):
+        if wanted is None:
+            raise missing()
+        postgres_schema.lock_making(connection)
+        if postgres_schema.is_blank(connection, schema):  # still, after those who came first
+            postgres_schema.build(connection, schema)
+            begin(Rows(connection), wanted, at=now())
+            return
+    _known(connection, schema)
+    postgres_schema.refuse_unwritable(connection)
+
+
+def _known(connection: Connection, schema: str) -> Rows:
+    """Return the book of tables that are a ledger's, of this version, and as they were made."""
+    postgres_schema.refuse_foreign(connection, schema)
+    rows = Rows(connection)
+    rows.terms()  # raises for a newer version, whose tables may be others
+    postgres_schema.refuse_strange(connection, schema)
+    return rows

@@ -1,0 +1,142 @@
+"""The book of a ledger in PostgreSQL. What was read under the lock is not read again before the transaction ends.
+
+Terms and balances are JSON, so that they can come to tell more; numbers are fractions as text, with which the server
+never calculates.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from dpsql.accounting import ZCDP, FilterState
+from dpsql.ledger.postgres_errors import damaged, newer
+from dpsql.ledger.postgres_schema import VERSION
+from dpsql.ledger.postgres_server import Connection
+from dpsql.ledger.record import Event, Terms, fraction, terms_of, told_terms, written
+from dpsql.ledger.rows import EventRows, Found, holder_of
+from dpsql.quantities import Delta, Rho
+
+__all__ = ["Rows"]
+
+_PAGE = 2000
+
+
+class Rows(EventRows):
+    """One transaction's view of the schema, by an open connection."""
+
+    SETTLEMENT = "SELECT body FROM events WHERE kind = 'settled' AND told_entry(body) = ?"
+    ASKED = (
+        "SELECT seq, at, kind, body, chain FROM events WHERE kind = 'reserved' AND told_key(body) = ? ORDER BY seq DESC"
+    )
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._terms: Terms | None = None
+        self._balances: dict[str | None, FilterState] = {}
+        self._head: tuple[int, str] | None = None
+
+    def take_turn(self) -> None:
+        """Wait until no other writer is within its transaction."""
+        self._run("SELECT one FROM terms FOR UPDATE")
+
+    def terms(self) -> Terms:
+        """Return the present terms."""
+        if self._terms is None:
+            self._terms = self._read_terms()
+        return self._terms
+
+    def set_terms(self, terms: Terms) -> None:
+        """Put other terms in place of the present ones."""
+        told = {**told_terms(terms.budget, terms.total), "data_set": terms.data_set, "data_version": terms.data_version}
+        self._run(
+            "INSERT INTO terms (one, version, body) VALUES (1, ?, ?) "
+            "ON CONFLICT (one) DO UPDATE SET body = excluded.body",
+            *(VERSION, _json(told)),
+        )
+        self._terms = terms
+
+    def balance(self, account: str | None) -> FilterState:
+        """Return what is spent and held."""
+        if account not in self._balances:
+            self._balances[account] = self._read_balance(account)
+        return self._balances[account]
+
+    def set_balance(self, account: str | None, state: FilterState) -> None:
+        """Put another state in place of the present one."""
+        told = {
+            "spent_rho": written(state.spent.rho.value),
+            "spent_delta": written(state.spent.delta.value),
+            "reserved_rho": written(state.reserved.value),
+        }
+        self._run(
+            "INSERT INTO balances (holder, body) VALUES (?, ?) ON CONFLICT (holder) DO UPDATE SET body = excluded.body",
+            *(_json(holder_of(account)), _json(told)),
+        )
+        self._balances[account] = state
+
+    def balances(self) -> dict[str, FilterState]:
+        """Return the state of every holder: the total and all accounts."""
+        found = self._run("SELECT holder, body FROM balances")
+        try:
+            return {json.loads(holder): _state(body) for holder, body in found}
+        except (TypeError, ValueError) as error:
+            raise damaged() from error
+
+    def head(self) -> tuple[int, str]:
+        """Return number and chain of the last event."""
+        if self._head is None:
+            self._head = super().head()
+        return self._head
+
+    def history(self) -> Iterator[tuple[Any, ...]]:
+        """Return seq, at, kind, body and chain of all events, oldest first, without holding them all."""
+        with self._connection.cursor("history") as cursor:
+            cursor.itersize = _PAGE
+            yield from cursor.execute("SELECT seq, at, kind, body, chain FROM events ORDER BY seq")
+
+    def _insert(self, event: Event) -> None:
+        super()._insert(event)
+        self._head = event.seq, event.chain
+
+    def _read_terms(self) -> Terms:
+        row = self._run("SELECT version, body FROM terms").fetchone()
+        if row is None:
+            raise damaged()
+        version, body = row
+        if version > VERSION:
+            raise newer(version, VERSION)
+        try:
+            told = json.loads(body)
+            return terms_of(told, told["data_set"], data_version=int(told["data_version"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise damaged() from error
+
+    def _read_balance(self, account: str | None) -> FilterState:
+        row = self._run("SELECT body FROM balances WHERE holder = ?", _json(holder_of(account))).fetchone()
+        if row is None and account is None:
+            raise damaged()
+        try:
+            state = FilterState.fresh() if row is None else _state(row[0])
+        except (KeyError, TypeError, ValueError) as error:
+            raise damaged() from error
+        budget = self.terms().budget
+        if account is None and (state.spent.rho + state.reserved > budget.rho or state.spent.delta > budget.delta):
+            raise damaged()
+        return state
+
+    def _run(self, statement: str, *values: object) -> Found:
+        return self._connection.execute(statement.replace("?", "%s"), values)
+
+
+def _json(value: object) -> str:
+    """Return a value in ASCII, which every encoding of a database keeps."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _state(body: str) -> FilterState:
+    """Return the state that a body tells; raise ValueError, TypeError or KeyError if it tells none."""
+    told = json.loads(body)
+    spent = ZCDP(Rho(fraction(told["spent_rho"])), Delta(fraction(told["spent_delta"])))
+    return FilterState(spent, Rho(fraction(told["reserved_rho"])))
