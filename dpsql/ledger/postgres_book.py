@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from dpsql.accounting import ZCDP, FilterState
 from dpsql.ledger.postgres_errors import damaged, newer
@@ -21,6 +21,8 @@ from dpsql.quantities import Delta, Rho
 __all__ = ["Rows"]
 
 _PAGE = 2000
+_STATE = ("spent_rho", "spent_delta", "reserved_rho")
+Json = TypeVar("Json", str, dict[str, Any])
 
 
 class Rows(EventRows):
@@ -65,11 +67,8 @@ class Rows(EventRows):
 
     def set_balance(self, account: str | None, state: FilterState) -> None:
         """Put another state in place of the present one."""
-        told = {
-            "spent_rho": written(state.spent.rho.value),
-            "spent_delta": written(state.spent.delta.value),
-            "reserved_rho": written(state.reserved.value),
-        }
+        values = (state.spent.rho.value, state.spent.delta.value, state.reserved.value)
+        told = dict(zip(_STATE, map(written, values), strict=True))
         self._run(
             "INSERT INTO balances (holder, body) VALUES (?, ?) ON CONFLICT (holder) DO UPDATE SET body = excluded.body",
             *(_json(holder_of(account)), _json(told)),
@@ -78,11 +77,7 @@ class Rows(EventRows):
 
     def balances(self) -> dict[str, FilterState]:
         """Return the state of every holder: the total and all accounts."""
-        found = self._run("SELECT holder, body FROM balances")
-        try:
-            return {json.loads(holder): _state(body) for holder, body in found}
-        except (TypeError, ValueError) as error:
-            raise damaged() from error
+        return {_read(holder, str): _state(body) for holder, body in self._run("SELECT holder, body FROM balances")}
 
     def head(self) -> tuple[int, str]:
         """Return number and chain of the last event."""
@@ -107,8 +102,8 @@ class Rows(EventRows):
         version, body = row
         if version > VERSION:
             raise newer(version, VERSION)
+        told = _read(body, dict)
         try:
-            told = json.loads(body)
             return terms_of(told, told["data_set"], data_version=int(told["data_version"]))
         except (KeyError, TypeError, ValueError) as error:
             raise damaged() from error
@@ -117,10 +112,7 @@ class Rows(EventRows):
         row = self._run("SELECT body FROM balances WHERE holder = ?", _json(holder_of(account))).fetchone()
         if row is None and account is None:
             raise damaged()
-        try:
-            state = FilterState.fresh() if row is None else _state(row[0])
-        except (KeyError, TypeError, ValueError) as error:
-            raise damaged() from error
+        state = FilterState.fresh() if row is None else _state(row[0])
         budget = self.terms().budget
         if account is None and (state.spent.rho + state.reserved > budget.rho or state.spent.delta > budget.delta):
             raise damaged()
@@ -135,8 +127,21 @@ def _json(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
+def _read(text: str, kind: type[Json]) -> Json:
+    """Return what `_json` wrote, in the one spelling that it has."""
+    try:
+        value = json.loads(text)
+    except (RecursionError, ValueError) as error:
+        raise damaged() from error
+    if not isinstance(value, kind) or _json(value) != text:
+        raise damaged()
+    return value
+
+
 def _state(body: str) -> FilterState:
-    """Return the state that a body tells; raise ValueError, TypeError or KeyError if it tells none."""
-    told = json.loads(body)
-    spent = ZCDP(Rho(fraction(told["spent_rho"])), Delta(fraction(told["spent_delta"])))
-    return FilterState(spent, Rho(fraction(told["reserved_rho"])))
+    told = _read(body, dict)
+    try:
+        spent_rho, spent_delta, reserved = (fraction(told[name]) for name in _STATE)
+    except (KeyError, ValueError) as error:
+        raise damaged() from error
+    return FilterState(ZCDP(Rho(spent_rho), Delta(spent_delta)), Rho(reserved))

@@ -42,8 +42,10 @@ _DEFAULTS = {
 def connected(url: DatabaseUrl) -> Connection:
     """Open a connection of our own; one attempt. No statement is prepared, so that a pooler may stand between."""
     try:
-        given = {**_DEFAULTS, **conninfo_to_dict(url.target), "client_encoding": "UTF8"}
-        return psycopg.connect(make_conninfo(**given), autocommit=True, prepare_threshold=None)
+        given = conninfo_to_dict(url.target)
+        others = {name: value for name, value in _DEFAULTS.items() if name not in given}
+        target = make_conninfo(url.target, **others, client_encoding="UTF8")
+        return psycopg.connect(target, autocommit=True, prepare_threshold=None)
     except psycopg.Error:  # its words may quote the address
         failure = unreachable()
     raise failure

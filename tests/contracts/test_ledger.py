@@ -94,7 +94,7 @@ class SQLite:
 class Postgres:
     """Ledgers in schemas of one real server; one that crashed leaves its connection open."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path) -> None:  # noqa: ARG002 - they stand in no folder
         self._urls: dict[int, str] = {}
 
     def make(self, budget: ZCDP) -> Ledger:

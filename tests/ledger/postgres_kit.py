@@ -70,6 +70,7 @@ class Server:
         return psycopg.connect(host=str(self.folder), user="tester", dbname="postgres", autocommit=True)
 
     def run(self, *statements: str) -> None:
+        """Run statements in one session, each on its own."""
         with self.session() as connection:
             for statement in statements:
                 connection.execute(statement)

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-import dpsql
 from dpsql.accounting import ZCDP, ApproximateDP
 from dpsql.errors import Error, LedgerError
 from dpsql.ledger import Account, Request, SQLiteLedger
@@ -23,38 +19,6 @@ TOTAL = ApproximateDP(Epsilon(1), Delta("2e-6"))
 ITEM = ZCDP(Rho(1), Delta("1e-9"))
 ALICE = Account("alice", ZCDP(Rho(20), Delta("1e-7")))
 ASK = Request("q", ITEM)
-
-# The same opening, as the head of a program that another process runs.
-HEAD = """
-import os, sys
-from dpsql.accounting import ZCDP, ApproximateDP
-from dpsql.errors import BudgetExceeded, Error
-from dpsql.ledger import Request, SQLiteLedger
-from dpsql.quantities import Delta, Epsilon, Rho
-
-BUDGET = ZCDP(Rho(int(sys.argv[2])), Delta("1e-6"))
-TOTAL = ApproximateDP(Epsilon(1), Delta("2e-6"))
-ITEM = ZCDP(Rho(1), Delta("1e-12"))
-ASK = Request("q", ITEM, key="key")
-
-def say(word):
-    os.write(1, f"{word}\\n".encode())
-
-def opened():
-    return SQLiteLedger(sys.argv[1], BUDGET, total=TOTAL)
-"""
-
-
-def start(program: str, path: Path, rho: int = 50, *, descriptors: tuple[int, ...] = ()) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(Path(dpsql.__file__).parents[1])}
-    return subprocess.Popen(
-        [sys.executable, "-c", HEAD + program, str(path), str(rho)],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        pass_fds=descriptors,
-    )
 
 
 def opened(path: Path, budget: ZCDP = BUDGET, total: ApproximateDP = TOTAL) -> contextlib.closing[SQLiteLedger]:

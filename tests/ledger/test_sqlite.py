@@ -11,7 +11,8 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from ledger.sqlite_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, code_of, opened, raw, start
+from ledger.programs import start
+from ledger.sqlite_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, code_of, opened, raw
 
 from dpsql.accounting import ZCDP, ApproximateDP, FilterState
 from dpsql.errors import Error, LedgerError, UsageError

@@ -12,7 +12,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from ledger.sqlite_kit import ASK, BUDGET, ITEM, TOTAL, code_of, opened, raw, start
+from ledger.programs import FORKED, NURSERY, RACE, start
+from ledger.sqlite_kit import ASK, BUDGET, ITEM, TOTAL, code_of, opened, raw
 
 from dpsql.accounting import ZCDP, FilterState
 from dpsql.ledger import SQLiteLedger, balance_of, sqlite_errors, verify
@@ -33,34 +34,6 @@ def test_a_reservation_whose_process_was_killed_stays_held(path: Path) -> None:
             assert ledger.entries()[0].settlement is None
 
 
-RACE = """
-gate, opener = os.pipe()
-children = []
-for _ in range(16):
-    child = os.fork()
-    if child == 0:
-        os.close(opener)
-        os.read(gate, 1)
-        ledger = opened()
-        for number in range(5):
-            try:
-                reservation = ledger.reserve(ASK)
-            except BudgetExceeded:
-                say('refused')
-            else:
-                say('granted')
-                if number % 2:
-                    reservation.settle(ITEM.rho, 'd')
-        ledger.close()
-        os._exit(0)
-    children.append(child)
-os.close(gate)
-os.close(opener)
-for child in children:
-    say(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-
-
 def test_sixteen_processes_racing_for_the_last_items_get_exactly_those(path: Path) -> None:
     with start(RACE, path) as process:
         words = process.communicate(timeout=100)[0].split()
@@ -73,22 +46,6 @@ def test_sixteen_processes_racing_for_the_last_items_get_exactly_those(path: Pat
         last = list(ledger.events())[-1]
     mark = Sidecars(path).read_mark()
     assert (mark.seq, mark.chain) == (last.seq, last.chain)
-
-
-NURSERY = """
-for _ in sys.stdin:
-    child = os.fork()
-    if child == 0:
-        say(f'born {os.getpid()}')
-        ledger = opened()
-        while True:
-            reservation = ledger.reserve(ASK)
-            say(f'held {reservation.number}')
-            reservation.settle(ITEM.rho, 'd', answer=b'answer %d' % reservation.number)
-            say(f'settled {reservation.number}')
-    os.waitpid(child, 0)
-    say('gone')
-"""
 
 
 def test_what_was_acknowledged_before_a_kill_is_in_the_file(path: Path) -> None:
@@ -123,24 +80,6 @@ def test_what_was_acknowledged_before_a_kill_is_in_the_file(path: Path) -> None:
     assert verify(path).events == len(events)
     with raw(path) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-
-
-FORKED = """
-import os
-ledger = opened()
-child = os.fork()
-if child == 0:
-    try:
-        ledger.reserve(ASK)
-    except Error as error:
-        say(error.code)
-    ledger.close()
-    os._exit(0)
-os.waitpid(child, 0)
-ledger.reserve(ASK)
-say(len(ledger.entries()))
-ledger.close()
-"""
 
 
 def test_a_forked_child_does_not_write_through_its_parents_connection(path: Path) -> None:
