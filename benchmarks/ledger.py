@@ -1,9 +1,11 @@
 """What the ledger costs: a query's reserve and settle, alone and among writers; its size; its opening.
 
     python benchmarks/ledger.py [--queries 300] [--folder /somewhere]
+    python benchmarks/ledger.py --postgres [postgresql://...]
 
-Writers are processes of their own that share one file and one account. Times are on the clock, and mostly the disk's:
-a reservation and a settlement are flushed before they return. Nothing is kept but a temporary folder while it runs.
+Writers are processes of their own that share one ledger and one account. Times are on the clock, and mostly the disk's:
+a reservation and a settlement are flushed before they return. Nothing is kept but a temporary folder while it runs, and
+a schema dpsql_benchmark in a database that is named; without a name a server of the test extra is started, on a socket.
 """
 
 from __future__ import annotations
@@ -12,11 +14,12 @@ import argparse
 import multiprocessing
 import os
 import platform
+import runpy
 import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
@@ -24,7 +27,7 @@ from pathlib import Path
 from statistics import median
 
 from dpsql.accounting import ZCDP, ApproximateDP
-from dpsql.ledger import Account, Request, SQLiteLedger, verify
+from dpsql.ledger import Account, Ledger, Request, SQLiteLedger, verify
 from dpsql.ledger.keeper import Book, Keeper
 from dpsql.ledger.sqlite_book import Rows
 from dpsql.quantities import Delta, Epsilon, Rho
@@ -38,15 +41,19 @@ WRITERS = (1, 4, 16)
 EVENTS = (1_000, 10_000, 100_000)
 
 
-def opened(path: Path) -> closing[SQLiteLedger]:
+def opened(place: Path | str) -> AbstractContextManager[Ledger]:
     """Return the ledger of a block, new or old."""
-    return closing(SQLiteLedger(path, BUDGET, total=TOTAL))
+    if isinstance(place, str):
+        from dpsql.ledger.postgres import PostgresLedger
+
+        return closing(PostgresLedger(place, BUDGET, total=TOTAL))
+    return closing(SQLiteLedger(place, BUDGET, total=TOTAL))
 
 
-def ask(path: Path, queries: int, *, start: Barrier, times: Queue[list[float]]) -> None:
+def ask(place: Path | str, queries: int, *, start: Barrier, times: Queue[list[float]]) -> None:
     """Put how long each of so many queries took."""
     taken = []
-    with opened(path) as ledger:
+    with opened(place) as ledger:
         start.wait()
         for _ in range(queries):
             began = time.perf_counter()
@@ -55,16 +62,15 @@ def ask(path: Path, queries: int, *, start: Barrier, times: Queue[list[float]]) 
     times.put(taken)
 
 
-def among(writers: int, queries: int, *, folder: Path) -> None:
+def among(writers: int, queries: int, *, place: Path | str) -> None:
     """Print how long a query takes when so many processes ask at once."""
-    path = folder / f"{writers}.ledger"
-    with opened(path):
+    with opened(place):
         pass
     context = multiprocessing.get_context("spawn")
     start, times = context.Barrier(writers), context.Queue()
     each = max(queries // writers, 20)
     running = [
-        context.Process(target=ask, args=(path, each), kwargs={"start": start, "times": times}) for _ in range(writers)
+        context.Process(target=ask, args=(place, each), kwargs={"start": start, "times": times}) for _ in range(writers)
     ]
     for process in running:
         process.start()
@@ -126,16 +132,37 @@ def openings(folder: Path) -> None:
         )
 
 
+def in_postgres(url: str, queries: int) -> None:
+    """Print the same of a ledger in a PostgreSQL database."""
+    import psycopg
+
+    for writers in WRITERS:
+        among(writers, queries, place=f"{url}{'&' if '?' in url else '?'}schema=dpsql_benchmark")
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("DROP SCHEMA dpsql_benchmark CASCADE")
+
+
+def own_server() -> str:
+    """Start the server that the tests use, until the end of this process, and return its address."""
+    kit = runpy.run_path(str(Path(__file__).parents[1] / "tests" / "ledger" / "postgres_kit.py"))
+    url: str = kit["server"]().url("").replace("&schema=", "")
+    return url
+
+
 def main() -> None:
     """Run all of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--queries", type=int, default=400, help="in all, shared by the writers")
     parser.add_argument("--folder", type=Path, help="where the ledgers are made: the disk that is measured")
+    parser.add_argument("--postgres", nargs="?", const="", help="instead of a file, a database or a server of our own")
     given = parser.parse_args()
     print(f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {os.cpu_count()} cores")
+    if given.postgres is not None:
+        in_postgres(given.postgres or own_server(), given.queries)
+        return
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         for writers in WRITERS:
-            among(writers, given.queries, folder=Path(folder))
+            among(writers, given.queries, place=Path(folder) / f"{writers}.ledger")
         openings(Path(folder))
 
 

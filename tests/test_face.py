@@ -12,7 +12,7 @@ import pytest
 
 import dpsql
 
-HEAVY = ("duckdb", "pyarrow", "sqlglot", "numpy", "mpmath", "pandas", "polars", "rich")
+HEAVY = ("duckdb", "pyarrow", "sqlglot", "numpy", "mpmath", "pandas", "polars", "rich", "psycopg")
 
 
 def python(code: str) -> str:

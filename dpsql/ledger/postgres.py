@@ -81,11 +81,10 @@ class PostgresLedger(Keeper):
 
     @contextmanager
     def _writing(self) -> Iterator[Book]:
-        data_set = self._terms.data_set
         with self._transaction(WRITING) as connection:
             rows = Rows(connection)
-            rows.take_turn()
-            if is_behind(rows, self._mark, data_set=rows.terms().data_set):
+            data_set = rows.take_turn().data_set
+            if is_behind(rows, self._mark, data_set=data_set):
                 raise rolled_back()
             yield rows
             head = Mark(data_set, *rows.head())

@@ -30,7 +30,8 @@ class Rows(EventRows):
 
     SETTLEMENT = "SELECT body FROM events WHERE kind = 'settled' AND told_entry(body) = ?"
     ASKED = (
-        "SELECT seq, at, kind, body, chain FROM events WHERE kind = 'reserved' AND told_key(body) = ? ORDER BY seq DESC"
+        "SELECT seq, at, kind, body, chain FROM events "
+        "WHERE kind = 'reserved' AND told_key(body) <> '\"\"' AND told_key(body) = ? ORDER BY seq DESC"
     )
 
     def __init__(self, connection: Connection) -> None:
@@ -39,14 +40,15 @@ class Rows(EventRows):
         self._balances: dict[str | None, FilterState] = {}
         self._head: tuple[int, str] | None = None
 
-    def take_turn(self) -> None:
-        """Wait until no other writer is within its transaction."""
-        self._run("SELECT one FROM terms FOR UPDATE")
+    def take_turn(self) -> Terms:
+        """Wait until no other writer is within its transaction, and return the terms that the last one left."""
+        self._terms = self._read_terms("SELECT version, body FROM terms FOR UPDATE")
+        return self._terms
 
     def terms(self) -> Terms:
         """Return the present terms."""
         if self._terms is None:
-            self._terms = self._read_terms()
+            self._terms = self._read_terms("SELECT version, body FROM terms")
         return self._terms
 
     def set_terms(self, terms: Terms) -> None:
@@ -95,8 +97,8 @@ class Rows(EventRows):
         super()._insert(event)
         self._head = event.seq, event.chain
 
-    def _read_terms(self) -> Terms:
-        row = self._run("SELECT version, body FROM terms").fetchone()
+    def _read_terms(self, statement: str) -> Terms:
+        row = self._run(statement).fetchone()
         if row is None:
             raise damaged()
         version, body = row

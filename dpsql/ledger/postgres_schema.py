@@ -41,7 +41,7 @@ CREATE FUNCTION told_key(body text) RETURNS text LANGUAGE sql IMMUTABLE AS $${_F
 CREATE FUNCTION follow() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $${_FUNCTIONS["follow"]}$$;
 CREATE FUNCTION stay() RETURNS trigger LANGUAGE plpgsql AS $${_FUNCTIONS["stay"]}$$;
 CREATE UNIQUE INDEX settled_once ON events (told_entry(body)) WHERE kind = 'settled';
-CREATE INDEX asked ON events USING hash (told_key(body)) WHERE kind = 'reserved';
+CREATE INDEX asked ON events USING hash (told_key(body)) WHERE kind = 'reserved' AND told_key(body) <> '""';
 CREATE INDEX registrations ON events (seq) WHERE kind = 'registered';
 CREATE TRIGGER events_follow BEFORE INSERT ON events FOR EACH ROW EXECUTE FUNCTION follow();
 CREATE TRIGGER events_stay BEFORE UPDATE OR DELETE OR TRUNCATE ON events FOR EACH STATEMENT EXECUTE FUNCTION stay();

@@ -81,7 +81,8 @@ def begin(connection: Connection, level: str, *, schema: str) -> None:
         **{name: str(max(1, round(seconds * 1000))) for name, seconds in limits.items()},
     }
     told = "; ".join(f"SET LOCAL {name} = {value}" for name, value in settings.items())
-    connection.execute(f"BEGIN ISOLATION LEVEL {level}; {told}")
+    with _patience(connection, WAIT):
+        connection.execute(f"BEGIN ISOLATION LEVEL {level}; {told}")
 
 
 @contextmanager
@@ -121,8 +122,7 @@ def _commit(connection: Connection) -> None:
             raise because(error) from error
         connection.close()
     finally:
-        with suppress(ValueError):
-            connection.remove_notice_handler(hear)
+        connection.remove_notice_handler(hear)
     # a warning: the wait for a standby was cut short, which has the server say that all is done
     if done != "COMMIT" or "WARNING" in warned:
         raise unknown()

@@ -18,6 +18,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -62,6 +63,36 @@ class Server:
         self._process.send_signal(how)
         self._process.wait(timeout=60)
 
+    def kill(self) -> None:
+        """End all of it at once, as a loss of power does but for what the disk was told."""
+        assert self._process is not None
+        pids = [int(str(pid)) for (pid,) in self.rows("SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()")]
+        self._process.kill()
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait(timeout=60)
+
+    def configure(self, **settings: str) -> None:
+        """Change settings of the running server, and wait until new sessions have them."""
+        for name, value in settings.items():
+            self.run(f"ALTER SYSTEM SET {name} = '{value}'", "SELECT pg_reload_conf()")
+            deadline = time.monotonic() + _START
+            while self.rows(f"SELECT current_setting('{name}')") != [(value,)]:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+
+    @contextlib.contextmanager
+    def as_standby(self) -> Iterator[None]:
+        """Let the server be a standby for a while, and a primary again."""
+        self.stop()
+        (self._data / "standby.signal").touch()
+        self.start()
+        try:
+            yield
+        finally:
+            self.run("SELECT pg_promote()")
+
     def url(self, schema: str, user: str = "tester", **options: str) -> str:
         told = "".join(f"&{name}={value}" for name, value in options.items())
         return f"postgresql://{user}@/postgres?host={self.folder}&schema={schema}{told}"
@@ -105,7 +136,7 @@ def _copied(folder: Path) -> Path:
 @functools.cache
 def server() -> Server:
     """Return the server of this run of the tests, started when it is first wanted and stopped at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="dpsql-"))  # short, because the name of a socket must be
+    folder = Path(tempfile.mkdtemp(prefix="postgres-"))  # short, because the name of a socket must be
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     folder.chmod(0o755)
     started = Server(folder)

@@ -400,7 +400,10 @@ def test_transactions_that_are_read_only_by_default_are_refused(rich: Place) -> 
 
 
 def test_every_commit_is_flushed_whatever_the_role_prefers(place: Place) -> None:
-    with opened(server().url(place.schema, options="-c%20synchronous_commit%3Doff")) as ledger, ledger._writing() as book:
+    with (
+        opened(server().url(place.schema, options="-c%20synchronous_commit%3Doff")) as ledger,
+        ledger._writing() as book,
+    ):
         connection = book._connection
         assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
         assert connection.execute("SHOW transaction_isolation").fetchone() == ("read committed",)
