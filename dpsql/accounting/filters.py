@@ -13,7 +13,7 @@ from dpsql.accounting.guarantees import ZCDP
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Rho
 
-__all__ = ["Filter", "FilterState"]
+__all__ = ["Filter", "FilterState", "check_settlement"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,14 @@ class Filter:
 
     def settle(self, state: FilterState, worst_case: ZCDP, *, loss: Rho) -> FilterState:
         """Return the state after the answer: the rho of what was returned is spent, the rest of the hold is freed."""
-        if loss > worst_case.rho:
-            raise UsageError("over-settled", "A release may not cost more than its worst case.")
+        check_settlement(worst_case, loss)
         return FilterState(
             spent=replace(state.spent, rho=state.spent.rho + loss),
             reserved=state.reserved - worst_case.rho,
         )
+
+
+def check_settlement(worst_case: ZCDP, loss: Rho) -> None:
+    """Raise `UsageError` if a release cost more than its worst case."""
+    if loss > worst_case.rho:
+        raise UsageError("over-settled", "A release may not cost more than its worst case.")

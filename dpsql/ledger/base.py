@@ -8,9 +8,10 @@ from fractions import Fraction
 from functools import partial
 from typing import Protocol
 
-from dpsql.accounting import ZCDP, ApproximateDP, FilterState
+from dpsql.accounting import ZCDP, ApproximateDP, FilterState, Periods, words_of
 from dpsql.errors import BudgetExceeded, LedgerError, UsageError
-from dpsql.ledger.record import Entry, Event, Settlement
+from dpsql.ledger.calendar import Calendar
+from dpsql.ledger.record import Entry, Event, Settlement, Terms
 from dpsql.quantities import Delta, Rho
 
 __all__ = [
@@ -29,7 +30,7 @@ __all__ = [
     "closed",
     "forked",
     "left",
-    "other_total",
+    "refuse_other",
     "twice",
 ]
 
@@ -104,12 +105,17 @@ class Ledger(Protocol):
 
     @property
     def budget(self) -> ZCDP:
-        """What may be spent in all, as the ledger records it. Read `state` first: a grant only ever adds."""
+        """What may be spent in all, or in a period, as the ledger records it. Read `state` first: a grant only adds."""
         ...
 
     @property
     def total(self) -> ApproximateDP:
-        """The guarantee that the budget stands for."""
+        """The guarantee that the budget stands for, once or in each period."""
+        ...
+
+    @property
+    def calendar(self) -> Calendar | None:
+        """The periods in which the budget is granted, as they stand now; None for a budget that is granted once."""
         ...
 
     @property
@@ -127,7 +133,10 @@ class Ledger(Protocol):
         ...
 
     def state(self, account: str | None = None) -> FilterState:
-        """Return what is spent and what is held, in all or by one account."""
+        """Return what is spent and what is held, in all or by one account, of the present period if there are periods.
+
+        When all periods are over, the whole budget counts as spent.
+        """
         ...
 
     def entries(self) -> tuple[Entry, ...]:
@@ -138,8 +147,11 @@ class Ledger(Protocol):
         """Return the answer of the newest entry of this key, account and the present data version that kept one."""
         ...
 
-    def grant(self, budget: ZCDP, total: ApproximateDP, *, note: str) -> None:
-        """Replace the total by one that is smaller in nothing; a curator's act, recorded with its `note`."""
+    def grant(self, budget: ZCDP, total: ApproximateDP, *, note: str, periods: Periods | None = None) -> None:
+        """Replace the total by one that is smaller in nothing; a curator's act, recorded with its `note`.
+
+        With `periods` it is granted in each from now on, the present one among them, or in more of the same length.
+        """
         ...
 
     def bump(self, note: str, *, to: int | None = None) -> int:
@@ -205,11 +217,11 @@ def admit(request: Request, of_total: ZCDP, *, of_account: ZCDP) -> None:
     raise Shortfall(worst, remaining, account=request.account.name if own and request.account else None)
 
 
-def balance_of(entries: Iterable[Entry], account: str | None = None) -> FilterState:
-    """Return the state that `entries` add up to, all or those of one account; by definition, not by order of events."""
+def balance_of(entries: Iterable[Entry], account: str | None = None, *, period: int | None = None) -> FilterState:
+    """Return the state that `entries` add up to, all or those of one account or period; whatever order they came in."""
     spent, held, delta = Rho(0), Rho(0), Delta(0)
     for entry in entries:
-        if account not in {None, entry.account}:
+        if account not in {None, entry.account} or period not in {None, entry.period}:
             continue
         delta += entry.worst_case.delta
         if entry.settlement is None:
@@ -233,14 +245,22 @@ def forked() -> LedgerError:
     )
 
 
-def other_total(recorded: ApproximateDP, wanted: ApproximateDP) -> LedgerError:
-    """Return the error of a ledger that is opened for another total than it stands for."""
-    old, new = (f"epsilon {total.epsilon} and delta {total.delta}" for total in (recorded, wanted))
-    return LedgerError(
-        "ledger-budget",
-        f"The ledger stands for {old}, and is now opened for {new}.",
-        hint="Restore the policy's epsilon and delta, or raise the ledger's with dpsql ledger grant.",
-    )
+def refuse_other(recorded: Terms, wanted: Terms) -> None:
+    """Raise `LedgerError` if a ledger stands for another total than it is opened for, or grants it at other times."""
+    if recorded.total != wanted.total:
+        old, new = (f"epsilon {terms.total.epsilon} and delta {terms.total.delta}" for terms in (recorded, wanted))
+        raise LedgerError(
+            "ledger-budget",
+            f"The ledger stands for {old}, and is now opened for {new}.",
+            hint="Restore the policy's epsilon and delta, or raise the ledger's with dpsql ledger grant.",
+        )
+    before, after = recorded.periods, wanted.periods
+    if before != after:
+        raise LedgerError(
+            "ledger-period",
+            f"The ledger grants its budget {words_of(before)}, and is now opened to grant it {words_of(after)}.",
+            hint="Restore the policy's period and periods, or add to the ledger's with dpsql ledger grant.",
+        )
 
 
 def twice() -> LedgerError:

@@ -13,15 +13,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Protocol
 
-from dpsql.accounting import ZCDP, ApproximateDP, Filter, FilterState
+from dpsql.accounting import ZCDP, ApproximateDP, Filter, FilterState, Periods, check_settlement
 from dpsql.errors import LedgerError
 from dpsql.ledger.base import Held, Outcome, Request, Reservation, admit, left, twice
+from dpsql.ledger.calendar import Calendar, Clock, extended, utc
 from dpsql.ledger.interrupts import lets_go
-from dpsql.ledger.record import Body, Entry, Event, Terms, entries_of, now, told_terms, written
+from dpsql.ledger.record import Body, Entry, Event, Terms, entries_of, now, told_periods, told_terms, written
+from dpsql.quantities import Rho
 
-__all__ = ["Book", "Keeper", "begin", "new_data_set", "told_request", "told_settlement"]
+__all__ = ["Book", "Keeper", "begin", "new_data_set", "new_terms", "told_request", "told_settlement"]
 
 _PAGE = 1000
 
@@ -43,6 +46,10 @@ class Book(Protocol):
 
     def set_balance(self, account: str | None, state: FilterState) -> None:
         """Put another state in place of the present one."""
+        ...
+
+    def start_afresh(self) -> None:
+        """Put a fresh state in place of every balance: that of the total, and of all accounts."""
         ...
 
     def append(self, kind: str, body: Body, *, at: str) -> int:
@@ -78,6 +85,7 @@ class Keeper(ABC):
     """A ledger, but for where it stands."""
 
     _terms: Terms  # the last that were seen, for a ledger that is closed
+    _clock: Clock = staticmethod(utc)  # read inside a transaction, once for each act that writes
 
     @abstractmethod
     def _writing(self) -> AbstractContextManager[Book]:
@@ -89,13 +97,18 @@ class Keeper(ABC):
 
     @property
     def budget(self) -> ZCDP:
-        """What may be spent in all, as the ledger records it."""
+        """What may be spent in all, or in a period, as the ledger records it."""
         return self._seen_terms().budget
 
     @property
     def total(self) -> ApproximateDP:
-        """The guarantee that the budget stands for."""
+        """The guarantee that the budget stands for, once or in each period."""
         return self._seen_terms().total
+
+    @property
+    def calendar(self) -> Calendar | None:
+        """The periods in which the budget is granted, as they stand now; None for a budget that is granted once."""
+        return self._present(self._seen_terms())
 
     @property
     def data_version(self) -> int:
@@ -108,22 +121,27 @@ class Keeper(ABC):
         account, worst = request.account, request.worst_case
         name = account.name if account else None
         with self._writing() as book:
-            terms = book.terms()
-            of_total = left(terms.budget, book.balance(None))
+            at, terms = self._turn(book)
+            over = terms.calendar is not None and terms.calendar.is_over
+            of_total = ZCDP.nothing() if over else left(terms.budget, book.balance(None))
             of_account = left(account.budget, book.balance(account.name)) if account else of_total
             admit(request, of_total, of_account=of_account)
             for holder in dict.fromkeys((None, name)):
                 state = book.balance(holder)
                 spent = ZCDP(state.spent.rho, state.spent.delta + worst.delta)
                 book.set_balance(holder, FilterState(spent, state.reserved + worst.rho))
-            number = book.append("reserved", told_request(request, data_version=terms.data_version), at=now())
+            number = book.append("reserved", told_request(request, data_version=terms.data_version), at=at)
         return Held(number, worst, name, self._settle)
 
     @lets_go
     def state(self, account: str | None = None) -> FilterState:
-        """Return what is spent and what is held, in all or by one account."""
+        """Return what is spent and what is held, in all or by one account, of the present period."""
         with self._reading() as book:
-            return book.balance(account)
+            terms, state = book.terms(), book.balance(account)
+        present = self._present(terms)
+        if present is not None and present.is_over and account is None:
+            return FilterState(terms.budget, Rho(0))
+        return state if present == terms.calendar else FilterState.fresh()
 
     def entries(self) -> tuple[Entry, ...]:
         """Return all reservations and how they ended, oldest first."""
@@ -145,26 +163,28 @@ class Keeper(ABC):
         return None
 
     @lets_go
-    def grant(self, budget: ZCDP, total: ApproximateDP, *, note: str) -> None:
-        """Replace the total by one that is smaller in nothing, and record it."""
+    def grant(self, budget: ZCDP, total: ApproximateDP, *, note: str, periods: Periods | None = None) -> None:
+        """Replace the total by one that is smaller in nothing, once or in each period, and record it."""
         with self._writing() as book:
-            terms = book.terms()
+            at, terms = self._turn(book)
             _refuse_less(terms, budget, total=total)
-            terms = replace(terms, budget=budget, total=total)
+            calendar = extended(terms.calendar, periods, at=datetime.fromisoformat(at))
+            terms = replace(terms, budget=budget, total=total, calendar=calendar)
             book.set_terms(terms)
-            book.append("granted", {**told_terms(budget, total), "note": note}, at=now())
+            told = {**told_terms(budget, total), **told_periods(terms.periods)}
+            book.append("granted", {**told, "note": note}, at=at)
         self._terms = terms
 
     @lets_go
     def bump(self, note: str, *, to: int | None = None) -> int:
         """Raise the data version by one, or to `to` if it is below, record that and return the version."""
         with self._writing() as book:
-            terms = book.terms()
+            at, terms = self._turn(book)
             version = terms.data_version + 1 if to is None else max(to, terms.data_version)
             if version != terms.data_version:
                 terms = replace(terms, data_version=version)
                 book.set_terms(terms)
-                book.append("bumped", {"data_version": version, "note": note}, at=now())
+                book.append("bumped", {"data_version": version, "note": note}, at=at)
         self._terms = terms
         return version
 
@@ -177,7 +197,8 @@ class Keeper(ABC):
                 known |= json.loads(event.body)["units"]
             fresh = {table: unit for table, unit in units.items() if known.get(table) != unit}
             if fresh:
-                book.append("registered", {"units": fresh}, at=now())
+                at, _ = self._turn(book)
+                book.append("registered", {"units": fresh}, at=at)
 
     def events(self) -> Iterator[Event]:
         """Yield the whole history as it was recorded, oldest first."""
@@ -195,12 +216,33 @@ class Keeper(ABC):
         with self._writing() as book:
             if book.is_settled(held.number):
                 raise twice()
-            rule = Filter(book.terms().budget)
-            for holder in dict.fromkeys((None, held.account)):
-                book.set_balance(holder, rule.settle(book.balance(holder), held.worst_case, loss=outcome.loss))
-            book.append("settled", told_settlement(held.number, outcome), at=now())
+            check_settlement(held.worst_case, outcome.loss)
+            at, terms = self._turn(book)
+            if terms.calendar is None or terms.calendar.includes(held.number):
+                rule = Filter(terms.budget)
+                for holder in dict.fromkeys((None, held.account)):
+                    book.set_balance(holder, rule.settle(book.balance(holder), held.worst_case, loss=outcome.loss))
+            book.append("settled", told_settlement(held.number, outcome), at=at)
             if outcome.answer:
                 book.keep(held.number, outcome.answer)
+
+    def _turn(self, book: Book) -> tuple[str, Terms]:
+        """Return the time and the terms of an act that writes; the first act in a new period begins it."""
+        at, terms = now(self._clock), book.terms()
+        present = self._present(terms, at)
+        if present is None or present == terms.calendar:
+            return at, terms
+        since = book.append("period", {"number": present.number}, at=at)
+        terms = replace(terms, calendar=replace(present, since=since))
+        book.set_terms(terms)
+        book.start_afresh()
+        return at, terms
+
+    def _present(self, terms: Terms, at: str | None = None) -> Calendar | None:
+        """Return the calendar as it stands now, or at a time."""
+        if terms.calendar is None:
+            return None
+        return terms.calendar.at(datetime.fromisoformat(now(self._clock) if at is None else at))
 
     @lets_go
     def _seen_terms(self) -> Terms:
@@ -213,11 +255,20 @@ class Keeper(ABC):
         return self._terms
 
 
-def begin(book: Book, terms: Terms, *, at: str) -> None:
-    """Write the first event of a ledger, and the present that it makes."""
+def begin(book: Book, terms: Terms, *, at: str) -> Terms:
+    """Write the first event of a ledger, and the present that it makes, which is returned; periods count from it."""
+    terms = replace(terms, calendar=extended(None, terms.periods, at=datetime.fromisoformat(at)))
     book.set_terms(terms)
-    book.set_balance(None, FilterState.fresh())
-    book.append("created", {"data_set": terms.data_set, **told_terms(terms.budget, terms.total)}, at=at)
+    book.start_afresh()
+    told = {**told_terms(terms.budget, terms.total), **told_periods(terms.periods)}
+    book.append("created", {"data_set": terms.data_set, **told}, at=at)
+    return terms
+
+
+def new_terms(budget: ZCDP, total: ApproximateDP, *, periods: Periods | None) -> Terms:
+    """Return the terms of a ledger of a new data set; its periods count from the event that `begin` writes."""
+    calendar = None if periods is None else Calendar(periods, datetime.min.replace(tzinfo=UTC))
+    return Terms(new_data_set(), budget, total, data_version=0, calendar=calendar)
 
 
 def new_data_set() -> str:

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from dpsql.accounting import ZCDP, ApproximateDP, FilterState
+from dpsql.accounting import ZCDP, ApproximateDP, FilterState, Periods
 from dpsql.ledger.base import closed, forked
-from dpsql.ledger.keeper import Book, Keeper, begin, new_data_set
+from dpsql.ledger.calendar import Clock, utc
+from dpsql.ledger.keeper import Book, Keeper, begin, new_terms
 from dpsql.ledger.record import GENESIS, Body, Event, Terms, follow, now
 
 __all__ = ["MemoryLedger"]
@@ -20,10 +21,13 @@ __all__ = ["MemoryLedger"]
 class MemoryLedger(Keeper):
     """A ledger in memory. A new process has the whole budget again, so it guards nothing across sessions."""
 
-    def __init__(self, budget: ZCDP, *, total: ApproximateDP) -> None:
-        self._terms = Terms(new_data_set(), budget, total, data_version=0)
-        self._book = _Book(self._terms)
-        begin(self._book, self._terms, at=now())
+    def __init__(
+        self, budget: ZCDP, *, total: ApproximateDP, periods: Periods | None = None, clock: Clock = utc
+    ) -> None:
+        terms = new_terms(budget, total, periods=periods)
+        self._clock = clock
+        self._book = _Book(terms)
+        self._terms = begin(self._book, terms, at=now(clock))
         self._lock = threading.Lock()
         self._closed = False
         self._process = os.getpid()
@@ -85,6 +89,10 @@ class _Book:
     def set_balance(self, account: str | None, state: FilterState) -> None:
         """Put another state in place of the present one."""
         self.balances[account] = state
+
+    def start_afresh(self) -> None:
+        """Put a fresh state in place of every balance."""
+        self.balances = {}
 
     def append(self, kind: str, body: Body, *, at: str) -> int:
         """Write an event after all others and return its number."""

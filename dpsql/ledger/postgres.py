@@ -13,11 +13,12 @@ from typing import Self
 
 import psycopg
 
-from dpsql.accounting import ZCDP, ApproximateDP
+from dpsql.accounting import ZCDP, ApproximateDP, Periods
 from dpsql.ledger import postgres_schema, postgres_server
-from dpsql.ledger.base import closed, forked, other_total
+from dpsql.ledger.base import closed, forked, refuse_other
+from dpsql.ledger.calendar import Clock, utc
 from dpsql.ledger.check import Mark, Verified, check_answers, is_behind, replayed
-from dpsql.ledger.keeper import Book, Keeper, begin, new_data_set
+from dpsql.ledger.keeper import Book, Keeper, begin, new_terms
 from dpsql.ledger.postgres_book import Rows
 from dpsql.ledger.postgres_errors import missing, rolled_back, sealed
 from dpsql.ledger.postgres_server import READING, WRITING, Connection
@@ -30,22 +31,32 @@ __all__ = ["PostgresLedger", "verify"]
 class PostgresLedger(Keeper):
     """A ledger for several hosts: what `reserve` and `settle` did is on the server's disk when they return."""
 
-    def __init__(self, url: str | DatabaseUrl, budget: ZCDP, *, total: ApproximateDP) -> None:
+    def __init__(
+        self,
+        url: str | DatabaseUrl,
+        budget: ZCDP,
+        *,
+        total: ApproximateDP,
+        periods: Periods | None = None,
+        clock: Clock = utc,
+    ) -> None:
         """Open the ledger at `url`, or make it for these terms.
 
-        One that is there must stand for the same `total`; it keeps the budget that it was made with or granted since.
+        One that is there must stand for the same `total` and `periods`; it keeps the budget that it was made with or
+        granted since. `clock` tells the time of events and so when a period begins.
         """
-        self._start(url, Terms(new_data_set(), budget, total, data_version=0))
+        self._start(url, new_terms(budget, total, periods=periods), clock=clock)
 
     @classmethod
-    def open(cls, url: str | DatabaseUrl) -> Self:
+    def open(cls, url: str | DatabaseUrl, *, clock: Clock = utc) -> Self:
         """Open the ledger at `url` on the terms that it records; raise `ledger-missing` if there is none."""
         ledger = cls.__new__(cls)
-        ledger._start(url, None)  # noqa: SLF001 - its own
+        ledger._start(url, None, clock=clock)  # noqa: SLF001 - its own
         return ledger
 
-    def _start(self, url: str | DatabaseUrl, wanted: Terms | None) -> None:
+    def _start(self, url: str | DatabaseUrl, wanted: Terms | None, *, clock: Clock) -> None:
         self._url = DatabaseUrl.of(url)
+        self._clock = clock
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._closed = False
@@ -72,11 +83,11 @@ class PostgresLedger(Keeper):
     def _open_book(self, wanted: Terms | None) -> tuple[Terms, Mark]:
         """Make the tables of a new ledger, and verify the whole of it."""
         with self._transaction(WRITING) as connection:
-            _prepare(connection, self._url.schema, wanted=wanted)
+            _prepare(connection, self._url.schema, wanted=wanted, clock=self._clock)
         with self._transaction(READING) as connection:  # long for a long history, and nobody else need wait
             replay, terms = replayed(Rows(connection))
-        if wanted is not None and wanted.total != terms.total:
-            raise other_total(terms.total, wanted.total)
+        if wanted is not None:
+            refuse_other(terms, wanted)
         return terms, Mark(terms.data_set, replay.seq, replay.chain)
 
     @contextmanager
@@ -145,7 +156,7 @@ def verify(url: str | DatabaseUrl) -> Verified:
     return Verified(replay.seq, replay.chain)
 
 
-def _prepare(connection: Connection, schema: str, *, wanted: Terms | None) -> None:
+def _prepare(connection: Connection, schema: str, *, wanted: Terms | None, clock: Clock) -> None:
     """Make the tables if there are none, or see that they are ours and can be written."""
     if postgres_schema.is_blank(connection, schema):
         if wanted is None:
@@ -153,7 +164,7 @@ def _prepare(connection: Connection, schema: str, *, wanted: Terms | None) -> No
         postgres_schema.lock_making(connection)
         if postgres_schema.is_blank(connection, schema):  # still, after those who came first
             postgres_schema.build(connection, schema)
-            begin(Rows(connection), wanted, at=now())
+            begin(Rows(connection), wanted, at=now(clock))
             return
     _known(connection, schema)
     postgres_schema.refuse_unwritable(connection)

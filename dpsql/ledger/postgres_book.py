@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
 from typing import Any, TypeVar
 
 from dpsql.accounting import ZCDP, FilterState
+from dpsql.ledger.calendar import Calendar
 from dpsql.ledger.postgres_errors import damaged, newer
 from dpsql.ledger.postgres_schema import VERSION
 from dpsql.ledger.postgres_server import Connection
-from dpsql.ledger.record import Event, Terms, fraction, terms_of, told_terms, written
+from dpsql.ledger.record import Event, Terms, fraction, periods_of, terms_of, told_periods, told_terms, written
 from dpsql.ledger.rows import EventRows, Found, holder_of
 from dpsql.quantities import Delta, Rho
 
@@ -54,6 +57,8 @@ class Rows(EventRows):
     def set_terms(self, terms: Terms) -> None:
         """Put other terms in place of the present ones."""
         told = {**told_terms(terms.budget, terms.total), "data_set": terms.data_set, "data_version": terms.data_version}
+        if terms.calendar is not None:
+            told |= _told_calendar(terms.calendar)
         self._run(
             "INSERT INTO terms (one, version, body) VALUES (1, ?, ?) "
             "ON CONFLICT (one) DO UPDATE SET body = excluded.body",
@@ -69,13 +74,16 @@ class Rows(EventRows):
 
     def set_balance(self, account: str | None, state: FilterState) -> None:
         """Put another state in place of the present one."""
-        values = (state.spent.rho.value, state.spent.delta.value, state.reserved.value)
-        told = dict(zip(_STATE, map(written, values), strict=True))
         self._run(
             "INSERT INTO balances (holder, body) VALUES (?, ?) ON CONFLICT (holder) DO UPDATE SET body = excluded.body",
-            *(_json(holder_of(account)), _json(told)),
+            *(_json(holder_of(account)), _json(_told(state))),
         )
         self._balances[account] = state
+
+    def start_afresh(self) -> None:
+        """Put a fresh state in place of every balance; a role that may not delete can do it too."""
+        self._run("UPDATE balances SET body = ?", _json(_told(FilterState.fresh())))
+        self._balances = {}
 
     def balances(self) -> dict[str, FilterState]:
         """Return the state of every holder: the total and all accounts."""
@@ -106,7 +114,8 @@ class Rows(EventRows):
             raise newer(version, VERSION)
         told = _read(body, dict)
         try:
-            return terms_of(told, told["data_set"], data_version=int(told["data_version"]))
+            terms = terms_of(told, told["data_set"], data_version=int(told["data_version"]))
+            return replace(terms, calendar=_calendar(told))
         except (KeyError, TypeError, ValueError) as error:
             raise damaged() from error
 
@@ -138,6 +147,24 @@ def _read(text: str, kind: type[Json]) -> Json:
     if not isinstance(value, kind) or _json(value) != text:
         raise damaged()
     return value
+
+
+def _told_calendar(calendar: Calendar) -> dict[str, object]:
+    began = calendar.began.isoformat(timespec="microseconds")
+    return {**told_periods(calendar.periods), "began": began, "number": calendar.number, "since": calendar.since}
+
+
+def _calendar(told: dict[str, Any]) -> Calendar | None:
+    """Return the calendar that terms tell; raise KeyError, TypeError or ValueError for what is none."""
+    if "period_seconds" not in told:
+        return None
+    periods = periods_of(told["period_seconds"], told["periods"])
+    return Calendar(periods, datetime.fromisoformat(told["began"]), int(told["number"]), int(told["since"]))
+
+
+def _told(state: FilterState) -> dict[str, str]:
+    values = (state.spent.rho.value, state.spent.delta.value, state.reserved.value)
+    return dict(zip(_STATE, map(written, values), strict=True))
 
 
 def _state(body: str) -> FilterState:

@@ -11,12 +11,13 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import lru_cache
 
-from dpsql.accounting import ZCDP, ApproximateDP
+from dpsql.accounting import ZCDP, ApproximateDP, Periods
 from dpsql.errors import UsageError
+from dpsql.ledger.calendar import Calendar, Clock, utc
 from dpsql.quantities import Delta, Epsilon, Rho
 
 __all__ = [
@@ -31,8 +32,10 @@ __all__ = [
     "follow",
     "fraction",
     "now",
+    "periods_of",
     "ratio",
     "terms_of",
+    "told_periods",
     "told_terms",
     "written",
 ]
@@ -46,7 +49,7 @@ _FRACTION = re.compile(rf"(\d{{1,{_DIGITS}}})/([1-9]\d{{0,{_DIGITS - 1}}})", re.
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One record, as it was written: `at` is an ISO 8601 time that decides nothing, `body` is JSON."""
+    """One record, as it was written: `at` is an ISO 8601 time, which decides when a period begins, `body` is JSON."""
 
     seq: int
     at: str
@@ -57,12 +60,18 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a ledger stands for at one moment: whose data, what may be spent, and the data's version."""
+    """What a ledger stands for at one moment: whose data, what may be spent, and when, and the data's version."""
 
     data_set: str
     budget: ZCDP
     total: ApproximateDP
     data_version: int
+    calendar: Calendar | None = None
+
+    @property
+    def periods(self) -> Periods | None:
+        """How often the budget is granted; None for once."""
+        return None if self.calendar is None else self.calendar.periods
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +85,10 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One reservation of the record; without a settlement its worst case is held, also after a crash."""
+    """One reservation of the record; without a settlement its worst case is held, also after a crash.
+
+    It was made in period number `period`, and is charged to that one whenever it is settled.
+    """
 
     opened_at: datetime
     query: str
@@ -85,11 +97,12 @@ class Entry:
     account: str | None = None
     key: str = ""
     data_version: int = 0
+    period: int = 0
 
 
-def now() -> str:
-    """Return the time of an event."""
-    return datetime.now(UTC).isoformat(timespec="microseconds")
+def now(clock: Clock = utc) -> str:
+    """Return the time of an event, by the ledger's clock."""
+    return clock().astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def chained(chain: str, seq: int, *, at: str, kind: str, body: str) -> str:
@@ -138,6 +151,23 @@ def told_terms(budget: ZCDP, total: ApproximateDP) -> dict[str, object]:
     }
 
 
+def told_periods(periods: Periods | None) -> dict[str, object]:
+    """Return the part of a body that tells how often the budget is granted; nothing for once."""
+    if periods is None:
+        return {}
+    return {"period_seconds": periods.length // timedelta(seconds=1), "periods": periods.most}
+
+
+def periods_of(seconds: object, most: object) -> Periods:
+    """Return the periods of which `told_periods` told; raise ValueError for what are none."""
+    if type(seconds) is not int or not (most is None or type(most) is int):
+        raise ValueError
+    try:
+        return Periods(timedelta(seconds=seconds), most)
+    except UsageError as error:
+        raise ValueError from error
+
+
 def terms_of(body: Body, data_set: str, *, data_version: int) -> Terms:
     """Return the terms that a body tells; raise ValueError or KeyError if it tells none."""
     budget = ZCDP(Rho(fraction(body["budget_rho"])), Delta(fraction(body["budget_delta"])))
@@ -151,9 +181,12 @@ def terms_of(body: Body, data_set: str, *, data_version: int) -> Terms:
 def entries_of(events: Iterable[Event]) -> tuple[Entry, ...]:
     """Return what was reserved and how it ended, in the order of reserving; of events that were verified."""
     entries: dict[int, Entry] = {}
+    period = 0
     for event in events:
-        if event.kind == "reserved":
-            entries[event.seq] = _entry(event)
+        if event.kind == "period":
+            period = json.loads(event.body)["number"]
+        elif event.kind == "reserved":
+            entries[event.seq] = replace(_entry(event), period=period)
         elif event.kind == "settled":
             body = json.loads(event.body)
             settlement = Settlement(datetime.fromisoformat(event.at), Rho(fraction(body["loss"])), body["digest"])

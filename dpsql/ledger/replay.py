@@ -13,12 +13,15 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
-from dpsql.accounting import ZCDP, FilterState
+from dpsql.accounting import ZCDP, FilterState, Periods
 from dpsql.errors import LedgerError
-from dpsql.ledger.record import GENESIS, Terms, chained, ratio, terms_of
+from dpsql.ledger.calendar import Calendar, extended
+from dpsql.ledger.record import GENESIS, Terms, chained, periods_of, ratio, terms_of
 from dpsql.quantities import Delta, Rho
 
 __all__ = ["Replay", "tampered"]
+
+_NOTHING = (0, 1), (0, 1)
 
 
 def tampered(what: str) -> LedgerError:
@@ -73,7 +76,7 @@ class Replay:
         self.chain = GENESIS
         self.terms: Terms | None = None
         self.answers: dict[int, str] = {}
-        self._budget: tuple[tuple[int, int], tuple[int, int]] = ((0, 1), (0, 1))
+        self._budget: tuple[tuple[int, int], tuple[int, int]] = _NOTHING
         self._tallies: dict[str | None, _Tally] = {None: _Tally()}
         self._open: dict[int, tuple[tuple[int, int], str | None]] = {}
 
@@ -94,16 +97,19 @@ class Replay:
         try:
             if seq != self.seq + 1 or chained(self.chain, seq, at=at, kind=kind, body=body) != chain:
                 return False
-            datetime.fromisoformat(at)
-            if not self._take(seq, kind, body=json.loads(body)):
+            if not self._take(seq, kind, body=json.loads(body), at=datetime.fromisoformat(at)):
                 return False
-        except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        except (ArithmeticError, AttributeError, KeyError, LedgerError, RecursionError, TypeError, ValueError):
             return False
         self.seq, self.chain = seq, chain
         return True
 
-    def _take(self, seq: int, kind: str, *, body: dict[str, Any]) -> bool:
+    def _take(self, seq: int, kind: str, *, body: dict[str, Any], at: datetime) -> bool:
         if (seq == 1) != (kind == "created"):
+            return False
+        if kind == "period":
+            return self._turn(seq, body["number"], at=at)
+        if self._calendar is not None and self._calendar.reached(at) > self._calendar.number:
             return False
         match kind:
             case "settled":
@@ -111,9 +117,10 @@ class Replay:
             case "reserved":
                 return self._reserve(seq, body)
             case "created":
-                return self._set(terms_of(body, body["data_set"], data_version=0), body)
+                terms = terms_of(body, body["data_set"], data_version=0)
+                return self._set(replace(terms, calendar=extended(None, _periods(body), at=at)), body)
             case "granted":
-                return self._grant(body)
+                return self._grant(body, at)
             case "bumped":
                 return self._bump(body["data_version"])
             case "registered":
@@ -129,23 +136,43 @@ class Replay:
             amount = tally.rho(*rho)
             tally.held += amount
             tally.add_delta(*delta)
-        return total.within(*self._budget)
+        over = self._calendar is not None and self._calendar.is_over
+        return total.within(*_NOTHING) if over else total.within(*self._budget)
 
     def _settle(self, body: dict[str, Any]) -> bool:
         entry, loss = body["entry"], ratio(body["loss"])
         worst, account = self._open.pop(entry)
         if body["answer"]:
             self.answers[entry] = body["answer"]
-        for holder in (None,) if account is None else (None, account):
-            tally = self._tallies[holder]
-            amount, freed = tally.rho(*loss), tally.rho(*worst)
-            tally.spent += amount
-            tally.held -= freed
+        if self._calendar is None or self._calendar.includes(entry):
+            for holder in (None,) if account is None else (None, account):
+                tally = self._tallies[holder]
+                amount, freed = tally.rho(*loss), tally.rho(*worst)
+                tally.spent += amount
+                tally.held -= freed
         return loss[0] * worst[1] <= worst[0] * loss[1]
 
-    def _grant(self, body: dict[str, Any]) -> bool:
-        old = self.terms
-        return old is not None and self._set(terms_of(body, old.data_set, data_version=old.data_version), body)
+    def _grant(self, body: dict[str, Any], at: datetime) -> bool:
+        old, periods = self.terms, _periods(body)
+        if old is None or (old.calendar is not None and periods is None):
+            return False
+        terms = terms_of(body, old.data_set, data_version=old.data_version)
+        return self._set(replace(terms, calendar=extended(old.calendar, periods, at=at)), body)
+
+    def _turn(self, seq: int, number: object, *, at: datetime) -> bool:
+        """Begin a period, which must be the one of its own time, and later than the last."""
+        old, calendar = self.terms, self._calendar
+        if old is None or calendar is None or type(number) is not int:
+            return False
+        if number != calendar.reached(at) or number <= calendar.number:
+            return False
+        self.terms = replace(old, calendar=replace(calendar, number=number, since=seq))
+        self._tallies = {None: _Tally()}
+        return True
+
+    @property
+    def _calendar(self) -> Calendar | None:
+        return None if self.terms is None else self.terms.calendar
 
     def _bump(self, version: object) -> bool:
         old = self.terms
@@ -157,3 +184,7 @@ class Replay:
     def _set(self, terms: Terms, body: dict[str, Any]) -> bool:
         self.terms, self._budget = terms, (ratio(body["budget_rho"]), ratio(body["budget_delta"]))
         return True
+
+
+def _periods(body: dict[str, Any]) -> Periods | None:
+    return periods_of(body["period_seconds"], body["periods"]) if "period_seconds" in body else None

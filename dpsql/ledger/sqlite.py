@@ -14,12 +14,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from dpsql.accounting import ZCDP, ApproximateDP
+from dpsql.accounting import ZCDP, ApproximateDP, Periods
 from dpsql.errors import LedgerError
 from dpsql.ledger import places, sqlite_file, sqlite_schema
-from dpsql.ledger.base import closed, forked, other_total
+from dpsql.ledger.base import closed, forked, refuse_other
+from dpsql.ledger.calendar import Clock, utc
 from dpsql.ledger.check import Mark
-from dpsql.ledger.keeper import Book, Keeper, begin, new_data_set
+from dpsql.ledger.keeper import Book, Keeper, begin, new_terms
 from dpsql.ledger.record import Terms, now
 from dpsql.ledger.sidecars import Sidecars, rolled_back
 from dpsql.ledger.sqlite_book import Rows
@@ -33,22 +34,32 @@ __all__ = ["SQLiteLedger"]
 class SQLiteLedger(Keeper):
     """A ledger that outlives the process: what `reserve` and `settle` did is on the disk when they return."""
 
-    def __init__(self, path: Path | str, budget: ZCDP, *, total: ApproximateDP) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        budget: ZCDP,
+        *,
+        total: ApproximateDP,
+        periods: Periods | None = None,
+        clock: Clock = utc,
+    ) -> None:
         """Open the ledger at `path`, or make it for these terms.
 
-        One that is there must stand for the same `total`; it keeps the budget that it was made with or granted since.
+        One that is there must stand for the same `total` and `periods`; it keeps the budget that it was made with or
+        granted since. `clock` tells the time of events and so when a period begins.
         """
-        self._start(path, Terms(new_data_set(), budget, total, data_version=0))
+        self._start(path, new_terms(budget, total, periods=periods), clock=clock)
 
     @classmethod
-    def open(cls, path: Path | str) -> Self:
+    def open(cls, path: Path | str, *, clock: Clock = utc) -> Self:
         """Open the ledger at `path` on the terms that it records; raise `ledger-missing` if there is none."""
         ledger = cls.__new__(cls)
-        ledger._start(path, None)  # noqa: SLF001 - its own
+        ledger._start(path, None, clock=clock)  # noqa: SLF001 - its own
         return ledger
 
-    def _start(self, path: Path | str, wanted: Terms | None) -> None:
+    def _start(self, path: Path | str, wanted: Terms | None, *, clock: Clock) -> None:
         self._path = Path(path).absolute()
+        self._clock = clock
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._connection: sqlite3.Connection | None = None
@@ -89,11 +100,11 @@ class SQLiteLedger(Keeper):
                 mark = self._sidecars.read_mark()
                 sqlite_file.make_durable(connection)
                 with sqlite_file.transaction(connection):
-                    _prepare(connection, wanted, mark=mark)
+                    _prepare(connection, wanted, mark=mark, clock=self._clock)
             with sqlite_file.snapshot(connection):  # long for a long history, and nobody else need wait
                 terms = check(connection, mark)
-            if wanted is not None and wanted.total != terms.total:
-                raise other_total(terms.total, wanted.total)
+            if wanted is not None:
+                refuse_other(terms, wanted)
             with self._sidecars.turn():
                 head = Mark(terms.data_set, *Rows(connection).head())
                 if self._sidecars.read_mark() != head:
@@ -131,7 +142,7 @@ class SQLiteLedger(Keeper):
             yield self._connection
 
 
-def _prepare(connection: sqlite3.Connection, wanted: Terms | None, *, mark: Mark | None) -> None:
+def _prepare(connection: sqlite3.Connection, wanted: Terms | None, *, mark: Mark | None, clock: Clock) -> None:
     """Bring the file to the present version, new or old, and make sure that it can be written."""
     if sqlite_schema.is_blank(connection):
         if wanted is None:
@@ -139,10 +150,10 @@ def _prepare(connection: sqlite3.Connection, wanted: Terms | None, *, mark: Mark
         if mark is not None:  # what it marks was here
             raise rolled_back()
         sqlite_schema.build(connection)
-        begin(Rows(connection), wanted, at=now())
-    elif sqlite_schema.version_of(connection) != sqlite_schema.VERSION:
+        begin(Rows(connection), wanted, at=now(clock))
+    elif sqlite_schema.version_of(connection) == 1:
         migrate(connection)
-    elif not sqlite_schema.holds(connection):
+    elif not sqlite_schema.is_whole(connection):
         raise damaged()
     # BEGIN IMMEDIATE is content with a read-only file; a write, even of no row, is not
     connection.execute("UPDATE terms SET data_version = 0 WHERE 0")

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
+from datetime import datetime
 
 from dpsql.accounting import ZCDP, FilterState
-from dpsql.ledger.record import Terms, fraction, terms_of, told_terms, written
+from dpsql.ledger import sqlite_schema
+from dpsql.ledger.calendar import Calendar
+from dpsql.ledger.record import Terms, fraction, periods_of, terms_of, told_periods, told_terms, written
 from dpsql.ledger.rows import EventRows, Found, holder_of
 from dpsql.ledger.sqlite_errors import damaged
 from dpsql.quantities import Delta, Rho
@@ -38,7 +42,8 @@ class Rows(EventRows):
             raise damaged()
         *told, data_set, version = row
         try:
-            return terms_of(dict(zip(_TERMS, told, strict=True)), data_set, data_version=int(version))
+            terms = terms_of(dict(zip(_TERMS, told, strict=True)), data_set, data_version=int(version))
+            return replace(terms, calendar=self._calendar())
         except (TypeError, ValueError) as error:
             raise damaged() from error
 
@@ -50,6 +55,25 @@ class Rows(EventRows):
             "VALUES (1, ?, ?, ?, ?, ?, ?)",
             (*(told[name] for name in _TERMS), terms.data_set, terms.data_version),
         )
+        if terms.calendar is not None:
+            self._set_calendar(terms.calendar)
+
+    def _set_calendar(self, calendar: Calendar) -> None:
+        if not sqlite_schema.has_periods(self._connection):
+            sqlite_schema.make_periods(self._connection)
+        seconds, most = told_periods(calendar.periods).values()
+        self._connection.execute(
+            "REPLACE INTO periods (one, length_seconds, most, began, number, since) VALUES (1, ?, ?, ?, ?, ?)",
+            (seconds, most, calendar.began.isoformat(timespec="microseconds"), calendar.number, calendar.since),
+        )
+
+    def _calendar(self) -> Calendar | None:
+        """Return the calendar; raise ValueError, or TypeError, if what stands for it is none."""
+        if not sqlite_schema.has_periods(self._connection):
+            return None
+        row = self._connection.execute("SELECT length_seconds, most, began, number, since FROM periods").fetchone()
+        seconds, most, began, number, since = row
+        return Calendar(periods_of(seconds, most), datetime.fromisoformat(began), int(number), int(since))
 
     def balance(self, account: str | None) -> FilterState:
         """Return what is spent and held."""
@@ -71,6 +95,11 @@ class Rows(EventRows):
             "REPLACE INTO balances (holder, spent_rho, spent_delta, reserved_rho) VALUES (?, ?, ?, ?)",
             (holder_of(account), *map(written, values)),
         )
+
+    def start_afresh(self) -> None:
+        """Put a fresh state in place of every balance."""
+        self._connection.execute("DELETE FROM balances")
+        self.set_balance(None, FilterState.fresh())
 
     def balances(self) -> dict[str, FilterState]:
         """Return the state of every holder: the total and all accounts."""

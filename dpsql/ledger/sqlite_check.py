@@ -29,7 +29,7 @@ def verify(path: Path | str) -> Verified:
     with closing(sqlite_file.connect(file, "ro")) as connection, sealed(), sqlite_file.snapshot(connection):
         if sqlite_schema.is_blank(connection):
             raise missing()
-        if sqlite_schema.version_of(connection) != sqlite_schema.VERSION:
+        if sqlite_schema.version_of(connection) == 1:
             raise LedgerError(
                 "ledger-older",
                 "The ledger has the tables of an earlier version, which had no chain to verify.",
@@ -52,7 +52,7 @@ def check(connection: sqlite3.Connection, mark: Mark | None) -> Terms:
 
 
 def _replayed(connection: sqlite3.Connection) -> tuple[Replay, Terms]:
-    if not sqlite_schema.holds(connection):
+    if not sqlite_schema.is_whole(connection):
         raise damaged()
     return replayed(Rows(connection))
 

@@ -7,10 +7,12 @@ import sqlite3
 from dpsql.errors import LedgerError
 from dpsql.ledger.sqlite_errors import damaged
 
-__all__ = ["APPLICATION_ID", "VERSION", "build", "header", "holds", "is_blank", "version_of"]
+__all__ = ["APPLICATION_ID", "VERSION", "build", "has_periods", "header", "holds", "is_blank", "is_whole"]
+__all__ += ["make_periods", "version_of"]
 
 APPLICATION_ID = 0x64707371  # "dpsq", in the header of the file
-VERSION = 2
+VERSION = 3  # the newest; a ledger without periods has version 2, so that an earlier dpsql reads it too
+_WITHOUT_PERIODS = 2
 
 _SCHEMA = (
     """CREATE TABLE events (
@@ -59,6 +61,14 @@ BEGIN SELECT RAISE(ABORT, 'answers are never deleted'); END""",
     """CREATE TRIGGER answers_stay_as_they_are BEFORE UPDATE ON answers
 BEGIN SELECT RAISE(ABORT, 'answers are never changed'); END""",
 )
+_PERIODS = """CREATE TABLE periods (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    length_seconds INTEGER NOT NULL,
+    most INTEGER,
+    began TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    since INTEGER NOT NULL
+)"""
 
 
 def header(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -79,6 +89,17 @@ def build(connection: sqlite3.Connection) -> None:
     for statement in _SCHEMA:
         connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {_WITHOUT_PERIODS}")
+
+
+def has_periods(connection: sqlite3.Connection) -> bool:
+    """Say whether the file has the table of a budget that is granted in periods."""
+    return header(connection)[1] > _WITHOUT_PERIODS
+
+
+def make_periods(connection: sqlite3.Connection) -> None:
+    """Give a ledger that has none the table of its periods; inside the caller's transaction."""
+    connection.execute(_PERIODS)
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
@@ -96,7 +117,12 @@ def version_of(connection: sqlite3.Connection) -> int:
     return version
 
 
-def holds(connection: sqlite3.Connection, schema: tuple[str, ...] = _SCHEMA) -> bool:
+def is_whole(connection: sqlite3.Connection) -> bool:
+    """Say whether a ledger of one of the present versions has exactly its tables, indices and triggers."""
+    return holds(connection, (*_SCHEMA, _PERIODS) if has_periods(connection) else _SCHEMA)
+
+
+def holds(connection: sqlite3.Connection, schema: tuple[str, ...]) -> bool:
     """Say whether the tables, indices and triggers of the file are exactly those of `schema`."""
     found = [text for (text,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")]
     return sorted(found) == sorted(schema)

@@ -32,7 +32,6 @@ from dpsql.ledger import (
     Shortfall,
     SQLiteLedger,
     balance_of,
-    keeper,
     verify,
 )
 from dpsql.ledger.postgres import PostgresLedger
@@ -97,13 +96,13 @@ class Postgres:
     def __init__(self, folder: Path) -> None:  # noqa: ARG002 - they stand in no folder
         self._urls: dict[int, str] = {}
 
-    def make(self, budget: ZCDP) -> Ledger:
+    def make(self, budget: ZCDP, periods: Periods | None = None, clock: Clock = utc) -> Ledger:
         url = server().url(fresh_schema())
-        return self._opened(url, PostgresLedger(url, budget, total=TOTAL))
+        return self._opened(url, PostgresLedger(url, budget, total=TOTAL, periods=periods, clock=clock))
 
-    def again(self, ledger: Ledger) -> Ledger:
+    def again(self, ledger: Ledger, clock: Clock = utc) -> Ledger:
         url = self._urls[id(ledger)]
-        return self._opened(url, PostgresLedger.open(url))
+        return self._opened(url, PostgresLedger.open(url, clock=clock))
 
     def _opened(self, url: str, ledger: PostgresLedger) -> Ledger:
         self._urls[id(ledger)] = url
@@ -624,19 +623,6 @@ def test_a_long_history_is_told_whole(make: Make) -> None:
     for number in range(1100 if isinstance(ledger, MemoryLedger) else 130):
         ledger.bump(str(number))
     assert [event.seq for event in ledger.events()] == list(range(1, ledger.data_version + 2))
-
-
-def test_a_clock_set_back_decides_nothing(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger = make(loss(1))
-    moments = iter(["2030-01-01T00:00:00+00:00", "2020-01-01T00:00:00+00:00", "1970-01-01T00:00:00+00:00"])
-    monkeypatch.setattr(keeper, "now", lambda: next(moments))
-    first = ledger.reserve(Request("first", loss("0.5"), key="k"))
-    ledger.reserve(Request("second", loss("0.5")))
-    first.settle(Rho("0.25"), "d", answer=b"answer")
-    assert [entry.query for entry in ledger.entries()] == ["first", "second"]
-    assert ledger.entries()[0].settlement.at.year == 1970
-    assert ledger.stored("k", None) == b"answer"
-    assert ledger.state() == FilterState(spent=loss("0.25"), reserved=Rho("0.5"))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
