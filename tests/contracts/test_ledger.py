@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from ledger.postgres_kit import fresh_schema, server
 
-from dpsql.accounting import ZCDP, ApproximateDP, FilterState
+from dpsql.accounting import ZCDP, ApproximateDP, FilterState, Periods
 from dpsql.errors import BudgetExceeded, LedgerError, UsageError
 from dpsql.ledger import (
     Account,
@@ -34,6 +34,7 @@ from dpsql.ledger import (
     balance_of,
     verify,
 )
+from dpsql.ledger.calendar import Clock, utc
 from dpsql.ledger.postgres import PostgresLedger
 from dpsql.quantities import Delta, Epsilon, Rho
 
@@ -56,10 +57,10 @@ class Memory:
     def __init__(self, folder: Path) -> None:
         pass
 
-    def make(self, budget: ZCDP) -> Ledger:
-        return MemoryLedger(budget, total=TOTAL)
+    def make(self, budget: ZCDP, periods: Periods | None = None, clock: Clock = utc) -> Ledger:
+        return MemoryLedger(budget, total=TOTAL, periods=periods, clock=clock)
 
-    def again(self, ledger: Ledger) -> Ledger:
+    def again(self, ledger: Ledger, _: Clock = utc) -> Ledger:
         return ledger
 
     def check(self) -> None:
@@ -73,13 +74,13 @@ class SQLite:
         self._folder = folder
         self._paths: dict[int, Path] = {}
 
-    def make(self, budget: ZCDP) -> Ledger:
+    def make(self, budget: ZCDP, periods: Periods | None = None, clock: Clock = utc) -> Ledger:
         path = self._folder / f"{len(self._paths)}.ledger"
-        return self._opened(path, SQLiteLedger(path, budget, total=TOTAL))
+        return self._opened(path, SQLiteLedger(path, budget, total=TOTAL, periods=periods, clock=clock))
 
-    def again(self, ledger: Ledger) -> Ledger:
+    def again(self, ledger: Ledger, clock: Clock = utc) -> Ledger:
         path = self._paths[id(ledger)]
-        return self._opened(path, SQLiteLedger.open(path))
+        return self._opened(path, SQLiteLedger.open(path, clock=clock))
 
     def check(self) -> None:
         for path in self._paths.values():
