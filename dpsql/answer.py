@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpsql.accounting import ZCDP, ApproximateDP, discrete_gaussian_offset
+from dpsql.accounting import ZCDP, ApproximateDP, Periods, discrete_gaussian_offset
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon
 
@@ -105,11 +105,22 @@ class CountColumns:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What the answer's citation speaks of: the protected unit, its table and the data set's total."""
+    """What the answer's citation speaks of: the protected unit, its table, the data set's total and how often it is."""
 
     unit: str
     table: str
     total: ApproximateDP
+    periods: Periods | None = None
+
+    def __str__(self) -> str:
+        if self.periods is None:
+            return f"over all queries and analysts, within {self.total} in all"
+        most = self.periods.most
+        end = "without end" if most is None else f"up to {most} of them"
+        return (
+            f"over all queries and analysts of any one period of {self.periods}, within {self.total} (what several "
+            f"periods lose adds up, {end})"
+        )
 
 
 class Answer:
@@ -180,9 +191,8 @@ class Answer:
             cost = "this answer was charged when it was first given"
         return (
             f"Each {promise.unit} of {promise.table} is protected: adding or removing all rows of one {promise.unit} "
-            f"changes the probability of anything released from this data set, over all queries and analysts, within "
-            f"{promise.total} in all; {cost}, accounted in zero-concentrated "
-            f"differential privacy (dpsql {version('dpsql')}, {receipt.mechanism})."
+            f"changes the probability of anything released from this data set, {promise}; {cost}, accounted in "
+            f"zero-concentrated differential privacy (dpsql {version('dpsql')}, {receipt.mechanism})."
         )
 
     def __len__(self) -> int:

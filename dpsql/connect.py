@@ -110,15 +110,17 @@ def starter_of(database: str | Path) -> Starter:
 def grant(ledger: str | Path, budget: Budget, *, note: str) -> ApproximateDP:
     """Raise the total of a ledger to that of `budget`, for good, and return what it was; what was spent stays spent.
 
-    Raises `LedgerError` for a total that is smaller in anything, and for a ledger that cannot be used.
+    A `budget` with a period is granted in each from then on, or in more of them. Raises `LedgerError` for a total that
+    is smaller in anything, and for a ledger that cannot be used.
     """
-    from dpsql.accounting import ApproximateDP
+    from dpsql.accounting import ApproximateDP, Periods
     from dpsql.plan.terms import budget_of
 
     total = ApproximateDP(budget.epsilon, budget.delta)
     with closing(_recorded(ledger)) as record:
         before = record.total
-        record.grant(budget_of(total), total, note=note)
+        periods = None if budget.period is None else Periods(budget.period, budget.periods)
+        record.grant(budget_of(total), total, note=note, periods=periods)
         return before
 
 
@@ -279,7 +281,7 @@ def _ledger(place: str | Path | DatabaseUrl | None, terms: Terms) -> Ledger:
     elif not isinstance(place, str | Path | DatabaseUrl):
         raise UsageError("not-a-path", "A ledger is named by its path.", hint='Such as "ledger.sqlite", or ":memory:".')
     if place is None or str(place) == IN_MEMORY:
-        return MemoryLedger(terms.budget, total=terms.total)
+        return MemoryLedger(terms.budget, total=terms.total, periods=terms.periods)
     known = DatabaseUrl.of(place) if is_url(place) else place
     try:
         return _durable(known, terms)
@@ -293,10 +295,10 @@ def _durable(place: str | Path | DatabaseUrl, terms: Terms) -> Ledger:
         _require_psycopg()
         from dpsql.ledger.postgres import PostgresLedger
 
-        return PostgresLedger(place, terms.budget, total=terms.total)
+        return PostgresLedger(place, terms.budget, total=terms.total, periods=terms.periods)
     from dpsql.ledger import SQLiteLedger
 
-    return SQLiteLedger(place, terms.budget, total=terms.total)
+    return SQLiteLedger(place, terms.budget, total=terms.total, periods=terms.periods)
 
 
 def _tell(record: Ledger, policy: Policy) -> None:

@@ -110,9 +110,8 @@ class Session:
         self._check_open()
         ledger, account = self._parts.ledger, self._account
         own, total = None if account is None else ledger.state(account), ledger.state()
-        return balance_of(
-            replace(self._parts.terms, budget=ledger.budget), total, own=own
-        )  # a grant may come in between
+        terms = replace(self._parts.terms, budget=ledger.budget)  # after the states: a grant only ever adds
+        return balance_of(terms, total, own=own, calendar=ledger.calendar)
 
     @property
     def history(self) -> pa.Table:
@@ -179,7 +178,8 @@ class Session:
             return self._parts.ledger.reserve(Request(plan.query.text, plan.worst_case, account, replay_key(plan)))
         except Shortfall as error:
             short = error
-        raise shortfall(plan, short, least_epsilon=self._parts.terms.limits.min_epsilon)
+        least = self._parts.terms.limits.min_epsilon
+        raise shortfall(plan, short, least_epsilon=least, calendar=self._parts.ledger.calendar)
 
     def _release(self, plan: Plan, reservation: Reservation) -> Release:
         """Read and draw; charge everything that fails in full, and say nothing of why.
@@ -221,7 +221,7 @@ class Session:
         )
         outputs = tuple(position for position, output in enumerate(plan.query.outputs) if output.key is None)
         counts = None if plan.counts is None else CountColumns(outputs, plan.counts.variance)
-        promise = Promise(plan.query.unit_name, plan.query.table, self._parts.terms.total)
+        promise = Promise(plan.query.unit_name, plan.query.table, self._parts.terms.total, self._parts.terms.periods)
         return Answer(released.table, receipt, counts=counts, promise=promise)
 
     def _free(self, table: pa.Table) -> Answer:

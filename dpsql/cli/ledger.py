@@ -46,12 +46,15 @@ def grant(
     epsilon: Annotated[str, typer.Option(help="The new total epsilon.", show_default=False)],
     delta: Annotated[str, typer.Option(help="The new total delta.", show_default=False)],
     note: Annotated[str, typer.Option(help="Why; it is recorded.", show_default=False)],
+    period: Annotated[str | None, typer.Option(help="Grant it anew in each, such as 30d.")] = None,
+    periods: Annotated[int | None, typer.Option(help="The most periods; without it they have no end.")] = None,
 ) -> None:
     """Raise the total of the ledger, for good; the policy must then say the same. What was spent stays spent."""
-    from dpsql.accounting import ApproximateDP
+    from dpsql.accounting import ApproximateDP, Periods, words_of
     from dpsql.connect import grant as granted
     from dpsql.policy import Budget
 
-    budget = Budget(epsilon, delta)
+    budget = Budget(epsilon, delta, period=period, periods=periods)
     before = granted(ledger, budget, note=note)
-    typer.echo(f"The total was {before} and is {ApproximateDP(budget.epsilon, budget.delta)}.")
+    when = "" if budget.period is None else f" {words_of(Periods(budget.period, budget.periods))}"
+    typer.echo(f"The total was {before} and is {ApproximateDP(budget.epsilon, budget.delta)}{when}.")

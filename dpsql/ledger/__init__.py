@@ -5,7 +5,9 @@ answer leaves. A reservation that nobody settles stays held for ever, so a crash
 """
 
 from dpsql.ledger.base import Account, Ledger, Request, Reservation, Shortfall, balance_of
+from dpsql.ledger.calendar import Calendar
 from dpsql.ledger.check import Verified
+from dpsql.ledger.dp_events import Spent, dp_events
 from dpsql.ledger.memory import MemoryLedger
 from dpsql.ledger.record import Entry, Event, Settlement
 from dpsql.ledger.sqlite import SQLiteLedger
@@ -13,6 +15,7 @@ from dpsql.ledger.sqlite_check import verify
 
 __all__ = [
     "Account",
+    "Calendar",
     "Entry",
     "Event",
     "Ledger",
@@ -22,7 +25,9 @@ __all__ = [
     "SQLiteLedger",
     "Settlement",
     "Shortfall",
+    "Spent",
     "Verified",
     "balance_of",
+    "dp_events",
     "verify",
 ]

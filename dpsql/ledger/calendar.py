@@ -36,7 +36,7 @@ class Calendar:
     since: int = 0
 
     def __str__(self) -> str:
-        most, next_begins = self.periods.most, f"{self.next_begins:%Y-%m-%d %H:%M} UTC"
+        most, next_begins = self.periods.most, f"{self.next_begins:%Y-%m-%d %H:%M:%S} UTC"
         if self.number == most:
             return "all periods are over"
         which = f"period {self.number + 1}" if most is None else f"period {self.number + 1} of {most}"

@@ -11,6 +11,7 @@ from fractions import Fraction
 
 from dpsql.accounting import ZCDP, ApproximateDP, BoundedRange, FilterState
 from dpsql.ledger.base import left
+from dpsql.ledger.calendar import Calendar
 from dpsql.plan.terms import Terms
 from dpsql.quantities import Delta, Epsilon, Rho
 
@@ -34,7 +35,8 @@ class Account:
 class Balance:
     """The total guarantee, and what is left in rho, in delta and in items of the default epsilon.
 
-    Both currencies are those of the analyst's own limit where there is one; `analyst` is then its name.
+    Both currencies are those of the analyst's own limit where there is one; `analyst` is then its name. With a
+    `calendar` all of it is of the present period, and granted anew in the next.
     """
 
     granted: ApproximateDP
@@ -43,6 +45,7 @@ class Balance:
     epsilon: Epsilon
     items: int
     analyst: str | None = None
+    calendar: Calendar | None = None
 
     @property
     def remaining(self) -> ZCDP:
@@ -70,6 +73,10 @@ class Balance:
 
     def __str__(self) -> str:
         lines = [f"total guarantee: {self.granted} for every privacy unit, over all queries"]
+        if self.calendar is not None:
+            period = self.calendar.periods
+            lines = [f"guarantee: {self.granted} for every privacy unit per {period}, over all queries of these"]
+            lines.append(str(self.calendar))
         lines += [] if self.analyst is None else [f"of it, the account {self.analyst}:"]
         lines += [
             f"{name:5} granted {granted:.6g}, spent {spent:.6g}, reserved {reserved:.6g}, remaining {remaining:.6g}"
@@ -80,8 +87,10 @@ class Balance:
         return "\n".join([*lines, f"about {self.items} more items at epsilon {self.epsilon}"])
 
 
-def balance_of(terms: Terms, total: FilterState, *, own: FilterState | None = None) -> Balance:
-    """Return the balance for the ledger's state, and that of the account where the terms have one."""
+def balance_of(
+    terms: Terms, total: FilterState, *, own: FilterState | None = None, calendar: Calendar | None = None
+) -> Balance:
+    """Return the balance for the ledger's state and calendar, and that of the account where the terms have one."""
     limit, state = (terms.budget, total) if terms.account is None or own is None else (terms.account.budget, own)
     of_total, of_own = left(terms.budget, total), left(limit, state)
     rho, delta = min(of_total.rho.value, of_own.rho.value), min(of_total.delta.value, of_own.delta.value)
@@ -92,4 +101,5 @@ def balance_of(terms: Terms, total: FilterState, *, own: FilterState | None = No
         epsilon=terms.epsilon,
         items=math.floor(rho / BoundedRange(terms.epsilon).rho.value),
         analyst=None if terms.account is None else terms.account.name,
+        calendar=calendar,
     )

@@ -14,7 +14,7 @@ from dpsql.mechanisms import NoisyCounts
 from dpsql.plan.balance import balance_of
 from dpsql.plan.choose import draw
 from dpsql.plan.doubts import doubts
-from dpsql.plan.facts import Bought, Check, CheckedTable, Exposed
+from dpsql.plan.facts import Bought, Check, CheckedTable, Exposed, TotalAfter
 from dpsql.plan.plan import Plan
 from dpsql.plan.terms import Terms
 from dpsql.policy import Policy, PrivateTable
@@ -31,6 +31,7 @@ __all__ = ["Stored", "check"]
 
 _SAMPLE = Catalog((KnownTable("asked", ("asked",), (("unit", BIGINT), ("item", TEXT)), "unit"),))
 _ASKED = ((10, False), (10, True), (100, True))
+_AFTER = (1, 4, 12)
 Stored = Mapping[str, tuple[tuple[str, str], ...]]
 
 
@@ -64,7 +65,20 @@ def check(policy: Policy, stored: Stored, *, reach: Callable[[NoisyCounts], int]
         tables=tables,
         buys=buys,
         warnings=tuple(doubts(policy, tables)),
+        period=None if terms.periods is None else str(terms.periods),
+        periods=None if terms.periods is None else terms.periods.most,
+        totals=tuple(_totals(terms)),
     )
+
+
+def _totals(terms: Terms) -> Iterator[TotalAfter]:
+    """Yield what holds in all after a few numbers of periods; exactly after the last where there is one."""
+    if terms.periods is None:
+        return
+    for periods in _AFTER if terms.periods.most is None else (terms.periods.most,):
+        total = terms.after(periods)
+        if total is not None:
+            yield TotalAfter(periods, float(total.epsilon), float(total.delta))
 
 
 def _table(name: str, table: Table, *, stored: tuple[tuple[str, str], ...] | None) -> CheckedTable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Bought", "Check", "CheckedTable", "Exposed"]
+__all__ = ["Bought", "Check", "CheckedTable", "Exposed", "TotalAfter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,20 @@ class Bought:
 
 
 @dataclass(frozen=True, slots=True)
+class TotalAfter:
+    """What holds in all after so many periods of a budget that is granted in each, rounded up."""
+
+    periods: int
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True, slots=True)
 class Check:
-    """All that is told of a policy, in values that JSON has."""
+    """All that is told of a policy, in values that JSON has.
+
+    With a `period`, such as "30 days", everything is granted in each, at most `periods` times if that is a number.
+    """
 
     epsilon: float
     delta: float
@@ -66,6 +78,9 @@ class Check:
     tables: tuple[CheckedTable, ...]
     buys: tuple[Bought, ...]
     warnings: tuple[str, ...]
+    period: str | None = None
+    periods: int | None = None
+    totals: tuple[TotalAfter, ...] = ()
 
     @property
     def private(self) -> list[CheckedTable]:

@@ -9,6 +9,7 @@ from fractions import Fraction
 from dpsql.accounting import ZCDP
 from dpsql.errors import BudgetExceeded
 from dpsql.ledger.base import Shortfall
+from dpsql.ledger.calendar import Calendar
 from dpsql.plan.choose import LEAST_DELTA
 from dpsql.plan.plan import Plan
 from dpsql.quantities import Epsilon
@@ -19,11 +20,13 @@ _DIGITS = 3
 _PLAIN = -6  # the least exponent that is written out in decimals
 
 
-def shortfall(plan: Plan, short: Shortfall, *, least_epsilon: Epsilon) -> BudgetExceeded:
+def shortfall(
+    plan: Plan, short: Shortfall, *, least_epsilon: Epsilon, calendar: Calendar | None = None
+) -> BudgetExceeded:
     """Return the error for a plan whose worst case is more than what remains, with the nearest queries that fit.
 
     Given: what the ledger said of it; where both rho and delta are short it speaks of rho, and so does this error.
-    `least_epsilon` is the policy's, below which nothing may be asked.
+    `least_epsilon` is the policy's, below which nothing may be asked; `calendar` tells when more is granted.
     """
     remaining = short.remaining
     whose = "the total" if short.account is None else f"the limit of account {short.account}"
@@ -36,6 +39,8 @@ def shortfall(plan: Plan, short: Shortfall, *, least_epsilon: Epsilon) -> Budget
     else:
         reason = f"This query spends delta {plan.delta}, and {remaining.delta} is left of {whose}."
     hint = _what_fits(plan, remaining, affordable=affordable, least_epsilon=least_epsilon)
+    if calendar is not None:
+        hint += f" Now: {calendar}."
     return BudgetExceeded("budget-exceeded", reason, hint=hint, place=plan.query.clause.place)
 
 

@@ -21,11 +21,17 @@ _UNANSWERED = frozenset(["failed", "interrupted"])  # what stands in place of th
 
 
 def budget_table(balance: Balance) -> pa.Table:
-    """Return SHOW BUDGET: what was granted, spent and reserved, and what remains."""
+    """Return SHOW BUDGET: what was granted, spent and reserved, and what remains; of which period, and until when."""
     import pyarrow as pa
 
     columns = list(zip(*balance.rows(), strict=True))
-    return pa.table(dict(zip(("measure", "granted", "spent", "reserved", "remaining"), columns, strict=True)))
+    table = pa.table(dict(zip(("measure", "granted", "spent", "reserved", "remaining"), columns, strict=True)))
+    if balance.calendar is None:
+        return table
+    calendar = balance.calendar
+    number, until = (None, None) if calendar.is_over else (calendar.number + 1, calendar.next_begins)
+    table = table.append_column("period", pa.array([number] * table.num_rows, pa.int64()))
+    return table.append_column("until", pa.array([until] * table.num_rows, pa.timestamp("us", "UTC")))
 
 
 def history_table(entries: Iterable[Entry]) -> pa.Table:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Self
 
-from dpsql.accounting import ZCDP, ApproximateDP, rho_of_total
+from dpsql.accounting import ZCDP, ApproximateDP, Periods, rho_of_total, total_after
 from dpsql.errors import PolicyError
 from dpsql.policy import Analyst, Budget, Limits, Policy, PrivateTable
 from dpsql.policy.analysts import UNLISTED
@@ -34,7 +34,8 @@ class Terms:
 
     `tables` are the policy's private tables by their names. `account` is the analyst's own limit, besides the total,
     which holds for everybody: as much as the total for a name without a limit, so that all that is kept of one who
-    gives a name is kept apart; None for the unnamed without a limit. The defaults are the analyst's.
+    gives a name is kept apart; None for the unnamed without a limit. The defaults are the analyst's. With `periods`
+    all of it is granted anew in each.
     """
 
     total: ApproximateDP
@@ -44,6 +45,7 @@ class Terms:
     limits: Limits
     tables: Mapping[str, PrivateTable]
     account: Sublimit | None = None
+    periods: Periods | None = None
 
     @classmethod
     def of_policy(cls, policy: Policy, analyst: str | None = None) -> Self:
@@ -86,7 +88,12 @@ class Terms:
             limits=policy.limits,
             tables={name: table for name, table in policy.tables.items() if isinstance(table, PrivateTable)},
             account=account,
+            periods=None if policy.budget.period is None else Periods(policy.budget.period, policy.budget.periods),
         )
+
+    def after(self, periods: int) -> ApproximateDP | None:
+        """Return what holds in all after so many periods, rounded up; None if nothing does."""
+        return total_after(periods, self.total, budget=self.budget)
 
 
 def limit_of(own: Analyst, grant: Budget) -> ZCDP:

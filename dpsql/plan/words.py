@@ -34,15 +34,44 @@ def _protected(check: Check) -> Iterator[str]:
         unit = spell(table.privacy_unit or "")
         yield from _wrapped(f"{spell(table.name)}: every {unit}, all rows with the same {unit} together.")
     if check.private:
+        span = (
+            "as one total over all queries"
+            if check.period is None
+            else f"per {check.period}, over all queries of these"
+        )
         yield from _wrapped(
-            f"Each has ({check.epsilon:g}, {check.delta:g})-differential privacy as one total over all queries and "
-            "all analysts. Whoever is one unit in several tables is covered by this same total; whoever has two ids "
+            f"Each has ({check.epsilon:g}, {check.delta:g})-differential privacy {span} and all "
+            "analysts. Whoever is one unit in several tables is covered by this same total; whoever has two ids "
             "in one is protected as two."
         )
+        yield from _in_all(check)
     else:
         yield from _wrapped("Nobody: no table of this policy has a privacy unit.")
     for table in check.public:
         yield from _wrapped(f"{spell(table.name)}: public, so UNPROTECTED: nothing in it is private by your word.")
+
+
+def _in_all(check: Check) -> Iterator[str]:
+    """Yield what holds over all periods, for a budget that is granted in each."""
+    if check.period is None:
+        return
+    totals = ", ".join(
+        f"({total.epsilon:g}, {total.delta:g}) after {_periods(total.periods)}" for total in check.totals
+    )
+    if check.periods is None:
+        yield from _wrapped(
+            f"The budget is granted anew every {check.period}, so the total over all of them grows WITHOUT END: "
+            f"{totals}. Set periods to end it. Nothing is carried over."
+        )
+    else:
+        yield from _wrapped(
+            f"The budget is granted anew every {check.period}, {_periods(check.periods)} at most, and then no more. "
+            f"Over all of them the total is {totals}. Nothing is carried over."
+        )
+
+
+def _periods(count: int) -> str:
+    return f"{count} period{'' if count == 1 else 's'}"
 
 
 def _exposed(check: Check) -> Iterator[str]:
@@ -80,8 +109,9 @@ def _columns(table: CheckedTable) -> str:
 
 
 def _bought(check: Check) -> Iterator[str]:
+    granted = "The total" if check.period is None else "Each period"
     yield from _wrapped(
-        f"The total (epsilon {check.epsilon:g}, delta {check.delta:g}) is accounted as rho {check.rho:.6g} for what "
+        f"{granted} (epsilon {check.epsilon:g}, delta {check.delta:g}) is accounted as rho {check.rho:.6g} for what "
         f"is returned, and delta {check.delta_of_queries:g} that queries draw from."
     )
     yield from _wrapped(

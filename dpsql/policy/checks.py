@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from fractions import Fraction
 from os import PathLike
 from pathlib import Path
@@ -16,7 +17,7 @@ from dpsql.errors import PolicyError, UsageError
 from dpsql.quantities import Delta, Epsilon, Number, exact
 
 __all__ = ["check_columns", "check_count", "check_delta", "check_epsilon", "check_flag", "check_name", "check_path"]
-__all__ += ["check_source", "check_types", "check_version", "fill", "fold", "wrong_type"]
+__all__ += ["check_period", "check_source", "check_types", "check_version", "fill", "fold", "wrong_type"]
 
 _GREATEST_EPSILON = 100
 _GREATEST_COUNT = 10**6
@@ -27,6 +28,9 @@ _TYPES = (
 )
 _DECIMAL = re.compile(r" *decimal *\( *([0-9]{1,2}) *, *([0-9]{1,2}) *\) *")
 _WIDEST_DECIMAL = 18
+_PERIOD = re.compile(r"([0-9]{1,6}) ?([hdw])")
+_HOURS = {"h": 1, "d": 24, "w": 168}
+_LONGEST_PERIOD = timedelta(days=10_000)
 _DECLARED = 'columns = { user_id = "BIGINT", page = "VARCHAR" }, or columns={"user_id": "BIGINT", ...} in Python.'
 
 
@@ -101,6 +105,26 @@ def check_flag(value: bool, place: str) -> bool:  # noqa: FBT001 - the value of 
     if not isinstance(value, bool):
         raise wrong_type("True or False", value, place=place)
     return value
+
+
+def check_period(value: timedelta | str, place: str) -> timedelta:
+    """Return a period of whole hours, from one hour to 10,000 days."""
+    if not isinstance(value, timedelta | str):
+        raise wrong_type('a text such as "30d"', value, place=place)
+    hint = 'Write hours, days or weeks as a whole number, such as "12h", "30d" or "1w".'
+    length = value if isinstance(value, timedelta) else _length(value)
+    if length is None:
+        raise PolicyError("policy-period", "The text is no period.", hint=hint, place=place)
+    hour = timedelta(hours=1)
+    if not hour <= length <= _LONGEST_PERIOD or length % hour:
+        reason = "A period must have whole hours, at least one, and at most 10,000 days."
+        raise PolicyError("policy-range", reason, hint=hint, place=place)
+    return length
+
+
+def _length(text: str) -> timedelta | None:
+    found = _PERIOD.fullmatch(text)
+    return None if found is None else timedelta(hours=int(found[1]) * _HOURS[found[2]])
 
 
 def check_name(value: str, place: str) -> str:

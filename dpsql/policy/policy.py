@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -21,6 +22,7 @@ from dpsql.policy.checks import (
     check_epsilon,
     check_name,
     check_path,
+    check_period,
     check_source,
     check_types,
     check_version,
@@ -28,6 +30,7 @@ from dpsql.policy.checks import (
     fold,
     wrong_type,
 )
+from dpsql.policy.suggestion import suggested
 from dpsql.policy.toml import Lines, Section, read_toml
 from dpsql.policy.url import DatabaseUrl, is_url
 from dpsql.quantities import Delta, Epsilon, Number
@@ -42,21 +45,55 @@ Columns = Sequence[str] | Mapping[str, str] | None
 class Budget:
     """The total for every privacy unit, over all queries and analysts, and what it is meant to buy.
 
-    `items` sets the default per-item epsilon and `queries` the default per-query delta.
+    `items` sets the default per-item epsilon and `queries` the default per-query delta. With a `period`, such as "30d",
+    all of it is granted anew in each, without carry-over, and `periods` times at most: what holds in all then grows
+    with their number, without end where `periods` is None.
     """
 
     epsilon: Epsilon
     delta: Delta
     items: int
     queries: int
+    period: timedelta | None
+    periods: int | None
 
     def __init__(
-        self, epsilon: Number | Epsilon, delta: Number | Delta, *, items: int = 100, queries: int = 20
+        self,
+        epsilon: Number | Epsilon,
+        delta: Number | Delta,
+        *,
+        items: int = 100,
+        queries: int = 20,
+        period: timedelta | str | None = None,
+        periods: int | None = None,
     ) -> None:
         fill(self, epsilon=check_epsilon(epsilon, "budget.epsilon"))
         fill(self, delta=check_delta(delta, "budget.delta"))
         fill(self, items=check_count(items, "budget.items"))
         fill(self, queries=check_count(queries, "budget.queries"))
+        fill(self, period=None if period is None else check_period(period, "budget.period"))
+        fill(self, periods=_optional_count(periods, "budget.periods"))
+        if self.periods is not None and self.period is None:
+            reason = "Without a period there is nothing to count."
+            raise PolicyError("policy-period", reason, hint="Add period, or leave periods out.", place="budget.periods")
+        if self.delta.value * (self.periods or 1) >= 1:
+            reason = f"After {self.periods} periods the deltas come to 1, and nothing is promised any more."
+            raise PolicyError("policy-range", reason, hint="Grant a smaller delta.", place="budget.periods")
+
+    @classmethod
+    def suggest(cls, items: int, queries: int, users: int) -> Budget:
+        """Return a budget to begin with, for so many items and queries and about so many users, a public number.
+
+        Two counts that differ by half the square root of `users`, as much as chance moves the count of a group that
+        half of them are in, then come in the right order in 95 of 100 cases; delta is the next power of ten below
+        1e-6 and 1 / users^1.5. Raises `PolicyError` if that takes an epsilon above 10, which protects hardly anybody.
+
+        >>> budget = Budget.suggest(100, 20, users=10_000)
+        >>> budget.epsilon, budget.delta
+        (Epsilon(1.42), Delta(1e-06))
+        """
+        epsilon, delta = suggested(items, users=users)
+        return cls(epsilon, delta, items=items, queries=queries)
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -293,11 +330,11 @@ def _identities(name: str, table: Table) -> tuple[object, ...]:
 
 def _read_budget(root: Section) -> Budget:
     section = root.section("budget")
-    section.only("epsilon", "delta", "items", "queries")
+    section.only("epsilon", "delta", "items", "queries", "period", "periods")
     epsilon, delta = section.number("epsilon"), section.number("delta")
-    counts = {key: section.whole(key) for key in ("items", "queries") if key in section.values}
+    counts = {key: section.whole(key) for key in ("items", "queries", "periods") if key in section.values}
     with root.placing():
-        return Budget(epsilon, delta, **counts)
+        return Budget(epsilon, delta, period=section.text("period"), **counts)
 
 
 def _read_limits(root: Section) -> Limits:

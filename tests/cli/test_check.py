@@ -189,7 +189,8 @@ def test_a_k_below_ten_is_asked_once(folder: Path) -> None:
 def test_the_keys_of_the_json(folder: Path) -> None:
     body = facts(folder, "--db", "events.duckdb")
     assert set(body) == set(
-        "epsilon delta rho delta_of_queries item_epsilon items query_delta queries ledger tables buys warnings".split()
+        "epsilon delta rho delta_of_queries item_epsilon items query_delta queries ledger tables buys warnings "
+        "period periods totals".split()
     )
     reads, _, people = body["tables"]
     assert reads == {

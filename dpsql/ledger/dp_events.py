@@ -1,0 +1,57 @@
+"""What a ledger records, in the terms of Google's `dp_accounting`, for accountants other than dpsql's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from dpsql.errors import UsageError
+from dpsql.ledger.record import Entry
+from dpsql.quantities import Delta
+
+if TYPE_CHECKING:
+    from dp_accounting import ComposedDpEvent
+
+__all__ = ["Spent", "dp_events"]
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What was spent: the events of all entries but for the probability `delta` that a query fails.
+
+    `dp_accounting` has no event for a mechanism that fails so, hence the two parts: if an accountant finds epsilon at
+    some delta for `event`, what holds is epsilon at that delta and this one together (`maths.md` 2.4).
+    """
+
+    event: ComposedDpEvent
+    delta: Delta
+
+
+def dp_events(entries: Iterable[Entry]) -> Spent:
+    """Return one zero-concentrated event for each of the `entries`: its loss, or its worst case if nobody settled it.
+
+    Take all entries of a ledger, or those of one `period` or `account`. Needs the extra dpsql[dp-accounting]; raises
+    `UsageError` without it.
+    """
+    try:
+        from dp_accounting import ComposedDpEvent, ZCDpEvent
+    except ImportError:
+        hint = "Install it: pip install 'dpsql[dp-accounting]'."
+        failure = UsageError("not-installed", "The package dp-accounting is not installed.", hint=hint)
+    else:
+        spent = list(entries)
+        events = [ZCDpEvent(_rounded_up(_charged(entry))) for entry in spent]
+        return Spent(ComposedDpEvent(events), sum((entry.worst_case.delta for entry in spent), Delta(0)))
+    raise failure
+
+
+def _charged(entry: Entry) -> Fraction:
+    return entry.worst_case.rho.value if entry.settlement is None else entry.settlement.loss.value
+
+
+def _rounded_up(value: Fraction) -> float:
+    near = float(value)
+    return near if Fraction(near) >= value else math.nextafter(near, math.inf)
