@@ -145,7 +145,7 @@ def spending_of(policy: Policy | str | Path, *, analyst: str | None = None) -> S
     terms = Terms.of_total(known) if analyst is None else Terms.of_policy(known, analyst)
     with closing(_ledger(known.ledger, terms)) as record:
         entries = record.entries()  # before the budget, which a grant may raise
-        return spending(known, entries, terms=replace(terms, budget=record.budget))
+        return spending(known, entries, terms=replace(terms, budget=record.budget), calendar=record.calendar)
 
 
 def verified(ledger: str | Path) -> Verified:

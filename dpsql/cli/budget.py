@@ -14,7 +14,7 @@ from dpsql.cli.show import write_json, write_pairs
 from dpsql.plan.tables import outcome
 
 if TYPE_CHECKING:
-    from dpsql.ledger import Entry
+    from dpsql.ledger import Calendar, Entry
     from dpsql.plan import Balance
     from dpsql.plan.spending import Spender, Spending
 
@@ -92,7 +92,18 @@ def _name(account: str | None) -> str:
 def _sums(balance: Balance) -> dict[str, object]:
     total = {"epsilon": float(balance.granted.epsilon), "delta": float(balance.granted.delta)}
     rows = [dict(zip(_MEASURES, row, strict=True)) for row in balance.rows()]
-    return {"total": total, "measures": rows, "items": balance.items, "epsilon": float(balance.epsilon)}
+    sums = {"total": total, "measures": rows, "items": balance.items, "epsilon": float(balance.epsilon)}
+    return sums if balance.calendar is None else {**sums, "period": _period(balance.calendar)}
+
+
+def _period(calendar: Calendar) -> dict[str, object]:
+    periods, over = calendar.periods, calendar.is_over
+    return {
+        "length": str(periods),
+        "number": None if over else calendar.number + 1,
+        "most": periods.most,
+        "until": None if over else calendar.next_begins.isoformat(),
+    }
 
 
 def _account(spender: Spender) -> dict[str, object]:

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from dpsql.accounting import ZCDP, FilterState
 from dpsql.ledger.base import Entry
 from dpsql.ledger.base import balance_of as state_of
+from dpsql.ledger.calendar import Calendar
 from dpsql.plan.balance import Balance, balance_of
 from dpsql.plan.terms import Terms, limit_of
 from dpsql.policy import Policy
 from dpsql.policy.analysts import UNLISTED
+from dpsql.quantities import Rho
 
 __all__ = ["Spender", "Spending", "spending"]
 
@@ -34,16 +36,21 @@ class Spending:
     entries: tuple[Entry, ...]
 
 
-def spending(policy: Policy, entries: Sequence[Entry], *, terms: Terms) -> Spending:
-    """Return what the entries of a ledger add up to: for an analyst their own, on the terms of the total all of it."""
-    if terms.account is not None:
-        name, limit = terms.account.name, terms.account.budget
-        own = tuple(entry for entry in entries if entry.account == name)
-        balance = balance_of(terms, state_of(entries), own=state_of(own))
-        return Spending(balance, (Spender(name, limit, state_of(own)),), own)
-    return Spending(
-        balance_of(terms, state_of(entries)), tuple(_spenders(policy, entries, terms=terms)), tuple(entries)
-    )
+def spending(policy: Policy, entries: Sequence[Entry], *, terms: Terms, calendar: Calendar | None = None) -> Spending:
+    """Return what the entries of a ledger add up to: for an analyst their own, on the terms of the total all of it.
+
+    With a `calendar` the sums are those of its present period; the entries are those of all.
+    """
+    present = [entry for entry in entries if calendar is None or entry.period == calendar.number]
+    over = calendar is not None and calendar.is_over
+    total = FilterState(terms.budget, Rho(0)) if over else state_of(present)
+    if terms.account is None:
+        balance = balance_of(terms, total, calendar=calendar)
+        return Spending(balance, tuple(_spenders(policy, present, terms=terms)), tuple(entries))
+    name, limit = terms.account.name, terms.account.budget
+    state = state_of(present, name)
+    balance = balance_of(terms, total, own=state, calendar=calendar)
+    return Spending(balance, (Spender(name, limit, state),), tuple(entry for entry in entries if entry.account == name))
 
 
 def _spenders(policy: Policy, entries: Sequence[Entry], *, terms: Terms) -> Iterator[Spender]:

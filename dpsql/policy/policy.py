@@ -85,12 +85,12 @@ class Budget:
         """Return a budget to begin with, for so many items and queries and about so many users, a public number.
 
         Two counts that differ by half the square root of `users`, as much as chance moves the count of a group that
-        half of them are in, then come in the right order in 95 of 100 cases; delta is the next power of ten below
-        1e-6 and 1 / users^1.5. Raises `PolicyError` if that takes an epsilon above 10, which protects hardly anybody.
+        half of them are in, then come in the right order in 95 of 100 cases; delta is the largest power of ten that
+        is at most 1e-6 and 1 / users^1.5. Raises `PolicyError` if that takes an epsilon above 10, a weak guarantee.
 
         >>> budget = Budget.suggest(100, 20, users=10_000)
         >>> budget.epsilon, budget.delta
-        (Epsilon(1.42), Delta(1e-06))
+        (Epsilon(1.41), Delta(1e-06))
         """
         epsilon, delta = suggested(items, users=users)
         return cls(epsilon, delta, items=items, queries=queries)

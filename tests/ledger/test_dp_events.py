@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 import sys
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 
@@ -96,3 +98,15 @@ def test_without_the_package_it_says_how_to_install_it() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
     assert done.stdout == "not-installed Install it: pip install 'dpsql[dp-accounting]'. None\n"
+
+
+def test_the_example_of_the_documentation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with closing(SQLiteLedger("ledger.sqlite", BUDGET, total=TOTAL)) as ledger:
+        ledger.reserve(Request("q", ZCDP(Rho("0.01"), Delta("1e-8")))).settle(Rho("0.01"), "d")
+    text = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(block, "ledger.md", "exec"), {})
+    assert float(capsys.readouterr().out) == pytest.approx(epsilon_of_zcdp(Rho("0.01"), Delta("5e-7")), rel=1e-2)
