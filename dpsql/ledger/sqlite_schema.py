@@ -94,7 +94,8 @@ def build(connection: sqlite3.Connection) -> None:
 
 def has_periods(connection: sqlite3.Connection) -> bool:
     """Say whether the file has the table of a budget that is granted in periods."""
-    return header(connection)[1] > _WITHOUT_PERIODS
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return bool(version > _WITHOUT_PERIODS)
 
 
 def make_periods(connection: sqlite3.Connection) -> None:

@@ -16,7 +16,7 @@ from ledger.sqlite_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, code_of, raw, sta
 from dpsql.accounting import ZCDP, FilterState, Periods
 from dpsql.ledger import Request, SQLiteLedger, balance_of, verify
 from dpsql.ledger.calendar import Clock
-from dpsql.ledger.record import GENESIS, chained
+from dpsql.ledger.record import GENESIS, chained, told_terms
 from dpsql.ledger.sqlite_schema import VERSION
 from dpsql.quantities import Delta, Rho
 
@@ -155,6 +155,9 @@ def retell(path: Path, seq: int, change: str) -> None:
     Path(f"{path}.mark").unlink()
 
 
+ONCE = json.dumps(told_terms(BUDGET, TOTAL))  # a grant that says nothing of periods
+
+
 def test_the_history_is_the_one_that_is_edited_below(used: Path) -> None:
     with closing(SQLiteLedger.open(used)) as ledger:
         kinds = [event.kind for event in ledger.events()]
@@ -173,6 +176,9 @@ def test_the_history_is_the_one_that_is_edited_below(used: Path) -> None:
         (9, "at = '2026-03-31T23:59:59.999999+00:00'", 9),  # one tick before it began
         (9, "at = '2026-05-01T00:00:00.000000+00:00'", 9),  # in the period after
         (9, "at = '2026-04-01T00:00:00.000000'", 9),  # in no time zone
+        (9, """at = '2026-02-01T00:00:00+00:00', body = '{"number":1}'""", 9),  # backwards
+        (9, """at = '2026-03-03T00:00:00+00:00', body = '{"number":2}'""", 9),  # a second time
+        (8, f"kind = 'granted', body = '{ONCE}'", 8),
         (9, "kind = 'bumped', body = '{\"data_version\":2}'", 9),
         (5, """body = '{"number":1}'""", 5),
         (5, "at = '2026-02-01T00:00:00.000000+00:00'", 5),
