@@ -30,7 +30,7 @@ from dpsql.session import Parts, Session
 
 TABLES = {"reads": dpsql.PrivateTable("user_id")}
 MONTH = timedelta(days=30)
-SQL = "SELECT article FROM reads GROUP BY article TOP 3 PRIVATE"
+SQL = "SELECT article FROM reads GROUP BY article TOP 3 PRIVATE WITH (fresh = true)"
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 

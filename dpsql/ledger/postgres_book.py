@@ -84,6 +84,7 @@ class Rows(EventRows):
         """Put a fresh state in place of every balance; a role that may not delete can do it too."""
         self._run("UPDATE balances SET body = ?", _json(_told(FilterState.fresh())))
         self._balances = {}
+        self.set_balance(None, FilterState.fresh())
 
     def balances(self) -> dict[str, FilterState]:
         """Return the state of every holder: the total and all accounts."""

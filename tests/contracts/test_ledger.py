@@ -36,6 +36,7 @@ from dpsql.ledger import (
 )
 from dpsql.ledger.calendar import Clock, utc
 from dpsql.ledger.postgres import PostgresLedger
+from dpsql.ledger.postgres import verify as verify_postgres
 from dpsql.quantities import Delta, Epsilon, Rho
 
 PARTS = st.fractions(min_value=0, max_value=Fraction(2, 5), max_denominator=60)
@@ -104,6 +105,10 @@ class Postgres:
     def again(self, ledger: Ledger, clock: Clock = utc) -> Ledger:
         url = self._urls[id(ledger)]
         return self._opened(url, PostgresLedger.open(url, clock=clock))
+
+    def check(self) -> None:
+        for url in self._urls.values():
+            verify_postgres(url)
 
     def _opened(self, url: str, ledger: PostgresLedger) -> Ledger:
         self._urls[id(ledger)] = url
