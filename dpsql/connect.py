@@ -305,7 +305,7 @@ def _tell(record: Ledger, policy: Policy) -> None:
     """Record what the policy declares and the ledger does not know yet: privacy units, and a later data version."""
     private = {name: table for name, table in policy.tables.items() if isinstance(table, PrivateTable)}
     record.register({name: table.privacy_unit for name, table in private.items()})
-    if policy.data_version is not None and policy.data_version > record.data_version:
+    if policy.data_version is not None:
         record.bump("the policy's data_version", to=policy.data_version)
 
 

@@ -78,7 +78,8 @@ class Session:
         `parameters` are the values of ?, $1 or :name. Raises `Refusal` or `Unsupported` for the statement,
         `BudgetExceeded` when its worst case no longer fits (nothing is charged in these cases), and `EngineError`
         when the engine failed on the data (charged in full). What this analyst was answered before, on the same
-        version of the data, is answered again from the ledger, at no cost, unless WITH (fresh = true) asks anew.
+        version of the data, is answered again from the ledger, at no cost, unless WITH (fresh = true) asks anew;
+        a stored answer that cannot be read is a `LedgerError`.
         """
         question = self._analyze(text, parameters)
         if not isinstance(question, PrivateQuery):
