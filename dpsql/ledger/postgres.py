@@ -128,10 +128,15 @@ class PostgresLedger(Keeper):
             else:
                 return self._connection
         self._drop()
-        self._connection = postgres_server.connected(self._url)
-        postgres_server.refuse_unsafe(self._connection)
-        postgres_server.begin(self._connection, level, schema=self._url.schema)
-        return self._connection
+        connection = postgres_server.connected(self._url)
+        try:
+            postgres_server.refuse_unsafe(connection)
+            postgres_server.begin(connection, level, schema=self._url.schema)
+        except BaseException:
+            connection.close()  # nobody may use it unlooked at
+            raise
+        self._connection = connection
+        return connection
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None

@@ -788,7 +788,7 @@ class Model(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
-@pytest.mark.parametrize(("maker_class", "examples"), [(Memory, 100), (SQLite, 40), (Postgres, 30)])
+@pytest.mark.parametrize(("maker_class", "examples"), [(Memory, 100), (SQLite, 40), (Postgres, 15)])
 def test_on_every_path_settled_is_at_most_reserved_is_at_most_the_total(
     maker_class: type[Maker], examples: int
 ) -> None:
