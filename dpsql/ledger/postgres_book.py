@@ -59,11 +59,9 @@ class Rows(EventRows):
         told = {**told_terms(terms.budget, terms.total), "data_set": terms.data_set, "data_version": terms.data_version}
         if terms.calendar is not None:
             told |= _told_calendar(terms.calendar)
-        self._run(
-            "INSERT INTO terms (one, version, body) VALUES (1, ?, ?) "
-            "ON CONFLICT (one) DO UPDATE SET body = excluded.body",
-            *(VERSION, _json(told)),
-        )
+        changed = self._connection.execute("UPDATE terms SET body = %s", (_json(told),)).rowcount
+        if not changed:  # a new ledger; those who come later need no right to insert
+            self._run("INSERT INTO terms (one, version, body) VALUES (1, ?, ?)", VERSION, _json(told))
         self._terms = terms
 
     def balance(self, account: str | None) -> FilterState:

@@ -372,6 +372,16 @@ def test_the_role_of_the_documentation_may_serve_analysts_and_no_more(rich: Plac
             server().run(f"SET ROLE {role}", f"SET search_path = {rich.schema}", statement)
 
 
+def test_a_role_that_may_change_the_terms_need_own_nothing(rich: Place, role: str) -> None:
+    server().run(*recipe(rich.schema, role), f"GRANT UPDATE (body) ON {rich.schema}.terms TO {role}")
+    url = server().url(rich.schema, role)
+    with opened(url) as ledger:
+        ledger.grant(ZCDP(Rho(60), Delta("1e-6")), TOTAL, note="more")
+        assert ledger.bump("tuesday") == 2
+        assert ledger.budget.rho == Rho(60)
+    assert verify(url).events == 11
+
+
 def test_a_role_that_only_reads_may_verify_and_not_open(rich: Place, role: str) -> None:
     url = server().url(rich.schema, role)
     assert code_of(lambda: verify(url)) == "ledger-missing"

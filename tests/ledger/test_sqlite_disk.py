@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from ledger.disk import Disk, Fault, usable
-from ledger.sqlite_kit import ASK, BUDGET, ITEM, TOTAL, code_of, opened, start
+from ledger.programs import start
+from ledger.sqlite_kit import ASK, BUDGET, ITEM, TOTAL, code_of, opened
 
 from dpsql.errors import LedgerError
 from dpsql.ledger import Request, SQLiteLedger, balance_of, verify

@@ -11,7 +11,8 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from ledger.sqlite_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, code_of, raw, start, tampering
+from ledger.programs import start
+from ledger.sqlite_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, code_of, raw, tampering
 
 from dpsql.accounting import ZCDP, FilterState, Periods
 from dpsql.ledger import Request, SQLiteLedger, balance_of, verify
