@@ -79,7 +79,7 @@ class Rows(EventRows):
         self._balances[account] = state
 
     def start_afresh(self) -> None:
-        """Put a fresh state in place of every balance; a role that may not delete can do it too."""
+        """Put a fresh state in place of every balance."""
         self._run("UPDATE balances SET body = ?", _json(_told(FilterState.fresh())))
         self._balances = {}
         self.set_balance(None, FilterState.fresh())

@@ -167,7 +167,7 @@ class Replay:
         if number != calendar.reached(at) or number <= calendar.number:
             return False
         self.terms = replace(old, calendar=replace(calendar, number=number, since=seq))
-        self._tallies = {None: _Tally()}
+        self._tallies = {holder: _Tally() for holder in self._tallies}
         return True
 
     @property

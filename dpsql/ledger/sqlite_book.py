@@ -98,7 +98,7 @@ class Rows(EventRows):
 
     def start_afresh(self) -> None:
         """Put a fresh state in place of every balance."""
-        self._connection.execute("DELETE FROM balances")
+        self._connection.execute("UPDATE balances SET spent_rho = '0/1', spent_delta = '0/1', reserved_rho = '0/1'")
         self.set_balance(None, FilterState.fresh())
 
     def balances(self) -> dict[str, FilterState]:

@@ -14,7 +14,7 @@ HEAD = """
 import os, sys
 from dpsql.accounting import ZCDP, ApproximateDP
 from dpsql.errors import BudgetExceeded, Error
-from dpsql.ledger import Request
+from dpsql.ledger import Request, SQLiteLedger
 from dpsql.quantities import Delta, Epsilon, Rho
 
 BUDGET = ZCDP(Rho(int(sys.argv[2])), Delta("1e-6"))

@@ -125,7 +125,7 @@ def test_a_file_of_periods_says_so(used: Path) -> None:
         "DELETE FROM periods",
         "DROP TABLE periods",
         "PRAGMA user_version = 2",
-        "INSERT INTO balances VALUES ('account alice', '0/1', '0/1', '0/1')",
+        "INSERT INTO balances VALUES ('account bob', '0/1', '0/1', '0/1')",
         "UPDATE balances SET reserved_rho = '0/1'",
     ],
 )
