@@ -28,7 +28,7 @@ from dpsql.quantities import Delta, Epsilon, Rho
 
 if TYPE_CHECKING:
     from dpsql.answer import Answer, Receipt
-    from dpsql.plan import Balance, Plan
+    from dpsql.plan import Balance, Forecast, Plan
     from dpsql.session import Session
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "EngineError",
     "Epsilon",
     "Error",
+    "Forecast",
     "LedgerError",
     "Limits",
     "MemoryLedgerWarning",
@@ -59,7 +60,8 @@ __all__ = [
     "connect",
 ]
 
-_LATER = {"Answer": "answer", "Balance": "plan", "Plan": "plan", "Receipt": "answer", "Session": "session"}
+_LATER = {"Answer": "answer", "Balance": "plan", "Forecast": "plan", "Plan": "plan", "Receipt": "answer"}
+_LATER |= {"Session": "session"}
 
 
 def __getattr__(name: str) -> object:

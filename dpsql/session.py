@@ -20,6 +20,7 @@ from dpsql.mechanisms import Noise
 from dpsql.plan import (
     MOST_PUBLIC_ROWS,
     Balance,
+    Forecast,
     Plan,
     Release,
     Terms,
@@ -27,6 +28,7 @@ from dpsql.plan import (
     budget_table,
     columns_table,
     draw,
+    forecast,
     history_table,
     pack,
     plan_table,
@@ -86,7 +88,7 @@ class Session:
             return self._free(self._public(question))
         plan, stored = self._draw(question)
         if question.explained:
-            return self._free(plan_table(plan))
+            return self._free(plan_table(plan, forecast(plan, self.budget.remaining, times=1)))
         if stored is not None and not plan.fresh:
             return self._answer(plan, unpack(plan, stored), replayed=True)
         reservation = self._reserve(plan)
@@ -101,6 +103,13 @@ class Session:
             hint = "Explain a SELECT ... TOP k PRIVATE; what reads no private row costs nothing."
             raise Refusal("not-a-query", "This statement has no plan.", hint=hint)
         return self._draw(question)[0]
+
+    def forecast(self, text: str, parameters: Given = (), *, times: int = 1) -> Forecast:
+        """Return whether so many queries of the price of this one still fit, and how many do; touches no row.
+
+        In the worst case, and when half of the items come back.
+        """
+        return forecast(self.explain(text, parameters), self.budget.remaining, times=times)
 
     @property
     def budget(self) -> Balance:

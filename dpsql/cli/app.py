@@ -152,7 +152,8 @@ def explain(
     from dpsql.cli.show import write_plan
 
     with _session(db, policy, analyst=analyst) as session:
-        write_plan(session.explain(_text(sql), param or []), output)
+        text, given = _text(sql), param or []
+        write_plan(session.explain(text, given), session.forecast(text, given), layout=output)
 
 
 @app.command()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from dpsql.answer import Answer, Receipt
-    from dpsql.plan import Plan
+    from dpsql.plan import Forecast, Plan
 
 __all__ = ["bar_table", "check_output", "console", "write_answer", "write_json", "write_pairs", "write_plan"]
 
@@ -64,9 +64,9 @@ def check_output(layout: str) -> None:
         raise UsageError("terminal", "An Arrow stream is not for a terminal.", hint="Redirect it: > answer.arrow")
 
 
-def write_plan(plan: Plan, layout: str) -> None:
-    """Write a plan."""
-    write_pairs(plan.facts(), ("property", "value"), layout=layout)
+def write_plan(plan: Plan, forecast: Forecast, *, layout: str) -> None:
+    """Write a plan, and how many such queries the budget still buys."""
+    write_pairs([*plan.facts(), *forecast.facts()], ("property", "value"), layout=layout)
 
 
 def write_pairs(rows: Sequence[tuple[str | float, ...]], names: tuple[str, ...], *, layout: str) -> None:

@@ -2,6 +2,7 @@
 
 from dpsql.plan.balance import Account, Balance, balance_of
 from dpsql.plan.choose import draw
+from dpsql.plan.forecast import Forecast, forecast
 from dpsql.plan.plan import Plan
 from dpsql.plan.release import MOST_PUBLIC_ROWS, Release, publish, release
 from dpsql.plan.replay import replay_key
@@ -10,6 +11,16 @@ from dpsql.plan.stored import pack, unpack
 from dpsql.plan.tables import budget_table, columns_table, history_table, plan_table, tables_table
 from dpsql.plan.terms import Sublimit, Terms
 
-__all__ = ["MOST_PUBLIC_ROWS", "Account", "Balance", "Plan", "Release", "Sublimit", "Terms", "balance_of"]
-__all__ += ["budget_table", "columns_table", "draw", "history_table", "pack", "plan_table", "publish", "release"]
+__all__ = ["MOST_PUBLIC_ROWS", "Account", "Balance", "Forecast", "Plan", "Release", "Sublimit", "Terms", "balance_of"]
+__all__ += [
+    "budget_table",
+    "columns_table",
+    "draw",
+    "forecast",
+    "history_table",
+    "pack",
+    "plan_table",
+    "publish",
+    "release",
+]
 __all__ += ["replay_key", "shortfall", "tables_table", "unpack"]

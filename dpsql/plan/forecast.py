@@ -19,8 +19,8 @@ class Forecast:
 
     `times` is how many are planned. `at_worst` of them are admitted if every one costs its worst case, `loss` each;
     `at_half`, if of the k keys every one returns half (and BOTTOM, where there is one), `half_loss` each. Queries of a
-    known domain always return all. A repeated query is answered
-    from the ledger and free.
+    known domain always return all. With a budget per period all of it speaks of the present one. A query that is
+    repeated as it stands is free, and counted by neither.
     """
 
     times: int
@@ -34,6 +34,10 @@ class Forecast:
     def fits(self) -> bool:
         """Whether all the planned queries are admitted, whatever they return."""
         return self.times <= self.at_worst
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Return what is left for such queries as lines of name and value, as a plan does."""
+        return [("such queries", f"{self.at_worst} fit at the worst, {self.at_half} if half of the items come back")]
 
     def __str__(self) -> str:
         """Return the answer in words."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.ledger.base import Entry
 from dpsql.plan.balance import Balance
+from dpsql.plan.forecast import Forecast
 from dpsql.plan.plan import Plan
 from dpsql.plan.terms import Terms
 from dpsql.sql.catalog import Catalog
@@ -60,11 +61,11 @@ def outcome(entry: Entry) -> str:
     return entry.settlement.digest if entry.settlement.digest in _UNANSWERED else "answered"
 
 
-def plan_table(plan: Plan) -> pa.Table:
-    """Return EXPLAIN: the facts of a plan."""
+def plan_table(plan: Plan, forecast: Forecast) -> pa.Table:
+    """Return EXPLAIN: the facts of a plan, and how many such queries the budget still buys."""
     import pyarrow as pa
 
-    names, values = zip(*plan.facts(), strict=True)
+    names, values = zip(*plan.facts(), *forecast.facts(), strict=True)
     return pa.table({"property": names, "value": values})
 
 
