@@ -36,6 +36,8 @@ class Receipt:
     """What one statement released and cost; a statement that reads no private row has mechanism "none".
 
     `replayed` says that the answer was stored: it is the one that was given before, and nothing was charged for it.
+    `shared` says that the policy shares answers among analysts: it may be one that another was given first, it was
+    charged in full either way, and what is guaranteed is the data set's total, not what one analyst was charged.
     """
 
     mechanism: str
@@ -50,6 +52,7 @@ class Receipt:
     stopped_at_bottom: bool
     sealed: bool
     replayed: bool = False
+    shared: bool = False
 
     @classmethod
     def free(cls, remaining: ZCDP, *, sealed: bool) -> Receipt:
@@ -77,11 +80,12 @@ class Receipt:
             ending = "stopped at BOTTOM: nothing else stands out"
         elif not self.k_bar:
             ending = "every candidate of the domain took part"
+        whose = "; answers are shared among analysts, and the guarantee is the data set's" if self.shared else ""
         if self.replayed:
-            return f"{self.mechanism}: answered before, charged nothing; {ending}; remaining {self.remaining}"
+            return f"{self.mechanism}: answered before, charged nothing; {ending}; remaining {self.remaining}{whose}"
         return (
             f"{self.mechanism}: charged {self.items_charged} items of epsilon {self.epsilon} "
-            f"({self.loss}); {ending}; remaining {self.remaining}"
+            f"({self.loss}); {ending}; remaining {self.remaining}{whose}"
         )
 
 

@@ -205,7 +205,7 @@ class Session:
             failure = EngineError(
                 "release-failed", "The answer could not be drawn; the query is charged in full.", hint=hint
             )
-            return release(plan, exact, noise=self._parts.noise)
+            return self._first(plan, release(plan, exact, noise=self._parts.noise))
         except Exception:  # noqa: BLE001, S110 - see above
             pass
         except BaseException as interrupt:  # noqa: BLE001 - passed on below
@@ -213,6 +213,18 @@ class Session:
             failure.__context__ = failure.__cause__ = None
         reservation.settle(plan.worst_case.rho, "failed" if isinstance(failure, EngineError) else "interrupted")
         raise failure
+
+    def _first(self, plan: Plan, drawn: Release) -> Release:
+        """Return, where the policy shares answers, the first that was ever drawn for the question: another's, or this.
+
+        Whether there was another is not for the analyst to see or to time: the engine has run, the noise is drawn, and
+        one answer is unpacked either way; it costs what it cost the first time.
+        """
+        parts = self._parts
+        if plan.fresh or not parts.terms.limits.share_replays:
+            return drawn
+        packed = pack(plan, drawn)
+        return unpack(plan, parts.ledger.first(replay_key(plan)) or packed)
 
     def _answer(self, plan: Plan, released: Release, *, replayed: bool) -> Answer:
         receipt = Receipt(
@@ -228,6 +240,7 @@ class Session:
             stopped_at_bottom=released.stopped_at_bottom,
             sealed=self._parts.engine.sealed,
             replayed=replayed,
+            shared=self._parts.terms.limits.share_replays,
         )
         outputs = tuple(position for position, output in enumerate(plan.query.outputs) if output.key is None)
         counts = None if plan.counts is None else CountColumns(outputs, plan.counts.variance)

@@ -110,7 +110,7 @@ epsilon = 1
 
 
 def test_analysts_of_a_file(tmp_path: Path) -> None:
-    policy = read(tmp_path, "data_version = 7\nshare_replays = false\n" + BUDGET + TABLE + ANALYSTS)
+    policy = read(tmp_path, "data_version = 7\n" + BUDGET + TABLE + ANALYSTS + "[limits]\nshare_replays = true")
     expected = {
         "default": Analyst(0.2),
         "alice": Analyst(0.5, 1e-7, items=10, queries=3),
@@ -118,11 +118,19 @@ def test_analysts_of_a_file(tmp_path: Path) -> None:
         "c. d": Analyst(1),
     }
     assert dict(policy.analysts) == expected
+    assert policy.limits.share_replays
+    assert not read(tmp_path, BUDGET + TABLE).limits.share_replays
     assert policy.data_version == 7
-    assert policy == Policy(Budget(1, 1e-6), {"reads": PrivateTable("user_id")}, analysts=expected, data_version=7)
+    assert policy == Policy(
+        Budget(1, 1e-6),
+        {"reads": PrivateTable("user_id")},
+        limits=Limits(share_replays=True),
+        analysts=expected,
+        data_version=7,
+    )
     for twin in (copy.deepcopy(policy), pickle.loads(pickle.dumps(policy)), policy.only(["reads"])):
         assert twin == policy
-        assert twin.where("analysts.alice.items") == "analysts.alice.items (policy.toml, line 13)"
+        assert twin.where("analysts.alice.items") == "analysts.alice.items (policy.toml, line 12)"
     plain = read(tmp_path, BUDGET + TABLE)
     assert (dict(plain.analysts), plain.data_version) == ({}, None)
 
@@ -303,8 +311,7 @@ def test_a_policy_is_copied_pickled_and_replaced(tmp_path: Path) -> None:
         (BUDGET + TABLE + "[analysts.'']\nepsilon = 1", "policy-name", "analysts (policy.toml, line 6)"),
         ("data_version = -1\n" + BUDGET + TABLE, "policy-range", "data_version (policy.toml, line 1)"),
         ("data_version = 1.0\n" + BUDGET + TABLE, "policy-type", "data_version (policy.toml, line 1)"),
-        ("share_replays = true\n" + BUDGET + TABLE, "policy-not-built", "share_replays (policy.toml, line 1)"),
-        ("share_replays = 1\n" + BUDGET + TABLE, "policy-type", "share_replays (policy.toml, line 1)"),
+        (BUDGET + TABLE + "[limits]\nshare_replays = 1", "policy-type", "limits.share_replays (policy.toml, line 7)"),
         ("[budget]\nepsilon = \n", "policy-syntax", "policy.toml, line 2"),
         ("[budget]\n[budget]\n", "policy-syntax", "policy.toml, line 2"),
         ('x = """', "policy-syntax", "policy.toml, at its end"),

@@ -140,6 +140,7 @@ def _receipt(receipt: Receipt) -> dict[str, object]:
         "stopped_at_bottom": receipt.stopped_at_bottom,
         "sealed": receipt.sealed,
         "replayed": receipt.replayed,
+        "shared": receipt.shared,
     }
 
 

@@ -147,6 +147,10 @@ class Ledger(Protocol):
         """Return the answer of the newest entry of this key, account and the present data version that kept one."""
         ...
 
+    def first(self, key: str) -> bytes | None:
+        """Return the answer of the oldest entry of this key and data version that kept one, whoever asked."""
+        ...
+
     def grant(self, budget: ZCDP, total: ApproximateDP, *, note: str, periods: Periods | None = None) -> None:
         """Replace the total by one that is smaller in nothing; a curator's act, recorded with its `note`.
 

@@ -150,16 +150,19 @@ class Keeper(ABC):
     @lets_go
     def stored(self, key: str, account: str | None) -> bytes | None:
         """Return the answer of the newest entry of this key, account and the present data version that kept one."""
-        if not key:
-            return None
         with self._reading() as book:
-            wanted = (key, account, book.terms().data_version)
-            for event in book.asked(key):
-                body = json.loads(event.body)
-                if (body["key"], body["account"], body["data_version"]) == wanted:
-                    answer = book.answer(event.seq)
-                    if answer is not None:
-                        return answer
+            for number, asker in _asked(book, key):
+                if asker == account and (answer := book.answer(number)) is not None:
+                    return answer
+        return None
+
+    @lets_go
+    def first(self, key: str) -> bytes | None:
+        """Return the answer of the oldest entry of this key and the present data version that kept one."""
+        with self._reading() as book:
+            for number, _ in reversed(_asked(book, key)):
+                if (answer := book.answer(number)) is not None:
+                    return answer
         return None
 
     @lets_go
@@ -253,6 +256,15 @@ class Keeper(ABC):
             if error.code != "ledger-closed":
                 raise
         return self._terms
+
+
+def _asked(book: Book, key: str) -> list[tuple[int, str | None]]:
+    """Return number and account of the entries of a key and the present data version, newest first; none for ""."""
+    version, asked = book.terms().data_version, ((event, json.loads(event.body)) for event in book.asked(key))
+    wanted = (key, version)
+    return [
+        (event.seq, body["account"]) for event, body in asked if (body["key"], body["data_version"]) == wanted and key
+    ]
 
 
 def begin(book: Book, terms: Terms, *, at: str) -> Terms:

@@ -26,6 +26,8 @@ def doubts(policy: Policy, tables: Sequence[CheckedTable]) -> Iterator[str]:
         yield f"delta {budget.delta} is large: it should be far less than 1 divided by the number of units."
     if budget.epsilon.value > _LARGE_EPSILON:
         yield f"epsilon {budget.epsilon} is a weak guarantee: 1 is a strong one."
+    if policy.limits.share_replays:
+        yield "share_replays: one draw answers a question for all analysts, and each is charged in full for it."
     units = {fold(table.privacy_unit) for table in tables if table.privacy_unit is not None}
     for table in tables:
         if table.privacy_unit is None:

@@ -20,6 +20,7 @@ from dpsql.policy.checks import (
     check_count,
     check_delta,
     check_epsilon,
+    check_flag,
     check_name,
     check_path,
     check_period,
@@ -98,13 +99,17 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Limits:
-    """The ceilings of one query; a `max_delta` of None stands for the whole delta of the budget."""
+    """The ceilings of one query; a `max_delta` of None stands for the whole delta of the budget.
+
+    With `share_replays` the first draw of a question answers it for all analysts, each of whom is charged in full.
+    """
 
     max_epsilon: Epsilon
     min_epsilon: Epsilon
     max_delta: Delta | None
     max_k: int
     max_k_bar: int
+    share_replays: bool
 
     def __init__(
         self,
@@ -114,12 +119,14 @@ class Limits:
         max_delta: Number | Delta | None = None,
         max_k: int = 1000,
         max_k_bar: int = 10_000,
+        share_replays: bool = False,
     ) -> None:
         fill(self, max_epsilon=check_epsilon(max_epsilon, "limits.max_epsilon"))
         fill(self, min_epsilon=check_epsilon(min_epsilon, "limits.min_epsilon"))
         fill(self, max_delta=None if max_delta is None else check_delta(max_delta, "limits.max_delta"))
         fill(self, max_k=check_count(max_k, "limits.max_k"))
         fill(self, max_k_bar=check_count(max_k_bar, "limits.max_k_bar"))
+        fill(self, share_replays=check_flag(share_replays, "limits.share_replays"))
         if self.min_epsilon > self.max_epsilon:
             reason = f"The smallest epsilon, {self.min_epsilon}, is above the largest, {self.max_epsilon}."
             raise PolicyError("policy-range", reason, hint="Lower min_epsilon or raise max_epsilon.", place="limits")
@@ -235,9 +242,8 @@ class Policy:
         """Read a policy file; the paths in it are relative to it."""
         file = check_path(path, "policy").absolute()
         root = read_toml(file)
-        root.only("ledger", "budget", "limits", "tables", "analysts", "data_version", "share_replays")
+        root.only("ledger", "budget", "limits", "tables", "analysts", "data_version")
         root.require("budget", "tables")
-        _refuse_sharing(root)
         ledger, version = root.text("ledger"), root.whole("data_version") if "data_version" in root.values else None
         budget, limits, tables = _read_budget(root), _read_limits(root), _read_tables(root, file.parent)
         listed = root.section("analysts")
@@ -286,13 +292,6 @@ def _placed(make: partial[Policy], lines: Lines | None) -> Policy:
     return policy
 
 
-def _refuse_sharing(root: Section) -> None:
-    """Refuse to share replays: one analyst's stored answer shown to another is in no guarantee of one analyst."""
-    if root.flag("share_replays"):
-        reason, hint = "Sharing stored answers among analysts is not built.", "Write false, or leave it out."
-        raise PolicyError("policy-not-built", reason, hint=hint, place=root.where("share_replays"))
-
-
 def _optional_count(value: int | None, place: str) -> int | None:
     return None if value is None else check_count(value, place)
 
@@ -339,7 +338,7 @@ def _read_budget(root: Section) -> Budget:
 
 def _read_limits(root: Section) -> Limits:
     section = root.section("limits")
-    section.only("max_epsilon", "min_epsilon", "max_delta", "max_k", "max_k_bar")
+    section.only("max_epsilon", "min_epsilon", "max_delta", "max_k", "max_k_bar", "share_replays")
     counts = {key: section.whole(key) for key in ("max_k", "max_k_bar") if key in section.values}
     ceilings = Limits()
     with root.placing():
@@ -347,6 +346,7 @@ def _read_limits(root: Section) -> Limits:
             max_epsilon=section.number_or("max_epsilon", ceilings.max_epsilon),
             min_epsilon=section.number_or("min_epsilon", ceilings.min_epsilon),
             max_delta=section.number_or("max_delta", ceilings.max_delta),
+            share_replays=section.flag("share_replays") or False,
             **counts,
         )
 

@@ -296,3 +296,10 @@ def test_wrong_use(folder: Path) -> None:
         code, out, err = dpsql_command(*arguments, cwd=folder)
         assert (code, out) == (2, b"")
         assert "Usage: dpsql" in err
+
+
+def test_shared_answers_are_worth_another_look(folder: Path) -> None:
+    policy = folder / "policy.toml"
+    assert "share_replays" not in checked(folder)
+    policy.write_text(policy.read_text() + "\n[limits]\nshare_replays = true\n")
+    assert "share_replays: one draw answers a question for all analysts" in checked(folder)

@@ -493,6 +493,24 @@ def test_the_newest_answer_is_found_and_entries_without_one_are_passed_over(make
     assert ledger.stored("", None) is None
 
 
+def test_the_first_answer_is_the_oldest_of_its_version_whoever_asked(make: Make) -> None:
+    ledger = make(loss(2))
+    alice = Account("alice", loss(1))
+    assert ledger.first("key") is None
+    ledger.reserve(Request("q", loss("0.1"), key="key"))
+    settle(ledger, "key", b"")
+    settle(ledger, "other", b"of another key")
+    ledger.reserve(Request("q", loss("0.1"), alice, key="key")).settle(Rho("0.1"), "d", answer=b"first")
+    settle(ledger, "key", b"second")
+    assert ledger.first("key") == b"first"
+    settle(ledger, "", b"without a key")
+    assert ledger.first("") is None
+    ledger.bump("more rows")
+    assert ledger.first("key") is None
+    settle(ledger, "key", b"third")
+    assert ledger.first("key") == b"third"
+
+
 def test_an_answer_belongs_to_the_version_that_it_was_asked_under(make: Make) -> None:
     ledger = make(loss(1))
     reservation = ledger.reserve(Request("q", loss("0.1"), key="key"))
