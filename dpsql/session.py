@@ -120,7 +120,8 @@ class Session:
         self._check_open()
         ledger, account = self._parts.ledger, self._account
         own, total = None if account is None else ledger.state(account), ledger.state()
-        terms = replace(self._parts.terms, budget=ledger.budget)  # after the states: a grant only ever adds
+        # after the states: a grant only ever adds, and a session that is open speaks of it too
+        terms = replace(self._parts.terms, budget=ledger.budget, total=ledger.total)
         return balance_of(terms, total, own=own, calendar=ledger.calendar)
 
     @property
@@ -227,6 +228,7 @@ class Session:
         return unpack(plan, parts.ledger.first(replay_key(plan)) or packed)
 
     def _answer(self, plan: Plan, released: Release, *, replayed: bool) -> Answer:
+        balance = self.budget
         receipt = Receipt(
             mechanism=plan.mechanism,
             k=plan.k,
@@ -236,7 +238,7 @@ class Session:
             threshold_offset=plan.threshold_offset,
             items_charged=0 if replayed else released.items_charged,
             loss=ZCDP.nothing() if replayed else released.loss,
-            remaining=self.budget.remaining,
+            remaining=balance.remaining,
             stopped_at_bottom=released.stopped_at_bottom,
             sealed=self._parts.engine.sealed,
             replayed=replayed,
@@ -244,7 +246,8 @@ class Session:
         )
         outputs = tuple(position for position, output in enumerate(plan.query.outputs) if output.key is None)
         counts = None if plan.counts is None else CountColumns(outputs, plan.counts.variance)
-        promise = Promise(plan.query.unit_name, plan.query.table, self._parts.terms.total, self._parts.terms.periods)
+        periods = None if balance.calendar is None else balance.calendar.periods
+        promise = Promise(plan.query.unit_name, plan.query.table, balance.granted, periods)
         return Answer(released.table, receipt, counts=counts, promise=promise)
 
     def _free(self, table: pa.Table) -> Answer:

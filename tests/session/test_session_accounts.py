@@ -313,6 +313,21 @@ def test_a_grant_reaches_sessions_that_are_open(folder: Path) -> None:
         assert bob.budget.rho == before[1]
 
 
+@pytest.mark.parametrize("analyst", [None, "bob"])
+def test_a_session_that_is_open_cites_what_the_ledger_promises_now(folder: Path, analyst: str | None) -> None:
+    with opened(folder, analyst) as session:
+        assert "within (1, 1e-06)-differential privacy in all" in session.sql(SQL).statement()
+        grant(folder / "ledger.sqlite", dpsql.Budget(2, "1e-6", period="30d"), note="every month")
+        drawn, replayed = session.sql(ANEW), session.sql(SQL)
+        assert (drawn.receipt.replayed, replayed.receipt.replayed) == (False, True)
+        for answer in (drawn, replayed):
+            assert "any one period of 30 days, within (2, 1e-06)-differential privacy" in answer.statement()
+        assert session.budget.granted.epsilon == dpsql.Epsilon(2)
+        assert str(session.budget).startswith(
+            "guarantee: (2, 1e-06)-differential privacy for every privacy unit per 30"
+        )
+
+
 # history
 
 
