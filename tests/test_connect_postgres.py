@@ -81,6 +81,7 @@ def test_the_commands_take_the_address(folder: Path, url: str) -> None:
     assert code == 0
     assert out.startswith(f"{verify(url).events:,} events hold together.")
     assert verify(url).head in out
+    assert run(folder, "data", "bump", url, "--note", "monday")[:2] == (0, "The data version is 1.\n")
     code, out, _ = run(folder, "ledger", "grant", url, "--epsilon", "2", "--delta", "1e-6", "--note", "more")
     assert code == 0
     code, out, _ = run(folder, "ledger", "export", url)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from dpsql.cli.ledger import Ledger
 
 __all__ = ["app"]
 
@@ -25,7 +26,7 @@ def _data() -> None:
 
 @app.command()
 def bump(
-    ledger: Annotated[Path, typer.Argument(help="The ledger's file.", show_default=False)],
+    ledger: Ledger,
     *,
     note: Annotated[str, typer.Option(help="Why; it is recorded.", show_default=False)],
 ) -> None:
