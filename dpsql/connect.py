@@ -15,7 +15,7 @@ from dpsql.policy import Budget, DatabaseUrl, Policy, PrivateTable, Table, is_ur
 if TYPE_CHECKING:
     import duckdb
 
-    from dpsql.accounting import ApproximateDP
+    from dpsql.accounting import ApproximateDP, Periods
     from dpsql.engines import Column, CsvFile, Engine
     from dpsql.engines.duckdb_schema import StoredTable
     from dpsql.ledger import Event, Ledger, Verified
@@ -107,11 +107,12 @@ def starter_of(database: str | Path) -> Starter:
     return starter(Found(Path(database).name, tables, tuple(unnamed), unread=tuple(map(".".join, schema.unread))))
 
 
-def grant(ledger: str | Path, budget: Budget, *, note: str) -> ApproximateDP:
-    """Raise the total of a ledger to that of `budget`, for good, and return what it was; what was spent stays spent.
+def grant(ledger: str | Path, budget: Budget, *, note: str) -> tuple[ApproximateDP, Periods | None]:
+    """Raise the total of a ledger to that of `budget`, for good; what was spent stays spent.
 
-    A `budget` with a period is granted in each from then on, or in more of them. Raises `LedgerError` for a total that
-    is smaller in anything, and for a ledger that cannot be used.
+    A `budget` with a period is granted in each from then on, or in more of them; one without keeps those there are.
+    Returns what the total was, and the periods in which it is granted now. Raises `LedgerError` for a total that is
+    smaller in anything, and for a ledger that cannot be used.
     """
     from dpsql.accounting import ApproximateDP, Periods
     from dpsql.plan.terms import budget_of
@@ -121,7 +122,8 @@ def grant(ledger: str | Path, budget: Budget, *, note: str) -> ApproximateDP:
         before = record.total
         periods = None if budget.period is None else Periods(budget.period, budget.periods)
         record.grant(budget_of(total), total, note=note, periods=periods)
-        return before
+        calendar = record.calendar
+        return before, None if calendar is None else calendar.periods
 
 
 def bump(ledger: str | Path, *, note: str) -> int:

@@ -50,11 +50,11 @@ def grant(
     periods: Annotated[int | None, typer.Option(help="The most periods; without it they have no end.")] = None,
 ) -> None:
     """Raise the total of the ledger, for good; the policy must then say the same. What was spent stays spent."""
-    from dpsql.accounting import ApproximateDP, Periods, words_of
+    from dpsql.accounting import ApproximateDP, words_of
     from dpsql.connect import grant as granted
     from dpsql.policy import Budget
 
     budget = Budget(epsilon, delta, period=period, periods=periods)
-    before = granted(ledger, budget, note=note)
-    when = "" if budget.period is None else f" {words_of(Periods(budget.period, budget.periods))}"
+    before, now = granted(ledger, budget, note=note)
+    when = "" if now is None else f" {words_of(now)}"
     typer.echo(f"The total was {before} and is {ApproximateDP(budget.epsilon, budget.delta)}{when}.")
