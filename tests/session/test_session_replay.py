@@ -231,8 +231,9 @@ def test_explain_says_that_asking_again_is_free(example: Path) -> None:
     with opened(example) as session:
 
         def stored(sql: str) -> str | None:
-            assert dict(session.sql(f"EXPLAIN {sql}").fetchall()) == dict(session.explain(sql).facts())
-            return dict(session.explain(sql).facts()).get("stored")
+            facts = session.explain(sql).facts()
+            assert session.sql(f"EXPLAIN {sql}").fetchall()[: len(facts)] == facts
+            return dict(facts).get("stored")
 
         assert stored(SQL) is None
         session.sql(SQL)
