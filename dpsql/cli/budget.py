@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["write_spending"]
 
 _BAR = 24
-_TEXT = 80
+_TEXT = 96  # with its indent, 100 columns
 _MEASURES = ("measure", "granted", "spent", "reserved", "remaining")
 _TOTAL, _NOBODY = "(the total)", "(no name)"
 
@@ -80,9 +80,9 @@ def _queries(latest: Sequence[Entry], count: int) -> Iterator[str]:
         text = printable(" ".join(entry.query.split()))
         rho = entry.worst_case.rho if entry.settlement is None else entry.settlement.loss
         charged = f"{'holds' if entry.settlement is None else 'rho'} {float(rho):.4g}"
-        cut = text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}\N{HORIZONTAL ELLIPSIS}"
         when = entry.opened_at.strftime("%Y-%m-%d %H:%M:%S")
-        yield f"{when}  {_name(entry.account):{width}}  {outcome(entry):11}  {charged:15}  {cut}"
+        yield f"{when}  {_name(entry.account):{width}}  {outcome(entry):11}  {charged}"
+        yield "    " + (text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}\N{HORIZONTAL ELLIPSIS}")
 
 
 def _name(account: str | None) -> str:
