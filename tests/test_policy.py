@@ -361,7 +361,7 @@ def test_nobody_is_called_so(name: object) -> None:
         (lambda: Policy(Budget(1, 0.1), TABLES, analysts=["alice"]), "policy-type", "analysts"),  # type: ignore[arg-type]
         (lambda: Policy(Budget(1, 0.1), TABLES, analysts={3: Analyst(1)}), "policy-type", "analysts"),  # type: ignore[dict-item]
         (lambda: Policy(Budget(1, 0.1), TABLES, data_version=-1), "policy-range", "data_version"),
-        (lambda: Policy(Budget(1, 0.1), TABLES, data_version=2**63), "policy-range", "data_version"),
+        (lambda: Policy(Budget(1, 0.1), TABLES, data_version=2**62), "policy-range", "data_version"),
         (lambda: Policy(Budget(1, 0.1), TABLES, data_version=True), "policy-type", "data_version"),
         (lambda: Policy(Budget(1, 0.1), TABLES, data_version="3"), "policy-type", "data_version"),  # type: ignore[arg-type]
     ],

@@ -21,7 +21,7 @@ __all__ += ["check_period", "check_source", "check_types", "check_version", "fil
 
 _GREATEST_EPSILON = 100
 _GREATEST_COUNT = 10**6
-_BEYOND_VERSIONS = 1 << 63
+_BEYOND_VERSIONS = 1 << 62  # a ledger keeps more, so that it can always be counted on
 _FOLD = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _TYPES = (
     "BOOLEAN TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER DOUBLE VARCHAR DATE TIMESTAMP UUID".split()
@@ -95,7 +95,7 @@ def check_version(value: int | None) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise wrong_type("a whole number", value, place="data_version")
     if not 0 <= value < _BEYOND_VERSIONS:
-        reason, hint = "A version must be at least 0 and less than 2**63.", "Count up from 0."
+        reason, hint = "A version must be at least 0 and less than 2**62.", "Count up from 0."
         raise PolicyError("policy-range", reason, hint=hint, place="data_version")
     return value
 
