@@ -8,6 +8,7 @@ import pickle
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
@@ -17,12 +18,12 @@ import pytest
 from command_kit import dpsql_command
 
 import dpsql
-from dpsql.accounting import Periods, epsilon_of_zcdp
+from dpsql.accounting import ZCDP, FilterState, Periods, epsilon_of_zcdp
 from dpsql.connect import check_of, grant, session_of
 from dpsql.engines.duckdb import DuckDBEngine
-from dpsql.ledger import MemoryLedger, SQLiteLedger
+from dpsql.ledger import Calendar, MemoryLedger, SQLiteLedger
 from dpsql.mechanisms import OperatingSystemNoise
-from dpsql.plan import Terms
+from dpsql.plan import Terms, balance_of
 from dpsql.plan.words import words
 from dpsql.policy.suggestion import separated
 from dpsql.quantities import Delta, Epsilon, Rho
@@ -202,6 +203,17 @@ def test_a_session_asks_again_in_the_next_period_and_no_more_after_the_last(open
     assert session.sql("SHOW BUDGET").fetchall()[0][-2:] == (None, None)
 
 
+def test_nobody_drew_on_the_total_when_all_periods_are_over() -> None:
+    terms = Terms.of_policy(policy_of(period="30d", periods=3), "alice")
+    gone = FilterState(terms.budget, Rho(0))
+    calendar = Calendar(Periods(MONTH, 3), START, 2)
+    last = balance_of(terms, gone, own=FilterState.fresh(), calendar=calendar)
+    over = balance_of(terms, gone, own=FilterState.fresh(), calendar=replace(calendar, number=3))
+    assert "others drew on the total" in str(last)
+    assert "others drew on the total" not in str(over)
+    assert over.remaining == last.remaining == ZCDP.nothing()
+
+
 def test_show_budget_says_which_period_it_is_and_until_when(opened: Opened) -> None:
     session, hands = opened
     hands(1.5)
@@ -257,6 +269,8 @@ def test_a_ledger_is_given_periods_in_the_shell(database: Path) -> None:
     period = json.loads(out)["period"]
     assert (period["number"], period["most"], period["length"]) == (1, 12, "30 days")
     assert datetime.fromisoformat(period["until"]) > datetime.now(UTC)
+    code, out, _ = dpsql_command(*words, cwd=folder)  # which keeps the periods, and says so
+    assert (code, out.decode().rstrip().endswith("per 30 days, at most 12 times.")) == (0, True)
     code, _, err = dpsql_command(*words, "--period", "29d", cwd=folder)
     assert (code, "ledger-grant" in err) == (7, True)
     assert dpsql_command("ledger", "verify", "l.sqlite", cwd=folder)[0] == 0

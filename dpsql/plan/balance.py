@@ -82,7 +82,10 @@ class Balance:
             f"{name:5} granted {granted:.6g}, spent {spent:.6g}, reserved {reserved:.6g}, remaining {remaining:.6g}"
             for name, granted, spent, reserved, remaining in self.rows()[:2]
         ]
-        if any(part.remaining < part.granted - part.spent - part.reserved for part in (self.rho, self.delta)):
+        over = self.calendar is not None and self.calendar.is_over
+        if not over and any(
+            part.remaining < part.granted - part.spent - part.reserved for part in (self.rho, self.delta)
+        ):
             lines.append("less remains than the account's own limit leaves: others drew on the total")
         return "\n".join([*lines, f"about {self.items} more items at epsilon {self.epsilon}"])
 
