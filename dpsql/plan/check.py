@@ -14,7 +14,7 @@ from dpsql.mechanisms import NoisyCounts
 from dpsql.plan.balance import balance_of
 from dpsql.plan.choose import draw
 from dpsql.plan.doubts import doubts
-from dpsql.plan.facts import Bought, Check, CheckedTable, Exposed, TotalAfter
+from dpsql.plan.facts import Asking, Bought, Check, CheckedTable, Exposed, TotalAfter
 from dpsql.plan.plan import Plan
 from dpsql.plan.terms import Terms
 from dpsql.policy import Policy, PrivateTable
@@ -68,7 +68,21 @@ def check(policy: Policy, stored: Stored, *, reach: Callable[[NoisyCounts], int]
         period=None if terms.periods is None else str(terms.periods),
         periods=None if terms.periods is None else terms.periods.most,
         totals=tuple(_totals(terms)),
+        analysts=tuple(_asking(policy)),
     )
+
+
+def _asking(policy: Policy) -> Iterator[Asking]:
+    """Yield who is listed, and behind them what holds for whom the policy does not list."""
+    grant = policy.budget
+    for name, own in sorted(policy.analysts.items(), key=lambda item: item[0] == UNLISTED):
+        yield Asking(
+            name=None if name == UNLISTED else name,
+            epsilon=float(own.epsilon) if own.enabled and own.epsilon is not None else None,
+            delta=float(own.delta or grant.delta),
+            items=own.items or grant.items,
+            queries=own.queries or grant.queries,
+        )
 
 
 def _totals(terms: Terms) -> Iterator[TotalAfter]:

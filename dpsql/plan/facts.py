@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Bought", "Check", "CheckedTable", "Exposed", "TotalAfter"]
+__all__ = ["Asking", "Bought", "Check", "CheckedTable", "Exposed", "TotalAfter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,20 @@ class Bought:
 
 
 @dataclass(frozen=True, slots=True)
+class Asking:
+    """An analyst's limit within the total, and what it is meant to buy; without an epsilon they may ask nothing.
+
+    The name is None for whoever the policy does not list.
+    """
+
+    name: str | None
+    epsilon: float | None
+    delta: float
+    items: int
+    queries: int
+
+
+@dataclass(frozen=True, slots=True)
 class TotalAfter:
     """What holds in all after so many periods of a budget that is granted in each, rounded up."""
 
@@ -81,6 +95,7 @@ class Check:
     period: str | None = None
     periods: int | None = None
     totals: tuple[TotalAfter, ...] = ()
+    analysts: tuple[Asking, ...] = ()
 
     @property
     def private(self) -> list[CheckedTable]:

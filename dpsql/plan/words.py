@@ -18,6 +18,7 @@ def words(check: Check) -> list[str]:
     """Return the lines of a check, at most 100 characters wide unless a name is longer."""
     parts = (
         ("WHO IS PROTECTED", _protected(check)),
+        ("WHO MAY ASK", _asking(check)),
         ("WHAT IS EXPOSED", _exposed(check)),
         ("WHAT THE BUDGET BUYS", _bought(check)),
         ("THE LEDGER", _ledger(check)),
@@ -72,6 +73,21 @@ def _in_all(check: Check) -> Iterator[str]:
 
 def _periods(count: int) -> str:
     return f"{count} period{'' if count == 1 else 's'}"
+
+
+def _asking(check: Check) -> Iterator[str]:
+    for analyst in check.analysts:
+        who = "Each of the unlisted" if analyst.name is None else analyst.name
+        if analyst.epsilon is None:
+            yield from _wrapped(f"{who}: nothing.")
+        else:
+            yield from _wrapped(
+                f"{who}: at most epsilon {analyst.epsilon:g} and delta {analyst.delta:g} of the total, meant for "
+                f"{analyst.items} items and {analyst.queries} queries."
+            )
+    if all(analyst.name is not None for analyst in check.analysts):
+        who = "Whoever is not listed" if check.analysts else "Anybody who can open a session"
+        yield from _wrapped(f"{who} may spend all of the total.")
 
 
 def _exposed(check: Check) -> Iterator[str]:

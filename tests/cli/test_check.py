@@ -80,6 +80,7 @@ def test_the_words(folder: Path) -> None:
     assert all(len(line) <= 100 for line in text.splitlines())
     assert re.findall(r"^[A-Z ]+$", text, re.MULTILINE) == [
         "WHO IS PROTECTED",
+        "WHO MAY ASK",
         "WHAT IS EXPOSED",
         "WHAT THE BUDGET BUYS",
         "THE LEDGER",
@@ -190,7 +191,7 @@ def test_the_keys_of_the_json(folder: Path) -> None:
     body = facts(folder, "--db", "events.duckdb")
     assert set(body) == set(
         "epsilon delta rho delta_of_queries item_epsilon items query_delta queries ledger tables buys warnings "
-        "period periods totals".split()
+        "period periods totals analysts".split()
     )
     reads, _, people = body["tables"]
     assert reads == {
@@ -303,3 +304,19 @@ def test_shared_answers_are_worth_another_look(folder: Path) -> None:
     assert "share_replays" not in checked(folder)
     policy.write_text(policy.read_text() + "\n[limits]\nshare_replays = true\n")
     assert "share_replays: one draw answers a question for all analysts" in checked(folder)
+
+
+def test_who_may_ask_is_read_back(folder: Path) -> None:
+    policy = folder / "policy.toml"
+    assert "Anybody who can open a session may spend all of the total." in checked(folder)
+    unlisted, alice = "\n[analysts.default]\nenabled = false\n", "[analysts.alice]\nepsilon = 0.5\nitems = 40\n"
+    policy.write_text(policy.read_text() + unlisted + alice + "[analysts.bob]\nepsilon = 0.1\n")
+    told = one_line(checked(folder))
+    assert "alice: at most epsilon 0.5 and delta 1e-07 of the total, meant for 40 items and 20 queries." in told
+    assert "bob: at most epsilon 0.1 and" in told
+    assert "Each of the unlisted: nothing." in told
+    assert "may spend all" not in told
+    asked = facts(folder)["analysts"]
+    assert [(analyst["name"], analyst["epsilon"]) for analyst in asked] == [("alice", 0.5), ("bob", 0.1), (None, None)]
+    policy.write_text(policy.read_text().replace(unlisted, "\n"))
+    assert "Whoever is not listed may spend all of the total." in one_line(checked(folder))
