@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from dpsql.accounting.guarantees import ZCDP
+from dpsql.accounting.renyi import RenyiCurve
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Rho
 
@@ -43,7 +44,8 @@ class Filter:
         )
 
     def admits(self, state: FilterState, worst_case: ZCDP) -> bool:
-        """Say whether `worst_case` fits, compared exactly and without tolerance."""
+        """Say whether `worst_case` fits, compared exactly and without tolerance; refuse a loss of another kind."""
+        _only_concentrated(worst_case)
         left = self.remaining(state)
         return worst_case.rho <= left.rho and worst_case.delta <= left.delta
 
@@ -69,3 +71,11 @@ def check_settlement(worst_case: ZCDP, loss: Rho) -> None:
     """Raise `UsageError` if a release cost more than its worst case."""
     if loss > worst_case.rho:
         raise UsageError("over-settled", "A release may not cost more than its worst case.")
+
+
+def _only_concentrated(loss: object) -> None:
+    if isinstance(loss, RenyiCurve):
+        loss = loss.concentrated()  # refuses, with the reason, what no rho covers
+    if not isinstance(loss, ZCDP):
+        reason = "This session's certificate adds up rho; a loss of another kind cannot be charged to it."
+        raise UsageError("wrong-certificate", reason)

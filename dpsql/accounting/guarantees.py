@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Self
 
+from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon, Rho
 
-__all__ = ["ZCDP", "ApproximateDP", "BoundedRange"]
+__all__ = ["ZCDP", "ApproximateDP", "BoundedRange", "PureLoss", "Steps"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +65,37 @@ class BoundedRange:
     def rho(self) -> Rho:
         """Return epsilon**2 / 8 (Cesar and Rogers 2021, arXiv:2004.07223, Lemma 3.2): the cost of one item."""
         return Rho(self.epsilon.value**2 / Fraction(8))
+
+
+@dataclass(frozen=True, slots=True)
+class PureLoss:
+    """The loss of one release under the certificate `pure`: a likelihood ratio within exp(+-epsilon), but for delta."""
+
+    epsilon: Fraction
+    delta: Delta
+
+    def __post_init__(self) -> None:
+        if self.epsilon < 0:
+            raise UsageError("epsilon-range", "The epsilon of a loss must be at least 0.")
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The loss of one query of bounded-range steps: how many, of which epsilon each, and the query's own delta.
+
+    For every ordered pair of neighbours there is a coupled answer that differs from the real one with probability at
+    most delta, every step of which is of bounded range given the steps before it (`maths.md` 3.3).
+    """
+
+    items: int
+    each: BoundedRange
+    delta: Delta
+
+    def __post_init__(self) -> None:
+        if self.items < 0:
+            raise UsageError("items-range", "A loss has no fewer than 0 items.")
+
+    @property
+    def pure(self) -> PureLoss:
+        """Return what the same query costs under `pure`: a range of epsilon that holds 0 keeps within +-epsilon."""
+        return PureLoss(self.items * self.each.epsilon.value, self.delta)

@@ -90,6 +90,9 @@ Source = Annotated[Path, typer.Argument(help="The DuckDB file.", show_default=Fa
 Written = Annotated[Path, typer.Option("--output", help="Where to write the policy; - is standard output.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there.")]
 
+_ITEM_EPSILONS = ["0.02", "0.05", "0.1", "0.5"]
+_ITEMS = [10, 100]
+
 
 @app.command()
 def demo() -> None:
@@ -174,6 +177,26 @@ def budget(
     from dpsql.connect import spending_of
 
     write_spending(spending_of(policy, analyst=analyst), output, last=last)
+
+
+@app.command(name="compare-budgets")
+def compare_budgets(
+    *,
+    epsilon: Annotated[str, typer.Option(help="The total epsilon.")] = "1",
+    delta: Annotated[str, typer.Option(help="The total delta, all of it for composition.")] = "1e-6",
+    item_epsilon: Annotated[list[str], typer.Option(help="The epsilon of an item; may be repeated.")] = _ITEM_EPSILONS,
+    items: Annotated[list[int], typer.Option(help="A number of items to price; may be repeated.")] = _ITEMS,
+    layout: Annotated[Layout, typer.Option("--format", help="Two tables, or one JSON object.")] = Layout.text,
+    plot: Annotated[Path | None, typer.Option(help="Also save a plot, by its ending; needs dpsql[plot].")] = None,
+) -> None:
+    """Show how many items a total buys under each certificate, and what a number of items costs. Reads no data."""
+    from dpsql.accounting import ApproximateDP
+    from dpsql.cli.compare import run
+    from dpsql.quantities import Delta, Epsilon
+
+    total = ApproximateDP(Epsilon(epsilon), Delta(delta))
+    wanted = list(map(Epsilon, item_epsilon))
+    run(total, epsilons=wanted, items=items, as_json=layout == Layout.json, plot=plot)
 
 
 app.add_typer(ledger)
