@@ -31,6 +31,7 @@ __all__ = [
     "agree",
     "cks",
     "discrete_gaussian_law",
+    "discrete_laplace_law",
     "excess",
     "fits",
     "goodness",
@@ -150,6 +151,13 @@ def discrete_gaussian_law(variance: Fraction, reach: float = 13.0) -> dict[int, 
     masses = {n: math.exp(-n * n / (2.0 * float(variance))) for n in range(-last, last + 1)}
     total = math.fsum(masses.values())
     return {n: mass / total for n, mass in masses.items()}
+
+
+@cache
+def discrete_laplace_law(scale: Fraction, reach: float = 36.0) -> dict[int, float]:
+    """Return the discrete Laplace on the integers within `reach` scales: all but about exp(-reach) of its mass."""
+    last, decay = math.ceil(reach * scale) + 1, math.exp(-1.0 / scale)
+    return {n: (1.0 - decay) / (1.0 + decay) * decay ** abs(n) for n in range(-last, last + 1)}
 
 
 def hockey_stick(p: Law, q: Law, epsilon: float) -> float:

@@ -1,4 +1,4 @@
-"""Renyi bounds that no rho covers, and what they promise (`maths.md` 7.4).
+"""Renyi bounds that no rho covers, and what they promise (`maths.md` 7.5).
 
 A curve is a bound of the form epsilon(alpha) = alpha rho + ln(candidates) / (alpha - 1) for every alpha > 1, with a
 failure probability. Report-noisy-max with Gaussian noise has it with candidates > 1; with one candidate it is
@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 
 from dpsql.accounting.conversions import delta_of_zcdp, epsilon_of_zcdp
 from dpsql.accounting.guarantees import ZCDP
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon, Rho
 
-__all__ = ["RenyiCurve", "noisy_max_gaussian", "propose_test_release_gaussian"]
+__all__ = ["RenyiCurve"]
 
 _UP = 1.0 + 2.0**-48
 
@@ -66,25 +65,3 @@ class RenyiCurve:
             reason = "No rho covers this Renyi bound: it grows without limit as the order falls to 1."
             raise UsageError("not-concentrated", reason)
         return ZCDP(self.rho, self.delta)
-
-
-def noisy_max_gaussian(variance: Fraction, candidates: int) -> RenyiCurve:
-    """Return the curve of report-noisy-max over gaps with Gaussian noise: 2 alpha / variance + ln(m) / (alpha - 1).
-
-    Source: Zhu and Wang 2022, Theorem 8 and Corollary 9; m = candidates.
-    """
-    return RenyiCurve(Rho(2 / _positive(variance)), candidates, Delta(0))
-
-
-def propose_test_release_gaussian(variance: Fraction, delta: Delta) -> RenyiCurve:
-    """Return the curve of propose-test-release with a Gaussian test: alpha / (2 variance), but for `delta`.
-
-    Source: Zhu and Wang 2022, Algorithm 4.
-    """
-    return RenyiCurve(Rho(1 / (2 * _positive(variance))), 1, delta)
-
-
-def _positive(variance: Fraction) -> Fraction:
-    if variance <= 0:
-        raise UsageError("variance-range", "The variance of Gaussian noise must be greater than 0.")
-    return variance

@@ -1,7 +1,6 @@
 """The discrete Gaussian, sampled exactly, and noisy counts made with it.
 
-Source: Canonne, Kamath and Steinke 2020, arXiv:2004.00010, Algorithms 1 (Bernoulli(exp(-x))), 2 (discrete Laplace)
-and 3 (discrete Gaussian), in integer arithmetic; nothing is ever rounded.
+Source: Canonne, Kamath and Steinke 2020, arXiv:2004.00010, Algorithm 3, in integer arithmetic; nothing is ever rounded.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ from fractions import Fraction
 
 from dpsql.accounting import BoundedRange
 from dpsql.errors import UsageError
+from dpsql.mechanisms.discrete_laplace import laplace_draw
+from dpsql.mechanisms.exponential import bernoulli_exp
 from dpsql.mechanisms.noise import BitReader, Noise
 from dpsql.quantities import Epsilon, Rho
 
@@ -35,41 +36,10 @@ def _gaussian(p: int, q: int, *, reader: BitReader) -> int:
     scale = math.isqrt(p // q) + 1
     step, spread = q * scale, 2 * p * q * scale * scale
     while True:
-        candidate = _laplace(scale, reader)
+        candidate = laplace_draw(scale, 1, reader=reader)
         excess = abs(candidate) * step - p
-        if _bernoulli_exp(excess * excess, spread, reader=reader):
+        if bernoulli_exp(excess * excess, spread, reader=reader):
             return candidate
-
-
-def _laplace(scale: int, reader: BitReader) -> int:
-    """Return a discrete Laplace draw: P[x] proportional to exp(-|x| / scale)."""
-    while True:
-        within = reader.below(scale)
-        if not _bernoulli_exp_unit(within, scale, reader=reader):
-            continue
-        whole = 0
-        while _bernoulli_exp_unit(1, 1, reader=reader):
-            whole += 1
-        size, negative = within + scale * whole, reader.bits(1)
-        if not (negative and size == 0):
-            return -size if negative else size
-
-
-def _bernoulli_exp(numerator: int, denominator: int, *, reader: BitReader) -> bool:
-    """Return True with probability exp(-numerator / denominator), for a ratio of 0 or more."""
-    whole, rest = divmod(numerator, denominator)
-    for _ in range(whole):
-        if not _bernoulli_exp_unit(1, 1, reader=reader):
-            return False
-    return _bernoulli_exp_unit(rest, denominator, reader=reader)
-
-
-def _bernoulli_exp_unit(numerator: int, denominator: int, *, reader: BitReader) -> bool:
-    """Return True with probability exp(-numerator / denominator), for a ratio in [0, 1]."""
-    trial = 1
-    while reader.below(denominator * trial) < numerator:
-        trial += 1
-    return trial % 2 == 1
 
 
 @dataclass(frozen=True, slots=True)

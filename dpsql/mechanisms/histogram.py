@@ -36,5 +36,16 @@ class Histogram:
         """Split the counts of the first k_bar + 1 groups (of all, if fewer) into leaders and the one after them."""
         return cls(counts[:k_bar], counts[k_bar] if len(counts) > k_bar else 0)
 
+    def first(self, k_bar: int) -> Histogram:
+        """Return the histogram of the k_bar first groups alone, and of the count after them."""
+        return self if k_bar >= len(self.leaders) else Histogram(self.leaders[:k_bar], self.leaders[k_bar])
+
+    def padded(self, length: int) -> tuple[int, ...]:
+        """Return the `length` highest counts, going on with zeros where groups are missing."""
+        counts = (*self.leaders, self.following)
+        if self.following and length > len(counts):
+            raise UsageError("histogram-cut", "The histogram must hold every group up to the last that is asked for.")
+        return (counts + (0,) * (length - len(counts)))[:length]
+
     def __repr__(self) -> str:
         return "Histogram(sealed)"

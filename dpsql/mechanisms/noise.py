@@ -56,3 +56,11 @@ class BitReader:
         while (value := self.bits(width)) >= bound:
             pass
         return value
+
+    def shuffled(self, number: int) -> list[int]:
+        """Return the integers below `number` in a uniformly random order."""
+        order = list(range(number))
+        for last in range(number - 1, 0, -1):
+            other = self.below(last + 1)
+            order[last], order[other] = order[other], order[last]
+        return order

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
 
-from dpsql.accounting import ZCDP, discrete_gaussian_offset
+from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
-from dpsql.mechanisms.discrete_gaussian import discrete_gaussian
+from dpsql.mechanisms.gap_choice import GapChoice
 from dpsql.mechanisms.histogram import Histogram
 from dpsql.mechanisms.noise import Noise
-from dpsql.mechanisms.race import race
-from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.mechanisms.propose_test_release import PTRGaussian
+from dpsql.quantities import Delta, Epsilon
 
 __all__ = ["StableSelection", "StableTopK"]
 
@@ -35,18 +34,20 @@ class StableSelection:
 class StableTopK:
     """Choose k in 1..k_bar by the gap after the k-th count, test the gap in private, release the k leaders if it holds.
 
-    Given: epsilon of at least 1e-4 sets both noises; delta in (0, 1) is this query's; k_bar is public. The histogram
-    holds the k_bar first groups and the count after them; its gaps go on with zeros where groups are missing. Nothing
-    bounds how many groups a privacy unit is in. Neighbours differ by one unit more, not by one unit exchanged.
+    Given: epsilon of at least 1e-4 sets both noises; delta in (0, 1) is this query's; k_bar is public; `regulariser`
+    adds to each gap an integer that does not depend on data (empty: none), as `distance_regulariser` makes them. The
+    histogram holds the k_bar first groups and the count after them; its gaps go on with zeros where groups are
+    missing. Nothing bounds how many groups a privacy unit is in. Neighbours differ by one unit more, not by one unit
+    exchanged.
     Returns: a `StableSelection`; k is private in itself, the labels are an unordered set.
     Loss: rho = epsilon**2 / 4 and delta, whether or not labels are released: epsilon**2 / 8 for the choice of k, which
     races weights exp(epsilon * gap / 2) (a gap moves by 1 either way, so it is not monotone and the half is needed),
     and 1 / (2 sigma**2) = epsilon**2 / 8 for the test of the gap.
     Utility: a chosen gap of at least 2 * offset is released with probability at least 1 - delta; with probability
-    1 - beta the chosen gap is within 2 * ln(k_bar / beta) / epsilon of the widest.
+    1 - beta the chosen gap plus regulariser is within 2 * ln(k_bar / beta) / epsilon of the largest.
     Cost: O(k_bar), whatever the counts.
-    Source: Zhu and Wang 2022, Adaptive Private-K-Selection (AISTATS), Algorithms 1 and 2 with r = 0 and
-    rho = epsilon**2 / 4; k-bar = k_bar, delta_t = delta. The paper releases if max(1, q) + N(0, sigma**2) exceeds
+    Source: Zhu and Wang 2022, Adaptive Private-K-Selection (AISTATS), Algorithms 1 and 2 with rho = epsilon**2 / 4;
+    k-bar = k_bar, r = regulariser, delta_t = delta. The paper releases if max(1, q) + N(0, sigma**2) exceeds
     1 + sigma * sqrt(2 ln(1 / delta_t)); here the noise is the discrete Gaussian and the offset its own tail's integer,
     sound and lower (`maths.md` 7.2). `max(1, q)` changes nothing and is left out.
 
@@ -58,44 +59,43 @@ class StableTopK:
     epsilon: Epsilon
     delta: Delta
     k_bar: int
+    regulariser: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.epsilon.value < _LEAST_EPSILON:
             raise UsageError("epsilon-range", "The epsilon of a stable top-k must be at least 1e-4.")
-        if self.k_bar < 1:
-            raise UsageError("k-range", "k_bar must be at least 1.")
-        if not 0 < self.delta.value < 1:
-            raise UsageError("delta-range", "The delta of an unknown domain must lie strictly between 0 and 1.")
+        _ = self.choice, self.test  # each refuses what it cannot use
+
+    @property
+    def choice(self) -> GapChoice:
+        """Return the choice of k."""
+        return GapChoice(self.epsilon, self.k_bar, self.regulariser)
+
+    @property
+    def test(self) -> PTRGaussian:
+        """Return the test of the gap, which costs as much as the choice."""
+        return PTRGaussian(4 / self.epsilon.value**2, self.delta)
 
     @property
     def variance(self) -> Fraction:
         """Return sigma squared of the noise that tests the gap."""
-        return 4 / self.epsilon.value**2
+        return self.test.variance
 
     @property
     def offset(self) -> int:
         """Return the least integer that the noise reaches with probability at most delta."""
-        return discrete_gaussian_offset(self.variance, float(self.delta))
+        return self.test.offset
 
     @property
     def loss(self) -> ZCDP:
-        """Return what a selection costs, also one that releases no label."""
-        return ZCDP(Rho(self.epsilon.value**2 / 4), self.delta)
+        """Return what a selection costs, also one that releases no label: the choice and the test."""
+        return self.choice.loss + self.test.loss
 
     def gaps(self, histogram: Histogram) -> tuple[int, ...]:
         """Return the exact gaps after the 1st to the k_bar-th count."""
-        counts = (*histogram.leaders, histogram.following)
-        padded = counts + (0,) * (self.k_bar + 1 - len(counts))
-        return tuple(higher - lower for higher, lower in pairwise(padded))
+        return self.choice.gaps(histogram)
 
     def select(self, histogram: Histogram, noise: Noise) -> StableSelection:
         """Draw k with the exact law of the exponential mechanism on the gaps, then test the gap after the k-th."""
-        if len(histogram.leaders) > self.k_bar:
-            raise UsageError("histogram-size", "The histogram holds more leaders than k_bar.")
-        gaps = self.gaps(histogram)
-        [last] = race(gaps, None, epsilon=self.epsilon.value / 2, steps=1, noise=noise)
-        [draw] = discrete_gaussian(self.variance, noise, count=1)
-        released = range(min(last + 1, len(histogram.leaders)))
-        # stable means a gap of 2 or more: at 1 one unit can make a tie and change who leads
-        held = gaps[last] - 1 + draw >= self.offset
-        return StableSelection(last + 1, frozenset(released) if held else None)
+        k = self.choice.choose(histogram, noise)
+        return StableSelection(k, self.test.release(histogram, k, noise=noise))

@@ -6,18 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable
 from fractions import Fraction
-from importlib import import_module
-from types import ModuleType
 
 import pytest
 from laws import discrete_gaussian_law, fits, goodness, rejects
 
 from dpsql.errors import UsageError
 from dpsql.mechanisms import NoisyCounts, OperatingSystemNoise, discrete_gaussian
-from dpsql.mechanisms.noise import BitReader
 from dpsql.quantities import Epsilon
 
-MODULE: ModuleType = import_module("dpsql.mechanisms.discrete_gaussian")
 NOISE = OperatingSystemNoise()
 DRAWS = 25_000
 VARIANCES = [Fraction(1, 4), Fraction(1), Fraction(7, 3), Fraction(25), Fraction(400), Fraction(10**4, 3)]
@@ -64,22 +60,6 @@ def test_a_variance_that_is_not_positive_is_refused(variance: int) -> None:
 
 def test_no_draw_is_no_draw() -> None:
     assert discrete_gaussian(Fraction(1), NOISE, count=0) == []
-
-
-@pytest.mark.parametrize("exponent", [Fraction(0), Fraction(1, 3), Fraction(1), Fraction(5, 4), Fraction(7, 2)])
-def test_bernoulli_of_an_exponential(exponent: Fraction) -> None:
-    reader, success = BitReader(NOISE), math.exp(-exponent)
-    law = {True: success, False: 1 - success}
-    assert fits(
-        p_value(lambda: [MODULE._bernoulli_exp(*exponent.as_integer_ratio(), reader=reader) for _ in range(DRAWS)], law)
-    )
-
-
-@pytest.mark.parametrize("scale", [1, 2, 5, 30])
-def test_discrete_laplace(scale: int) -> None:
-    reader, decay = BitReader(NOISE), math.exp(-1 / scale)
-    law = {n: (1 - decay) / (1 + decay) * decay ** abs(n) for n in range(-60 * scale, 60 * scale + 1)}
-    assert fits(p_value(lambda: [MODULE._laplace(scale, reader) for _ in range(DRAWS)], law))
 
 
 def test_released_counts_follow_their_law() -> None:

@@ -12,7 +12,23 @@ import pytest
 
 import dpsql.accounting
 import dpsql.mechanisms
-from dpsql.mechanisms import LimitedDomain, NoisyCounts, Peeling, StableTopK
+from dpsql.mechanisms import (
+    ChooseKBar,
+    FixedStableTopK,
+    GapChoice,
+    LaplaceLimitedDomain,
+    LimitedDomain,
+    NoisyCounts,
+    NoisyMaxGaussian,
+    NoisyMaxGumbel,
+    OneShotLaplace,
+    Peeling,
+    PermuteAndFlip,
+    PTRGaussian,
+    PTRLaplace,
+    StableTopK,
+    TopStable,
+)
 
 
 def modules() -> Iterator[ModuleType]:
@@ -33,7 +49,26 @@ def test_there_are_examples() -> None:
     assert sum(len(test.examples) for module in modules() for test in finder.find(module)) >= 3
 
 
-@pytest.mark.parametrize("mechanism", [LimitedDomain, NoisyCounts, Peeling, StableTopK])
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        ChooseKBar,
+        FixedStableTopK,
+        GapChoice,
+        LaplaceLimitedDomain,
+        LimitedDomain,
+        NoisyCounts,
+        Peeling,
+        PTRGaussian,
+        PTRLaplace,
+        StableTopK,
+        TopStable,
+        NoisyMaxGaussian,
+        NoisyMaxGumbel,
+        OneShotLaplace,
+        PermuteAndFlip,
+    ],
+)
 def test_a_mechanism_tells_what_it_needs_costs_and_comes_from(mechanism: type) -> None:
     text = mechanism.__doc__ or ""
     assert all(word in text for word in ("Given:", "Loss:", "Utility:", "Source:", ">>>"))

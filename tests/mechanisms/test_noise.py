@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import permutations
+from math import factorial
 
 import pytest
 from laws import ScriptedNoise, SeededNoise, fits, goodness, rejects
@@ -45,6 +47,17 @@ def test_bits_are_read_once_and_in_order_across_blocks() -> None:
 
 def test_one_outcome_takes_no_bits() -> None:
     assert BitReader(ScriptedNoise()).below(1) == 0
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_every_order_is_as_likely(number: int) -> None:
+    reader = BitReader(NOISE)
+    orders = dict.fromkeys(permutations(range(number)), 1 / factorial(number))
+    assert fits(lambda: goodness(Counter(tuple(reader.shuffled(number)) for _ in range(10_000)), orders))
+
+
+def test_nothing_shuffled_is_nothing() -> None:
+    assert BitReader(ScriptedNoise()).shuffled(0) == []
 
 
 def test_every_draw_of_the_operating_system_is_fresh() -> None:

@@ -16,7 +16,7 @@ from scipy import stats
 
 from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
-from dpsql.mechanisms import Histogram, OperatingSystemNoise, StableSelection, StableTopK
+from dpsql.mechanisms import Histogram, OperatingSystemNoise, StableSelection, StableTopK, distance_regulariser
 from dpsql.quantities import Delta, Epsilon, Rho
 
 Counts = Mapping[str, int]
@@ -44,7 +44,9 @@ def positional_law(
     mechanism: StableTopK, histogram: Histogram, variant: Variant = PRODUCTION
 ) -> dict[StableSelection, float]:
     gaps = mechanism.gaps(histogram)
-    weights = [math.exp(float(mechanism.epsilon) * variant.share * (gap - max(gaps))) for gap in gaps]
+    regulariser = mechanism.regulariser or (0,) * len(gaps)
+    scores = [gap + more for gap, more in zip(gaps, regulariser, strict=True)]
+    weights = [math.exp(float(mechanism.epsilon) * variant.share * (score - max(scores))) for score in scores]
     law: dict[StableSelection, float] = {}
     for k, (gap, weight) in enumerate(zip(gaps, weights, strict=True), start=1):
         chosen = weight / math.fsum(weights)
@@ -93,7 +95,9 @@ def random_cases(number: int, seed: int) -> list[tuple[StableTopK, Counts]]:
     cases = []
     for _ in range(number):
         epsilon, delta = draw.choice(["0.3", "0.5", "1", "2"]), draw.choice(["1e-6", "0.001", "0.05", "0.3"])
-        mechanism = StableTopK(Epsilon(epsilon), Delta(delta), draw.randint(1, 4))
+        k_bar = draw.randint(1, 4)
+        regulariser = draw.choice([(), distance_regulariser(draw.randint(1, k_bar), k_bar, penalty=Fraction(3, 2))])
+        mechanism = StableTopK(Epsilon(epsilon), Delta(delta), k_bar, regulariser)
         highest = draw.choice([1, 2, 3, 12])
         present = draw.sample(UNIVERSE, draw.randint(0, 5))
         cases.append((mechanism, {label: draw.randint(1, highest) for label in present}))
@@ -132,6 +136,7 @@ SAMPLED = {
     "a wide gap": (StableTopK(Epsilon("0.5"), Delta("0.01"), 4), (60, 58, 57, 31, 30)),
     "no gap": (StableTopK(Epsilon("1"), Delta("0.2"), 3), (7, 7, 7, 7)),
     "fewer groups than k_bar": (StableTopK(Epsilon("1"), Delta("0.2"), 5), (6, 3)),
+    "a regulariser": (StableTopK(Epsilon(1), Delta("0.1"), 3, (-2, 0, 3)), (9, 6, 3, 3)),
     "no group": (StableTopK(Epsilon("0.5"), Delta("0.3"), 3), ()),
 }
 
@@ -168,7 +173,8 @@ def test_constants() -> None:
 
 def test_the_loss_is_exact_and_the_same_for_every_answer() -> None:
     mechanism = StableTopK(Epsilon("0.2"), Delta("1e-7"), 5)
-    assert mechanism.loss == ZCDP(Rho("0.01"), Delta("1e-7"))
+    assert mechanism.loss == ZCDP(Rho("0.01"), Delta("1e-7")) == mechanism.choice.loss + mechanism.test.loss
+    assert StableTopK(Epsilon("0.2"), Delta("1e-7"), 5, (0, 1, 2, 1, 0)).loss == mechanism.loss
 
 
 @pytest.mark.parametrize(

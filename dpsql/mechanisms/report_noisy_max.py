@@ -1,0 +1,197 @@
+"""Report noisy max over a known domain, with four noises; a library for comparison, each with its own guarantee.
+
+All take the counts of all candidates, absent ones as 0 (`Peeling` says why), and break ties of noisy counts at random:
+positions are ordered by exact counts, so a position may not break one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpsql.accounting import ZCDP, ApproximateDP, BoundedRange, RenyiCurve
+from dpsql.errors import UsageError
+from dpsql.mechanisms.base import Selection
+from dpsql.mechanisms.discrete_gaussian import discrete_gaussian
+from dpsql.mechanisms.discrete_laplace import discrete_laplace
+from dpsql.mechanisms.exponential import bernoulli_exp
+from dpsql.mechanisms.histogram import Histogram
+from dpsql.mechanisms.noise import BitReader, Noise
+from dpsql.mechanisms.peeling import Peeling
+from dpsql.mechanisms.race import LEAST_EPSILON
+from dpsql.quantities import Delta, Epsilon, Rho
+
+__all__ = ["NoisyMaxGaussian", "NoisyMaxGumbel", "OneShotLaplace", "PermuteAndFlip"]
+
+
+def _candidates(histogram: Histogram) -> tuple[int, ...]:
+    if histogram.following:
+        raise UsageError("histogram-cut", "The histogram must hold every candidate of a known domain.")
+    return histogram.leaders
+
+
+def _check_epsilon(epsilon: Epsilon) -> None:
+    if epsilon.value < LEAST_EPSILON:
+        raise UsageError("epsilon-range", "The epsilon of a draw must be at least 1e-9.")
+
+
+def _highest(noisy: list[int], k: int, *, noise: Noise) -> Selection:
+    """Return the positions of the k highest, in order, equal ones in a random order."""
+    order = sorted(BitReader(noise).shuffled(len(noisy)), key=lambda at: -noisy[at])
+    return Selection(tuple(order[:k]), stopped_at_bottom=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyMaxGumbel:
+    """Return the highest of count + Gumbel(1 / epsilon): one draw of the exponential mechanism.
+
+    Given: epsilon of at least 1e-9. The histogram holds all candidates of a known domain.
+    Loss: epsilon-bounded range, hence rho = epsilon**2 / 8; delta 0.
+    Utility: as `Peeling` with k = 1.
+    Cost: O(number of candidates).
+    Source: Durfee and Rogers 2019, arXiv:1905.04273, Lemma 4.2; it is `Peeling` with k = 1.
+
+    >>> NoisyMaxGumbel(Epsilon("0.2")).loss.rho
+    Rho(0.005)
+    """
+
+    epsilon: Epsilon
+
+    def __post_init__(self) -> None:
+        _check_epsilon(self.epsilon)
+
+    @property
+    def loss(self) -> ZCDP:
+        """Return what a draw costs."""
+        return ZCDP(BoundedRange(self.epsilon).rho, Delta(0))
+
+    def select(self, histogram: Histogram, noise: Noise) -> Selection:
+        """Draw the winner; none where there is no candidate."""
+        return Peeling(self.epsilon, 1).select(histogram, noise)
+
+
+@dataclass(frozen=True, slots=True)
+class PermuteAndFlip:
+    """Take the candidates in a random order, and each with probability exp(-epsilon * (highest count - its count)).
+
+    Given: epsilon of at least 1e-9. The histogram holds all candidates of a known domain.
+    Loss: epsilon-differential privacy, hence rho = epsilon**2 / 2 in a session. Its range can be close to 2 epsilon:
+    the epsilon**2 / 8 of an exponential mechanism does not hold for it.
+    Utility: never worse in expectation than the exponential mechanism of the same epsilon.
+    Cost: O(number of candidates).
+    Source: McKenna and Sheldon 2020, Permute-and-Flip, arXiv:2010.12603, Algorithm 1 with monotone scores; it is
+    report noisy max with exponential noise of scale 1 / epsilon (Ding et al. 2021, arXiv:2105.07260).
+
+    >>> PermuteAndFlip(Epsilon("0.2")).loss.rho
+    Rho(0.02)
+    """
+
+    epsilon: Epsilon
+
+    def __post_init__(self) -> None:
+        _check_epsilon(self.epsilon)
+
+    @property
+    def guarantee(self) -> ApproximateDP:
+        """Return what a draw promises by itself."""
+        return ApproximateDP(self.epsilon, Delta(0))
+
+    @property
+    def loss(self) -> ZCDP:
+        """Return what a draw costs in a session."""
+        return ZCDP(Rho(self.epsilon.value**2 / 2), Delta(0))
+
+    def select(self, histogram: Histogram, noise: Noise) -> Selection:
+        """Draw the winner; none where there is no candidate."""
+        counts, reader = _candidates(histogram), BitReader(noise)
+        rate = self.epsilon.value
+        for at in reader.shuffled(len(counts)):
+            short = counts[0] - counts[at]  # the first is the highest; it is always taken when its turn comes
+            if bernoulli_exp(short * rate.numerator, rate.denominator, reader=reader):
+                return Selection((at,), stopped_at_bottom=False)
+        return Selection((), stopped_at_bottom=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OneShotLaplace:
+    """Return the k highest of count + discrete Laplace noise of scale k / epsilon, in order; k = 1 is the noisy max.
+
+    Given: epsilon of at least 1e-9 for all k together, k at least 1. The histogram holds all candidates of a known
+    domain.
+    Returns: a `Selection` of min(k, number of candidates) positions.
+    Loss: epsilon-differential privacy, hence rho = epsilon**2 / 2 in a session: `Peeling` with draws of epsilon / k
+    costs 4 k times less.
+    Utility: with probability 1 - beta every noise is within k * ln(number of candidates / beta) / epsilon.
+    Cost: O(d log d) for d candidates.
+    Source: Qiao, Su and Zhang 2021, Oneshot Differentially Private Top-k Selection (ICML), with the noise that is
+    proved in `maths.md` 9.7. The paper's smaller scale, of the order of sqrt(k), is for (epsilon, delta) and noise on
+    the reals, and is not offered: its constant was not proved here for integers.
+
+    >>> mechanism = OneShotLaplace(Epsilon("0.2"), k=4)
+    >>> mechanism.scale, mechanism.loss.rho
+    (Fraction(20, 1), Rho(0.02))
+    """
+
+    epsilon: Epsilon
+    k: int = 1
+
+    def __post_init__(self) -> None:
+        _check_epsilon(self.epsilon)
+        if self.k < 1:
+            raise UsageError("k-range", "k must be at least 1.")
+
+    @property
+    def scale(self) -> Fraction:
+        """Return the scale of the noise."""
+        return self.k / self.epsilon.value
+
+    @property
+    def guarantee(self) -> ApproximateDP:
+        """Return what a draw promises by itself."""
+        return ApproximateDP(self.epsilon, Delta(0))
+
+    @property
+    def loss(self) -> ZCDP:
+        """Return what a draw costs in a session."""
+        return ZCDP(Rho(self.epsilon.value**2 / 2), Delta(0))
+
+    def select(self, histogram: Histogram, noise: Noise) -> Selection:
+        """Draw the noise and return the highest."""
+        counts = _candidates(histogram)
+        draws = discrete_laplace(self.scale, noise, count=len(counts))
+        return _highest([count + draw for count, draw in zip(counts, draws, strict=True)], self.k, noise=noise)
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyMaxGaussian:
+    """Return the highest of count + discrete Gaussian noise.
+
+    Given: `variance`, sigma squared, is positive. The histogram holds all candidates of a known domain.
+    Loss: a Renyi divergence of order alpha of at most alpha / (2 * variance) + ln(candidates) / (alpha - 1). It grows
+    without bound as alpha falls to 1, so it is no zero-concentrated loss: the mechanism has none and may not enter a
+    session that adds up rho.
+    Utility: with probability 1 - beta the winner's count is within 2 * sigma * sqrt(2 ln(2 * candidates / beta)) of
+    the highest.
+    Cost: O(number of candidates).
+    Source: Zhu and Wang 2022, Adaptive Private-K-Selection (AISTATS), Theorem 8, which has 2 * alpha / variance for
+    counts that move either way. Units that are added or removed move all counts one way (`maths.md` 9.7).
+
+    >>> NoisyMaxGaussian(Fraction(100)).curve(50)
+    RenyiCurve(rho=Rho(0.005), candidates=50, delta=Delta(0))
+    """
+
+    variance: Fraction
+
+    def __post_init__(self) -> None:
+        if self.variance <= 0:
+            raise UsageError("variance-range", "The variance of a discrete Gaussian must be positive.")
+
+    def curve(self, candidates: int) -> RenyiCurve:
+        """Return the bound on the Renyi divergences between neighbours, for so many candidates."""
+        return RenyiCurve(Rho(1 / (2 * self.variance)), candidates, Delta(0))
+
+    def select(self, histogram: Histogram, noise: Noise) -> Selection:
+        """Draw the noise and return the highest; none where there is no candidate."""
+        counts = _candidates(histogram)
+        draws = discrete_gaussian(self.variance, noise, count=len(counts))
+        return _highest([count + draw for count, draw in zip(counts, draws, strict=True)], 1, noise=noise)
