@@ -1,7 +1,7 @@
 """Guarantees as numbers: what a release costs, how costs add up, and what a total promises."""
 
 from dpsql.accounting.adaptive import adaptive_delta, adaptive_epsilon, adaptive_items
-from dpsql.accounting.calibration import discrete_gaussian_offset, discrete_gaussian_tail
+from dpsql.accounting.calibration import delta_of_each, discrete_gaussian_offset, discrete_gaussian_tail
 from dpsql.accounting.certificates import OptimalFilter, PureFilter, TheoremTwoFilter, Usage
 from dpsql.accounting.conversions import delta_of_zcdp, epsilon_of_zcdp, rho_of_total
 from dpsql.accounting.filters import Filter, FilterState, check_settlement
@@ -29,6 +29,7 @@ __all__ = [
     "adaptive_epsilon",
     "adaptive_items",
     "check_settlement",
+    "delta_of_each",
     "delta_of_zcdp",
     "discrete_gaussian_offset",
     "discrete_gaussian_tail",

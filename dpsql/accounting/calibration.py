@@ -14,11 +14,13 @@ from fractions import Fraction
 import numpy as np
 
 from dpsql.errors import UsageError
+from dpsql.quantities import Delta
 
-__all__ = ["discrete_gaussian_offset", "discrete_gaussian_tail"]
+__all__ = ["delta_of_each", "discrete_gaussian_offset", "discrete_gaussian_tail"]
 
 _REACH = 40  # standard deviations beyond which exp(-x^2 / 2) is below the least double
-_WIDEST = 10**9
+_SUMMED = 10**9  # variances up to here are summed, those beyond are bounded by integrals
+_WIDEST = 10**21
 _SLACK = 1e-9  # relative, far above the rounding error of the sums
 _LEAST = 1e-300  # below it a tail may underflow
 
@@ -31,14 +33,42 @@ def _masses(variance: Fraction, first: int) -> float:
 
 
 def discrete_gaussian_tail(variance: Fraction, at_least: int) -> float:
-    """Return P[N_Z(0, variance) >= at_least], rounded up; `variance` is sigma squared, at most 1e9."""
+    """Return P[N_Z(0, variance) >= at_least], rounded up; `variance` is sigma squared, at most 1e21."""
     if not 0 < variance <= _WIDEST:
-        raise UsageError("variance-range", "The variance of a discrete Gaussian must lie between 0 and 1e9.")
+        raise UsageError("variance-range", "The variance of a discrete Gaussian must lie between 0 and 1e21.")
+    if variance > _SUMMED:
+        return _wide_tail(math.sqrt(float(variance)), at_least)
     if at_least < 0:
         below = discrete_gaussian_tail(variance, 1 - at_least) * (1.0 - 2.0 * _SLACK)
         return min(1.0, math.nextafter(1.0 - below, 2.0))
     tail = _masses(variance, at_least) / (2.0 * _masses(variance, 0) - 1.0) * (1.0 + _SLACK)
     return min(1.0, max(sys.float_info.min, tail))
+
+
+def _wide_tail(sigma: float, at_least: int) -> float:
+    """Return the tail of wide noise, rounded up, from the continuous one.
+
+    The masses are those of g(x) = exp(-x^2 / (2 sigma^2)) at integers, divided by Z, which exceeds the integral of g
+    over all x (Poisson summation: every further term is positive). Beyond sigma, g is convex, so g(n) is at most its
+    mean on [n - 1/2, n + 1/2]; from 0 on it falls, so g(n) is at most its mean on [n - 1, n], at least that on
+    [n, n + 1]. Z exceeds the integral by less than any double can tell.
+    """
+    if at_least <= 0:
+        return min(1.0, math.nextafter(1.0 - _normal_tail((1 - at_least) / sigma) * (1.0 - _SLACK), 2.0))
+    first = at_least - 0.5 if at_least - 0.5 >= sigma else at_least - 1
+    return max(sys.float_info.min, _normal_tail(first / sigma) * (1.0 + _SLACK))
+
+
+def _normal_tail(deviations: float) -> float:
+    return math.erfc(deviations / math.sqrt(2.0)) / 2.0
+
+
+def delta_of_each(delta: Delta, parts: int) -> float:
+    """Return 1 - (1 - delta)**(1 / parts), rounded down: `parts` independent failures of it make one of delta."""
+    if not 0 < delta.value < 1:
+        raise UsageError("delta-range", "Delta must lie strictly between 0 and 1 to be shared among failures.")
+    below = math.nextafter(float(delta), 0.0)
+    return -math.expm1(math.log1p(-below) / parts) * (1.0 - _SLACK)
 
 
 def discrete_gaussian_offset(variance: Fraction, probability: float) -> int:

@@ -1,12 +1,14 @@
 """Mechanisms: exact counts in, private choices out, each with a loss that was proved."""
 
-from dpsql.mechanisms.base import Mechanism, Selection
+from dpsql.mechanisms.base import Mechanism, NoisyRelease, Selection
 from dpsql.mechanisms.choose_k_bar import ChooseKBar
 from dpsql.mechanisms.discrete_gaussian import NoisyCounts, discrete_gaussian
 from dpsql.mechanisms.discrete_laplace import discrete_laplace
+from dpsql.mechanisms.domain_discovery import Discovery, DomainDiscovery
 from dpsql.mechanisms.fixed_stable_top_k import FixedStableSelection, FixedStableTopK
 from dpsql.mechanisms.gap_choice import GapChoice, distance_regulariser
-from dpsql.mechanisms.histogram import Histogram
+from dpsql.mechanisms.gaussian_histogram import GaussianHistogram
+from dpsql.mechanisms.histogram import FullHistogram, Histogram
 from dpsql.mechanisms.laplace_limited_domain import CountedSelection, LaplaceLimitedDomain
 from dpsql.mechanisms.limited_domain import LimitedDomain
 from dpsql.mechanisms.noise import Noise, OperatingSystemNoise
@@ -15,13 +17,19 @@ from dpsql.mechanisms.propose_test_release import PTRGaussian, PTRLaplace
 from dpsql.mechanisms.report_noisy_max import NoisyMaxGaussian, NoisyMaxGumbel, OneShotLaplace, PermuteAndFlip
 from dpsql.mechanisms.stable_top_k import StableSelection, StableTopK
 from dpsql.mechanisms.top_stable import TopStable, TopStableSelection
+from dpsql.mechanisms.weighted_gaussian import WEIGHT_STEPS, WeightedGaussian, unit_weight
 
 __all__ = [
+    "WEIGHT_STEPS",
     "ChooseKBar",
     "CountedSelection",
+    "Discovery",
+    "DomainDiscovery",
     "FixedStableSelection",
     "FixedStableTopK",
+    "FullHistogram",
     "GapChoice",
+    "GaussianHistogram",
     "Histogram",
     "LaplaceLimitedDomain",
     "LimitedDomain",
@@ -30,6 +38,7 @@ __all__ = [
     "NoisyCounts",
     "NoisyMaxGaussian",
     "NoisyMaxGumbel",
+    "NoisyRelease",
     "OneShotLaplace",
     "OperatingSystemNoise",
     "PTRGaussian",
@@ -41,7 +50,9 @@ __all__ = [
     "StableTopK",
     "TopStable",
     "TopStableSelection",
+    "WeightedGaussian",
     "discrete_gaussian",
     "discrete_laplace",
     "distance_regulariser",
+    "unit_weight",
 ]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 from dpsql.accounting import ZCDP
-from dpsql.mechanisms.histogram import Histogram
+from dpsql.mechanisms.histogram import Histogram, LabelPosition
 from dpsql.mechanisms.noise import Noise
 
-__all__ = ["Mechanism", "Selection"]
+__all__ = ["Mechanism", "NoisyRelease", "Selection"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,23 @@ class Selection:
     def steps(self) -> int:
         """Return how many draws were made and are paid for; BOTTOM is one of them."""
         return len(self.positions) + self.stopped_at_bottom
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyRelease:
+    """Names, order and counts at once: positions in the order of the noisy counts, and these."""
+
+    positions: tuple[LabelPosition, ...]
+    counts: tuple[int, ...]
+
+    @classmethod
+    def leading(cls, noisy: Iterable[tuple[LabelPosition, int]], k: int) -> NoisyRelease:
+        """Return the first k of positions with noisy counts; the position alone decides between equal noisy counts.
+
+        Hence it takes positions in the order of labels alone: in one of exact counts they would betray these.
+        """
+        first = sorted(noisy, key=lambda pair: (-pair[1], pair[0]))[:k]
+        return cls(tuple(position for position, _ in first), tuple(count for _, count in first))
 
 
 class Mechanism(Protocol):

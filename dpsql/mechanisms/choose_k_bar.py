@@ -11,6 +11,7 @@ from dpsql.errors import UsageError
 from dpsql.mechanisms.histogram import Histogram
 from dpsql.mechanisms.limited_domain import LimitedDomain
 from dpsql.mechanisms.noise import Noise
+from dpsql.mechanisms.parameters import check_leaders
 from dpsql.mechanisms.race import race
 from dpsql.quantities import Delta, Epsilon
 
@@ -62,8 +63,7 @@ class ChooseKBar:
 
     def choose(self, histogram: Histogram, noise: Noise) -> int:
         """Draw a candidate with the exact law of the exponential mechanism."""
-        if len(histogram.leaders) > self.candidates[-1]:
-            raise UsageError("histogram-size", "The histogram holds more leaders than k_bar.")
+        check_leaders(histogram, self.candidates[-1])
         counts = histogram.padded(self.candidates[-1] + 1)
         scores = [-counts[k_bar] - offset for k_bar, offset in zip(self.candidates, self.offsets, strict=True)]
         [chosen] = race(scores, None, epsilon=self.epsilon.value, steps=1, noise=noise)

@@ -15,6 +15,7 @@ from dpsql.errors import UsageError
 from dpsql.mechanisms.discrete_laplace import laplace_draw
 from dpsql.mechanisms.exponential import bernoulli_exp
 from dpsql.mechanisms.noise import BitReader, Noise
+from dpsql.mechanisms.parameters import check_bound
 from dpsql.quantities import Epsilon, Rho
 
 __all__ = ["NoisyCounts", "discrete_gaussian"]
@@ -60,8 +61,7 @@ class NoisyCounts:
     max_groups_contributed: int | None = None
 
     def __post_init__(self) -> None:
-        if self.max_groups_contributed is not None and self.max_groups_contributed < 1:
-            raise UsageError("bound-range", "max_groups_contributed must be at least 1.")
+        check_bound(self.max_groups_contributed)
 
     @property
     def variance(self) -> Fraction:

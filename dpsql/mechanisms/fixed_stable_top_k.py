@@ -20,7 +20,7 @@ from dpsql.quantities import Delta, Epsilon, Rho
 __all__ = ["FixedStableSelection", "FixedStableTopK"]
 
 _GRID = 10**12
-_LEAST_RHO = Fraction(1, 10**8)  # keeps the variance within what integer tails are computed for
+_LEAST_RHO = Fraction(1, 10**8)  # keeps the variance within what the test takes
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from dpsql.accounting import ZCDP, BoundedRange
 from dpsql.errors import UsageError
 from dpsql.mechanisms.histogram import COUNT_LIMIT, Histogram
 from dpsql.mechanisms.noise import Noise
-from dpsql.mechanisms.race import LEAST_EPSILON, race
+from dpsql.mechanisms.parameters import check_epsilon, check_leaders
+from dpsql.mechanisms.race import race
 from dpsql.quantities import Delta, Epsilon
 
 __all__ = ["GapChoice", "distance_regulariser"]
@@ -49,8 +50,7 @@ class GapChoice:
     regulariser: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.epsilon.value < LEAST_EPSILON:
-            raise UsageError("epsilon-range", "The epsilon of a draw must be at least 1e-9.")
+        check_epsilon(self.epsilon)
         if self.k_bar < 1:
             raise UsageError("k-range", "k_bar must be at least 1.")
         whole = all(type(each) is int and abs(each) < COUNT_LIMIT for each in self.regulariser)
@@ -68,8 +68,7 @@ class GapChoice:
 
     def choose(self, histogram: Histogram, noise: Noise) -> int:
         """Draw k with the exact law of the exponential mechanism."""
-        if len(histogram.leaders) > self.k_bar:
-            raise UsageError("histogram-size", "The histogram holds more leaders than k_bar.")
+        check_leaders(histogram, self.k_bar)
         regulariser = self.regulariser or (0,) * self.k_bar
         scores = [gap + more for gap, more in zip(self.gaps(histogram), regulariser, strict=True)]
         [last] = race(scores, None, epsilon=self.epsilon.value / 2, steps=1, noise=noise)

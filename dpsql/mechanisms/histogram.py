@@ -1,15 +1,21 @@
-"""What a top-k mechanism may see: the leading exact counts, and the next one."""
+"""What a top-k mechanism may see: the leading exact counts and the next one, or the counts of all groups."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NewType
+
+import numpy as np
+import numpy.typing as npt
 
 from dpsql.errors import UsageError
 
-__all__ = ["COUNT_LIMIT", "Histogram"]
+__all__ = ["COUNT_LIMIT", "FullHistogram", "Histogram", "LabelPosition"]
 
 COUNT_LIMIT = 2**53  # beyond it a double is not every integer
+LabelPosition = NewType("LabelPosition", int)  # in the order of labels: it may decide between equal noisy counts
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -18,7 +24,8 @@ class Histogram:
 
     Given: `leaders` holds the counts of the k_bar first groups of the order (count descending, then a fixed order of
     the labels that does not depend on data); when fewer groups exist, all of them. A mechanism returns positions in
-    `leaders`; the labels stay with the caller. It has no `repr` of its values: they are exact.
+    `leaders`; the labels stay with the caller. Exact counts make these positions, so they may not decide between equal
+    noisy counts: a random order does. It has no `repr` of its values: they are exact.
     """
 
     leaders: tuple[int, ...]
@@ -49,3 +56,29 @@ class Histogram:
 
     def __repr__(self) -> str:
         return "Histogram(sealed)"
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class FullHistogram:
+    """The counts of all groups that exist, in the order of their labels.
+
+    Given: a 64-bit integer for every group that some privacy unit is in, and for no other; the order of the labels is
+    fixed and does not depend on data, since positions break ties. Counts may be weights, in whole steps. A mechanism
+    returns positions, of type `LabelPosition`; the labels stay with the caller. It has no `repr` of its values: they
+    are exact.
+    """
+
+    counts: npt.NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        fit = isinstance(self.counts, np.ndarray) and self.counts.dtype == np.int64 and self.counts.ndim == 1
+        if not fit or (len(self.counts) and not 1 <= self.counts.min() <= self.counts.max() < COUNT_LIMIT):
+            raise UsageError("histogram-counts", "The counts of all groups must be integers between 1 and 2**53.")
+
+    @classmethod
+    def of(cls, counts: Sequence[int]) -> FullHistogram:
+        """Return the histogram of plain integers."""
+        return cls(np.array(counts, dtype=np.int64))
+
+    def __repr__(self) -> str:
+        return "FullHistogram(sealed)"

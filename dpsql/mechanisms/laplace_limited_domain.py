@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, ApproximateDP
-from dpsql.errors import UsageError
 from dpsql.mechanisms.discrete_laplace import discrete_laplace
 from dpsql.mechanisms.histogram import Histogram
 from dpsql.mechanisms.laplace_tails import laplace_difference_offset
 from dpsql.mechanisms.noise import BitReader, Noise
-from dpsql.mechanisms.race import LEAST_EPSILON
+from dpsql.mechanisms.parameters import check_bound, check_delta, check_epsilon, check_k, check_leaders
 from dpsql.quantities import Delta, Epsilon, Rho
 
 __all__ = ["CountedSelection", "LaplaceLimitedDomain"]
@@ -58,14 +57,10 @@ class LaplaceLimitedDomain:
     max_groups_contributed: int
 
     def __post_init__(self) -> None:
-        if self.epsilon.value < LEAST_EPSILON:
-            raise UsageError("epsilon-range", "The epsilon of a draw must be at least 1e-9.")
-        if not 1 <= self.k <= self.k_bar:
-            raise UsageError("k-range", "k must be at least 1 and at most k_bar.")
-        if not 0 < self.delta.value < 1:
-            raise UsageError("delta-range", "The delta of an unknown domain must lie strictly between 0 and 1.")
-        if self.max_groups_contributed < 1:
-            raise UsageError("bound-range", "max_groups_contributed must be at least 1.")
+        check_epsilon(self.epsilon)
+        check_k(self.k, self.k_bar)
+        check_delta(self.delta)
+        check_bound(self.max_groups_contributed)
 
     @property
     def name(self) -> str:
@@ -95,8 +90,7 @@ class LaplaceLimitedDomain:
 
     def select(self, histogram: Histogram, noise: Noise) -> CountedSelection:
         """Draw the noise and return the labels that reach BOTTOM, k at most."""
-        if len(histogram.leaders) > self.k_bar:
-            raise UsageError("histogram-size", "The histogram holds more leaders than k_bar.")
+        check_leaders(histogram, self.k_bar)
         *draws, bottom = discrete_laplace(self.scale, noise, count=len(histogram.leaders) + 1)
         threshold = histogram.following + 1 + self.offset + bottom
         counts = [count + draw for count, draw in zip(histogram.leaders, draws, strict=True)]

@@ -11,7 +11,8 @@ from dpsql.errors import UsageError
 from dpsql.mechanisms.base import Selection
 from dpsql.mechanisms.histogram import COUNT_LIMIT, Histogram
 from dpsql.mechanisms.noise import Noise
-from dpsql.mechanisms.race import LEAST_EPSILON, race
+from dpsql.mechanisms.parameters import check_bound, check_delta, check_epsilon, check_k, check_leaders
+from dpsql.mechanisms.race import race
 from dpsql.quantities import Delta, Epsilon
 
 __all__ = ["LimitedDomain"]
@@ -52,14 +53,10 @@ class LimitedDomain:
     min_units: int = 1
 
     def __post_init__(self) -> None:
-        if self.epsilon.value < LEAST_EPSILON:
-            raise UsageError("epsilon-range", "The epsilon of a draw must be at least 1e-9.")
-        if not 1 <= self.k <= self.k_bar:
-            raise UsageError("k-range", "k must be at least 1 and at most k_bar.")
-        if not 0 < self.delta.value < 1:
-            raise UsageError("delta-range", "The delta of an unknown domain must lie strictly between 0 and 1.")
-        if self.max_groups_contributed is not None and self.max_groups_contributed < 1:
-            raise UsageError("bound-range", "max_groups_contributed must be at least 1.")
+        check_epsilon(self.epsilon)
+        check_k(self.k, self.k_bar)
+        check_delta(self.delta)
+        check_bound(self.max_groups_contributed)
         if not 1 <= self.min_units < COUNT_LIMIT:
             raise UsageError("min-units-range", "min_units must be at least 1 and less than 2**53.")
 
@@ -99,8 +96,7 @@ class LimitedDomain:
 
     def select(self, histogram: Histogram, noise: Noise) -> Selection:
         """Draw the selection with the exact law of repeated exponential mechanisms over the leaders and BOTTOM."""
-        if len(histogram.leaders) > self.k_bar:
-            raise UsageError("histogram-size", "The histogram holds more leaders than k_bar.")
+        check_leaders(histogram, self.k_bar)
         bottom = len(histogram.leaders)
         threshold = max(histogram.following + self.threshold_offset, self.least_threshold)
         steps = min(self.k, bottom + 1)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpsql.accounting import ZCDP, BoundedRange
-from dpsql.errors import UsageError
 from dpsql.mechanisms.base import Selection
 from dpsql.mechanisms.histogram import Histogram
 from dpsql.mechanisms.noise import Noise
-from dpsql.mechanisms.race import LEAST_EPSILON, race
+from dpsql.mechanisms.parameters import check_epsilon, check_k, known_candidates
+from dpsql.mechanisms.race import race
 from dpsql.quantities import Delta, Epsilon
 
 __all__ = ["Peeling"]
@@ -41,10 +41,8 @@ class Peeling:
     k: int
 
     def __post_init__(self) -> None:
-        if self.epsilon.value < LEAST_EPSILON:
-            raise UsageError("epsilon-range", "The epsilon of a draw must be at least 1e-9.")
-        if self.k < 1:
-            raise UsageError("k-range", "k must be at least 1.")
+        check_epsilon(self.epsilon)
+        check_k(self.k)
 
     @property
     def name(self) -> str:
@@ -58,12 +56,11 @@ class Peeling:
 
     def select(self, histogram: Histogram, noise: Noise) -> Selection:
         """Draw the selection with the exact law of repeated exponential mechanisms over all candidates."""
-        if histogram.following:
-            raise UsageError("histogram-cut", "The histogram must hold every candidate of a known domain.")
-        steps = min(self.k, len(histogram.leaders))
+        counts = known_candidates(histogram)
+        steps = min(self.k, len(counts))
         if not steps:
             return Selection((), stopped_at_bottom=False)
-        order = race(histogram.leaders, None, epsilon=self.epsilon.value, steps=steps, noise=noise)
+        order = race(counts, None, epsilon=self.epsilon.value, steps=steps, noise=noise)
         return Selection(tuple(order), stopped_at_bottom=False)
 
     def loss(self, selection: Selection) -> ZCDP:

@@ -12,12 +12,12 @@ from dpsql.mechanisms.discrete_laplace import discrete_laplace
 from dpsql.mechanisms.histogram import Histogram
 from dpsql.mechanisms.laplace_tails import laplace_offset
 from dpsql.mechanisms.noise import Noise
-from dpsql.mechanisms.race import LEAST_EPSILON
+from dpsql.mechanisms.parameters import check_delta, check_epsilon, check_k
 from dpsql.quantities import Delta, Epsilon, Rho
 
 __all__ = ["PTRGaussian", "PTRLaplace"]
 
-_WIDEST = 10**9  # the largest variance that integer tails are computed for
+_WIDEST = 10**9  # the largest variance whose tails are summed rather than bounded
 
 
 def _tested(histogram: Histogram, k: int, *, room: int) -> frozenset[int] | None:
@@ -25,16 +25,10 @@ def _tested(histogram: Histogram, k: int, *, room: int) -> frozenset[int] | None
 
     Stable means a gap of 2 or more: at 1 one unit can make a tie and change who leads.
     """
-    if k < 1:
-        raise UsageError("k-range", "k must be at least 1.")
+    check_k(k)
     *_, last, following = histogram.padded(k + 1)
     held = last - following - 1 + room >= 0
     return frozenset(range(min(k, len(histogram.leaders)))) if held else None
-
-
-def _check_delta(delta: Delta) -> None:
-    if not 0 < delta.value < 1:
-        raise UsageError("delta-range", "The delta of an unknown domain must lie strictly between 0 and 1.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +57,7 @@ class PTRGaussian:
     def __post_init__(self) -> None:
         if not 0 < self.variance <= _WIDEST:
             raise UsageError("variance-range", "The variance of the test must lie between 0 and 1e9.")
-        _check_delta(self.delta)
+        check_delta(self.delta)
 
     @property
     def offset(self) -> int:
@@ -103,9 +97,8 @@ class PTRLaplace:
     delta: Delta
 
     def __post_init__(self) -> None:
-        if self.epsilon.value < LEAST_EPSILON:
-            raise UsageError("epsilon-range", "The epsilon of a draw must be at least 1e-9.")
-        _check_delta(self.delta)
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
 
     @property
     def scale(self) -> Fraction:

@@ -17,22 +17,11 @@ from dpsql.mechanisms.discrete_laplace import discrete_laplace
 from dpsql.mechanisms.exponential import bernoulli_exp
 from dpsql.mechanisms.histogram import Histogram
 from dpsql.mechanisms.noise import BitReader, Noise
+from dpsql.mechanisms.parameters import check_epsilon, check_k, known_candidates
 from dpsql.mechanisms.peeling import Peeling
-from dpsql.mechanisms.race import LEAST_EPSILON
 from dpsql.quantities import Delta, Epsilon, Rho
 
 __all__ = ["NoisyMaxGaussian", "NoisyMaxGumbel", "OneShotLaplace", "PermuteAndFlip"]
-
-
-def _candidates(histogram: Histogram) -> tuple[int, ...]:
-    if histogram.following:
-        raise UsageError("histogram-cut", "The histogram must hold every candidate of a known domain.")
-    return histogram.leaders
-
-
-def _check_epsilon(epsilon: Epsilon) -> None:
-    if epsilon.value < LEAST_EPSILON:
-        raise UsageError("epsilon-range", "The epsilon of a draw must be at least 1e-9.")
 
 
 def _highest(noisy: list[int], k: int, *, noise: Noise) -> Selection:
@@ -58,7 +47,7 @@ class NoisyMaxGumbel:
     epsilon: Epsilon
 
     def __post_init__(self) -> None:
-        _check_epsilon(self.epsilon)
+        check_epsilon(self.epsilon)
 
     @property
     def loss(self) -> ZCDP:
@@ -89,7 +78,7 @@ class PermuteAndFlip:
     epsilon: Epsilon
 
     def __post_init__(self) -> None:
-        _check_epsilon(self.epsilon)
+        check_epsilon(self.epsilon)
 
     @property
     def guarantee(self) -> ApproximateDP:
@@ -103,7 +92,7 @@ class PermuteAndFlip:
 
     def select(self, histogram: Histogram, noise: Noise) -> Selection:
         """Draw the winner; none where there is no candidate."""
-        counts, reader = _candidates(histogram), BitReader(noise)
+        counts, reader = known_candidates(histogram), BitReader(noise)
         rate = self.epsilon.value
         for at in reader.shuffled(len(counts)):
             short = counts[0] - counts[at]  # the first is the highest; it is always taken when its turn comes
@@ -136,9 +125,8 @@ class OneShotLaplace:
     k: int = 1
 
     def __post_init__(self) -> None:
-        _check_epsilon(self.epsilon)
-        if self.k < 1:
-            raise UsageError("k-range", "k must be at least 1.")
+        check_epsilon(self.epsilon)
+        check_k(self.k)
 
     @property
     def scale(self) -> Fraction:
@@ -157,7 +145,7 @@ class OneShotLaplace:
 
     def select(self, histogram: Histogram, noise: Noise) -> Selection:
         """Draw the noise and return the highest."""
-        counts = _candidates(histogram)
+        counts = known_candidates(histogram)
         draws = discrete_laplace(self.scale, noise, count=len(counts))
         return _highest([count + draw for count, draw in zip(counts, draws, strict=True)], self.k, noise=noise)
 
@@ -192,6 +180,6 @@ class NoisyMaxGaussian:
 
     def select(self, histogram: Histogram, noise: Noise) -> Selection:
         """Draw the noise and return the highest; none where there is no candidate."""
-        counts = _candidates(histogram)
+        counts = known_candidates(histogram)
         draws = discrete_gaussian(self.variance, noise, count=len(counts))
         return _highest([count + draw for count, draw in zip(counts, draws, strict=True)], 1, noise=noise)

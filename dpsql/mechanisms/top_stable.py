@@ -12,7 +12,8 @@ from dpsql.mechanisms.discrete_laplace import discrete_laplace
 from dpsql.mechanisms.histogram import Histogram
 from dpsql.mechanisms.laplace_tails import laplace_difference_offset
 from dpsql.mechanisms.noise import BitReader, Noise
-from dpsql.mechanisms.race import LEAST_EPSILON, race
+from dpsql.mechanisms.parameters import check_delta, check_epsilon, check_k, check_leaders
+from dpsql.mechanisms.race import race
 from dpsql.quantities import Delta, Epsilon, Rho
 
 __all__ = ["TopStable", "TopStableSelection"]
@@ -67,12 +68,10 @@ class TopStable:
     within: Epsilon | None = None
 
     def __post_init__(self) -> None:
-        if min(self.epsilon.value, (self.within or self.epsilon).value) < LEAST_EPSILON:
-            raise UsageError("epsilon-range", "The epsilon of a draw must be at least 1e-9.")
-        if not 1 <= self.k <= self.k_bar:
-            raise UsageError("k-range", "k must be at least 1 and at most k_bar.")
-        if not 0 < self.delta.value < 1:
-            raise UsageError("delta-range", "The delta of an unknown domain must lie strictly between 0 and 1.")
+        check_epsilon(self.epsilon)
+        check_epsilon(self.within or self.epsilon)
+        check_k(self.k, self.k_bar)
+        check_delta(self.delta)
         if not 0 < self.threshold_share < 1:
             raise UsageError("share-range", "The share of the threshold must lie strictly between 0 and 1.")
 
@@ -105,8 +104,7 @@ class TopStable:
 
     def select(self, histogram: Histogram, noise: Noise) -> TopStableSelection:
         """Draw the noise, find the rank, and choose within the leaders above it."""
-        if len(histogram.leaders) > self.k_bar:
-            raise UsageError("histogram-size", "The histogram holds more leaders than k_bar.")
+        check_leaders(histogram, self.k_bar)
         rank = self._rank(histogram, noise)
         stable = range(min(rank, len(histogram.leaders)))
         if rank <= self.k or len(stable) <= self.k:

@@ -14,6 +14,10 @@ three times the memory. With a bound that most units never reach, only those abo
 
 The bound alone chooses the form, never the rows, which would show in the time a query takes. All forms keep the same
 groups, so a unit's groups under a smaller bound are among those under a larger one.
+
+Weighted, each unit spreads one weight over the groups it keeps. What a unit in t of them adds to each is looked up in a
+list of integers that is bound as a parameter: nothing is computed in floating point, the sums are exact in any order,
+and they are of the very weights that the mechanism's threshold is made for.
 """
 
 from __future__ import annotations
@@ -23,9 +27,10 @@ from dataclasses import dataclass
 
 from dpsql.sql.write import Writer
 
-__all__ = ["MANY", "UNIT", "Bound", "Bounded", "bounded"]
+__all__ = ["MANY", "UNIT", "WEIGHT", "Bound", "Bounded", "bounded", "weighted"]
 
 UNIT = "dpsql_unit"
+WEIGHT = "dpsql_weight"
 MANY = 16  # groups that nine units in ten stay below in the logs measured: from here on sorting the others alone pays
 
 
@@ -59,6 +64,27 @@ def bounded(writer: Writer, base: str, *, names: Sequence[str], bound: Bound) ->
     within = f"SELECT {columns} FROM dpsql_pairs ANTI JOIN dpsql_above USING ({UNIT})"  # noqa: S608 - as above
     rest = f"dpsql_pairs SEMI JOIN dpsql_above USING ({UNIT})"
     return Bounded(ctes, f"{within} UNION ALL {_first(rest, names, draw=draw, groups=bound.groups)}")
+
+
+def weighted(writer: Writer, base: str, *, names: Sequence[str], bound: Bound, weights: Sequence[int]) -> Bounded:
+    """Return what is kept of `base` as by `bounded`, with WEIGHT in place of the unit: add it up by the keys.
+
+    A unit that keeps t groups has the weight weights[t - 1], an integer below 2**31, in each; there is one weight for
+    every t up to the bound. A weight depends on how many groups a unit has, so the distinct pairs are kept and read
+    twice, whatever the bound, and only units above it are drawn and sorted.
+    """
+    keys, most = ", ".join(names), f"{bound.groups:d}"
+    table, count = f"CAST({writer.bind(list(weights))} AS INTEGER[])", "system.main.count()"
+    own = f"system.main.list_extract({table}, system.main.least({count}, {most})) AS {WEIGHT}"
+    units = f"SELECT {UNIT}, {own}, {count} > {most} AS dpsql_above FROM dpsql_pairs GROUP BY {UNIT}"  # noqa: S608 - nothing in it is the analyst's text
+    pairs = f"SELECT DISTINCT {keys}, {UNIT} FROM ({base})"  # noqa: S608 - as above
+    ctes = f"dpsql_pairs AS MATERIALIZED ({pairs})", f"dpsql_units AS MATERIALIZED ({units})"
+    above = f"(SELECT {UNIT} FROM dpsql_units WHERE dpsql_above)"  # noqa: S608 - as above
+    rest = f"dpsql_pairs SEMI JOIN {above} USING ({UNIT})"
+    first = _first(rest, names, draw=_draw(writer, names, salts=bound.salts), groups=bound.groups)
+    within = f"SELECT {keys}, {WEIGHT} FROM dpsql_pairs JOIN dpsql_units USING ({UNIT}) WHERE NOT dpsql_above"  # noqa: S608 - as above
+    cut = f"SELECT {keys}, system.main.list_extract({table}, {most}) AS {WEIGHT} FROM ({first})"  # noqa: S608 - as above
+    return Bounded(ctes, f"{within} UNION ALL {cut}")
 
 
 def _draw(writer: Writer, names: Sequence[str], *, salts: tuple[int, int]) -> str:

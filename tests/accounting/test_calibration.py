@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from importlib import import_module
+from types import ModuleType
 
 import mpmath
 import pytest
 
-from dpsql.accounting import discrete_gaussian_offset, discrete_gaussian_tail
+from dpsql.accounting import delta_of_each, discrete_gaussian_offset, discrete_gaussian_tail
 from dpsql.errors import UsageError
+from dpsql.quantities import Delta
 
+MODULE: ModuleType = import_module("dpsql.accounting.calibration")
 VARIANCES = [Fraction(1, 50), Fraction(1, 4), Fraction(1), Fraction(7, 3), Fraction(50), Fraction(10**4)]
 PROBABILITIES = [0.9, 0.5, 0.3, 0.05, 1e-3, 1e-6, 1e-9, 1e-30, 1e-200]
 
@@ -71,7 +75,7 @@ def test_wide_noise_is_computed() -> None:
     assert discrete_gaussian_offset(Fraction(10**9), 1e-6) == pytest.approx(150_317, abs=2)
 
 
-@pytest.mark.parametrize("variance", [Fraction(0), Fraction(-1), Fraction(10**9 + 1)])
+@pytest.mark.parametrize("variance", [Fraction(0), Fraction(-1), Fraction(10**21 + 1)])
 def test_a_variance_out_of_range_is_refused(variance: Fraction) -> None:
     with pytest.raises(UsageError, match=r"\[variance-range\]"):
         discrete_gaussian_tail(variance, 1)
@@ -81,3 +85,43 @@ def test_a_variance_out_of_range_is_refused(variance: Fraction) -> None:
 def test_a_probability_out_of_range_is_refused(probability: float) -> None:
     with pytest.raises(UsageError, match=r"\[probability-range\]"):
         discrete_gaussian_offset(Fraction(1), probability)
+
+
+@pytest.mark.parametrize("variance", [Fraction(10**4), Fraction(10**5 + 1, 3)])
+@pytest.mark.parametrize("deviations", ["-3", "-0.01", "0", "0.5", "1", "2", "5", "9"])
+def test_the_bound_of_wide_noise_is_above_the_sum_and_hardly(variance: Fraction, deviations: str) -> None:
+    """The same formula where the sum can still be taken; its excess falls with sigma."""
+    sigma = float(variance) ** 0.5
+    at_least = round(sigma * float(deviations))
+    with mpmath.workdps(60):
+        true = true_tail(variance, at_least)
+        bound = mpmath.mpf(MODULE._wide_tail(sigma, at_least))
+        assert true <= bound <= true * (1 + mpmath.mpf(2) / sigma)
+        if float(deviations) >= 2:  # where thresholds are
+            assert bound <= true * (1 + mpmath.mpf(10) / float(variance))
+
+
+def test_the_sum_and_the_bound_of_wide_noise_meet() -> None:
+    for probability in (1e-3, 1e-9):
+        summed, wide = (discrete_gaussian_offset(Fraction(10**9 + more), probability) for more in (0, 1))
+        assert abs(wide - summed) <= 1
+
+
+def test_the_noise_of_weights_is_computed() -> None:
+    assert discrete_gaussian_offset(Fraction(10**21), 1e-6) == pytest.approx(4.753424 * 10**10.5, rel=1e-6)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 100, 2**16])
+@pytest.mark.parametrize("delta", ["1e-12", "1e-6", "0.3", "0.999999999999999999999"])
+def test_a_share_of_delta_is_rounded_down_and_hardly(delta: str, parts: int) -> None:
+    with mpmath.workdps(60):
+        true = 1 - (1 - mpmath.mpf(delta)) ** (mpmath.mpf(1) / parts)
+        share = mpmath.mpf(delta_of_each(Delta(delta), parts))
+        assert share <= true
+        assert share >= true * (1 - mpmath.mpf("1e-8")) or delta.startswith("0.99")
+
+
+@pytest.mark.parametrize("delta", ["0", "1", "2"])
+def test_a_delta_that_is_no_probability_is_not_shared(delta: str) -> None:
+    with pytest.raises(UsageError, match=r"\[delta-range\]"):
+        delta_of_each(Delta(delta), 2)

@@ -1,0 +1,107 @@
+"""Weighted Gaussian: every unit spreads one weight over its groups; names and order in one release."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+from dpsql.accounting import ZCDP, delta_of_each, discrete_gaussian_offset, discrete_gaussian_tail
+from dpsql.mechanisms.above import noisy_above
+from dpsql.mechanisms.base import NoisyRelease
+from dpsql.mechanisms.gaussian_histogram import check_sparse
+from dpsql.mechanisms.histogram import FullHistogram, LabelPosition
+from dpsql.mechanisms.noise import Noise
+from dpsql.quantities import Delta, Rho
+
+__all__ = ["WEIGHT_STEPS", "WeightedGaussian", "unit_weight"]
+
+WEIGHT_STEPS = 2**20  # of fixed point in a weight of 1
+
+
+def unit_weight(groups: int, *, steps: int = WEIGHT_STEPS) -> int:
+    """Return what a unit in so many groups adds to each of them: 1 / sqrt(groups) in `steps`, rounded down.
+
+    Rounded down, so that the squares of a unit's weights never add up to more than steps**2.
+
+    >>> [unit_weight(groups) for groups in (1, 2, 3, 4, 100)]
+    [1048576, 741455, 605395, 524288, 104857]
+    """
+    return math.isqrt(steps * steps // groups)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedGaussian:
+    """Add discrete Gaussian noise to the weight of every group and release the first k that reach a public threshold.
+
+    A unit that is in t groups adds `unit_weight(t)` to each, so the noise need not grow with the groups of a unit.
+    Given: rho sets the noise; delta in (0, 1) is this query's; no privacy unit is in more than
+    `max_groups_contributed` groups, enforced by the caller, best a cap that hardly any unit reaches. The histogram
+    holds the weights of all groups that exist, in steps of 1 / WEIGHT_STEPS and in an order of labels that does not
+    depend on data: it breaks ties, the exact weights never do.
+    Returns: a `NoisyRelease` of at most k positions with their noisy weights in steps, the highest first. A weight is
+    no number of units: it is that divided by the root of the groups that these units are in.
+    Loss: rho = 1 / (2 sigma**2) and delta, sigma in weights of 1, however many groups are released.
+    Utility: a group of weight threshold + sigma * sqrt(2 ln(1 / beta)) passes with probability at least 1 - beta.
+    Cost: one pass over the weights, and a draw of noise for each that is near the threshold or above it.
+    Source: Raman, Dick and Joseph 2026, arXiv:2603.14016, the weighted Gaussian mechanism; Delta_0 =
+    max_groups_contributed, W_u = a unit's groups. They pass the names alone on to a second stage; here their order by
+    noisy weight is the answer, which is post-processing (`maths.md` 9.3). Noise and weights are integers, and the
+    threshold is the largest over all t of the weight in t groups plus the least integer that the noise itself reaches
+    with probability at most 1 - (1 - delta)**(1 / t).
+
+    >>> mechanism = WeightedGaussian(Rho("0.01"), Delta("1e-7"), k=10, max_groups_contributed=100)
+    >>> mechanism.variance == 50 * WEIGHT_STEPS**2, round(mechanism.threshold / WEIGHT_STEPS, 4)
+    (True, 42.5109)
+    """
+
+    rho: Rho
+    delta: Delta
+    k: int
+    max_groups_contributed: int
+
+    def __post_init__(self) -> None:
+        check_sparse(self.rho, self.delta, k=self.k, max_groups_contributed=self.max_groups_contributed)
+
+    @property
+    def name(self) -> str:
+        """The mechanism's name in SQL."""
+        return "weighted_gaussian"
+
+    @property
+    def loss(self) -> ZCDP:
+        """Return what a release costs, also an empty one."""
+        return ZCDP(self.rho, self.delta)
+
+    @property
+    def variance(self) -> Fraction:
+        """Return sigma squared, in squared steps."""
+        return WEIGHT_STEPS**2 / (2 * self.rho.value)
+
+    @property
+    def threshold(self) -> int:
+        """Return the noisy weight in steps that a group needs: one unit alone reaches it, anywhere, but for delta."""
+        return weighted_threshold(self.variance, self.delta, most=self.max_groups_contributed, steps=WEIGHT_STEPS)
+
+    def passed(self, histogram: FullHistogram, noise: Noise) -> list[tuple[LabelPosition, int]]:
+        """Draw all groups that pass, with their noisy weights, in no order."""
+        return noisy_above(histogram, self.threshold, variance=self.variance, noise=noise)
+
+    def release(self, histogram: FullHistogram, noise: Noise) -> NoisyRelease:
+        """Draw the release."""
+        return NoisyRelease.leading(self.passed(histogram, noise), self.k)
+
+
+@lru_cache(maxsize=256)
+def weighted_threshold(variance: Fraction, delta: Delta, *, most: int, steps: int) -> int:
+    """Return the largest of unit_weight(t) + offset(t) over t = 1..most; which t attains it moves with sigma and delta.
+
+    offset(t) is the least n >= 0 that the noise reaches with probability at most 1 - (1 - delta)**(1 / t).
+    """
+    threshold = -1
+    for groups in (1, *range(most, 1, -1)):  # the ends first: most others then need no search
+        weight, failure = unit_weight(groups, steps=steps), delta_of_each(delta, groups)
+        if threshold < weight or discrete_gaussian_tail(variance, threshold - weight) > failure:
+            threshold = weight + discrete_gaussian_offset(variance, failure)
+    return threshold
