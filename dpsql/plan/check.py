@@ -16,7 +16,7 @@ from dpsql.plan.choose import draw
 from dpsql.plan.doubts import doubts
 from dpsql.plan.facts import Asking, Bought, Check, CheckedTable, Exposed, TotalAfter
 from dpsql.plan.plan import Plan
-from dpsql.plan.terms import Terms
+from dpsql.plan.terms import Terms, limit_of
 from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.analysts import UNLISTED
 from dpsql.policy.checks import fold
@@ -68,18 +68,20 @@ def check(policy: Policy, stored: Stored, *, reach: Callable[[NoisyCounts], int]
         period=None if terms.periods is None else str(terms.periods),
         periods=None if terms.periods is None else terms.periods.most,
         totals=tuple(_totals(terms)),
-        analysts=tuple(_asking(policy)),
+        analysts=tuple(_asking(policy, terms)),
     )
 
 
-def _asking(policy: Policy) -> Iterator[Asking]:
+def _asking(policy: Policy, terms: Terms) -> Iterator[Asking]:
     """Yield who is listed, and behind them what holds for whom the policy does not list."""
     grant = policy.budget
     for name, own in sorted(policy.analysts.items(), key=lambda item: item[0] == UNLISTED):
+        epsilon = own.epsilon if own.enabled else None
         yield Asking(
             name=None if name == UNLISTED else name,
-            epsilon=float(own.epsilon) if own.enabled and own.epsilon is not None else None,
+            epsilon=None if epsilon is None else float(epsilon),
             delta=float(own.delta or grant.delta),
+            share=float(limit_of(own, grant).rho.value / terms.budget.rho.value) if epsilon is not None else 0.0,
             items=own.items or grant.items,
             queries=own.queries or grant.queries,
         )

@@ -54,12 +54,13 @@ class Bought:
 class Asking:
     """An analyst's limit within the total, and what it is meant to buy; without an epsilon they may ask nothing.
 
-    The name is None for whoever the policy does not list.
+    The name is None for whoever the policy does not list. `share` is the part of the total's rho.
     """
 
     name: str | None
     epsilon: float | None
     delta: float
+    share: float
     items: int
     queries: int
 

@@ -73,4 +73,6 @@ def _rounded_down(value: Fraction) -> str:
         return "0"
     exponent = math.floor(math.log10(value)) - _DIGITS + 1
     digits = math.floor(value / Fraction(10) ** exponent)
+    while not digits % 10:
+        digits, exponent = digits // 10, exponent + 1
     return f"{digits}e{exponent}" if exponent < _PLAIN else f"{float(digits * Fraction(10) ** exponent):.12g}"

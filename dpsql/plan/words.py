@@ -82,8 +82,8 @@ def _asking(check: Check) -> Iterator[str]:
             yield from _wrapped(f"{who}: nothing.")
         else:
             yield from _wrapped(
-                f"{who}: at most epsilon {analyst.epsilon:g} and delta {analyst.delta:g} of the total, meant for "
-                f"{analyst.items} items and {analyst.queries} queries."
+                f"{who}: at most epsilon {analyst.epsilon:g} and delta {analyst.delta:g} ({100 * analyst.share:.2g} % "
+                f"of the total's rho), meant for {analyst.items} items and {analyst.queries} queries."
             )
     if all(analyst.name is not None for analyst in check.analysts):
         who = "Whoever is not listed" if check.analysts else "Anybody who can open a session"

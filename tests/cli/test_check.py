@@ -312,8 +312,11 @@ def test_who_may_ask_is_read_back(folder: Path) -> None:
     unlisted, alice = "\n[analysts.default]\nenabled = false\n", "[analysts.alice]\nepsilon = 0.5\nitems = 40\n"
     policy.write_text(policy.read_text() + unlisted + alice + "[analysts.bob]\nepsilon = 0.1\n")
     told = one_line(checked(folder))
-    assert "alice: at most epsilon 0.5 and delta 1e-07 of the total, meant for 40 items and 20 queries." in told
-    assert "bob: at most epsilon 0.1 and" in told
+    assert (
+        "alice: at most epsilon 0.5 and delta 1e-07 (7.3 % of the total's rho), meant for 40 items and 12 queries."
+        in told
+    )
+    assert "bob: at most epsilon 0.1 and delta 1e-07 (0.34 % of the total's rho)" in told
     assert "Each of the unlisted: nothing." in told
     assert "may spend all" not in told
     asked = facts(folder)["analysts"]
