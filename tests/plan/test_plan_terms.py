@@ -237,7 +237,8 @@ def test_a_check_is_of_the_total_and_of_every_limit() -> None:
         return check(policy, {}, reach=lambda _: 0)
 
     whole = read_back()
-    assert read_back(default=OFF, bob=OFF) == read_back(default=dpsql.Analyst("0.2")) == whole
+    for limited in (read_back(default=OFF, bob=OFF), read_back(default=dpsql.Analyst("0.2"))):
+        assert replace(limited, analysts=()) == whole != limited
     for name in ("alice", "default"):
         with pytest.raises(dpsql.PolicyError) as caught:
             read_back(bob=OFF, **{name: dpsql.Analyst("0.001", items=10**6)})
