@@ -9,16 +9,15 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import Self
 
 import psycopg
 
-from dpsql.accounting import ZCDP, ApproximateDP, Periods
 from dpsql.ledger import postgres_schema, postgres_server
 from dpsql.ledger.base import closed, forked, refuse_other
-from dpsql.ledger.calendar import Clock, utc
+from dpsql.ledger.calendar import Clock
 from dpsql.ledger.check import Mark, Verified, check_answers, is_behind, replayed
-from dpsql.ledger.keeper import Book, Keeper, begin, new_terms
+from dpsql.ledger.durable import Durable
+from dpsql.ledger.keeper import Book, begin
 from dpsql.ledger.postgres_book import Rows
 from dpsql.ledger.postgres_errors import missing, rolled_back, sealed
 from dpsql.ledger.postgres_server import READING, WRITING, Connection
@@ -28,34 +27,11 @@ from dpsql.policy import DatabaseUrl
 __all__ = ["PostgresLedger", "verify"]
 
 
-class PostgresLedger(Keeper):
+class PostgresLedger(Durable[str | DatabaseUrl]):
     """A ledger for several hosts: what `reserve` and `settle` did is on the server's disk when they return."""
 
-    def __init__(
-        self,
-        url: str | DatabaseUrl,
-        budget: ZCDP,
-        *,
-        total: ApproximateDP,
-        periods: Periods | None = None,
-        clock: Clock = utc,
-    ) -> None:
-        """Open the ledger at `url`, or make it for these terms.
-
-        One that is there must stand for the same `total` and `periods`; it keeps the budget that it was made with or
-        granted since. `clock` tells the time of events and so when a period begins.
-        """
-        self._start(url, new_terms(budget, total, periods=periods), clock=clock)
-
-    @classmethod
-    def open(cls, url: str | DatabaseUrl, *, clock: Clock = utc) -> Self:
-        """Open the ledger at `url` on the terms that it records; raise `ledger-missing` if there is none."""
-        ledger = cls.__new__(cls)
-        ledger._start(url, None, clock=clock)  # noqa: SLF001 - its own
-        return ledger
-
-    def _start(self, url: str | DatabaseUrl, wanted: Terms | None, *, clock: Clock) -> None:
-        self._url = DatabaseUrl.of(url)
+    def _start(self, place: str | DatabaseUrl, wanted: Terms | None, *, clock: Clock) -> None:
+        self._url = DatabaseUrl.of(place)
         self._clock = clock
         self._lock = threading.Lock()
         self._process = os.getpid()
@@ -66,11 +42,6 @@ class PostgresLedger(Keeper):
         except BaseException:
             self.close()
             raise
-
-    @property
-    def durable(self) -> bool:
-        """Always: the opening refuses a server where it would not be."""
-        return True
 
     def close(self) -> None:
         """Let go of the connection; again is no harm. Reservations still open stay held."""

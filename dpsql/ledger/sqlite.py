@@ -12,15 +12,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
 
-from dpsql.accounting import ZCDP, ApproximateDP, Periods
 from dpsql.errors import LedgerError
 from dpsql.ledger import places, sqlite_file, sqlite_schema
 from dpsql.ledger.base import closed, forked, refuse_other
-from dpsql.ledger.calendar import Clock, utc
+from dpsql.ledger.calendar import Clock
 from dpsql.ledger.check import Mark
-from dpsql.ledger.keeper import Book, Keeper, begin, new_terms
+from dpsql.ledger.durable import Durable
+from dpsql.ledger.keeper import Book, begin
 from dpsql.ledger.record import Terms, now
 from dpsql.ledger.sidecars import Sidecars, rolled_back
 from dpsql.ledger.sqlite_book import Rows
@@ -31,34 +30,11 @@ from dpsql.ledger.sqlite_migration import migrate
 __all__ = ["SQLiteLedger"]
 
 
-class SQLiteLedger(Keeper):
+class SQLiteLedger(Durable[Path | str]):
     """A ledger that outlives the process: what `reserve` and `settle` did is on the disk when they return."""
 
-    def __init__(
-        self,
-        path: Path | str,
-        budget: ZCDP,
-        *,
-        total: ApproximateDP,
-        periods: Periods | None = None,
-        clock: Clock = utc,
-    ) -> None:
-        """Open the ledger at `path`, or make it for these terms.
-
-        One that is there must stand for the same `total` and `periods`; it keeps the budget that it was made with or
-        granted since. `clock` tells the time of events and so when a period begins.
-        """
-        self._start(path, new_terms(budget, total, periods=periods), clock=clock)
-
-    @classmethod
-    def open(cls, path: Path | str, *, clock: Clock = utc) -> Self:
-        """Open the ledger at `path` on the terms that it records; raise `ledger-missing` if there is none."""
-        ledger = cls.__new__(cls)
-        ledger._start(path, None, clock=clock)  # noqa: SLF001 - its own
-        return ledger
-
-    def _start(self, path: Path | str, wanted: Terms | None, *, clock: Clock) -> None:
-        self._path = Path(path).absolute()
+    def _start(self, place: Path | str, wanted: Terms | None, *, clock: Clock) -> None:
+        self._path = Path(place).absolute()
         self._clock = clock
         self._lock = threading.Lock()
         self._process = os.getpid()
@@ -78,11 +54,6 @@ class SQLiteLedger(Keeper):
         except BaseException:
             self.close()
             raise
-
-    @property
-    def durable(self) -> bool:
-        """Always: the opening refuses a place where it would not be."""
-        return True
 
     def close(self) -> None:
         """Let go of the file; again is no harm. Reservations still open stay held."""
