@@ -77,8 +77,8 @@ class Receipt:
             return "no private row was read; nothing was charged"
         ending = "all k were returned"
         if self.stopped_at_bottom:
-            ending = "stopped at BOTTOM: nothing else stands out"
-        elif not self.k_bar:
+            ending = "stopped at BOTTOM: nothing else stands out" if self.k_bar else "nothing else stands out"
+        elif not self.k_bar and not self.threshold_offset:
             ending = "every candidate of the domain took part"
         whose = "; answers are shared among analysts, and the guarantee is the data set's" if self.shared else ""
         if self.replayed:

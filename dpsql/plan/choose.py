@@ -5,24 +5,26 @@ Only public numbers decide here: the statement, the policy and earlier answers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 
-from dpsql.errors import Refusal, Unsupported
-from dpsql.mechanisms import LimitedDomain, NoisyCounts, Peeling
-from dpsql.plan.plan import Plan, rows_of
+from dpsql.errors import Refusal, Unsupported, UsageError
+from dpsql.mechanisms import GaussianHistogram, LimitedDomain, NoisyCounts, Peeling
+from dpsql.plan.answering import AllGroups, Answering, Candidates, Leaders, Price
+from dpsql.plan.plan import Plan
 from dpsql.plan.replay import in_canonical_order
 from dpsql.plan.terms import Terms
 from dpsql.policy import PrivateTable
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.query import Listed, Option, PrivateQuery
-from dpsql.sql.rewrite import Bound, rewrite
+from dpsql.sql.rewrite import Bound
 
 __all__ = ["LEAST_DELTA", "MECHANISMS", "draw"]
 
-MECHANISMS = ("auto", "limited_domain", "peeling")
+MECHANISMS = ("auto", "limited_domain", "peeling", "gaussian_histogram")
 LATER_MECHANISMS = frozenset(
-    "laplace_limited_domain joint stable top_stable gaussian_histogram weighted_gaussian domain_discovery".split()
+    "laplace_limited_domain joint stable top_stable weighted_gaussian domain_discovery".split()
 )
 K_BAR_PER_K = 20  # few leaders make a high threshold; reading more costs little more
 MOST_GROUPS = 1_000_000
@@ -36,47 +38,86 @@ def draw(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
     if k > limits.max_k:
         hint = f"Ask for at most {limits.max_k}."
         raise Refusal("k", f"k may be at most {limits.max_k} here.", hint=hint, place=query.clause.place)
-    _check_mechanism(options.get("mechanism"), "limited_domain" if query.domain is None else "peeling")
+    build = _BUILDERS[_mechanism(options.get("mechanism"), "limited_domain" if query.domain is None else "peeling")]
     _check_fresh(options.get("fresh"))
-    table = terms.tables[query.table]
-    groups = _groups(options.get("max_groups_contributed"), table)
-    selection = _limited_domain(query, terms, groups=groups) if query.domain is None else _peeling(query, terms)
-    return Plan(
-        query=query,
-        counting=rewrite(query, rows_of(selection), bound=None if groups is None else Bound(groups, salts)),
-        selection=selection,
-        counts=NoisyCounts(selection.epsilon, groups) if query.releases_counts else None,
+    groups = _groups(options.get("max_groups_contributed"), terms.tables[query.table])
+    epsilon = _epsilon(options.get("epsilon"), terms)
+    price = Price(epsilon, NoisyCounts(epsilon, groups) if query.releases_counts else None)
+    answering = build(query, terms, price=price, groups=groups)
+    offer = answering.offer(query, None if groups is None else Bound(groups, salts))
+    return Plan(query=query, answering=answering, offer=offer, max_groups_contributed=groups)
+
+
+def _limited_domain(query: PrivateQuery, terms: Terms, *, price: Price, groups: int | None) -> Leaders:
+    selection = LimitedDomain(
+        price.epsilon,
+        _delta(query.clause.options.get("delta"), terms),
+        k=query.clause.k,
+        k_bar=_k_bar(query, terms),
         max_groups_contributed=groups,
+        min_units=_min_units(query, terms),
     )
+    return Leaders(selection, price)
 
 
-def _limited_domain(query: PrivateQuery, terms: Terms, *, groups: int | None) -> LimitedDomain:
-    options, k = query.clause.options, query.clause.k
-    most = terms.limits.max_k_bar
-    k_bar = _whole(options.get("k_bar"), "k_bar", bounds=(k, most)) or max(k, min(K_BAR_PER_K * k, most))
-    return LimitedDomain(
-        _epsilon(options.get("epsilon"), terms),
-        _delta(options.get("delta"), terms),
-        k=k,
-        k_bar=k_bar,
-        max_groups_contributed=groups,
-        min_units=terms.tables[query.table].min_units or 1,
-    )
-
-
-def _peeling(query: PrivateQuery, terms: Terms) -> Peeling:
+def _peeling(query: PrivateQuery, terms: Terms, *, price: Price, groups: int | None) -> Candidates:  # noqa: ARG001 - a bound changes what is counted, and not this mechanism
     """Return the mechanism of a known domain, which reads every candidate and spends no delta."""
     options, k = query.clause.options, query.clause.k
     for name in ("delta", "k_bar"):
         if (option := options.get(name)) is not None:
             hint = "Leave it out: every candidate of the domain is read, and no delta is spent."
             raise Refusal("option", f"{name} has no meaning with a domain.", hint=hint, place=option.place)
-    if (terms.tables[query.table].min_units or 1) > 1:
+    if _min_units(query, terms) > 1:
         hint = "Leave the domain out: then a threshold sees to it."
         reason = "The policy wants groups of at least so many units here, which a known domain cannot promise."
         raise Refusal("min-units", reason, hint=hint, place=options["domain"].place)
     known = len(query.domain.values) if isinstance(query.domain, Listed) else k
-    return Peeling(_epsilon(options.get("epsilon"), terms), min(k, known))
+    return Candidates(Peeling(price.epsilon, min(k, known)), price)
+
+
+def _gaussian_histogram(query: PrivateQuery, terms: Terms, *, price: Price, groups: int | None) -> AllGroups:
+    """Return the mechanism of all groups, at the rho that the items of a limited domain would cost at worst."""
+    options, k = query.clause.options, query.clause.k
+    if (option := options.get("k_bar")) is not None:
+        hint = "Leave it out: all groups are read."
+        raise Refusal("option", "k_bar has no meaning with this mechanism.", hint=hint, place=option.place)
+    bound = _needed(groups, options["mechanism"], min_units=_min_units(query, terms))
+    delta, reason = _delta(options.get("delta"), terms), ""
+    try:
+        return AllGroups(GaussianHistogram(price.rho(price.items(k)), delta, k, bound), price)
+    except UsageError as error:
+        reason = error.reason
+    hint = "Ask for another k, epsilon or max_groups_contributed."
+    raise Refusal("option-range", reason, hint=hint, place=options["mechanism"].place)
+
+
+_BUILDERS: dict[str, Callable[..., Answering]] = {
+    "limited_domain": _limited_domain,
+    "peeling": _peeling,
+    "gaussian_histogram": _gaussian_histogram,
+}
+
+
+def _needed(groups: int | None, mechanism: Option, *, min_units: int) -> int:
+    """Return the bound; refuse a mechanism that is paid at once without one, and where groups must have min_units."""
+    place = mechanism.place
+    if min_units > 1:
+        hint = "Leave the mechanism out: limited_domain sees to it."
+        reason = "The policy wants groups of at least so many units here, which this mechanism does not promise."
+        raise Refusal("min-units", reason, hint=hint, place=place)
+    if groups is None:
+        hint = "Add max_groups_contributed = 5, or another number, or let the policy set it for the table."
+        raise Refusal("bound", "This mechanism needs a bound on the groups of each unit.", hint=hint, place=place)
+    return groups
+
+
+def _min_units(query: PrivateQuery, terms: Terms) -> int:
+    return terms.tables[query.table].min_units or 1
+
+
+def _k_bar(query: PrivateQuery, terms: Terms) -> int:
+    k, most = query.clause.k, terms.limits.max_k_bar
+    return _whole(query.clause.options.get("k_bar"), "k_bar", bounds=(k, most)) or max(k, min(K_BAR_PER_K * k, most))
 
 
 def _groups(option: Option | None, table: PrivateTable) -> int | None:
@@ -86,14 +127,18 @@ def _groups(option: Option | None, table: PrivateTable) -> int | None:
     return most if asked is None else asked
 
 
-def _check_mechanism(option: Option | None, fitting: str) -> None:
-    """Refuse a mechanism that is unknown, not built, or not the one that fits: a domain is known, or it is not."""
+def _mechanism(option: Option | None, fitting: str) -> str:
+    """Return the mechanism asked for; refuse one that is unknown, not built, or for the other kind of domain."""
     if option is None or option.value in {"auto", fitting}:
-        return
-    if option.value in MECHANISMS:
-        reason = "peeling needs a known domain." if fitting != "peeling" else "A known domain is for peeling."
-        hint = "Write domain = 'countries.country'." if fitting != "peeling" else "Leave the mechanism out."
-        raise Refusal("option", reason, hint=hint, place=option.place)
+        return fitting
+    if fitting == "peeling" and option.value in MECHANISMS:
+        hint = "Leave the mechanism out."
+        raise Refusal("option", "A known domain is for peeling.", hint=hint, place=option.place)
+    if option.value == "peeling":
+        hint = "Write domain = 'countries.country'."
+        raise Refusal("option", "peeling needs a known domain.", hint=hint, place=option.place)
+    if isinstance(option.value, str) and option.value in MECHANISMS:
+        return option.value
     hint = f"Leave it out, or write one of {', '.join(MECHANISMS)}."
     if isinstance(option.value, str) and option.value in LATER_MECHANISMS:
         raise Unsupported("mechanism", "This mechanism is not built yet.", hint=hint, place=option.place)

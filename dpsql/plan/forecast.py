@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
-from dpsql.mechanisms import Peeling
 from dpsql.plan.plan import Plan
 
 __all__ = ["Forecast", "forecast"]
@@ -19,8 +18,8 @@ class Forecast:
 
     `times` is how many are planned. `at_worst` of them are admitted if every one costs its worst case, `loss` each;
     `at_half`, if of the k keys every one returns half (and BOTTOM, where there is one), `half_loss` each. Queries of a
-    known domain always return all. With a budget per period all of it speaks of the present one. A query that is
-    repeated as it stands is free, and counted by neither.
+    known domain always return all, and what is paid at once costs the same, whatever comes back. With a budget per
+    period all of it speaks of the present one. A query that is repeated as it stands is free, and counted by neither.
     """
 
     times: int
@@ -57,7 +56,7 @@ def forecast(plan: Plan, remaining: ZCDP, *, times: int) -> Forecast:
     """
     if type(times) is not int or times < 1:
         raise UsageError("times-range", "times must be a whole number of at least 1.", hint="Such as times=30.")
-    worst, half = plan.worst_case, _half(plan)
+    worst, half = plan.worst_case, plan.offer.half
     return Forecast(
         times,
         _admitted(remaining, worst, loss=worst),
@@ -66,15 +65,6 @@ def forecast(plan: Plan, remaining: ZCDP, *, times: int) -> Forecast:
         half_loss=half,
         remaining=remaining,
     )
-
-
-def _half(plan: Plan) -> ZCDP:
-    """Return what a query costs of which half of the keys come back, rounded up."""
-    if isinstance(plan.selection, Peeling):
-        return plan.worst_case
-    returned = math.ceil(plan.selection.k / 2)
-    bottom = 1 if returned < plan.selection.k else 0
-    return ZCDP(plan.item_loss.rho * (plan.items(returned) + bottom), plan.delta)
 
 
 def _admitted(remaining: ZCDP, worst: ZCDP, *, loss: ZCDP) -> int:

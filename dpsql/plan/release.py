@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from dpsql.accounting import ZCDP
 from dpsql.engines import Exact, open_exact
 from dpsql.errors import EngineError, Unsupported
-from dpsql.mechanisms import Histogram, Noise
+from dpsql.mechanisms import Noise
 from dpsql.plan.arrow import arrow_type, kept, ordered
-from dpsql.plan.plan import Plan, rows_of
+from dpsql.plan.plan import Plan
 from dpsql.sql.query import PublicQuery
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import pyarrow as pa
 
 __all__ = ["MOST_PUBLIC_ROWS", "Release", "presented", "publish", "release"]
@@ -26,7 +28,7 @@ COUNT = "count"
 class Release:
     """What leaves: the private table as the query shows it, the same as it was drawn, and what it cost.
 
-    `canonical` has the keys in the plan's order and then the counts, if they are released, in noisy rank order.
+    `canonical` has the keys in the plan's order and then the counts, if any were drawn, in noisy rank order.
     """
 
     table: pa.Table
@@ -37,36 +39,31 @@ class Release:
 
 
 def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
-    """Draw the private answer of `plan` from the exact leading groups.
+    """Draw the private answer of `plan` from the exact groups.
 
-    Given: the engine's answer to `plan.counting`, keys first and the count last: at most k_bar + 1 groups, or every
-    candidate of a known domain.
-    Loss: for every key, count and BOTTOM returned one item; delta once.
+    Given: the engine's answer to `plan.counting`, keys first and the count last: at most k_bar + 1 groups, every
+    candidate of a known domain, or all groups.
+    Loss: for every key, count and BOTTOM returned one item, or all of them at once; delta once.
     """
     import pyarrow as pa
 
     table = open_exact(exact)
     counts = _checked_counts(plan, table)
-    leaders = len(counts) if plan.query.domain is not None else plan.k_bar
-    selection = plan.selection.select(Histogram.of_leaders(counts, leaders), noise)
-    chosen = table.take(pa.array(selection.positions, pa.int64()))
-    loss, items = plan.selection.loss(selection), selection.steps
-    private: list[int] = []
-    if plan.counts is not None:
-        private = plan.counts.release([counts[position] for position in selection.positions], noise)
-        loss += ZCDP(plan.counts.loss(len(private)), ZCDP.nothing().delta)
-        items += plan.counts.items(len(private))
-    canonical = _canonical(plan, chosen, private=private)
-    return Release(presented(plan, canonical), canonical, loss, items, selection.stopped_at_bottom)
+    drawn = plan.answering.draw(counts, noise)
+    canonical = _canonical(plan, table.take(pa.array(drawn.rows, pa.int64())), private=drawn.counts)
+    return Release(presented(plan, canonical), canonical, drawn.loss, drawn.items, drawn.stopped_at_bottom)
 
 
-def _checked_counts(plan: Plan, table: pa.Table) -> tuple[int, ...]:
+def _checked_counts(plan: Plan, table: pa.Table) -> npt.NDArray[np.int64]:
     """Return the counts, having made sure that the engine kept to the contract."""
-    counts = tuple(table.column(table.num_columns - 1).to_pylist())
-    rows, least = rows_of(plan.selection), 1 if plan.query.domain is None else 0
-    shaped = table.num_columns == len(plan.query.keys) + 1 and (rows is None or table.num_rows <= rows)
-    if shaped and all(type(count) is int and count >= least for count in counts):
-        return counts
+    import pyarrow as pa
+
+    column, most = table.column(table.num_columns - 1), plan.offer.most_rows
+    shaped = table.num_columns == len(plan.query.keys) + 1 and (most is None or table.num_rows <= most)
+    if shaped and column.type == pa.int64() and not column.null_count:
+        counts: npt.NDArray[np.int64] = column.to_numpy()
+        if counts.min(initial=plan.offer.least_count) >= plan.offer.least_count:
+            return counts
     raise EngineError(
         "engine-result",
         "The engine's answer does not have the shape that was asked for.",
@@ -74,13 +71,13 @@ def _checked_counts(plan: Plan, table: pa.Table) -> tuple[int, ...]:
     )
 
 
-def _canonical(plan: Plan, chosen: pa.Table, *, private: list[int]) -> pa.Table:
-    """Return all that is released, its types from the query: every key, then the noisy counts."""
+def _canonical(plan: Plan, chosen: pa.Table, *, private: tuple[int, ...] | None) -> pa.Table:
+    """Return all that is released, its types from the query: every key, then the noisy counts, if any were drawn."""
     import pyarrow as pa
 
     keys = plan.query.keys
     columns = {f"key_{at}": chosen.column(at - 1).cast(arrow_type(key.type)) for at, key in enumerate(keys, start=1)}
-    return pa.table(columns if plan.counts is None else {**columns, COUNT: pa.array(private, pa.int64())})
+    return pa.table(columns if private is None else {**columns, COUNT: pa.array(private, pa.int64())})
 
 
 def presented(plan: Plan, canonical: pa.Table) -> pa.Table:

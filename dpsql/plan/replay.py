@@ -38,8 +38,7 @@ def replay_key(plan: Plan) -> str:
         query.unit,
         query.keys,
         query.domain,
-        plan.selection,
-        plan.counts,
+        *plan.answering.law,
         plan.max_groups_contributed,
     )
     return hashlib.sha256(_text([FORMAT, *(_spelled(part, numbers) for part in release)]).encode("ascii")).hexdigest()

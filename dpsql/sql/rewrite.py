@@ -1,6 +1,6 @@
-"""The rewriter: a private query into the engine SQL that counts distinct units and returns the leading groups.
+"""The rewriter: a private query into the engine SQL that counts distinct units and returns the leading groups, or all.
 
-    query ── total ──▶ canonical keys ──▶ counted, per unit bounded if asked ──▶ text and parameters
+    query ── total ──▶ canonical keys ──▶ counted, per unit bounded if asked ──▶ ordered ──▶ text and parameters
 
 Ties at the cut are broken by the keys, NULLS LAST, text by its bytes: an order that no row decides.
 """
@@ -17,7 +17,7 @@ from dpsql.sql.passes.total import total
 from dpsql.sql.query import Domain, Listed, PrivateQuery, Stored
 from dpsql.sql.write import Writer
 
-__all__ = ["PASSES", "Bound", "CountingQuery", "rewrite"]
+__all__ = ["PASSES", "Bound", "CountingQuery", "rewrite", "rewrite_all"]
 
 COUNT = "dpsql_count"
 DOMAIN = "dpsql_domain"
@@ -57,6 +57,17 @@ PASSES: tuple[Callable[[PrivateQuery], PrivateQuery], ...] = (totalled, canonica
 
 def rewrite(query: PrivateQuery, rows: int | None, *, bound: Bound | None = None) -> CountingQuery:
     """Return the SQL for the first `rows` groups by distinct units; None stands for every candidate of a domain."""
+    limit = "" if rows is None else f" LIMIT {rows:d}"
+    return _counted(query, bound, first=(f"{COUNT} DESC",), limit=limit)
+
+
+def rewrite_all(query: PrivateQuery, *, bound: Bound | None = None) -> CountingQuery:
+    """Return the SQL for every group that some unit is in, in the order of the keys, which the counts do not enter."""
+    return _counted(query, bound, first=(), limit="")
+
+
+def _counted(query: PrivateQuery, bound: Bound | None, *, first: tuple[str, ...], limit: str) -> CountingQuery:
+    """Return the SQL for the groups and their counts, ordered by `first` and then by the keys."""
     for step in PASSES:
         query = step(query)
     writer = Writer()
@@ -78,9 +89,8 @@ def rewrite(query: PrivateQuery, rows: int | None, *, bound: Bound | None = None
             f"SELECT {DOMAIN}.{keys} AS {keys}, COALESCE({COUNT}, 0) AS {COUNT} "  # noqa: S608 - as above
             f"FROM {DOMAIN} LEFT JOIN ({counted}) AS dpsql_counted ON {DOMAIN}.{keys} = dpsql_counted.{keys}"
         )
-    order = ", ".join([f"{COUNT} DESC", *(f"{name} ASC NULLS LAST" for name in names)])
+    order = ", ".join([*first, *(f"{name} ASC NULLS LAST" for name in names)])
     opening = f"WITH {', '.join(ctes)} " if ctes else ""
-    limit = "" if rows is None else f" LIMIT {rows:d}"
     return CountingQuery(f"{opening}{counted} ORDER BY {order}{limit}", tuple(writer.parameters))
 
 

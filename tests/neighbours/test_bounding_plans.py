@@ -10,7 +10,7 @@ import pytest
 from sql_reference import catalog_of, private
 
 from dpsql.sql.bounding import MANY
-from dpsql.sql.rewrite import Bound, rewrite
+from dpsql.sql.rewrite import Bound, rewrite, rewrite_all
 
 SALTS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 CON = duckdb.connect()
@@ -71,6 +71,19 @@ def test_many_groups_read_the_rows_once_and_sort_only_units_above_the_bound(keys
     assert not any("arg_min" in name or "UNNEST" in name for name in plan)
     sorted_part = plan[plan.index("WINDOW") :]
     assert sorted_part == ["WINDOW", "HASH_JOIN", "CTE_SCAN", "CTE_SCAN"]
+
+
+@pytest.mark.parametrize("keys", KEYS)
+@pytest.mark.parametrize("groups", [1, 5, MANY])
+def test_all_groups_take_the_plan_of_the_leaders_with_a_sort_in_place_of_the_cut(keys: str, groups: int) -> None:
+    query = private(f"SELECT {keys} FROM events GROUP BY ALL TOP 10 PRIVATE", CATALOG)
+    counting = rewrite_all(query, bound=Bound(groups, SALTS))
+    plan = operators(counting.sql, counting.parameters)
+    assert times(plan, "ORDER_BY") == 1
+    assert times(plan, "TOP_N") == 0
+    assert [name for name in plan if name != "ORDER_BY"] == [
+        name for name in bounded_plan(keys, groups) if name != "TOP_N"
+    ]
 
 
 def test_the_guard_sees_the_rewriting_it_guards_against() -> None:

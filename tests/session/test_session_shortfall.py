@@ -90,6 +90,8 @@ POOL = Fraction(1, 2 * 10**6)
         ("counts", 10, "max_groups_contributed = 3", 6, 3),
         ("counts", 10, "max_groups_contributed = 3", 5, 2),
         ("counts", 10, "max_groups_contributed = 100", 9, 4),
+        ("counts", 10, "max_groups_contributed = 3, mechanism = gaussian_histogram", 12, 9),
+        ("names", 10, "max_groups_contributed = 3, mechanism = gaussian_histogram", 7, 7),
     ],
 )
 def test_the_most_keys_that_fit(shape: str, k: int, bound: str, items_left: int, keys: int) -> None:

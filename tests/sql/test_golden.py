@@ -12,7 +12,7 @@ from dpsql.errors import Error, Place
 from dpsql.sql.analyze import analyze
 from dpsql.sql.clause import lift
 from dpsql.sql.query import Expression, PrivateQuery
-from dpsql.sql.rewrite import PASSES, Bound, canonicalised, rewrite, totalled
+from dpsql.sql.rewrite import PASSES, Bound, canonicalised, rewrite, rewrite_all, totalled
 from dpsql.sql.text import scan
 from dpsql.sql.write import Writer, identifier
 
@@ -74,7 +74,10 @@ def keys_after(query: PrivateQuery, step: object) -> str:
 
 def rewritten(text: str) -> str:
     query = private(text, CATALOG)
-    counting = rewrite(query, 100 if query.domain is None else None)
+    if "mechanism" in query.clause.options:
+        counting = rewrite_all(query, bound=Bound(2, (1, 2)))
+    else:
+        counting = rewrite(query, 100 if query.domain is None else None)
     return f"{counting.sql}\n-- {list(counting.parameters)!r}"
 
 
