@@ -9,6 +9,7 @@ from dpsql.mechanisms.fixed_stable_top_k import FixedStableSelection, FixedStabl
 from dpsql.mechanisms.gap_choice import GapChoice, distance_regulariser
 from dpsql.mechanisms.gaussian_histogram import GaussianHistogram
 from dpsql.mechanisms.histogram import FullHistogram, Histogram
+from dpsql.mechanisms.joint import JointExponential
 from dpsql.mechanisms.laplace_limited_domain import CountedSelection, LaplaceLimitedDomain
 from dpsql.mechanisms.limited_domain import LimitedDomain
 from dpsql.mechanisms.noise import Noise, OperatingSystemNoise
@@ -31,6 +32,7 @@ __all__ = [
     "GapChoice",
     "GaussianHistogram",
     "Histogram",
+    "JointExponential",
     "LaplaceLimitedDomain",
     "LimitedDomain",
     "Mechanism",
