@@ -105,7 +105,7 @@ WRONG: dict[str, Callable[[Sequence[int], int, float], dict[Hashable, float]]] =
 
 def test_a_wrong_law_is_noticed() -> None:
     mechanism, counts = CASES["all candidates"]
-    seen = draws_of("all candidates", 4_000)
+    seen = draws_of("all candidates", 6_000)
     for wrong, law in WRONG.items():
         assert rejects(lambda law=law: goodness(seen, law(counts, mechanism.k, float(mechanism.epsilon)))), wrong  # type: ignore[misc]
 
@@ -121,7 +121,7 @@ def test_the_law_survives_few_shares_and_single_bits(case: str, monkeypatch: pyt
 def test_few_shares_without_the_coin_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MODULE, "_UNITS", 1)
     monkeypatch.setattr(MODULE, "_is_kept", lambda *_: True)
-    assert rejects(sampled("all candidates"))
+    assert rejects(sampled("all candidates", draws=4_000))
 
 
 HISTOGRAMS = [counts for size in (1, 2, 3, 4, 5) for counts in combinations_with_replacement((9, 4, 3, 1, 0), size)]
