@@ -16,6 +16,7 @@ import numpy as np
 
 from dpsql.accounting import ZCDP, ApproximateDP, Periods, discrete_gaussian_offset
 from dpsql.errors import UsageError
+from dpsql.mechanisms.laplace_tails import laplace_offset
 from dpsql.quantities import Delta, Epsilon
 
 if TYPE_CHECKING:
@@ -91,10 +92,14 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class CountColumns:
-    """Which columns, by position, are the released counts, and the variance of their discrete Gaussian noise."""
+    """Which columns, by position, are the released counts, and their noise.
+
+    It is discrete Gaussian of the variance or, with a scale, discrete Laplace, whose variance is at most that.
+    """
 
     columns: tuple[int, ...]
     variance: Fraction
+    scale: Fraction | None = None
 
     def reach(self, level: float) -> int:
         """Return the least whole distance from its exact count that a released one keeps with probability `level`."""
@@ -102,6 +107,8 @@ class CountColumns:
             reason = "The level of an interval must be a number strictly between 0 and 1."
             raise UsageError("level-range", reason, hint="Such as 0.95.")
         outside = (1.0 - level) / 2.0
+        if self.scale is not None:
+            return laplace_offset(self.scale, Fraction(outside)) - 1
         if self.variance > _WIDE:  # P[N_Z >= t] <= exp(-t^2 / (2 variance)), arXiv:2004.00010, Corollary 7
             return math.ceil(math.sqrt(-2.0 * float(self.variance) * math.log(outside)))
         return discrete_gaussian_offset(self.variance, outside) - 1

@@ -245,8 +245,9 @@ class Session:
             shared=self._parts.terms.limits.share_replays,
         )
         outputs = tuple(position for position, output in enumerate(plan.query.outputs) if output.key is None)
-        variance = plan.offer.count_variance
-        counts = None if variance is None else CountColumns(outputs, variance)
+        offer = plan.offer
+        noise = offer.count_variance
+        counts = None if noise is None else CountColumns(outputs, noise, offer.count_scale)
         periods = None if balance.calendar is None else balance.calendar.periods
         promise = Promise(plan.query.unit_name, plan.query.table, balance.granted, periods)
         return Answer(released.table, receipt, counts=counts, promise=promise)

@@ -15,13 +15,33 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsql.accounting import ZCDP, BoundedRange
-from dpsql.mechanisms import FullHistogram, GaussianHistogram, Histogram, LimitedDomain, Noise, NoisyCounts, Peeling
+from dpsql.mechanisms import (
+    FullHistogram,
+    GaussianHistogram,
+    Histogram,
+    LaplaceLimitedDomain,
+    LimitedDomain,
+    Noise,
+    NoisyCounts,
+    Peeling,
+)
 from dpsql.mechanisms.base import Selection
 from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.sql.query import Listed, PrivateQuery
 from dpsql.sql.rewrite import Bound, CountingQuery, rewrite, rewrite_all
 
-__all__ = ["AllGroups", "Answering", "Candidates", "Drawn", "Leaders", "Named", "Offer", "Price"]
+__all__ = [
+    "AllGroups",
+    "Answering",
+    "Candidates",
+    "Drawn",
+    "Leaders",
+    "LeadersAtOnce",
+    "Named",
+    "Offer",
+    "Price",
+    "root_below",
+]
 
 Counts = npt.NDArray[np.int64]
 
@@ -41,6 +61,15 @@ class Price:
         """Return the loss of so many items."""
         return BoundedRange(self.epsilon).rho * items
 
+    def pure(self, items: int) -> Epsilon:
+        """Return the epsilon of pure differential privacy that costs no more rho than so many items, rounded down."""
+        return Epsilon(root_below(2 * self.rho(items).value))
+
+
+def root_below(square: Fraction) -> Fraction:
+    """Return the square root, rounded down to twelve decimals."""
+    return Fraction(math.isqrt(math.floor(square * 10**24)), 10**12)
+
 
 @dataclass(frozen=True, slots=True)
 class Offer:
@@ -49,9 +78,9 @@ class Offer:
     At most `k` keys come back. `counting` returns at most `most_rows` rows (None: any number), each with a count of at
     least `least_count`. `k_bar` of the exact leaders take part, 0 where all groups or candidates do; the threshold
     stands `threshold_offset` above the count after them, or above 0, and at least at `least_threshold`.
-    `count_variance` is that of the discrete Gaussian noise of the counts, None where they are not asked for. `half` is
-    the loss if half of the keys come back, rounded up; `charged` says in words what is charged of the items reserved,
-    and `facts`, as name and value, who takes part.
+    `count_variance` is that of the noise of the counts, None where they are not asked for: discrete Gaussian, or
+    discrete Laplace of `count_scale`, of which it is a bound. `half` is the loss if half of the keys come back, rounded
+    up; `charged` says in words what is charged of the items reserved, and `facts`, as name and value, who takes part.
     """
 
     counting: CountingQuery
@@ -61,6 +90,7 @@ class Offer:
     charged: str
     facts: tuple[tuple[str, str], ...]
     count_variance: Fraction | None
+    count_scale: Fraction | None = None
     k_bar: int = 0
     threshold_offset: Fraction = Fraction(0)
     least_threshold: Fraction = Fraction(0)
@@ -229,6 +259,50 @@ class AllGroups:
         drawn, items = self.selection.release(FullHistogram(counts), noise), self.price.items(self.selection.k)
         stopped = len(drawn.positions) < self.selection.k
         return Drawn(drawn.positions, drawn.counts, self.selection.loss, items, stopped_at_bottom=stopped)
+
+
+@dataclass(frozen=True, slots=True)
+class LeadersAtOnce:
+    """The limited domain with Laplace noise: the leading groups, keys and counts at once, paid for at once."""
+
+    selection: LaplaceLimitedDomain
+    price: Price
+
+    @property
+    def law(self) -> tuple[object, object]:
+        """The mechanism, and the items that its loss is told in."""
+        return self.selection, self.price
+
+    def offer(self, query: PrivateQuery, bound: Bound | None) -> Offer:
+        """Return the offer: k_bar + 1 groups are read, and the price is one, whatever comes back."""
+        chosen, counted = self.selection, self.price.counts is not None
+        threshold = f"{chosen.offset + 1} units above group number {chosen.k_bar + 1}"
+        return Offer(
+            counting=rewrite(query, chosen.k_bar + 1, bound=bound),
+            k=chosen.k,
+            worst_case=chosen.worst_case,
+            half=chosen.worst_case,
+            charged="paid at once, whatever comes back",
+            facts=(
+                ("k_bar", str(chosen.k_bar)),
+                ("threshold", threshold),
+                ("noise", f"Laplace of scale {float(chosen.scale):.1f} on every count and on the threshold"),
+            ),
+            count_variance=2 * chosen.scale**2 if counted else None,
+            count_scale=chosen.scale,
+            k_bar=chosen.k_bar,
+            threshold_offset=Fraction(chosen.offset + 1),
+            most_rows=chosen.k_bar + 1,
+        )
+
+    def draw(self, counts: Counts, noise: Noise) -> Drawn:
+        """Draw keys and counts together; the mechanism puts equal noisy counts in a random order."""
+        chosen = self.selection
+        drawn = chosen.select(Histogram.of_leaders(tuple(counts.tolist()), chosen.k_bar), noise)
+        items = self.price.items(chosen.k)
+        return Drawn(
+            drawn.positions, drawn.counts, chosen.loss(drawn), items, stopped_at_bottom=drawn.stopped_at_bottom
+        )
 
 
 def _paid_by_item(

@@ -10,8 +10,8 @@ from decimal import Decimal
 from fractions import Fraction
 
 from dpsql.errors import Refusal, Unsupported, UsageError
-from dpsql.mechanisms import GaussianHistogram, LimitedDomain, NoisyCounts, Peeling
-from dpsql.plan.answering import AllGroups, Answering, Candidates, Leaders, Price
+from dpsql.mechanisms import GaussianHistogram, LaplaceLimitedDomain, LimitedDomain, NoisyCounts, Peeling
+from dpsql.plan.answering import AllGroups, Answering, Candidates, Leaders, LeadersAtOnce, Price
 from dpsql.plan.plan import Plan
 from dpsql.plan.replay import in_canonical_order
 from dpsql.plan.terms import Terms
@@ -22,10 +22,8 @@ from dpsql.sql.rewrite import Bound
 
 __all__ = ["LEAST_DELTA", "MECHANISMS", "draw"]
 
-MECHANISMS = ("auto", "limited_domain", "peeling", "gaussian_histogram")
-LATER_MECHANISMS = frozenset(
-    "laplace_limited_domain joint stable top_stable weighted_gaussian domain_discovery".split()
-)
+MECHANISMS = ("auto", "limited_domain", "peeling", "gaussian_histogram", "laplace_limited_domain")
+LATER_MECHANISMS = frozenset("joint stable top_stable weighted_gaussian domain_discovery".split())
 K_BAR_PER_K = 20  # few leaders make a high threshold; reading more costs little more
 MOST_GROUPS = 1_000_000
 LEAST_DELTA = Fraction(1, 10**30)  # beyond any use, and short enough for the ledger to keep sums of it exactly
@@ -82,19 +80,38 @@ def _gaussian_histogram(query: PrivateQuery, terms: Terms, *, price: Price, grou
         hint = "Leave it out: all groups are read."
         raise Refusal("option", "k_bar has no meaning with this mechanism.", hint=hint, place=option.place)
     bound = _needed(groups, options["mechanism"], min_units=_min_units(query, terms))
-    delta, reason = _delta(options.get("delta"), terms), ""
+    delta = _delta(options.get("delta"), terms)
     try:
         return AllGroups(GaussianHistogram(price.rho(price.items(k)), delta, k, bound), price)
     except UsageError as error:
-        reason = error.reason
+        refusal = _out_of_range(error, options["mechanism"])
+    raise refusal
+
+
+def _laplace_limited_domain(query: PrivateQuery, terms: Terms, *, price: Price, groups: int | None) -> LeadersAtOnce:
+    """Return the mechanism of the leaders with Laplace noise, at the same price: pure epsilon of at most that rho."""
+    options, k = query.clause.options, query.clause.k
+    bound = _needed(groups, options["mechanism"], min_units=_min_units(query, terms))
+    delta, k_bar = _delta(options.get("delta"), terms), _k_bar(query, terms)
+    try:
+        pure = price.pure(price.items(k))
+        return LeadersAtOnce(LaplaceLimitedDomain(pure, delta, k, k_bar, bound), price)
+    except UsageError as error:
+        refusal = _out_of_range(error, options["mechanism"])
+    raise refusal
+
+
+def _out_of_range(error: UsageError, mechanism: Option) -> Refusal:
+    """Return the refusal of parameters that a mechanism does not take."""
     hint = "Ask for another k, epsilon or max_groups_contributed."
-    raise Refusal("option-range", reason, hint=hint, place=options["mechanism"].place)
+    return Refusal("option-range", error.reason, hint=hint, place=mechanism.place)
 
 
 _BUILDERS: dict[str, Callable[..., Answering]] = {
     "limited_domain": _limited_domain,
     "peeling": _peeling,
     "gaussian_histogram": _gaussian_histogram,
+    "laplace_limited_domain": _laplace_limited_domain,
 }
 
 

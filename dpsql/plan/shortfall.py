@@ -10,6 +10,7 @@ from dpsql.accounting import ZCDP
 from dpsql.errors import BudgetExceeded
 from dpsql.ledger.base import Shortfall
 from dpsql.ledger.calendar import Calendar
+from dpsql.plan.answering import root_below
 from dpsql.plan.choose import LEAST_DELTA
 from dpsql.plan.plan import Plan
 from dpsql.quantities import Epsilon
@@ -57,14 +58,10 @@ def _what_fits(plan: Plan, remaining: ZCDP, *, affordable: int, least_epsilon: E
     keys = bisect_right(range(1, plan.k + 1), affordable, key=plan.items)
     if keys:
         fits.append(f"TOP {keys} PRIVATE{f' WITH ({delta})' if delta else ''} at this epsilon")
-    epsilon = _rounded_down(_root(8 * remaining.rho.value / plan.worst_items))
+    epsilon = _rounded_down(root_below(8 * remaining.rho.value / plan.worst_items))
     if Fraction(epsilon) >= least_epsilon.value:
         fits.append(f"WITH (epsilon = {epsilon}{delta and ', '}{delta}) for these {plan.k}")
     return f"{' or '.join(fits)} would fit." if fits else "What is left buys no item."
-
-
-def _root(square: Fraction) -> Fraction:
-    return Fraction(math.isqrt(math.floor(square * 10**24)), 10**12)
 
 
 def _rounded_down(value: Fraction) -> str:

@@ -92,6 +92,7 @@ POOL = Fraction(1, 2 * 10**6)
         ("counts", 10, "max_groups_contributed = 100", 9, 4),
         ("counts", 10, "max_groups_contributed = 3, mechanism = gaussian_histogram", 12, 9),
         ("names", 10, "max_groups_contributed = 3, mechanism = gaussian_histogram", 7, 7),
+        ("counts", 10, "max_groups_contributed = 3, mechanism = laplace_limited_domain", 12, 9),
     ],
 )
 def test_the_most_keys_that_fit(shape: str, k: int, bound: str, items_left: int, keys: int) -> None:
