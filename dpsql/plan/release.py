@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dpsql.accounting import ZCDP
 from dpsql.engines import Exact, open_exact
 from dpsql.errors import EngineError, Unsupported
@@ -14,7 +16,6 @@ from dpsql.plan.plan import Plan
 from dpsql.sql.query import PublicQuery
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
 
@@ -61,7 +62,7 @@ def _checked_counts(plan: Plan, table: pa.Table) -> npt.NDArray[np.int64]:
     column, most = table.column(table.num_columns - 1), plan.offer.most_rows
     shaped = table.num_columns == len(plan.query.keys) + 1 and (most is None or table.num_rows <= most)
     if shaped and column.type == pa.int64() and not column.null_count:
-        counts: npt.NDArray[np.int64] = column.to_numpy()
+        counts = np.array(column.to_pylist(), np.int64)  # to_numpy imports pandas, which swallows an interrupt
         if counts.min(initial=plan.offer.least_count) >= plan.offer.least_count:
             return counts
     raise EngineError(
