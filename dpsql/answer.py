@@ -39,6 +39,7 @@ class Receipt:
     `replayed` says that the answer was stored: it is the one that was given before, and nothing was charged for it.
     `shared` says that the policy shares answers among analysts: it may be one that another was given first, it was
     charged in full either way, and what is guaranteed is the data set's total, not what one analyst was charged.
+    `durable` says that what was spent outlives the process, as it does not in a ledger in memory, for trials.
     """
 
     mechanism: str
@@ -54,6 +55,7 @@ class Receipt:
     sealed: bool
     replayed: bool = False
     shared: bool = False
+    durable: bool = True
 
     @classmethod
     def free(cls, remaining: ZCDP, *, sealed: bool) -> Receipt:
@@ -81,12 +83,14 @@ class Receipt:
             ending = "stopped at BOTTOM: nothing else stands out" if self.k_bar else "nothing else stands out"
         elif not self.k_bar and not self.threshold_offset:
             ending = "every candidate of the domain took part"
-        whose = "; answers are shared among analysts, and the guarantee is the data set's" if self.shared else ""
+        notes = "; answers are shared among analysts, and the guarantee is the data set's" if self.shared else ""
+        if not self.durable:
+            notes += "; the ledger is in memory, for trials, and forgotten at the end"
         if self.replayed:
-            return f"{self.mechanism}: answered before, charged nothing; {ending}; remaining {self.remaining}{whose}"
+            return f"{self.mechanism}: answered before, charged nothing; {ending}; remaining {self.remaining}{notes}"
         return (
             f"{self.mechanism}: charged {self.items_charged} items of epsilon {self.epsilon} "
-            f"({self.loss}); {ending}; remaining {self.remaining}{whose}"
+            f"({self.loss}); {ending}; remaining {self.remaining}{notes}"
         )
 
 

@@ -243,6 +243,7 @@ class Session:
             sealed=self._parts.engine.sealed,
             replayed=replayed,
             shared=self._parts.terms.limits.share_replays,
+            durable=self._parts.ledger.durable,
         )
         outputs = tuple(position for position, output in enumerate(plan.query.outputs) if output.key is None)
         offer = plan.offer

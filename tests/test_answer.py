@@ -157,13 +157,16 @@ def test_the_receipt_in_words() -> None:
         "remaining rho 0.0166875, delta 4.75e-07"
     )
     assert "stopped at BOTTOM: nothing else stands out" in str(receipt(stopped=True))
+    assert str(replace(receipt(), durable=False)).endswith(
+        "; the ledger is in memory, for trials, and forgotten at the end"
+    )
     told = str(replace(receipt(), shared=True))
     assert told.endswith("; answers are shared among analysts, and the guarantee is the data set's")
 
 
 def test_the_receipt_has_the_fields_of_the_contract() -> None:
     names = "mechanism k k_bar epsilon delta threshold_offset items_charged loss remaining stopped_at_bottom"
-    assert list(Receipt.__dataclass_fields__) == [*names.split(), "sealed", "replayed", "shared"]
+    assert list(Receipt.__dataclass_fields__) == [*names.split(), "sealed", "replayed", "shared", "durable"]
 
 
 def test_a_free_receipt() -> None:

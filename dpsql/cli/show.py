@@ -141,6 +141,7 @@ def _receipt(receipt: Receipt) -> dict[str, object]:
         "sealed": receipt.sealed,
         "replayed": receipt.replayed,
         "shared": receipt.shared,
+        "durable": receipt.durable,
     }
 
 

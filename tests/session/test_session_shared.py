@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from session.session_kit import PRIVATE, filled, rebuilt, values_rows
+from session.session_kit import PRIVATE, filled, rebuilt, session_on, values_rows
 
 import dpsql
 from dpsql.engines import Exact, Statement
@@ -76,6 +76,14 @@ def test_a_later_draw_is_never_served_to_another(opened: Open) -> None:
     assert fresh != first  # three counts of standard deviation 100
     assert alice.sql(sql).fetchall() == fresh  # her own newest
     assert bob.sql(sql).fetchall() == carol.sql(sql).fetchall() == first
+
+
+def test_a_receipt_says_whether_what_was_spent_is_kept(opened: Open) -> None:
+    assert opened("alice").sql(ASK.format("x")).receipt.durable
+    with session_on(filled(*values_rows({"a": 30}))) as trial:
+        receipt = trial.sql(ASK.format("x")).receipt
+        assert not receipt.durable
+        assert "in memory, for trials" in str(receipt)
 
 
 def test_without_sharing_everybody_has_a_draw_of_their_own(opened: Open) -> None:
