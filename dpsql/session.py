@@ -92,9 +92,8 @@ class Session:
         if stored is not None and not plan.fresh:
             return self._answer(plan, unpack(plan, stored), replayed=True)
         reservation = self._reserve(plan)
-        released = self._release(plan, reservation)
-        reservation.settle(released.loss.rho, _digest(released.table), answer=pack(plan, released))
-        return self._answer(plan, released, replayed=False)
+        drawn = self._release(plan, reservation)
+        return self._answer(plan, self._settled(plan, reservation, drawn=drawn), replayed=False)
 
     def explain(self, text: str, parameters: Given = ()) -> Plan:
         """Return the plan of a private query: engine SQL, mechanism, worst-case loss, threshold; touches no row."""
@@ -206,7 +205,7 @@ class Session:
             failure = EngineError(
                 "release-failed", "The answer could not be drawn; the query is charged in full.", hint=hint
             )
-            return self._first(plan, release(plan, exact, noise=self._parts.noise))
+            return release(plan, exact, noise=self._parts.noise)
         except Exception:  # noqa: BLE001, S110 - see above
             pass
         except BaseException as interrupt:  # noqa: BLE001 - passed on below
@@ -215,17 +214,16 @@ class Session:
         reservation.settle(plan.worst_case.rho, "failed" if isinstance(failure, EngineError) else "interrupted")
         raise failure
 
-    def _first(self, plan: Plan, drawn: Release) -> Release:
-        """Return, where the policy shares answers, the first that was ever drawn for the question: another's, or this.
+    def _settled(self, plan: Plan, reservation: Reservation, *, drawn: Release) -> Release:
+        """Charge and return what was drawn or, where the policy shares answers, what was first drawn for the question.
 
-        Whether there was another is not for the analyst to see or to time: the engine has run, the noise is drawn, and
-        one answer is unpacked either way; it costs what it cost the first time.
+        Whether there was another is not for the analyst to see or to time: the engine has run, the noise is drawn, the
+        ledger has looked, and one answer is unpacked either way; it costs what it cost the first time.
         """
-        parts = self._parts
-        if plan.fresh or not parts.terms.limits.share_replays:
-            return drawn
-        packed = pack(plan, drawn)
-        return unpack(plan, parts.ledger.first(replay_key(plan)) or packed)
+        shared = self._parts.terms.limits.share_replays and not plan.fresh
+        packed, digest = pack(plan, drawn), _digest(drawn.table)
+        stands = reservation.settle(drawn.loss.rho, digest, answer=packed, shared=shared)
+        return unpack(plan, stands) if shared else drawn
 
     def _answer(self, plan: Plan, released: Release, *, replayed: bool) -> Answer:
         balance = self.budget

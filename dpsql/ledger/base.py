@@ -91,11 +91,12 @@ class Shortfall(BudgetExceeded):
 class Reservation(Protocol):
     """A worst case that is held for one query until what it returned is known."""
 
-    def settle(self, loss: Rho, digest: str, *, answer: bytes = b"") -> None:
+    def settle(self, loss: Rho, digest: str, *, answer: bytes = b"", shared: bool = False) -> bytes:
         """Charge `loss`, at most the worst case, and free the rest of the rho; exactly once, durable on return.
 
         `digest` names the outcome without telling it. `answer`, if there is one, is kept and found again by the
-        request's key.
+        request's key. Returns the answer that stands: with `shared` that of the entry of this key and data version
+        which was settled with one first, whoever asked, at what it cost then; this one if there is none.
         """
         ...
 
@@ -147,10 +148,6 @@ class Ledger(Protocol):
         """Return the answer of the newest entry of this key, account and the present data version that kept one."""
         ...
 
-    def first(self, key: str) -> bytes | None:
-        """Return the answer of the oldest entry of this key and data version that kept one, whoever asked."""
-        ...
-
     def grant(self, budget: ZCDP, total: ApproximateDP, *, note: str, periods: Periods | None = None) -> None:
         """Replace the total by one that is smaller in nothing; a curator's act, recorded with its `note`.
 
@@ -185,20 +182,25 @@ class Outcome:
     loss: Rho
     digest: str
     answer: bytes = b""
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The reservation of every ledger here: an entry's number, and the act of its ledger that settles it."""
+    """The reservation of every ledger here: an entry's number, and the act of its ledger that settles it.
+
+    `question` is the key of the request and the data version that it was made under.
+    """
 
     number: int
     worst_case: ZCDP
     account: str | None
-    settler: Callable[[Held, Outcome], None]
+    question: tuple[str, int]
+    settler: Callable[[Held, Outcome], bytes]
 
-    def settle(self, loss: Rho, digest: str, *, answer: bytes = b"") -> None:
-        """Charge `loss`, at most the worst case, and free the rest of the rho; exactly once."""
-        self.settler(self, Outcome(loss, digest, answer))
+    def settle(self, loss: Rho, digest: str, *, answer: bytes = b"", shared: bool = False) -> bytes:
+        """Charge `loss`, at most the worst case, free the rest of the rho, and return the answer that stands."""
+        return self.settler(self, Outcome(loss, digest, answer, shared))
 
 
 def left(budget: ZCDP, state: FilterState) -> ZCDP:

@@ -21,7 +21,7 @@ from dpsql.errors import LedgerError
 from dpsql.ledger.base import Held, Outcome, Request, Reservation, admit, left, twice
 from dpsql.ledger.calendar import Calendar, Clock, extended, utc
 from dpsql.ledger.interrupts import lets_go
-from dpsql.ledger.record import Body, Entry, Event, Terms, entries_of, now, told_periods, told_terms, written
+from dpsql.ledger.record import Body, Entry, Event, Terms, entries_of, fraction, now, told_periods, told_terms, written
 from dpsql.quantities import Rho
 
 __all__ = ["Book", "Keeper", "begin", "new_data_set", "new_terms", "told_request", "told_settlement"]
@@ -56,8 +56,8 @@ class Book(Protocol):
         """Write an event after all others and return its number."""
         ...
 
-    def is_settled(self, entry: int) -> bool:
-        """Say whether the entry has its settlement."""
+    def settlement(self, entry: int) -> Event | None:
+        """Return the event that settled the entry, if it has one."""
         ...
 
     def keep(self, entry: int, answer: bytes) -> None:
@@ -131,7 +131,7 @@ class Keeper(ABC):
                 spent = ZCDP(state.spent.rho, state.spent.delta + worst.delta)
                 book.set_balance(holder, FilterState(spent, state.reserved + worst.rho))
             number = book.append("reserved", told_request(request, data_version=terms.data_version), at=at)
-        return Held(number, worst, name, self._settle)
+        return Held(number, worst, name, (request.key, terms.data_version), self._settle)
 
     @lets_go
     def state(self, account: str | None = None) -> FilterState:
@@ -153,15 +153,6 @@ class Keeper(ABC):
         with self._reading() as book:
             for number, asker in _asked(book, key):
                 if asker == account and (answer := book.answer(number)) is not None:
-                    return answer
-        return None
-
-    @lets_go
-    def first(self, key: str) -> bytes | None:
-        """Return the answer of the oldest entry of this key and the present data version that kept one."""
-        with self._reading() as book:
-            for number, _ in reversed(_asked(book, key)):
-                if (answer := book.answer(number)) is not None:
                     return answer
         return None
 
@@ -215,10 +206,13 @@ class Keeper(ABC):
             after = page[-1].seq
 
     @lets_go
-    def _settle(self, held: Held, outcome: Outcome) -> None:
+    def _settle(self, held: Held, outcome: Outcome) -> bytes:
         with self._writing() as book:
-            if book.is_settled(held.number):
+            if book.settlement(held.number) is not None:
                 raise twice()
+            if outcome.shared:
+                key, version = held.question
+                outcome = _first(book, key, data_version=version) or outcome
             check_settlement(held.worst_case, outcome.loss)
             at, terms = self._turn(book)
             if terms.calendar is None or terms.calendar.includes(held.number):
@@ -228,6 +222,7 @@ class Keeper(ABC):
             book.append("settled", told_settlement(held.number, outcome), at=at)
             if outcome.answer:
                 book.keep(held.number, outcome.answer)
+        return outcome.answer
 
     def _turn(self, book: Book) -> tuple[str, Terms]:
         """Return the time and the terms of an act that writes; the first act in a new period begins it."""
@@ -265,6 +260,17 @@ def _asked(book: Book, key: str) -> list[tuple[int, str | None]]:
     return [
         (event.seq, body["account"]) for event, body in asked if (body["key"], body["data_version"]) == wanted and key
     ]
+
+
+def _first(book: Book, key: str, *, data_version: int) -> Outcome | None:
+    """Return the outcome of the entry of this key and data version that was settled with an answer first."""
+    entries = [event.seq for event in book.asked(key) if json.loads(event.body)["data_version"] == data_version]
+    settlements = [found for found in map(book.settlement, entries) if found and json.loads(found.body)["answer"]]
+    if not key or not settlements:
+        return None
+    told = json.loads(min(settlements, key=lambda event: event.seq).body)
+    answer = book.answer(told["entry"])
+    return None if answer is None else Outcome(Rho(fraction(told["loss"])), told["digest"], answer)
 
 
 def begin(book: Book, terms: Terms, *, at: str) -> Terms:

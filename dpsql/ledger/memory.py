@@ -104,9 +104,10 @@ class _Book:
             self.settlements[int(str(body["entry"]))] = event.seq
         return event.seq
 
-    def is_settled(self, entry: int) -> bool:
-        """Say whether the entry has its settlement."""
-        return self.settlements.get(entry, self.count + 1) <= self.count
+    def settlement(self, entry: int) -> Event | None:
+        """Return the event that settled the entry, if it has one."""
+        seq = self.settlements.get(entry, self.count + 1)
+        return self.record[seq - 1] if seq <= self.count else None
 
     def keep(self, entry: int, answer: bytes) -> None:
         """Keep the answer of an entry."""
@@ -119,7 +120,7 @@ class _Book:
 
     def answer(self, entry: int) -> bytes | None:
         """Return the answer of an entry, if it kept one."""
-        return self.answers.get(entry) if self.is_settled(entry) else None
+        return None if self.settlement(entry) is None else self.answers.get(entry)
 
     def registrations(self) -> Iterator[Event]:
         """Return the declarations of units, oldest first."""

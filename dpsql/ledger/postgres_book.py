@@ -31,7 +31,7 @@ Json = TypeVar("Json", str, dict[str, Any])
 class Rows(EventRows):
     """One transaction's view of the schema, by an open connection."""
 
-    SETTLEMENT = "SELECT body FROM events WHERE kind = 'settled' AND told_entry(body) = ?"
+    SETTLEMENT = "SELECT seq, at, kind, body, chain FROM events WHERE kind = 'settled' AND told_entry(body) = ?"
     ASKED = (
         "SELECT seq, at, kind, body, chain FROM events "
         "WHERE kind = 'reserved' AND told_key(body) <> '\"\"' AND told_key(body) = ? ORDER BY seq DESC"

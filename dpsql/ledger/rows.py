@@ -29,7 +29,7 @@ class Found(Protocol):
 class EventRows(ABC):
     """Events and answers as rows. The database never calculates with what is in them."""
 
-    SETTLEMENT: ClassVar[str]  # finds the body of the settlement of an entry
+    SETTLEMENT: ClassVar[str]  # finds the settlement of an entry
     ASKED: ClassVar[str]  # finds the reservations under a key, given as JSON, newest first
 
     @abstractmethod
@@ -52,9 +52,10 @@ class EventRows(ABC):
         row = self._run("SELECT chain FROM events WHERE seq = ?", seq).fetchone()
         return None if row is None else row[0]
 
-    def is_settled(self, entry: int) -> bool:
-        """Say whether the entry has its settlement."""
-        return self._settlement(entry) is not None
+    def settlement(self, entry: int) -> Event | None:
+        """Return the event that settled the entry, if it has one."""
+        row = self._run(self.SETTLEMENT, entry).fetchone()
+        return None if row is None else Event(*row)
 
     def keep(self, entry: int, answer: bytes) -> None:
         """Keep the answer of an entry, for good."""
@@ -66,8 +67,8 @@ class EventRows(ABC):
 
     def answer(self, entry: int) -> bytes | None:
         """Return the answer of an entry, if it kept one; it must be the one that its settlement names."""
-        settlement = self._settlement(entry)
-        digest = settlement["answer"] if settlement else ""
+        settlement = self.settlement(entry)
+        digest = "" if settlement is None else json.loads(settlement.body)["answer"]
         if not digest:
             return None
         row = self._run("SELECT content FROM answers WHERE entry = ?", entry).fetchone()
@@ -96,10 +97,6 @@ class EventRows(ABC):
             "INSERT INTO events (seq, at, kind, body, chain) VALUES (?, ?, ?, ?, ?)",
             *(event.seq, event.at, event.kind, event.body, event.chain),
         )
-
-    def _settlement(self, entry: int) -> dict[str, str] | None:
-        row = self._run(self.SETTLEMENT, entry).fetchone()
-        return None if row is None else json.loads(row[0])
 
 
 def holder_of(account: str | None) -> str:

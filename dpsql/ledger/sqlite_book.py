@@ -22,7 +22,9 @@ _TERMS = ("budget_rho", "budget_delta", "total_epsilon", "total_delta")
 class Rows(EventRows):
     """One transaction's view of the file, by an open connection."""
 
-    SETTLEMENT = "SELECT body FROM events WHERE kind = 'settled' AND json_extract(body, '$.entry') = ?"
+    SETTLEMENT = (
+        "SELECT seq, at, kind, body, chain FROM events WHERE kind = 'settled' AND json_extract(body, '$.entry') = ?"
+    )
     # the key is read as the index read it, whatever letters it holds
     ASKED = (
         "SELECT seq, at, kind, body, chain FROM events "

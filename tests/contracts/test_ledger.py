@@ -493,22 +493,41 @@ def test_the_newest_answer_is_found_and_entries_without_one_are_passed_over(make
     assert ledger.stored("", None) is None
 
 
-def test_the_first_answer_is_the_oldest_of_its_version_whoever_asked(make: Make) -> None:
-    ledger = make(loss(2))
-    alice = Account("alice", loss(1))
-    assert ledger.first("key") is None
-    ledger.reserve(Request("q", loss("0.1"), key="key"))
-    settle(ledger, "key", b"")
-    settle(ledger, "other", b"of another key")
-    ledger.reserve(Request("q", loss("0.1"), alice, key="key")).settle(Rho("0.1"), "d", answer=b"first")
-    settle(ledger, "key", b"second")
-    assert ledger.first("key") == b"first"
-    settle(ledger, "", b"without a key")
-    assert ledger.first("") is None
+def test_a_shared_answer_is_the_one_that_was_settled_first_at_what_it_cost(make: Make) -> None:
+    ledger = make(loss(4))
+    alice, bob = Account("alice", loss(2)), Account("bob", loss(2))
+    early = ledger.reserve(Request("q", loss("0.5"), alice, key="key"))
+    ledger.reserve(Request("q", loss("0.5"), alice, key="key")).settle(Rho(0), "failed")
+    ledger.reserve(Request("q", loss("0.5"), alice, key="other")).settle(Rho(0), "d", answer=b"other")
+    later = ledger.reserve(Request("q", loss("0.5"), bob, key="key"))
+    assert later.settle(Rho("0.1"), "d", answer=b"first", shared=True) == b"first"
+    # reserved before, settled after: what was given out already stands
+    assert early.settle(Rho("0.3"), "e", answer=b"late", shared=True) == b"first"
+    assert ledger.state("alice").spent == ledger.state("bob").spent == loss("0.1")
+    assert ledger.stored("key", "alice") == b"first"
+    own = ledger.reserve(Request("q", loss("0.5"), bob, key="key"))
+    assert own.settle(Rho("0.2"), "f", answer=b"fresh") == b"fresh"
+    again = ledger.reserve(Request("q", loss("0.5"), key="key"))
+    assert again.settle(Rho("0.4"), "g", answer=b"never seen", shared=True) == b"first"
+
+
+def test_a_shared_answer_is_of_the_version_that_it_was_asked_under(make: Make) -> None:
+    ledger = make(loss(1))
+    settle(ledger, "key", b"before")
+    old = ledger.reserve(Request("q", loss("0.1"), key="key"))
     ledger.bump("more rows")
-    assert ledger.first("key") is None
-    settle(ledger, "key", b"third")
-    assert ledger.first("key") == b"third"
+    new = ledger.reserve(Request("q", loss("0.1"), key="key"))
+    assert new.settle(Rho(0), "d", answer=b"after", shared=True) == b"after"
+    assert old.settle(Rho(0), "d", answer=b"", shared=True) == b"before"
+
+
+def test_of_those_who_settle_a_shared_answer_at_once_all_get_one(make: Make) -> None:
+    ledger = make(loss(1))
+    held = [ledger.reserve(Request("q", loss("0.1"), key="key")) for _ in range(6)]
+    shown: list[bytes] = []
+    race(6, lambda number: shown.append(held[number].settle(Rho(0), "d", answer=b"%d" % number, shared=True)))
+    assert len(shown) == 6
+    assert len(set(shown)) == 1
 
 
 def test_an_answer_belongs_to_the_version_that_it_was_asked_under(make: Make) -> None:

@@ -132,10 +132,11 @@ class _Watched:
         self._before = before
         self._after = after
 
-    def settle(self, loss: Rho, digest: str, *, answer: bytes = b"") -> None:
+    def settle(self, loss: Rho, digest: str, *, answer: bytes = b"", shared: bool = False) -> bytes:
         self._before()
-        self._held.settle(loss, digest, answer=answer)
+        stands = self._held.settle(loss, digest, answer=answer, shared=shared)
         self._after()
+        return stands
 
 
 def exact_histogram(session: Session, sql: str) -> Histogram:
