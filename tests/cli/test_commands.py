@@ -208,6 +208,8 @@ def test_explain(folder: Path) -> None:
     _, out, _ = asked(folder, "explain", COUNTED, "--format", "json")
     facts = {row["property"]: row["value"] for row in json.loads(out)}
     assert (facts["k"], facts["k_bar"], facts["epsilon per item"]) == ("7", "140", "0.05")
+    # the default delta is for the 20 queries of the budget
+    assert facts["such queries"] == "20 fit at the worst, 20 if half of the items come back"
     _, out, _ = asked(folder, "explain", COUNTED, "--format", "csv")
     assert out.startswith(b'"property","value"\n')
     _, out, _ = asked(folder, "explain", COUNTED, "--format", "arrow")
