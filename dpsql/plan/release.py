@@ -11,6 +11,7 @@ from dpsql.accounting import ZCDP
 from dpsql.engines import Exact, open_exact
 from dpsql.errors import EngineError, Unsupported
 from dpsql.mechanisms import Noise
+from dpsql.plan.answering import Groups
 from dpsql.plan.arrow import arrow_type, kept, ordered
 from dpsql.plan.plan import Plan
 from dpsql.sql.query import PublicQuery
@@ -42,29 +43,32 @@ class Release:
 def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
     """Draw the private answer of `plan` from the exact groups.
 
-    Given: the engine's answer to `plan.counting`, keys first and the count last: at most k_bar + 1 groups, every
-    candidate of a known domain, or all groups.
+    Given: the engine's answer to `plan.counting`, keys first, then the count and, if asked for, the weight: at most
+    k_bar + 1 groups, every candidate of a known domain, or all groups.
     Loss: for every key, count and BOTTOM returned one item, or all of them at once; delta once.
     """
     import pyarrow as pa
 
     table = open_exact(exact)
-    counts = _checked_counts(plan, table)
-    drawn = plan.answering.draw(counts, noise)
+    drawn = plan.answering.draw(Groups(*_measures(plan, table)), noise)
     canonical = _canonical(plan, table.take(pa.array(drawn.rows, pa.int64())), private=drawn.counts)
     return Release(presented(plan, canonical), canonical, drawn.loss, drawn.items, drawn.stopped_at_bottom)
 
 
-def _checked_counts(plan: Plan, table: pa.Table) -> npt.NDArray[np.int64]:
-    """Return the counts, having made sure that the engine kept to the contract."""
+def _measures(plan: Plan, table: pa.Table) -> list[npt.NDArray[np.int64]]:
+    """Return the counts, and the weights if asked for, having made sure that the engine kept to the contract."""
     import pyarrow as pa
 
-    column, most = table.column(table.num_columns - 1), plan.offer.most_rows
-    shaped = table.num_columns == len(plan.query.keys) + 1 and (most is None or table.num_rows <= most)
-    if shaped and column.type == pa.int64() and not column.null_count:
-        counts = np.array(column.to_pylist(), np.int64)  # to_numpy imports pandas, which swallows an interrupt
-        if counts.min(initial=plan.offer.least_count) >= plan.offer.least_count:
-            return counts
+    offer, keys = plan.offer, len(plan.query.keys)
+    shaped = table.num_columns == keys + 1 + offer.weighted and (
+        offer.most_rows is None or table.num_rows <= offer.most_rows
+    )
+    columns = table.columns[keys:] if shaped else []
+    if columns and all(column.type == pa.int64() and not column.null_count for column in columns):
+        # to_numpy imports pandas, which swallows an interrupt
+        measures = [np.array(column.to_pylist(), np.int64) for column in columns]
+        if all(measure.min(initial=offer.least_count) >= offer.least_count for measure in measures):
+            return measures
     raise EngineError(
         "engine-result",
         "The engine's answer does not have the shape that was asked for.",

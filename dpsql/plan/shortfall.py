@@ -10,8 +10,7 @@ from dpsql.accounting import ZCDP
 from dpsql.errors import BudgetExceeded
 from dpsql.ledger.base import Shortfall
 from dpsql.ledger.calendar import Calendar
-from dpsql.plan.answering import root_below
-from dpsql.plan.choose import LEAST_DELTA
+from dpsql.plan.answering import LEAST_DELTA, root_below
 from dpsql.plan.plan import Plan
 from dpsql.quantities import Epsilon
 

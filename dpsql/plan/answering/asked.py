@@ -1,0 +1,140 @@
+"""What a mechanism is built from: the query's options within the policy's ceilings, the price and the bound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+from dpsql.errors import Place, Refusal, Unsupported, UsageError
+from dpsql.plan.answering.base import Price
+from dpsql.plan.terms import Terms
+from dpsql.policy import PrivateTable
+from dpsql.quantities import Delta, Epsilon
+from dpsql.sql.query import Listed, Option, PrivateQuery
+
+__all__ = ["LEAST_DELTA", "Asked", "epsilon_of", "groups_of"]
+
+K_BAR_PER_K = 20  # few leaders make a high threshold; reading more costs little more
+MOST_GROUPS = 1_000_000
+LEAST_DELTA = Fraction(1, 10**30)  # beyond any use, and short enough for the ledger to keep sums of it exactly
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A query, the session's terms, what k keys cost, and the bound on the groups of each unit, None without one."""
+
+    query: PrivateQuery
+    terms: Terms
+    price: Price
+    groups: int | None
+
+    @property
+    def k(self) -> int:
+        """How many keys are asked for."""
+        return self.query.clause.k
+
+    @property
+    def delta(self) -> Delta:
+        """The query's delta: what it asks for, or the session's default."""
+        terms, option = self.terms, self.query.clause.options.get("delta")
+        most = terms.budget.delta.value if terms.limits.max_delta is None else terms.limits.max_delta.value
+        default = min(terms.delta.value, most)
+        return Delta(default if option is None else _real(option, "delta", bounds=(min(LEAST_DELTA, default), most)))
+
+    @property
+    def k_bar(self) -> int:
+        """How many of the exact leaders are read: what the query asks for, or 20 k, within the ceiling."""
+        most = self.terms.limits.max_k_bar
+        asked = _whole(self.query.clause.options.get("k_bar"), "k_bar", bounds=(self.k, most))
+        return asked or max(self.k, min(K_BAR_PER_K * self.k, most))
+
+    @property
+    def min_units(self) -> int:
+        """How many units a group must have to be released; 1 where the policy says nothing."""
+        return self.terms.tables[self.query.table].min_units or 1
+
+    def refuse(self, names: tuple[str, ...], *, reason: str, hint: str) -> None:
+        """Refuse the first of the options that was given; `reason` speaks of it as {name}."""
+        for name in names:
+            if (option := self.query.clause.options.get(name)) is not None:
+                raise Refusal("option", reason.format(name=name), hint=hint, place=option.place)
+
+    def candidates(self) -> int:
+        """Return how many candidates the known domain has at most, k where only the database knows; refuse the rest.
+
+        What speaks of an unknown domain has no meaning with a known one, and no threshold sees to min_units.
+        """
+        hint = "Leave it out: every candidate of the domain is read, and no delta is spent."
+        self.refuse(("delta", "k_bar"), reason="{name} has no meaning with a domain.", hint=hint)
+        if self.min_units > 1:
+            hint = "Leave the domain out: then a threshold sees to it."
+            reason = "The policy wants groups of at least so many units here, which a known domain cannot promise."
+            place = self.query.clause.options["domain"].place
+            raise Refusal("min-units", reason, hint=hint, place=place)
+        domain = self.query.domain
+        return len(domain.values) if isinstance(domain, Listed) else self.k
+
+    def bound(self) -> int:
+        """Return the bound; refuse a mechanism that needs one where there is none, or that has no min_units."""
+        self.check_no_min_units()
+        if self.groups is None:
+            hint = "Add max_groups_contributed = 5, or another number, or let the policy set it for the table."
+            reason = "This mechanism needs a bound on the groups of each unit."
+            raise Refusal("bound", reason, hint=hint, place=self._place)
+        return self.groups
+
+    def check_no_min_units(self) -> None:
+        """Refuse a mechanism that does not see to min_units where the policy wants them."""
+        if self.min_units > 1:
+            hint = "Leave the mechanism out: limited_domain sees to it."
+            reason = "The policy wants groups of at least so many units here, which this mechanism does not promise."
+            raise Refusal("min-units", reason, hint=hint, place=self._place)
+
+    def out_of_range(self, error: UsageError) -> Refusal:
+        """Return the refusal of parameters that the mechanism does not take."""
+        hint = "Ask for another k, epsilon or max_groups_contributed."
+        return Refusal("option-range", error.reason, hint=hint, place=self._place)
+
+    @property
+    def _place(self) -> Place:
+        clause = self.query.clause
+        option = clause.options.get("mechanism")
+        return clause.place if option is None else option.place
+
+
+def epsilon_of(option: Option | None, terms: Terms) -> Epsilon:
+    """Return the epsilon of one item: what the query asks for, or the session's default."""
+    if option is None:
+        return terms.epsilon
+    return Epsilon(_real(option, "epsilon", bounds=(terms.limits.min_epsilon.value, terms.limits.max_epsilon.value)))
+
+
+def groups_of(option: Option | None, table: PrivateTable) -> int | None:
+    """Return how many groups of each unit count: what the query asks for, at most what the policy says."""
+    most = table.max_groups_contributed
+    asked = _whole(option, "max_groups_contributed", bounds=(1, most or MOST_GROUPS))
+    return most if asked is None else asked
+
+
+def _real(option: Option, name: str, *, bounds: tuple[Fraction, Fraction]) -> Fraction:
+    """Return the option's exact value, within bounds."""
+    low, high = bounds
+    if isinstance(option.value, Decimal) and low <= (value := Fraction(option.value)) <= high:
+        return value
+    reason = f"{name} must be a number, at least {float(low):g} and at most {float(high):g}."
+    raise Refusal("option-range", reason, hint="The policy sets the ceilings.", place=option.place)
+
+
+def _whole(option: Option | None, name: str, *, bounds: tuple[int, int]) -> int | None:
+    """Return the option's value as a whole number within bounds, or None when it is not given."""
+    if option is None:
+        return None
+    low, high = bounds
+    if option.word and option.value == "auto" and name == "k_bar":
+        hint = f"Leave it out: {K_BAR_PER_K} k is the default."
+        raise Unsupported("k-bar-auto", "A private choice of k_bar is not built yet.", hint=hint, place=option.place)
+    if isinstance(option.value, Decimal) and option.value.as_tuple().exponent == 0 and low <= option.value <= high:
+        return int(option.value)
+    reason = f"{name} must be a whole number from {low} to {high}."
+    raise Refusal("option-range", reason, hint="The policy sets the ceilings.", place=option.place)

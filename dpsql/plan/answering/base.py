@@ -1,0 +1,138 @@
+"""What a plan asks of any mechanism: what it reads, what it costs, and what it draws.
+
+A mechanism pays by the item, for what it returns, or at once, whatever comes back. Both prices are told in items of
+one epsilon, so that plans can be compared: at once costs what the items would cost if all of them came back.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dpsql.accounting import ZCDP, BoundedRange
+from dpsql.mechanisms import Noise, NoisyCounts
+from dpsql.quantities import Epsilon, Rho
+from dpsql.sql.query import PrivateQuery
+from dpsql.sql.rewrite import Bound, CountingQuery
+
+__all__ = ["Answering", "Drawn", "Groups", "Named", "Offer", "Price", "root_below"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Groups:
+    """What was read of the groups, in the order of the engine's rows: distinct units of each, and weights if asked for.
+
+    Both are int64 arrays of one value per row.
+    """
+
+    counts: npt.NDArray[np.int64]
+    weights: npt.NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What k keys cost in items of one epsilon, with their counts where `counts` says how these are released."""
+
+    epsilon: Epsilon
+    counts: NoisyCounts | None
+
+    def items(self, k: int) -> int:
+        """Return how many items k keys cost at most; counts cost fewer than one each under a bound."""
+        return k + (0 if self.counts is None else self.counts.items(k))
+
+    def rho(self, items: int) -> Rho:
+        """Return the loss of so many items."""
+        return BoundedRange(self.epsilon).rho * items
+
+    def pure(self, items: int) -> Epsilon:
+        """Return the epsilon of pure differential privacy that costs no more rho than so many items, rounded down."""
+        return Epsilon(root_below(2 * self.rho(items).value))
+
+
+def root_below(square: Fraction) -> Fraction:
+    """Return the square root, rounded down to twelve decimals."""
+    return Fraction(math.isqrt(math.floor(square * 10**24)), 10**12)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What is known of an answer before a row is read: what is read, what it may cost, what keys must reach.
+
+    At most `k` keys come back. `counting` returns at most `most_rows` rows (None: any number), each with a count of at
+    least `least_count`, and with a weight too where `weighted`. `k_bar` of the exact leaders take part, 0 where all
+    groups or candidates do; the threshold stands `threshold_offset` above the count after them, or above 0, and at
+    least at `least_threshold`. `count_variance` is that of the noise of the counts, None where they are not asked for:
+    discrete Gaussian, or discrete Laplace of `count_scale`, of which it is a bound. `half` is the loss if half of the
+    keys come back, rounded up; `charged` says in words what is charged of the items reserved, and `facts`, as name and
+    value, who takes part.
+    """
+
+    counting: CountingQuery
+    k: int
+    worst_case: ZCDP
+    half: ZCDP
+    charged: str
+    facts: tuple[tuple[str, str], ...]
+    count_variance: Fraction | None
+    count_scale: Fraction | None = None
+    k_bar: int = 0
+    threshold_offset: Fraction = Fraction(0)
+    least_threshold: Fraction = Fraction(0)
+    most_rows: int | None = None
+    least_count: int = 1
+    weighted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What was drawn: rows of the engine's answer in released order, noisy counts of them if there are any, and cost.
+
+    `stopped_at_bottom` says that fewer than k came back because nothing else stood out.
+    """
+
+    rows: tuple[int, ...]
+    counts: tuple[int, ...] | None
+    loss: ZCDP
+    items: int
+    stopped_at_bottom: bool
+
+
+class Answering(Protocol):
+    """What a plan asks of the mechanism that answers it; every part but `draw` is public."""
+
+    @property
+    def selection(self) -> Named:
+        """The mechanism with its parameters."""
+        ...
+
+    @property
+    def price(self) -> Price:
+        """What the query costs in items."""
+        ...
+
+    @property
+    def law(self) -> tuple[object, object]:
+        """All that decides what is drawn from given rows, and what it costs: the mechanism's part of a replay key."""
+        ...
+
+    def offer(self, query: PrivateQuery, bound: Bound | None) -> Offer:
+        """Return what is known before a row is read."""
+        ...
+
+    def draw(self, groups: Groups, noise: Noise) -> Drawn:
+        """Draw from what was read of the rows of the offer's counting query."""
+        ...
+
+
+class Named(Protocol):
+    """A mechanism, as far as a plan tells of it."""
+
+    @property
+    def name(self) -> str:
+        """The mechanism's name in SQL."""
+        ...
