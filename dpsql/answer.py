@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
     import pyarrow as pa
+    from matplotlib.axes import Axes
 
 __all__ = ["Answer", "CountColumns", "Promise", "Receipt", "printable"]
 
 NO_MECHANISM = "none"
+_COUNTS_THRESHOLD = "gaussian_histogram"  # the mechanism whose threshold is a public count
 _SHOWN = 20
 _WIDE = 10**8  # a variance above which tails are bounded instead of summed
 _LAST_DAY, _LAST_MICROSECOND = 2**31 - 1, 2**63 - 1  # DuckDB's infinite date and timestamp
@@ -98,12 +100,14 @@ class Receipt:
 class CountColumns:
     """Which columns, by position, are the released counts, and their noise.
 
-    It is discrete Gaussian of the variance or, with a scale, discrete Laplace, whose variance is at most that.
+    It is discrete Gaussian of the variance or, with a scale, discrete Laplace, whose variance is at most that. Counts
+    that were `adjusted` after the release (monotone = true) are not the noisy ones.
     """
 
     columns: tuple[int, ...]
     variance: Fraction
     scale: Fraction | None = None
+    adjusted: bool = False
 
     def reach(self, level: float) -> int:
         """Return the least whole distance from its exact count that a released one keeps with probability `level`."""
@@ -189,12 +193,43 @@ class Answer:
         if self._counts is None:
             hint = "Select COUNT(DISTINCT <privacy unit>) to release counts; each costs one item."
             raise UsageError("no-counts", "This answer released no counts.", hint=hint)
+        if self._counts.adjusted:
+            hint = "Ask again without monotone = true: that is the same release, and costs nothing."
+            raise UsageError(
+                "adjusted-counts", "Intervals are those of the noisy counts as they were drawn.", hint=hint
+            )
         reach = self._counts.reach(level)
         centre = self._table.column(self._counts.columns[0]).to_pylist()
         keys = [position for position in range(self._table.num_columns) if position not in self._counts.columns]
         low = pa.array([max(0, count - reach) for count in centre], pa.int64())
         high = pa.array([max(0, count + reach) for count in centre], pa.int64())
         return self._table.select(keys).append_column("low", low).append_column("high", high)
+
+    def plot(self, axes: Axes | None = None, *, level: float = 0.95) -> Axes:
+        """Draw the released counts as bars with their intervals, and what remains of the budget; return the axes.
+
+        On `axes` of matplotlib, or on a new figure; needs the extra dpsql[plot]. The threshold is drawn where it is a
+        public count, which is with the Gaussian histogram alone: a limited domain's holds a count of the data.
+        """
+        intervals = self.intervals(level)
+        _require("matplotlib", extra="plot")
+        from dpsql.chart import Chart, draw
+
+        counts = self._counts.columns[0] if self._counts else 0
+        keys = zip(*(_to_python(column) for column in intervals.columns[:-2]), strict=True)
+        labels = [", ".join("NULL" if cell is None else printable(str(cell)) for cell in key) for key in keys]
+        low, high = (column.to_pylist() for column in intervals.columns[-2:])
+        chart = Chart(
+            labels=labels or [""] * len(self),
+            counts=self._table.column(counts).to_pylist(),
+            low=low,
+            high=high,
+            measure=printable(self._table.column_names[counts]),
+            level=level,
+            threshold=int(self.receipt.threshold_offset) if self.receipt.mechanism == _COUNTS_THRESHOLD else None,
+            note=f"{self.receipt.mechanism}; remaining {self.receipt.remaining}",
+        )
+        return draw(chart, axes)
 
     def statement(self) -> str:
         """Return one sentence to cite: unit, neighbours, the data set's total, what this answer cost, the version."""
@@ -252,7 +287,7 @@ def _beyond_calendar(value: pa.Scalar) -> str:
     return str(np.datetime64(ticks, "D" if is_date else "us")).replace("T", " ")
 
 
-def _require(package: str) -> None:
+def _require(package: str, *, extra: str | None = None) -> None:
     """Refuse, outside the handler so that no context hangs on it, what needs a package that is not there."""
     found = True
     try:
@@ -260,5 +295,5 @@ def _require(package: str) -> None:
     except ImportError:
         found = False
     if not found:
-        hint = f"Install it: pip install 'dpsql[{package}]'."
+        hint = f"Install it: pip install 'dpsql[{extra or package}]'."
         raise UsageError("not-installed", f"The package {package} is not installed.", hint=hint)

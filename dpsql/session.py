@@ -246,7 +246,7 @@ class Session:
         outputs = tuple(position for position, output in enumerate(plan.query.outputs) if output.key is None)
         offer = plan.offer
         noise = offer.count_variance
-        counts = None if noise is None else CountColumns(outputs, noise, offer.count_scale)
+        counts = None if noise is None else CountColumns(outputs, noise, offer.count_scale, adjusted=plan.monotone)
         periods = None if balance.calendar is None else balance.calendar.periods
         promise = Promise(plan.query.unit_name, plan.query.table, balance.granted, periods)
         return Answer(released.table, receipt, counts=counts, promise=promise)

@@ -30,6 +30,10 @@ _UNKNOWN_DOMAIN: dict[str, Callable[[Asked], Answering]] = {
 }
 _KNOWN_DOMAIN: dict[str, Callable[[Asked], Answering]] = {"peeling": peeling}
 MECHANISMS = ("auto", *_UNKNOWN_DOMAIN, *_KNOWN_DOMAIN)
+_WORDS = {
+    "fresh": "Write fresh = true for new noise, charged anew, or leave it out.",
+    "monotone": "Write monotone = true for counts that never rise along the ranking, or leave it out.",
+}
 LATER_MECHANISMS = frozenset("joint stable top_stable weighted_gaussian domain_discovery".split())
 
 
@@ -41,7 +45,7 @@ def draw(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
         hint = f"Ask for at most {limits.max_k}."
         raise Refusal("k", f"k may be at most {limits.max_k} here.", hint=hint, place=query.clause.place)
     build = _mechanism(options.get("mechanism"), known=query.domain is not None)
-    _check_fresh(options.get("fresh"))
+    _check_words(query)
     groups = groups_of(options.get("max_groups_contributed"), terms.tables[query.table])
     epsilon = epsilon_of(options.get("epsilon"), terms)
     price = Price(epsilon, NoisyCounts(epsilon, groups) if query.releases_counts else None)
@@ -70,7 +74,14 @@ def _mechanism(option: Option | None, *, known: bool) -> Callable[[Asked], Answe
     raise Refusal("option", "There is no such mechanism.", hint=hint, place=option.place)
 
 
-def _check_fresh(option: Option | None) -> None:
-    if option is not None and not (option.word and option.value in {"true", "false"}):
-        hint = "Write fresh = true for new noise, charged anew, or leave it out."
-        raise Refusal("option", "fresh is true or false.", hint=hint, place=option.place)
+def _check_words(query: PrivateQuery) -> None:
+    """Refuse what is neither true nor false where a word must be, and counts to be shown otherwise where none are."""
+    options = query.clause.options
+    for name, hint in _WORDS.items():
+        option = options.get(name)
+        if option is not None and not (option.word and option.value in {"true", "false"}):
+            raise Refusal("option", f"{name} is true or false.", hint=hint, place=option.place)
+    if "monotone" in options and not query.releases_counts:
+        hint = f"Select COUNT(DISTINCT {query.unit_name}) too, or leave it out."
+        place = options["monotone"].place
+        raise Refusal("option", "monotone is for released counts, and none are selected.", hint=hint, place=place)

@@ -61,7 +61,15 @@ class Plan:
     @property
     def fresh(self) -> bool:
         """Whether the query wants new noise, charged anew, also where its answer is stored."""
-        option = self.query.clause.options.get("fresh")
+        return self._says("fresh")
+
+    @property
+    def monotone(self) -> bool:
+        """Whether the counts that are shown are made to fall along the ranking, and to be at least 0."""
+        return self._says("monotone")
+
+    def _says(self, name: str) -> bool:
+        option = self.query.clause.options.get(name)
         return option is not None and option.value == "true"
 
     @property

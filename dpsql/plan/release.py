@@ -13,6 +13,7 @@ from dpsql.errors import EngineError, Unsupported
 from dpsql.mechanisms import Noise
 from dpsql.plan.answering import Groups
 from dpsql.plan.arrow import arrow_type, kept, ordered
+from dpsql.plan.monotone import monotone
 from dpsql.plan.plan import Plan
 from dpsql.sql.query import PublicQuery
 
@@ -86,13 +87,16 @@ def _canonical(plan: Plan, chosen: pa.Table, *, private: tuple[int, ...] | None)
 
 
 def presented(plan: Plan, canonical: pa.Table) -> pa.Table:
-    """Return the released columns that were asked for, by their names, filtered, ordered and cut as the query says.
+    """Return the released columns that were asked for, by their names, adjusted, filtered, ordered and cut as asked.
 
     Post-processing alone: `canonical` may be the release of any plan with the same replay key.
     """
     import pyarrow as pa
 
     query = plan.query
+    if plan.monotone:
+        counts = pa.array(monotone(canonical.column(COUNT).to_pylist()), pa.int64())
+        canonical = canonical.set_column(canonical.column_names.index(COUNT), COUNT, counts)
     columns = [canonical.column(COUNT if output.key is None else f"key_{output.key + 1}") for output in query.outputs]
     released = pa.Table.from_arrays(columns, names=[output.name for output in query.outputs])
     released = ordered(kept(released, query.keep), query.order)
