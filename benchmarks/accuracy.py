@@ -1,0 +1,301 @@
+"""The common ground of the accuracy benchmarks: data, mechanisms of one loss, and recall.
+
+Not run itself; `recall.py`, `exp1.py`, `exp2.py` and `histograms.py` import it. Every mechanism answers the same
+question: the top k for a rho and a delta, all of which it may spend. A mechanism is one entry in MECHANISMS, a function
+of a question that returns the labels; a planner is one more.
+
+Recall is the share of k that was returned and belongs to the true top k. A label whose count ties with the k-th
+belongs; what is missing is a miss. The truth is the count of distinct units before any bounding.
+
+Noise is the library's own, from the operating system, and so is the choice of which groups of a unit are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+from data_sets import Integers, Log
+
+from dpsql.accounting import ZCDP, ApproximateDP
+from dpsql.mechanisms import (
+    WEIGHT_STEPS,
+    DomainDiscovery,
+    FixedStableTopK,
+    FullHistogram,
+    GaussianHistogram,
+    Histogram,
+    JointExponential,
+    LaplaceLimitedDomain,
+    LimitedDomain,
+    OperatingSystemNoise,
+    Peeling,
+    StableTopK,
+    TopStable,
+    WeightedGaussian,
+    unit_weight,
+)
+from dpsql.plan.terms import budget_of
+from dpsql.quantities import Delta, Epsilon, Rho
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+NOISE = OperatingSystemNoise()
+K_BAR_PER_K = 20
+_GRID = 10**9
+PUBLIC_DOMAINS = ("msweb", "chestxray14_findings")  # areas of a site and findings of a protocol: somebody's short list
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One trial's view of a log: what its units keep under each bound, drawn once for all mechanisms."""
+
+    exact: Integers
+    log: Log | None = None
+    _seen: dict[tuple[str, int], Integers] = field(default_factory=dict)
+
+    def bounded(self, most: int) -> Integers:
+        """Return the counts of all labels where a unit keeps `most` of them."""
+        if self.log is None:
+            return self.exact  # a histogram without units: each is taken to be in one group
+        if ("counts", most) not in self._seen:
+            _, labels = self._kept(self.log, most)
+            self._seen["counts", most] = np.bincount(labels, minlength=self.log.size)
+        return self._seen["counts", most]
+
+    def weights(self, most: int) -> Integers:
+        """Return the weights of all labels where a unit spreads one over `most` of them at most."""
+        if self.log is None:
+            return self.exact * WEIGHT_STEPS
+        if ("weights", most) not in self._seen:
+            units, labels = self._kept(self.log, most)
+            table = np.array([0, *(unit_weight(groups) for groups in range(1, most + 1))], dtype=np.int64)
+            own = table[np.bincount(units)][units]
+            sums = np.zeros(self.log.size, dtype=np.int64)
+            np.add.at(sums, labels, own)
+            self._seen["weights", most] = sums
+        return self._seen["weights", most]
+
+    def _kept(self, log: Log, most: int) -> tuple[Integers, Integers]:
+        if ("units", most) not in self._seen:
+            self._seen["units", most], self._seen["labels", most] = log.kept(most)
+        return self._seen["units", most], self._seen["labels", most]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The top k of a sample for rho and delta in all."""
+
+    sample: Sample
+    k: int
+    rho: Rho
+    delta: Delta
+
+    def epsilon(self, items: int, share: Fraction = Fraction(1)) -> Epsilon:
+        """Return the epsilon of which a share of rho buys so many items, rounded down."""
+        square = 8 * self.rho.value * share / items
+        return Epsilon(Fraction(math.isqrt(math.floor(square * _GRID**2)), _GRID))
+
+    @property
+    def pure(self) -> Epsilon:
+        """Return the epsilon of a pure mechanism of this rho, rounded down."""
+        return self.epsilon(4)
+
+    def leaders(self, k_bar: int) -> tuple[Integers, Histogram]:
+        """Return the k_bar first labels, and their histogram."""
+        counts = self.sample.exact
+        order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+        exact = tuple(int(count) for count in counts[order[: k_bar + 1]])
+        return order[:k_bar], Histogram.of_leaders(exact, k_bar)
+
+    def bounded_leaders(self, k_bar: int, most: int) -> tuple[Integers, Histogram]:
+        """Return the k_bar first labels where a unit keeps `most` of them, and their histogram."""
+        return Question(Sample(self.sample.bounded(most)), self.k, self.rho, self.delta).leaders(k_bar)
+
+
+Answer = Iterable[int]
+Mechanism = Callable[[Question], Answer]
+
+
+def limited_domain(
+    question: Question, *, k_bar_per_k: int = K_BAR_PER_K, items_per_label: int = 1, epsilon: Epsilon | None = None
+) -> Answer:
+    """Answer by a limited domain over all of a unit's groups; two items a label pay for its count too."""
+    k_bar = k_bar_per_k * question.k
+    labels, histogram = question.leaders(k_bar)
+    own = epsilon or question.epsilon(items_per_label * question.k)
+    return labels[list(LimitedDomain(own, question.delta, question.k, k_bar).select(histogram, NOISE).positions)]
+
+
+def laplace_limited_domain(question: Question, *, most: int) -> Answer:
+    """Answer by a limited domain with Laplace noise, at most `most` groups a unit."""
+    k_bar = K_BAR_PER_K * question.k
+    labels, histogram = question.bounded_leaders(k_bar, most)
+    mechanism = LaplaceLimitedDomain(question.pure, question.delta, question.k, k_bar, most)
+    return labels[list(mechanism.select(histogram, NOISE).positions)]
+
+
+def _full(counts: Integers) -> tuple[Integers, FullHistogram]:
+    present = np.flatnonzero(counts)
+    return present, FullHistogram(counts[present])
+
+
+def gaussian_histogram(question: Question, *, most: int) -> Answer:
+    """Answer by a Gaussian histogram, at most `most` groups a unit."""
+    labels, histogram = _full(question.sample.bounded(most))
+    mechanism = GaussianHistogram(question.rho, question.delta, question.k, most)
+    return labels[list(mechanism.release(histogram, NOISE).positions)]
+
+
+def weighted_gaussian(question: Question, *, most: int, share: Fraction = Fraction(1)) -> Answer:
+    """Answer by a weighted Gaussian for a share of rho, at most `most` groups a unit."""
+    labels, histogram = _full(question.sample.weights(most))
+    mechanism = WeightedGaussian(Rho(question.rho.value * share), question.delta, question.k, most)
+    return labels[list(mechanism.release(histogram, NOISE).positions)]
+
+
+def domain_discovery(question: Question, *, most: int) -> Answer:
+    """Answer by domain discovery, half of rho for either stage, the counts over all of a unit's groups."""
+    labels, weights = _full(question.sample.weights(most))
+    half = Fraction(1, 2)
+    peeled = question.epsilon(question.k, half)
+    mechanism = DomainDiscovery(Rho(question.rho.value * half), question.delta, most, peeled, question.k)
+    counts = FullHistogram(question.sample.exact[labels])
+    return labels[list(mechanism.select(weights, counts, noise=NOISE).positions)]
+
+
+def stable_top_k(question: Question) -> Answer:
+    """Answer by the stable set that the data choose among the first k ranks."""
+    labels, histogram = question.leaders(question.k)
+    mechanism = StableTopK(question.epsilon(2), question.delta, question.k)
+    return labels[sorted(mechanism.select(histogram, NOISE).positions or ())]
+
+
+def fixed_stable_top_k(question: Question, *, penalty: int = 1) -> Answer:
+    """Answer by a stable set of about k, filled up or cut to k."""
+    k_bar = K_BAR_PER_K * question.k
+    labels, histogram = question.leaders(k_bar)
+    mechanism = FixedStableTopK(question.rho, question.delta, question.k, k_bar, Fraction(penalty))
+    selection = mechanism.select(histogram, NOISE)
+    return labels[[*sorted(selection.stable), *selection.filled]]
+
+
+def top_stable(question: Question, *, k_bar_per_k: int = 1, alone: ApproximateDP | None = None) -> Answer:
+    """Answer by the first stable rank, from k_bar down; k of them at random where that is beyond k.
+
+    `alone` is spent by the mechanism's own guarantee, as a single query may, in place of rho and delta.
+    """
+    k_bar = k_bar_per_k * question.k
+    labels, histogram = question.leaders(k_bar)
+    epsilon, delta = (alone.epsilon, alone.delta) if alone else (question.pure, question.delta)
+    selection = TopStable(epsilon, delta, question.k, k_bar).select(histogram, NOISE)
+    return labels[[*sorted(selection.members), *selection.ranked]]
+
+
+def _candidates(question: Question) -> tuple[Integers, Histogram]:
+    order = np.argsort(-question.sample.exact, kind="stable")
+    return order, Histogram(tuple(int(count) for count in question.sample.exact[order]), following=0)
+
+
+def peeling(question: Question) -> Answer:
+    """Answer by peeling over a public list of all labels."""
+    labels, histogram = _candidates(question)
+    return labels[list(Peeling(question.epsilon(question.k), question.k).select(histogram, NOISE).positions)]
+
+
+def joint(question: Question) -> Answer:
+    """Answer by the joint exponential mechanism over a public list of all labels."""
+    labels, histogram = _candidates(question)
+    return labels[list(JointExponential(question.epsilon(1), question.k).select(histogram, NOISE).positions)]
+
+
+def tuned(mechanism: Callable[..., Answer], **parameters: object) -> Mechanism:
+    """Return a mechanism with these parameters."""
+    return lambda question: mechanism(question, **parameters)
+
+
+MECHANISMS: Mapping[str, Mechanism] = {
+    "limited_domain": limited_domain,
+    "limited_domain k_bar=k": tuned(limited_domain, k_bar_per_k=1),
+    "limited_domain with counts": tuned(limited_domain, items_per_label=2),
+    **{f"laplace_limited_domain most={most}": tuned(laplace_limited_domain, most=most) for most in (1, 5, 20)},
+    **{f"gaussian_histogram most={most}": tuned(gaussian_histogram, most=most) for most in (1, 5, 20, 100)},
+    **{f"weighted_gaussian most={most}": tuned(weighted_gaussian, most=most) for most in (20, 100, 1_000, 10_000)},
+    "weighted_gaussian most=100 half": tuned(weighted_gaussian, most=100, share=Fraction(1, 2)),
+    "domain_discovery most=100": tuned(domain_discovery, most=100),
+    "stable_top_k": stable_top_k,
+    "fixed_stable_top_k": fixed_stable_top_k,
+    "top_stable": top_stable,
+    "top_stable k_bar=5k": tuned(top_stable, k_bar_per_k=5),
+}
+KNOWN_DOMAIN: Mapping[str, Mechanism] = {"peeling": peeling, "joint": joint}
+
+
+def recall(question: Question, returned: Sequence[int]) -> float:
+    """Return the share of k that was returned and has at least the k-th count."""
+    exact = question.sample.exact
+    kth = np.partition(exact, -question.k)[-question.k]
+    return int(np.count_nonzero(exact[list(returned)] >= kth)) / question.k
+
+
+def terms(epsilon: str, delta: Fraction | str) -> ZCDP:
+    """Return rho and delta of one query that spends all of (epsilon, delta), by the project's own conversion."""
+    return budget_of(ApproximateDP(Epsilon(epsilon), Delta(delta)))
+
+
+def missed(question: Question, returned: Sequence[int]) -> float:
+    """Return the share of the true top k's counts that what was returned does not reach."""
+    best = int(np.sort(question.sample.exact)[-question.k :].sum())
+    return 1 - int(question.sample.exact[list(returned)].sum()) / best
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Recall, share of the counts missed and number of labels of one mechanism, trial by trial."""
+
+    recalls: tuple[float, ...]
+    misses: tuple[float, ...]
+    sizes: tuple[int, ...]
+
+    @property
+    def recall(self) -> float:
+        """Return the mean recall."""
+        return sum(self.recalls) / len(self.recalls)
+
+    @property
+    def missed(self) -> float:
+        """Return the mean share of the counts that was missed."""
+        return sum(self.misses) / len(self.misses)
+
+    @property
+    def deviation(self) -> float:
+        """Return the standard deviation of recall from trial to trial."""
+        return float(np.std(self.recalls))
+
+    @property
+    def returned(self) -> float:
+        """Return the mean number of labels."""
+        return sum(self.sizes) / len(self.sizes)
+
+
+def measured(questions: Iterable[Question], mechanism: Mechanism) -> Cell:
+    """Return what a mechanism makes of a question in each of some samples."""
+    answers = [(question, [int(label) for label in mechanism(question)]) for question in questions]
+    return Cell(
+        recalls=tuple(recall(*each) for each in answers),
+        misses=tuple(missed(*each) for each in answers),
+        sizes=tuple(len(labels) for _, labels in answers),
+    )
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser of what all these programs take."""
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="folder of the data sets")
+    made.add_argument("--trials", type=int, default=25)
+    made.add_argument("--quick", action="store_true", help="a few trials on small generated data")
+    return made
