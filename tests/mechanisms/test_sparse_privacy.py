@@ -299,6 +299,9 @@ def discovered(mechanism: Sparse, units: Units, epsilon: float, k: int) -> dict[
             for miss in (passing(mechanism, found[label])[None],)
         )
         counts = [sum(label in unit for unit in units) for label in domain]
+        if len(domain) <= k:
+            masses[tuple(domain), ()] = chance  # all of them, in an order that the first stage released
+            continue
         for steps, mass in peeling_law(counts, None, epsilon, k).items():
             masses[tuple(domain), tuple(domain[int(at)] for at in steps)] = chance * mass
     return masses
