@@ -8,12 +8,13 @@ full: a failure may depend on one unit's rows.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from dpsql.accounting import ZCDP
 from dpsql.answer import Answer, CountColumns, Promise, Receipt
-from dpsql.engines import Engine, Statement
+from dpsql.engines import Engine, Exact, Statement
 from dpsql.errors import EngineError, Refusal, UsageError
 from dpsql.ledger.base import Account, Ledger, Request, Reservation, Shortfall
 from dpsql.mechanisms import Noise
@@ -49,7 +50,9 @@ from dpsql.sql.rewrite_public import rewrite_public
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Parts", "Session"]
+__all__ = ["Bought", "Draw", "Parts", "Purchase", "Session"]
+
+Drawn = TypeVar("Drawn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,40 @@ class Parts:
     catalog: Catalog
     terms: Terms
     noise: Noise
+
+
+class Draw(Protocol):
+    """What makes a release, as bytes, of the engine's answer; it opens that answer, and nobody else does."""
+
+    def __call__(self, exact: Exact, *, noise: Noise) -> bytes:
+        """Return what is released; whatever goes wrong is charged in full."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Purchase:
+    """A release that is no statement: what it is called, what it costs whatever comes out, and how it is made.
+
+    `key` is the digest of all that its law depends on, by which it is found again. `draw` makes it of the engine's
+    answer to `statement`.
+    """
+
+    text: str
+    loss: ZCDP
+    key: str
+    statement: Statement
+    draw: Draw
+
+
+@dataclass(frozen=True, slots=True)
+class Bought:
+    """What was released, and what a receipt says of it besides; `replayed` if it was stored, at no cost."""
+
+    released: bytes
+    replayed: bool
+    sealed: bool
+    durable: bool
+    shared: bool
 
 
 class Session:
@@ -95,6 +132,25 @@ class Session:
         drawn = self._release(plan, reservation)
         return self._answer(plan, self._settled(plan, reservation, drawn=drawn), replayed=False)
 
+    def buy(self, purchase: Purchase) -> Bought:
+        """Make a release that another room planned, on the same trip as a query's, or return it from the ledger.
+
+        Its loss is reserved before a row is read and charged before it is returned. Raises `Shortfall` when it does
+        not fit (nothing is charged), `EngineError` when it could not be made (charged in full), and `LedgerError`.
+        """
+        self._check_open()
+        parts = self._parts
+        stored = parts.ledger.stored(purchase.key, self._account)
+        if stored is not None:
+            return self._bought(stored, replayed=True)
+        held = parts.ledger.reserve(Request(purchase.text, purchase.loss, self._limit, purchase.key))
+        drawn = self._drawn(
+            purchase.statement, lambda exact: purchase.draw(exact, noise=parts.noise), held=held, worst=purchase.loss
+        )
+        digest, shared = hashlib.sha256(drawn).hexdigest(), parts.terms.limits.share_replays
+        stands = held.settle(purchase.loss.rho, digest, answer=drawn, shared=shared)
+        return self._bought(stands if shared else drawn, replayed=False)
+
     def explain(self, text: str, parameters: Given = ()) -> Plan:
         """Return the plan of a private query: engine SQL, mechanism, worst-case loss, threshold; touches no row."""
         question = self._analyze(text, parameters)
@@ -109,6 +165,16 @@ class Session:
         In the worst case, and when half of the items come back.
         """
         return forecast(self.explain(text, parameters), self.budget.remaining, times=times)
+
+    @property
+    def catalog(self) -> Catalog:
+        """The tables that exist for the analyst."""
+        return self._parts.catalog
+
+    @property
+    def terms(self) -> Terms:
+        """What is granted, and the ceilings and defaults of a query; `budget` has what is left."""
+        return self._parts.terms
 
     @property
     def budget(self) -> Balance:
@@ -175,6 +241,11 @@ class Session:
         account = self._parts.terms.account
         return None if account is None else account.name
 
+    @property
+    def _limit(self) -> Account | None:
+        limit = self._parts.terms.account
+        return None if limit is None else Account(limit.name, limit.budget)
+
     def _draw(self, question: PrivateQuery) -> tuple[Plan, bytes | None]:
         """Return the plan of a query, and what this analyst was answered to it on this version of the data."""
         plan = draw(question, self._parts.terms, salts=self._salts)
@@ -182,16 +253,20 @@ class Session:
         return replace(plan, stored=stored is not None), stored
 
     def _reserve(self, plan: Plan) -> Reservation:
-        limit = self._parts.terms.account
-        account = None if limit is None else Account(limit.name, limit.budget)
         try:
-            return self._parts.ledger.reserve(Request(plan.query.text, plan.worst_case, account, replay_key(plan)))
+            return self._parts.ledger.reserve(Request(plan.query.text, plan.worst_case, self._limit, replay_key(plan)))
         except Shortfall as error:
             short = error
         least = self._parts.terms.limits.min_epsilon
         raise shortfall(plan, short, least_epsilon=least, calendar=self._parts.ledger.calendar)
 
     def _release(self, plan: Plan, reservation: Reservation) -> Release:
+        statement, noise = Statement(plan.counting.sql, plan.counting.parameters), self._parts.noise
+        return self._drawn(
+            statement, lambda exact: release(plan, exact, noise=noise), held=reservation, worst=plan.worst_case
+        )
+
+    def _drawn(self, statement: Statement, draw: Callable[[Exact], Drawn], *, held: Reservation, worst: ZCDP) -> Drawn:
         """Read and draw; charge everything that fails in full, and say nothing of why.
 
         Words, kind and frames of a failure may hold a row's values, so nothing of it is passed on but that it was an
@@ -201,17 +276,17 @@ class Session:
         failure: BaseException
         failure = EngineError("engine-failed", "The engine could not answer; the query is charged in full.", hint=hint)
         try:
-            exact = self._parts.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
+            exact = self._parts.engine.execute(statement)
             failure = EngineError(
                 "release-failed", "The answer could not be drawn; the query is charged in full.", hint=hint
             )
-            return release(plan, exact, noise=self._parts.noise)
+            return draw(exact)
         except Exception:  # noqa: BLE001, S110 - see above
             pass
         except BaseException as interrupt:  # noqa: BLE001 - passed on below
             failure = interrupt.with_traceback(None)
             failure.__context__ = failure.__cause__ = None
-        reservation.settle(plan.worst_case.rho, "failed" if isinstance(failure, EngineError) else "interrupted")
+        held.settle(worst.rho, "failed" if isinstance(failure, EngineError) else "interrupted")
         raise failure
 
     def _settled(self, plan: Plan, reservation: Reservation, *, drawn: Release) -> Release:
@@ -250,6 +325,16 @@ class Session:
         periods = None if balance.calendar is None else balance.calendar.periods
         promise = Promise(plan.query.unit_name, plan.query.table, balance.granted, periods)
         return Answer(released.table, receipt, counts=counts, promise=promise)
+
+    def _bought(self, released: bytes, *, replayed: bool) -> Bought:
+        parts = self._parts
+        return Bought(
+            released,
+            replayed=replayed,
+            sealed=parts.engine.sealed,
+            durable=parts.ledger.durable,
+            shared=parts.terms.limits.share_replays,
+        )
 
     def _free(self, table: pa.Table) -> Answer:
         return Answer(table, Receipt.free(self.budget.remaining, sealed=self._parts.engine.sealed))

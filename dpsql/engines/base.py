@@ -47,7 +47,7 @@ class Statement:
 class Exact:
     """An exact result, sealed: it cannot be printed, iterated, measured, copied or pickled.
 
-    The object itself is empty; `open_exact` knows its table, and only the release calls that. Python keeps no secrets:
+    The object itself is empty; `open_exact` knows its table, and only a release calls that. Python keeps no secrets:
     this guards against accidents (a log line, a traceback with local variables), not against code in this process.
     """
 
@@ -70,7 +70,7 @@ _TABLES: WeakKeyDictionary[Exact, pa.Table] = WeakKeyDictionary()
 
 
 def open_exact(exact: Exact) -> pa.Table:
-    """Return the table of an exact result: the one door, for the release only."""
+    """Return the table of an exact result: the one door, for a release only."""
     return _TABLES[exact]
 
 

@@ -13,6 +13,7 @@ from dpsql.mechanisms.joint import JointExponential
 from dpsql.mechanisms.laplace_limited_domain import CountedSelection, LaplaceLimitedDomain
 from dpsql.mechanisms.limited_domain import LimitedDomain
 from dpsql.mechanisms.noise import Noise, OperatingSystemNoise
+from dpsql.mechanisms.noisy_votes import VOTE_STEPS, NoisyVotes, vote_weight
 from dpsql.mechanisms.peeling import Peeling
 from dpsql.mechanisms.propose_test_release import PTRGaussian, PTRLaplace
 from dpsql.mechanisms.report_noisy_max import NoisyMaxGaussian, NoisyMaxGumbel, OneShotLaplace, PermuteAndFlip
@@ -21,6 +22,7 @@ from dpsql.mechanisms.top_stable import TopStable, TopStableSelection
 from dpsql.mechanisms.weighted_gaussian import WEIGHT_STEPS, WeightedGaussian, unit_weight
 
 __all__ = [
+    "VOTE_STEPS",
     "WEIGHT_STEPS",
     "ChooseKBar",
     "CountedSelection",
@@ -41,6 +43,7 @@ __all__ = [
     "NoisyMaxGaussian",
     "NoisyMaxGumbel",
     "NoisyRelease",
+    "NoisyVotes",
     "OneShotLaplace",
     "OperatingSystemNoise",
     "PTRGaussian",
@@ -57,4 +60,5 @@ __all__ = [
     "discrete_laplace",
     "distance_regulariser",
     "unit_weight",
+    "vote_weight",
 ]

@@ -10,7 +10,7 @@ from dpsql.accounting import ZCDP, BoundedRange
 from dpsql.errors import UsageError
 from dpsql.mechanisms.histogram import COUNT_LIMIT, Histogram
 from dpsql.mechanisms.noise import Noise
-from dpsql.mechanisms.parameters import check_epsilon, check_leaders
+from dpsql.mechanisms.parameters import check_epsilon, check_leaders, check_sensitivity
 from dpsql.mechanisms.race import race
 from dpsql.quantities import Delta, Epsilon
 
@@ -26,20 +26,21 @@ def distance_regulariser(k: int, k_bar: int, *, penalty: Fraction) -> tuple[int,
 
 @dataclass(frozen=True, slots=True)
 class GapChoice:
-    """Choose k in 1..k_bar with probability proportional to exp(epsilon * (gap after the k-th + regulariser) / 2).
+    """Choose k in 1..k_bar with weights exp(epsilon * (gap after the k-th + regulariser) / (2 * sensitivity)).
 
     Given: epsilon of at least 1e-9; k_bar is public; `regulariser` holds an integer for each of 1..k_bar that does
     not depend on data (empty: none). The histogram holds the k_bar first groups and the count after them; its gaps go
-    on with zeros where groups are missing. Nothing bounds how many groups a privacy unit is in. Neighbours differ by
-    one unit more, not by one unit exchanged.
+    on with zeros where groups are missing. Nothing bounds how many groups a privacy unit is in. `sensitivity` is the
+    most by which the difference of two counts moves between neighbours: 1 where they differ by one unit more, 2 where
+    one unit is exchanged for another.
     Returns: k, private in itself.
-    Loss: epsilon-bounded range, hence rho = epsilon**2 / 8 and delta 0. A gap moves by 1 either way, so it is not
-    monotone and the half is needed.
-    Utility: with probability 1 - beta the chosen gap plus regulariser is within 2 * ln(k_bar / beta) / epsilon of the
-    largest.
+    Loss: epsilon-bounded range, hence rho = epsilon**2 / 8 and delta 0. A gap moves by its sensitivity either way,
+    so it is not monotone and the half is needed.
+    Utility: with probability 1 - beta the chosen gap plus regulariser is within
+    2 * sensitivity * ln(k_bar / beta) / epsilon of the largest.
     Cost: O(k_bar), whatever the counts.
     Source: Zhu and Wang 2022, Adaptive Private-K-Selection (AISTATS), Algorithm 1 and Proposition 7; k-bar = k_bar,
-    r = regulariser.
+    r = regulariser. Gumbel(2 / epsilon) there is for one unit more; for one exchanged see `maths.md` 7.6.
 
     >>> GapChoice(Epsilon("0.4"), 3, distance_regulariser(2, 3, penalty=Fraction(3, 2))).regulariser
     (-1, 0, -1)
@@ -48,9 +49,11 @@ class GapChoice:
     epsilon: Epsilon
     k_bar: int
     regulariser: tuple[int, ...] = ()
+    sensitivity: int = 1
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
+        check_sensitivity(self.sensitivity)
         if self.k_bar < 1:
             raise UsageError("k-range", "k_bar must be at least 1.")
         whole = all(type(each) is int and abs(each) < COUNT_LIMIT for each in self.regulariser)
@@ -71,5 +74,5 @@ class GapChoice:
         check_leaders(histogram, self.k_bar)
         regulariser = self.regulariser or (0,) * self.k_bar
         scores = [gap + more for gap, more in zip(self.gaps(histogram), regulariser, strict=True)]
-        [last] = race(scores, None, epsilon=self.epsilon.value / 2, steps=1, noise=noise)
+        [last] = race(scores, None, epsilon=self.epsilon.value / (2 * self.sensitivity), steps=1, noise=noise)
         return last + 1

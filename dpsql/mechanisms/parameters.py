@@ -7,7 +7,8 @@ from dpsql.mechanisms.histogram import Histogram
 from dpsql.mechanisms.race import LEAST_EPSILON
 from dpsql.quantities import Delta, Epsilon
 
-__all__ = ["check_bound", "check_delta", "check_epsilon", "check_k", "check_leaders", "known_candidates"]
+__all__ = ["check_bound", "check_delta", "check_epsilon", "check_k", "check_leaders", "check_sensitivity"]
+__all__ += ["known_candidates"]
 
 
 def check_epsilon(epsilon: Epsilon) -> None:
@@ -34,6 +35,12 @@ def check_bound(max_groups_contributed: int | None) -> None:
     """Raise UsageError for a bound below 1; None is no bound."""
     if max_groups_contributed is not None and max_groups_contributed < 1:
         raise UsageError("bound-range", "max_groups_contributed must be at least 1.")
+
+
+def check_sensitivity(sensitivity: int) -> None:
+    """Raise UsageError for a gap that moves by less than 1 between neighbours."""
+    if sensitivity < 1:
+        raise UsageError("sensitivity-range", "The sensitivity of a gap must be at least 1.")
 
 
 def check_leaders(histogram: Histogram, k_bar: int) -> None:

@@ -37,19 +37,21 @@ class StableTopK:
     Given: epsilon of at least 1e-4 sets both noises; delta in (0, 1) is this query's; k_bar is public; `regulariser`
     adds to each gap an integer that does not depend on data (empty: none), as `distance_regulariser` makes them. The
     histogram holds the k_bar first groups and the count after them; its gaps go on with zeros where groups are
-    missing. Nothing bounds how many groups a privacy unit is in. Neighbours differ by one unit more, not by one unit
-    exchanged.
+    missing. Nothing bounds how many groups a privacy unit is in. `sensitivity` is the most by which the difference of
+    two counts moves between neighbours: 1 where they differ by one unit more, 2 where one unit is exchanged.
     Returns: a `StableSelection`; k is private in itself, the labels are an unordered set.
     Loss: rho = epsilon**2 / 4 and delta, whether or not labels are released: epsilon**2 / 8 for the choice of k, which
-    races weights exp(epsilon * gap / 2) (a gap moves by 1 either way, so it is not monotone and the half is needed),
-    and 1 / (2 sigma**2) = epsilon**2 / 8 for the test of the gap.
-    Utility: a chosen gap of at least 2 * offset is released with probability at least 1 - delta; with probability
-    1 - beta the chosen gap plus regulariser is within 2 * ln(k_bar / beta) / epsilon of the largest.
+    races weights exp(epsilon * gap / (2 * sensitivity)) (a gap moves either way, so it is not monotone and the half is
+    needed), and sensitivity**2 / (2 sigma**2) = epsilon**2 / 8 for the test of the gap.
+    Utility: a chosen gap of at least 2 * offset + sensitivity - 1 is released with probability at least 1 - delta; with
+    probability 1 - beta the chosen gap plus regulariser is within 2 * sensitivity * ln(k_bar / beta) / epsilon of the
+    largest.
     Cost: O(k_bar), whatever the counts.
     Source: Zhu and Wang 2022, Adaptive Private-K-Selection (AISTATS), Algorithms 1 and 2 with rho = epsilon**2 / 4;
     k-bar = k_bar, r = regulariser, delta_t = delta. The paper releases if max(1, q) + N(0, sigma**2) exceeds
     1 + sigma * sqrt(2 ln(1 / delta_t)); here the noise is the discrete Gaussian and the offset its own tail's integer,
-    sound and lower (`maths.md` 7.2). `max(1, q)` changes nothing and is left out.
+    sound and lower (`maths.md` 7.2). `max(1, q)` changes nothing and is left out. Its Example 14
+    exchanges a unit and keeps these constants, which fails: there the sensitivity is 2 (`maths.md` 7.6).
 
     >>> mechanism = StableTopK(Epsilon("0.4"), Delta("1e-6"), k_bar=10)
     >>> mechanism.variance, mechanism.offset, mechanism.loss.rho
@@ -60,6 +62,7 @@ class StableTopK:
     delta: Delta
     k_bar: int
     regulariser: tuple[int, ...] = ()
+    sensitivity: int = 1
 
     def __post_init__(self) -> None:
         if self.epsilon.value < _LEAST_EPSILON:
@@ -69,12 +72,12 @@ class StableTopK:
     @property
     def choice(self) -> GapChoice:
         """Return the choice of k."""
-        return GapChoice(self.epsilon, self.k_bar, self.regulariser)
+        return GapChoice(self.epsilon, self.k_bar, self.regulariser, self.sensitivity)
 
     @property
     def test(self) -> PTRGaussian:
         """Return the test of the gap, which costs as much as the choice."""
-        return PTRGaussian(4 / self.epsilon.value**2, self.delta)
+        return PTRGaussian(4 * self.sensitivity**2 / self.epsilon.value**2, self.delta, self.sensitivity)
 
     @property
     def variance(self) -> Fraction:
