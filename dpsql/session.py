@@ -50,7 +50,7 @@ from dpsql.sql.rewrite_public import rewrite_public
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Bought", "Draw", "Parts", "Purchase", "Session"]
+__all__ = ["Bought", "Draw", "Parts", "Purchase", "Session", "buy"]
 
 Drawn = TypeVar("Drawn")
 
@@ -132,12 +132,7 @@ class Session:
         drawn = self._release(plan, reservation)
         return self._answer(plan, self._settled(plan, reservation, drawn=drawn), replayed=False)
 
-    def buy(self, purchase: Purchase) -> Bought:
-        """Make a release that another room planned, on the same trip as a query's, or return it from the ledger.
-
-        Its loss is reserved before a row is read and charged before it is returned. Raises `Shortfall` when it does
-        not fit (nothing is charged), `EngineError` when it could not be made (charged in full), and `LedgerError`.
-        """
+    def _buy(self, purchase: Purchase) -> Bought:
         self._check_open()
         parts = self._parts
         stored = parts.ledger.stored(purchase.key, self._account)
@@ -338,6 +333,16 @@ class Session:
 
     def _free(self, table: pa.Table) -> Answer:
         return Answer(table, Receipt.free(self.budget.remaining, sealed=self._parts.engine.sealed))
+
+
+def buy(session: Session, purchase: Purchase) -> Bought:
+    """Make a release that another room planned, on the same trip as a query's, or return it from the ledger.
+
+    Its loss is reserved before a row is read and charged before it is returned. Raises `Shortfall` when it does not
+    fit (nothing is charged), `EngineError` when it could not be made (charged in full), and `LedgerError`. It takes the
+    planner's word for the law and the loss, so it is no method that an analyst's session shows.
+    """
+    return session._buy(purchase)  # noqa: SLF001 - the same module
 
 
 def _digest(table: pa.Table) -> str:

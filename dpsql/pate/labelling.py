@@ -15,7 +15,7 @@ from dpsql.pate.methods import Method
 from dpsql.pate.release import Batch, Labels, release, unpack
 from dpsql.pate.votes import Value, VotesTable, known_values, votes_table
 from dpsql.plan import Terms
-from dpsql.session import Bought, Purchase, Session
+from dpsql.session import Bought, Purchase, Session, buy
 
 __all__ = ["FORMAT", "Labelling", "Receipt", "label"]
 
@@ -122,7 +122,7 @@ def _bought(session: Session, batch: Batch, *, table: VotesTable) -> Bought:
     worst = ZCDP(each.rho * number, each.delta * number)
     statement = batch.method.statement(table, batch.examples)
     try:
-        return session.buy(Purchase(text, worst, batch.key, statement, partial(release, batch)))
+        return buy(session, Purchase(text, worst, batch.key, statement, partial(release, batch)))
     except Shortfall as error:
         short = error.remaining
     fit = short.rho.value // each.rho.value

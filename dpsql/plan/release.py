@@ -1,4 +1,4 @@
-"""The release: the only place where exact results are opened and noise is drawn."""
+"""The release of a query: the one place where its exact result is opened and its noise is drawn."""
 
 from __future__ import annotations
 
