@@ -42,6 +42,7 @@ class Receipt:
     `shared` says that the policy shares answers among analysts: it may be one that another was given first, it was
     charged in full either way, and what is guaranteed is the data set's total, not what one analyst was charged.
     `durable` says that what was spent outlives the process, as it does not in a ledger in memory, for trials.
+    `chosen` names what the mechanism chose in private, "k" (ADAPTIVE) or "k_bar" (AUTO); empty where nothing was.
     """
 
     mechanism: str
@@ -58,6 +59,7 @@ class Receipt:
     replayed: bool = False
     shared: bool = False
     durable: bool = True
+    chosen: str = ""
 
     @classmethod
     def free(cls, remaining: ZCDP, *, sealed: bool) -> Receipt:
@@ -80,11 +82,7 @@ class Receipt:
     def __str__(self) -> str:
         if self.mechanism == NO_MECHANISM:
             return "no private row was read; nothing was charged"
-        ending = "all k were returned"
-        if self.stopped_at_bottom:
-            ending = "stopped at BOTTOM: nothing else stands out" if self.k_bar else "nothing else stands out"
-        elif not self.k_bar and not self.threshold_offset:
-            ending = "every candidate of the domain took part"
+        ending = self._ending()
         notes = "; answers are shared among analysts, and the guarantee is the data set's" if self.shared else ""
         if not self.durable:
             notes += "; the ledger is in memory, for trials, and forgotten at the end"
@@ -94,6 +92,18 @@ class Receipt:
             f"{self.mechanism}: charged {self.items_charged} items of epsilon {self.epsilon} "
             f"({self.loss}); {ending}; remaining {self.remaining}{notes}"
         )
+
+    def _ending(self) -> str:
+        """Return how the answer ended, and what was chosen for it."""
+        if self.chosen == "k":
+            held = "the gap after it did not hold: nothing is returned" if self.stopped_at_bottom else "its gap held"
+            return f"k = {self.k} was chosen; {held}"
+        ending = "all k were returned"
+        if self.stopped_at_bottom:
+            ending = "stopped at BOTTOM: nothing else stands out" if self.k_bar else "nothing else stands out"
+        elif not self.k_bar and not self.threshold_offset:
+            ending = "every candidate of the domain took part"
+        return f"k_bar = {self.k_bar} was chosen; {ending}" if self.chosen else ending
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +166,7 @@ class Answer:
         self._promise = promise
 
     def arrow(self) -> pa.Table:
-        """Return the released table: exactly the columns asked for, typed by the query, in noisy rank order."""
+        """Return the released table: exactly the columns asked for, typed by the query, in released order."""
         return self._table
 
     def fetchall(self) -> list[tuple[object, ...]]:

@@ -297,10 +297,11 @@ class Session:
 
     def _answer(self, plan: Plan, released: Release, *, replayed: bool) -> Answer:
         balance = self.budget
+        k, k_bar = plan.sizes(released.chosen)
         receipt = Receipt(
             mechanism=plan.mechanism,
-            k=plan.k,
-            k_bar=plan.k_bar,
+            k=k,
+            k_bar=k_bar,
             epsilon=plan.epsilon,
             delta=plan.delta,
             threshold_offset=plan.threshold_offset,
@@ -312,6 +313,7 @@ class Session:
             replayed=replayed,
             shared=self._parts.terms.limits.share_replays,
             durable=self._parts.ledger.durable,
+            chosen=plan.offer.chooses,
         )
         outputs = tuple(position for position, output in enumerate(plan.query.outputs) if output.key is None)
         offer = plan.offer

@@ -142,6 +142,7 @@ def _receipt(receipt: Receipt) -> dict[str, object]:
         "replayed": receipt.replayed,
         "shared": receipt.shared,
         "durable": receipt.durable,
+        "chosen": receipt.chosen,
     }
 
 

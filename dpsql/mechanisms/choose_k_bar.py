@@ -23,11 +23,11 @@ class ChooseKBar:
     """Choose k_bar among candidates with probability proportional to exp(-epsilon * threshold at that k_bar).
 
     Given: epsilon of at least 1e-9 and delta in (0, 1) are those of the limited domain that follows; `candidates` are
-    public, ascending, of at least 1 each; `max_groups_contributed` as there. The histogram holds the max(candidates)
-    first groups and the count after them.
+    public, ascending, of at least 1 each; `max_groups_contributed` and `min_units` as there. The histogram holds the
+    max(candidates) first groups and the count after them.
     Returns: one of the candidates, private in itself; `Histogram.first` cuts the histogram to it.
     Loss: epsilon-bounded range, so one item: rho = epsilon**2 / 8, and delta 0; a limited domain of k then costs k + 1.
-    One more unit raises the threshold by 0 or 1 at every candidate, and lowers it nowhere.
+    One more unit raises the threshold by 0 or 1 at every candidate and lowers it nowhere, min_units or not.
     Utility: with probability 1 - beta the threshold is within 1 + ln(number of candidates / beta) / epsilon of the
     lowest. It seldom beats a fixed k_bar of 5 k.
     Cost: O(number of candidates).
@@ -42,6 +42,7 @@ class ChooseKBar:
     delta: Delta
     candidates: tuple[int, ...]
     max_groups_contributed: int | None = None
+    min_units: int = 1
 
     def __post_init__(self) -> None:
         if not self.candidates or any(first >= second for first, second in pairwise(self.candidates)):
@@ -51,10 +52,16 @@ class ChooseKBar:
     @property
     def offsets(self) -> tuple[int, ...]:
         """Return how far above the count after it BOTTOM would stand, rounded up, at every candidate."""
-        domains = [
-            LimitedDomain(self.epsilon, self.delta, 1, k_bar, self.max_groups_contributed) for k_bar in self.candidates
-        ]
-        return tuple(math.ceil(domain.threshold_offset) for domain in domains)
+        return tuple(math.ceil(domain.threshold_offset) for domain in self._domains())
+
+    @property
+    def floors(self) -> tuple[int, ...]:
+        """Return where BOTTOM would stand at least, rounded up, at every candidate; 0 without min_units."""
+        return tuple(math.ceil(domain.least_threshold) for domain in self._domains())
+
+    def _domains(self) -> list[LimitedDomain]:
+        bound, least = self.max_groups_contributed, self.min_units
+        return [LimitedDomain(self.epsilon, self.delta, 1, k_bar, bound, least) for k_bar in self.candidates]
 
     @property
     def loss(self) -> ZCDP:
@@ -65,6 +72,7 @@ class ChooseKBar:
         """Draw a candidate with the exact law of the exponential mechanism."""
         check_leaders(histogram, self.candidates[-1])
         counts = histogram.padded(self.candidates[-1] + 1)
-        scores = [-counts[k_bar] - offset for k_bar, offset in zip(self.candidates, self.offsets, strict=True)]
+        places = zip(self.candidates, self.offsets, self.floors, strict=True)
+        scores = [-max(counts[k_bar] + offset, floor) for k_bar, offset, floor in places]
         [chosen] = race(scores, None, epsilon=self.epsilon.value, steps=1, noise=noise)
         return self.candidates[chosen]

@@ -79,6 +79,11 @@ class FixedStableTopK:
         _ = self.choice, self.test, self._limited(self.k, self.k_bar)  # each refuses what it cannot use
 
     @property
+    def name(self) -> str:
+        """The mechanism's name in SQL."""
+        return "stable"
+
+    @property
     def choice(self) -> GapChoice:
         """Return the proposal of k, for a quarter of rho."""
         regulariser = distance_regulariser(self.k, self.k_bar, penalty=self.penalty)

@@ -70,6 +70,11 @@ class StableTopK:
         _ = self.choice, self.test  # each refuses what it cannot use
 
     @property
+    def name(self) -> str:
+        """The mechanism's name in SQL."""
+        return "stable"
+
+    @property
     def choice(self) -> GapChoice:
         """Return the choice of k."""
         return GapChoice(self.epsilon, self.k_bar, self.regulariser, self.sensitivity)

@@ -76,6 +76,11 @@ class TopStable:
             raise UsageError("share-range", "The share of the threshold must lie strictly between 0 and 1.")
 
     @property
+    def name(self) -> str:
+        """The mechanism's name in SQL."""
+        return "top_stable"
+
+    @property
     def threshold_scale(self) -> Fraction:
         """Return the scale of the threshold's noise, drawn once."""
         return 1 / (self.threshold_share * self.epsilon.value)

@@ -10,11 +10,14 @@ from collections.abc import Callable
 from dpsql.errors import Refusal, Unsupported
 from dpsql.mechanisms import NoisyCounts
 from dpsql.plan.answering import Answering, Asked, Price
+from dpsql.plan.answering.adaptive import adaptive
 from dpsql.plan.answering.asked import epsilon_of, groups_of
 from dpsql.plan.answering.gaussian_histogram import gaussian_histogram
 from dpsql.plan.answering.laplace_limited_domain import laplace_limited_domain
 from dpsql.plan.answering.limited_domain import limited_domain
 from dpsql.plan.answering.peeling import peeling
+from dpsql.plan.answering.stable import stable
+from dpsql.plan.answering.top_stable import top_stable
 from dpsql.plan.plan import Plan
 from dpsql.plan.replay import in_canonical_order
 from dpsql.plan.terms import Terms
@@ -27,41 +30,55 @@ _UNKNOWN_DOMAIN: dict[str, Callable[[Asked], Answering]] = {
     "limited_domain": limited_domain,
     "gaussian_histogram": gaussian_histogram,
     "laplace_limited_domain": laplace_limited_domain,
+    "stable": stable,
+    "top_stable": top_stable,
 }
 _KNOWN_DOMAIN: dict[str, Callable[[Asked], Answering]] = {"peeling": peeling}
+_ADAPTIVE: dict[str, Callable[[Asked], Answering]] = {"stable": adaptive}
+_LEANING = frozenset([stable, adaptive])  # those that take a k to be near to
 MECHANISMS = ("auto", *_UNKNOWN_DOMAIN, *_KNOWN_DOMAIN)
 _WORDS = {
     "fresh": "Write fresh = true for new noise, charged anew, or leave it out.",
     "monotone": "Write monotone = true for counts that never rise along the ranking, or leave it out.",
 }
-LATER_MECHANISMS = frozenset("joint stable top_stable weighted_gaussian domain_discovery".split())
+LATER_MECHANISMS = frozenset("joint weighted_gaussian domain_discovery".split())
 
 
 def draw(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
     """Return the plan for a query; refuse options outside the policy's ceilings. `salts` are the session's own."""
     query = in_canonical_order(query)
     options, limits, k = query.clause.options, terms.limits, query.clause.k
-    if k > limits.max_k:
+    if k is not None and k > limits.max_k:
         hint = f"Ask for at most {limits.max_k}."
         raise Refusal("k", f"k may be at most {limits.max_k} here.", hint=hint, place=query.clause.place)
-    build = _mechanism(options.get("mechanism"), known=query.domain is not None)
+    build = _mechanism(options.get("mechanism"), query)
     _check_words(query)
     groups = groups_of(options.get("max_groups_contributed"), terms.tables[query.table])
     epsilon = epsilon_of(options.get("epsilon"), terms)
     price = Price(epsilon, NoisyCounts(epsilon, groups) if query.releases_counts else None)
-    answering = build(Asked(query, terms, price, groups))
+    asked = Asked(query, terms, price, groups)
+    if build not in _LEANING:
+        asked.refuse(("prefer", "penalty"), reason="{name} is for mechanism = stable.", hint="Leave it out.")
+    answering = build(asked)
     offer = answering.offer(query, None if groups is None else Bound(groups, salts))
     return Plan(query=query, answering=answering, offer=offer, max_groups_contributed=groups)
 
 
-def _mechanism(option: Option | None, *, known: bool) -> Callable[[Asked], Answering]:
-    """Return the mechanism asked for; refuse one that is unknown, not built, or for the other kind of domain."""
+def _mechanism(option: Option | None, query: PrivateQuery) -> Callable[[Asked], Answering]:
+    """Return the mechanism asked for; refuse one that is unknown, not built, or for another kind of query."""
+    known = query.domain is not None
     fitting, others = (_KNOWN_DOMAIN, _UNKNOWN_DOMAIN) if known else (_UNKNOWN_DOMAIN, _KNOWN_DOMAIN)
+    if query.clause.k is None:
+        _check_adaptive(query)
+        fitting, others = _ADAPTIVE, {**_UNKNOWN_DOMAIN, **_KNOWN_DOMAIN}
     name = "auto" if option is None else option.value
     if option is None or name == "auto":
         return next(iter(fitting.values()))
     if isinstance(name, str) and name in fitting:
         return fitting[name]
+    if name in others and query.clause.k is None:
+        hint = "Leave the mechanism out, or give a number: TOP 10 PRIVATE."
+        raise Refusal("option", "TOP ADAPTIVE PRIVATE is for stable.", hint=hint, place=option.place)
     if name in others and known:
         reason, hint = f"A known domain is for {' or '.join(_KNOWN_DOMAIN)}.", "Leave the mechanism out."
         raise Refusal("option", reason, hint=hint, place=option.place)
@@ -85,3 +102,9 @@ def _check_words(query: PrivateQuery) -> None:
         hint = f"Select COUNT(DISTINCT {query.unit_name}) too, or leave it out."
         place = options["monotone"].place
         raise Refusal("option", "monotone is for released counts, and none are selected.", hint=hint, place=place)
+
+
+def _check_adaptive(query: PrivateQuery) -> None:
+    if query.domain is not None:
+        hint, place = "Leave the domain out, or give a number: TOP 3 PRIVATE.", query.clause.options["domain"].place
+        raise Refusal("option", "TOP ADAPTIVE PRIVATE has no domain.", hint=hint, place=place)

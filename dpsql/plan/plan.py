@@ -50,13 +50,19 @@ class Plan:
 
     @property
     def k(self) -> int:
-        """How many keys are wanted."""
-        return self.query.clause.k
+        """How many keys are wanted; with ADAPTIVE, the most that can come back."""
+        return self.query.clause.k or self.offer.k
 
     @property
     def k_bar(self) -> int:
         """How many of the exact leaders are read; 0 where all groups, or every candidate of a known domain, are."""
         return self.offer.k_bar
+
+    def sizes(self, chosen: int | None) -> tuple[int, int]:
+        """Return k and k_bar as a receipt tells them, given what the mechanism chose of them."""
+        if chosen is None:
+            return self.k, self.k_bar
+        return (chosen, self.k_bar) if self.offer.chooses == "k" else (self.k, chosen)
 
     @property
     def fresh(self) -> bool:
@@ -94,12 +100,16 @@ class Plan:
 
     @property
     def worst_items(self) -> int:
-        """How many items are reserved: k draws, and k counts if they are released (fewer under a bound)."""
+        """How many items are reserved: for k keys, and k counts if they are released (fewer under a bound)."""
         return self.items(self.offer.k)
 
     def items(self, k: int) -> int:
         """Return how many items this query would cost at most if it asked for `k` keys."""
         return self.answering.price.items(k)
+
+    def takes(self, k: int, epsilon: Fraction) -> bool:
+        """Say whether the mechanism would take so many keys at such an epsilon of one item."""
+        return epsilon**2 / 8 * self.answering.price.keys(k) >= self.offer.least_rho
 
     @property
     def item_loss(self) -> BoundedRange:
@@ -122,7 +132,7 @@ class Plan:
         return [
             ("mechanism", self.mechanism),
             ("privacy unit", f"{self.query.unit_name} of {self.query.table}"),
-            ("k", str(self.k)),
+            ("k", str(self.k) if self.query.clause.k else f"chosen in private, at most {self.k}"),
             *self.offer.facts,
             ("epsilon per item", str(self.epsilon)),
             ("delta", str(self.delta)),

@@ -31,7 +31,8 @@ COUNT = "count"
 class Release:
     """What leaves: the private table as the query shows it, the same as it was drawn, and what it cost.
 
-    `canonical` has the keys in the plan's order and then the counts, if any were drawn, in noisy rank order.
+    `canonical` has the keys in the plan's order and then the counts, if any were drawn, in released order. `chosen` is
+    the k or k_bar that the mechanism chose, where it was left to it.
     """
 
     table: pa.Table
@@ -39,6 +40,7 @@ class Release:
     loss: ZCDP
     items_charged: int
     stopped_at_bottom: bool
+    chosen: int | None = None
 
 
 def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
@@ -53,7 +55,9 @@ def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
     table = open_exact(exact)
     drawn = plan.answering.draw(Groups(*_measures(plan, table)), noise)
     canonical = _canonical(plan, table.take(pa.array(drawn.rows, pa.int64())), private=drawn.counts)
-    return Release(presented(plan, canonical), canonical, drawn.loss, drawn.items, drawn.stopped_at_bottom)
+    return Release(
+        presented(plan, canonical), canonical, drawn.loss, drawn.items, drawn.stopped_at_bottom, drawn.chosen
+    )
 
 
 def _measures(plan: Plan, table: pa.Table) -> list[npt.NDArray[np.int64]]:

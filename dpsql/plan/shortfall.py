@@ -54,12 +54,16 @@ def _what_fits(plan: Plan, remaining: ZCDP, *, affordable: int, least_epsilon: E
     if plan.worst_case.rho <= remaining.rho:
         return f"WITH ({delta}) would fit."
     fits = []
+    adaptive = plan.query.clause.k is None
     keys = bisect_right(range(1, plan.k + 1), affordable, key=plan.items)
-    if keys:
-        fits.append(f"TOP {keys} PRIVATE{f' WITH ({delta})' if delta else ''} at this epsilon")
+    if keys and plan.takes(keys, plan.epsilon.value):
+        options = ", ".join(filter(None, [f"k_bar = {keys}" if adaptive else "", delta]))
+        top = "ADAPTIVE" if adaptive else keys
+        fits.append(f"TOP {top} PRIVATE{f' WITH ({options})' if options else ''} at this epsilon")
     epsilon = _rounded_down(root_below(8 * remaining.rho.value / plan.worst_items))
-    if Fraction(epsilon) >= least_epsilon.value:
-        fits.append(f"WITH (epsilon = {epsilon}{delta and ', '}{delta}) for these {plan.k}")
+    if Fraction(epsilon) >= least_epsilon.value and plan.takes(plan.k, Fraction(epsilon)):
+        these = f"at most {plan.k}" if adaptive else f"these {plan.k}"
+        fits.append(f"WITH (epsilon = {epsilon}{delta and ', '}{delta}) for {these}")
     return f"{' or '.join(fits)} would fit." if fits else "What is left buys no item."
 
 

@@ -1,7 +1,7 @@
 """A release as bytes, for a ledger that keeps the answer it charged for, and back.
 
     dpsql release 1 <SHA-256 of the rest>
-    {"key": ..., "items": ..., "loss": ..., "bottom": ...}
+    {"key": ..., "items": ..., "loss": ..., "bottom": ..., "chosen": ...}
     <an Arrow stream>
 
 What is kept is the canonical table, as it was drawn; the answer to any query of the same replay key is made of it.
@@ -35,6 +35,7 @@ def pack(plan: Plan, release: Release) -> bytes:
         "items": release.items_charged,
         "loss": [str(release.loss.rho.value), str(release.loss.delta.value)],
         "bottom": release.stopped_at_bottom,
+        "chosen": release.chosen,
     }
     content = json.dumps(facts).encode("ascii") + b"\n" + _stream(release.canonical)
     return _head(content) + content
@@ -65,6 +66,7 @@ def unpack(plan: Plan, stored: bytes) -> Release:
         loss=ZCDP(Rho(rho), Delta(delta)),
         items_charged=known["items"],
         stopped_at_bottom=known["bottom"],
+        chosen=known.get("chosen"),  # older answers have none
     )
 
 

@@ -4,9 +4,9 @@
     SELECT TOP k PRIVATE ... GROUP BY keys [ORDER BY ...] [LIMIT n] [WITH (name = value, ...)] [;]
     SELECT ... GROUP BY keys HAVING PRIVATE_TOP(k [, name => value, ...]) [ORDER BY ...] [LIMIT n] [;]
 
-The last says the same for tools that parse SQL themselves and refuse words they do not know. What is left is a plain
-SELECT whose positions are those of the analyst's text. A clause inside a string, a quoted name, a comment or a
-subquery is no clause.
+k is a number or ADAPTIVE. The last says the same for tools that parse SQL themselves and refuse words they do not know.
+What is left is a plain SELECT whose positions are those of the analyst's text. A clause inside a string, a quoted name,
+a comment or a subquery is no clause.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from dpsql.errors import Refusal, Unsupported
+from dpsql.errors import Refusal
 from dpsql.sql.options import read_options, split
 from dpsql.sql.parameters import Parameter, whole
 from dpsql.sql.query import Clause, Option
@@ -62,7 +62,7 @@ def lift(statement: Statement, parameter: Parameter) -> Lifted:
         return Lifted(rest, clause, explained)
     if start + 2 >= len(tokens) or not _is(tokens[start + 2], "private"):
         wrong = tokens[min(start + 2, len(tokens) - 1)]
-        reason, hint = "TOP must be followed by one number and PRIVATE.", "Write TOP 10 PRIVATE."
+        reason, hint = "TOP must be followed by one number, or ADAPTIVE, and PRIVATE.", "Write TOP 10 PRIVATE."
         raise Refusal("clause", reason, hint=hint, place=statement.place(tokens[start], wrong))
     k = _k(statement, tokens[start + 1], parameter=parameter)
     leading = start > 0 and tokens[start - 1].token_type.name == "SELECT"
@@ -85,7 +85,7 @@ def _called(
         raise Refusal("clause", reason, hint=_HAVING_HINT, place=statement.place(tokens[start]))
     items = split(statement, tokens[start + 2 : end], start=tokens[start], hint=_HAVING_HINT)
     if len(items[0]) != 1:
-        reason = "PRIVATE_TOP begins with the number of keys."
+        reason = "PRIVATE_TOP begins with the number of keys, or ADAPTIVE."
         raise Refusal("clause", reason, hint=_HAVING_HINT, place=statement.place(items[0][0], items[0][-1]))
     k = _k(statement, items[0][0], parameter=parameter)
     options = read_options(statement, items[1:], sign="FARROW", parameter=parameter)
@@ -131,7 +131,7 @@ def _find(statement: Statement, tokens: list[Token]) -> int | None:
         return found[0]
     tops = [index for index, token in enumerate(tokens) if _is(token, "top")]
     if tops:
-        reason = "TOP must be followed by one number and PRIVATE."
+        reason = "TOP must be followed by one number, or ADAPTIVE, and PRIVATE."
         raise Refusal("clause", reason, hint="Write TOP 10 PRIVATE.", place=statement.place(tokens[tops[-1]]))
     return None
 
@@ -140,16 +140,17 @@ def _is_k(token: Token) -> bool:
     return token.token_type.name in {"NUMBER", "STRING"} or _is(token, "adaptive")
 
 
-def _k(statement: Statement, token: Token, *, parameter: Parameter) -> int:
+def _k(statement: Statement, token: Token, *, parameter: Parameter) -> int | None:
+    """Return k, written or bound; None where the word ADAPTIVE leaves it to the mechanism."""
+    if _is(token, "adaptive"):
+        return None
     given = whole(statement.value(token.text), parameter, least=1)
     if given is not None:
         return given
-    if _is(token, "adaptive"):
-        hint = "Give a number: TOP 10 PRIVATE."
-        raise Unsupported("adaptive", "TOP ADAPTIVE PRIVATE is not built yet.", hint=hint, place=statement.place(token))
     if token.token_type.name == "NUMBER" and _INTEGER.fullmatch(token.text) and int(token.text) > 0:
         return int(token.text)
-    raise Refusal("k", "k must be a whole number of at least 1.", hint="TOP 10 PRIVATE.", place=statement.place(token))
+    hint = "TOP 10 PRIVATE, or TOP ADAPTIVE PRIVATE."
+    raise Refusal("k", "k must be a whole number of at least 1.", hint=hint, place=statement.place(token))
 
 
 def _check_around(statement: Statement, before: list[Token], *, after: list[Token]) -> None:

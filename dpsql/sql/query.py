@@ -235,9 +235,9 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """TOP k PRIVATE [WITH (...)]: k, the options by lower-case name, and where the clause stands."""
+    """TOP k PRIVATE [WITH (...)]: k (None: ADAPTIVE), the options by lower-case name, and where the clause stands."""
 
-    k: int
+    k: int | None
     options: Mapping[str, Option]
     place: Place
 

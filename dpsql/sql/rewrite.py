@@ -17,7 +17,7 @@ from dpsql.sql.passes.total import total
 from dpsql.sql.query import Domain, Listed, PrivateQuery, Stored
 from dpsql.sql.write import Writer
 
-__all__ = ["PASSES", "Bound", "CountingQuery", "rewrite", "rewrite_all"]
+__all__ = ["PASSES", "Bound", "CountingQuery", "rewrite", "rewrite_all", "rewrite_by_label"]
 
 COUNT = "dpsql_count"
 DOMAIN = "dpsql_domain"
@@ -59,6 +59,14 @@ def rewrite(query: PrivateQuery, rows: int | None, *, bound: Bound | None = None
     """Return the SQL for the first `rows` groups by distinct units; None stands for every candidate of a domain."""
     limit = "" if rows is None else f" LIMIT {rows:d}"
     return _counted(query, bound, first=(f"{COUNT} DESC",), limit=limit)
+
+
+def rewrite_by_label(query: PrivateQuery, rows: int, *, bound: Bound | None = None) -> CountingQuery:
+    """Return the SQL for the first `rows` groups by distinct units, in the order of the keys and not of the counts."""
+    leading = rewrite(query, rows, bound=bound)
+    order = ", ".join(f"dpsql_key_{at} ASC NULLS LAST" for at in range(1, len(query.keys) + 1))
+    sql = f"SELECT * FROM ({leading.sql}) ORDER BY {order}"  # noqa: S608 - nothing in it is the analyst's text
+    return CountingQuery(sql, leading.parameters)
 
 
 def rewrite_all(query: PrivateQuery, *, bound: Bound | None = None) -> CountingQuery:

@@ -12,7 +12,7 @@ from dpsql.errors import Error, Place
 from dpsql.sql.analyze import analyze
 from dpsql.sql.clause import lift
 from dpsql.sql.query import Expression, PrivateQuery
-from dpsql.sql.rewrite import PASSES, Bound, canonicalised, rewrite, rewrite_all, totalled
+from dpsql.sql.rewrite import PASSES, Bound, canonicalised, rewrite, rewrite_all, rewrite_by_label, totalled
 from dpsql.sql.text import scan
 from dpsql.sql.write import Writer, identifier
 
@@ -48,7 +48,7 @@ def clause(text: str) -> str:
     options = ", ".join(f"{name} = {option.value!r}" for name, option in sorted(lifted.clause.options.items()))
     values = scan(text).values
     words = [values[int(token.text[1:])].content if token.text[0] == "\0" else token.text for token in lifted.tokens]
-    return f"{'EXPLAIN ' * lifted.explained}TOP {lifted.clause.k} ({options})\n{' '.join(words)}"
+    return f"{'EXPLAIN ' * lifted.explained}TOP {lifted.clause.k or 'ADAPTIVE'} ({options})\n{' '.join(words)}"
 
 
 def analyzed(text: str) -> str:
@@ -74,8 +74,11 @@ def keys_after(query: PrivateQuery, step: object) -> str:
 
 def rewritten(text: str) -> str:
     query = private(text, CATALOG)
-    if "mechanism" in query.clause.options:
+    mechanism = query.clause.options.get("mechanism")
+    if mechanism is not None and mechanism.value == "gaussian_histogram":
         counting = rewrite_all(query, bound=Bound(2, (1, 2)))
+    elif mechanism is not None or query.clause.k is None:
+        counting = rewrite_by_label(query, 100)
     else:
         counting = rewrite(query, 100 if query.domain is None else None)
     return f"{counting.sql}\n-- {list(counting.parameters)!r}"

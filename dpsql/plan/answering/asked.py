@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-from dpsql.errors import Place, Refusal, Unsupported, UsageError
+from dpsql.errors import Place, Refusal, UsageError
 from dpsql.plan.answering.base import Price
 from dpsql.plan.terms import Terms
 from dpsql.policy import PrivateTable
@@ -16,7 +16,9 @@ from dpsql.sql.query import Listed, Option, PrivateQuery
 __all__ = ["LEAST_DELTA", "Asked", "epsilon_of", "groups_of"]
 
 K_BAR_PER_K = 20  # few leaders make a high threshold; reading more costs little more
+MOST_CHOSEN = 50  # with counts, half of what a budget holds by default
 MOST_GROUPS = 1_000_000
+MOST_PENALTY = 10**9
 LEAST_DELTA = Fraction(1, 10**30)  # beyond any use, and short enough for the ledger to keep sums of it exactly
 
 
@@ -31,8 +33,12 @@ class Asked:
 
     @property
     def k(self) -> int:
-        """How many keys are asked for."""
-        return self.query.clause.k
+        """How many keys are asked for; with ADAPTIVE, how many may come back: k_bar, or 50, within ceilings."""
+        if self.query.clause.k is not None:
+            return self.query.clause.k
+        most = min(self.terms.limits.max_k, self.terms.limits.max_k_bar)
+        asked = _whole(self._k_bar, "k_bar", bounds=(1, most))
+        return asked or min(max(MOST_CHOSEN, 2 * (self.prefer or 0)), most)
 
     @property
     def delta(self) -> Delta:
@@ -45,9 +51,29 @@ class Asked:
     @property
     def k_bar(self) -> int:
         """How many of the exact leaders are read: what the query asks for, or 20 k, within the ceiling."""
+        if self.query.clause.k is None:
+            return self.k
         most = self.terms.limits.max_k_bar
-        asked = _whole(self.query.clause.options.get("k_bar"), "k_bar", bounds=(self.k, most))
+        asked = _whole(self._k_bar, "k_bar", bounds=(self.k, most))
         return asked or max(self.k, min(K_BAR_PER_K * self.k, most))
+
+    @property
+    def leaves_k_bar(self) -> bool:
+        """Whether the query leaves k_bar to a private choice."""
+        return _is_auto(self.query.clause.options.get("k_bar"))
+
+    @property
+    def prefer(self) -> int | None:
+        """The k that a private choice of k is drawn to; None where the query says nothing."""
+        option = self.query.clause.options.get("prefer")
+        return _whole(option, "prefer", bounds=(1, self.terms.limits.max_k))
+
+    @property
+    def penalty(self) -> Fraction:
+        """How many units wider a gap must be for each rank further from the k preferred: 1 / epsilon, or as asked."""
+        option = self.query.clause.options.get("penalty")
+        default = 1 / self.price.epsilon.value
+        return default if option is None else _real(option, "penalty", bounds=(Fraction(0), Fraction(MOST_PENALTY)))
 
     @property
     def min_units(self) -> int:
@@ -87,7 +113,8 @@ class Asked:
     def check_no_min_units(self) -> None:
         """Refuse a mechanism that does not see to min_units where the policy wants them."""
         if self.min_units > 1:
-            hint = "Leave the mechanism out: limited_domain sees to it."
+            fix = "Give a number: TOP 10 PRIVATE" if self.query.clause.k is None else "Leave the mechanism out"
+            hint = f"{fix}: limited_domain sees to it."
             reason = "The policy wants groups of at least so many units here, which this mechanism does not promise."
             raise Refusal("min-units", reason, hint=hint, place=self._place)
 
@@ -95,6 +122,15 @@ class Asked:
         """Return the refusal of parameters that the mechanism does not take."""
         hint = "Ask for another k, epsilon or max_groups_contributed."
         return Refusal("option-range", error.reason, hint=hint, place=self._place)
+
+    @property
+    def _k_bar(self) -> Option | None:
+        """The option k_bar, which is to be a number here."""
+        option = self.query.clause.options.get("k_bar")
+        if option is not None and _is_auto(option):
+            hint = "Write a number, or leave it out."
+            raise Refusal("option", "k_bar = AUTO is for limited_domain.", hint=hint, place=option.place)
+        return option
 
     @property
     def _place(self) -> Place:
@@ -117,6 +153,10 @@ def groups_of(option: Option | None, table: PrivateTable) -> int | None:
     return most if asked is None else asked
 
 
+def _is_auto(option: Option | None) -> bool:
+    return option is not None and option.word and option.value == "auto"
+
+
 def _real(option: Option, name: str, *, bounds: tuple[Fraction, Fraction]) -> Fraction:
     """Return the option's exact value, within bounds."""
     low, high = bounds
@@ -131,9 +171,6 @@ def _whole(option: Option | None, name: str, *, bounds: tuple[int, int]) -> int 
     if option is None:
         return None
     low, high = bounds
-    if option.word and option.value == "auto" and name == "k_bar":
-        hint = f"Leave it out: {K_BAR_PER_K} k is the default."
-        raise Unsupported("k-bar-auto", "A private choice of k_bar is not built yet.", hint=hint, place=option.place)
     if isinstance(option.value, Decimal) and option.value.as_tuple().exponent == 0 and low <= option.value <= high:
         return int(option.value)
     reason = f"{name} must be a whole number from {low} to {high}."

@@ -36,14 +36,23 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What k keys cost in items of one epsilon, with their counts where `counts` says how these are released."""
+    """What k keys cost in items of one epsilon, with their counts where `counts` says how these are released.
+
+    Each key costs `each`, and `once` is paid for all of them together.
+    """
 
     epsilon: Epsilon
     counts: NoisyCounts | None
+    once: int = 0
+    each: int = 1
+
+    def keys(self, k: int) -> int:
+        """Return how many items k keys cost at most, without their counts."""
+        return self.once + self.each * k
 
     def items(self, k: int) -> int:
         """Return how many items k keys cost at most; counts cost fewer than one each under a bound."""
-        return k + (0 if self.counts is None else self.counts.items(k))
+        return self.keys(k) + (0 if self.counts is None else self.counts.items(k))
 
     def rho(self, items: int) -> Rho:
         """Return the loss of so many items."""
@@ -69,7 +78,8 @@ class Offer:
     least at `least_threshold`. `count_variance` is that of the noise of the counts, None where they are not asked for:
     discrete Gaussian, or discrete Laplace of `count_scale`, of which it is a bound. `half` is the loss if half of the
     keys come back, rounded up; `charged` says in words what is charged of the items reserved, and `facts`, as name and
-    value, who takes part.
+    value, who takes part. `chooses` names what the mechanism chooses in private, "k" or "k_bar", which is then the most
+    that it can be here; it takes no keys that cost less than `least_rho`.
     """
 
     counting: CountingQuery
@@ -86,13 +96,16 @@ class Offer:
     most_rows: int | None = None
     least_count: int = 1
     weighted: bool = False
+    chooses: str = ""
+    least_rho: Fraction = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
     """What was drawn: rows of the engine's answer in released order, noisy counts of them if there are any, and cost.
 
-    `stopped_at_bottom` says that fewer than k came back because nothing else stood out.
+    `stopped_at_bottom` says that fewer than k came back because nothing else stood out. `chosen` is the k or k_bar that
+    the mechanism chose, where its offer says so: private in itself.
     """
 
     rows: tuple[int, ...]
@@ -100,6 +113,7 @@ class Drawn:
     loss: ZCDP
     items: int
     stopped_at_bottom: bool
+    chosen: int | None = None
 
 
 class Answering(Protocol):

@@ -1,19 +1,25 @@
-"""The limited domain: the leading groups, paid for by what comes back, BOTTOM included."""
+"""The limited domain: the leading groups, paid for by what comes back, BOTTOM included.
+
+With k_bar = AUTO one item more chooses k_bar in private, before anything else is drawn.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from dpsql.accounting import ZCDP
-from dpsql.mechanisms import Histogram, LimitedDomain, Noise
+from dpsql.mechanisms import ChooseKBar, Histogram, LimitedDomain, Noise
 from dpsql.plan.answering.asked import Asked
 from dpsql.plan.answering.base import Drawn, Groups, Offer, Price
 from dpsql.plan.answering.by_item import paid_by_item
 from dpsql.sql.query import PrivateQuery
 from dpsql.sql.rewrite import Bound, rewrite
 
-__all__ = ["Leaders", "limited_domain"]
+__all__ = ["ChosenLeaders", "Leaders", "limited_domain"]
+
+_CHOICE = 1  # item
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +63,75 @@ class Leaders:
         return paid_by_item(chosen, self.selection.loss(chosen), exact=exact, counts=self.price.counts, noise=noise)
 
 
-def limited_domain(asked: Asked) -> Leaders:
+@dataclass(frozen=True, slots=True)
+class ChosenLeaders:
+    """The limited domain at a k_bar that is chosen in private; `largest` is that at the largest of the candidates."""
+
+    largest: Leaders
+    choice: ChooseKBar
+
+    @property
+    def selection(self) -> LimitedDomain:
+        """The mechanism, at the largest k_bar."""
+        return self.largest.selection
+
+    @property
+    def price(self) -> Price:
+        """What the query costs in items, the choice among them."""
+        return self.largest.price
+
+    @property
+    def law(self) -> tuple[object, object]:
+        """The mechanism with the candidates, and how the counts are drawn."""
+        return (self.selection, self.choice), self.price.counts
+
+    def offer(self, query: PrivateQuery, bound: Bound | None) -> Offer:
+        """Return the offer of the largest k_bar; its threshold offset is the highest of all."""
+        usual = self.largest.offer(query, bound)
+        candidates = ", ".join(map(str, self.choice.candidates))
+        threshold = f"{float(usual.threshold_offset):.1f} units above the group after them, or less"
+        if usual.least_threshold:
+            threshold += f", and at least {float(usual.least_threshold):.1f} units, or less"
+        return replace(
+            usual,
+            charged=f"{usual.charged}, and for the choice of k_bar",
+            facts=(("k_bar", f"chosen in private among {candidates}"), ("threshold", threshold)),
+            chooses="k_bar",
+        )
+
+    def draw(self, groups: Groups, noise: Noise) -> Drawn:
+        """Draw k_bar, and then keys and counts of the leaders that it leaves."""
+        exact = tuple(groups.counts.tolist())
+        k_bar = self.choice.choose(Histogram.of_leaders(exact, self.selection.k_bar), noise)
+        leaders = Leaders(replace(self.selection, k_bar=k_bar), self.price)
+        drawn = leaders.draw(Groups(groups.counts[: k_bar + 1]), noise)
+        return replace(drawn, loss=self.choice.loss + drawn.loss, items=drawn.items + _CHOICE, chosen=k_bar)
+
+
+def limited_domain(asked: Asked) -> Leaders | ChosenLeaders:
     """Return the mechanism of an unknown domain."""
-    selection = LimitedDomain(
+    if not asked.leaves_k_bar:
+        return Leaders(_selection(asked, asked.k_bar), asked.price)
+    candidates = tuple(_doubled(asked.k, asked.terms.limits.max_k_bar))
+    largest = Leaders(_selection(asked, candidates[-1]), replace(asked.price, once=_CHOICE))
+    chosen = largest.selection
+    bound, least = chosen.max_groups_contributed, chosen.min_units
+    return ChosenLeaders(largest, ChooseKBar(chosen.epsilon, chosen.delta, candidates, bound, least))
+
+
+def _doubled(k: int, most: int) -> Iterator[int]:
+    """Yield k, 2 k, 4 k and so on, up to the most that may be read."""
+    while k <= most:
+        yield k
+        k *= 2
+
+
+def _selection(asked: Asked, k_bar: int) -> LimitedDomain:
+    return LimitedDomain(
         asked.price.epsilon,
         asked.delta,
         k=asked.k,
-        k_bar=asked.k_bar,
+        k_bar=k_bar,
         max_groups_contributed=asked.groups,
         min_units=asked.min_units,
     )
-    return Leaders(selection, asked.price)
