@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dpsql.errors import Refusal, Unsupported
+from dpsql.errors import Refusal
 from dpsql.mechanisms import NoisyCounts
 from dpsql.plan.answering import Answering, Asked, Price
 from dpsql.plan.answering.adaptive import adaptive
-from dpsql.plan.answering.asked import epsilon_of, groups_of
+from dpsql.plan.answering.asked import OWN_CAP, epsilon_of, groups_of
+from dpsql.plan.answering.domain_discovery import domain_discovery
 from dpsql.plan.answering.gaussian_histogram import gaussian_histogram
+from dpsql.plan.answering.joint import joint
 from dpsql.plan.answering.laplace_limited_domain import laplace_limited_domain
 from dpsql.plan.answering.limited_domain import limited_domain
 from dpsql.plan.answering.peeling import peeling
 from dpsql.plan.answering.stable import stable
 from dpsql.plan.answering.top_stable import top_stable
+from dpsql.plan.answering.weighted_gaussian import weighted_gaussian
 from dpsql.plan.plan import Plan
 from dpsql.plan.replay import in_canonical_order
 from dpsql.plan.terms import Terms
@@ -30,18 +33,20 @@ _UNKNOWN_DOMAIN: dict[str, Callable[[Asked], Answering]] = {
     "limited_domain": limited_domain,
     "gaussian_histogram": gaussian_histogram,
     "laplace_limited_domain": laplace_limited_domain,
+    "weighted_gaussian": weighted_gaussian,
+    "domain_discovery": domain_discovery,
     "stable": stable,
     "top_stable": top_stable,
 }
-_KNOWN_DOMAIN: dict[str, Callable[[Asked], Answering]] = {"peeling": peeling}
+_KNOWN_DOMAIN: dict[str, Callable[[Asked], Answering]] = {"peeling": peeling, "joint": joint}
 _ADAPTIVE: dict[str, Callable[[Asked], Answering]] = {"stable": adaptive}
 _LEANING = frozenset([stable, adaptive])  # those that take a k to be near to
+_OF_WEIGHTS = frozenset([weighted_gaussian, domain_discovery])  # those that cap the groups of units by themselves
 MECHANISMS = ("auto", *_UNKNOWN_DOMAIN, *_KNOWN_DOMAIN)
 _WORDS = {
     "fresh": "Write fresh = true for new noise, charged anew, or leave it out.",
     "monotone": "Write monotone = true for counts that never rise along the ranking, or leave it out.",
 }
-LATER_MECHANISMS = frozenset("joint weighted_gaussian domain_discovery".split())
 
 
 def draw(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
@@ -54,9 +59,11 @@ def draw(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
     build = _mechanism(options.get("mechanism"), query)
     _check_words(query)
     groups = groups_of(options.get("max_groups_contributed"), terms.tables[query.table])
+    own_cap = groups is None and build in _OF_WEIGHTS
+    groups = OWN_CAP if own_cap else groups
     epsilon = epsilon_of(options.get("epsilon"), terms)
     price = Price(epsilon, NoisyCounts(epsilon, groups) if query.releases_counts else None)
-    asked = Asked(query, terms, price, groups)
+    asked = Asked(query, terms, price, groups, own_cap)
     if build not in _LEANING:
         asked.refuse(("prefer", "penalty"), reason="{name} is for mechanism = stable.", hint="Leave it out.")
     answering = build(asked)
@@ -86,8 +93,6 @@ def _mechanism(option: Option | None, query: PrivateQuery) -> Callable[[Asked], 
         hint = "Write domain = 'countries.country'."
         raise Refusal("option", f"{name} needs a known domain.", hint=hint, place=option.place)
     hint = f"Leave it out, or write one of {', '.join(MECHANISMS)}."
-    if name in LATER_MECHANISMS:
-        raise Unsupported("mechanism", "This mechanism is not built yet.", hint=hint, place=option.place)
     raise Refusal("option", "There is no such mechanism.", hint=hint, place=option.place)
 
 

@@ -19,7 +19,9 @@ __all__ = ["Plan"]
 class Plan:
     """What will be run, by which mechanism, and what it may cost at most; drawn without touching a row.
 
-    `stored` says that the ledger holds this answer for this analyst, who may see it again at no cost.
+    `max_groups_contributed` is what the engine keeps of each unit: the policy's bound, the query's, or one that the
+    mechanism sets itself, of which the offer tells. `stored` says that the ledger holds this answer for this analyst,
+    who may see it again at no cost.
     """
 
     query: PrivateQuery
@@ -128,7 +130,7 @@ class Plan:
 
     def facts(self) -> list[tuple[str, str]]:
         """Return the plan as lines of name and value."""
-        bound = self.max_groups_contributed
+        bound, cap = self.max_groups_contributed, self.offer.cap
         return [
             ("mechanism", self.mechanism),
             ("privacy unit", f"{self.query.unit_name} of {self.query.table}"),
@@ -136,7 +138,7 @@ class Plan:
             *self.offer.facts,
             ("epsilon per item", str(self.epsilon)),
             ("delta", str(self.delta)),
-            ("groups per unit", "not bounded" if bound is None else f"at most {bound}"),
+            ("groups per unit", "not bounded" if bound is None else f"at most {bound}{cap and f' ({cap})'}"),
             ("items at most", f"{self.worst_items} ({self.offer.charged})"),
             ("loss at most", str(self.worst_case)),
             *self._stored(),

@@ -70,8 +70,7 @@ def _measures(plan: Plan, table: pa.Table) -> list[npt.NDArray[np.int64]]:
     )
     columns = table.columns[keys:] if shaped else []
     if columns and all(column.type == pa.int64() and not column.null_count for column in columns):
-        # to_numpy imports pandas, which swallows an interrupt
-        measures = [np.array(column.to_pylist(), np.int64) for column in columns]
+        measures = [_integers(column) for column in columns]
         if all(measure.min(initial=offer.least_count) >= offer.least_count for measure in measures):
             return measures
     raise EngineError(
@@ -79,6 +78,11 @@ def _measures(plan: Plan, table: pa.Table) -> list[npt.NDArray[np.int64]]:
         "The engine's answer does not have the shape that was asked for.",
         hint="Ask the curator whether the data changed while the session was open.",
     )
+
+
+def _integers(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """Return the values as they stand in memory; to_numpy would import pandas, which swallows an interrupt."""
+    return np.concatenate([np.empty(0, np.int64), *(np.from_dlpack(chunk) for chunk in column.chunks)])
 
 
 def _canonical(plan: Plan, chosen: pa.Table, *, private: tuple[int, ...] | None) -> pa.Table:

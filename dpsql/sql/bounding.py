@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from dpsql.sql.write import Writer
 
-__all__ = ["MANY", "UNIT", "WEIGHT", "Bound", "Bounded", "bounded", "weighted"]
+__all__ = ["MANY", "UNIT", "WEIGHT", "Bound", "Bounded", "bounded", "weighted", "weighted_of_all"]
 
 UNIT = "dpsql_unit"
 WEIGHT = "dpsql_weight"
@@ -73,18 +73,42 @@ def weighted(writer: Writer, base: str, *, names: Sequence[str], bound: Bound, w
     every t up to the bound. A weight depends on how many groups a unit has, so the distinct pairs are kept and read
     twice, whatever the bound, and only units above it are drawn and sorted.
     """
+    table, ctes, within = _weighed(writer, base, names=names, bound=bound, weights=weights)
+    first = _first(_ABOVE, names, draw=_draw(writer, names, salts=bound.salts), groups=bound.groups)
+    cut = f"SELECT {', '.join(names)}, {_last(table, bound)} AS {WEIGHT} FROM ({first})"  # noqa: S608 - nothing in it is the analyst's text
+    return Bounded(ctes, f"{within} UNION ALL {cut}")
+
+
+def weighted_of_all(
+    writer: Writer, base: str, *, names: Sequence[str], bound: Bound, weights: Sequence[int]
+) -> Bounded:
+    """Return every pair of `base`, one row each, with WEIGHT as by `weighted`, and 0 where that does not keep it."""
+    table, ctes, within = _weighed(writer, base, names=names, bound=bound, weights=weights)
+    ranked = _ranked(_ABOVE, names, draw=_draw(writer, names, salts=bound.salts))
+    own = f"CASE WHEN dpsql_rank <= {bound.groups:d} THEN {_last(table, bound)} ELSE 0 END AS {WEIGHT}"
+    return Bounded(ctes, f"{within} UNION ALL SELECT {', '.join(names)}, {own} FROM ({ranked})")  # noqa: S608 - as above
+
+
+_ABOVE = f"dpsql_pairs SEMI JOIN (SELECT {UNIT} FROM dpsql_units WHERE dpsql_above) USING ({UNIT})"  # noqa: S608 - as above
+
+
+def _weighed(
+    writer: Writer, base: str, *, names: Sequence[str], bound: Bound, weights: Sequence[int]
+) -> tuple[str, tuple[str, ...], str]:
+    """Return the list of weights, the distinct pairs and their units, and the rows of units within the bound."""
     keys, most = ", ".join(names), f"{bound.groups:d}"
     table, count = f"CAST({writer.bind(list(weights))} AS INTEGER[])", "system.main.count()"
     own = f"system.main.list_extract({table}, system.main.least({count}, {most})) AS {WEIGHT}"
-    units = f"SELECT {UNIT}, {own}, {count} > {most} AS dpsql_above FROM dpsql_pairs GROUP BY {UNIT}"  # noqa: S608 - nothing in it is the analyst's text
+    units = f"SELECT {UNIT}, {own}, {count} > {most} AS dpsql_above FROM dpsql_pairs GROUP BY {UNIT}"  # noqa: S608 - as above
     pairs = f"SELECT DISTINCT {keys}, {UNIT} FROM ({base})"  # noqa: S608 - as above
     ctes = f"dpsql_pairs AS MATERIALIZED ({pairs})", f"dpsql_units AS MATERIALIZED ({units})"
-    above = f"(SELECT {UNIT} FROM dpsql_units WHERE dpsql_above)"  # noqa: S608 - as above
-    rest = f"dpsql_pairs SEMI JOIN {above} USING ({UNIT})"
-    first = _first(rest, names, draw=_draw(writer, names, salts=bound.salts), groups=bound.groups)
     within = f"SELECT {keys}, {WEIGHT} FROM dpsql_pairs JOIN dpsql_units USING ({UNIT}) WHERE NOT dpsql_above"  # noqa: S608 - as above
-    cut = f"SELECT {keys}, system.main.list_extract({table}, {most}) AS {WEIGHT} FROM ({first})"  # noqa: S608 - as above
-    return Bounded(ctes, f"{within} UNION ALL {cut}")
+    return table, ctes, within
+
+
+def _last(table: str, bound: Bound) -> str:
+    """Return the weight of a unit that is in as many groups as the bound allows, or in more."""
+    return f"system.main.list_extract({table}, {bound.groups:d})"
 
 
 def _draw(writer: Writer, names: Sequence[str], *, salts: tuple[int, int]) -> str:
@@ -108,7 +132,13 @@ def _least(rows: str, names: Sequence[str], *, draw: str) -> str:
 
 def _first(pairs: str, names: Sequence[str], *, draw: str, groups: int) -> str:
     """Return the first `groups` groups of each unit in a relation of distinct pairs."""
+    columns, ranked = ", ".join((*names, UNIT)), _ranked(pairs, names, draw=draw)
+    return f"SELECT {columns} FROM ({ranked}) WHERE dpsql_rank <= {groups:d}"  # noqa: S608 - nothing in it is the analyst's text
+
+
+def _ranked(pairs: str, names: Sequence[str], *, draw: str) -> str:
+    """Return a relation of distinct pairs with the rank of each among those of its unit."""
     columns = ", ".join((*names, UNIT))
     order = ", ".join((draw, *(f"{name} ASC NULLS LAST" for name in names)))
     rank = f"system.main.row_number() OVER (PARTITION BY {UNIT} ORDER BY {order}) AS dpsql_rank"
-    return f"SELECT {columns} FROM (SELECT {columns}, {rank} FROM {pairs}) WHERE dpsql_rank <= {groups:d}"  # noqa: S608 - nothing in it is the analyst's text
+    return f"SELECT {columns}, {rank} FROM {pairs}"  # noqa: S608 - as above

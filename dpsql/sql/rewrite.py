@@ -7,17 +7,27 @@ Ties at the cut are broken by the keys, NULLS LAST, text by its bytes: an order 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from dpsql.sql.bounding import UNIT, Bound, Bounded, bounded
+from dpsql.errors import UsageError
+from dpsql.sql.bounding import UNIT, WEIGHT, Bound, Bounded, bounded, weighted, weighted_of_all
 from dpsql.sql.passes.canonical import canonical
 from dpsql.sql.passes.rebuild import rebuild_body
 from dpsql.sql.passes.total import total
 from dpsql.sql.query import Domain, Listed, PrivateQuery, Stored
 from dpsql.sql.write import Writer
 
-__all__ = ["PASSES", "Bound", "CountingQuery", "rewrite", "rewrite_all", "rewrite_by_label"]
+__all__ = [
+    "PASSES",
+    "Bound",
+    "CountingQuery",
+    "rewrite",
+    "rewrite_all",
+    "rewrite_by_label",
+    "rewrite_weighted",
+    "rewrite_weighted_of_all",
+]
 
 COUNT = "dpsql_count"
 DOMAIN = "dpsql_domain"
@@ -25,7 +35,7 @@ DOMAIN = "dpsql_domain"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CountingQuery:
-    """Engine SQL and its parameters; the answer's columns are the keys in order and then the count."""
+    """Engine SQL and its parameters; the answer's columns are the keys in order, then the count, then any weight."""
 
     sql: str
     parameters: tuple[object, ...]
@@ -72,6 +82,38 @@ def rewrite_by_label(query: PrivateQuery, rows: int, *, bound: Bound | None = No
 def rewrite_all(query: PrivateQuery, *, bound: Bound | None = None) -> CountingQuery:
     """Return the SQL for every group that some unit is in, in the order of the keys, which the counts do not enter."""
     return _counted(query, bound, first=(), limit="")
+
+
+def rewrite_weighted(query: PrivateQuery, *, bound: Bound | None, weights: Sequence[int]) -> CountingQuery:
+    """Return the SQL for count and weight of every group that some unit keeps, in the order of the keys.
+
+    A unit that keeps t groups adds 1 to the count and weights[t - 1] to the weight of each, and nothing to others.
+    """
+    return _weighted(query, bound, weights=weights, spread=weighted)
+
+
+def rewrite_weighted_of_all(query: PrivateQuery, *, bound: Bound | None, weights: Sequence[int]) -> CountingQuery:
+    """Return the SQL for the same groups and weights, with the count of all units in a group, also where not kept."""
+    return _weighted(query, bound, weights=weights, spread=weighted_of_all)
+
+
+def _weighted(
+    query: PrivateQuery, bound: Bound | None, *, weights: Sequence[int], spread: Callable[..., Bounded]
+) -> CountingQuery:
+    """Return the SQL for the groups of some weight; refuse weights that were made for another bound."""
+    if bound is None or len(weights) != bound.groups:
+        reason = "There must be one weight for every number of groups up to the bound."
+        raise UsageError("bound-range", reason, hint="Give the weights of 1 to max_groups_contributed groups.")
+    for step in PASSES:
+        query = step(query)
+    writer = Writer()
+    names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
+    keys, base = ", ".join(names), _unit_rows(writer, query, names=names)
+    kept = spread(writer, base, names=names, bound=bound, weights=weights)
+    measures = f"system.main.count() AS {COUNT}, CAST(system.main.sum({WEIGHT}) AS BIGINT) AS {WEIGHT}"
+    groups = f"SELECT {keys}, {measures} FROM ({kept.source}) GROUP BY {keys} HAVING system.main.sum({WEIGHT}) > 0"  # noqa: S608 - as above
+    order = ", ".join(f"{name} ASC NULLS LAST" for name in names)
+    return CountingQuery(f"WITH {', '.join(kept.ctes)} {groups} ORDER BY {order}", tuple(writer.parameters))
 
 
 def _counted(query: PrivateQuery, bound: Bound | None, *, first: tuple[str, ...], limit: str) -> CountingQuery:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 import duckdb
@@ -12,7 +12,7 @@ from sql_reference import same
 
 from dpsql.mechanisms import WEIGHT_STEPS, unit_weight
 from dpsql.sql import bounding
-from dpsql.sql.bounding import UNIT, WEIGHT, Bound, bounded, weighted
+from dpsql.sql.bounding import UNIT, WEIGHT, Bound, Bounded, bounded, weighted, weighted_of_all
 from dpsql.sql.write import Writer
 
 SALTS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
@@ -20,12 +20,15 @@ BASE = f"SELECT item AS dpsql_key_1, who AS {UNIT} FROM seen WHERE who IS NOT NU
 Row = tuple[object, ...]
 
 
-def weights_sql(groups: int, *, base: str = BASE, keys: int = 1) -> tuple[str, list[object]]:
+def weights_sql(
+    groups: int, *, base: str = BASE, keys: int = 1, spread: Callable[..., Bounded] = weighted, more: str = ""
+) -> tuple[str, list[object]]:
     writer, names = Writer(), [f"dpsql_key_{at}" for at in range(1, keys + 1)]
     own = [unit_weight(size) for size in range(1, groups + 1)]
-    kept = weighted(writer, base, names=names, bound=Bound(groups, SALTS), weights=own)
+    kept = spread(writer, base, names=names, bound=Bound(groups, SALTS), weights=own)
     columns = ", ".join(names)
-    sql = f"WITH {', '.join(kept.ctes)} SELECT {columns}, sum({WEIGHT}) AS w FROM ({kept.source}) GROUP BY {columns}"
+    summed = f"SELECT {columns}, sum({WEIGHT}) AS w{more} FROM ({kept.source}) GROUP BY {columns}"
+    sql = f"WITH {', '.join(kept.ctes)} {summed}"
     return sql, writer.parameters
 
 
@@ -158,11 +161,22 @@ def test_salts_and_weights_are_bound_and_never_written() -> None:
     assert not any(str(number) in sql for number in (*SALTS, unit_weight(1), unit_weight(3)))
 
 
-def plan_of(groups: int) -> list[tuple[str, str]]:
+@pytest.mark.parametrize("groups", [1, 2, 5, 16, 100])
+@pytest.mark.parametrize("seed", range(3))
+def test_every_pair_is_there_once_and_weighs_only_where_it_is_kept(seed: int, groups: int) -> None:
+    with filled(random_rows(seed)) as con:
+        sql, parameters = weights_sql(groups, spread=weighted_of_all, more=", count() AS n")
+        rows = con.execute(sql, parameters).fetchall()
+        raw = con.execute("SELECT item, count(DISTINCT who) FROM seen WHERE who IS NOT NULL GROUP BY ALL").fetchall()
+        assert {same(row[:1]): row[2] for row in rows} == {same(row[:1]): row[1] for row in raw}
+        assert {same(row[:1]): row[1] for row in rows if row[1]} == weights_of(con, groups)
+
+
+def plan_of(groups: int, spread: Callable[..., Bounded]) -> list[tuple[str, str]]:
     """Return the operators of DuckDB's plan, with all it says of them."""
     con = duckdb.connect()
     con.execute("CREATE TABLE seen AS SELECT i % 50 AS who, 'item ' || i AS item FROM range(500) AS t(i)")
-    sql, parameters = weights_sql(groups)
+    sql, parameters = weights_sql(groups, spread=spread)
     ((_, plan),) = con.execute(f"EXPLAIN (FORMAT json) {sql}", parameters).fetchall()
     found, rest = [], json.loads(plan)
     while rest:
@@ -172,9 +186,12 @@ def plan_of(groups: int) -> list[tuple[str, str]]:
     return found
 
 
-@pytest.mark.parametrize("groups", [1, 2, 15, 16, 100])
-def test_the_plan_reads_the_rows_once_and_sorts_only_units_above_the_bound(groups: int) -> None:
-    plan = plan_of(groups)
+@pytest.mark.parametrize("groups", [1, 2, 15, 16, 100, 1000])
+@pytest.mark.parametrize("spread", [weighted, weighted_of_all])
+def test_the_plan_reads_the_rows_once_and_sorts_only_units_above_the_bound(
+    spread: Callable[..., Bounded], groups: int
+) -> None:
+    plan = plan_of(groups, spread)
     names = [name for name, _ in plan]
     assert names.count("SEQ_SCAN") == names.count("WINDOW") == 1
     assert names.count("CTE") == 2

@@ -6,6 +6,7 @@ import random
 import re
 from fractions import Fraction
 
+import duckdb
 import pytest
 from session.session_kit import PRIVATE, filled, fresh_ledger, rebuilt, session_on, values_rows
 
@@ -18,6 +19,7 @@ from dpsql.session import Session
 
 CONNECTION = filled(*values_rows({}))
 POLICY = dpsql.Policy(dpsql.Budget(1, "1e-6"), PRIVATE)
+OWN_CAPS = ["weighted_gaussian", "domain_discovery"]
 SHAPES = {
     "names": "SELECT article FROM reads GROUP BY article",
     "counts": "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article",
@@ -26,9 +28,14 @@ TOP = re.compile(r"TOP (\d+) PRIVATE(?: WITH \((delta = [^)]+)\))? at this epsil
 WITH = re.compile(r"WITH \((?:epsilon = ([^,)]+))?(?:, )?(delta = [^)]+)?\)(?: for these (\d+))? would fit")
 
 
-def left_with(rho: Fraction, delta: Fraction, policy: dpsql.Policy = POLICY) -> Session:
+def left_with(
+    rho: Fraction,
+    delta: Fraction,
+    policy: dpsql.Policy = POLICY,
+    connection: duckdb.DuckDBPyConnection = CONNECTION,
+) -> Session:
     """Return a session of which so much is left."""
-    session = session_on(CONNECTION.cursor(), policy)
+    session = session_on(connection.cursor(), policy)
     ledger = fresh_ledger(session)
     gone = ZCDP(Rho(ledger.budget.rho.value - rho), Delta(ledger.budget.delta.value - delta))
     ledger.reserve(Request("earlier", gone)).settle(gone.rho, "")
@@ -93,6 +100,12 @@ POOL = Fraction(1, 2 * 10**6)
         ("counts", 10, "max_groups_contributed = 3, mechanism = gaussian_histogram", 12, 9),
         ("names", 10, "max_groups_contributed = 3, mechanism = gaussian_histogram", 7, 7),
         ("counts", 10, "max_groups_contributed = 3, mechanism = laplace_limited_domain", 12, 9),
+        ("names", 10, "mechanism = weighted_gaussian", 7, 7),
+        ("counts", 10, "mechanism = weighted_gaussian", 19, 9),
+        ("counts", 10, "max_groups_contributed = 3, mechanism = weighted_gaussian", 12, 9),
+        ("names", 10, "mechanism = domain_discovery", 7, 7),
+        ("counts", 10, "mechanism = domain_discovery", 7, 3),
+        ("counts", 10, "max_groups_contributed = 3, mechanism = domain_discovery", 12, 9),
     ],
 )
 def test_the_most_keys_that_fit(shape: str, k: int, bound: str, items_left: int, keys: int) -> None:
@@ -148,6 +161,22 @@ def test_no_delta_left(left: Fraction) -> None:
     assert hint == "No delta is left: no further query of an unknown domain fits."
 
 
+@pytest.mark.parametrize("domain", ["domain = ['a', 'b', 'c', 'd', 'e']", "domain = 'labels.article'"])
+@pytest.mark.parametrize(("shape", "items_left", "keys"), [("names", 3, 3), ("counts", 7, 3), ("names", 1, 1)])
+def test_one_draw_of_a_known_domain(shape: str, items_left: int, keys: int, domain: str) -> None:
+    connection = filled(*values_rows({"a": 9}), "CREATE TABLE labels AS SELECT 'l' || i AS article FROM range(9) t(i)")
+    policy = dpsql.Policy(POLICY.budget, {**PRIVATE, "labels": dpsql.PublicTable()})
+    session = left_with(items_left * ITEM + ITEM / 3, POOL, policy, connection)
+    more = f"mechanism = joint, {domain}"
+    hint = hint_of(session, asked(shape, 9, "epsilon = 0.05", more))
+    assert hint.startswith(f"TOP {keys} PRIVATE at this epsilon or WITH (epsilon = ")
+    queries = fitting(hint, shape, 9, "epsilon = 0.05", more)
+    assert len(queries) == 2
+    for sql in queries:
+        assert_fits(session, sql)
+    hint_of(session, asked(shape, keys + 1, "epsilon = 0.05", more))
+
+
 def test_what_is_said_fits_in_general() -> None:
     source = random.Random(20)
     rho = Terms.of_policy(POLICY).budget.rho.value
@@ -156,6 +185,7 @@ def test_what_is_said_fits_in_general() -> None:
         shape, k = source.choice(list(SHAPES)), source.randint(1, 60)
         epsilon = f"epsilon = {source.choice(['1', '0.3', '0.0712', '2.5e-2', '1e-4'])}"
         bound = source.choice(["", f"max_groups_contributed = {source.randint(1, 40)}"])
+        bound += source.choice(["", "", f"{', ' if bound else ''}mechanism = {source.choice(OWN_CAPS)}"])
         left = rho * Fraction(source.random()) ** source.choice([1, 2, 8])
         session = left_with(left, POOL * Fraction(source.random()) ** source.choice([1, 3]))
         sql = asked(shape, k, epsilon, "delta = 2.5e-7", bound)

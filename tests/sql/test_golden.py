@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import duckdb
 import pytest
 from sql_golden import Case, check, load
-from sql_reference import accepts_pattern, catalog_of, counts, nasty_tables, private, reference_counts
+from sql_reference import accepts_pattern, catalog_of, counts, nasty_tables, private, reference_counts, same
 
 from dpsql.errors import Error, Place
 from dpsql.sql.analyze import analyze
 from dpsql.sql.clause import lift
 from dpsql.sql.query import Expression, PrivateQuery
-from dpsql.sql.rewrite import PASSES, Bound, canonicalised, rewrite, rewrite_all, rewrite_by_label, totalled
+from dpsql.sql.rewrite import (
+    PASSES,
+    Bound,
+    CountingQuery,
+    canonicalised,
+    rewrite,
+    rewrite_all,
+    rewrite_by_label,
+    rewrite_weighted,
+    rewrite_weighted_of_all,
+    totalled,
+)
 from dpsql.sql.text import scan
 from dpsql.sql.write import Writer, identifier
 
@@ -72,15 +84,23 @@ def keys_after(query: PrivateQuery, step: object) -> str:
     return shown(*step(query).keys)  # type: ignore[operator]
 
 
+def counting_of(query: PrivateQuery) -> CountingQuery:
+    """Return what the mechanism that is named reads, a unit being in two groups at most where it needs a bound."""
+    option, two = query.clause.options.get("mechanism"), Bound(2, (1, 2))
+    match None if option is None else option.value:
+        case "gaussian_histogram":
+            return rewrite_all(query, bound=two)
+        case "weighted_gaussian":
+            return rewrite_weighted(query, bound=two, weights=[1000, 707])
+        case "domain_discovery":
+            return rewrite_weighted_of_all(query, bound=two, weights=[1000, 707])
+    if option is not None or query.clause.k is None:
+        return rewrite_by_label(query, 100)
+    return rewrite(query, 100 if query.domain is None else None)
+
+
 def rewritten(text: str) -> str:
-    query = private(text, CATALOG)
-    mechanism = query.clause.options.get("mechanism")
-    if mechanism is not None and mechanism.value == "gaussian_histogram":
-        counting = rewrite_all(query, bound=Bound(2, (1, 2)))
-    elif mechanism is not None or query.clause.k is None:
-        counting = rewrite_by_label(query, 100)
-    else:
-        counting = rewrite(query, 100 if query.domain is None else None)
+    counting = counting_of(private(text, CATALOG))
     return f"{counting.sql}\n-- {list(counting.parameters)!r}"
 
 
@@ -134,6 +154,18 @@ def test_a_wide_bound_changes_no_count(case: Case) -> None:
     parameters = [7] if "?" in case.given or "$1" in case.given else {"k": 7} if ":k " in case.given else []
     query = private(case.given, CATALOG, parameters)
     assert counts(TABLES, query, Bound(10_000, (1, 2))) == counts(TABLES, query)
+
+
+@pytest.mark.parametrize("case", ids([case for case in ACCEPTED if "domain" not in case.given]))
+@pytest.mark.parametrize("tables", [TABLES, EMPTY], ids=["nasty", "empty"])
+def test_with_a_weight_of_one_each_group_weighs_its_count(case: Case, tables: duckdb.DuckDBPyConnection) -> None:
+    parameters = [7] if "?" in case.given or "$1" in case.given else {"k": 7} if ":k " in case.given else []
+    query = private(case.given, CATALOG, parameters)
+    for act in (rewrite_weighted, rewrite_weighted_of_all):
+        counting = act(query, bound=Bound(100, (1, 2)), weights=[1] * 100)
+        rows = tables.execute(counting.sql, list(counting.parameters)).fetchall()
+        assert {same(row[:-2]): row[-2] for row in rows} == counts(tables, query)
+        assert [row[-1] for row in rows] == [row[-2] for row in rows]
 
 
 def test_every_pass_has_both_files() -> None:

@@ -13,23 +13,28 @@ from dpsql.policy import PrivateTable
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.query import Listed, Option, PrivateQuery
 
-__all__ = ["LEAST_DELTA", "Asked", "epsilon_of", "groups_of"]
+__all__ = ["LEAST_DELTA", "OWN_CAP", "Asked", "epsilon_of", "groups_of"]
 
 K_BAR_PER_K = 20  # few leaders make a high threshold; reading more costs little more
 MOST_CHOSEN = 50  # with counts, half of what a budget holds by default
 MOST_GROUPS = 1_000_000
 MOST_PENALTY = 10**9
+OWN_CAP = 1_000  # groups of each unit that a mechanism of weights counts by itself: hardly any unit is in more
 LEAST_DELTA = Fraction(1, 10**30)  # beyond any use, and short enough for the ledger to keep sums of it exactly
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A query, the session's terms, what k keys cost, and the bound on the groups of each unit, None without one."""
+    """A query, the session's terms, what k keys cost, and the bound on the groups of each unit, None without one.
+
+    `own_cap` says that the bound is the mechanism's own, OWN_CAP, since neither policy nor query has one.
+    """
 
     query: PrivateQuery
     terms: Terms
     price: Price
     groups: int | None
+    own_cap: bool
 
     @property
     def k(self) -> int:

@@ -7,7 +7,7 @@ one epsilon, so that plans can be compared: at once costs what the items would c
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Protocol
 
@@ -27,11 +27,11 @@ __all__ = ["Answering", "Drawn", "Groups", "Named", "Offer", "Price", "root_belo
 class Groups:
     """What was read of the groups, in the order of the engine's rows: distinct units of each, and weights if asked for.
 
-    Both are int64 arrays of one value per row.
+    Both are int64 arrays of one value per row; weights are empty where they are not asked for.
     """
 
     counts: npt.NDArray[np.int64]
-    weights: npt.NDArray[np.int64] | None = None
+    weights: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +75,13 @@ class Offer:
     At most `k` keys come back. `counting` returns at most `most_rows` rows (None: any number), each with a count of at
     least `least_count`, and with a weight too where `weighted`. `k_bar` of the exact leaders take part, 0 where all
     groups or candidates do; the threshold stands `threshold_offset` above the count after them, or above 0, and at
-    least at `least_threshold`. `count_variance` is that of the noise of the counts, None where they are not asked for:
-    discrete Gaussian, or discrete Laplace of `count_scale`, of which it is a bound. `half` is the loss if half of the
-    keys come back, rounded up; `charged` says in words what is charged of the items reserved, and `facts`, as name and
-    value, who takes part. `chooses` names what the mechanism chooses in private, "k" or "k_bar", which is then the most
-    that it can be here; it takes no keys that cost less than `least_rho`.
+    least at `least_threshold`; it is one of weights where `weighted`, of which a unit in one group has 1.
+    `count_variance` is that of the noise of the counts, None where they are not asked for: discrete Gaussian, or
+    discrete Laplace of `count_scale`, of which it is a bound. `half` is the loss if half of the keys come back, rounded
+    up; `charged` says in words what is charged of the items reserved, `facts`, as name and value, who takes part, and
+    `cap` what bounds the groups of each unit where the mechanism does so itself. `chooses` names what the mechanism
+    chooses in private, "k" or "k_bar", which is then the most that it can be here; it takes no keys that cost less than
+    `least_rho`.
     """
 
     counting: CountingQuery
@@ -98,6 +100,7 @@ class Offer:
     weighted: bool = False
     chooses: str = ""
     least_rho: Fraction = Fraction(0)
+    cap: str = ""
 
 
 @dataclass(frozen=True, slots=True)

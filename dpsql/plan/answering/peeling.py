@@ -13,7 +13,7 @@ from dpsql.quantities import Delta
 from dpsql.sql.query import Listed, PrivateQuery
 from dpsql.sql.rewrite import Bound, rewrite
 
-__all__ = ["Candidates", "peeling"]
+__all__ = ["Candidates", "candidates_of", "peeling"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +30,15 @@ class Candidates:
 
     def offer(self, query: PrivateQuery, bound: Bound | None) -> Offer:
         """Return the offer: every candidate is read, and no delta is spent."""
-        chosen, price, domain = self.selection, self.price, query.domain
+        chosen, price = self.selection, self.price
         worst_case = ZCDP(price.rho(price.items(chosen.k)), Delta(0))
-        listed = f"{len(domain.values)} values of the query" if isinstance(domain, Listed) else "a public column"
         return Offer(
             counting=rewrite(query, None, bound=bound),
             k=chosen.k,
             worst_case=worst_case,
             half=worst_case,
             charged="charged: one for each key and count returned",
-            facts=(("domain", f"{listed}; every one takes part, also with no unit at all"),),
+            facts=(("domain", candidates_of(query)),),
             count_variance=None if price.counts is None else price.counts.variance,
             least_count=0,
         )
@@ -49,6 +48,13 @@ class Candidates:
         exact = tuple(groups.counts.tolist())
         chosen = self.selection.select(Histogram.of_leaders(exact, len(exact)), noise)
         return paid_by_item(chosen, self.selection.loss(chosen), exact=exact, counts=self.price.counts, noise=noise)
+
+
+def candidates_of(query: PrivateQuery) -> str:
+    """Say in words who the candidates of a known domain are."""
+    domain = query.domain
+    listed = f"{len(domain.values)} values of the query" if isinstance(domain, Listed) else "a public column"
+    return f"{listed}; every one takes part, also with no unit at all"
 
 
 def peeling(asked: Asked) -> Candidates:

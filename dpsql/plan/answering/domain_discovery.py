@@ -1,0 +1,95 @@
+"""Domain discovery: keys found by their weights, paid for at once; a top-k of them, paid for by what comes back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from dpsql.accounting import ZCDP
+from dpsql.errors import UsageError
+from dpsql.mechanisms import DomainDiscovery, FullHistogram, Noise
+from dpsql.plan.answering.asked import Asked
+from dpsql.plan.answering.base import Drawn, Groups, Offer, Price, root_below
+from dpsql.plan.answering.by_item import with_counts
+from dpsql.plan.answering.weighted_gaussian import threshold_facts, threshold_of, weights_within
+from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.sql.query import PrivateQuery
+from dpsql.sql.rewrite import Bound, rewrite_weighted, rewrite_weighted_of_all
+
+__all__ = ["Discovered", "domain_discovery"]
+
+
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """Domain discovery: keys found by their weights, paid for at once; a top-k of them, paid for by what comes back.
+
+    `own_cap` says that neither policy nor query bounds the groups of each unit, but the mechanism, and for weights
+    alone: keys are then chosen by counts of all groups, and these are released.
+    """
+
+    selection: DomainDiscovery
+    price: Price
+    own_cap: bool
+
+    @property
+    def law(self) -> tuple[object, object]:
+        """The mechanism, the items that its loss is told in, and whether the counts are of all groups."""
+        return self.selection, (self.price, self.own_cap)
+
+    def offer(self, query: PrivateQuery, bound: Bound | None) -> Offer:
+        """Return the offer: all groups are read, and half of the price of the keys is paid at once."""
+        chosen, counts, discovery = self.selection, self.price.counts, self.selection.discovery
+        rewritten = rewrite_weighted_of_all if self.own_cap else rewrite_weighted
+        return Offer(
+            counting=rewritten(query, bound=bound, weights=weights_within(discovery)),
+            k=chosen.k,
+            worst_case=self._loss(chosen.k),
+            half=self._loss(math.ceil(chosen.k / 2)),
+            charged=f"half of the keys at once, the rest by the key{'' if counts is None else ' and count'} returned",
+            facts=(
+                *threshold_facts(discovery),
+                ("peeling", f"epsilon {float(chosen.epsilon):.4g} for each key, of those that reach the threshold"),
+            ),
+            count_variance=None if counts is None else counts.variance,
+            threshold_offset=threshold_of(discovery),
+            weighted=True,
+            cap="the mechanism's own cap on weights; counts are of all groups" if self.own_cap else "",
+        )
+
+    def draw(self, groups: Groups, noise: Noise) -> Drawn:
+        """Draw the domain by the weights, keys of it by the counts, and then counts of these."""
+        chosen, weights, counts = self.selection, FullHistogram(groups.weights), FullHistogram(groups.counts)
+        drawn = chosen.select(weights, counts, noise=noise)
+        rows = drawn.positions
+        items = math.ceil((chosen.k + len(rows)) / 2)
+        keys = Drawn(rows, None, chosen.loss(drawn), items, stopped_at_bottom=len(rows) < chosen.k)
+        exact = [int(groups.counts[row]) for row in rows]
+        return with_counts(keys, exact, counts=self.price.counts, noise=noise)
+
+    def _loss(self, returned: int) -> ZCDP:
+        """Return what so many keys and their counts cost, the discovery included."""
+        chosen, counts = self.selection, self.price.counts
+        keys = chosen.discovery.loss + replace(chosen.peeling, k=returned).worst_case
+        return keys if counts is None else keys + ZCDP(counts.loss(returned), Delta(0))
+
+
+def domain_discovery(asked: Asked) -> Discovered:
+    """Return the mechanism of two stages: half of the rho of one item for each key goes to each.
+
+    Under a bound of policy or query counts keep to it. Under the mechanism's own they need none: peeling has no use
+    for one, and counts of all groups of a unit cost one item each.
+    """
+    asked.refuse(
+        ("k_bar",), reason="{name} has no meaning with this mechanism.", hint="Leave it out: all groups are read."
+    )
+    price, k = asked.price, asked.k
+    bound, delta = asked.bound(), asked.delta
+    if asked.own_cap and price.counts is not None:
+        price = replace(price, counts=replace(price.counts, max_groups_contributed=None))
+    half = Rho(price.rho(k).value / 2)
+    try:
+        peeling = Epsilon(root_below(8 * half.value / k))
+        return Discovered(DomainDiscovery(half, delta, bound, peeling, k), price, asked.own_cap)
+    except UsageError as error:
+        refusal = asked.out_of_range(error)
+    raise refusal

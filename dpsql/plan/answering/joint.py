@@ -1,0 +1,70 @@
+"""The joint exponential mechanism: all keys of a known domain in one draw, paid for at once; counts by the item."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpsql.accounting import ZCDP
+from dpsql.errors import UsageError
+from dpsql.mechanisms import Histogram, JointExponential, Noise
+from dpsql.plan.answering.asked import Asked
+from dpsql.plan.answering.base import Drawn, Groups, Offer, Price, root_below
+from dpsql.plan.answering.by_item import with_counts
+from dpsql.plan.answering.peeling import candidates_of
+from dpsql.quantities import Delta, Epsilon
+from dpsql.sql.query import PrivateQuery
+from dpsql.sql.rewrite import Bound, rewrite
+
+__all__ = ["Sequences", "joint"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """The joint exponential mechanism: all keys of a known domain in one draw, paid for at once; counts by the item."""
+
+    selection: JointExponential
+    price: Price
+
+    @property
+    def law(self) -> tuple[object, object]:
+        """The mechanism, and the items that its loss is told in."""
+        return self.selection, self.price
+
+    def offer(self, query: PrivateQuery, bound: Bound | None) -> Offer:
+        """Return the offer: every candidate is read, and no delta is spent."""
+        chosen, counts = self.selection, self.price.counts
+        worst_case = chosen.worst_case
+        if counts is not None:
+            worst_case += ZCDP(counts.loss(chosen.k), Delta(0))
+        return Offer(
+            counting=rewrite(query, None, bound=bound),
+            k=chosen.k,
+            worst_case=worst_case,
+            half=worst_case,
+            charged=f"the keys at once{'' if counts is None else ', and one for each count returned'}",
+            facts=(
+                ("domain", candidates_of(query)),
+                ("draw", f"all keys in one, of epsilon {float(chosen.epsilon):.4g}"),
+            ),
+            count_variance=None if counts is None else counts.variance,
+            least_count=0,
+        )
+
+    def draw(self, groups: Groups, noise: Noise) -> Drawn:
+        """Draw all keys, and then counts of them; an empty domain is no draw, and costs nothing."""
+        exact = tuple(groups.counts.tolist())
+        chosen = self.selection.select(Histogram.of_leaders(exact, len(exact)), noise)
+        loss = self.selection.loss(chosen)
+        keys = Drawn(chosen.positions, None, loss, self.selection.k if exact else 0, stopped_at_bottom=False)
+        counts = [exact[row] for row in chosen.positions]
+        return with_counts(keys, counts, counts=self.price.counts, noise=noise)
+
+
+def joint(asked: Asked) -> Sequences:
+    """Return the mechanism of one draw, at no more than the rho of one item for each key."""
+    k, price = min(asked.k, asked.candidates()), asked.price
+    try:
+        return Sequences(JointExponential(Epsilon(root_below(8 * price.rho(k).value)), k), price)
+    except UsageError as error:
+        refusal = asked.out_of_range(error)
+    raise refusal

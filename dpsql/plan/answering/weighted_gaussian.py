@@ -1,0 +1,94 @@
+"""The weighted Gaussian mechanism: every unit spreads one weight over its groups; keys at once, counts by the item."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpsql.accounting import ZCDP
+from dpsql.errors import UsageError
+from dpsql.mechanisms import WEIGHT_STEPS, FullHistogram, Noise, WeightedGaussian, unit_weight
+from dpsql.plan.answering.asked import Asked
+from dpsql.plan.answering.base import Drawn, Groups, Offer, Price
+from dpsql.plan.answering.by_item import with_counts
+from dpsql.sql.query import PrivateQuery
+from dpsql.sql.rewrite import Bound, rewrite_weighted
+
+__all__ = ["Weighted", "threshold_facts", "threshold_of", "weighted_gaussian", "weights_within"]
+
+
+@dataclass(frozen=True, slots=True)
+class Weighted:
+    """The weighted Gaussian mechanism: every unit spreads one weight over its groups; keys at once, counts by the item.
+
+    `own_cap` says that neither policy nor query bounds the groups of each unit, but the mechanism.
+    """
+
+    selection: WeightedGaussian
+    price: Price
+    own_cap: bool
+
+    @property
+    def law(self) -> tuple[object, object]:
+        """The mechanism, and the items that its loss is told in."""
+        return self.selection, self.price
+
+    def offer(self, query: PrivateQuery, bound: Bound | None) -> Offer:
+        """Return the offer: all groups are read, with the weights that the mechanism's threshold is made for."""
+        chosen, price = self.selection, self.price
+        returned = math.ceil(chosen.k / 2)
+        return Offer(
+            counting=rewrite_weighted(query, bound=bound, weights=weights_within(chosen)),
+            k=chosen.k,
+            worst_case=ZCDP(price.rho(price.items(chosen.k)), chosen.delta),
+            half=ZCDP(price.rho(price.items(returned) + chosen.k - returned), chosen.delta),
+            charged=f"the keys at once{'' if price.counts is None else ', and one for each count returned'}",
+            facts=threshold_facts(chosen),
+            count_variance=None if price.counts is None else price.counts.variance,
+            threshold_offset=threshold_of(chosen),
+            weighted=True,
+            cap="the mechanism's own cap" if self.own_cap else "",
+        )
+
+    def draw(self, groups: Groups, noise: Noise) -> Drawn:
+        """Draw keys, in the order of their noisy weights, and then counts of them; equal weights come by position."""
+        chosen, price = self.selection, self.price
+        drawn = chosen.release(FullHistogram(groups.weights), noise).positions
+        keys = Drawn(drawn, None, chosen.loss, chosen.k, stopped_at_bottom=len(drawn) < chosen.k)
+        exact = [int(groups.counts[row]) for row in drawn]
+        return with_counts(keys, exact, counts=price.counts, noise=noise)
+
+
+def weights_within(mechanism: WeightedGaussian) -> list[int]:
+    """Return what a unit adds to each of its groups if it is in 1, 2, ... of them, up to the bound."""
+    return [unit_weight(groups) for groups in range(1, mechanism.max_groups_contributed + 1)]
+
+
+def threshold_of(mechanism: WeightedGaussian) -> Fraction:
+    """Return the noisy weight that a group needs, where a unit in one group alone has the weight 1."""
+    return Fraction(mechanism.threshold, WEIGHT_STEPS)
+
+
+def threshold_facts(mechanism: WeightedGaussian) -> tuple[tuple[str, str], ...]:
+    """Return what a weight is and how much of it a group needs, as lines of name and value."""
+    sigma = math.sqrt(mechanism.variance) / WEIGHT_STEPS
+    return (
+        ("weights", "1/sqrt(t) of each unit in each of its t groups"),
+        ("threshold", f"a noisy weight of {float(threshold_of(mechanism)):.1f}, whatever the other groups have"),
+        ("noise", f"sigma {sigma:.1f} on the weight of every group; all groups are read"),
+    )
+
+
+def weighted_gaussian(asked: Asked) -> Weighted:
+    """Return the mechanism of weights, whose keys cost the rho of one item each at once, whatever comes back."""
+    asked.refuse(
+        ("k_bar",), reason="{name} has no meaning with this mechanism.", hint="Leave it out: all groups are read."
+    )
+    price, k = asked.price, asked.k
+    bound, delta = asked.bound(), asked.delta
+    try:
+        return Weighted(WeightedGaussian(price.rho(k), delta, k, bound), price, asked.own_cap)
+    except UsageError as error:
+        refusal = asked.out_of_range(error)
+    raise refusal
