@@ -236,9 +236,9 @@ def test_the_plan_says_what_a_weight_is_and_who_set_the_cap() -> None:
     session = session_over()
     plan = session.explain(COUNTS.format(more=OWN))
     facts, mechanism = dict(plan.facts()), mechanism_of(plan)
-    assert mechanism.max_groups_contributed == plan.max_groups_contributed == 1_000
+    assert mechanism.max_groups_contributed == plan.max_groups_contributed == 100
     assert facts["mechanism"] == "weighted_gaussian"
-    assert facts["groups per unit"] == "at most 1000 (the mechanism's own cap)"
+    assert facts["groups per unit"] == "at most 100 (the mechanism's own cap on weights; counts are of all groups)"
     assert facts["weights"] == "1/sqrt(t) of each unit in each of its t groups"
     assert facts["threshold"].startswith(f"a noisy weight of {mechanism.threshold / WEIGHT_STEPS:.1f},")
     assert facts["noise"].startswith(f"sigma {math.sqrt(1 / (2 * 2 / 8)):.1f} on the weight of every group")
@@ -292,13 +292,14 @@ def test_weights_of_another_bound_are_refused() -> None:
 def test_the_same_question_is_answered_from_the_ledger_and_no_other() -> None:
     session = session_over(*rows_of([("a", "b")] * 60), budget="0.99")
     first = session.sql(COUNTS.format(more=OWN))
-    again = session.sql(COUNTS.format(more=f"{OWN}, max_groups_contributed = 1000"))  # said, the cap is the same
+    again = session.sql(COUNTS.format(more=OWN))
     assert again.receipt.replayed
     assert again.fetchall() == first.fetchall()
     assert not session.sql(COUNTS.format(more=f"{OWN}, fresh = true")).receipt.replayed
     texts = [COUNTS.format(more=OWN), NAMES.format(more=OWN), COUNTS.format(more=TWO)]
     texts += [texts[0].replace(*change) for change in (("= 1", "= 0.5"), ("0.1", "0.2"), ("TOP 2", "TOP 3"))]
     texts.append(texts[0].replace("weighted_gaussian", "domain_discovery"))
+    texts.append(COUNTS.format(more=f"{OWN}, max_groups_contributed = 100"))  # which bounds the counts too
     assert len({replay_key(session.explain(text)) for text in texts}) == len(texts)
 
 

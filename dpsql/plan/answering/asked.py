@@ -19,7 +19,7 @@ K_BAR_PER_K = 20  # few leaders make a high threshold; reading more costs little
 MOST_CHOSEN = 50  # with counts, half of what a budget holds by default
 MOST_GROUPS = 1_000_000
 MOST_PENALTY = 10**9
-OWN_CAP = 1_000  # groups of each unit that a mechanism of weights counts by itself: hardly any unit is in more
+OWN_CAP = 100  # groups of each unit that are weighed: more raise the threshold, fewer lose what heavy units add
 LEAST_DELTA = Fraction(1, 10**30)  # beyond any use, and short enough for the ledger to keep sums of it exactly
 
 

@@ -1,17 +1,17 @@
-"""Domain discovery: keys found by their weights, paid for at once; a top-k of them, paid for by what comes back."""
+"""Domain discovery: keys found by their weights, paid for at once; a top-k of them, paid for if there is a choice."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
-from dpsql.mechanisms import DomainDiscovery, FullHistogram, Noise
+from dpsql.mechanisms import DomainDiscovery, FullHistogram, Noise, NoisyCounts
 from dpsql.plan.answering.asked import Asked
 from dpsql.plan.answering.base import Drawn, Groups, Offer, Price, root_below
 from dpsql.plan.answering.by_item import with_counts
-from dpsql.plan.answering.weighted_gaussian import threshold_facts, threshold_of, weights_within
+from dpsql.plan.answering.weighted_gaussian import OWN, price_of_all, threshold_facts, threshold_of, weights_within
 from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.sql.query import PrivateQuery
 from dpsql.sql.rewrite import Bound, rewrite_weighted, rewrite_weighted_of_all
@@ -21,7 +21,7 @@ __all__ = ["Discovered", "domain_discovery"]
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """Domain discovery: keys found by their weights, paid for at once; a top-k of them, paid for by what comes back.
+    """Domain discovery: keys found by their weights, paid for at once; a top-k of them, paid for if there is a choice.
 
     `own_cap` says that neither policy nor query bounds the groups of each unit, but the mechanism, and for weights
     alone: keys are then chosen by counts of all groups, and these are released.
@@ -43,17 +43,18 @@ class Discovered:
         return Offer(
             counting=rewritten(query, bound=bound, weights=weights_within(discovery)),
             k=chosen.k,
-            worst_case=self._loss(chosen.k),
-            half=self._loss(math.ceil(chosen.k / 2)),
-            charged=f"half of the keys at once, the rest by the key{'' if counts is None else ' and count'} returned",
+            worst_case=_with_counts(chosen.worst_case, counts, returned=chosen.k),
+            half=_with_counts(discovery.loss, counts, returned=math.ceil(chosen.k / 2)),
+            charged="half of the keys at once, the other half only if more than k are found"
+            + ("" if counts is None else ", and one for each count returned"),
             facts=(
                 *threshold_facts(discovery),
-                ("peeling", f"epsilon {float(chosen.epsilon):.4g} for each key, of those that reach the threshold"),
+                ("peeling", f"epsilon {float(chosen.epsilon):.4g} for each key, if more than k reach the threshold"),
             ),
             count_variance=None if counts is None else counts.variance,
             threshold_offset=threshold_of(discovery),
             weighted=True,
-            cap="the mechanism's own cap on weights; counts are of all groups" if self.own_cap else "",
+            cap=OWN if self.own_cap else "",
         )
 
     def draw(self, groups: Groups, noise: Noise) -> Drawn:
@@ -61,16 +62,15 @@ class Discovered:
         chosen, weights, counts = self.selection, FullHistogram(groups.weights), FullHistogram(groups.counts)
         drawn = chosen.select(weights, counts, noise=noise)
         rows = drawn.positions
-        items = math.ceil((chosen.k + len(rows)) / 2)
+        items = chosen.k if len(drawn.domain) > chosen.k else math.ceil(chosen.k / 2)
         keys = Drawn(rows, None, chosen.loss(drawn), items, stopped_at_bottom=len(rows) < chosen.k)
         exact = [int(groups.counts[row]) for row in rows]
         return with_counts(keys, exact, counts=self.price.counts, noise=noise)
 
-    def _loss(self, returned: int) -> ZCDP:
-        """Return what so many keys and their counts cost, the discovery included."""
-        chosen, counts = self.selection, self.price.counts
-        keys = chosen.discovery.loss + replace(chosen.peeling, k=returned).worst_case
-        return keys if counts is None else keys + ZCDP(counts.loss(returned), Delta(0))
+
+def _with_counts(keys: ZCDP, counts: NoisyCounts | None, *, returned: int) -> ZCDP:
+    """Return the loss of keys with that of so many counts."""
+    return keys if counts is None else keys + ZCDP(counts.loss(returned), Delta(0))
 
 
 def domain_discovery(asked: Asked) -> Discovered:
@@ -82,10 +82,8 @@ def domain_discovery(asked: Asked) -> Discovered:
     asked.refuse(
         ("k_bar",), reason="{name} has no meaning with this mechanism.", hint="Leave it out: all groups are read."
     )
-    price, k = asked.price, asked.k
-    bound, delta = asked.bound(), asked.delta
-    if asked.own_cap and price.counts is not None:
-        price = replace(price, counts=replace(price.counts, max_groups_contributed=None))
+    k = asked.k
+    bound, delta, price = asked.bound(), asked.delta, price_of_all(asked)
     half = Rho(price.rho(k).value / 2)
     try:
         peeling = Epsilon(root_below(8 * half.value / k))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP
@@ -13,16 +13,19 @@ from dpsql.plan.answering.asked import Asked
 from dpsql.plan.answering.base import Drawn, Groups, Offer, Price
 from dpsql.plan.answering.by_item import with_counts
 from dpsql.sql.query import PrivateQuery
-from dpsql.sql.rewrite import Bound, rewrite_weighted
+from dpsql.sql.rewrite import Bound, rewrite_weighted, rewrite_weighted_of_all
 
-__all__ = ["Weighted", "threshold_facts", "threshold_of", "weighted_gaussian", "weights_within"]
+__all__ = ["OWN", "Weighted", "price_of_all", "threshold_facts", "threshold_of", "weighted_gaussian", "weights_within"]
+
+OWN = "the mechanism's own cap on weights; counts are of all groups"
 
 
 @dataclass(frozen=True, slots=True)
 class Weighted:
     """The weighted Gaussian mechanism: every unit spreads one weight over its groups; keys at once, counts by the item.
 
-    `own_cap` says that neither policy nor query bounds the groups of each unit, but the mechanism.
+    `own_cap` says that neither policy nor query bounds the groups of each unit, but the mechanism, and for weights
+    alone: the counts that are released are then of all groups.
     """
 
     selection: WeightedGaussian
@@ -31,15 +34,16 @@ class Weighted:
 
     @property
     def law(self) -> tuple[object, object]:
-        """The mechanism, and the items that its loss is told in."""
-        return self.selection, self.price
+        """The mechanism, the items that its loss is told in, and whether the counts are of all groups."""
+        return self.selection, (self.price, self.own_cap)
 
     def offer(self, query: PrivateQuery, bound: Bound | None) -> Offer:
         """Return the offer: all groups are read, with the weights that the mechanism's threshold is made for."""
         chosen, price = self.selection, self.price
         returned = math.ceil(chosen.k / 2)
+        rewritten = rewrite_weighted_of_all if self.own_cap else rewrite_weighted
         return Offer(
-            counting=rewrite_weighted(query, bound=bound, weights=weights_within(chosen)),
+            counting=rewritten(query, bound=bound, weights=weights_within(chosen)),
             k=chosen.k,
             worst_case=ZCDP(price.rho(price.items(chosen.k)), chosen.delta),
             half=ZCDP(price.rho(price.items(returned) + chosen.k - returned), chosen.delta),
@@ -48,7 +52,7 @@ class Weighted:
             count_variance=None if price.counts is None else price.counts.variance,
             threshold_offset=threshold_of(chosen),
             weighted=True,
-            cap="the mechanism's own cap" if self.own_cap else "",
+            cap=OWN if self.own_cap else "",
         )
 
     def draw(self, groups: Groups, noise: Noise) -> Drawn:
@@ -58,6 +62,14 @@ class Weighted:
         keys = Drawn(drawn, None, chosen.loss, chosen.k, stopped_at_bottom=len(drawn) < chosen.k)
         exact = [int(groups.counts[row]) for row in drawn]
         return with_counts(keys, exact, counts=price.counts, noise=noise)
+
+
+def price_of_all(asked: Asked) -> Price:
+    """Return the price; with a cap on weights alone that of counts without a bound, an item each."""
+    price = asked.price
+    if not asked.own_cap or price.counts is None:
+        return price
+    return replace(price, counts=replace(price.counts, max_groups_contributed=None))
 
 
 def weights_within(mechanism: WeightedGaussian) -> list[int]:
@@ -85,7 +97,7 @@ def weighted_gaussian(asked: Asked) -> Weighted:
     asked.refuse(
         ("k_bar",), reason="{name} has no meaning with this mechanism.", hint="Leave it out: all groups are read."
     )
-    price, k = asked.price, asked.k
+    price, k = price_of_all(asked), asked.k
     bound, delta = asked.bound(), asked.delta
     try:
         return Weighted(WeightedGaussian(price.rho(k), delta, k, bound), price, asked.own_cap)
