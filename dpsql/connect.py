@@ -325,7 +325,8 @@ def _known_table(engine: Engine, policy: Policy, *, name: str) -> KnownTable:
 
     table = policy.tables[name]
     stored = {ascii_lower(column.name): column for column in engine.columns(name)}
-    unit = table.privacy_unit if isinstance(table, PrivateTable) else None
+    unit, single = (table.privacy_unit, table.one_value_per_unit) if isinstance(table, PrivateTable) else (None, ())
+    _check_columns(policy, f"tables.{name}.one_value_per_unit", names=single, stored=set(stored))
     _check_columns(policy, f"tables.{name}.columns", names=table.columns or (), stored=set(stored))
     if unit is not None:
         _check_columns(policy, f"tables.{name}.privacy_unit", names=(unit,), stored=set(stored))

@@ -43,6 +43,7 @@ from dpsql.plan import (
 from dpsql.sql.analyze import analyze
 from dpsql.sql.catalog import Catalog
 from dpsql.sql.parameters import Given
+from dpsql.sql.partitions import values_asked, with_values
 from dpsql.sql.query import Describe, PrivateQuery, PublicQuery, ShowBudget, ShowTables
 from dpsql.sql.query import Statement as Question
 from dpsql.sql.rewrite_public import rewrite_public
@@ -225,7 +226,7 @@ class Session:
             case ShowTables():
                 return tables_table(parts.catalog, parts.terms)
             case Describe():
-                return columns_table(parts.catalog, question.table)
+                return columns_table(parts.catalog, parts.terms, name=question.table)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -243,9 +244,14 @@ class Session:
 
     def _draw(self, question: PrivateQuery) -> tuple[Plan, bytes | None]:
         """Return the plan of a query, and what this analyst was answered to it on this version of the data."""
-        plan = draw(question, self._parts.terms, salts=self._salts)
+        plan = draw(self._known(question), self._parts.terms, salts=self._salts)
         stored = self._parts.ledger.stored(replay_key(plan), self._account)
         return replace(plan, stored=stored is not None), stored
+
+    def _known(self, question: PrivateQuery) -> PrivateQuery:
+        """Return the query with the partitions that a public table holds, read as any public query is."""
+        asked = values_asked(question)
+        return question if asked is None else with_values(question, self._public(asked).column(0).to_pylist())
 
     def _reserve(self, plan: Plan) -> Reservation:
         try:

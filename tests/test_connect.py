@@ -194,6 +194,14 @@ def test_a_column_that_the_table_does_not_have(folder: Path, old: str, new: str,
     assert named in error.reason
 
 
+def test_a_column_of_one_value_per_unit_that_the_table_does_not_have(folder: Path) -> None:
+    reads = dpsql.PrivateTable("user_id", one_value_per_unit=["town"])
+    policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": reads})
+    error = failing(dpsql.PolicyError, database=folder / "events.duckdb", policy=policy, ledger=":memory:")
+    assert (error.code, error.place) == ("policy-no-column", "tables.reads.one_value_per_unit")
+    assert '"town"' in error.reason
+
+
 def test_a_column_of_a_policy_made_in_python(folder: Path) -> None:
     policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("nobody")})
     error = failing(dpsql.PolicyError, database=folder / "events.duckdb", policy=policy, ledger=":memory:")

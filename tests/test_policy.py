@@ -399,3 +399,25 @@ def test_a_part_of_a_policy_keeps_all_else() -> None:
     part = policy.only(["reads"])
     assert dict(part.tables) == TABLES
     assert part == replace(policy, tables=TABLES)
+
+
+def test_columns_of_one_value_per_unit_are_checked() -> None:
+    assert PrivateTable("u").one_value_per_unit == ()
+    assert PrivateTable("u", ["u", "Land"], one_value_per_unit=["land"]).one_value_per_unit == ("land",)
+    assert PrivateTable("u", one_value_per_unit=("a", "b")).one_value_per_unit == ("a", "b")
+    wrong: list[tuple[object, str]] = [
+        (["u"], "policy-columns"),
+        (["U"], "policy-columns"),
+        (["town"], "policy-columns"),
+        (["land", "LAND"], "policy-columns"),
+        ([""], "policy-name"),
+        ([3], "policy-type"),
+        ("land", "policy-type"),
+        ({"land": "VARCHAR"}, "policy-type"),
+    ]
+    for given, code in wrong:
+        with pytest.raises(PolicyError) as caught:
+            PrivateTable("u", ["u", "land"], one_value_per_unit=given)  # type: ignore[arg-type]
+        assert caught.value.code == code
+        assert caught.value.place == "one_value_per_unit"
+        assert caught.value.hint

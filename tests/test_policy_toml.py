@@ -37,6 +37,7 @@ public = true
 BUDGET = "[budget]\nepsilon = 1\ndelta = 1e-6\n"
 TABLE = '[tables.reads]\nprivacy_unit = "user_id"\n'
 GROUPS = "tables.reads.max_groups_contributed (policy.toml, line 6)"
+SINGLE = "tables.reads.one_value_per_unit (policy.toml, line 6)"
 READS_COLUMNS = "tables.reads.columns (policy.toml, line 7)"
 USER_ID = "tables.reads.columns.user_id (policy.toml, line 7)"
 
@@ -260,6 +261,10 @@ def test_a_policy_is_copied_pickled_and_replaced(tmp_path: Path) -> None:
             "policy-public",
             "tables.reads.min_units (policy.toml, line 6)",
         ),
+        (BUDGET + TABLE + "one_value_per_unit = 'country'", "policy-type", SINGLE),
+        (BUDGET + TABLE + "one_value_per_unit = ['a', 3]", "policy-type", SINGLE),
+        (BUDGET + TABLE + "one_value_per_unit = ['user_id']", "policy-columns", SINGLE),
+        (BUDGET + "[tables.reads]\npublic = true\none_value_per_unit = []", "policy-public", SINGLE),
         (BUDGET + TABLE + "[limits]\nmin_units = 50\n", "policy-unknown-key", "limits.min_units (policy.toml, line 7)"),
         (
             BUDGET + TABLE + "[tables.READS]\npublic = true",
@@ -457,3 +462,12 @@ def _paths(data: object, above: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
 
 def _spelling(key: str) -> str:
     return key.replace('"', '\\"')
+
+
+def test_columns_of_one_value_per_unit_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(BUDGET + TABLE + 'one_value_per_unit = ["country"]\n[tables.likes]\nprivacy_unit = "user_id"\n')
+    policy = Policy.from_toml(path)
+    assert policy.tables["reads"] == PrivateTable("user_id", one_value_per_unit=["country"])
+    assert policy.tables["likes"] == PrivateTable("user_id")
+    assert pickle.loads(pickle.dumps(policy)) == policy

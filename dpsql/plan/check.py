@@ -112,6 +112,7 @@ def _table(name: str, table: Table, *, stored: tuple[tuple[str, str], ...] | Non
         max_groups_contributed=None if private is None else private.max_groups_contributed,
         min_units=None if private is None else private.min_units,
         checked=stored is not None,
+        one_value_per_unit=() if private is None else private.one_value_per_unit,
     )
 
 

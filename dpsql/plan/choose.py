@@ -6,6 +6,7 @@ Only public numbers decide here: the statement, the policy and earlier answers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from dpsql.errors import Refusal
 from dpsql.mechanisms import NoisyCounts
@@ -18,12 +19,15 @@ from dpsql.plan.answering.joint import joint
 from dpsql.plan.answering.laplace_limited_domain import laplace_limited_domain
 from dpsql.plan.answering.limited_domain import limited_domain
 from dpsql.plan.answering.peeling import peeling
+from dpsql.plan.answering.per_partition import all_partitions, each_partition
 from dpsql.plan.answering.stable import stable
 from dpsql.plan.answering.top_stable import top_stable
 from dpsql.plan.answering.weighted_gaussian import weighted_gaussian
 from dpsql.plan.plan import Plan
 from dpsql.plan.replay import in_canonical_order
 from dpsql.plan.terms import Terms
+from dpsql.policy import PrivateTable
+from dpsql.policy.checks import fold
 from dpsql.sql.query import Option, PrivateQuery
 from dpsql.sql.rewrite import Bound
 
@@ -42,6 +46,7 @@ _KNOWN_DOMAIN: dict[str, Callable[[Asked], Answering]] = {"peeling": peeling, "j
 _ADAPTIVE: dict[str, Callable[[Asked], Answering]] = {"stable": adaptive}
 _LEANING = frozenset([stable, adaptive])  # those that take a k to be near to
 _OF_WEIGHTS = frozenset([weighted_gaussian, domain_discovery])  # those that cap the groups of units by themselves
+_OF_EACH = frozenset([limited_domain, laplace_limited_domain, stable, top_stable, adaptive])  # partitions: one run each
 MECHANISMS = ("auto", *_UNKNOWN_DOMAIN, *_KNOWN_DOMAIN)
 _WORDS = {
     "fresh": "Write fresh = true for new noise, charged anew, or leave it out.",
@@ -66,9 +71,32 @@ def draw(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
     asked = Asked(query, terms, price, groups, own_cap)
     if build not in _LEANING:
         asked.refuse(("prefer", "penalty"), reason="{name} is for mechanism = stable.", hint="Leave it out.")
-    answering = build(asked)
+    if build in _OF_EACH:
+        query = _kept_to_one(query, terms.tables[query.table], salts=salts)
+        asked = replace(asked, query=query)
+    answering = _answering(build, asked)
     offer = answering.offer(query, None if groups is None else Bound(groups, salts))
     return Plan(query=query, answering=answering, offer=offer, max_groups_contributed=groups)
+
+
+def _kept_to_one(query: PrivateQuery, table: PrivateTable, *, salts: tuple[int, int]) -> PrivateQuery:
+    """Return the query so that each unit counts in one partition alone, where the policy says that it is in one."""
+    partitions = query.partitions
+    if partitions is None or fold(partitions.column or "") not in map(fold, table.one_value_per_unit):
+        return query
+    return replace(query, partitions=replace(partitions, salts=salts))
+
+
+def _answering(build: Callable[[Asked], Answering], asked: Asked) -> Answering:
+    """Return how a query is answered: by the mechanism itself or, with partitions, by what it is for each of them."""
+    partitions = asked.query.partitions
+    if partitions is None:
+        return build(asked)
+    if not partitions.values:
+        hint = "List them: partitions = ['DE', 'FR']."
+        raise Refusal("partitions", "There is no partition.", hint=hint, place=partitions.place)
+    answering = each_partition if build in _OF_EACH else all_partitions
+    return answering(build, asked, partitions=partitions)
 
 
 def _mechanism(option: Option | None, query: PrivateQuery) -> Callable[[Asked], Answering]:

@@ -27,6 +27,7 @@ class CheckedTable:
     max_groups_contributed: int | None
     min_units: int | None
     checked: bool
+    one_value_per_unit: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,7 @@ class Plan:
 
     def items(self, k: int) -> int:
         """Return how many items this query would cost at most if it asked for `k` keys."""
-        return self.answering.price.items(k)
+        return self.answering.price.items(k) * self.offer.reach
 
     def takes(self, k: int, epsilon: Fraction) -> bool:
         """Say whether the mechanism would take so many keys at such an epsilon of one item."""

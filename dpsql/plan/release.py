@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,11 +13,11 @@ from dpsql.accounting import ZCDP
 from dpsql.engines import Exact, open_exact
 from dpsql.errors import EngineError, Unsupported
 from dpsql.mechanisms import Noise
-from dpsql.plan.answering import Groups
+from dpsql.plan.answering import Groups, Offer
 from dpsql.plan.arrow import arrow_type, kept, ordered
 from dpsql.plan.monotone import monotone
 from dpsql.plan.plan import Plan
-from dpsql.sql.query import PublicQuery
+from dpsql.sql.query import PrivateQuery, PublicQuery
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -46,33 +48,34 @@ class Release:
 def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
     """Draw the private answer of `plan` from the exact groups.
 
-    Given: the engine's answer to `plan.counting`, keys first, then the count and, if asked for, the weight: at most
-    k_bar + 1 groups, every candidate of a known domain, or all groups.
+    Given: the engine's answer to `plan.counting`, keys first, then the count, the weight if asked for, and the position
+    of the partition if there are any: at most k_bar + 1 groups (of each partition), every candidate of a known domain,
+    or all groups.
     Loss: for every key, count and BOTTOM returned one item, or all of them at once; delta once.
     """
     import pyarrow as pa
 
     table = open_exact(exact)
-    drawn = plan.answering.draw(Groups(*_measures(plan, table)), noise)
+    drawn = plan.answering.draw(_groups(plan, table), noise)
     canonical = _canonical(plan, table.take(pa.array(drawn.rows, pa.int64())), private=drawn.counts)
     return Release(
         presented(plan, canonical), canonical, drawn.loss, drawn.items, drawn.stopped_at_bottom, drawn.chosen
     )
 
 
-def _measures(plan: Plan, table: pa.Table) -> list[npt.NDArray[np.int64]]:
-    """Return the counts, and the weights if asked for, having made sure that the engine kept to the contract."""
+def _groups(plan: Plan, table: pa.Table) -> Groups:
+    """Return what was read of the groups, having made sure that the engine kept to the contract."""
     import pyarrow as pa
 
-    offer, keys = plan.offer, len(plan.query.keys)
-    shaped = table.num_columns == keys + 1 + offer.weighted and (
-        offer.most_rows is None or table.num_rows <= offer.most_rows
-    )
-    columns = table.columns[keys:] if shaped else []
-    if columns and all(column.type == pa.int64() and not column.null_count for column in columns):
+    offer, columns = plan.offer, table.columns[len(plan.query.keys) :]
+    shaped = len(columns) == 1 + offer.weighted + (offer.partitions > 0)
+    if shaped and all(column.type == pa.int64() and not column.null_count for column in columns):
         measures = [_integers(column) for column in columns]
-        if all(measure.min(initial=offer.least_count) >= offer.least_count for measure in measures):
-            return measures
+        partitions = measures.pop() if offer.partitions else None
+        least = all(measure.min(initial=offer.least_count) >= offer.least_count for measure in measures)
+        if least and _in_bounds(offer, table.num_rows, partitions=partitions):
+            counts, weights = measures if offer.weighted else (*measures, np.empty(0, np.int64))
+            return Groups(counts, weights, partitions)
     raise EngineError(
         "engine-result",
         "The engine's answer does not have the shape that was asked for.",
@@ -83,6 +86,16 @@ def _measures(plan: Plan, table: pa.Table) -> list[npt.NDArray[np.int64]]:
 def _integers(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     """Return the values as they stand in memory; to_numpy would import pandas, which swallows an interrupt."""
     return np.concatenate([np.empty(0, np.int64), *(np.from_dlpack(chunk) for chunk in column.chunks)])
+
+
+def _in_bounds(offer: Offer, rows: int, *, partitions: npt.NDArray[np.int64] | None) -> bool:
+    """Say whether no partition is unknown and none has more rows than were asked for."""
+    sizes = np.array([rows])
+    if partitions is not None:
+        if not 0 <= partitions.min(initial=0) <= partitions.max(initial=0) < offer.partitions:
+            return False
+        sizes = np.bincount(partitions, minlength=offer.partitions)
+    return offer.most_rows is None or int(sizes.max()) <= offer.most_rows
 
 
 def _canonical(plan: Plan, chosen: pa.Table, *, private: tuple[int, ...] | None) -> pa.Table:
@@ -103,12 +116,22 @@ def presented(plan: Plan, canonical: pa.Table) -> pa.Table:
 
     query = plan.query
     if plan.monotone:
-        counts = pa.array(monotone(canonical.column(COUNT).to_pylist()), pa.int64())
+        counts = pa.array(_monotone(query, canonical), pa.int64())
         canonical = canonical.set_column(canonical.column_names.index(COUNT), COUNT, counts)
     columns = [canonical.column(COUNT if output.key is None else f"key_{output.key + 1}") for output in query.outputs]
     released = pa.Table.from_arrays(columns, names=[output.name for output in query.outputs])
     released = ordered(kept(released, query.keep), query.order)
     return released if query.limit is None else released.slice(0, min(query.limit, released.num_rows))
+
+
+def _monotone(query: PrivateQuery, canonical: pa.Table) -> list[int]:
+    """Return the counts made to fall along the ranking: of each partition, whose rows stand together, if there are."""
+    counts = canonical.column(COUNT).to_pylist()
+    if query.partitions is None:
+        return monotone(counts)
+    labels = canonical.column(f"key_{query.partitions.key + 1}").to_pylist()
+    ranked = groupby(zip(labels, counts, strict=True), key=itemgetter(0))
+    return [count for _, pairs in ranked for count in monotone([count for _, count in pairs])]
 
 
 def publish(query: PublicQuery, exact: Exact) -> pa.Table:

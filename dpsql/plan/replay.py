@@ -19,7 +19,7 @@ from enum import Enum
 from fractions import Fraction
 
 from dpsql.plan.plan import Plan
-from dpsql.sql.query import Column, Derived, InQuery, Listed, PrivateQuery, Scan
+from dpsql.sql.query import Column, Derived, InQuery, Listed, Partitions, PrivateQuery, Scan
 
 __all__ = ["FORMAT", "in_canonical_order", "replay_key"]
 
@@ -40,8 +40,14 @@ def replay_key(plan: Plan) -> str:
         query.domain,
         *plan.answering.law,
         plan.max_groups_contributed,
+        *_partitions(query.partitions),
     )
     return hashlib.sha256(_text([FORMAT, *(_spelled(part, numbers) for part in release)]).encode("ascii")).hexdigest()
+
+
+def _partitions(partitions: Partitions | None) -> tuple[object, ...]:
+    """Return what partitions decide: which key, its values, and whether each unit is kept to one of them."""
+    return () if partitions is None else (partitions.key, partitions.values, partitions.salts is not None)
 
 
 def in_canonical_order(query: PrivateQuery) -> PrivateQuery:
@@ -60,7 +66,11 @@ def in_canonical_order(query: PrivateQuery) -> PrivateQuery:
     domain = query.domain
     if isinstance(domain, Listed):
         domain = Listed(tuple(sorted(domain.values, key=lambda value: _text(_spelled(value, numbers)))))
-    return replace(query, keys=tuple(query.keys[spelled.index(key)] for key in order), outputs=outputs, domain=domain)
+    partitions = query.partitions
+    if partitions is not None:
+        partitions = replace(partitions, key=order.index(spelled[partitions.key]))
+    keys = tuple(query.keys[spelled.index(key)] for key in order)
+    return replace(query, keys=keys, outputs=outputs, domain=domain, partitions=partitions)
 
 
 def _text(spelled: object) -> str:

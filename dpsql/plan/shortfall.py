@@ -60,6 +60,11 @@ def _what_fits(plan: Plan, remaining: ZCDP, *, affordable: int, least_epsilon: E
         options = ", ".join(filter(None, [f"k_bar = {keys}" if adaptive else "", delta]))
         top = "ADAPTIVE" if adaptive else keys
         fits.append(f"TOP {top} PRIVATE{f' WITH ({options})' if options else ''} at this epsilon")
+    each, reach = plan.answering.price.items(plan.k), plan.offer.reach
+    if reach > 1 and affordable >= each:
+        fits.append(
+            f"{affordable // each} of the {plan.offer.partitions} partitions{f' WITH ({delta})' if delta else ''}"
+        )
     epsilon = _rounded_down(root_below(8 * remaining.rho.value / plan.worst_items))
     if Fraction(epsilon) >= least_epsilon.value and plan.takes(plan.k, Fraction(epsilon)):
         these = f"at most {plan.k}" if adaptive else f"these {plan.k}"

@@ -87,16 +87,18 @@ def tables_table(catalog: Catalog, terms: Terms) -> pa.Table:
     )
 
 
-def columns_table(catalog: Catalog, name: str) -> pa.Table:
-    """Return DESCRIBE: the columns of a table that exist for analysts, and which of them is the privacy unit."""
+def columns_table(catalog: Catalog, terms: Terms, *, name: str) -> pa.Table:
+    """Return DESCRIBE: the columns that exist for analysts, the privacy unit, and those of which it has one value."""
     import pyarrow as pa
 
     (table,) = (known for known in catalog.tables if known.name == name)
     unit = None if table.privacy_unit is None else ascii_lower(table.privacy_unit)
+    single = set(map(ascii_lower, terms.tables[name].one_value_per_unit)) if name in terms.tables else set[str]()
     return pa.table(
         {
             "column_name": pa.array([column for column, _ in table.columns], pa.string()),
             "column_type": pa.array([str(type_) for _, type_ in table.columns], pa.string()),
             "is_privacy_unit": pa.array([ascii_lower(column) == unit for column, _ in table.columns], pa.bool_()),
+            "one_value_per_unit": pa.array([ascii_lower(column) in single for column, _ in table.columns], pa.bool_()),
         }
     )

@@ -101,6 +101,12 @@ def _exposed(check: Check) -> Iterator[str]:
         if table.min_units is not None:
             least = f"min_units = {table.min_units}"
             yield from _wrapped(f"{least}: smaller groups are not released; a noisy rule, not an exact test.", depth=2)
+        if table.one_value_per_unit:
+            single = ", ".join(map(spell, table.one_value_per_unit))
+            yield from _wrapped(
+                f"one_value_per_unit = {single}: PER one of these costs as one partition; a unit counts in one alone.",
+                depth=2,
+            )
     yield from _wrapped("Tables that are not named here do not exist for analysts.")
     unchecked = [spell(table.name) for table in check.tables if not table.checked]
     if unchecked:

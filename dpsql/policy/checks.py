@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from fractions import Fraction
 from os import PathLike
@@ -17,7 +17,16 @@ from dpsql.errors import PolicyError, UsageError
 from dpsql.quantities import Delta, Epsilon, Number, exact
 
 __all__ = ["check_columns", "check_count", "check_delta", "check_epsilon", "check_flag", "check_name", "check_path"]
-__all__ += ["check_period", "check_source", "check_types", "check_version", "fill", "fold", "wrong_type"]
+__all__ += [
+    "check_period",
+    "check_single_valued",
+    "check_source",
+    "check_types",
+    "check_version",
+    "fill",
+    "fold",
+    "wrong_type",
+]
 
 _GREATEST_EPSILON = 100
 _GREATEST_COUNT = 10**6
@@ -143,15 +152,35 @@ def check_columns(values: Sequence[str] | Mapping[str, str] | None) -> tuple[str
         return None
     if not isinstance(values, list | tuple | Mapping):
         raise wrong_type("a list of texts", values, place="columns")
-    names = tuple(check_name(value, "columns") for value in values)
+    names = _names(values, "columns")
     if not names:
         reason = "The list of columns is empty."
         raise PolicyError("policy-columns", reason, hint="Leave it out to expose every column.", place="columns")
+    return names
+
+
+def check_single_valued(values: Sequence[str], columns: tuple[str, ...] | None, *, unit: str) -> tuple[str, ...]:
+    """Return the columns in which every unit has one value, each once; they exist for analysts, as far as is known."""
+    place = "one_value_per_unit"
+    if not isinstance(values, list | tuple):
+        raise wrong_type("a list of texts", values, place=place)
+    names = _names(values, place)
+    for name in names:
+        if fold(name) == fold(unit) or (columns is not None and fold(name) not in map(fold, columns)):
+            reason = f'The column "{name}" is the privacy unit itself, or is not among the columns.'
+            hint = "Name columns of this table that analysts see."
+            raise PolicyError("policy-columns", reason, hint=hint, place=place)
+    return names
+
+
+def _names(values: Iterable[str], place: str) -> tuple[str, ...]:
+    """Return the names of columns, each once."""
+    names = tuple(check_name(value, place) for value in values)
     seen: set[str] = set()
     for name in names:
         if fold(name) in seen:
             reason = f'The column "{name}" is listed twice; upper and lower case are the same.'
-            raise PolicyError("policy-columns", reason, hint="List every column once.", place="columns")
+            raise PolicyError("policy-columns", reason, hint="List every column once.", place=place)
         seen.add(fold(name))
     return names
 

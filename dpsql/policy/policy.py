@@ -24,6 +24,7 @@ from dpsql.policy.checks import (
     check_name,
     check_path,
     check_period,
+    check_single_valued,
     check_source,
     check_types,
     check_version,
@@ -39,6 +40,7 @@ from dpsql.quantities import Delta, Epsilon, Number
 __all__ = ["Analyst", "Budget", "Limits", "Policy", "PrivateTable", "PublicTable", "Table"]
 
 _OF_UNITS = ("max_groups_contributed", "min_units")
+_SINGLE = "one_value_per_unit"
 Columns = Sequence[str] | Mapping[str, str] | None
 
 
@@ -144,7 +146,8 @@ class PrivateTable:
     With a CSV file as its `source`, `columns` maps every name to its type; the types are then kept in `types`, in the
     order of `columns`. Every query of the table is bounded so that a unit counts in at most `max_groups_contributed`
     groups; a query may ask for less, not for more. `min_units` raises the threshold so that a released group has at
-    least so many units, except with probability delta: a noisy rule, never an exact test on the data.
+    least so many units, except with probability delta: a noisy rule, never an exact test on the data. PER a column of
+    `one_value_per_unit` a unit counts under one value alone: the engine sees to it, whatever the data holds.
     """
 
     privacy_unit: str
@@ -152,6 +155,7 @@ class PrivateTable:
     source: Path | None
     max_groups_contributed: int | None
     min_units: int | None
+    one_value_per_unit: tuple[str, ...]
     types: tuple[str, ...] | None = field(init=False)
 
     def __init__(
@@ -162,6 +166,7 @@ class PrivateTable:
         source: Path | str | None = None,
         max_groups_contributed: int | None = None,
         min_units: int | None = None,
+        one_value_per_unit: Sequence[str] = (),
     ) -> None:
         fill(self, privacy_unit=check_name(privacy_unit, "privacy_unit"))
         fill(self, columns=check_columns(columns))
@@ -169,6 +174,7 @@ class PrivateTable:
         fill(self, types=check_types(columns, self.source))
         fill(self, max_groups_contributed=_optional_count(max_groups_contributed, "max_groups_contributed"))
         fill(self, min_units=_optional_count(min_units, "min_units"))
+        fill(self, one_value_per_unit=check_single_valued(one_value_per_unit, self.columns, unit=privacy_unit))
         if self.columns is not None and fold(privacy_unit) not in map(fold, self.columns):
             raise PolicyError(
                 "policy-columns",
@@ -357,7 +363,7 @@ def _read_tables(root: Section, folder: Path) -> dict[str, Table]:
 
 
 def _read_table(section: Section, folder: Path) -> Table:
-    section.only("privacy_unit", "public", "columns", "source", *_OF_UNITS)
+    section.only("privacy_unit", "public", "columns", "source", *_OF_UNITS, _SINGLE)
     unit, public = section.text("privacy_unit"), section.flag("public")
     if (unit is None) == (public is None) or public is False:
         raise PolicyError(
@@ -368,11 +374,12 @@ def _read_table(section: Section, folder: Path) -> Table:
         )
     columns, given = section.texts_or_table("columns"), section.text("source")
     counts = {key: section.whole(key) for key in _OF_UNITS if key in section.values}
+    single = section.texts(_SINGLE)
     with section.placing():
         source = _beside(folder, given, place="source")
         if unit is not None:
-            return PrivateTable(unit, columns, source=source, **counts)
-        for key in counts:
+            return PrivateTable(unit, columns, source=source, one_value_per_unit=single or (), **counts)
+        for key in counts if single is None else (*counts, _SINGLE):
             reason = f"A public table has no privacy units, so {key} means nothing in it."
             raise PolicyError("policy-public", reason, hint="Leave it out, or name the privacy_unit.", place=key)
         return PublicTable(columns, source=source)

@@ -50,6 +50,7 @@ _UNKNOWN = 'privacy_unit = "..."  # the column that names the person of each row
 _PUBLIC = "public = true  # unprotected: your word that no row of it says anything about any unit"
 _BOUNDS = (
     "# max_groups_contributed = 10  # count a unit in at most so many groups of a query: thresholds and counts sink",
+    "# one_value_per_unit = []  # columns of which a unit has one value: the top of each value costs as one list",
     "# min_units = 100  # release no group of fewer units than about this: a noisy rule, not an exact test",
 )
 

@@ -103,9 +103,14 @@ class Section:
         if isinstance(values, dict):
             inner = self.section(key)
             return {name: text for name in values if (text := inner.text(name)) is not None}
-        if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        return self.texts(key)
+
+    def texts(self, key: str) -> tuple[str, ...] | None:
+        """Return the list of texts under `key`, or None."""
+        values = self.values.get(key)
+        if values is not None and not (isinstance(values, list) and all(isinstance(value, str) for value in values)):
             raise self._wrong(key, "a list of texts", found=values)
-        return tuple(values)
+        return None if values is None else tuple(values)
 
     def flag(self, key: str) -> bool | None:
         """Return the truth value under `key`, or None."""

@@ -15,15 +15,16 @@ from dpsql.sql.functions import AGGREGATES, PatternCheck
 from dpsql.sql.grammar import settle
 from dpsql.sql.nodes import only, parse, place, spelled_items
 from dpsql.sql.parameters import Given, bind
+from dpsql.sql.partitions import partitioned
 from dpsql.sql.public import read_public
-from dpsql.sql.query import Clause, Column, Expression, Output, PrivateQuery
+from dpsql.sql.query import Cast, Clause, Column, Expression, Output, PrivateQuery
 from dpsql.sql.query import Statement as Asked
 from dpsql.sql.reader import Reader
 from dpsql.sql.released import Item, Released, check_count, position_of, row_count
 from dpsql.sql.scope import Scope, ScopeTable
 from dpsql.sql.sources import Sources, output_name
 from dpsql.sql.text import Statement, ascii_lower, scan
-from dpsql.sql.types import Family
+from dpsql.sql.types import Family, read_as
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
@@ -109,7 +110,7 @@ class _Analysis:
         )
         self._check_outputs(items, select)
         released, domain = Released(self.reader, items), self.clause.options.get("domain")
-        return PrivateQuery(
+        query = PrivateQuery(
             text=self.statement.text,
             table=private.table or "",
             unit_name=private.unit_name or "",
@@ -122,8 +123,11 @@ class _Analysis:
             clause=self.clause,
             explained=self.lifted.explained,
             keep=released.keep(select),
-            domain=None if domain is None else read_domain(domain, keys, catalog=self.sources.catalog),
+            domain=None
+            if domain is None or self.clause.per
+            else read_domain(domain, keys, catalog=self.sources.catalog),
         )
+        return partitioned(query, self._per(items, keys, scope=scope), catalog=self.sources.catalog)
 
     def _at(self, node: Node) -> Place | None:
         return place(self.statement, node)
@@ -202,6 +206,16 @@ class _Analysis:
             if len(named) == 1 and named[0].expression is not None:
                 return named[0].expression
         return self.reader.read(node)
+
+    def _per(self, items: list[Item], keys: tuple[Expression, ...], *, scope: Scope) -> int | None:
+        """Return the number of the key that PER names, by its output or by its column; None where it names none."""
+        per = self.clause.per
+        if per is None:
+            return None
+        named = [item.expression for item in items if ascii_lower(item.name) == ascii_lower(per.text)]
+        if not named and (found := scope.find(per.text, "", place=per.place)) is not None:
+            named = [found.column, Cast(found.column, read_as(found.column.type))]
+        return next((keys.index(expression) for expression in named if expression in keys), None)
 
     def _check_outputs(self, items: list[Item], select: Node) -> None:
         names = [ascii_lower(item.name) for item in items]

@@ -1,12 +1,14 @@
 """TOP k PRIVATE: the one thing dpsql adds to SQL, lifted off the token stream.
 
-    SELECT ... GROUP BY keys [ORDER BY ...] TOP k PRIVATE [WITH (name = value, ...)] [ORDER BY ...] [LIMIT n] [;]
+    SELECT ... GROUP BY keys [ORDER BY ...] TOP k PRIVATE [PER key] [WITH (name = value, ...)]
+        [ORDER BY ...] [LIMIT n] [;]
     SELECT TOP k PRIVATE ... GROUP BY keys [ORDER BY ...] [LIMIT n] [WITH (name = value, ...)] [;]
-    SELECT ... GROUP BY keys HAVING PRIVATE_TOP(k [, name => value, ...]) [ORDER BY ...] [LIMIT n] [;]
+    SELECT ... GROUP BY keys HAVING PRIVATE_TOP(k [, per => key] [, name => value, ...]) [ORDER BY ...] [LIMIT n] [;]
 
 k is a number or ADAPTIVE. The last says the same for tools that parse SQL themselves and refuse words they do not know.
 What is left is a plain SELECT whose positions are those of the analyst's text. A clause inside a string, a quoted name,
-a comment or a subquery is no clause.
+a comment or a subquery is no clause. PER has no place in the form that leads, where it could be a column of that name
+with an alias.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING
 from dpsql.errors import Refusal
 from dpsql.sql.options import read_options, split
 from dpsql.sql.parameters import Parameter, whole
-from dpsql.sql.query import Clause, Option
+from dpsql.sql.query import Clause, Name, Option
 from dpsql.sql.text import Statement, ascii_lower
 
 if TYPE_CHECKING:
@@ -31,6 +33,10 @@ __all__ = ["CLAUSE_HINT", "Lifted", "lift"]
 CLAUSE_HINT = "End the query with TOP 10 PRIVATE."
 _INTEGER = re.compile(r"[0-9]{1,9}")
 _WITH_HINT = "Write WITH (name = value, ...)."
+_PAIR = 3  # a name, a sign and a value
+_NO_NAMES = frozenset(
+    "and as between from group having ilike in is like limit not or order where with".split()
+)  # what may follow a column
 _HAVING_HINT = "Write HAVING PRIVATE_TOP(10, epsilon => 0.05)."
 
 
@@ -67,11 +73,12 @@ def lift(statement: Statement, parameter: Parameter) -> Lifted:
     k = _k(statement, tokens[start + 1], parameter=parameter)
     leading = start > 0 and tokens[start - 1].token_type.name == "SELECT"
     before, after = tokens[:start], tokens[start + 3 :]
+    per, after = _per(statement, after, leading=leading)
     options, rest = _options(statement, after, leading=leading, parameter=parameter)
     if not leading:
         _check_around(statement, before, after=rest)
     place = statement.place(tokens[start], tokens[start + 2])
-    return Lifted(before + rest, Clause(k, options, place), explained)
+    return Lifted(before + rest, Clause(k, options, place, per=per), explained)
 
 
 def _called(
@@ -88,10 +95,49 @@ def _called(
         reason = "PRIVATE_TOP begins with the number of keys, or ADAPTIVE."
         raise Refusal("clause", reason, hint=_HAVING_HINT, place=statement.place(items[0][0], items[0][-1]))
     k = _k(statement, items[0][0], parameter=parameter)
-    options = read_options(statement, items[1:], sign="FARROW", parameter=parameter)
+    pers = [item for item in items[1:] if _is(item[0], "per")]
+    signs = [item[1].token_type.name if len(item) == _PAIR else "" for item in pers]
+    if pers and (signs != ["FARROW"] or not _is_name(pers[0][-1])):
+        hint = "Write PRIVATE_TOP(3, per => country, partitions => ['DE', 'FR'])."
+        raise Refusal("per", "per names one key.", hint=hint, place=statement.place(pers[-1][0], pers[-1][-1]))
+    rest = [item for item in items[1:] if item not in pers]
+    options = read_options(statement, rest, sign="FARROW", parameter=parameter)
     before, after = tokens[: start - 1], tokens[end + 1 :]
     _check_around(statement, before, after=after)
-    return Clause(k, options, statement.place(tokens[start], tokens[end])), before + after
+    per = _name(statement, pers[0][-1]) if pers else None
+    return Clause(k, options, statement.place(tokens[start], tokens[end]), per=per), before + after
+
+
+def _per(statement: Statement, after: list[Token], *, leading: bool) -> tuple[Name | None, list[Token]]:
+    """Return the name after PER, which may follow PRIVATE, and the tokens after it."""
+    if not after or not _is(after[0], "per"):
+        return None, after
+    named = len(after) > 1 and _is_name(after[1])
+    if leading and not named:
+        return None, after  # a column of that name
+    if leading:
+        hint = "Write TOP 3 PRIVATE PER country after GROUP BY; a column named per and its alias, with AS between them."
+        raise Refusal(
+            "per", "PER stands only in a clause that ends the query.", hint=hint, place=statement.place(after[0])
+        )
+    if not named:
+        hint = "Write TOP 3 PRIVATE PER country WITH (partitions = ['DE', 'FR'])."
+        raise Refusal(
+            "per", "PER names one key.", hint=hint, place=statement.place(after[0], after[min(1, len(after) - 1)])
+        )
+    return _name(statement, after[1]), after[2:]
+
+
+def _is_name(token: Token) -> bool:
+    """Say whether the token is a quoted name, or a word that goes on with nothing before it."""
+    if token.token_type.name == "IDENTIFIER":
+        return True
+    word = ascii_lower(token.text)
+    return (word[:1].isalpha() or word[:1] == "_") and word not in _NO_NAMES
+
+
+def _name(statement: Statement, token: Token) -> Name:
+    return Name(token.text, statement.place(token))
 
 
 def _is(token: Token, word: str) -> bool:

@@ -1,4 +1,4 @@
-"""The option `domain`: the public values that the one key of a query may take, listed or held by a public table."""
+"""The options `domain` and `partitions`: the public values that a key may take, listed or held by a public table."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dpsql.sql.scope import listed
 from dpsql.sql.text import ascii_lower
 from dpsql.sql.types import TEXT, Family, Type, read_as
 
-__all__ = ["read_domain"]
+__all__ = ["listed_values", "read_domain", "read_values"]
 
 _PART = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^".\s]+))\s*')
-_HINT = "Write domain = 'countries.country', a column of a public table, or domain = ['DE', 'FR']."
+_HINT = "Write {0} = 'countries.country', a column of a public table, or {0} = ['DE', 'FR']."
 _NUMBER = 0  # tables of the query itself are numbered from 1
 
 
@@ -24,36 +24,42 @@ def read_domain(option: Option, keys: tuple[Expression, ...], *, catalog: Catalo
     if len(keys) != 1:
         hint = "Group by one key, or leave the option out."
         raise Refusal("domain", "A known domain is that of a single key.", hint=hint, place=option.place)
-    (key,) = keys
+    return read_values("domain", option, key=keys[0], catalog=catalog)
+
+
+def read_values(name: str, option: Option, *, key: Expression, catalog: Catalog) -> Domain:
+    """Return the public values that the option of that name gives, in the type of the key."""
     if isinstance(option.value, tuple):
-        return _listed(option.value, key, place=option.place)
+        return listed_values(name, option.value, key=key, place=option.place)
     if not isinstance(option.value, str) or option.word:
-        raise Refusal("domain", "This is no domain.", hint=_HINT, place=option.place)
-    return _stored(option.value, key, place=option.place, catalog=catalog)
+        hint = _HINT.format(name)
+        raise Refusal(name, "This is neither a column nor a list.", hint=hint, place=option.place)
+    return _stored(name, option, key=key, catalog=catalog)
 
 
-def _listed(texts: tuple[str, ...], key: Expression, *, place: Place) -> Listed:
+def listed_values(name: str, texts: tuple[str, ...], *, key: Expression, place: Place) -> Listed:
+    """Return the values that the texts spell, each once, in the type of the key."""
     if not texts:
-        raise Refusal("domain", "The list of candidates is empty.", hint=_HINT, place=place)
+        raise Refusal(name, "The list of values is empty.", hint=_HINT.format(name), place=place)
     literals = (as_type(Literal(text, TEXT, len(text)), key.type, place=place) for text in texts)
     return Listed(tuple(dict.fromkeys(comparable((key, literal), place)[1] for literal in literals)))
 
 
-def _stored(name: str, key: Expression, *, place: Place, catalog: Catalog) -> Stored:
-    *path, column = _parts(name)
+def _stored(name: str, option: Option, *, key: Expression, catalog: Catalog) -> Stored:
+    place, (*path, column) = option.place, _parts(str(option.value))
     table = catalog.find(path[-1], ".".join(path[:-1])) if path else None
     if table is None:
         public = [known.name for known in catalog.tables if known.privacy_unit is None]
         hint = listed("The public tables are", public) if public else "The policy has no public table; list the values."
-        raise Refusal("domain", "There is no such table for a domain.", hint=hint, place=place)
+        raise Refusal(name, f"There is no such table for {name}.", hint=hint, place=place)
     if table.privacy_unit is not None:
-        reason = "A domain must be public, and this table has a privacy unit."
-        raise Refusal("domain", reason, hint=_HINT, place=place)
+        reason = f"The values of {name} must be public, and this table has a privacy unit."
+        raise Refusal(name, reason, hint=_HINT.format(name), place=place)
     found = _column(table, column)
     if found is None:
         hint = listed("Its columns are", [known for known, _ in table.columns])
-        raise Refusal("domain", "The table of the domain has no such column.", hint=hint, place=place)
-    return Stored(Body(Scan(_NUMBER, table.path), None), _as_key(found, key.type, place=place))
+        raise Refusal(name, f"The table of {name} has no such column.", hint=hint, place=place)
+    return Stored(Body(Scan(_NUMBER, table.path), None), _as_key(name, found, wanted=key.type, place=place))
 
 
 def _parts(name: str) -> list[str]:
@@ -74,7 +80,7 @@ def _column(table: Table, name: str) -> Column | None:
     return next((Column(_NUMBER, column, type_) for column, type_ in matches), None)
 
 
-def _as_key(column: Column, wanted: Type, *, place: Place) -> Expression:
+def _as_key(name: str, column: Column, *, wanted: Type, place: Place) -> Expression:
     """Return the column in the key's type; what the key cannot take becomes NULL, and no candidate."""
     type_ = read_as(column.type)
     value = column if type_ == column.type else Cast(column, type_)
@@ -83,4 +89,4 @@ def _as_key(column: Column, wanted: Type, *, place: Place) -> Expression:
     if type_.family is wanted.family is Family.INTEGER:
         return Cast(value, wanted)
     hint = f"Cast the key: CAST(... AS {type_})."
-    raise Refusal("domain", f"The key is {wanted} and the domain's column {type_}.", hint=hint, place=place)
+    raise Refusal(name, f"The key is {wanted} and the column of {name} {type_}.", hint=hint, place=place)

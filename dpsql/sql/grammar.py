@@ -52,8 +52,8 @@ _TYPES = {
 }
 _SIZES = {"TEXT": [["NUMBER"]], "DECIMAL": [["NUMBER"], ["NUMBER", "COMMA", "NUMBER"]]}
 _EACH_PARTITION = (
-    "For the top of each partition ask once for each: WHERE country = 'DE' GROUP BY article TOP 3 PRIVATE; or group by "
-    "both columns and take more keys."
+    "For the top of each partition group by both columns and write TOP 3 PRIVATE PER country WITH (partitions = ['DE', "
+    "'FR'])."
 )
 _HINTS = {
     "qualify": _EACH_PARTITION,

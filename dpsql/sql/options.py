@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["OPTIONS", "read_options", "split"]
 
-OPTIONS = frozenset("epsilon delta k_bar mechanism max_groups_contributed domain fresh monotone prefer penalty".split())
+OPTIONS = frozenset(
+    "epsilon delta k_bar mechanism max_groups_contributed domain fresh monotone partitions prefer penalty".split()
+)
 MOST_LISTED = 1_000
 LONGEST_INTEGER = 64  # bits; Python does not even print those of more than 4,300 digits
 _NUMBER = re.compile(r"([0-9]{1,12}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][+-]?[0-9]{1,3})?")

@@ -7,7 +7,7 @@ type and, for text, the longest value it can have (None: as long as the stored v
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 
 from dpsql.errors import Place
@@ -31,9 +31,11 @@ __all__ = [
     "Keep",
     "Listed",
     "Literal",
+    "Name",
     "Option",
     "Order",
     "Output",
+    "Partitions",
     "PrivateQuery",
     "PublicQuery",
     "Relation",
@@ -234,19 +236,46 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
+class Name:
+    """A name of the statement, and where it stands."""
+
+    text: str
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
 class Clause:
-    """TOP k PRIVATE [WITH (...)]: k (None: ADAPTIVE), the options by lower-case name, and where the clause stands."""
+    """TOP k PRIVATE [PER name] [WITH (...)]: k (None: ADAPTIVE), options by lower-case name, its place, PER's name."""
 
     k: int | None
     options: Mapping[str, Option]
     place: Place
+    per: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """TOP k PRIVATE PER a key: of each of these public values of key number `key` (from 0), the first k groups.
+
+    `values` are distinct literals of the key's type, in their natural order; those that a public table holds are in
+    `source` until it is read. `column` is the one stored column of the private table that the key is worked out from,
+    or None. With `salts`, which are private to the session, each unit counts in one of the values alone, chosen by a
+    hash under them.
+    """
+
+    key: int
+    values: tuple[Literal, ...]
+    place: Place
+    source: Stored | None = None
+    column: str | None = None
+    salts: tuple[int, int] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class PrivateQuery:
     """A private top-k: whose units are protected, what is counted, and what the analyst asked for.
 
-    With a `domain` the one key takes its values and no others.
+    With a `domain` the one key takes its values and no others; with `partitions` one of the keys does.
     """
 
     text: str
@@ -262,6 +291,7 @@ class PrivateQuery:
     explained: bool = False
     keep: tuple[Keep, ...] = ()
     domain: Domain | None = None
+    partitions: Partitions | None = None
 
     @property
     def releases_counts(self) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from dpsql.errors import UsageError
 from dpsql.sql.bounding import UNIT, WEIGHT, Bound, Bounded, bounded, weighted, weighted_of_all
+from dpsql.sql.partitioning import arranged, within
 from dpsql.sql.passes.canonical import canonical
 from dpsql.sql.passes.rebuild import rebuild_body
 from dpsql.sql.passes.total import total
@@ -35,7 +36,11 @@ DOMAIN = "dpsql_domain"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CountingQuery:
-    """Engine SQL and its parameters; the answer's columns are the keys in order, then the count, then any weight."""
+    """Engine SQL and its parameters.
+
+    The answer's columns are the keys in order, then the count, then any weight and, with partitions, the position of
+    the group's own.
+    """
 
     sql: str
     parameters: tuple[object, ...]
@@ -66,9 +71,11 @@ PASSES: tuple[Callable[[PrivateQuery], PrivateQuery], ...] = (totalled, canonica
 
 
 def rewrite(query: PrivateQuery, rows: int | None, *, bound: Bound | None = None) -> CountingQuery:
-    """Return the SQL for the first `rows` groups by distinct units; None stands for every candidate of a domain."""
-    limit = "" if rows is None else f" LIMIT {rows:d}"
-    return _counted(query, bound, first=(f"{COUNT} DESC",), limit=limit)
+    """Return the SQL for the first `rows` groups by distinct units, of each partition if there are any.
+
+    None stands for every candidate of a domain.
+    """
+    return _counted(query, bound, first=(f"{COUNT} DESC",), rows=rows)
 
 
 def rewrite_by_label(query: PrivateQuery, rows: int, *, bound: Bound | None = None) -> CountingQuery:
@@ -81,7 +88,7 @@ def rewrite_by_label(query: PrivateQuery, rows: int, *, bound: Bound | None = No
 
 def rewrite_all(query: PrivateQuery, *, bound: Bound | None = None) -> CountingQuery:
     """Return the SQL for every group that some unit is in, in the order of the keys, which the counts do not enter."""
-    return _counted(query, bound, first=(), limit="")
+    return _counted(query, bound, first=(), rows=None)
 
 
 def rewrite_weighted(query: PrivateQuery, *, bound: Bound | None, weights: Sequence[int]) -> CountingQuery:
@@ -109,14 +116,20 @@ def _weighted(
     writer = Writer()
     names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
     keys, base = ", ".join(names), _unit_rows(writer, query, names=names)
+    listed: tuple[str, ...] = ()
+    if query.partitions is not None:
+        listed, base = within(writer, base, names=names, partitions=query.partitions)
     kept = spread(writer, base, names=names, bound=bound, weights=weights)
     measures = f"system.main.count() AS {COUNT}, CAST(system.main.sum({WEIGHT}) AS BIGINT) AS {WEIGHT}"
     groups = f"SELECT {keys}, {measures} FROM ({kept.source}) GROUP BY {keys} HAVING system.main.sum({WEIGHT}) > 0"  # noqa: S608 - as above
     order = ", ".join(f"{name} ASC NULLS LAST" for name in names)
-    return CountingQuery(f"WITH {', '.join(kept.ctes)} {groups} ORDER BY {order}", tuple(writer.parameters))
+    found = f"{groups} ORDER BY {order}"
+    if query.partitions is not None:
+        found = arranged(groups, order, rows=None, key=names[query.partitions.key])
+    return CountingQuery(f"WITH {', '.join((*listed, *kept.ctes))} {found}", tuple(writer.parameters))
 
 
-def _counted(query: PrivateQuery, bound: Bound | None, *, first: tuple[str, ...], limit: str) -> CountingQuery:
+def _counted(query: PrivateQuery, bound: Bound | None, *, first: tuple[str, ...], rows: int | None) -> CountingQuery:
     """Return the SQL for the groups and their counts, ordered by `first` and then by the keys."""
     for step in PASSES:
         query = step(query)
@@ -125,6 +138,9 @@ def _counted(query: PrivateQuery, bound: Bound | None, *, first: tuple[str, ...]
     keys = ", ".join(names)
     base = _unit_rows(writer, query, names=names)
     ctes: list[str] = []
+    if query.partitions is not None:
+        listed, base = within(writer, base, names=names, partitions=query.partitions)
+        ctes += listed
     if query.domain is not None:
         ctes.append(f"{DOMAIN} AS MATERIALIZED ({_candidates(writer, query.domain, name=keys)})")
         base = f"SELECT {keys}, {UNIT} FROM ({base}) WHERE {keys} IN (SELECT {keys} FROM {DOMAIN})"  # noqa: S608 - nothing in it is the analyst's text
@@ -141,7 +157,11 @@ def _counted(query: PrivateQuery, bound: Bound | None, *, first: tuple[str, ...]
         )
     order = ", ".join([*first, *(f"{name} ASC NULLS LAST" for name in names)])
     opening = f"WITH {', '.join(ctes)} " if ctes else ""
-    return CountingQuery(f"{opening}{counted} ORDER BY {order}{limit}", tuple(writer.parameters))
+    if query.partitions is not None:
+        found = arranged(counted, order, rows=rows, key=names[query.partitions.key])
+    else:
+        found = f"{counted} ORDER BY {order}{'' if rows is None else f' LIMIT {rows:d}'}"
+    return CountingQuery(f"{opening}{found}", tuple(writer.parameters))
 
 
 def _candidates(writer: Writer, domain: Domain, *, name: str) -> str:

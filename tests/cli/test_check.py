@@ -206,6 +206,7 @@ def test_the_keys_of_the_json(folder: Path) -> None:
         "hidden": ["email", "country", "ts", "is_member", "mood"],
         "max_groups_contributed": 5,
         "min_units": 40,
+        "one_value_per_unit": [],
         "checked": True,
     }
     assert (people["privacy_unit"], people["hidden"], people["checked"]) == (None, [], True)
@@ -323,3 +324,16 @@ def test_who_may_ask_is_read_back(folder: Path) -> None:
     assert [(analyst["name"], analyst["epsilon"]) for analyst in asked] == [("alice", 0.5), ("bob", 0.1), (None, None)]
     policy.write_text(policy.read_text().replace(unlisted, "\n"))
     assert "Whoever is not listed may spend all of the total." in one_line(checked(folder))
+
+
+def test_columns_of_one_value_per_unit_are_told() -> None:
+    from dpsql.connect import check_of
+    from dpsql.plan.words import words
+
+    reads = dpsql.PrivateTable("user_id", one_value_per_unit=["country", "sex"])
+    checked = check_of(dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": reads}))
+    assert checked.tables[0].one_value_per_unit == ("country", "sex")
+    told = " ".join(" ".join(words(checked)).split())
+    assert "one_value_per_unit = country, sex: PER one of these costs as one partition" in told
+    plain = check_of(dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id")}))
+    assert "one_value_per_unit" not in " ".join(words(plain))

@@ -54,13 +54,13 @@ REFUSED = {
     ),
     "per partition": (
         "SELECT country, article, row_number() OVER (PARTITION BY country) AS r FROM reads GROUP BY ALL TOP 3 PRIVATE",
-        "WHERE country = 'DE' GROUP BY article TOP 3 PRIVATE",
-        "SELECT article FROM reads WHERE country = 'DE' GROUP BY article TOP 3 PRIVATE",
+        "TOP 3 PRIVATE PER country WITH (partitions = ['DE', 'FR'])",
+        "SELECT country, article FROM reads GROUP BY ALL TOP 3 PRIVATE PER country WITH (partitions = ['DE', 'FR'])",
     ),
     "qualify": (
         "SELECT country, article FROM reads GROUP BY ALL QUALIFY rank() OVER (PARTITION BY country) <= 3 TOP 9 PRIVATE",
-        "WHERE country = 'DE' GROUP BY article TOP 3 PRIVATE",
-        "SELECT article FROM reads WHERE country = 'DE' GROUP BY article TOP 3 PRIVATE",
+        "TOP 3 PRIVATE PER country WITH (partitions = ['DE', 'FR'])",
+        "SELECT country, article FROM reads GROUP BY ALL TOP 3 PRIVATE PER country WITH (partitions = ['DE', 'FR'])",
     ),
     "union all": (
         "SELECT article FROM (SELECT * FROM reads UNION ALL SELECT * FROM likes) AS b GROUP BY article TOP 3 PRIVATE",
@@ -161,8 +161,14 @@ def test_show_tables_says_what_the_policy_exposes(session: Session) -> None:
 
 
 def test_describe_says_what_columns_exist(session: Session) -> None:
-    assert session.sql("DESCRIBE likes").fetchall() == [("user_id", "BIGINT", True), ("article", "VARCHAR", False)]
-    assert session.sql("DESC main.articles").fetchall() == [("article", "VARCHAR", False), ("topic", "VARCHAR", False)]
+    assert session.sql("DESCRIBE likes").fetchall() == [
+        ("user_id", "BIGINT", True, False),
+        ("article", "VARCHAR", False, False),
+    ]
+    assert session.sql("DESC main.articles").fetchall() == [
+        ("article", "VARCHAR", False, False),
+        ("topic", "VARCHAR", False, False),
+    ]
     for text in ("DESCRIBE hidden", "SELECT x FROM hidden, articles"):
         with pytest.raises(dpsql.Refusal) as raised:
             session.sql(text)

@@ -60,7 +60,8 @@ def clause(text: str) -> str:
     options = ", ".join(f"{name} = {option.value!r}" for name, option in sorted(lifted.clause.options.items()))
     values = scan(text).values
     words = [values[int(token.text[1:])].content if token.text[0] == "\0" else token.text for token in lifted.tokens]
-    return f"{'EXPLAIN ' * lifted.explained}TOP {lifted.clause.k or 'ADAPTIVE'} ({options})\n{' '.join(words)}"
+    per = f" PER {lifted.clause.per.text}" if lifted.clause.per else ""
+    return f"{'EXPLAIN ' * lifted.explained}TOP {lifted.clause.k or 'ADAPTIVE'}{per} ({options})\n{' '.join(words)}"
 
 
 def analyzed(text: str) -> str:
@@ -142,6 +143,9 @@ def test_what_is_counted_equals_the_reference(case: Case, tables: tuple[object, 
     asked = replace(query, text=case.note("reference", query.text))
     wanted = reference_counts(tables[1], asked, case.note("unit", "unit"))  # type: ignore[arg-type]
     found = counts(tables[0], query)  # type: ignore[arg-type]
+    if query.partitions is not None:
+        listed = same(value.value for value in query.partitions.values)
+        wanted = {key: count for key, count in wanted.items() if key[query.partitions.key] in listed}
     if query.domain is not None:
         wanted = {key: wanted.get(key, 0) for key in found}
         assert 0 in wanted.values()

@@ -27,7 +27,8 @@ LEAST_DELTA = Fraction(1, 10**30)  # beyond any use, and short enough for the le
 class Asked:
     """A query, the session's terms, what k keys cost, and the bound on the groups of each unit, None without one.
 
-    `own_cap` says that the bound is the mechanism's own, OWN_CAP, since neither policy nor query has one.
+    `own_cap` says that the bound is the mechanism's own, OWN_CAP, since neither policy nor query has one. The query's
+    delta is spread over `runs` runs of the mechanism, whose losses add up.
     """
 
     query: PrivateQuery
@@ -35,6 +36,7 @@ class Asked:
     price: Price
     groups: int | None
     own_cap: bool
+    runs: int = 1
 
     @property
     def k(self) -> int:
@@ -47,11 +49,12 @@ class Asked:
 
     @property
     def delta(self) -> Delta:
-        """The query's delta: what it asks for, or the session's default."""
+        """The delta of one run: what the query asks for, or the session's default, spread over the runs."""
         terms, option = self.terms, self.query.clause.options.get("delta")
         most = terms.budget.delta.value if terms.limits.max_delta is None else terms.limits.max_delta.value
         default = min(terms.delta.value, most)
-        return Delta(default if option is None else _real(option, "delta", bounds=(min(LEAST_DELTA, default), most)))
+        asked = default if option is None else _real(option, "delta", bounds=(min(LEAST_DELTA, default), most))
+        return Delta(asked / self.runs)
 
     @property
     def k_bar(self) -> int:
@@ -112,7 +115,7 @@ class Asked:
         if self.groups is None:
             hint = "Add max_groups_contributed = 5, or another number, or let the policy set it for the table."
             reason = "This mechanism needs a bound on the groups of each unit."
-            raise Refusal("bound", reason, hint=hint, place=self._place)
+            raise Refusal("bound", reason, hint=hint, place=self.place)
         return self.groups
 
     def check_no_min_units(self) -> None:
@@ -121,12 +124,12 @@ class Asked:
             fix = "Give a number: TOP 10 PRIVATE" if self.query.clause.k is None else "Leave the mechanism out"
             hint = f"{fix}: limited_domain sees to it."
             reason = "The policy wants groups of at least so many units here, which this mechanism does not promise."
-            raise Refusal("min-units", reason, hint=hint, place=self._place)
+            raise Refusal("min-units", reason, hint=hint, place=self.place)
 
     def out_of_range(self, error: UsageError) -> Refusal:
         """Return the refusal of parameters that the mechanism does not take."""
         hint = "Ask for another k, epsilon or max_groups_contributed."
-        return Refusal("option-range", error.reason, hint=hint, place=self._place)
+        return Refusal("option-range", error.reason, hint=hint, place=self.place)
 
     @property
     def _k_bar(self) -> Option | None:
@@ -138,7 +141,8 @@ class Asked:
         return option
 
     @property
-    def _place(self) -> Place:
+    def place(self) -> Place:
+        """Where the mechanism is named, or else the clause."""
         clause = self.query.clause
         option = clause.options.get("mechanism")
         return clause.place if option is None else option.place

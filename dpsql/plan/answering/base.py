@@ -27,11 +27,13 @@ __all__ = ["Answering", "Drawn", "Groups", "Named", "Offer", "Price", "root_belo
 class Groups:
     """What was read of the groups, in the order of the engine's rows: distinct units of each, and weights if asked for.
 
-    Both are int64 arrays of one value per row; weights are empty where they are not asked for.
+    All are int64 arrays of one value per row; weights are empty where they are not asked for, and `partitions` are
+    positions in the query's list, if it has one.
     """
 
     counts: npt.NDArray[np.int64]
     weights: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    partitions: npt.NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +74,9 @@ def root_below(square: Fraction) -> Fraction:
 class Offer:
     """What is known of an answer before a row is read: what is read, what it may cost, what keys must reach.
 
-    At most `k` keys come back. `counting` returns at most `most_rows` rows (None: any number), each with a count of at
-    least `least_count`, and with a weight too where `weighted`. `k_bar` of the exact leaders take part, 0 where all
+    At most `k` keys come back, of each partition if there are any, whose losses add up in `reach` of the `partitions`.
+    `counting` returns at most `most_rows` rows of each (None: any number), each with a count of at least `least_count`,
+    and with a weight too where `weighted`. `k_bar` of the exact leaders take part, 0 where all
     groups or candidates do; the threshold stands `threshold_offset` above the count after them, or above 0, and at
     least at `least_threshold`; it is one of weights where `weighted`, of which a unit in one group has 1.
     `count_variance` is that of the noise of the counts, None where they are not asked for: discrete Gaussian, or
@@ -101,6 +104,8 @@ class Offer:
     chooses: str = ""
     least_rho: Fraction = Fraction(0)
     cap: str = ""
+    partitions: int = 0
+    reach: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.errors import UsageError
@@ -27,6 +27,10 @@ class AllGroups:
     def law(self) -> tuple[object, object]:
         """The mechanism, and the items that its loss is told in."""
         return self.selection, self.price
+
+    def uncut(self, most: int) -> AllGroups:
+        """Return the same release with so many keys at most."""
+        return replace(self, selection=replace(self.selection, k=most))
 
     def offer(self, query: PrivateQuery, bound: Bound | None) -> Offer:
         """Return the offer: all groups are read, and the price is one, whatever comes back."""

@@ -37,6 +37,10 @@ class Weighted:
         """The mechanism, the items that its loss is told in, and whether the counts are of all groups."""
         return self.selection, (self.price, self.own_cap)
 
+    def uncut(self, most: int) -> Weighted:
+        """Return the same release with so many keys at most."""
+        return replace(self, selection=replace(self.selection, k=most))
+
     def offer(self, query: PrivateQuery, bound: Bound | None) -> Offer:
         """Return the offer: all groups are read, with the weights that the mechanism's threshold is made for."""
         chosen, price = self.selection, self.price

@@ -1,0 +1,138 @@
+"""PER key: a key whose public values, listed or held by a public table, are each asked for their own first k groups.
+
+How many there are decides what a query costs, so those of a public table are read before it is planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from dpsql.errors import Refusal
+from dpsql.sql.catalog import Catalog
+from dpsql.sql.domain import listed_values, read_values
+from dpsql.sql.options import MOST_LISTED
+from dpsql.sql.passes.canonical import canonical
+from dpsql.sql.query import (
+    Cast,
+    Column,
+    Derived,
+    Expression,
+    Joined,
+    Listed,
+    Literal,
+    Partitions,
+    PrivateQuery,
+    PublicQuery,
+    Relation,
+    Scan,
+    Stored,
+    walk,
+)
+from dpsql.sql.types import TEXT
+
+__all__ = ["partitioned", "values_asked", "with_values"]
+
+_OPTION = "partitions"
+_FORM = "Write TOP 3 PRIVATE PER country WITH (partitions = ['DE', 'FR']), where country is a key of GROUP BY."
+
+
+def partitioned(query: PrivateQuery, named: int | None, *, catalog: Catalog) -> PrivateQuery:
+    """Return the query with the partitions that its clause asks for; `named` is the key that PER names, if it is one.
+
+    Raises `Refusal` for PER without partitions, and the reverse, and where no other key is left to rank.
+    """
+    per, option = query.clause.per, query.clause.options.get(_OPTION)
+    if per is None and option is None:
+        return query
+    if per is None or option is None:
+        place = query.clause.place if option is None else option.place
+        reason = "PER needs the public list of its partitions." if per is not None else "partitions belong to PER."
+        raise Refusal("per", reason, hint=_FORM, place=place)
+    if named is None:
+        raise Refusal("per", "PER names no key of this query.", hint=_FORM, place=per.place)
+    if len(query.keys) == 1:
+        hint = "Group by another key too, or leave PER out and write domain in place of partitions."
+        raise Refusal("per", "There is no other key to rank in each partition.", hint=hint, place=per.place)
+    if "domain" in query.clause.options:
+        hint = "Leave domain out: partitions says which values PER's key has."
+        raise Refusal("domain", "A known domain does not go with PER.", hint=hint, place=per.place)
+    key = query.keys[named]
+    found = Partitions(named, (), option.place, column=_column_of(query, key))
+    values = read_values(_OPTION, option, key=key, catalog=catalog)
+    found = replace(found, source=values) if isinstance(values, Stored) else replace(found, values=_ordered(values))
+    return replace(query, partitions=found)
+
+
+def values_asked(query: PrivateQuery) -> PublicQuery | None:
+    """Return the public query for the partitions that a public table holds, as text; None where they are known."""
+    source = None if query.partitions is None else query.partitions.source
+    if source is None:
+        return None
+    text = source.value if source.value.type == TEXT else Cast(source.value, TEXT)
+    return PublicQuery(
+        names=(_OPTION,),
+        outputs=(canonical(text),),
+        distinct=True,
+        body=source.body,
+        keys=None,
+        by_all=False,
+        having=None,
+        order=(),
+        limit=MOST_LISTED + 2,  # one of them may be NULL
+        offset=0,
+    )
+
+
+def with_values(query: PrivateQuery, texts: Iterable[str | None]) -> PrivateQuery:
+    """Return the query with the partitions that its public table holds; NULL is none of them.
+
+    Raises `Refusal` where there are none, or too many.
+    """
+    found = query.partitions
+    if found is None:
+        return query
+    known = tuple(text for text in texts if text is not None)
+    if len(known) > MOST_LISTED:
+        reason = f"The column of partitions has more than {MOST_LISTED} values."
+        raise Refusal(_OPTION, reason, hint="List those that matter: partitions = ['DE', 'FR'].", place=found.place)
+    values = listed_values(_OPTION, known, key=query.keys[found.key], place=found.place)
+    return replace(query, partitions=replace(found, values=_ordered(values), source=None))
+
+
+def _ordered(values: Listed) -> tuple[Literal, ...]:
+    """Return the values, each once, in their natural order."""
+    found: dict[object, Literal] = {}
+    for value in values.values:
+        if isinstance(value, Literal):
+            zero = Literal(value.value + 0.0, value.type) if isinstance(value.value, float) else value  # -0.0 is 0.0
+            found.setdefault(zero.value, zero)
+    return tuple(found[value] for value in sorted(found))  # type: ignore[type-var] # values of one type
+
+
+def _column_of(query: PrivateQuery, key: Expression) -> str | None:
+    """Return the one stored column of the private table that the key is worked out from, or None."""
+    columns = _stored_columns(key, _relations(query.body.source))
+    ((private, _),) = _stored_columns(query.unit, _relations(query.body.source))
+    ((number, name),) = columns if len(columns) == 1 else {(private, "")}
+    return name if number == private and name else None
+
+
+def _stored_columns(expression: Expression, relations: dict[int, Scan | Derived]) -> set[tuple[int, str]]:
+    """Return the columns of stored tables that an expression reads, each with the number of its table."""
+    found = set[tuple[int, str]]()
+    for part in walk(expression):
+        relation = relations[part.relation] if isinstance(part, Column) else None
+        if isinstance(relation, Derived) and isinstance(part, Column):
+            output = relation.outputs[int(part.name.removeprefix("c")) - 1]
+            found |= _stored_columns(output, _relations(relation.body.source))
+        elif isinstance(part, Column):
+            found.add((part.relation, part.name))
+    return found
+
+
+def _relations(relation: Relation) -> dict[int, Scan | Derived]:
+    """Return the tables and subqueries of one FROM, by their numbers."""
+    if isinstance(relation, Joined):
+        return _relations(relation.left) | _relations(relation.right)
+    return {relation.number: relation}
