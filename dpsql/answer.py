@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpsql.accounting import ZCDP, ApproximateDP, Periods, discrete_gaussian_offset
+from dpsql.accounting import ZCDP, Amount, ApproximateDP, Certificate, Loss, Periods, Steps, discrete_gaussian_offset
 from dpsql.errors import UsageError
 from dpsql.mechanisms.laplace_tails import laplace_offset
 from dpsql.quantities import Delta, Epsilon
@@ -29,6 +29,7 @@ __all__ = ["Answer", "CountColumns", "Promise", "Receipt", "printable"]
 
 NO_MECHANISM = "none"
 _COUNTS_THRESHOLD = "gaussian_histogram"  # the mechanism whose threshold is a public count
+_NOTHING = ZCDP.nothing()
 _SHOWN = 20
 _WIDE = 10**8  # a variance above which tails are bounded instead of summed
 _LAST_DAY, _LAST_MICROSECOND = 2**31 - 1, 2**63 - 1  # DuckDB's infinite date and timestamp
@@ -42,7 +43,8 @@ class Receipt:
     `shared` says that the policy shares answers among analysts: it may be one that another was given first, it was
     charged in full either way, and what is guaranteed is the data set's total, not what one analyst was charged.
     `durable` says that what was spent outlives the process, as it does not in a ledger in memory, for trials.
-    `chosen` names what the mechanism chose in private, "k" (ADAPTIVE) or "k_bar" (AUTO); empty where nothing was.
+    `chosen` names what the mechanism chose in private, "k" (ADAPTIVE) or "k_bar" (AUTO); empty where nothing was. Loss
+    and what remains are told in the currencies of the `certificate`.
     """
 
     mechanism: str
@@ -52,19 +54,19 @@ class Receipt:
     delta: Delta
     threshold_offset: Fraction
     items_charged: int
-    loss: ZCDP
-    remaining: ZCDP
+    loss: Loss
+    remaining: ZCDP | Amount
     stopped_at_bottom: bool
     sealed: bool
     replayed: bool = False
     shared: bool = False
     durable: bool = True
     chosen: str = ""
+    certificate: Certificate = Certificate.zcdp
 
     @classmethod
-    def free(cls, remaining: ZCDP, *, sealed: bool) -> Receipt:
-        """Return the receipt of a statement that reads no private row."""
-        nothing = ZCDP.nothing()
+    def free(cls, remaining: ZCDP | Amount, *, sealed: bool, nothing: Loss = _NOTHING) -> Receipt:
+        """Return the receipt of a statement that reads no private row, and costs `nothing`."""
         return cls(
             mechanism=NO_MECHANISM,
             k=0,
@@ -77,6 +79,7 @@ class Receipt:
             remaining=remaining,
             stopped_at_bottom=False,
             sealed=sealed,
+            certificate=remaining.certificate if isinstance(remaining, Amount) else Certificate.zcdp,
         )
 
     def __str__(self) -> str:
@@ -88,10 +91,10 @@ class Receipt:
             notes += "; the ledger is in memory, for trials, and forgotten at the end"
         if self.replayed:
             return f"{self.mechanism}: answered before, charged nothing; {ending}; remaining {self.remaining}{notes}"
-        return (
-            f"{self.mechanism}: charged {self.items_charged} items of epsilon {self.epsilon} "
-            f"({self.loss}); {ending}; remaining {self.remaining}{notes}"
-        )
+        cost = f"{self.items_charged} items of epsilon {self.epsilon} ({self.loss})"
+        if isinstance(self.loss, Steps):
+            cost = str(self.loss)
+        return f"{self.mechanism}: charged {cost}; {ending}; remaining {self.remaining}{notes}"
 
     def _ending(self) -> str:
         """Return how the answer ended, and what was chosen for it."""
@@ -252,7 +255,7 @@ class Answer:
         return (
             f"Each {promise.unit} of {promise.table} is protected: adding or removing all rows of one {promise.unit} "
             f"changes the probability of anything released from this data set, {promise}; {cost}, accounted in "
-            f"zero-concentrated differential privacy (dpsql {version('dpsql')}, {receipt.mechanism})."
+            f"{receipt.certificate.words} (dpsql {version('dpsql')}, {receipt.mechanism})."
         )
 
     def __len__(self) -> int:

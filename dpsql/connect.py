@@ -81,6 +81,7 @@ def session_of(
     catalog = _catalog(engine, policy)
     record = _ledger(policy.ledger if ledger is None else ledger, terms)
     try:
+        terms = terms.held_to(record.certified)
         _tell(record, policy)
     except BaseException:
         record.close()
@@ -108,7 +109,7 @@ def starter_of(database: str | Path) -> Starter:
 
 
 def grant(ledger: str | Path, budget: Budget, *, note: str) -> tuple[ApproximateDP, Periods | None]:
-    """Raise the total of a ledger to that of `budget`, for good; what was spent stays spent.
+    """Raise the total of a ledger to that of `budget`, for good; what was spent and the certificate stay.
 
     A `budget` with a period is granted in each from then on, or in more of them; one without keeps those there are.
     Returns what the total was, and the periods in which it is granted now. Raises `LedgerError` for a total that is
@@ -121,7 +122,7 @@ def grant(ledger: str | Path, budget: Budget, *, note: str) -> tuple[Approximate
     with closing(_recorded(ledger)) as record:
         before = record.total
         periods = None if budget.period is None else Periods(budget.period, budget.periods)
-        record.grant(budget_of(total), total, note=note, periods=periods)
+        record.grant(budget_of(total, record.certified.certificate), total, note=note, periods=periods)
         calendar = record.calendar
         return before, None if calendar is None else calendar.periods
 
@@ -147,7 +148,8 @@ def spending_of(policy: Policy | str | Path, *, analyst: str | None = None) -> S
     terms = Terms.of_total(known) if analyst is None else Terms.of_policy(known, analyst)
     with closing(_ledger(known.ledger, terms)) as record:
         entries = record.entries()  # before the budget, which a grant may raise
-        return spending(known, entries, terms=replace(terms, budget=record.budget), calendar=record.calendar)
+        terms = replace(terms.held_to(record.certified), budget=record.budget)
+        return spending(known, entries, terms=terms, calendar=record.calendar)
 
 
 def verified(ledger: str | Path) -> Verified:
@@ -187,7 +189,7 @@ def check_of(policy: Policy | str | Path, *, database: str | Path | None = None)
             stored = {name: tuple((column.name, column.type) for column in engine.columns(name)) for name in near}
         finally:
             engine.close()
-    return check(known, stored, reach=lambda noisy: CountColumns((), noisy.variance).reach(0.95))
+    return check(known, stored, reach=lambda noisy: CountColumns((), noisy.variance, noisy.scale).reach(0.95))
 
 
 def _found(table: StoredTable, names: Mapping[tuple[str, str], str]) -> FoundTable:
@@ -283,7 +285,7 @@ def _ledger(place: str | Path | DatabaseUrl | None, terms: Terms) -> Ledger:
     elif not isinstance(place, str | Path | DatabaseUrl):
         raise UsageError("not-a-path", "A ledger is named by its path.", hint='Such as "ledger.sqlite", or ":memory:".')
     if place is None or str(place) == IN_MEMORY:
-        return MemoryLedger(terms.budget, total=terms.total, periods=terms.periods)
+        return MemoryLedger(terms.budget, total=terms.total, periods=terms.periods, certified=terms.certified)
     known = DatabaseUrl.of(place) if is_url(place) else place
     try:
         return _durable(known, terms)
@@ -297,10 +299,10 @@ def _durable(place: str | Path | DatabaseUrl, terms: Terms) -> Ledger:
         _require_psycopg()
         from dpsql.ledger.postgres import PostgresLedger
 
-        return PostgresLedger(place, terms.budget, total=terms.total, periods=terms.periods)
+        return PostgresLedger(place, terms.budget, total=terms.total, periods=terms.periods, certified=terms.certified)
     from dpsql.ledger import SQLiteLedger
 
-    return SQLiteLedger(place, terms.budget, total=terms.total, periods=terms.periods)
+    return SQLiteLedger(place, terms.budget, total=terms.total, periods=terms.periods, certified=terms.certified)
 
 
 def _tell(record: Ledger, policy: Policy) -> None:

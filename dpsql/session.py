@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
-from dpsql.accounting import ZCDP
+from dpsql.accounting import ZCDP, Columns
 from dpsql.answer import Answer, CountColumns, Promise, Receipt
 from dpsql.engines import Engine, Exact, Statement
 from dpsql.errors import EngineError, Refusal, UsageError
@@ -126,7 +126,7 @@ class Session:
             return self._free(self._public(question))
         plan, stored = self._draw(question)
         if question.explained:
-            return self._free(plan_table(plan, forecast(plan, self.budget.remaining, times=1)))
+            return self._free(plan_table(plan, forecast(plan, self.budget.columns, times=1)))
         if stored is not None and not plan.fresh:
             return self._answer(plan, unpack(plan, stored), replayed=True)
         reservation = self._reserve(plan)
@@ -160,7 +160,7 @@ class Session:
 
         In the worst case, and when half of the items come back.
         """
-        return forecast(self.explain(text, parameters), self.budget.remaining, times=times)
+        return forecast(self.explain(text, parameters), self.budget.columns, times=times)
 
     @property
     def catalog(self) -> Catalog:
@@ -189,7 +189,10 @@ class Session:
     def history(self) -> pa.Table:
         """What this analyst asked of this ledger, in every session, newest last, and what it was charged."""
         self._check_open()
-        return history_table(entry for entry in self._parts.ledger.entries() if entry.account == self._account)
+        entries = self._parts.ledger.entries()
+        return history_table(
+            (entry for entry in entries if entry.account == self._account), self._parts.terms.certificate
+        )
 
     def close(self) -> None:
         """Close the engine and the ledger; further use raises `UsageError`."""
@@ -255,7 +258,8 @@ class Session:
 
     def _reserve(self, plan: Plan) -> Reservation:
         try:
-            return self._parts.ledger.reserve(Request(plan.query.text, plan.worst_case, self._limit, replay_key(plan)))
+            worst, key = plan.columns(plan.worst_case), replay_key(plan)
+            return self._parts.ledger.reserve(Request(plan.query.text, worst, self._limit, key, plan.certificate))
         except Shortfall as error:
             short = error
         least = self._parts.terms.limits.min_epsilon
@@ -264,10 +268,15 @@ class Session:
     def _release(self, plan: Plan, reservation: Reservation) -> Release:
         statement, noise = Statement(plan.counting.sql, plan.counting.parameters), self._parts.noise
         return self._drawn(
-            statement, lambda exact: release(plan, exact, noise=noise), held=reservation, worst=plan.worst_case
+            statement,
+            lambda exact: release(plan, exact, noise=noise),
+            held=reservation,
+            worst=plan.columns(plan.worst_case),
         )
 
-    def _drawn(self, statement: Statement, draw: Callable[[Exact], Drawn], *, held: Reservation, worst: ZCDP) -> Drawn:
+    def _drawn(
+        self, statement: Statement, draw: Callable[[Exact], Drawn], *, held: Reservation, worst: Columns
+    ) -> Drawn:
         """Read and draw; charge everything that fails in full, and say nothing of why.
 
         Words, kind and frames of a failure may hold a row's values, so nothing of it is passed on but that it was an
@@ -298,7 +307,7 @@ class Session:
         """
         shared = self._parts.terms.limits.share_replays and not plan.fresh
         packed, digest = pack(plan, drawn), _digest(drawn.table)
-        stands = reservation.settle(drawn.loss.rho, digest, answer=packed, shared=shared)
+        stands = reservation.settle(plan.columns(drawn.loss).rho, digest, answer=packed, shared=shared)
         return unpack(plan, stands) if shared else drawn
 
     def _answer(self, plan: Plan, released: Release, *, replayed: bool) -> Answer:
@@ -312,7 +321,7 @@ class Session:
             delta=plan.delta,
             threshold_offset=plan.threshold_offset,
             items_charged=0 if replayed else released.items_charged,
-            loss=ZCDP.nothing() if replayed else released.loss,
+            loss=self._parts.terms.nothing if replayed else released.loss,
             remaining=balance.remaining,
             stopped_at_bottom=released.stopped_at_bottom,
             sealed=self._parts.engine.sealed,
@@ -320,6 +329,7 @@ class Session:
             shared=self._parts.terms.limits.share_replays,
             durable=self._parts.ledger.durable,
             chosen=plan.offer.chooses,
+            certificate=plan.certificate,
         )
         outputs = tuple(position for position, output in enumerate(plan.query.outputs) if output.key is None)
         offer = plan.offer
@@ -340,7 +350,10 @@ class Session:
         )
 
     def _free(self, table: pa.Table) -> Answer:
-        return Answer(table, Receipt.free(self.budget.remaining, sealed=self._parts.engine.sealed))
+        parts = self._parts
+        return Answer(
+            table, Receipt.free(self.budget.remaining, nothing=parts.terms.nothing, sealed=parts.engine.sealed)
+        )
 
 
 def buy(session: Session, purchase: Purchase) -> Bought:

@@ -15,14 +15,64 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Self
 
-from dpsql.accounting.adaptive import adaptive_epsilon
+from dpsql.accounting.adaptive import MOST_ITEMS, adaptive_epsilon
 from dpsql.accounting.composition import durfee_rogers
-from dpsql.accounting.guarantees import ApproximateDP, PureLoss, Steps
+from dpsql.accounting.conversions import epsilon_of_zcdp
+from dpsql.accounting.guarantees import ZCDP, ApproximateDP, BoundedRange, Certificate, PureLoss, Steps
 from dpsql.errors import UsageError
-from dpsql.quantities import Delta, Epsilon
+from dpsql.quantities import Delta, Epsilon, Rho
 
-__all__ = ["OptimalFilter", "PureFilter", "TheoremTwoFilter", "Usage"]
+__all__ = ["Amount", "Certified", "Columns", "OptimalFilter", "PureFilter", "Rule", "TheoremTwoFilter", "Usage"]
+__all__ += ["item_price"]
+
+Columns = ZCDP  # both currencies as a ledger keeps them: rho and delta or, under another certificate, what stands there
+
+
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """A certificate, and what it fixes beforehand: the epsilon of an item, and of a query that has one its delta."""
+
+    certificate: Certificate = Certificate.zcdp
+    epsilon: Epsilon | None = None
+    delta: Delta | None = None
+
+    @property
+    def fixes(self) -> bool:
+        """Whether the number of items is fixed, so that no more may be granted later."""
+        return self.epsilon is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """So much of both currencies of a certificate other than `zcdp`: what is refunded, and what never is."""
+
+    certificate: Certificate
+    refunded: Fraction
+    gone: Fraction
+
+    @classmethod
+    def of(cls, columns: Columns, certificate: Certificate) -> Self:
+        """Return what the columns of a ledger of this certificate hold."""
+        return cls(certificate, columns.rho.value, columns.delta.value)
+
+    def __str__(self) -> str:
+        parts = zip(self.certificate.currencies, (self.refunded, self.gone), strict=True)
+        return ", ".join(
+            f"{name} {float(value):.6g}" if name in {"epsilon", "delta"} else f"{value} {name}" for name, value in parts
+        )
+
+
+def item_price(certificate: Certificate, epsilon: Epsilon) -> Fraction:
+    """Return what one item takes of the currency that is refunded."""
+    match certificate:
+        case Certificate.zcdp:
+            return BoundedRange(epsilon).rho.value
+        case Certificate.pure:
+            return epsilon.value
+        case Certificate.theorem2 | Certificate.optimal:
+            return Fraction(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +89,16 @@ class _Rule(ABC):
     """The acts that the three filters share; all are pure functions of exact numbers."""
 
     __slots__ = ()
-    certificate: str
+    certificate: Certificate
+
+    @property
+    @abstractmethod
+    def certified(self) -> Certified:
+        """Return the certificate and what it fixes."""
+
+    @abstractmethod
+    def times(self, periods: int) -> Self:
+        """Return the filter of so many periods together, each of which has this one to itself (`maths.md` 6.3)."""
 
     @property
     @abstractmethod
@@ -54,6 +113,17 @@ class _Rule(ABC):
     @abstractmethod
     def _price(self, loss: object) -> tuple[Fraction, Fraction]:
         """Return both parts of a loss; raise UsageError for one that this certificate does not cover."""
+
+    @property
+    def columns(self) -> Columns:
+        """Return what is granted, as a ledger keeps it."""
+        first, second = self.limits
+        return Columns(Rho(first), Delta(second))
+
+    def price(self, loss: object) -> Columns:
+        """Return what a loss takes, as a ledger keeps it; raise UsageError for one that is not covered."""
+        first, second = self._price(loss)
+        return Columns(Rho(first), Delta(second))
 
     def fresh(self) -> Usage:
         """Return the state of a session that has asked nothing."""
@@ -95,7 +165,17 @@ class PureFilter(_Rule):
     """
 
     budget: ApproximateDP
-    certificate = "pure"
+    certificate = Certificate.pure
+
+    @property
+    def certified(self) -> Certified:
+        """Return the certificate, which fixes nothing."""
+        return Certified(self.certificate)
+
+    def times(self, periods: int) -> Self:
+        """Return the filter of so many periods together."""
+        epsilon = Epsilon(self.budget.epsilon.value * periods)
+        return replace(self, budget=ApproximateDP(epsilon, self.budget.delta * periods))
 
     @property
     def limits(self) -> tuple[Fraction, Fraction]:
@@ -119,7 +199,7 @@ class TheoremTwoFilter(_Rule):
 
     Source: Durfee and Rogers 2019, arXiv:1905.04273, Algorithm 2 and Theorem 2, literally: k* = items, l* = queries,
     delta' = conversion, and 2 l* delta for the queries although l* delta suffices (`maths.md` 3.3): the mode is there
-    to be the paper's.
+    to be the paper's. A query of a known domain cannot fail, so it has no delta and is none of the l*.
     """
 
     each: Epsilon
@@ -127,7 +207,17 @@ class TheoremTwoFilter(_Rule):
     items: int
     queries: int
     conversion: Delta
-    certificate = "theorem2"
+    certificate = Certificate.theorem2
+
+    @property
+    def certified(self) -> Certified:
+        """Return the certificate, and the epsilon and the delta that it fixes."""
+        return Certified(self.certificate, self.each, self.delta)
+
+    def times(self, periods: int) -> Self:
+        """Return the filter of so many periods together."""
+        items, queries = self.items * periods, self.queries * periods
+        return replace(self, items=items, queries=queries, conversion=self.conversion * periods)
 
     @property
     def limits(self) -> tuple[Fraction, Fraction]:
@@ -143,10 +233,10 @@ class TheoremTwoFilter(_Rule):
     def _price(self, loss: object) -> tuple[Fraction, Fraction]:
         if not isinstance(loss, Steps):
             raise UsageError("wrong-certificate", "A session with the certificate theorem2 counts items alone.")
-        if loss.each.epsilon != self.each or loss.delta != self.delta:
+        if loss.each.epsilon != self.each or loss.delta.value not in {0, self.delta.value}:
             reason = "With the certificate theorem2 every query has the epsilon and the delta that were fixed at first."
             raise UsageError("fixed-parameters", reason)
-        return Fraction(loss.items), Fraction(1)
+        return Fraction(loss.items), Fraction(loss.delta.value > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +251,17 @@ class OptimalFilter(_Rule):
     items: int
     pool: Delta
     conversion: Delta
-    certificate = "optimal"
+    certificate = Certificate.optimal
+
+    @property
+    def certified(self) -> Certified:
+        """Return the certificate, and the largest epsilon of an item."""
+        return Certified(self.certificate, self.each)
+
+    def times(self, periods: int) -> Self:
+        """Return the filter of so many periods together."""
+        pool, conversion = self.pool * periods, self.conversion * periods
+        return replace(self, items=self.items * periods, pool=pool, conversion=conversion)
 
     @property
     def limits(self) -> tuple[Fraction, Fraction]:
@@ -170,8 +270,14 @@ class OptimalFilter(_Rule):
 
     @property
     def total(self) -> ApproximateDP:
-        """Return the certified epsilon, and the conversion's and the queries' delta; computed anew each time."""
-        epsilon = adaptive_epsilon(self.items, self.each, delta=self.conversion)
+        """Return the certified epsilon, and the conversion's and the queries' delta; computed anew each time.
+
+        Of more items than the optimum is computed for, that of their rho, which is more.
+        """
+        if self.items > MOST_ITEMS:
+            epsilon = epsilon_of_zcdp(BoundedRange(self.each).rho * self.items, self.conversion)
+        else:
+            epsilon = adaptive_epsilon(self.items, self.each, delta=self.conversion)
         return ApproximateDP(Epsilon(Fraction(epsilon)), self.pool + self.conversion)
 
     def _price(self, loss: object) -> tuple[Fraction, Fraction]:
@@ -181,3 +287,6 @@ class OptimalFilter(_Rule):
             reason = "With the certificate optimal no item has an epsilon above the one that was fixed at first."
             raise UsageError("fixed-parameters", reason)
         return Fraction(loss.items), loss.delta.value
+
+
+Rule = PureFilter | TheoremTwoFilter | OptimalFilter

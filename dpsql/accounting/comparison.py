@@ -8,9 +8,9 @@ from fractions import Fraction
 from dpsql.accounting.adaptive import MOST_ITEMS, adaptive_epsilon
 from dpsql.accounting.composition import durfee_rogers
 from dpsql.accounting.conversions import bs16_epsilon, epsilon_of_zcdp
-from dpsql.accounting.guarantees import ApproximateDP, BoundedRange
+from dpsql.accounting.guarantees import ApproximateDP, BoundedRange, Certificate
 from dpsql.accounting.optimal import fixed_epsilon, pure_delta, pure_epsilon
-from dpsql.accounting.purchases import Certificate, items_bought
+from dpsql.accounting.purchases import items_bought
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon
 

@@ -8,13 +8,49 @@ known composition has no class: an unknown guarantee cannot be charged.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from fractions import Fraction
 from typing import Self
 
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon, Rho
 
-__all__ = ["ZCDP", "ApproximateDP", "BoundedRange", "PureLoss", "Steps"]
+__all__ = ["ZCDP", "ApproximateDP", "BoundedRange", "Certificate", "Loss", "PureLoss", "Steps"]
+
+
+class Certificate(StrEnum):
+    """What a session's promise is proved with; one for the whole session."""
+
+    pure = "pure"
+    theorem2 = "theorem2"
+    zcdp = "zcdp"
+    optimal = "optimal"
+
+    @property
+    def currencies(self) -> tuple[str, str]:
+        """Return what is counted: first what is held on admission and settled on what came back, then what is not."""
+        match self:
+            case Certificate.pure:
+                return "epsilon", "delta"
+            case Certificate.theorem2:
+                return "items", "queries"
+            case Certificate.zcdp:
+                return "rho", "delta"
+            case Certificate.optimal:
+                return "items", "delta"
+
+    @property
+    def words(self) -> str:
+        """Return what a loss is accounted in."""
+        match self:
+            case Certificate.pure:
+                return "pure differential privacy but for delta, whose epsilons add up"
+            case Certificate.theorem2:
+                return "items of one epsilon by Theorem 2 of Durfee and Rogers (2019)"
+            case Certificate.zcdp:
+                return "zero-concentrated differential privacy"
+            case Certificate.optimal:
+                return "items of bounded range by a certified bound on their adaptive composition"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +114,9 @@ class PureLoss:
         if self.epsilon < 0:
             raise UsageError("epsilon-range", "The epsilon of a loss must be at least 0.")
 
+    def __str__(self) -> str:
+        return f"epsilon {float(self.epsilon):.6g}, delta {self.delta}"
+
 
 @dataclass(frozen=True, slots=True)
 class Steps:
@@ -99,3 +138,9 @@ class Steps:
     def pure(self) -> PureLoss:
         """Return what the same query costs under `pure`: a range of epsilon that holds 0 keeps within +-epsilon."""
         return PureLoss(self.items * self.each.epsilon.value, self.delta)
+
+    def __str__(self) -> str:
+        return f"{self.items} items of epsilon {self.each.epsilon}, delta {self.delta}"
+
+
+Loss = ZCDP | PureLoss | Steps

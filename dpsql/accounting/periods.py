@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
 
+from dpsql.accounting.certificates import Rule
 from dpsql.accounting.conversions import epsilon_of_zcdp
 from dpsql.accounting.guarantees import ZCDP, ApproximateDP
 from dpsql.errors import UsageError
@@ -49,18 +50,23 @@ def words_of(periods: Periods | None) -> str:
     return f"per {periods}" if most is None else f"per {periods}, at most {most} time{'' if most == 1 else 's'}"
 
 
-def total_after(periods: int, each: ApproximateDP, *, budget: ZCDP) -> ApproximateDP | None:
+def total_after(periods: int, each: ApproximateDP, *, budget: ZCDP, rule: Rule | None = None) -> ApproximateDP | None:
     """Return what holds after so many periods, each of which promises `each` and may spend `budget`, rounded up.
 
-    The shares of delta for the queries and for the conversion grow alike. None if delta comes to 1: nothing holds.
+    The shares of delta for the queries and for the conversion grow alike. `rule` is the filter of one period under
+    another certificate than `zcdp`. None if delta comes to 1: nothing holds.
     """
     delta = each.delta * periods
     if delta.value >= 1:
         return None
     if periods == 1:
         return each
-    conversion = Delta((each.delta.value - budget.delta.value) * periods)
-    epsilon = max(Fraction(epsilon_of_zcdp(budget.rho * periods, conversion)), each.epsilon.value)
+    if rule is None:
+        conversion = Delta((each.delta.value - budget.delta.value) * periods)
+        found = Fraction(epsilon_of_zcdp(budget.rho * periods, conversion))
+    else:
+        found = rule.times(periods).total.epsilon.value
+    epsilon = max(found, each.epsilon.value)
     return ApproximateDP(Epsilon(_rounded_up(epsilon)), delta)
 
 

@@ -8,31 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from enum import StrEnum
 from fractions import Fraction
 
 from dpsql.accounting.adaptive import adaptive_delta, adaptive_items
 from dpsql.accounting.composition import durfee_rogers
 from dpsql.accounting.conversions import rho_of_total
-from dpsql.accounting.guarantees import ApproximateDP, BoundedRange
+from dpsql.accounting.guarantees import ApproximateDP, BoundedRange, Certificate
 from dpsql.accounting.search import crossing
 from dpsql.errors import UsageError
 from dpsql.quantities import Epsilon
 
-__all__ = ["Certificate", "item_epsilon", "items_bought"]
+__all__ = ["item_epsilon", "items_bought"]
 
 _GRID = 10**12
 _WITHIN = 1e-5  # of an item's epsilon, for `optimal`
 _GAIN = 1.4  # above what the optimum can buy over rho or the plain sum
-
-
-class Certificate(StrEnum):
-    """What a session's promise is proved with; one for the whole session."""
-
-    pure = "pure"
-    theorem2 = "theorem2"
-    zcdp = "zcdp"
-    optimal = "optimal"
 
 
 def items_bought(certificate: Certificate, epsilon: Epsilon, *, total: ApproximateDP) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from dpsql.accounting import Certificate
 from dpsql.answer import printable
 from dpsql.cli.show import write_json, write_pairs
 from dpsql.plan.tables import outcome
@@ -34,30 +35,36 @@ def write_spending(spending: Spending, layout: str, *, last: int) -> None:
         for line in (*_accounts(spending), *_queries(latest, len(spending.entries))):
             typer.echo(line)
     elif layout == "json":
-        accounts, queries = map(_account, spending.spenders), map(_query, latest)
+        currencies = spending.balance.certificate.currencies
+        accounts = (_account(spender, currencies) for spender in spending.spenders)
+        queries = map(_query, latest)
         write_json({**_sums(spending.balance), "accounts": list(accounts), "queries": list(queries)})
     else:
         write_pairs(spending.balance.rows(), _MEASURES, layout=layout)
 
 
 def _accounts(spending: Spending) -> Iterator[str]:
-    bars = [(_name(spender.name), _against(spender)) for spender in spending.spenders]
+    first, second = currencies = spending.balance.certificate.currencies
+    bars = [(_name(spender.name), _against(spender, currencies)) for spender in spending.spenders]
     if spending.balance.analyst is None:
         total = spending.balance
-        parts = (_bar(part.spent, part.reserved, limit=part.granted) for part in (total.rho, total.delta))
+        parts = (_bar(part.spent, part.reserved, limit=part.granted) for part in (total.refunded, total.gone))
         bars.insert(0, (_TOTAL, "  ".join(parts)))
     width = max(len(name) for name, _ in bars)
     yield ""
-    yield f"{'account':{width}}  {'rho':{_BAR + 8}}delta    (\N{FULL BLOCK} spent, \N{DARK SHADE} held)"
+    yield f"{'account':{width}}  {first:{_BAR + 8}}{second}    (\N{FULL BLOCK} spent, \N{DARK SHADE} held)"
     for name, bar in bars:
         yield f"{name:{width}}  {bar}"
 
 
-def _against(spender: Spender) -> str:
+def _against(spender: Spender, currencies: tuple[str, str]) -> str:
     """Return the bars of an account."""
     spent, held, limit = spender.state.spent, spender.state.reserved.value, spender.limit
     if limit is None:
-        return f"may ask nothing; spent rho {spent.rho}, delta {spent.delta}, held rho {spender.state.reserved}"
+        first, second = currencies
+        return (
+            f"may ask nothing; spent {first} {spent.rho}, {second} {spent.delta}, held {first} {spender.state.reserved}"
+        )
     rho = _bar(spent.rho.value, held, limit=limit.rho.value)
     return f"{rho}  {_bar(spent.delta.value, Fraction(0), limit=limit.delta.value)}"
 
@@ -79,7 +86,7 @@ def _queries(latest: Sequence[Entry], count: int) -> Iterator[str]:
     for entry in latest:
         text = printable(" ".join(entry.query.split()))
         rho = entry.worst_case.rho if entry.settlement is None else entry.settlement.loss
-        charged = f"{'holds' if entry.settlement is None else 'rho'} {float(rho):.4g}"
+        charged = f"{'holds' if entry.settlement is None else entry.certificate.currencies[0]} {float(rho):.4g}"
         when = entry.opened_at.strftime("%Y-%m-%d %H:%M:%S")
         yield f"{when}  {_name(entry.account):{width}}  {outcome(entry):11}  {charged}"
         yield "    " + (text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}\N{HORIZONTAL ELLIPSIS}")
@@ -93,6 +100,8 @@ def _sums(balance: Balance) -> dict[str, object]:
     total = {"epsilon": float(balance.granted.epsilon), "delta": float(balance.granted.delta)}
     rows = [dict(zip(_MEASURES, row, strict=True)) for row in balance.rows()]
     sums = {"total": total, "measures": rows, "items": balance.items, "epsilon": float(balance.epsilon)}
+    if balance.certificate is not Certificate.zcdp:
+        sums["certificate"] = balance.certificate.value
     return sums if balance.calendar is None else {**sums, "period": _period(balance.calendar)}
 
 
@@ -106,24 +115,25 @@ def _period(calendar: Calendar) -> dict[str, object]:
     }
 
 
-def _account(spender: Spender) -> dict[str, object]:
-    limit, spent = spender.limit, spender.state.spent
+def _account(spender: Spender, currencies: tuple[str, str]) -> dict[str, object]:
+    (first, second), limit, spent = currencies, spender.limit, spender.state.spent
     return {
         "account": spender.name,
-        "limit": None if limit is None else {"rho": float(limit.rho), "delta": float(limit.delta)},
-        "spent": {"rho": float(spent.rho), "delta": float(spent.delta)},
-        "reserved": {"rho": float(spender.state.reserved)},
+        "limit": None if limit is None else {first: float(limit.rho), second: float(limit.delta)},
+        "spent": {first: float(spent.rho), second: float(spent.delta)},
+        "reserved": {first: float(spender.state.reserved)},
     }
 
 
 def _query(entry: Entry) -> dict[str, object]:
+    first, second = entry.certificate.currencies
     return {
         "asked_at": entry.opened_at.isoformat(),
         "account": entry.account,
         "query": entry.query,
         "data_version": entry.data_version,
-        "rho_reserved": float(entry.worst_case.rho),
-        "rho_charged": None if entry.settlement is None else float(entry.settlement.loss),
-        "delta_charged": float(entry.worst_case.delta),
+        f"{first}_reserved": float(entry.worst_case.rho),
+        f"{first}_charged": None if entry.settlement is None else float(entry.settlement.loss),
+        f"{second}_charged": float(entry.worst_case.delta),
         "state": outcome(entry),
     }

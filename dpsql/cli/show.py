@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from dpsql.accounting import ZCDP, Amount, Loss
     from dpsql.answer import Answer, Receipt
     from dpsql.plan import Forecast, Plan
 
@@ -135,15 +136,35 @@ def _receipt(receipt: Receipt) -> dict[str, object]:
         "delta": float(receipt.delta),
         "threshold_offset": float(receipt.threshold_offset),
         "items_charged": receipt.items_charged,
-        "loss": {"rho": float(receipt.loss.rho), "delta": float(receipt.loss.delta)},
-        "remaining": {"rho": float(receipt.remaining.rho), "delta": float(receipt.remaining.delta)},
+        "loss": _loss(receipt.loss),
+        "remaining": _remaining(receipt.remaining),
         "stopped_at_bottom": receipt.stopped_at_bottom,
         "sealed": receipt.sealed,
         "replayed": receipt.replayed,
         "shared": receipt.shared,
         "durable": receipt.durable,
         "chosen": receipt.chosen,
+        "certificate": receipt.certificate.value,
     }
+
+
+def _loss(loss: Loss) -> dict[str, float]:
+    from dpsql.accounting import PureLoss, Steps
+
+    if isinstance(loss, PureLoss):
+        return {"epsilon": float(loss.epsilon), "delta": float(loss.delta)}
+    if isinstance(loss, Steps):
+        return {"items": loss.items, "epsilon": float(loss.each.epsilon), "delta": float(loss.delta)}
+    return {"rho": float(loss.rho), "delta": float(loss.delta)}
+
+
+def _remaining(left: ZCDP | Amount) -> dict[str, float]:
+    from dpsql.accounting import Amount
+
+    if not isinstance(left, Amount):
+        return {"rho": float(left.rho), "delta": float(left.delta)}
+    first, second = left.certificate.currencies
+    return {first: float(left.refunded), second: float(left.gone)}
 
 
 @dataclass(frozen=True, slots=True)

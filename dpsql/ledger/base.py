@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Protocol
 
-from dpsql.accounting import ZCDP, ApproximateDP, FilterState, Periods, words_of
+from dpsql.accounting import ZCDP, Amount, ApproximateDP, Certificate, Certified, FilterState, Periods, words_of
 from dpsql.errors import BudgetExceeded, LedgerError, UsageError
 from dpsql.ledger.calendar import Calendar
 from dpsql.ledger.record import Entry, Event, Settlement, Terms
@@ -54,13 +54,15 @@ class Request:
     """What a query asks of the ledger before a row is read.
 
     `query` is the analyst's text, kept as a note. `key` is the digest of the canonical query, by which a stored answer
-    is found again; "" for none. Without an account it draws on the total alone.
+    is found again; "" for none. Without an account it draws on the total alone. The worst case is counted as the
+    certificate says, which must be the ledger's.
     """
 
     query: str
     worst_case: ZCDP
     account: Account | None = None
     key: str = ""
+    certificate: Certificate = Certificate.zcdp
 
 
 class Shortfall(BudgetExceeded):
@@ -69,23 +71,35 @@ class Shortfall(BudgetExceeded):
     `account` names whose own limit was short; None says that it was the total.
     """
 
-    def __init__(self, worst_case: ZCDP, remaining: ZCDP, *, account: str | None = None) -> None:
-        """Name the one of rho and delta that does not suffice; rho if neither does."""
+    def __init__(
+        self,
+        worst_case: ZCDP,
+        remaining: ZCDP,
+        *,
+        account: str | None = None,
+        certificate: Certificate = Certificate.zcdp,
+    ) -> None:
+        """Name the one of rho and delta, or of the certificate's currencies, that does not suffice; else the first."""
         self.worst_case = worst_case
         self.remaining = remaining
         self.account = account
+        self.certificate = certificate
         whose = "the budget" if account is None else f"the budget of account {account}"
+        first, second = certificate.currencies
         if worst_case.rho > remaining.rho:
-            reason = f"This query may cost rho {worst_case.rho}, and rho {remaining.rho} is left of {whose}."
+            reason = f"This query may cost {first} {worst_case.rho}, and {first} {remaining.rho} is left of {whose}."
             hint = "Ask for fewer items, or with a smaller epsilon."
         else:
-            reason = f"This query may cost delta {worst_case.delta}, and delta {remaining.delta} is left of {whose}."
+            reason = (
+                f"This query may cost {second} {worst_case.delta}, and {second} {remaining.delta} is left of {whose}."
+            )
             hint = "Ask with a smaller delta."
         super().__init__("budget-exceeded", reason, hint=hint)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle by what `__init__` wants."""
-        return partial(Shortfall, self.worst_case, self.remaining, account=self.account), ()
+        account, certificate = self.account, self.certificate
+        return partial(Shortfall, self.worst_case, self.remaining, account=account, certificate=certificate), ()
 
 
 class Reservation(Protocol):
@@ -112,6 +126,11 @@ class Ledger(Protocol):
     @property
     def total(self) -> ApproximateDP:
         """The guarantee that the budget stands for, once or in each period."""
+        ...
+
+    @property
+    def certified(self) -> Certified:
+        """The certificate by which the budget is counted, and what it fixes; the ledger's for good."""
         ...
 
     @property
@@ -220,7 +239,8 @@ def admit(request: Request, of_total: ZCDP, *, of_account: ZCDP) -> None:
         own = of_account.delta < of_total.delta
     else:
         return
-    raise Shortfall(worst, remaining, account=request.account.name if own and request.account else None)
+    account = request.account.name if own and request.account else None
+    raise Shortfall(worst, remaining, account=account, certificate=request.certificate)
 
 
 def balance_of(entries: Iterable[Entry], account: str | None = None, *, period: int | None = None) -> FilterState:
@@ -252,7 +272,8 @@ def forked() -> LedgerError:
 
 
 def refuse_other(recorded: Terms, wanted: Terms) -> None:
-    """Raise `LedgerError` if a ledger stands for another total than it is opened for, or grants it at other times."""
+    """Raise `LedgerError` if a ledger has another certificate, total or period than it is opened for."""
+    _refuse_other_certificate(recorded, wanted)
     if recorded.total != wanted.total:
         old, new = (f"epsilon {terms.total.epsilon} and delta {terms.total.delta}" for terms in (recorded, wanted))
         raise LedgerError(
@@ -266,6 +287,24 @@ def refuse_other(recorded: Terms, wanted: Terms) -> None:
             "ledger-period",
             f"The ledger grants its budget {words_of(before)}, and is now opened to grant it {words_of(after)}.",
             hint="Restore the policy's period and periods, or add to the ledger's with dpsql ledger grant.",
+        )
+
+
+def _refuse_other_certificate(recorded: Terms, wanted: Terms) -> None:
+    """Raise `LedgerError` where losses are counted otherwise; where items are fixed, also for other numbers of them."""
+    old, new = recorded.certified.certificate, wanted.certified.certificate
+    if old is not new:
+        raise LedgerError(
+            "ledger-certificate",
+            f"The ledger has the certificate {old.value}, and is now opened for {new.value}.",
+            hint="Restore the policy's certificate: a ledger keeps the one that it was made with.",
+        )
+    if recorded.certified.fixes and recorded.total == wanted.total and recorded.budget != wanted.budget:
+        before, after = (Amount.of(terms.budget, old) for terms in (recorded, wanted))
+        raise LedgerError(
+            "ledger-certificate",
+            f"The ledger fixes {before}, and is now opened for {after}.",
+            hint=f"Restore the policy's items and queries, which the certificate {old.value} fixes for good.",
         )
 
 

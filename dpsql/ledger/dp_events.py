@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from dpsql.accounting import Certificate
 from dpsql.errors import UsageError
 from dpsql.ledger.record import Entry
 from dpsql.quantities import Delta
@@ -34,15 +35,18 @@ def dp_events(entries: Iterable[Entry]) -> Spent:
     """Return one zero-concentrated event for each of the `entries`: its loss, or its worst case if nobody settled it.
 
     Take all entries of a ledger, or those of one `period` or `account`. Needs the extra dpsql[dp-accounting]; raises
-    `UsageError` without it.
+    `UsageError` without it, and for entries of another certificate than zcdp, which have no rho.
     """
+    spent = list(entries)
+    if any(entry.certificate is not Certificate.zcdp for entry in spent):
+        reason = "Only a ledger with the certificate zcdp records what an accountant of rho can add up."
+        raise UsageError("wrong-certificate", reason, hint="The total that the ledger stands for is what holds.")
     try:
         from dp_accounting import ComposedDpEvent, ZCDpEvent
     except ImportError:
         hint = "Install it: pip install 'dpsql[dp-accounting]'."
         failure = UsageError("not-installed", "The package dp-accounting is not installed.", hint=hint)
     else:
-        spent = list(entries)
         events = [ZCDpEvent(_rounded_up(_charged(entry))) for entry in spent]
         return Spent(ComposedDpEvent(events), sum((entry.worst_case.delta for entry in spent), Delta(0)))
     raise failure

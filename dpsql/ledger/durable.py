@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Generic, Self, TypeVar
 
-from dpsql.accounting import ZCDP, ApproximateDP, Periods
+from dpsql.accounting import ZCDP, ApproximateDP, Certified, Periods
 from dpsql.ledger.calendar import Clock, utc
 from dpsql.ledger.keeper import Keeper, new_terms
 from dpsql.ledger.record import Terms
@@ -25,14 +25,17 @@ class Durable(Keeper, Generic[Where]):
         *,
         total: ApproximateDP,
         periods: Periods | None = None,
+        certified: Certified | None = None,
         clock: Clock = utc,
     ) -> None:
         """Open the ledger at `place`, or make it for these terms.
 
-        One that is there must stand for the same `total` and `periods`; it keeps the budget that it was made with or
-        granted since. `clock` tells the time of events and so when a period begins.
+        One that is there must have the same certificate (zcdp unless `certified` says otherwise) and stand for the same
+        `total` and `periods`; it keeps the budget that it was made with or granted since. `clock` tells the time of
+        events and so when a period begins.
         """
-        self._start(place, new_terms(budget, total, periods=periods), clock=clock)
+        terms = new_terms(budget, total, periods=periods, certified=certified or Certified())
+        self._start(place, terms, clock=clock)
 
     @classmethod
     def open(cls, place: Where, *, clock: Clock = utc) -> Self:

@@ -16,8 +16,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Protocol
 
-from dpsql.accounting import ZCDP, ApproximateDP, Filter, FilterState, Periods, check_settlement
-from dpsql.errors import LedgerError
+from dpsql.accounting import ZCDP, ApproximateDP, Certified, Filter, FilterState, Periods, check_settlement
+from dpsql.errors import LedgerError, UsageError
 from dpsql.ledger.base import Held, Outcome, Request, Reservation, admit, left, twice
 from dpsql.ledger.calendar import Calendar, Clock, extended, utc
 from dpsql.ledger.interrupts import lets_go
@@ -106,6 +106,11 @@ class Keeper(ABC):
         return self._seen_terms().total
 
     @property
+    def certified(self) -> Certified:
+        """The certificate by which the budget is counted, and what it fixes."""
+        return self._seen_terms().certified
+
+    @property
     def calendar(self) -> Calendar | None:
         """The periods in which the budget is granted, as they stand now; None for a budget that is granted once."""
         return self._present(self._seen_terms())
@@ -121,6 +126,7 @@ class Keeper(ABC):
         account, worst = request.account, request.worst_case
         name = account.name if account else None
         with self._writing() as book:
+            _refuse_mixed(book.terms(), request)
             at, terms = self._turn(book)
             over = terms.calendar is not None and terms.calendar.is_over
             of_total = ZCDP.nothing() if over else left(terms.budget, book.balance(None))
@@ -165,7 +171,7 @@ class Keeper(ABC):
             calendar = extended(terms.calendar, periods, at=datetime.fromisoformat(at))
             terms = replace(terms, budget=budget, total=total, calendar=calendar)
             book.set_terms(terms)
-            told = {**told_terms(budget, total), **told_periods(terms.periods)}
+            told = {**told_terms(budget, total, certified=terms.certified), **told_periods(terms.periods)}
             book.append("granted", {**told, "note": note}, at=at)
         self._terms = terms
 
@@ -278,15 +284,15 @@ def begin(book: Book, terms: Terms, *, at: str) -> Terms:
     terms = replace(terms, calendar=extended(None, terms.periods, at=datetime.fromisoformat(at)))
     book.set_terms(terms)
     book.start_afresh()
-    told = {**told_terms(terms.budget, terms.total), **told_periods(terms.periods)}
+    told = {**told_terms(terms.budget, terms.total, certified=terms.certified), **told_periods(terms.periods)}
     book.append("created", {"data_set": terms.data_set, **told}, at=at)
     return terms
 
 
-def new_terms(budget: ZCDP, total: ApproximateDP, *, periods: Periods | None) -> Terms:
+def new_terms(budget: ZCDP, total: ApproximateDP, *, periods: Periods | None, certified: Certified) -> Terms:
     """Return the terms of a ledger of a new data set; its periods count from the event that `begin` writes."""
     calendar = None if periods is None else Calendar(periods, datetime.min.replace(tzinfo=UTC))
-    return Terms(new_data_set(), budget, total, data_version=0, calendar=calendar)
+    return Terms(new_data_set(), budget, total, data_version=0, calendar=calendar, certified=certified)
 
 
 def new_data_set() -> str:
@@ -296,10 +302,11 @@ def new_data_set() -> str:
 
 def told_request(request: Request, *, data_version: int) -> dict[str, object]:
     """Return the body of a reservation."""
+    first, second = request.certificate.currencies
     return {
         "query": request.query,
-        "rho": written(request.worst_case.rho.value),
-        "delta": written(request.worst_case.delta.value),
+        first: written(request.worst_case.rho.value),
+        second: written(request.worst_case.delta.value),
         "account": request.account.name if request.account else None,
         "key": request.key,
         "data_version": data_version,
@@ -312,7 +319,20 @@ def told_settlement(entry: int, outcome: Outcome) -> dict[str, object]:
     return {"entry": entry, "loss": written(outcome.loss.value), "digest": outcome.digest, "answer": kept}
 
 
+def _refuse_mixed(terms: Terms, request: Request) -> None:
+    if request.certificate is not terms.certified.certificate:
+        reason = "This loss is counted by another certificate than the ledger's."
+        raise UsageError("wrong-certificate", reason, hint="Reserve what the ledger's certificate counts.")
+
+
 def _refuse_less(terms: Terms, budget: ZCDP, *, total: ApproximateDP) -> None:
+    if terms.certified.fixes:
+        raise LedgerError(
+            "ledger-grant",
+            f"With the certificate {terms.certified.certificate.value} the number of items is fixed for good, before "
+            "anything is asked.",
+            hint="Plan with the certificate zcdp or pure where more may be granted later.",
+        )
     less = (
         total.epsilon < terms.total.epsilon
         or total.delta < terms.total.delta
@@ -322,7 +342,7 @@ def _refuse_less(terms: Terms, budget: ZCDP, *, total: ApproximateDP) -> None:
     if less:
         raise LedgerError(
             "ledger-grant",
-            f"The ledger stands for {terms.total} (rho {terms.budget.rho}, delta {terms.budget.delta} for queries), "
-            "and a grant may be smaller in none of these.",
+            f"The ledger stands for {terms.total} ({terms.certified.certificate.currencies[0]} {terms.budget.rho}, "
+            f"delta {terms.budget.delta} for queries), and a grant may be smaller in none of these.",
             hint="What was promised stays promised; grant the same or more.",
         )

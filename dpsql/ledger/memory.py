@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from dpsql.accounting import ZCDP, ApproximateDP, FilterState, Periods
+from dpsql.accounting import ZCDP, ApproximateDP, Certified, FilterState, Periods
 from dpsql.ledger.base import closed, forked
 from dpsql.ledger.calendar import Clock, utc
 from dpsql.ledger.keeper import Book, Keeper, begin, new_terms
@@ -22,9 +22,15 @@ class MemoryLedger(Keeper):
     """A ledger in memory. A new process has the whole budget again, so it guards nothing across sessions."""
 
     def __init__(
-        self, budget: ZCDP, *, total: ApproximateDP, periods: Periods | None = None, clock: Clock = utc
+        self,
+        budget: ZCDP,
+        *,
+        total: ApproximateDP,
+        periods: Periods | None = None,
+        certified: Certified | None = None,
+        clock: Clock = utc,
     ) -> None:
-        terms = new_terms(budget, total, periods=periods)
+        terms = new_terms(budget, total, periods=periods, certified=certified or Certified())
         self._clock = clock
         self._book = _Book(terms)
         self._terms = begin(self._book, terms, at=now(clock))

@@ -12,10 +12,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-from dpsql.accounting import ZCDP, FilterState
+from dpsql.accounting import ZCDP, Certificate, FilterState
 from dpsql.ledger.calendar import Calendar
 from dpsql.ledger.postgres_errors import damaged, newer
-from dpsql.ledger.postgres_schema import VERSION
+from dpsql.ledger.postgres_schema import PLAIN, VERSION
 from dpsql.ledger.postgres_server import Connection
 from dpsql.ledger.record import Event, Terms, fraction, periods_of, terms_of, told_periods, told_terms, written
 from dpsql.ledger.rows import EventRows, Found, holder_of
@@ -56,12 +56,14 @@ class Rows(EventRows):
 
     def set_terms(self, terms: Terms) -> None:
         """Put other terms in place of the present ones."""
-        told = {**told_terms(terms.budget, terms.total), "data_set": terms.data_set, "data_version": terms.data_version}
+        told = told_terms(terms.budget, terms.total, certified=terms.certified)
+        told |= {"data_set": terms.data_set, "data_version": terms.data_version}
         if terms.calendar is not None:
             told |= _told_calendar(terms.calendar)
         changed = self._connection.execute("UPDATE terms SET body = %s", (_json(told),)).rowcount
         if not changed:  # a new ledger; those who come later need no right to insert
-            self._run("INSERT INTO terms (one, version, body) VALUES (1, ?, ?)", VERSION, _json(told))
+            version = PLAIN if terms.certified.certificate is Certificate.zcdp else VERSION
+            self._run("INSERT INTO terms (one, version, body) VALUES (1, ?, ?)", version, _json(told))
         self._terms = terms
 
     def balance(self, account: str | None) -> FilterState:
@@ -112,6 +114,8 @@ class Rows(EventRows):
         if version > VERSION:
             raise newer(version, VERSION)
         told = _read(body, dict)
+        if ("certificate" in told) != (version > PLAIN):
+            raise damaged()
         try:
             terms = terms_of(told, told["data_set"], data_version=int(told["data_version"]))
             return replace(terms, calendar=_calendar(told))

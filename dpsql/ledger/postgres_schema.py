@@ -5,9 +5,19 @@ from __future__ import annotations
 from dpsql.ledger.postgres_errors import damaged, not_a_ledger
 from dpsql.ledger.postgres_server import Connection
 
-__all__ = ["VERSION", "build", "is_blank", "lock_making", "refuse_foreign", "refuse_strange", "refuse_unwritable"]
+__all__ = [
+    "PLAIN",
+    "VERSION",
+    "build",
+    "is_blank",
+    "lock_making",
+    "refuse_foreign",
+    "refuse_strange",
+    "refuse_unwritable",
+]
 
-VERSION = 1
+VERSION = 2  # with a certificate other than zcdp
+PLAIN = 1  # without, so that an earlier dpsql reads it too
 _LOCK = 0x64707371  # "dpsq": those who make ledgers in one database wait for one another
 
 _TABLES = """

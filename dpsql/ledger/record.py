@@ -1,7 +1,8 @@
 """What a ledger writes down: events, each tied to all before it by a chain of SHA-256, and what they tell.
 
 A body is JSON with sorted keys, no spaces and ASCII only, so that one content has one spelling. Numbers are exact
-fractions as text, "numerator/denominator".
+fractions as text, "numerator/denominator". In the types both currencies of a budget stand in the places of rho and
+delta, whatever the certificate; in a body they are called what they are.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import lru_cache
 
-from dpsql.accounting import ZCDP, ApproximateDP, Periods
+from dpsql.accounting import ApproximateDP, Certificate, Certified, Columns, Periods
 from dpsql.errors import UsageError
 from dpsql.ledger.calendar import Calendar, Clock, utc
 from dpsql.quantities import Delta, Epsilon, Rho
@@ -27,6 +28,8 @@ __all__ = [
     "Event",
     "Settlement",
     "Terms",
+    "budget_names",
+    "certified_of",
     "chained",
     "entries_of",
     "follow",
@@ -35,6 +38,7 @@ __all__ = [
     "periods_of",
     "ratio",
     "terms_of",
+    "told_certified",
     "told_periods",
     "told_terms",
     "written",
@@ -44,6 +48,7 @@ Body = Mapping[str, object]
 GENESIS = "0" * 64  # the chain before the first event
 _DIGITS = 300  # longest numerator or denominator; above it a float overflows in messages, and int() itself refuses
 _TOO_LONG = 10**_DIGITS
+_ZCDP = Certified()
 _FRACTION = re.compile(rf"(\d{{1,{_DIGITS}}})/([1-9]\d{{0,{_DIGITS - 1}}})", re.ASCII)
 
 
@@ -63,10 +68,11 @@ class Terms:
     """What a ledger stands for at one moment: whose data, what may be spent, and when, and the data's version."""
 
     data_set: str
-    budget: ZCDP
+    budget: Columns
     total: ApproximateDP
     data_version: int
     calendar: Calendar | None = None
+    certified: Certified = _ZCDP
 
     @property
     def periods(self) -> Periods | None:
@@ -92,12 +98,13 @@ class Entry:
 
     opened_at: datetime
     query: str
-    worst_case: ZCDP
+    worst_case: Columns
     settlement: Settlement | None
     account: str | None = None
     key: str = ""
     data_version: int = 0
     period: int = 0
+    certificate: Certificate = Certificate.zcdp
 
 
 def now(clock: Clock = utc) -> str:
@@ -141,14 +148,50 @@ def fraction(text: object) -> Fraction:
     return Fraction(*ratio(text))
 
 
-def told_terms(budget: ZCDP, total: ApproximateDP) -> dict[str, object]:
-    """Return the part of a body that tells a total and its budget."""
+def budget_names(certificate: Certificate) -> tuple[str, str]:
+    """Return what a body calls both currencies of a budget."""
+    first, second = certificate.currencies
+    return f"budget_{first}", f"budget_{second}"
+
+
+def told_terms(budget: Columns, total: ApproximateDP, *, certified: Certified = _ZCDP) -> dict[str, object]:
+    """Return the part of a body that tells a total, its budget, and the certificate unless it is zcdp."""
+    first, second = budget_names(certified.certificate)
     return {
-        "budget_rho": written(budget.rho.value),
-        "budget_delta": written(budget.delta.value),
+        first: written(budget.rho.value),
+        second: written(budget.delta.value),
         "total_epsilon": written(total.epsilon.value),
         "total_delta": written(total.delta.value),
+        **told_certified(certified),
     }
+
+
+def told_certified(certified: Certified) -> dict[str, object]:
+    """Return the part of a body that tells a certificate and what it fixes; nothing for zcdp."""
+    if certified.certificate is Certificate.zcdp:
+        return {}
+    epsilon, delta = certified.epsilon, certified.delta
+    return {
+        "certificate": certified.certificate.value,
+        "item_epsilon": None if epsilon is None else written(epsilon.value),
+        "query_delta": None if delta is None else written(delta.value),
+    }
+
+
+def certified_of(body: Body) -> Certified:
+    """Return the certificate of which `told_certified` told; raise ValueError or KeyError for what is none."""
+    if "certificate" not in body:
+        return Certified()
+    certificate, epsilon, delta = Certificate(str(body["certificate"])), body["item_epsilon"], body["query_delta"]
+    fixed = (epsilon is not None, delta is not None)
+    expected = (certificate in {Certificate.theorem2, Certificate.optimal}, certificate is Certificate.theorem2)
+    if certificate is Certificate.zcdp or fixed != expected or (epsilon is not None and not fraction(epsilon)):
+        raise ValueError
+    return Certified(
+        certificate,
+        None if epsilon is None else Epsilon(fraction(epsilon)),
+        None if delta is None else Delta(fraction(delta)),
+    )
 
 
 def told_periods(periods: Periods | None) -> dict[str, object]:
@@ -170,23 +213,27 @@ def periods_of(seconds: object, most: object) -> Periods:
 
 def terms_of(body: Body, data_set: str, *, data_version: int) -> Terms:
     """Return the terms that a body tells; raise ValueError or KeyError if it tells none."""
-    budget = ZCDP(Rho(fraction(body["budget_rho"])), Delta(fraction(body["budget_delta"])))
+    certified = certified_of(body)
+    first, second = budget_names(certified.certificate)
+    budget = Columns(Rho(fraction(body[first])), Delta(fraction(body[second])))
     epsilon = fraction(body["total_epsilon"])
     if not epsilon:
         raise ValueError
     total = ApproximateDP(Epsilon(epsilon), Delta(fraction(body["total_delta"])))
-    return Terms(data_set, budget, total, data_version)
+    return Terms(data_set, budget, total, data_version, certified=certified)
 
 
 def entries_of(events: Iterable[Event]) -> tuple[Entry, ...]:
     """Return what was reserved and how it ended, in the order of reserving; of events that were verified."""
     entries: dict[int, Entry] = {}
-    period = 0
+    period, certificate = 0, Certificate.zcdp
     for event in events:
-        if event.kind == "period":
+        if event.kind == "created":
+            certificate = certified_of(json.loads(event.body)).certificate
+        elif event.kind == "period":
             period = json.loads(event.body)["number"]
         elif event.kind == "reserved":
-            entries[event.seq] = replace(_entry(event), period=period)
+            entries[event.seq] = replace(_entry(event, certificate), period=period)
         elif event.kind == "settled":
             body = json.loads(event.body)
             settlement = Settlement(datetime.fromisoformat(event.at), Rho(fraction(body["loss"])), body["digest"])
@@ -194,14 +241,16 @@ def entries_of(events: Iterable[Event]) -> tuple[Entry, ...]:
     return tuple(entries.values())
 
 
-def _entry(event: Event) -> Entry:
+def _entry(event: Event, certificate: Certificate) -> Entry:
     body = json.loads(event.body)
+    first, second = certificate.currencies
     return Entry(
         opened_at=datetime.fromisoformat(event.at),
         query=body["query"],
-        worst_case=ZCDP(Rho(fraction(body["rho"])), Delta(fraction(body["delta"]))),
+        worst_case=Columns(Rho(fraction(body[first])), Delta(fraction(body[second]))),
         settlement=None,
         account=body["account"],
         key=body["key"],
         data_version=body["data_version"],
+        certificate=certificate,
     )

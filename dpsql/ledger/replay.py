@@ -13,10 +13,10 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
-from dpsql.accounting import ZCDP, FilterState, Periods
+from dpsql.accounting import ZCDP, Certificate, FilterState, Periods
 from dpsql.errors import LedgerError
 from dpsql.ledger.calendar import Calendar, extended
-from dpsql.ledger.record import GENESIS, Terms, chained, periods_of, ratio, terms_of
+from dpsql.ledger.record import GENESIS, Terms, budget_names, chained, periods_of, ratio, terms_of
 from dpsql.quantities import Delta, Rho
 
 __all__ = ["Replay", "tampered"]
@@ -77,6 +77,7 @@ class Replay:
         self.terms: Terms | None = None
         self.answers: dict[int, str] = {}
         self._budget: tuple[tuple[int, int], tuple[int, int]] = _NOTHING
+        self._currencies = Certificate.zcdp.currencies
         self._tallies: dict[str | None, _Tally] = {None: _Tally()}
         self._open: dict[int, tuple[tuple[int, int], str | None]] = {}
 
@@ -129,7 +130,8 @@ class Replay:
                 return False
 
     def _reserve(self, seq: int, body: dict[str, Any]) -> bool:
-        rho, delta, account = ratio(body["rho"]), ratio(body["delta"]), body["account"]
+        first, second = self._currencies
+        rho, delta, account = ratio(body[first]), ratio(body[second]), body["account"]
         self._open[seq] = rho, account
         total = self._tallies[None]
         for tally in (total,) if account is None else (total, self._tallies.setdefault(account, _Tally())):
@@ -157,6 +159,8 @@ class Replay:
         if old is None or (old.calendar is not None and periods is None):
             return False
         terms = terms_of(body, old.data_set, data_version=old.data_version)
+        if old.certified.fixes or terms.certified != old.certified:
+            return False
         return self._set(replace(terms, calendar=extended(old.calendar, periods, at=at)), body)
 
     def _turn(self, seq: int, number: object, *, at: datetime) -> bool:
@@ -182,7 +186,9 @@ class Replay:
         return True
 
     def _set(self, terms: Terms, body: dict[str, Any]) -> bool:
-        self.terms, self._budget = terms, (ratio(body["budget_rho"]), ratio(body["budget_delta"]))
+        first, second = budget_names(terms.certified.certificate)
+        self.terms, self._budget = terms, (ratio(body[first]), ratio(body[second]))
+        self._currencies = terms.certified.certificate.currencies
         return True
 
 

@@ -6,17 +6,28 @@ import sqlite3
 from dataclasses import replace
 from datetime import datetime
 
-from dpsql.accounting import ZCDP, FilterState
+from dpsql.accounting import ZCDP, Certified, FilterState
 from dpsql.ledger import sqlite_schema
 from dpsql.ledger.calendar import Calendar
-from dpsql.ledger.record import Terms, fraction, periods_of, terms_of, told_periods, told_terms, written
+from dpsql.ledger.record import (
+    Terms,
+    budget_names,
+    certified_of,
+    fraction,
+    periods_of,
+    terms_of,
+    told_certified,
+    told_periods,
+    told_terms,
+    written,
+)
 from dpsql.ledger.rows import EventRows, Found, holder_of
 from dpsql.ledger.sqlite_errors import damaged
 from dpsql.quantities import Delta, Rho
 
 __all__ = ["Rows"]
 
-_TERMS = ("budget_rho", "budget_delta", "total_epsilon", "total_delta")
+_TOTAL = ("total_epsilon", "total_delta")
 
 
 class Rows(EventRows):
@@ -44,21 +55,42 @@ class Rows(EventRows):
             raise damaged()
         *told, data_set, version = row
         try:
-            terms = terms_of(dict(zip(_TERMS, told, strict=True)), data_set, data_version=int(version))
+            certified = self._certified()
+            names = (*budget_names(certified.certificate), *_TOTAL)
+            body = {**dict(zip(names, told, strict=True)), **told_certified(certified)}
+            terms = terms_of(body, data_set, data_version=int(version))
             return replace(terms, calendar=self._calendar())
         except (TypeError, ValueError) as error:
             raise damaged() from error
 
     def set_terms(self, terms: Terms) -> None:
         """Put other terms in place of the present ones."""
-        told = told_terms(terms.budget, terms.total)
+        told = told_terms(terms.budget, terms.total, certified=terms.certified)
+        names = (*budget_names(terms.certified.certificate), *_TOTAL)
         self._connection.execute(
             "REPLACE INTO terms (one, budget_rho, budget_delta, total_epsilon, total_delta, data_set, data_version) "
             "VALUES (1, ?, ?, ?, ?, ?, ?)",
-            (*(told[name] for name in _TERMS), terms.data_set, terms.data_version),
+            (*(told[name] for name in names), terms.data_set, terms.data_version),
         )
+        if certificate := told_certified(terms.certified):
+            self._set_certificate(tuple(certificate.values()))
         if terms.calendar is not None:
             self._set_calendar(terms.calendar)
+
+    def _set_certificate(self, told: tuple[object, ...]) -> None:
+        if not sqlite_schema.has_certificate(self._connection):
+            sqlite_schema.make_certificate(self._connection)
+        self._connection.execute(
+            "REPLACE INTO certificate (one, certificate, item_epsilon, query_delta) VALUES (1, ?, ?, ?)", told
+        )
+
+    def _certified(self) -> Certified:
+        """Return the certificate; raise ValueError or TypeError if what stands for it is none."""
+        if not sqlite_schema.has_certificate(self._connection):
+            return Certified()
+        row = self._connection.execute("SELECT certificate, item_epsilon, query_delta FROM certificate").fetchone()
+        certificate, epsilon, delta = row
+        return certified_of({"certificate": certificate, "item_epsilon": epsilon, "query_delta": delta})
 
     def _set_calendar(self, calendar: Calendar) -> None:
         if not sqlite_schema.has_periods(self._connection):

@@ -7,12 +7,14 @@ import sqlite3
 from dpsql.errors import LedgerError
 from dpsql.ledger.sqlite_errors import damaged
 
-__all__ = ["APPLICATION_ID", "VERSION", "build", "has_periods", "header", "holds", "is_blank", "is_whole"]
-__all__ += ["make_periods", "version_of"]
+__all__ = ["APPLICATION_ID", "VERSION", "build", "has_certificate", "has_periods", "header", "holds", "is_blank"]
+__all__ += ["is_whole", "make_certificate", "make_periods", "version_of"]
 
 APPLICATION_ID = 0x64707371  # "dpsq", in the header of the file
-VERSION = 3  # the newest; a ledger without periods has version 2, so that an earlier dpsql reads it too
-_WITHOUT_PERIODS = 2
+# A ledger has the least version that tells all of it, so that an earlier dpsql reads what it understands.
+VERSION = 4  # with a certificate other than zcdp, and periods or none
+_WITH_PERIODS = 3
+_PLAIN = 2
 
 _SCHEMA = (
     """CREATE TABLE events (
@@ -69,6 +71,12 @@ _PERIODS = """CREATE TABLE periods (
     number INTEGER NOT NULL,
     since INTEGER NOT NULL
 )"""
+_CERTIFICATE = """CREATE TABLE certificate (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    certificate TEXT NOT NULL,
+    item_epsilon TEXT,
+    query_delta TEXT
+)"""
 
 
 def header(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -89,18 +97,32 @@ def build(connection: sqlite3.Connection) -> None:
     for statement in _SCHEMA:
         connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {_WITHOUT_PERIODS}")
+    connection.execute(f"PRAGMA user_version = {_PLAIN}")
 
 
 def has_periods(connection: sqlite3.Connection) -> bool:
     """Say whether the file has the table of a budget that is granted in periods."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    return bool(version > _WITHOUT_PERIODS)
+    version = header(connection)[1]
+    if version < VERSION:
+        return version == _WITH_PERIODS
+    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'periods'").fetchone() is not None
 
 
 def make_periods(connection: sqlite3.Connection) -> None:
     """Give a ledger that has none the table of its periods; inside the caller's transaction."""
+    version = VERSION if has_certificate(connection) else _WITH_PERIODS
     connection.execute(_PERIODS)
+    connection.execute(f"PRAGMA user_version = {version}")
+
+
+def has_certificate(connection: sqlite3.Connection) -> bool:
+    """Say whether the file has the table of a certificate other than zcdp."""
+    return header(connection)[1] == VERSION
+
+
+def make_certificate(connection: sqlite3.Connection) -> None:
+    """Give a new ledger the table of its certificate; inside the caller's transaction."""
+    connection.execute(_CERTIFICATE)
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
@@ -120,7 +142,9 @@ def version_of(connection: sqlite3.Connection) -> int:
 
 def is_whole(connection: sqlite3.Connection) -> bool:
     """Say whether a ledger of one of the present versions has exactly its tables, indices and triggers."""
-    return holds(connection, (*_SCHEMA, _PERIODS) if has_periods(connection) else _SCHEMA)
+    periods = (_PERIODS,) if has_periods(connection) else ()
+    certificate = (_CERTIFICATE,) if has_certificate(connection) else ()
+    return holds(connection, (*_SCHEMA, *periods, *certificate))
 
 
 def holds(connection: sqlite3.Connection, schema: tuple[str, ...]) -> bool:

@@ -10,6 +10,7 @@ from dpsql.mechanisms.gap_choice import GapChoice, distance_regulariser
 from dpsql.mechanisms.gaussian_histogram import GaussianHistogram
 from dpsql.mechanisms.histogram import FullHistogram, Histogram
 from dpsql.mechanisms.joint import JointExponential
+from dpsql.mechanisms.laplace_counts import CountRelease, LaplaceCounts
 from dpsql.mechanisms.laplace_limited_domain import CountedSelection, LaplaceLimitedDomain
 from dpsql.mechanisms.limited_domain import LimitedDomain
 from dpsql.mechanisms.noise import Noise, OperatingSystemNoise
@@ -25,6 +26,7 @@ __all__ = [
     "VOTE_STEPS",
     "WEIGHT_STEPS",
     "ChooseKBar",
+    "CountRelease",
     "CountedSelection",
     "Discovery",
     "DomainDiscovery",
@@ -35,6 +37,7 @@ __all__ = [
     "GaussianHistogram",
     "Histogram",
     "JointExponential",
+    "LaplaceCounts",
     "LaplaceLimitedDomain",
     "LimitedDomain",
     "Mechanism",

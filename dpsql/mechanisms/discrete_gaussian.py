@@ -68,6 +68,11 @@ class NoisyCounts:
         """Return sigma squared."""
         return 4 / self.epsilon.value**2
 
+    @property
+    def scale(self) -> None:
+        """Return no scale of a Laplace."""
+        return
+
     def items(self, labels: int) -> int:
         """Return how many items of epsilon**2 / 8 the release of `labels` counts costs."""
         bound = self.max_groups_contributed

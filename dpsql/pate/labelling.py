@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from dpsql.accounting import ZCDP
+from dpsql.accounting import ZCDP, Amount
 from dpsql.errors import BudgetExceeded, Refusal
 from dpsql.ledger.base import Shortfall
 from dpsql.pate.methods import Method
@@ -35,7 +35,7 @@ class Receipt:
     examples: int
     each: ZCDP
     loss: ZCDP
-    remaining: ZCDP
+    remaining: ZCDP | Amount
     sealed: bool
     durable: bool
     replayed: bool

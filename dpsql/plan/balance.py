@@ -1,6 +1,6 @@
-"""The balance of a budget, as the analyst may see it: rho and delta, never a running epsilon.
+"""The balance of a budget, as the analyst may see it: rho and delta, or the currencies of another certificate.
 
-What was spent so far is no guarantee; the guarantee is the total (`maths.md` 2.4).
+What was spent so far is no guarantee, and no running epsilon; the guarantee is the total (`maths.md` 2.4).
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpsql.accounting import ZCDP, ApproximateDP, BoundedRange, FilterState
+from dpsql.accounting import ZCDP, Amount, ApproximateDP, Certificate, Columns, FilterState, item_price
+from dpsql.errors import UsageError
 from dpsql.ledger.base import left
 from dpsql.ledger.calendar import Calendar
 from dpsql.plan.terms import Terms
@@ -33,33 +34,60 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """The total guarantee, and what is left in rho, in delta and in items of the default epsilon.
+    """The total guarantee, and what is left in both currencies and in items of the default epsilon.
 
+    The currencies are those of the certificate: what is `refunded` if it does not come back, and what is `gone` once a
+    query is admitted; `rho` and `delta` where these are meant.
     Both currencies are those of the analyst's own limit where there is one; `analyst` is then its name. With a
     `calendar` all of it is of the present period, and granted anew in the next.
     """
 
     granted: ApproximateDP
-    rho: Account
-    delta: Account
+    refunded: Account
+    gone: Account
     epsilon: Epsilon
     items: int
     analyst: str | None = None
     calendar: Calendar | None = None
+    certificate: Certificate = Certificate.zcdp
 
     @property
-    def remaining(self) -> ZCDP:
+    def rho(self) -> Account:
+        """The rho, which only the certificate zcdp counts."""
+        return self._counted("rho")
+
+    @property
+    def delta(self) -> Account:
+        """The delta, which the certificate theorem2 does not count."""
+        return self._counted("delta")
+
+    def _counted(self, name: str) -> Account:
+        for currency, account in zip(self.certificate.currencies, (self.refunded, self.gone), strict=True):
+            if currency == name:
+                return account
+        reason = f"The certificate {self.certificate.value} counts no {name}."
+        raise UsageError("wrong-certificate", reason, hint="Read balance.refunded and balance.gone.")
+
+    @property
+    def columns(self) -> Columns:
+        """What may still be asked for, as the ledger keeps it."""
+        return Columns(Rho(self.refunded.remaining), Delta(self.gone.remaining))
+
+    @property
+    def remaining(self) -> ZCDP | Amount:
         """What may still be asked for."""
-        return ZCDP(Rho(self.rho.remaining), Delta(self.delta.remaining))
+        return self.columns if self.certificate is Certificate.zcdp else Amount.of(self.columns, self.certificate)
 
     def rows(self) -> list[tuple[str, float, float, float, float]]:
-        """Return one row each for rho, delta and rho in items: name, granted, spent, reserved, remaining."""
-        item = BoundedRange(self.epsilon).rho.value
-        measures = (
-            ("rho", self.rho, Fraction(1)),
-            ("delta", self.delta, Fraction(1)),
-            (f"items of epsilon {self.epsilon}", self.rho, item),
-        )
+        """Return one row for each currency and for items: name, granted, spent, reserved, remaining."""
+        first, second = self.certificate.currencies
+        measures = [
+            (first, self.refunded, Fraction(1)),
+            (second, self.gone, Fraction(1)),
+        ]
+        if first != "items":
+            item = item_price(self.certificate, self.epsilon)
+            measures.append((f"items of epsilon {self.epsilon}", self.refunded, item))
         return [
             (
                 name,
@@ -84,7 +112,7 @@ class Balance:
         ]
         over = self.calendar is not None and self.calendar.is_over
         if not over and any(
-            part.remaining < part.granted - part.spent - part.reserved for part in (self.rho, self.delta)
+            part.remaining < part.granted - part.spent - part.reserved for part in (self.refunded, self.gone)
         ):
             lines.append("less remains than the account's own limit leaves: others drew on the total")
         return "\n".join([*lines, f"about {self.items} more items at epsilon {self.epsilon}"])
@@ -99,10 +127,11 @@ def balance_of(
     rho, delta = min(of_total.rho.value, of_own.rho.value), min(of_total.delta.value, of_own.delta.value)
     return Balance(
         granted=terms.total,
-        rho=Account(limit.rho.value, state.spent.rho.value, state.reserved.value, rho),
-        delta=Account(limit.delta.value, state.spent.delta.value, Fraction(0), delta),
+        refunded=Account(limit.rho.value, state.spent.rho.value, state.reserved.value, rho),
+        gone=Account(limit.delta.value, state.spent.delta.value, Fraction(0), delta),
         epsilon=terms.epsilon,
-        items=math.floor(rho / BoundedRange(terms.epsilon).rho.value),
+        items=math.floor(rho / item_price(terms.certificate, terms.epsilon)),
         analyst=None if terms.account is None else terms.account.name,
         calendar=calendar,
+        certificate=terms.certificate,
     )

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import cast
 
 from dpsql.accounting import FilterState
-from dpsql.mechanisms import NoisyCounts
+from dpsql.mechanisms import CountRelease
 from dpsql.plan.balance import balance_of
 from dpsql.plan.choose import draw
 from dpsql.plan.doubts import doubts
@@ -35,7 +35,7 @@ _AFTER = (1, 4, 12)
 Stored = Mapping[str, tuple[tuple[str, str], ...]]
 
 
-def check(policy: Policy, stored: Stored, *, reach: Callable[[NoisyCounts], int]) -> Check:
+def check(policy: Policy, stored: Stored, *, reach: Callable[[CountRelease], int]) -> Check:
     """Return what `policy` means, given the columns and types of those tables whose data was looked at.
 
     `reach` is how far a released count is from the exact one in 95 of 100 cases. Raises `PolicyError` where
@@ -55,12 +55,12 @@ def check(policy: Policy, stored: Stored, *, reach: Callable[[NoisyCounts], int]
     return Check(
         epsilon=float(terms.total.epsilon),
         delta=float(terms.total.delta),
-        rho=float(terms.budget.rho),
-        delta_of_queries=float(terms.budget.delta),
+        rho=None if terms.rule else float(terms.budget.rho),
+        delta_of_queries=float(terms.pool),
         item_epsilon=float(usual.epsilon),
         items=balance_of(terms, FilterState.fresh()).items,
         query_delta=float(usual.delta),
-        queries=terms.budget.delta.value // usual.delta.value,
+        queries=terms.budget.delta.value // usual.columns(usual.worst_case).delta.value,
         ledger=None if policy.ledger is None else str(policy.ledger),
         tables=tables,
         buys=buys,
@@ -69,6 +69,7 @@ def check(policy: Policy, stored: Stored, *, reach: Callable[[NoisyCounts], int]
         periods=None if terms.periods is None else terms.periods.most,
         totals=tuple(_totals(terms)),
         analysts=tuple(_asking(policy, terms)),
+        certificate=terms.certificate.value,
     )
 
 
@@ -116,10 +117,10 @@ def _table(name: str, table: Table, *, stored: tuple[tuple[str, str], ...] | Non
     )
 
 
-def _buys(terms: Terms, kind: PrivateTable, *, reach: Callable[[NoisyCounts], int]) -> Iterator[Bought]:
+def _buys(terms: Terms, kind: PrivateTable, *, reach: Callable[[CountRelease], int]) -> Iterator[Bought]:
     for k, counts in dict.fromkeys((min(k, terms.limits.max_k), counts) for k, counts in _ASKED):
         plan = _plan(terms, kind, k=k, counts=counts)
-        worst, budget = plan.worst_case, terms.budget
+        worst, budget = plan.columns(plan.worst_case), terms.budget
         yield Bought(
             k=k,
             counts=counts,

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from dpsql.errors import Refusal
-from dpsql.mechanisms import NoisyCounts
-from dpsql.plan.answering import Answering, Asked, Price
+from dpsql.plan.answering import Answering, Asked
 from dpsql.plan.answering.adaptive import adaptive
 from dpsql.plan.answering.asked import OWN_CAP, epsilon_of, groups_of
+from dpsql.plan.answering.certified import check_mechanism, check_partitions, price_of
 from dpsql.plan.answering.domain_discovery import domain_discovery
 from dpsql.plan.answering.gaussian_histogram import gaussian_histogram
 from dpsql.plan.answering.joint import joint
@@ -62,12 +62,14 @@ def draw(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
         hint = f"Ask for at most {limits.max_k}."
         raise Refusal("k", f"k may be at most {limits.max_k} here.", hint=hint, place=query.clause.place)
     build = _mechanism(options.get("mechanism"), query)
+    check_mechanism(build.__name__, options.get("mechanism"), certificate=terms.certificate)
+    check_partitions(query.partitions, certificate=terms.certificate)
     _check_words(query)
     groups = groups_of(options.get("max_groups_contributed"), terms.tables[query.table])
     own_cap = groups is None and build in _OF_WEIGHTS
     groups = OWN_CAP if own_cap else groups
     epsilon = epsilon_of(options.get("epsilon"), terms)
-    price = Price(epsilon, NoisyCounts(epsilon, groups) if query.releases_counts else None)
+    price = price_of(epsilon, groups, counted=query.releases_counts, certificate=terms.certificate)
     asked = Asked(query, terms, price, groups, own_cap)
     if build not in _LEANING:
         asked.refuse(("prefer", "penalty"), reason="{name} is for mechanism = stable.", hint="Leave it out.")
@@ -76,7 +78,7 @@ def draw(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
         asked = replace(asked, query=query)
     answering = _answering(build, asked)
     offer = answering.offer(query, None if groups is None else Bound(groups, salts))
-    return Plan(query=query, answering=answering, offer=offer, max_groups_contributed=groups)
+    return Plan(query=query, answering=answering, offer=offer, max_groups_contributed=groups, rule=terms.rule)
 
 
 def _kept_to_one(query: PrivateQuery, table: PrivateTable, *, salts: tuple[int, int]) -> PrivateQuery:

@@ -55,7 +55,8 @@ class Bought:
 class Asking:
     """An analyst's limit within the total, and what it is meant to buy; without an epsilon they may ask nothing.
 
-    The name is None for whoever the policy does not list. `share` is the part of the total's rho.
+    The name is None for whoever the policy does not list. `share` is the part of the total's rho, or of its epsilon
+    under the certificate pure.
     """
 
     name: str | None
@@ -79,12 +80,13 @@ class TotalAfter:
 class Check:
     """All that is told of a policy, in values that JSON has.
 
-    With a `period`, such as "30 days", everything is granted in each, at most `periods` times if that is a number.
+    With a `period`, such as "30 days", everything is granted in each, at most `periods` times if that is a number. The
+    rho is None under a certificate that counts none.
     """
 
     epsilon: float
     delta: float
-    rho: float
+    rho: float | None
     delta_of_queries: float
     item_epsilon: float
     items: int
@@ -98,6 +100,7 @@ class Check:
     periods: int | None = None
     totals: tuple[TotalAfter, ...] = ()
     analysts: tuple[Asking, ...] = ()
+    certificate: str = "zcdp"
 
     @property
     def private(self) -> list[CheckedTable]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dpsql.accounting import ZCDP
+from dpsql.accounting import ZCDP, Amount, Columns, Loss
 from dpsql.errors import UsageError
 from dpsql.plan.plan import Plan
 
@@ -25,9 +25,9 @@ class Forecast:
     times: int
     at_worst: int
     at_half: int
-    loss: ZCDP
-    half_loss: ZCDP
-    remaining: ZCDP
+    loss: Loss
+    half_loss: Loss
+    remaining: ZCDP | Amount
 
     @property
     def fits(self) -> bool:
@@ -49,25 +49,25 @@ class Forecast:
         )
 
 
-def forecast(plan: Plan, remaining: ZCDP, *, times: int) -> Forecast:
-    """Return how often queries of the price of `plan` are admitted by what remains.
+def forecast(plan: Plan, remaining: Columns, *, times: int) -> Forecast:
+    """Return how often queries of the price of `plan` are admitted by what remains, as the ledger keeps it.
 
     Raises `UsageError` unless `times` is a whole number of at least 1.
     """
     if type(times) is not int or times < 1:
         raise UsageError("times-range", "times must be a whole number of at least 1.", hint="Such as times=30.")
-    worst, half = plan.worst_case, plan.offer.half
+    worst, half = plan.columns(plan.worst_case), plan.columns(plan.offer.half)
     return Forecast(
         times,
         _admitted(remaining, worst, loss=worst),
         _admitted(remaining, worst, loss=half),
-        loss=worst,
-        half_loss=half,
-        remaining=remaining,
+        loss=plan.worst_case,
+        half_loss=plan.offer.half,
+        remaining=remaining if plan.rule is None else Amount.of(remaining, plan.certificate),
     )
 
 
-def _admitted(remaining: ZCDP, worst: ZCDP, *, loss: ZCDP) -> int:
+def _admitted(remaining: Columns, worst: Columns, *, loss: Columns) -> int:
     """Return how many fit one after another, each reserved at `worst` and then settled at `loss`."""
     spare = remaining.rho.value - worst.rho.value
     by_rho = math.floor(spare / loss.rho.value) + 1 if spare >= 0 else 0

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpsql.accounting import ZCDP, BoundedRange
-from dpsql.mechanisms import NoisyCounts
+from dpsql.accounting import ZCDP, BoundedRange, Certificate, Columns, Loss, Rule, item_price
+from dpsql.errors import UsageError
+from dpsql.mechanisms import CountRelease
 from dpsql.plan.answering import Answering, Named, Offer
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.query import PrivateQuery
@@ -21,7 +22,7 @@ class Plan:
 
     `max_groups_contributed` is what the engine keeps of each unit: the policy's bound, the query's, or one that the
     mechanism sets itself, of which the offer tells. `stored` says that the ledger holds this answer for this analyst,
-    who may see it again at no cost.
+    who may see it again at no cost. `rule` is the filter of another certificate than zcdp.
     """
 
     query: PrivateQuery
@@ -29,6 +30,20 @@ class Plan:
     offer: Offer
     max_groups_contributed: int | None
     stored: bool = False
+    rule: Rule | None = None
+
+    @property
+    def certificate(self) -> Certificate:
+        """What the session's total is proved with."""
+        return Certificate.zcdp if self.rule is None else self.rule.certificate
+
+    def columns(self, loss: Loss) -> Columns:
+        """Return a loss as the ledger keeps it; raise UsageError for one that the certificate does not cover."""
+        if self.rule is not None:
+            return self.rule.price(loss)
+        if not isinstance(loss, ZCDP):
+            raise UsageError("wrong-certificate", "This session adds up rho.", hint="Report this as a defect of dpsql.")
+        return loss
 
     @property
     def mechanism(self) -> str:
@@ -41,7 +56,7 @@ class Plan:
         return self.answering.selection
 
     @property
-    def counts(self) -> NoisyCounts | None:
+    def counts(self) -> CountRelease | None:
         """What the counts asked for cost in items; None where there are none."""
         return self.answering.price.counts
 
@@ -119,7 +134,12 @@ class Plan:
         return BoundedRange(self.epsilon)
 
     @property
-    def worst_case(self) -> ZCDP:
+    def item_price(self) -> Fraction:
+        """What one item takes of the currency that is refunded: of rho, unless the certificate is another."""
+        return item_price(self.certificate, self.epsilon)
+
+    @property
+    def worst_case(self) -> Loss:
         """The loss that is reserved before a row is read."""
         return self.offer.worst_case
 
@@ -133,6 +153,7 @@ class Plan:
         bound, cap = self.max_groups_contributed, self.offer.cap
         return [
             ("mechanism", self.mechanism),
+            *([] if self.rule is None else [("certificate", self.certificate.value)]),
             ("privacy unit", f"{self.query.unit_name} of {self.query.table}"),
             ("k", str(self.k) if self.query.clause.k else f"chosen in private, at most {self.k}"),
             *self.offer.facts,

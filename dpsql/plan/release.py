@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpsql.accounting import ZCDP
+from dpsql.accounting import Loss
 from dpsql.engines import Exact, open_exact
 from dpsql.errors import EngineError, Unsupported
 from dpsql.mechanisms import Noise
@@ -39,7 +39,7 @@ class Release:
 
     table: pa.Table
     canonical: pa.Table
-    loss: ZCDP
+    loss: Loss
     items_charged: int
     stopped_at_bottom: bool
     chosen: int | None = None

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from fractions import Fraction
 
-from dpsql.accounting import ZCDP
+from dpsql.accounting import Certificate, Columns
 from dpsql.errors import BudgetExceeded
 from dpsql.ledger.base import Shortfall
 from dpsql.ledger.calendar import Calendar
@@ -28,14 +28,16 @@ def shortfall(
     Given: what the ledger said of it; where both rho and delta are short it speaks of rho, and so does this error.
     `least_epsilon` is the policy's, below which nothing may be asked; `calendar` tells when more is granted.
     """
-    remaining = short.remaining
+    remaining, worst = short.remaining, plan.columns(plan.worst_case)
     whose = "the total" if short.account is None else f"the limit of account {short.account}"
-    affordable = math.floor(remaining.rho.value / plan.item_loss.rho.value)
-    if plan.worst_case.rho > remaining.rho:
+    affordable = math.floor(remaining.rho.value / plan.item_price)
+    if worst.rho > remaining.rho:
         reason = (
             f"This query may cost {plan.worst_items} items of epsilon {plan.epsilon}, and what is left of {whose} buys "
             f"{affordable} of them."
         )
+    elif plan.certificate is Certificate.theorem2:
+        reason = f"This query has a delta, and of {whose} no such query is left."
     else:
         reason = f"This query spends delta {plan.delta}, and {remaining.delta} is left of {whose}."
     hint = _what_fits(plan, remaining, affordable=affordable, least_epsilon=least_epsilon)
@@ -44,14 +46,14 @@ def shortfall(
     return BudgetExceeded("budget-exceeded", reason, hint=hint, place=plan.query.clause.place)
 
 
-def _what_fits(plan: Plan, remaining: ZCDP, *, affordable: int, least_epsilon: Epsilon) -> str:
+def _what_fits(plan: Plan, remaining: Columns, *, affordable: int, least_epsilon: Epsilon) -> str:
     """Return the hint: each of its queries would be admitted now."""
-    delta = ""
-    if plan.delta > remaining.delta:
+    delta, worst = "", plan.columns(plan.worst_case)
+    if worst.delta > remaining.delta:
         if remaining.delta.value < LEAST_DELTA:
             return "No delta is left: no further query of an unknown domain fits."
         delta = f"delta = {_rounded_down(remaining.delta.value)}"
-    if plan.worst_case.rho <= remaining.rho:
+    if worst.rho <= remaining.rho:
         return f"WITH ({delta}) would fit."
     fits = []
     adaptive = plan.query.clause.k is None
@@ -65,11 +67,22 @@ def _what_fits(plan: Plan, remaining: ZCDP, *, affordable: int, least_epsilon: E
         fits.append(
             f"{affordable // each} of the {plan.offer.partitions} partitions{f' WITH ({delta})' if delta else ''}"
         )
-    epsilon = _rounded_down(root_below(8 * remaining.rho.value / plan.worst_items))
+    epsilon = _rounded_down(_epsilon_left(plan, remaining.rho.value))
     if Fraction(epsilon) >= least_epsilon.value and plan.takes(plan.k, Fraction(epsilon)):
         these = f"at most {plan.k}" if adaptive else f"these {plan.k}"
         fits.append(f"WITH (epsilon = {epsilon}{delta and ', '}{delta}) for {these}")
     return f"{' or '.join(fits)} would fit." if fits else "What is left buys no item."
+
+
+def _epsilon_left(plan: Plan, left: Fraction) -> Fraction:
+    """Return an epsilon at which all items fit into what is left; 0 where items count alike whatever theirs is."""
+    match plan.certificate:
+        case Certificate.zcdp:
+            return root_below(8 * left / plan.worst_items)
+        case Certificate.pure:
+            return left / plan.worst_items
+        case Certificate.theorem2 | Certificate.optimal:
+            return Fraction(0)
 
 
 def _rounded_down(value: Fraction) -> str:

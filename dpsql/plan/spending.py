@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dpsql.accounting import ZCDP, FilterState
+from dpsql.accounting import Columns, FilterState
 from dpsql.ledger.base import Entry
 from dpsql.ledger.base import balance_of as state_of
 from dpsql.ledger.calendar import Calendar
@@ -23,7 +23,7 @@ class Spender:
     """An account, None for whoever gave no name, and what it has spent and holds; `limit` is None if it may not ask."""
 
     name: str | None
-    limit: ZCDP | None
+    limit: Columns | None
     state: FilterState
 
 

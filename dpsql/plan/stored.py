@@ -30,10 +30,11 @@ _MARK = b"dpsql release 1 "
 
 def pack(plan: Plan, release: Release) -> bytes:
     """Return the release of `plan` as bytes."""
+    loss = plan.columns(release.loss)
     facts = {
         "key": replay_key(plan),
         "items": release.items_charged,
-        "loss": [str(release.loss.rho.value), str(release.loss.delta.value)],
+        "loss": [str(loss.rho.value), str(loss.delta.value)],
         "bottom": release.stopped_at_bottom,
         "chosen": release.chosen,
     }
@@ -60,10 +61,11 @@ def unpack(plan: Plan, stored: bytes) -> Release:
     with pa.ipc.open_stream(stream) as reader:
         canonical = reader.read_all()
     rho, delta = known["loss"]
+    loss = plan.answering.price.loss(known["items"], plan.delta) if plan.rule else ZCDP(Rho(rho), Delta(delta))
     return Release(
         table=presented(plan, canonical),
         canonical=canonical,
-        loss=ZCDP(Rho(rho), Delta(delta)),
+        loss=loss,
         items_charged=known["items"],
         stopped_at_bottom=known["bottom"],
         chosen=known.get("chosen"),  # older answers have none

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from dpsql.accounting import Certificate
 from dpsql.ledger.base import Entry
 from dpsql.plan.balance import Balance
 from dpsql.plan.forecast import Forecast
@@ -35,20 +36,23 @@ def budget_table(balance: Balance) -> pa.Table:
     return table.append_column("until", pa.array([until] * table.num_rows, pa.timestamp("us", "UTC")))
 
 
-def history_table(entries: Iterable[Entry]) -> pa.Table:
-    """Return what was asked and what became of it, in the order of `entries`; rho_charged is NULL while it is open."""
+def history_table(entries: Iterable[Entry], certificate: Certificate) -> pa.Table:
+    """Return what was asked and what became of it, in the order of `entries`; rho_charged is NULL while it is open.
+
+    Under another certificate than zcdp its currencies stand in place of rho and delta.
+    """
     import pyarrow as pa
 
-    asked = list(entries)
+    asked, (first, second) = list(entries), certificate.currencies
     charged = [None if entry.settlement is None else float(entry.settlement.loss) for entry in asked]
     return pa.table(
         {
             "asked_at": pa.array([entry.opened_at for entry in asked], pa.timestamp("us", "UTC")),
             "query": pa.array([entry.query for entry in asked], pa.string()),
             "data_version": pa.array([entry.data_version for entry in asked], pa.int64()),
-            "rho_reserved": pa.array([float(entry.worst_case.rho) for entry in asked], pa.float64()),
-            "rho_charged": pa.array(charged, pa.float64()),
-            "delta_charged": pa.array([float(entry.worst_case.delta) for entry in asked], pa.float64()),
+            f"{first}_reserved": pa.array([float(entry.worst_case.rho) for entry in asked], pa.float64()),
+            f"{first}_charged": pa.array(charged, pa.float64()),
+            f"{second}_charged": pa.array([float(entry.worst_case.delta) for entry in asked], pa.float64()),
             "state": pa.array([outcome(entry) for entry in asked], pa.string()),
         }
     )

@@ -8,8 +8,26 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Self
 
-from dpsql.accounting import ZCDP, ApproximateDP, Periods, rho_of_total, total_after
-from dpsql.errors import PolicyError
+from dpsql.accounting import (
+    ZCDP,
+    ApproximateDP,
+    BoundedRange,
+    Certificate,
+    Certified,
+    Columns,
+    Loss,
+    OptimalFilter,
+    Periods,
+    PureFilter,
+    PureLoss,
+    Rule,
+    Steps,
+    TheoremTwoFilter,
+    item_epsilon,
+    rho_of_total,
+    total_after,
+)
+from dpsql.errors import LedgerError, PolicyError, UsageError
 from dpsql.policy import Analyst, Budget, Limits, Policy, PrivateTable
 from dpsql.policy.analysts import UNLISTED
 from dpsql.quantities import Delta, Epsilon
@@ -25,7 +43,7 @@ class Sublimit:
     """What one analyst may spend of the total; `name` is that of the account, shared by all who give no name."""
 
     name: str
-    budget: ZCDP
+    budget: Columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +53,45 @@ class Terms:
     `tables` are the policy's private tables by their names. `account` is the analyst's own limit, besides the total,
     which holds for everybody: as much as the total for a name without a limit, so that all that is kept of one who
     gives a name is kept apart; None for the unnamed without a limit. The defaults are the analyst's. With `periods`
-    all of it is granted anew in each.
+    all of it is granted anew in each. `rule` is the filter of another certificate than zcdp, whose currencies `budget`
+    then holds in the places of rho and delta.
     """
 
     total: ApproximateDP
-    budget: ZCDP
+    budget: Columns
     epsilon: Epsilon
     delta: Delta
     limits: Limits
     tables: Mapping[str, PrivateTable]
     account: Sublimit | None = None
     periods: Periods | None = None
+    rule: Rule | None = None
+
+    @property
+    def certified(self) -> Certified:
+        """The certificate and what it fixes."""
+        return Certified() if self.rule is None else self.rule.certified
+
+    @property
+    def certificate(self) -> Certificate:
+        """What the total is proved with."""
+        return self.certified.certificate
+
+    @property
+    def pool(self) -> Delta:
+        """The deltas of all queries together, as many of them as there may be."""
+        each = self.certified.delta
+        return self.budget.delta if each is None else Delta(each.value * self.budget.delta.value)
+
+    @property
+    def nothing(self) -> Loss:
+        """The loss of a statement that reads no private row."""
+        if self.rule is None:
+            return ZCDP.nothing()
+        none = Delta(0)
+        if self.certificate is Certificate.pure:
+            return PureLoss(Fraction(0), none)
+        return Steps(0, BoundedRange(self.epsilon), none)
 
     @classmethod
     def of_policy(cls, policy: Policy, analyst: str | None = None) -> Self:
@@ -73,9 +119,11 @@ class Terms:
     @classmethod
     def _of(cls, policy: Policy, account: Sublimit | None, *, items: int, queries: int, place: str) -> Self:
         total = ApproximateDP(policy.budget.epsilon, policy.budget.delta)
-        budget = budget_of(total)
+        rule = _rule_of(policy, total)
+        budget = budget_of(total) if rule is None else rule.columns
         limit = budget if account is None else account.budget
-        epsilon = _per_item(limit.rho.value, items)
+        certified = Certified() if rule is None else rule.certified
+        epsilon = _item(limit.rho.value, items, certified=certified)
         if epsilon < policy.limits.min_epsilon.value:
             reason = f"The budget cannot buy {items} items of at least epsilon {policy.limits.min_epsilon}."
             hint = "Plan for fewer items, or grant a larger epsilon."
@@ -84,28 +132,106 @@ class Terms:
             total=total,
             budget=budget,
             epsilon=Epsilon(min(epsilon, policy.limits.max_epsilon.value)),
-            delta=Delta(limit.delta.value / queries),
+            delta=certified.delta or Delta(limit.delta.value / queries),
             limits=policy.limits,
             tables={name: table for name, table in policy.tables.items() if isinstance(table, PrivateTable)},
             account=account,
             periods=None if policy.budget.period is None else Periods(policy.budget.period, policy.budget.periods),
+            rule=rule,
         )
 
     def after(self, periods: int) -> ApproximateDP | None:
         """Return what holds in all after so many periods, rounded up; None if nothing does."""
-        return total_after(periods, self.total, budget=self.budget)
+        return total_after(periods, self.total, budget=self.budget, rule=self.rule)
+
+    def held_to(self, certified: Certified) -> Self:
+        """Return these terms with the epsilon and delta that a ledger fixed when it was made.
+
+        They may differ from what the policy comes to in the last digit, by the version that computed them. Raises
+        `LedgerError` where the policy's ceilings have come to exclude them.
+        """
+        rule, limits, epsilon = self.rule, self.limits, certified.epsilon
+        if epsilon is None or not isinstance(rule, TheoremTwoFilter | OptimalFilter):
+            return self
+        delta = certified.delta or self.delta
+        most = limits.max_delta or delta
+        if not limits.min_epsilon <= epsilon <= limits.max_epsilon or delta > most:
+            reason = f"The ledger fixes epsilon {epsilon} for an item, which the policy's limits exclude, or its delta."
+            raise LedgerError("ledger-certificate", reason, hint="Restore the policy's limits.")
+        if isinstance(rule, TheoremTwoFilter):
+            return replace(self, rule=replace(rule, each=epsilon, delta=delta), epsilon=epsilon, delta=delta)
+        return replace(self, rule=replace(rule, each=epsilon), epsilon=epsilon)
 
 
-def limit_of(own: Analyst, grant: Budget) -> ZCDP:
+def limit_of(own: Analyst, grant: Budget) -> Columns:
     """Return an analyst's limit as the filter counts it; what they do not say is the total's."""
-    return budget_of(ApproximateDP(own.epsilon or grant.epsilon, own.delta or grant.delta))
+    total = ApproximateDP(own.epsilon or grant.epsilon, own.delta or grant.delta)
+    return budget_of(total, Certificate(grant.certificate))
 
 
-def budget_of(total: ApproximateDP) -> ZCDP:
-    """Return a total as the filter counts it: half of delta pays for the conversion, half is for the queries."""
-    pool = Delta(total.delta.value * (1 - CONVERSION_SHARE))
-    conversion = Delta(total.delta.value * CONVERSION_SHARE)
+def budget_of(total: ApproximateDP, certificate: Certificate = Certificate.zcdp) -> Columns:
+    """Return a total as the filter counts it: half of delta pays for the conversion, half is for the queries.
+
+    Under `pure` nothing is converted. The certificates that fix a number of items count in these, not in a total.
+    """
+    if certificate is Certificate.pure:
+        return PureFilter(total).columns
+    conversion, pool = _shares(total)
     return ZCDP(rho_of_total(ApproximateDP(total.epsilon, conversion)), pool)
+
+
+def _shares(total: ApproximateDP) -> tuple[Delta, Delta]:
+    """Return the shares of delta that pay for the conversion and that queries draw from."""
+    conversion = total.delta.value * CONVERSION_SHARE
+    return Delta(conversion), Delta(total.delta.value - conversion)
+
+
+def _rule_of(policy: Policy, total: ApproximateDP) -> Rule | None:
+    """Return the filter of the policy's certificate, None for zcdp; refuse what it cannot be."""
+    grant, limits, certificate = policy.budget, policy.limits, Certificate(policy.budget.certificate)
+    if certificate is Certificate.zcdp:
+        return None
+    if certificate is Certificate.pure:
+        return PureFilter(total)
+    _refuse_limits_of_analysts(policy)
+    conversion, pool = _shares(total)
+    try:
+        found = item_epsilon(certificate, grant.items, total=ApproximateDP(total.epsilon, conversion))
+    except UsageError as error:
+        reason, place = f"The budget cannot buy {grant.items} items. {error.reason}", policy.where("budget.items")
+        raise PolicyError("policy-items", reason, hint="Plan for fewer items.", place=place) from None
+    each = Epsilon(min(_rounded_down(found.value), limits.max_epsilon.value))
+    if certificate is Certificate.optimal:
+        return OptimalFilter(each, items=grant.items, pool=pool, conversion=conversion)
+    delta = Delta(_rounded_down(pool.value / (2 * grant.queries)))  # the paper charges 2 delta a query
+    delta = min(delta, limits.max_delta or delta)
+    return TheoremTwoFilter(each, delta, items=grant.items, queries=grant.queries, conversion=conversion)
+
+
+def _refuse_limits_of_analysts(policy: Policy) -> None:
+    """Refuse limits in epsilon where the total is counted in items, whose number is fixed for all together."""
+    for name, analyst in policy.analysts.items():
+        if analyst.enabled:
+            certificate = policy.budget.certificate
+            reason = f"The certificate {certificate} fixes items for all analysts together; none has an own limit."
+            hint = "Leave the analyst out, or plan with the certificate zcdp or pure."
+            raise PolicyError("policy-certificate", reason, hint=hint, place=policy.where(f"analysts.{name}"))
+
+
+def _item(limit: Fraction, items: int, *, certified: Certified) -> Fraction:
+    """Return the epsilon of each of so many items that a limit is spread over."""
+    if certified.epsilon is not None:
+        return certified.epsilon.value
+    if certified.certificate is Certificate.pure:
+        return _rounded_down(limit / items)
+    return _per_item(limit, items)
+
+
+def _rounded_down(value: Fraction) -> Fraction:
+    """Return a positive value rounded down to four digits."""
+    exponent = _DIGITS - 1 - math.floor(math.log10(value.numerator) - math.log10(value.denominator))
+    grid = Fraction(10) ** exponent
+    return math.floor(value * grid) / grid
 
 
 def _per_item(rho: Fraction, items: int) -> Fraction:

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from dpsql.accounting import Certificate
 from dpsql.plan.facts import Bought, Check, CheckedTable
 from dpsql.policy.spelling import plain_type, quote, spell
 
@@ -76,6 +77,7 @@ def _periods(count: int) -> str:
 
 
 def _asking(check: Check) -> Iterator[str]:
+    first = Certificate(check.certificate).currencies[0]
     for analyst in check.analysts:
         who = "Each of the unlisted" if analyst.name is None else analyst.name
         if analyst.epsilon is None:
@@ -83,7 +85,7 @@ def _asking(check: Check) -> Iterator[str]:
         else:
             yield from _wrapped(
                 f"{who}: at most epsilon {analyst.epsilon:g} and delta {analyst.delta:g} ({100 * analyst.share:.2g} % "
-                f"of the total's rho), meant for {analyst.items} items and {analyst.queries} queries."
+                f"of the total's {first}), meant for {analyst.items} items and {analyst.queries} queries."
             )
     if all(analyst.name is not None for analyst in check.analysts):
         who = "Whoever is not listed" if check.analysts else "Anybody who can open a session"
@@ -133,8 +135,7 @@ def _columns(table: CheckedTable) -> str:
 def _bought(check: Check) -> Iterator[str]:
     granted = "The total" if check.period is None else "Each period"
     yield from _wrapped(
-        f"{granted} (epsilon {check.epsilon:g}, delta {check.delta:g}) is accounted as rho {check.rho:.6g} for what "
-        f"is returned, and delta {check.delta_of_queries:g} that queries draw from."
+        f"{granted} (epsilon {check.epsilon:g}, delta {check.delta:g}) is accounted as {_accounted(check)}"
     )
     yield from _wrapped(
         f"By default an item, which is a returned key, a count or the end of the list, has epsilon "
@@ -154,6 +155,22 @@ def _bought(check: Check) -> Iterator[str]:
             "least how many it must have where min_units is set. error: "
             "how far a released count is from the exact one at most, in 95 of 100 cases."
         )
+
+
+def _accounted(check: Check) -> str:
+    """Return what the filter counts of the total, in words."""
+    certificate, delta = Certificate(check.certificate), f"delta {check.delta_of_queries:g} that queries draw from"
+    items = f"{check.items} items of epsilon {check.item_epsilon:g}, fixed for good"
+    match certificate:
+        case Certificate.zcdp:
+            return f"rho {check.rho:.6g} for what is returned, and {delta}."
+        case Certificate.pure:
+            counted = f"epsilon {check.epsilon:g} for what is returned, and {delta}"
+        case Certificate.theorem2:
+            counted = f"{items}, and {check.queries} queries of delta {check.query_delta:g}, each charged twice that"
+        case Certificate.optimal:
+            counted = f"{items}, and {delta}"
+    return f"{counted}: {certificate.words} (certificate {certificate.value})."
 
 
 def _terms(kind: Bought) -> str:

@@ -16,7 +16,17 @@ from pathlib import Path
 from dpsql.errors import PolicyError, UsageError
 from dpsql.quantities import Delta, Epsilon, Number, exact
 
-__all__ = ["check_columns", "check_count", "check_delta", "check_epsilon", "check_flag", "check_name", "check_path"]
+__all__ = [
+    "CERTIFICATES",
+    "check_certificate",
+    "check_columns",
+    "check_count",
+    "check_delta",
+    "check_epsilon",
+    "check_flag",
+    "check_name",
+    "check_path",
+]
 __all__ += [
     "check_period",
     "check_single_valued",
@@ -39,6 +49,7 @@ _DECIMAL = re.compile(r" *decimal *\( *([0-9]{1,2}) *, *([0-9]{1,2}) *\) *")
 _WIDEST_DECIMAL = 18
 _PERIOD = re.compile(r"([0-9]{1,6}) ?([hdw])")
 _HOURS = {"h": 1, "d": 24, "w": 168}
+CERTIFICATES = ("zcdp", "pure", "theorem2", "optimal")
 _LONGEST_PERIOD = timedelta(days=10_000)
 _DECLARED = 'columns = { user_id = "BIGINT", page = "VARCHAR" }, or columns={"user_id": "BIGINT", ...} in Python.'
 
@@ -134,6 +145,16 @@ def check_period(value: timedelta | str, place: str) -> timedelta:
 def _length(text: str) -> timedelta | None:
     found = _PERIOD.fullmatch(text)
     return None if found is None else timedelta(hours=int(found[1]) * _HOURS[found[2]])
+
+
+def check_certificate(value: str, place: str) -> str:
+    """Return the name of what a session's promise is proved with."""
+    if not isinstance(value, str):
+        raise wrong_type("text", value, place=place)
+    if value not in CERTIFICATES:
+        reason, hint = "There is no such certificate.", f"Write one of {', '.join(CERTIFICATES)}."
+        raise PolicyError("policy-certificate", reason, hint=hint, place=place)
+    return value
 
 
 def check_name(value: str, place: str) -> str:

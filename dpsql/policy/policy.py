@@ -16,6 +16,7 @@ from types import MappingProxyType
 from dpsql.errors import PolicyError, Refusal
 from dpsql.policy.analysts import UNLISTED, Analyst, check_analysts, check_asking, read_analyst
 from dpsql.policy.checks import (
+    check_certificate,
     check_columns,
     check_count,
     check_delta,
@@ -50,7 +51,9 @@ class Budget:
 
     `items` sets the default per-item epsilon and `queries` the default per-query delta. With a `period`, such as "30d",
     all of it is granted anew in each, without carry-over, and `periods` times at most: what holds in all then grows
-    with their number, without end where `periods` is None.
+    with their number, without end where `periods` is None. `certificate` says what the total is proved with: "zcdp",
+    "pure", or, with the numbers of items and queries fixed for good and one epsilon for all items, "theorem2" and
+    "optimal".
     """
 
     epsilon: Epsilon
@@ -59,8 +62,9 @@ class Budget:
     queries: int
     period: timedelta | None
     periods: int | None
+    certificate: str
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the keys of the table [budget]
         self,
         epsilon: Number | Epsilon,
         delta: Number | Delta,
@@ -69,6 +73,7 @@ class Budget:
         queries: int = 20,
         period: timedelta | str | None = None,
         periods: int | None = None,
+        certificate: str = "zcdp",
     ) -> None:
         fill(self, epsilon=check_epsilon(epsilon, "budget.epsilon"))
         fill(self, delta=check_delta(delta, "budget.delta"))
@@ -76,6 +81,7 @@ class Budget:
         fill(self, queries=check_count(queries, "budget.queries"))
         fill(self, period=None if period is None else check_period(period, "budget.period"))
         fill(self, periods=_optional_count(periods, "budget.periods"))
+        fill(self, certificate=check_certificate(certificate, "budget.certificate"))
         if self.periods is not None and self.period is None:
             reason = "Without a period there is nothing to count."
             raise PolicyError("policy-period", reason, hint="Add period, or leave periods out.", place="budget.periods")
@@ -335,11 +341,13 @@ def _identities(name: str, table: Table) -> tuple[object, ...]:
 
 def _read_budget(root: Section) -> Budget:
     section = root.section("budget")
-    section.only("epsilon", "delta", "items", "queries", "period", "periods")
+    section.only("epsilon", "delta", "items", "queries", "period", "periods", "certificate")
     epsilon, delta = section.number("epsilon"), section.number("delta")
     counts = {key: section.whole(key) for key in ("items", "queries", "periods") if key in section.values}
     with root.placing():
-        return Budget(epsilon, delta, period=section.text("period"), **counts)
+        certificate = section.text("certificate")
+        certificate = "zcdp" if certificate is None else certificate
+        return Budget(epsilon, delta, period=section.text("period"), certificate=certificate, **counts)
 
 
 def _read_limits(root: Section) -> Limits:

@@ -18,9 +18,9 @@ import pytest
 from ledger.postgres_kit import fresh_schema, server
 from ledger.sqlite_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, code_of
 
-from dpsql.accounting import ZCDP, ApproximateDP, FilterState
+from dpsql.accounting import ZCDP, ApproximateDP, Certificate, Certified, FilterState
 from dpsql.errors import Error, LedgerError, PolicyError, UsageError
-from dpsql.ledger import Request
+from dpsql.ledger import Request, postgres_book
 from dpsql.ledger.postgres import PostgresLedger, verify
 from dpsql.ledger.postgres_errors import because
 from dpsql.quantities import Delta, Epsilon, Rho
@@ -201,7 +201,7 @@ CHANGES = {
         "UPDATE balances SET body = 'no json'",
         "UPDATE balances SET body = replace(body, '1/2', '-1/2')",
     ],
-    "ledger-newer": ["UPDATE terms SET version = 2", "UPDATE terms SET version = 2; CREATE TABLE more (i integer)"],
+    "ledger-newer": ["UPDATE terms SET version = 3", "UPDATE terms SET version = 3; CREATE TABLE more (i integer)"],
     "not-a-ledger": ["ALTER TABLE terms RENAME TO terms_of_mine", "ALTER TABLE terms RENAME version TO other"],
 }
 
@@ -222,7 +222,7 @@ def test_a_schema_of_something_else_is_left_alone(place: Place) -> None:
 
 def test_a_ledger_that_a_newer_dpsql_took_over_while_it_is_open_is_not_written(rich: Place) -> None:
     with closing(PostgresLedger.open(rich.url)) as ledger:
-        rich.run("UPDATE terms SET version = 2")
+        rich.run("UPDATE terms SET version = 3")
         assert code_of(lambda: ledger.reserve(ASK)) == "ledger-newer"
 
 
@@ -471,3 +471,31 @@ def test_errors_of_the_server_have_codes_of_ours(state: str, code: str) -> None:
         raise because(psycopg.errors.lookup(state)(SECRET))
 
     assert code_of(fail) == code
+
+
+FIXED = Certified(Certificate.optimal, Epsilon("0.03"))
+
+
+@pytest.mark.parametrize(("certified", "version"), [(Certified(), 1), (FIXED, 2)])
+def test_only_a_ledger_of_another_certificate_has_the_newest_version(
+    place: Place, monkeypatch: pytest.MonkeyPatch, certified: Certified, version: int
+) -> None:
+    PostgresLedger(place.url, BUDGET, total=TOTAL, certified=certified).close()
+    ((found, body),) = place.rows("SELECT version, body FROM terms")
+    assert found == version
+    assert ("certificate" in json.loads(str(body))) == (version == 2)
+    monkeypatch.setattr(postgres_book, "VERSION", 1)  # what an earlier dpsql knows
+    if version == 2:
+        assert code_of(lambda: PostgresLedger.open(place.url)) == "ledger-newer"
+    else:
+        PostgresLedger.open(place.url).close()
+
+
+@pytest.mark.parametrize(
+    "change", ["UPDATE terms SET version = 1", "UPDATE terms SET body = replace(body, 'optimal', 'pure')"]
+)
+def test_terms_that_hide_their_certificate_are_found(place: Place, change: str) -> None:
+    PostgresLedger(place.url, BUDGET, total=TOTAL, certified=FIXED).close()
+    place.tamper(change)
+    assert code_of(lambda: PostgresLedger.open(place.url)) == "ledger-damaged"
+    assert code_of(lambda: verify(place.url)) == "ledger-damaged"

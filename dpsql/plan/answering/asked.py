@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from dpsql.errors import Place, Refusal, UsageError
 from dpsql.plan.answering.base import Price
+from dpsql.plan.answering.certified import check_delta, check_epsilon
 from dpsql.plan.terms import Terms
 from dpsql.policy import PrivateTable
 from dpsql.quantities import Delta, Epsilon
@@ -51,10 +52,13 @@ class Asked:
     def delta(self) -> Delta:
         """The delta of one run: what the query asks for, or the session's default, spread over the runs."""
         terms, option = self.terms, self.query.clause.options.get("delta")
-        most = terms.budget.delta.value if terms.limits.max_delta is None else terms.limits.max_delta.value
+        most = terms.pool.value if terms.limits.max_delta is None else terms.limits.max_delta.value
         default = min(terms.delta.value, most)
-        asked = default if option is None else _real(option, "delta", bounds=(min(LEAST_DELTA, default), most))
-        return Delta(asked / self.runs)
+        if option is None:
+            return Delta(default / self.runs)
+        value = _real(option, "delta", bounds=(min(LEAST_DELTA, default), most))
+        check_delta(value, option, terms=terms)
+        return Delta(value / self.runs)
 
     @property
     def k_bar(self) -> int:
@@ -152,7 +156,9 @@ def epsilon_of(option: Option | None, terms: Terms) -> Epsilon:
     """Return the epsilon of one item: what the query asks for, or the session's default."""
     if option is None:
         return terms.epsilon
-    return Epsilon(_real(option, "epsilon", bounds=(terms.limits.min_epsilon.value, terms.limits.max_epsilon.value)))
+    value = _real(option, "epsilon", bounds=(terms.limits.min_epsilon.value, terms.limits.max_epsilon.value))
+    check_epsilon(value, option, terms=terms)
+    return Epsilon(value)
 
 
 def groups_of(option: Option | None, table: PrivateTable) -> int | None:

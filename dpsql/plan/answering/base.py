@@ -14,13 +14,14 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.accounting import ZCDP, BoundedRange
-from dpsql.mechanisms import Noise, NoisyCounts
-from dpsql.quantities import Epsilon, Rho
+from dpsql.accounting import ZCDP, BoundedRange, Loss
+from dpsql.errors import UsageError
+from dpsql.mechanisms import CountRelease, Noise
+from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.sql.query import PrivateQuery
 from dpsql.sql.rewrite import Bound, CountingQuery
 
-__all__ = ["Answering", "Drawn", "Groups", "Named", "Offer", "Price", "root_below"]
+__all__ = ["Answering", "Drawn", "Groups", "Named", "Offer", "Price", "concentrated", "root_below"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -44,7 +45,7 @@ class Price:
     """
 
     epsilon: Epsilon
-    counts: NoisyCounts | None
+    counts: CountRelease | None
     once: int = 0
     each: int = 1
 
@@ -60,9 +61,20 @@ class Price:
         """Return the loss of so many items."""
         return BoundedRange(self.epsilon).rho * items
 
+    def loss(self, items: int, delta: Delta) -> Loss:
+        """Return the loss of a query of so many items, as the session's certificate tells it."""
+        return ZCDP(self.rho(items), delta)
+
     def pure(self, items: int) -> Epsilon:
         """Return the epsilon of pure differential privacy that costs no more rho than so many items, rounded down."""
         return Epsilon(root_below(2 * self.rho(items).value))
+
+
+def concentrated(loss: Loss) -> ZCDP:
+    """Return a loss that is told in rho; refuse another, which no mechanism that adds up rho can have drawn."""
+    if isinstance(loss, ZCDP):
+        return loss
+    raise UsageError("wrong-certificate", "This mechanism adds up rho, which the session's certificate does not.")
 
 
 def root_below(square: Fraction) -> Fraction:
@@ -89,8 +101,8 @@ class Offer:
 
     counting: CountingQuery
     k: int
-    worst_case: ZCDP
-    half: ZCDP
+    worst_case: Loss
+    half: Loss
     charged: str
     facts: tuple[tuple[str, str], ...]
     count_variance: Fraction | None
@@ -118,7 +130,7 @@ class Drawn:
 
     rows: tuple[int, ...]
     counts: tuple[int, ...] | None
-    loss: ZCDP
+    loss: Loss
     items: int
     stopped_at_bottom: bool
     chosen: int | None = None

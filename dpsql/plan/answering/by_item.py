@@ -6,26 +6,31 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpsql.accounting import ZCDP
-from dpsql.mechanisms import Noise, NoisyCounts
+from dpsql.mechanisms import Noise
 from dpsql.mechanisms.base import Selection
-from dpsql.plan.answering.base import Drawn
+from dpsql.plan.answering.base import Drawn, Price, concentrated
 from dpsql.quantities import Delta
 
 __all__ = ["paid_by_item", "with_counts"]
 
 
-def paid_by_item(
-    chosen: Selection, loss: ZCDP, *, exact: tuple[int, ...], counts: NoisyCounts | None, noise: Noise
-) -> Drawn:
+def paid_by_item(chosen: Selection, price: Price, *, exact: tuple[int, ...], delta: Delta, noise: Noise) -> Drawn:
     """Return what was chosen, with the counts drawn for it if they are asked for."""
-    keys = Drawn(chosen.positions, None, loss, chosen.steps, stopped_at_bottom=chosen.stopped_at_bottom)
-    return with_counts(keys, [exact[row] for row in chosen.positions], counts=counts, noise=noise)
+    rows, counts, items, private = chosen.positions, price.counts, chosen.steps, None
+    if counts is not None:
+        private = tuple(counts.release([exact[row] for row in rows], noise))
+        items += counts.items(len(rows))
+    return Drawn(rows, private, price.loss(items, delta), items, stopped_at_bottom=chosen.stopped_at_bottom)
 
 
-def with_counts(keys: Drawn, exact: Sequence[int], *, counts: NoisyCounts | None, noise: Noise) -> Drawn:
+def with_counts(keys: Drawn, exact: Sequence[int], *, price: Price, noise: Noise) -> Drawn:
     """Return what was drawn with counts drawn and paid for; `exact` are those of its rows, in their order."""
+    counts = price.counts
     if counts is None:
         return keys
     rows, private = len(keys.rows), tuple(counts.release(exact, noise))
-    loss, items = keys.loss + ZCDP(counts.loss(rows), Delta(0)), keys.items + counts.items(rows)
+    loss, items = (
+        concentrated(keys.loss) + ZCDP(price.rho(counts.items(rows)), Delta(0)),
+        keys.items + counts.items(rows),
+    )
     return replace(keys, counts=private, loss=loss, items=items)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from dpsql.accounting import ZCDP
 from dpsql.mechanisms import Histogram, Noise
-from dpsql.plan.answering.base import Drawn, Groups, Price
+from dpsql.plan.answering.base import Drawn, Groups, Price, concentrated
 from dpsql.quantities import Delta
 
 __all__ = ["BY_LABEL", "Ranked", "counted_loss", "items_of", "ranked", "told"]
@@ -52,7 +52,7 @@ def told(drawn: Drawn, groups: Groups, *, price: Price, noise: Noise) -> Drawn:
     return Drawn(
         tuple(row for row, _ in pairs),
         tuple(count for _, count in pairs),
-        counted_loss(drawn.loss, len(pairs), price=price),
+        counted_loss(concentrated(drawn.loss), len(pairs), price=price),
         drawn.items + price.counts.items(len(pairs)),
         stopped_at_bottom=drawn.stopped_at_bottom,
         chosen=drawn.chosen,
@@ -61,7 +61,7 @@ def told(drawn: Drawn, groups: Groups, *, price: Price, noise: Noise) -> Drawn:
 
 def counted_loss(loss: ZCDP, keys: int, *, price: Price) -> ZCDP:
     """Return the loss with that of the counts of so many keys, if they are asked for."""
-    return loss if price.counts is None else loss + ZCDP(price.counts.loss(keys), Delta(0))
+    return loss if price.counts is None else loss + ZCDP(price.rho(price.counts.items(keys)), Delta(0))
 
 
 def items_of(loss: ZCDP, price: Price) -> int:

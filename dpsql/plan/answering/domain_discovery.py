@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
-from dpsql.mechanisms import DomainDiscovery, FullHistogram, Noise, NoisyCounts
+from dpsql.mechanisms import DomainDiscovery, FullHistogram, Noise
 from dpsql.plan.answering.asked import Asked
 from dpsql.plan.answering.base import Drawn, Groups, Offer, Price, root_below
 from dpsql.plan.answering.by_item import with_counts
+from dpsql.plan.answering.by_label import counted_loss
 from dpsql.plan.answering.weighted_gaussian import OWN, price_of_all, threshold_facts, threshold_of, weights_within
-from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.quantities import Epsilon, Rho
 from dpsql.sql.query import PrivateQuery
 from dpsql.sql.rewrite import Bound, rewrite_weighted, rewrite_weighted_of_all
 
@@ -43,8 +43,8 @@ class Discovered:
         return Offer(
             counting=rewritten(query, bound=bound, weights=weights_within(discovery)),
             k=chosen.k,
-            worst_case=_with_counts(chosen.worst_case, counts, returned=chosen.k),
-            half=_with_counts(discovery.loss, counts, returned=math.ceil(chosen.k / 2)),
+            worst_case=counted_loss(chosen.worst_case, chosen.k, price=self.price),
+            half=counted_loss(discovery.loss, math.ceil(chosen.k / 2), price=self.price),
             charged="half of the keys at once, the other half only if more than k are found"
             + ("" if counts is None else ", and one for each count returned"),
             facts=(
@@ -65,12 +65,7 @@ class Discovered:
         items = chosen.k if len(drawn.domain) > chosen.k else math.ceil(chosen.k / 2)
         keys = Drawn(rows, None, chosen.loss(drawn), items, stopped_at_bottom=len(rows) < chosen.k)
         exact = [int(groups.counts[row]) for row in rows]
-        return with_counts(keys, exact, counts=self.price.counts, noise=noise)
-
-
-def _with_counts(keys: ZCDP, counts: NoisyCounts | None, *, returned: int) -> ZCDP:
-    """Return the loss of keys with that of so many counts."""
-    return keys if counts is None else keys + ZCDP(counts.loss(returned), Delta(0))
+        return with_counts(keys, exact, price=self.price, noise=noise)
 
 
 def domain_discovery(asked: Asked) -> Discovered:

@@ -35,7 +35,7 @@ class Sequences:
         chosen, counts = self.selection, self.price.counts
         worst_case = chosen.worst_case
         if counts is not None:
-            worst_case += ZCDP(counts.loss(chosen.k), Delta(0))
+            worst_case += ZCDP(self.price.rho(counts.items(chosen.k)), Delta(0))
         return Offer(
             counting=rewrite(query, None, bound=bound),
             k=chosen.k,
@@ -57,7 +57,7 @@ class Sequences:
         loss = self.selection.loss(chosen)
         keys = Drawn(chosen.positions, None, loss, self.selection.k if exact else 0, stopped_at_bottom=False)
         counts = [exact[row] for row in chosen.positions]
-        return with_counts(keys, counts, counts=self.price.counts, noise=noise)
+        return with_counts(keys, counts, price=self.price, noise=noise)
 
 
 def joint(asked: Asked) -> Sequences:

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from dpsql.accounting import ZCDP
 from dpsql.mechanisms import ChooseKBar, Histogram, LimitedDomain, Noise
 from dpsql.plan.answering.asked import Asked
 from dpsql.plan.answering.base import Drawn, Groups, Offer, Price
@@ -45,11 +44,12 @@ class Leaders:
         return Offer(
             counting=rewrite(query, chosen.k_bar + 1, bound=bound),
             k=chosen.k,
-            worst_case=ZCDP(price.rho(price.items(chosen.k)), chosen.delta),
-            half=ZCDP(price.rho(price.items(returned) + (returned < chosen.k)), chosen.delta),
+            worst_case=price.loss(price.items(chosen.k), chosen.delta),
+            half=price.loss(price.items(returned) + (returned < chosen.k), chosen.delta),
             charged="charged: one for each key and count returned, and for BOTTOM",
             facts=(("k_bar", str(chosen.k_bar)), ("threshold", threshold)),
             count_variance=None if price.counts is None else price.counts.variance,
+            count_scale=None if price.counts is None else price.counts.scale,
             k_bar=chosen.k_bar,
             threshold_offset=chosen.threshold_offset,
             least_threshold=chosen.least_threshold,
@@ -60,7 +60,7 @@ class Leaders:
         """Draw keys, and then counts of them."""
         exact = tuple(groups.counts.tolist())
         chosen = self.selection.select(Histogram.of_leaders(exact, self.selection.k_bar), noise)
-        return paid_by_item(chosen, self.selection.loss(chosen), exact=exact, counts=self.price.counts, noise=noise)
+        return paid_by_item(chosen, self.price, exact=exact, delta=self.selection.delta, noise=noise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,8 @@ class ChosenLeaders:
         k_bar = self.choice.choose(Histogram.of_leaders(exact, self.selection.k_bar), noise)
         leaders = Leaders(replace(self.selection, k_bar=k_bar), self.price)
         drawn = leaders.draw(Groups(groups.counts[: k_bar + 1]), noise)
-        return replace(drawn, loss=self.choice.loss + drawn.loss, items=drawn.items + _CHOICE, chosen=k_bar)
+        items = drawn.items + _CHOICE
+        return replace(drawn, loss=self.price.loss(items, self.selection.delta), items=items, chosen=k_bar)
 
 
 def limited_domain(asked: Asked) -> Leaders | ChosenLeaders:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dpsql.accounting import ZCDP
 from dpsql.mechanisms import Histogram, Noise, Peeling
 from dpsql.plan.answering.asked import Asked
 from dpsql.plan.answering.base import Drawn, Groups, Offer, Price
@@ -31,7 +30,7 @@ class Candidates:
     def offer(self, query: PrivateQuery, bound: Bound | None) -> Offer:
         """Return the offer: every candidate is read, and no delta is spent."""
         chosen, price = self.selection, self.price
-        worst_case = ZCDP(price.rho(price.items(chosen.k)), Delta(0))
+        worst_case = price.loss(price.items(chosen.k), Delta(0))
         return Offer(
             counting=rewrite(query, None, bound=bound),
             k=chosen.k,
@@ -40,6 +39,7 @@ class Candidates:
             charged="charged: one for each key and count returned",
             facts=(("domain", candidates_of(query)),),
             count_variance=None if price.counts is None else price.counts.variance,
+            count_scale=None if price.counts is None else price.counts.scale,
             least_count=0,
         )
 
@@ -47,7 +47,7 @@ class Candidates:
         """Draw keys, and then counts of them."""
         exact = tuple(groups.counts.tolist())
         chosen = self.selection.select(Histogram.of_leaders(exact, len(exact)), noise)
-        return paid_by_item(chosen, self.selection.loss(chosen), exact=exact, counts=self.price.counts, noise=noise)
+        return paid_by_item(chosen, self.price, exact=exact, delta=Delta(0), noise=noise)
 
 
 def candidates_of(query: PrivateQuery) -> str:

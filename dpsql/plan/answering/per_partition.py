@@ -19,7 +19,7 @@ from dpsql.accounting import ZCDP
 from dpsql.errors import Refusal
 from dpsql.mechanisms import Noise
 from dpsql.plan.answering.asked import Asked
-from dpsql.plan.answering.base import Answering, Drawn, Groups, Named, Offer, Price
+from dpsql.plan.answering.base import Answering, Drawn, Groups, Named, Offer, Price, concentrated
 from dpsql.plan.answering.gaussian_histogram import AllGroups
 from dpsql.plan.answering.weighted_gaussian import Weighted
 from dpsql.quantities import Delta, Rho
@@ -67,8 +67,8 @@ class EachPartition:
         charged = one.charged if self.partitions == 1 else f"{one.charged}; in each partition, {self._added}"
         return replace(
             one,
-            worst_case=_times(one.worst_case, self.reach),
-            half=_times(one.half, self.reach),
+            worst_case=_times(concentrated(one.worst_case), self.reach),
+            half=_times(concentrated(one.half), self.reach),
             charged=charged,
             facts=(("partitions", f"{self.partitions}, each answered"), *one.facts),
             partitions=self.partitions,
@@ -88,8 +88,9 @@ class EachPartition:
         """Draw in every partition, also in one without groups, which tells of no presence."""
         rows = _rows_of(groups, self.partitions)
         drawn = [self.each.draw(_part(groups, part), noise) for part in rows]
-        rho = _dearest([one.loss.rho.value for one in drawn], self.reach)
-        delta = _dearest([one.loss.delta.value for one in drawn], self.reach)
+        losses = [concentrated(one.loss) for one in drawn]
+        rho = _dearest([loss.rho.value for loss in losses], self.reach)
+        delta = _dearest([loss.delta.value for loss in losses], self.reach)
         return Drawn(
             rows=tuple(int(part[row]) for part, one in zip(rows, drawn, strict=True) for row in one.rows),
             counts=_joined([one.counts for one in drawn]),

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
-from dpsql.mechanisms import WEIGHT_STEPS, FullHistogram, Noise, WeightedGaussian, unit_weight
+from dpsql.mechanisms import WEIGHT_STEPS, FullHistogram, Noise, NoisyCounts, WeightedGaussian, unit_weight
 from dpsql.plan.answering.asked import Asked
 from dpsql.plan.answering.base import Drawn, Groups, Offer, Price
 from dpsql.plan.answering.by_item import with_counts
@@ -65,13 +65,13 @@ class Weighted:
         drawn = chosen.release(FullHistogram(groups.weights), noise).positions
         keys = Drawn(drawn, None, chosen.loss, chosen.k, stopped_at_bottom=len(drawn) < chosen.k)
         exact = [int(groups.counts[row]) for row in drawn]
-        return with_counts(keys, exact, counts=price.counts, noise=noise)
+        return with_counts(keys, exact, price=price, noise=noise)
 
 
 def price_of_all(asked: Asked) -> Price:
     """Return the price; with a cap on weights alone that of counts without a bound, an item each."""
     price = asked.price
-    if not asked.own_cap or price.counts is None:
+    if not asked.own_cap or not isinstance(price.counts, NoisyCounts):
         return price
     return replace(price, counts=replace(price.counts, max_groups_contributed=None))
 
