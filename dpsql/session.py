@@ -37,10 +37,12 @@ from dpsql.plan import (
     release,
     replay_key,
     shortfall,
+    simulated,
     tables_table,
     unpack,
 )
 from dpsql.sql.analyze import analyze
+from dpsql.sql.assumption import counts_asked, with_counts
 from dpsql.sql.catalog import Catalog
 from dpsql.sql.parameters import Given
 from dpsql.sql.partitions import values_asked, with_values
@@ -153,7 +155,7 @@ class Session:
         if not isinstance(question, PrivateQuery):
             hint = "Explain a SELECT ... TOP k PRIVATE; what reads no private row costs nothing."
             raise Refusal("not-a-query", "This statement has no plan.", hint=hint)
-        return self._draw(question)[0]
+        return self._draw(replace(question, explained=True))[0]
 
     def forecast(self, text: str, parameters: Given = (), *, times: int = 1) -> Forecast:
         """Return whether so many queries of the price of this one still fit, and how many do; touches no row.
@@ -249,12 +251,17 @@ class Session:
         """Return the plan of a query, and what this analyst was answered to it on this version of the data."""
         plan = draw(self._known(question), self._parts.terms, salts=self._salts)
         stored = self._parts.ledger.stored(replay_key(plan), self._account)
+        if question.explained:
+            plan = simulated(plan, noise=self._parts.noise)
         return replace(plan, stored=stored is not None), stored
 
     def _known(self, question: PrivateQuery) -> PrivateQuery:
-        """Return the query with the partitions that a public table holds, read as any public query is."""
+        """Return the query with what public tables hold of its partitions and its guess, read as public queries are."""
         asked = values_asked(question)
-        return question if asked is None else with_values(question, self._public(asked).column(0).to_pylist())
+        if asked is not None:
+            question = with_values(question, self._public(asked).column(0).to_pylist())
+        guessed = counts_asked(question) if question.explained else None
+        return question if guessed is None else with_counts(question, self._public(guessed).column(0).to_pylist())
 
     def _reserve(self, plan: Plan) -> Reservation:
         try:

@@ -7,6 +7,7 @@ from dpsql.plan.plan import Plan
 from dpsql.plan.release import MOST_PUBLIC_ROWS, Release, publish, release
 from dpsql.plan.replay import replay_key
 from dpsql.plan.shortfall import shortfall
+from dpsql.plan.simulation import simulated
 from dpsql.plan.stored import pack, unpack
 from dpsql.plan.tables import budget_table, columns_table, history_table, plan_table, tables_table
 from dpsql.plan.terms import Sublimit, Terms
@@ -23,4 +24,4 @@ __all__ += [
     "publish",
     "release",
 ]
-__all__ += ["replay_key", "shortfall", "tables_table", "unpack"]
+__all__ += ["replay_key", "shortfall", "simulated", "tables_table", "unpack"]

@@ -138,6 +138,6 @@ def _buys(terms: Terms, kind: PrivateTable, *, reach: Callable[[CountRelease], i
 def _plan(terms: Terms, kind: PrivateTable, *, k: int, counts: bool) -> Plan:
     """Return the plan of a query for `k` items of such a table, as a session with these terms would draw it."""
     count = ", COUNT(DISTINCT unit) AS units" if counts else ""
-    text = f"SELECT item{count} FROM asked GROUP BY item TOP {k} PRIVATE"  # noqa: S608 - a number alone
+    text = f"SELECT item{count} FROM asked GROUP BY item TOP {k} PRIVATE WITH (mechanism = limited_domain)"  # noqa: S608 - a number alone
     query = analyze(text, _SAMPLE, accepts_pattern=lambda _: False)
     return draw(cast("PrivateQuery", query), replace(terms, tables={"asked": kind}), salts=(0, 0))

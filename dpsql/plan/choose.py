@@ -5,7 +5,7 @@ Only public numbers decide here: the statement, the policy and earlier answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from dpsql.errors import Refusal
@@ -24,6 +24,7 @@ from dpsql.plan.answering.stable import stable
 from dpsql.plan.answering.top_stable import top_stable
 from dpsql.plan.answering.weighted_gaussian import weighted_gaussian
 from dpsql.plan.plan import Plan
+from dpsql.plan.planner import Candidate, best, candidates
 from dpsql.plan.replay import in_canonical_order
 from dpsql.plan.terms import Terms
 from dpsql.policy import PrivateTable
@@ -33,7 +34,8 @@ from dpsql.sql.rewrite import Bound
 
 __all__ = ["MECHANISMS", "draw"]
 
-_UNKNOWN_DOMAIN: dict[str, Callable[[Asked], Answering]] = {
+_Builder = Callable[[Asked], Answering]
+_UNKNOWN_DOMAIN: dict[str, _Builder] = {
     "limited_domain": limited_domain,
     "gaussian_histogram": gaussian_histogram,
     "laplace_limited_domain": laplace_limited_domain,
@@ -42,9 +44,11 @@ _UNKNOWN_DOMAIN: dict[str, Callable[[Asked], Answering]] = {
     "stable": stable,
     "top_stable": top_stable,
 }
-_KNOWN_DOMAIN: dict[str, Callable[[Asked], Answering]] = {"peeling": peeling, "joint": joint}
-_ADAPTIVE: dict[str, Callable[[Asked], Answering]] = {"stable": adaptive}
+_KNOWN_DOMAIN: dict[str, _Builder] = {"peeling": peeling, "joint": joint}
+_ADAPTIVE: dict[str, _Builder] = {"stable": adaptive}
 _LEANING = frozenset([stable, adaptive])  # those that take a k to be near to
+_CHOSEN = frozenset("limited_domain gaussian_histogram weighted_gaussian peeling".split())
+_COMPARED = _CHOSEN | frozenset("laplace_limited_domain domain_discovery joint".split())  # which never need fewer units
 _OF_WEIGHTS = frozenset([weighted_gaussian, domain_discovery])  # those that cap the groups of units by themselves
 _OF_EACH = frozenset([limited_domain, laplace_limited_domain, stable, top_stable, adaptive])  # partitions: one run each
 MECHANISMS = ("auto", *_UNKNOWN_DOMAIN, *_KNOWN_DOMAIN)
@@ -61,24 +65,45 @@ def draw(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
     if k is not None and k > limits.max_k:
         hint = f"Ask for at most {limits.max_k}."
         raise Refusal("k", f"k may be at most {limits.max_k} here.", hint=hint, place=query.clause.place)
-    build = _mechanism(options.get("mechanism"), query)
+    fitting, name = _mechanism(options.get("mechanism"), query)
+    _check_words(query)
+    considered: tuple[Candidate, ...] = ()
+    if k is not None and (name is None or query.explained):
+        names = [each for each in fitting if each in (_COMPARED if query.explained else _CHOSEN)]
+        considered = candidates(query, names, build=lambda each: _built(fitting[each], query, terms, salts=salts)[0])
+    chosen = best(considered)
+    if name is None:
+        name = next(iter(fitting)) if chosen is None else chosen.name
+    answering, query, groups = _built(fitting[name], query, terms, salts=salts)
+    offer = answering.offer(query, None if groups is None else Bound(groups, salts))
+    return Plan(
+        query=query,
+        answering=answering,
+        offer=offer,
+        max_groups_contributed=groups,
+        rule=terms.rule,
+        considered=considered,
+    )
+
+
+def _built(
+    build: _Builder, query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]
+) -> tuple[Answering, PrivateQuery, int | None]:
+    """Return how a mechanism would answer, with the query and the bound as it has them."""
+    options = query.clause.options
     check_mechanism(build.__name__, options.get("mechanism"), certificate=terms.certificate)
     check_partitions(query.partitions, certificate=terms.certificate)
-    _check_words(query)
     groups = groups_of(options.get("max_groups_contributed"), terms.tables[query.table])
     own_cap = groups is None and build in _OF_WEIGHTS
     groups = OWN_CAP if own_cap else groups
     epsilon = epsilon_of(options.get("epsilon"), terms)
     price = price_of(epsilon, groups, counted=query.releases_counts, certificate=terms.certificate)
+    if build in _OF_EACH:
+        query = _kept_to_one(query, terms.tables[query.table], salts=salts)
     asked = Asked(query, terms, price, groups, own_cap)
     if build not in _LEANING:
         asked.refuse(("prefer", "penalty"), reason="{name} is for mechanism = stable.", hint="Leave it out.")
-    if build in _OF_EACH:
-        query = _kept_to_one(query, terms.tables[query.table], salts=salts)
-        asked = replace(asked, query=query)
-    answering = _answering(build, asked)
-    offer = answering.offer(query, None if groups is None else Bound(groups, salts))
-    return Plan(query=query, answering=answering, offer=offer, max_groups_contributed=groups, rule=terms.rule)
+    return _answering(build, asked), query, groups
 
 
 def _kept_to_one(query: PrivateQuery, table: PrivateTable, *, salts: tuple[int, int]) -> PrivateQuery:
@@ -89,7 +114,7 @@ def _kept_to_one(query: PrivateQuery, table: PrivateTable, *, salts: tuple[int, 
     return replace(query, partitions=replace(partitions, salts=salts))
 
 
-def _answering(build: Callable[[Asked], Answering], asked: Asked) -> Answering:
+def _answering(build: _Builder, asked: Asked) -> Answering:
     """Return how a query is answered: by the mechanism itself or, with partitions, by what it is for each of them."""
     partitions = asked.query.partitions
     if partitions is None:
@@ -101,8 +126,8 @@ def _answering(build: Callable[[Asked], Answering], asked: Asked) -> Answering:
     return answering(build, asked, partitions=partitions)
 
 
-def _mechanism(option: Option | None, query: PrivateQuery) -> Callable[[Asked], Answering]:
-    """Return the mechanism asked for; refuse one that is unknown, not built, or for another kind of query."""
+def _mechanism(option: Option | None, query: PrivateQuery) -> tuple[Mapping[str, _Builder], str | None]:
+    """Return the mechanisms for such a query, and the one that is asked for; refuse what is unknown or for another."""
     known = query.domain is not None
     fitting, others = (_KNOWN_DOMAIN, _UNKNOWN_DOMAIN) if known else (_UNKNOWN_DOMAIN, _KNOWN_DOMAIN)
     if query.clause.k is None:
@@ -110,9 +135,9 @@ def _mechanism(option: Option | None, query: PrivateQuery) -> Callable[[Asked], 
         fitting, others = _ADAPTIVE, {**_UNKNOWN_DOMAIN, **_KNOWN_DOMAIN}
     name = "auto" if option is None else option.value
     if option is None or name == "auto":
-        return next(iter(fitting.values()))
+        return fitting, None
     if isinstance(name, str) and name in fitting:
-        return fitting[name]
+        return fitting, name
     if name in others and query.clause.k is None:
         hint = "Leave the mechanism out, or give a number: TOP 10 PRIVATE."
         raise Refusal("option", "TOP ADAPTIVE PRIVATE is for stable.", hint=hint, place=option.place)

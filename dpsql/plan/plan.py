@@ -9,6 +9,7 @@ from dpsql.accounting import ZCDP, BoundedRange, Certificate, Columns, Loss, Rul
 from dpsql.errors import UsageError
 from dpsql.mechanisms import CountRelease
 from dpsql.plan.answering import Answering, Named, Offer
+from dpsql.plan.planner import Candidate
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.query import PrivateQuery
 from dpsql.sql.rewrite import CountingQuery
@@ -22,7 +23,8 @@ class Plan:
 
     `max_groups_contributed` is what the engine keeps of each unit: the policy's bound, the query's, or one that the
     mechanism sets itself, of which the offer tells. `stored` says that the ledger holds this answer for this analyst,
-    who may see it again at no cost. `rule` is the filter of another certificate than zcdp.
+    who may see it again at no cost. `rule` is the filter of another certificate than zcdp. `considered` are the
+    mechanisms among which the planner chose, or which EXPLAIN shows beside the one that was asked for.
     """
 
     query: PrivateQuery
@@ -31,6 +33,7 @@ class Plan:
     max_groups_contributed: int | None
     stored: bool = False
     rule: Rule | None = None
+    considered: tuple[Candidate, ...] = ()
 
     @property
     def certificate(self) -> Certificate:
@@ -153,6 +156,7 @@ class Plan:
         bound, cap = self.max_groups_contributed, self.offer.cap
         return [
             ("mechanism", self.mechanism),
+            *self._considered(),
             *([] if self.rule is None else [("certificate", self.certificate.value)]),
             ("privacy unit", f"{self.query.unit_name} of {self.query.table}"),
             ("k", str(self.k) if self.query.clause.k else f"chosen in private, at most {self.k}"),
@@ -165,6 +169,16 @@ class Plan:
             *self._stored(),
             ("engine SQL", self.engine_sql),
         ]
+
+    def _considered(self) -> list[tuple[str, str]]:
+        """Return why this mechanism answers, and what is predicted of each that could."""
+        option, why = self.query.clause.options.get("mechanism"), "groups need the fewest units, at the least price"
+        if option is not None and option.value != "auto":
+            why = "it was asked for"
+        elif len(self.considered) == 1:
+            why = "no other goes with this query"
+        told = [(f"candidate {each.name}", str(each)) for each in self.considered]
+        return [("chosen because", why), *told] if told else []
 
     def _stored(self) -> list[tuple[str, str]]:
         if not self.stored:

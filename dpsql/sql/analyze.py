@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal, Unsupported
+from dpsql.sql.assumption import read_assumption
 from dpsql.sql.catalog import Catalog
 from dpsql.sql.clause import CLAUSE_HINT, Lifted, lift
 from dpsql.sql.commands import read_command
@@ -110,6 +111,7 @@ class _Analysis:
         )
         self._check_outputs(items, select)
         released, domain = Released(self.reader, items), self.clause.options.get("domain")
+        assumed = self.clause.options.get("assume")
         query = PrivateQuery(
             text=self.statement.text,
             table=private.table or "",
@@ -126,6 +128,7 @@ class _Analysis:
             domain=None
             if domain is None or self.clause.per
             else read_domain(domain, keys, catalog=self.sources.catalog),
+            assumed=None if assumed is None else read_assumption(assumed, catalog=self.sources.catalog),
         )
         return partitioned(query, self._per(items, keys, scope=scope), catalog=self.sources.catalog)
 

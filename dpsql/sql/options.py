@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["OPTIONS", "read_options", "split"]
 
-OPTIONS = frozenset(
-    "epsilon delta k_bar mechanism max_groups_contributed domain fresh monotone partitions prefer penalty".split()
-)
+_NAMES = "assume delta domain epsilon fresh k_bar max_groups_contributed mechanism monotone partitions penalty prefer"
+OPTIONS = frozenset(_NAMES.split())
 MOST_LISTED = 1_000
 LONGEST_INTEGER = 64  # bits; Python does not even print those of more than 4,300 digits
 _NUMBER = re.compile(r"([0-9]{1,12}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][+-]?[0-9]{1,3})?")

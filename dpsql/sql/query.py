@@ -271,11 +271,20 @@ class Partitions:
     salts: tuple[int, int] | None = field(default=None, repr=False)
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Assumption:
+    """A public guess of the counts, falling; those that a public table holds are in `source` until they are read."""
+
+    counts: tuple[int, ...]
+    source: Stored | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class PrivateQuery:
     """A private top-k: whose units are protected, what is counted, and what the analyst asked for.
 
-    With a `domain` the one key takes its values and no others; with `partitions` one of the keys does.
+    With a `domain` the one key takes its values and no others; with `partitions` one of the keys does. What is
+    `assumed` of the counts is for EXPLAIN alone.
     """
 
     text: str
@@ -292,6 +301,7 @@ class PrivateQuery:
     keep: tuple[Keep, ...] = ()
     domain: Domain | None = None
     partitions: Partitions | None = None
+    assumed: Assumption | None = None
 
     @property
     def releases_counts(self) -> bool:

@@ -1,0 +1,139 @@
+"""Which mechanism answers, where the query leaves it open: the one whose keys need the fewest units, as predicted.
+
+Public numbers alone decide: k, the bound, the domain, epsilon and delta, whether counts are asked for, the number of
+partitions. All mechanisms are asked for no more than one price, so that is compared first, and only then the need: with
+how many units a group has an even chance to be returned. What the data would say is guessed at, once and for all:
+
+* a limited domain's threshold stands above the count of group k_bar + 1, which is taken for 0;
+* where units are weighed a unit is taken to be in half as many groups as the bound allows, and in 40 at most, which
+  makes a weight of 1 / sqrt(t) of it. With 40 the mechanisms change places at about k = 11. Of the logs that
+  `benchmarks/recall.py` reads, most have fewer groups to a unit and some have heavier units; below that k a limited
+  domain is seldom far behind, ranks by counts, and charges only for what it returns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from dpsql.errors import Refusal
+from dpsql.mechanisms import WEIGHT_STEPS, JointExponential, Peeling, WeightedGaussian
+from dpsql.plan.answering import Answering
+from dpsql.plan.answering.domain_discovery import Discovered
+from dpsql.plan.answering.gaussian_histogram import AllGroups
+from dpsql.plan.answering.joint import Sequences
+from dpsql.plan.answering.laplace_limited_domain import LeadersAtOnce
+from dpsql.plan.answering.limited_domain import Leaders
+from dpsql.plan.answering.peeling import Candidates
+from dpsql.plan.answering.per_partition import AllPartitions, EachPartition
+from dpsql.plan.answering.weighted_gaussian import Weighted
+from dpsql.sql.query import Listed, PrivateQuery
+
+__all__ = ["Candidate", "Prediction", "best", "candidates", "typical"]
+
+_TYPICAL = 40  # groups of a unit that nobody bounds
+_CANDIDATES = 1_000  # of a domain whose size only the database knows
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """With how many units a group has an even chance to be returned, above what, and for how many items at most."""
+
+    units: float
+    above: str
+    items: int
+
+    def __str__(self) -> str:
+        return f"a group needs about {self.units:,.0f} units{self.above}; {self.items} items at most"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A mechanism that could answer a query, by its name in SQL, and what is predicted, or simulated, of it."""
+
+    name: str
+    answering: Answering
+    prediction: Prediction
+    recall: float | None = None
+
+    def __str__(self) -> str:
+        told = "" if self.recall is None else f"; finds {self.recall:.2f} of the top k if the counts are as assumed"
+        return f"{self.prediction}{told}"
+
+
+def candidates(
+    query: PrivateQuery, names: Iterable[str], *, build: Callable[[str], Answering]
+) -> tuple[Candidate, ...]:
+    """Return those of the mechanisms that can answer the query, with what is predicted of them, in their order."""
+    found = []
+    for name in names:
+        try:
+            answering = build(name)
+        except Refusal:  # it does not go with the query's options, or with the policy's
+            continue
+        prediction = _predicted(answering, query)
+        if prediction is not None:
+            found.append(Candidate(name, answering, prediction))
+    return tuple(found)
+
+
+def best(found: Iterable[Candidate]) -> Candidate | None:
+    """Return the first of those that cost least and, among these, need the fewest units; None of none."""
+    return min(found, key=lambda each: (each.prediction.items, each.prediction.units), default=None)
+
+
+def _predicted(answering: Answering, query: PrivateQuery) -> Prediction | None:
+    """Return what is predicted; None for a mechanism whose answers are of another kind."""
+    match answering:
+        case EachPartition(each=each, reach=reach):
+            one = _predicted(each, query)
+            return None if one is None else replace(one, items=one.items * reach)
+        case AllPartitions(every=every):
+            return _predicted(every, query)
+    need = _need(answering, query)
+    return None if need is None else Prediction(*need, items=answering.price.items(query.clause.k or 0))
+
+
+def _need(answering: Answering, query: PrivateQuery) -> tuple[float, str] | None:
+    match answering:
+        case Leaders(selection=leaders):
+            need = max(leaders.threshold_offset, leaders.least_threshold)
+            return float(need), f" above group number {leaders.k_bar + 1}"
+        case LeadersAtOnce(selection=at_once):
+            return float(at_once.offset + 1), f" above group number {at_once.k_bar + 1}"
+        case AllGroups(selection=histogram):
+            return float(histogram.threshold), ""
+        case Weighted(selection=weighted):
+            return _weighed(weighted)
+        case Discovered(selection=discovery):
+            return _weighed(discovery.discovery)
+        case Candidates(selection=peeled):
+            return _margin(peeled, query)
+        case Sequences(selection=sequence):
+            return _margin(sequence, query)
+    return None
+
+
+def _weighed(mechanism: WeightedGaussian) -> tuple[float, str]:
+    """Return the need of a group whose units are in as many groups as is typical."""
+    groups = typical(mechanism.max_groups_contributed)
+    each = "" if groups == 1 else f", if each is in {groups} groups"
+    return mechanism.threshold / WEIGHT_STEPS * math.sqrt(groups), each
+
+
+def typical(bound: int) -> int:
+    """Return in how many groups a unit is taken to be under a bound, where nothing is known of it."""
+    return min(math.ceil(bound / 2), _TYPICAL)
+
+
+def _margin(mechanism: Peeling | JointExponential, query: PrivateQuery) -> tuple[float, str]:
+    """Return how far behind its rank a key is in one of two draws at most, by the bounds that the mechanisms state."""
+    domain, k = query.domain, mechanism.k
+    known = max(len(domain.values), k) if isinstance(domain, Listed) else max(_CANDIDATES, k)
+    epsilon = float(mechanism.epsilon.value)
+    if isinstance(mechanism, Peeling):
+        reach = math.log(2 * max(known - k, 1) * (1 + math.log(k))) / epsilon
+    else:
+        reach = 2 * (math.lgamma(known + 1) - math.lgamma(known - k + 1) + math.log(2)) / epsilon
+    return reach, f" more than others, of {known:,} candidates"

@@ -1,0 +1,69 @@
+"""What a mechanism would find if the counts were as somebody guesses, in public: the share of the true top k."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dpsql.mechanisms import Noise, unit_weight
+from dpsql.plan.answering import Answering
+from dpsql.plan.answering.base import Groups
+from dpsql.plan.answering.domain_discovery import Discovered
+from dpsql.plan.answering.laplace_limited_domain import LeadersAtOnce
+from dpsql.plan.answering.limited_domain import Leaders
+from dpsql.plan.answering.per_partition import AllPartitions, EachPartition
+from dpsql.plan.answering.weighted_gaussian import Weighted
+from dpsql.plan.plan import Plan
+from dpsql.plan.planner import typical
+from dpsql.sql.query import Listed
+
+__all__ = ["TRIALS", "expected_recall", "simulated"]
+
+TRIALS = 20
+
+
+def simulated(plan: Plan, *, noise: Noise) -> Plan:
+    """Return the plan with the recall of every mechanism that was considered, if its query guesses at the counts."""
+    guess, k = plan.query.assumed, plan.query.clause.k
+    if guess is None or k is None:
+        return plan
+    domain = plan.query.domain
+    counts = guess.counts[: len(domain.values)] if isinstance(domain, Listed) else guess.counts
+    found = (
+        replace(each, recall=expected_recall(each.answering, counts, k=k, noise=noise)) for each in plan.considered
+    )
+    return replace(plan, considered=tuple(found))
+
+
+def expected_recall(answering: Answering, guess: Sequence[int], *, k: int, noise: Noise) -> float:
+    """Return the share of the k highest counts of the guess that are found, on the average of some trials.
+
+    The guess falls; what ties with the k-th belongs to the top k. Its counts are of the groups that units keep, and of
+    units in as many groups as the planner takes for typical. With partitions it is the guess for one of them.
+    """
+    if isinstance(answering, EachPartition):
+        answering = answering.each
+    elif isinstance(answering, AllPartitions):
+        answering = answering.every
+    wanted = min(k, len(guess))
+    if not wanted:
+        return 1.0
+    groups = _read(answering, np.array(guess, np.int64))
+    shares = [sum(guess[row] >= guess[wanted - 1] for row in answering.draw(groups, noise).rows) for _ in range(TRIALS)]
+    return sum(shares) / (TRIALS * wanted)
+
+
+def _read(answering: Answering, counts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Groups:
+    """Return what the engine would have read of the guessed groups."""
+    match answering:
+        case Leaders(selection=leaders):
+            return Groups(counts[: leaders.k_bar + 1])
+        case LeadersAtOnce(selection=at_once):
+            return Groups(counts[: at_once.k_bar + 1])
+        case Weighted(selection=weighted):
+            return Groups(counts, counts * unit_weight(typical(weighted.max_groups_contributed)))
+        case Discovered(selection=discovery):
+            return Groups(counts, counts * unit_weight(typical(discovery.max_groups_contributed)))
+    return Groups(counts)

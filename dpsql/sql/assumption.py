@@ -1,0 +1,73 @@
+"""The option `assume`: a public guess of the counts, for which EXPLAIN simulates what each mechanism would find."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import count
+
+from dpsql.errors import Refusal
+from dpsql.sql.catalog import Catalog
+from dpsql.sql.domain import read_values
+from dpsql.sql.passes.canonical import canonical
+from dpsql.sql.query import Assumption, Literal, Option, PrivateQuery, PublicQuery, Stored
+from dpsql.sql.types import BIGINT
+
+__all__ = ["MOST_ASSUMED", "counts_asked", "read_assumption", "with_counts"]
+
+MOST_ASSUMED = 100_000
+_OPTION = "assume"
+_ZIPF = re.compile(r"\s*zipf\s*\(\s*([0-9]{1,2}(?:\.[0-9]{1,6})?)\s*,\s*([0-9]{1,9})\s*\)\s*", re.IGNORECASE)
+_HINT = (
+    "Write assume = 'zipf(1.0, 5000)', the exponent and the units of the first group, or assume = 'guesses.units', a "
+    "column of whole numbers of a public table."
+)
+
+
+def read_assumption(option: Option, *, catalog: Catalog) -> Assumption:
+    """Return the guess: counts by Zipf's law, or the column of a public table that holds them."""
+    if not isinstance(option.value, str) or option.word:
+        raise Refusal(_OPTION, "This is no guess of the counts.", hint=_HINT, place=option.place)
+    law = _ZIPF.fullmatch(option.value)
+    if law is not None:
+        exponent, first = float(law[1]), int(law[2])
+        return Assumption(tuple(_falling(exponent, first)))
+    if "(" in option.value:
+        raise Refusal(_OPTION, "This is no guess of the counts.", hint=_HINT, place=option.place)
+    source = read_values(_OPTION, option, key=Literal(0, BIGINT), catalog=catalog)
+    return Assumption((), source if isinstance(source, Stored) else None)
+
+
+def counts_asked(query: PrivateQuery) -> PublicQuery | None:
+    """Return the public query for the counts that a public table holds; None where they are known."""
+    source = None if query.assumed is None else query.assumed.source
+    if source is None:
+        return None
+    return PublicQuery(
+        names=(_OPTION,),
+        outputs=(canonical(source.value),),
+        distinct=False,
+        body=source.body,
+        keys=None,
+        by_all=False,
+        having=None,
+        order=(),
+        limit=MOST_ASSUMED,
+        offset=0,
+    )
+
+
+def with_counts(query: PrivateQuery, counts: Iterable[int | None]) -> PrivateQuery:
+    """Return the query with the counts that the public table holds; only those above 0 are groups."""
+    known = sorted((count for count in counts if count is not None and 0 < count < 2**53), reverse=True)
+    return replace(query, assumed=Assumption(tuple(known)))
+
+
+def _falling(exponent: float, first: int) -> Iterable[int]:
+    """Yield first / rank**exponent, rounded down, while a unit is left."""
+    for rank in count(1):
+        units = int(first / rank**exponent)
+        if units < 1 or rank > MOST_ASSUMED:
+            return
+        yield units
