@@ -23,12 +23,12 @@ QUESTIONS = (
         "SELECT area, COUNT(DISTINCT user_id) AS visitors FROM visits GROUP BY area TOP 10 PRIVATE",
     ),
     (
-        "And the fifty most visited, names only? Areas that do not stand out are not returned, and not paid for.",
+        "And the fifty most visited, names only? For so many another mechanism is chosen, with one price for all.",
         "SELECT area FROM visits GROUP BY area TOP 50 PRIVATE",
     ),
     (
-        "And among the 5,000 visitors of the test split? Fewer people: fewer areas stand out, and fewer are paid for.",
-        "SELECT area FROM visits WHERE split = 'test' GROUP BY area TOP 20 PRIVATE",
+        "And among the 5,000 of the test split, by the first mechanism? What does not stand out is not paid for.",
+        "SELECT area FROM visits WHERE split = 'test' GROUP BY area TOP 20 PRIVATE WITH (mechanism = limited_domain)",
     ),
 )
 _SHOWN = 10

@@ -70,11 +70,13 @@ def draw(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
     considered: tuple[Candidate, ...] = ()
     if k is not None and (name is None or query.explained):
         names = [each for each in fitting if each in (_COMPARED if query.explained else _CHOSEN)]
-        considered = candidates(query, names, build=lambda each: _built(fitting[each], query, terms, salts=salts)[0])
+        considered = candidates(
+            query, names, build=lambda each: _built(fitting[each], query, terms=terms, salts=salts)[0]
+        )
     chosen = best(considered)
     if name is None:
         name = next(iter(fitting)) if chosen is None else chosen.name
-    answering, query, groups = _built(fitting[name], query, terms, salts=salts)
+    answering, query, groups = _built(fitting[name], query, terms=terms, salts=salts)
     offer = answering.offer(query, None if groups is None else Bound(groups, salts))
     return Plan(
         query=query,
@@ -87,7 +89,7 @@ def draw(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
 
 
 def _built(
-    build: _Builder, query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]
+    build: _Builder, query: PrivateQuery, *, terms: Terms, salts: tuple[int, int]
 ) -> tuple[Answering, PrivateQuery, int | None]:
     """Return how a mechanism would answer, with the query and the bound as it has them."""
     options = query.clause.options

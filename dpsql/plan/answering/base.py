@@ -74,7 +74,8 @@ def concentrated(loss: Loss) -> ZCDP:
     """Return a loss that is told in rho; refuse another, which no mechanism that adds up rho can have drawn."""
     if isinstance(loss, ZCDP):
         return loss
-    raise UsageError("wrong-certificate", "This mechanism adds up rho, which the session's certificate does not.")
+    reason = "This mechanism adds up rho, which the session's certificate does not."
+    raise UsageError("wrong-certificate", reason, hint="Report this as a defect of dpsql.")
 
 
 def root_below(square: Fraction) -> Fraction:
