@@ -138,7 +138,8 @@ def test_parameters_at_the_limit_are_not_doubted(folder: Path) -> None:
 def planned(session: dpsql.Session, bought: dict[str, Any], *, table: str, unit: str, key: str) -> Plan:
     counts = f", COUNT(DISTINCT {unit}) AS n" if bought["counts"] else ""
     bound = bought["max_groups_contributed"]
-    options = "" if bound is None else f" WITH (max_groups_contributed = {bound})"
+    options = " WITH (mechanism = limited_domain"
+    options += ")" if bound is None else f", max_groups_contributed = {bound})"
     return session.explain(f"SELECT {key}{counts} FROM {table} GROUP BY {key} TOP {bought['k']} PRIVATE{options}")
 
 

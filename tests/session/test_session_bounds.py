@@ -31,9 +31,9 @@ def asking(sql: str, groups: object) -> str:
 
 
 def test_the_policy_bounds_every_query_of_its_table_and_no_other() -> None:
-    session = session_with(groups=4)
+    session, leaders = session_with(groups=4), NAMES.replace("WITH (", "WITH (mechanism = limited_domain, ")
     assert session.explain(NAMES).max_groups_contributed == 4
-    assert session.explain(NAMES).selection == LimitedDomain(
+    assert session.explain(leaders).selection == LimitedDomain(
         dpsql.Epsilon("0.5"), session.explain(NAMES).delta, k=3, k_bar=60, max_groups_contributed=4
     )
     assert session.explain(NAMES.replace("reads", "likes")).max_groups_contributed is None

@@ -40,7 +40,9 @@ def test_defaults(session: Session) -> None:
 
 @pytest.mark.parametrize(("k", "k_bar"), [(1, 20), (15, 300), (16, 300), (50, 300)])
 def test_k_bar_is_twenty_k_up_to_its_ceiling(session: Session, k: int, k_bar: int) -> None:
-    plan = session.explain(f"SELECT article FROM reads GROUP BY article TOP {k} PRIVATE")
+    plan = session.explain(
+        f"SELECT article FROM reads GROUP BY article TOP {k} PRIVATE WITH (mechanism = limited_domain)"
+    )
     assert plan.k_bar == k_bar
     assert f"LIMIT {k_bar + 1}" in plan.engine_sql
 
@@ -73,7 +75,7 @@ def test_what_is_accepted(session: Session, options: str, field: str, value: obj
     ("groups", "written"), [(1, "dpsql_least"), (7, "dpsql_rank <= 7"), (1_000_000, "dpsql_rank <= 1000000")]
 )
 def test_a_bound_on_contributions(session: Session, groups: int, written: str) -> None:
-    plan = session.explain(asked(f"max_groups_contributed = {groups}"))
+    plan = session.explain(asked(f"mechanism = limited_domain, max_groups_contributed = {groups}"))
     assert plan.selection.max_groups_contributed == groups
     assert written in plan.engine_sql
     assert f"at most {groups}" in str(plan)

@@ -18,7 +18,7 @@ from dpsql.accounting import ZCDP
 from dpsql.engines import Exact, Statement, open_exact
 from dpsql.errors import EngineError
 from dpsql.mechanisms import GaussianHistogram, LimitedDomain
-from dpsql.plan import Plan, release, replay_key
+from dpsql.plan import Plan, choose, release, replay_key
 from dpsql.plan.answering.per_partition import EachPartition
 from dpsql.session import Session
 
@@ -37,6 +37,13 @@ PAIRS = tuple(product(("DE", "FR"), ("a", "b")))
 UNITS = [unit for size in range(1, 5) for unit in combinations(PAIRS, size)]
 Unit = tuple[tuple[str, str], ...]
 Counted = dict[str, dict[str, int]]
+
+
+@pytest.fixture(autouse=True)
+def _limited_domain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a limited domain answer where no mechanism is named; which one does by itself is tested with the planner."""
+    for names in ("_CHOSEN", "_COMPARED"):
+        monkeypatch.setattr(choose, names, frozenset(["limited_domain"]))
 
 
 def session_over(*statements: str, table: dpsql.PrivateTable | None = None, epsilon: float = 40) -> Session:
