@@ -150,9 +150,10 @@ def _bought(check: Check) -> Iterator[str]:
     if check.buys:
         yield ""
         yield from _wrapped(
-            "queries: so many fit at their worst case; those that return less cost less. threshold: how many units a "
-            "group must stand above group number k_bar + 1 (above 0 if there is none) to have an even chance, and at "
-            "least how many it must have where min_units is set. error: "
+            "All rows are of limited_domain. What auto takes in its place, for more keys, costs no more at the worst, "
+            "and needs fewer units. queries: so many fit at their worst case; those that return less cost less. "
+            "threshold: how many units a group must stand above group number k_bar + 1 (above 0 if there is none) to "
+            "have an even chance, and at least how many it must have where min_units is set. error: "
             "how far a released count is from the exact one at most, in 95 of 100 cases."
         )
 
