@@ -2,7 +2,9 @@
 
 Not run itself; `recall.py`, `exp1.py`, `exp2.py` and `histograms.py` import it. Every mechanism answers the same
 question: the top k for a rho and a delta, all of which it may spend. A mechanism is one entry in MECHANISMS, a function
-of a question that returns the labels; a planner is one more.
+of a question that returns the labels. AUTO is one more: dpsql's own planner chooses, as it does for a query that names
+no mechanism. With `most=` it is told that a policy bounds the groups of a unit, and is to be compared with what keeps
+to the same bound (`rivals`).
 
 Recall is the share of k that was returned and belongs to the true top k. A label whose count ties with the k-th
 belongs; what is missing is a miss. The truth is the count of distinct units before any bounding.
@@ -17,6 +19,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -40,13 +43,24 @@ from dpsql.mechanisms import (
     WeightedGaussian,
     unit_weight,
 )
+from dpsql.plan import Plan, Terms, draw
 from dpsql.plan.terms import budget_of
+from dpsql.policy import Limits, PrivateTable
 from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.sql.analyze import analyze
+from dpsql.sql.catalog import Catalog, Table
+from dpsql.sql.query import PrivateQuery
+from dpsql.sql.types import of_column
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 NOISE = OperatingSystemNoise()
 K_BAR_PER_K = 20
+BOUNDS = (1, 5, 20)  # that a policy may set
 _GRID = 10**9
+_NAMES = "SELECT label FROM events GROUP BY label TOP {k} PRIVATE"
+_CATALOG = Catalog(
+    (Table("events", ("events",), (("unit", of_column("BIGINT")), ("label", of_column("VARCHAR"))), "unit"),)
+)
 PUBLIC_DOMAINS = ("msweb", "chestxray14_findings")  # areas of a site and findings of a protocol: somebody's short list
 
 
@@ -122,13 +136,19 @@ Mechanism = Callable[[Question], Answer]
 
 
 def limited_domain(
-    question: Question, *, k_bar_per_k: int = K_BAR_PER_K, items_per_label: int = 1, epsilon: Epsilon | None = None
+    question: Question,
+    *,
+    k_bar_per_k: int = K_BAR_PER_K,
+    items_per_label: int = 1,
+    epsilon: Epsilon | None = None,
+    most: int | None = None,
 ) -> Answer:
-    """Answer by a limited domain over all of a unit's groups; two items a label pay for its count too."""
+    """Answer by a limited domain, over all of a unit's groups or `most`; two items a label pay for its count too."""
     k_bar = k_bar_per_k * question.k
-    labels, histogram = question.leaders(k_bar)
+    labels, histogram = question.leaders(k_bar) if most is None else question.bounded_leaders(k_bar, most)
     own = epsilon or question.epsilon(items_per_label * question.k)
-    return labels[list(LimitedDomain(own, question.delta, question.k, k_bar).select(histogram, NOISE).positions)]
+    mechanism = LimitedDomain(own, question.delta, question.k, k_bar, most)
+    return labels[list(mechanism.select(histogram, NOISE).positions)]
 
 
 def laplace_limited_domain(question: Question, *, most: int) -> Answer:
@@ -159,7 +179,11 @@ def weighted_gaussian(question: Question, *, most: int, share: Fraction = Fracti
 
 
 def domain_discovery(question: Question, *, most: int) -> Answer:
-    """Answer by domain discovery, half of rho for either stage, the counts over all of a unit's groups."""
+    """Answer by domain discovery, the counts over all of a unit's groups.
+
+    Half of rho is for the discovery, the other half for a choice among more than k labels; where there is none to make,
+    a query would be charged the one half alone.
+    """
     labels, weights = _full(question.sample.weights(most))
     half = Fraction(1, 2)
     peeled = question.epsilon(question.k, half)
@@ -213,18 +237,47 @@ def joint(question: Question) -> Answer:
     return labels[list(JointExponential(question.epsilon(1), question.k).select(histogram, NOISE).positions)]
 
 
+@cache
+def planned(k: int, rho: Rho, *, delta: Delta, most: int | None) -> Plan:
+    """Return the plan of dpsql for a query of names that may spend rho and delta and names no mechanism."""
+    query = analyze(_NAMES.format(k=k), _CATALOG, accepts_pattern=bool)
+    if not isinstance(query, PrivateQuery):
+        raise TypeError(query)
+    own = Question(Sample(np.zeros(0, dtype=np.int64)), k, rho, delta).epsilon(k)
+    total = ApproximateDP(Epsilon(1), delta)  # which decides nothing: the defaults of a query do
+    tables = {"events": PrivateTable("unit", max_groups_contributed=most)}
+    return draw(query, Terms(total, ZCDP(rho, delta), own, delta, Limits(), tables), salts=(0, 0))
+
+
+def auto(question: Question, *, most: int | None = None) -> Answer:
+    """Answer by what dpsql chooses where a query names no mechanism and the policy has this bound, or none."""
+    plan = planned(question.k, question.rho, delta=question.delta, most=most)
+    cap = plan.max_groups_contributed
+    return CHOSEN[plan.mechanism](question) if cap is None else CHOSEN[plan.mechanism](question, most=cap)
+
+
+CHOSEN: Mapping[str, Callable[..., Answer]] = {
+    "limited_domain": limited_domain,
+    "gaussian_histogram": gaussian_histogram,
+    "weighted_gaussian": weighted_gaussian,
+}
+
+
 def tuned(mechanism: Callable[..., Answer], **parameters: object) -> Mechanism:
     """Return a mechanism with these parameters."""
     return lambda question: mechanism(question, **parameters)
 
 
 MECHANISMS: Mapping[str, Mechanism] = {
+    "AUTO": auto,
+    **{f"AUTO most={most}": tuned(auto, most=most) for most in BOUNDS},
     "limited_domain": limited_domain,
     "limited_domain k_bar=k": tuned(limited_domain, k_bar_per_k=1),
     "limited_domain with counts": tuned(limited_domain, items_per_label=2),
-    **{f"laplace_limited_domain most={most}": tuned(laplace_limited_domain, most=most) for most in (1, 5, 20)},
-    **{f"gaussian_histogram most={most}": tuned(gaussian_histogram, most=most) for most in (1, 5, 20, 100)},
-    **{f"weighted_gaussian most={most}": tuned(weighted_gaussian, most=most) for most in (20, 100, 1_000, 10_000)},
+    **{f"limited_domain most={most}": tuned(limited_domain, most=most) for most in BOUNDS},
+    **{f"laplace_limited_domain most={most}": tuned(laplace_limited_domain, most=most) for most in BOUNDS},
+    **{f"gaussian_histogram most={most}": tuned(gaussian_histogram, most=most) for most in (*BOUNDS, 100)},
+    **{f"weighted_gaussian most={most}": tuned(weighted_gaussian, most=most) for most in (*BOUNDS, 100, 1_000, 10_000)},
     "weighted_gaussian most=100 half": tuned(weighted_gaussian, most=100, share=Fraction(1, 2)),
     "domain_discovery most=100": tuned(domain_discovery, most=100),
     "stable_top_k": stable_top_k,
@@ -233,6 +286,13 @@ MECHANISMS: Mapping[str, Mechanism] = {
     "top_stable k_bar=5k": tuned(top_stable, k_bar_per_k=5),
 }
 KNOWN_DOMAIN: Mapping[str, Mechanism] = {"peeling": peeling, "joint": joint}
+
+
+def rivals(name: str) -> list[str]:
+    """Return the fixed choices that a mechanism is compared with: all, or those of the bound that AUTO is told of."""
+    fixed = [each for each in MECHANISMS if not each.startswith("AUTO")]
+    _, _, bound = name.partition("AUTO ")
+    return [each for each in fixed if each.endswith(f" {bound}")] if bound else fixed
 
 
 def recall(question: Question, returned: Sequence[int]) -> float:

@@ -74,13 +74,19 @@ class Log:
         return kept[0].astype(np.int64), kept[1].astype(np.int64)
 
 
-def generated(name: str, users: int, *, rows: int, items: int) -> Log:
-    """Return events of users whose activity is lognormal(0, 1) on items by Zipf's law with exponent 1."""
+def events(users: int, *, rows: int, items: int) -> tuple[Integers, Integers]:
+    """Return users and items of events: activity is lognormal(0, 1), items are by Zipf's law with exponent 1."""
     activity = np.random.default_rng(20240611).lognormal(0.0, 1.0, users)
     units = np.searchsorted(np.cumsum(activity / activity.sum()), np.random.default_rng(20240612).random(rows))
     shares = 1.0 / np.arange(1, items + 1)
     labels = np.searchsorted(np.cumsum(shares / shares.sum()), np.random.default_rng(20240613).random(rows))
-    return Log.of(name, units.astype(np.int64), labels.astype(np.int64))
+    return units.astype(np.int64), labels.astype(np.int64)
+
+
+def generated(name: str, users: int, *, rows: int, items: int) -> Log:
+    """Return such events as a log."""
+    units, labels = events(users, rows=rows, items=items)
+    return Log.of(name, units, labels)
 
 
 def hard() -> Log:

@@ -35,7 +35,7 @@ from accuracy import (
     tuned,
 )
 from data_sets import Integers, present
-from histograms import UNBOUNDED
+from histograms import WITHOUT_UNITS
 
 from dpsql.accounting import ApproximateDP
 from dpsql.quantities import Delta, Epsilon, Rho
@@ -76,7 +76,7 @@ def show_states(days: list[Integers], trials: int) -> None:
     rho, delta = Rho(budget.rho.value / DAYS), Delta(budget.delta.value / DAYS)
     windows = [days[start : start + DAYS] for start in range(0, len(days), DAYS)]
     print(f"{'mechanism':32}" + "".join(f"  day {DAYS * at + 1:2}-{DAYS * at + DAYS:2}" for at in range(len(windows))))
-    for name, mechanism in {**UNBOUNDED, **KNOWN_DOMAIN}.items():
+    for name, mechanism in {**WITHOUT_UNITS, **KNOWN_DOMAIN}.items():
         if name == next(iter(KNOWN_DOMAIN)):
             print("-" * (32 + 11 * len(windows)))
         cells = [

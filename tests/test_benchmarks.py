@@ -15,16 +15,11 @@ FOLDER = Path(__file__).parents[1] / "benchmarks"
 
 
 def run(program: str, *arguments: object, cwd: Path) -> str:
-    command = [
-        sys.executable,
-        "-W",
-        "ignore",
-        str(FOLDER / program),
-        "--quick",
-        "--data",
-        str(cwd),
-        *map(str, arguments),
-    ]
+    return run_alone(program, "--data", cwd, *arguments, cwd=cwd)
+
+
+def run_alone(program: str, *arguments: object, cwd: Path) -> str:
+    command = [sys.executable, "-W", "ignore", str(FOLDER / program), "--quick", *map(str, arguments)]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -60,6 +55,57 @@ def test_recall_shows_every_mechanism_and_writes_a_line_for_each_cell(tmp_path: 
 def test_recall_lists_the_gaps_of_one_mechanism(tmp_path: Path) -> None:
     out = run("recall.py", "--k", 5, "--gaps", "stable_top_k", cwd=tmp_path)
     assert "where stable_top_k is more than 0.03 behind:\n  tiny, k = 5" in out
+
+
+def test_recall_lists_the_gaps_of_auto_and_never_those_of_the_fixed_choices_to_it(tmp_path: Path) -> None:
+    out = run("recall.py", "--k", 5, cwd=tmp_path)
+    _, gaps = out.split("where AUTO is more than 0.03 behind:\n")
+    assert "of AUTO" not in gaps
+
+
+def test_auto_is_what_the_planner_chooses_and_returns_what_that_does(accuracy: ModuleType) -> None:
+    budget = accuracy.terms("1", "1e-6")
+    chosen = {
+        (k, most): accuracy.planned(k, budget.rho, delta=budget.delta, most=most).mechanism
+        for k in (10, 100)
+        for most in (None, 1)
+    }
+    assert chosen[10, None] == "limited_domain"
+    assert {chosen[100, None], chosen[10, 1], chosen[100, 1]} == {"weighted_gaussian"}
+    far_apart = np.array([9_000, 8_000, 7_000, *[3] * 50])
+    question = accuracy.Question(accuracy.Sample(far_apart), 3, budget.rho, budget.delta)
+    for name in ("AUTO", "AUTO most=1"):
+        assert list(accuracy.MECHANISMS[name](question)) == [0, 1, 2]
+
+
+def test_a_plan_of_auto_has_the_parameters_of_the_fixed_choices(accuracy: ModuleType) -> None:
+    budget = accuracy.terms("1", "1e-6")
+    few, many = (accuracy.planned(k, budget.rho, delta=budget.delta, most=None) for k in (10, 100))
+    assert few.k_bar == accuracy.K_BAR_PER_K * 10
+    assert f"weighted_gaussian most={many.max_groups_contributed}" in accuracy.MECHANISMS
+    for plan in (few, many):
+        assert 0.999999 < float(plan.worst_case.rho.value / budget.rho.value) <= 1
+        assert plan.delta.value == budget.delta.value
+
+
+def test_auto_under_a_bound_is_compared_with_what_keeps_to_the_same(accuracy: ModuleType) -> None:
+    assert accuracy.rivals("AUTO most=5") == [
+        f"{name} most=5"
+        for name in ("limited_domain", "laplace_limited_domain", "gaussian_histogram", "weighted_gaussian")
+    ]
+    assert accuracy.rivals("AUTO") == accuracy.rivals("top_stable")
+    assert not any(name.startswith("AUTO") for name in accuracy.rivals("AUTO"))
+
+
+def test_the_hard_case_asks_every_mechanism_through_sql_for_all_of_rho(tmp_path: Path) -> None:
+    out = run_alone("hard_case.py", "--k", 5, cwd=tmp_path)
+    rows = [line[52:].split() for line in out.splitlines() if line[52:].count(".") == 5]
+    assert len(rows) == 13
+    assert out.count("\nAUTO: ") == 1
+    for recall, least, returned, reserved, _ in (map(float, row) for row in rows):
+        assert 0 <= least <= recall <= returned / 5 <= 1
+        assert 0.99 < reserved <= 1
+    assert max(float(row[0]) for row in rows) > 0.5
 
 
 def test_exp1_shows_the_baselines_and_all_mechanisms(tmp_path: Path, accuracy: ModuleType) -> None:
