@@ -97,6 +97,23 @@ def test_auto_under_a_bound_is_compared_with_what_keeps_to_the_same(accuracy: Mo
     assert not any(name.startswith("AUTO") for name in accuracy.rivals("AUTO"))
 
 
+def test_hindsight_is_what_one_choice_for_each_k_and_epsilon_reaches(
+    accuracy: ModuleType,
+) -> None:
+    import recall
+
+    def column(**recalls: float) -> dict[str, object]:
+        return {name: accuracy.Cell((recalls.get(name, 0.0),), (0.0,), (1,)) for name in accuracy.MECHANISMS}
+
+    table = {
+        recall.Place("a", 10, "1"): column(peeling=1.0, limited_domain=0.9),
+        recall.Place("b", 10, "1"): column(limited_domain=0.9),
+        recall.Place("c", 10, "1"): column(top_stable=0.9, limited_domain=0.86),
+        recall.Place("c", 10, "0.1"): column(top_stable=0.9, AUTO=1.0),
+    }
+    assert recall.hindsight(table) == 3 / 4
+
+
 def test_the_hard_case_asks_every_mechanism_through_sql_for_all_of_rho(tmp_path: Path) -> None:
     out = run_alone("hard_case.py", "--k", 5, cwd=tmp_path)
     rows = [line[52:].split() for line in out.splitlines() if line[52:].count(".") == 5]
