@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from dpsql.accounting import ZCDP, Amount
+from dpsql.accounting import ZCDP, Amount, Certificate
 from dpsql.errors import BudgetExceeded, Refusal
 from dpsql.ledger.base import Shortfall
 from dpsql.pate.methods import Method
@@ -90,6 +90,9 @@ def label(session: Session, votes: str, *, examples: Iterable[Value], method: Me
 def _check_terms(terms: Terms, table: VotesTable, *, method: Method) -> None:
     """Refuse what the policy does not allow of a query; an example is one query."""
     private, limits = terms.tables[table.name], terms.limits
+    if terms.certificate is not Certificate.zcdp:
+        reason = f"Labels have no loss under the certificate {terms.certificate.value}."
+        raise Refusal("certificate", reason, hint="Label with a policy and a ledger of the certificate zcdp.")
     if private.min_units is not None:
         hint = "Leave min_units out of the policy for a table of votes."
         raise Refusal("min-units", "The policy wants groups of at least so many teachers.", hint=hint)

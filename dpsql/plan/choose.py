@@ -48,7 +48,9 @@ _KNOWN_DOMAIN: dict[str, _Builder] = {"peeling": peeling, "joint": joint}
 _ADAPTIVE: dict[str, _Builder] = {"stable": adaptive}
 _LEANING = frozenset([stable, adaptive])  # those that take a k to be near to
 _CHOSEN = frozenset("limited_domain gaussian_histogram weighted_gaussian peeling".split())
-_COMPARED = _CHOSEN | frozenset("laplace_limited_domain domain_discovery joint".split())  # which never need fewer units
+_COMPARED = _CHOSEN | frozenset(
+    "laplace_limited_domain domain_discovery joint".split()
+)  # which seldom need fewer units
 _OF_WEIGHTS = frozenset([weighted_gaussian, domain_discovery])  # those that cap the groups of units by themselves
 _OF_EACH = frozenset([limited_domain, laplace_limited_domain, stable, top_stable, adaptive])  # partitions: one run each
 MECHANISMS = ("auto", *_UNKNOWN_DOMAIN, *_KNOWN_DOMAIN)
@@ -73,7 +75,7 @@ def draw(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
         considered = candidates(
             query, names, build=lambda each: _built(fitting[each], query, terms=terms, salts=salts)[0]
         )
-    chosen = best(considered)
+    chosen = best(each for each in considered if each.name in _CHOSEN)
     if name is None:
         name = next(iter(fitting)) if chosen is None else chosen.name
     answering, query, groups = _built(fitting[name], query, terms=terms, salts=salts)
@@ -93,7 +95,7 @@ def _built(
 ) -> tuple[Answering, PrivateQuery, int | None]:
     """Return how a mechanism would answer, with the query and the bound as it has them."""
     options = query.clause.options
-    check_mechanism(build.__name__, options.get("mechanism"), certificate=terms.certificate)
+    check_mechanism(build.__name__, query.clause, certificate=terms.certificate)
     check_partitions(query.partitions, certificate=terms.certificate)
     groups = groups_of(options.get("max_groups_contributed"), terms.tables[query.table])
     own_cap = groups is None and build in _OF_WEIGHTS

@@ -17,6 +17,7 @@ from dpsql.sql.types import BIGINT
 __all__ = ["MOST_ASSUMED", "counts_asked", "read_assumption", "with_counts"]
 
 MOST_ASSUMED = 100_000
+_MOST_UNITS = 10**9  # of a group: more has no exact weight
 _OPTION = "assume"
 _ZIPF = re.compile(r"\s*zipf\s*\(\s*([0-9]{1,2}(?:\.[0-9]{1,6})?)\s*,\s*([0-9]{1,9})\s*\)\s*", re.IGNORECASE)
 _HINT = (
@@ -60,7 +61,7 @@ def counts_asked(query: PrivateQuery) -> PublicQuery | None:
 
 def with_counts(query: PrivateQuery, counts: Iterable[int | None]) -> PrivateQuery:
     """Return the query with the counts that the public table holds; only those above 0 are groups."""
-    known = sorted((count for count in counts if count is not None and 0 < count < 2**53), reverse=True)
+    known = sorted((min(count, _MOST_UNITS) for count in counts if count is not None and count > 0), reverse=True)
     return replace(query, assumed=Assumption(tuple(known)))
 
 

@@ -444,3 +444,12 @@ def test_the_noise_of_a_session_is_used_anew_for_every_example() -> None:
     with rebuilt(session_of(), noise=SeededNoise(3)) as session:
         labels = labelled(session, Argmax(Epsilon("0.05"), LABELS), range(100, 160)).labels
     assert len(set(labels)) > 3
+
+
+@pytest.mark.parametrize("certificate", ["pure", "theorem2", "optimal"])
+@pytest.mark.parametrize("name", METHODS)
+def test_labels_are_refused_under_a_certificate_that_does_not_cover_them(certificate: str, name: str) -> None:
+    policy = dpsql.Policy(dpsql.Budget(5, "1e-6", certificate=certificate), POLICY.tables)
+    with session_of(policy) as session, pytest.raises(dpsql.Refusal, match=certificate) as refused:
+        labelled(session, METHODS[name])
+    assert refused.value.code == "certificate"

@@ -439,3 +439,14 @@ def test_what_holds_after_several_periods_is_what_their_items_come_to(certificat
             assert math.isclose(float(most.epsilon), float(total.epsilon), rel_tol=1e-5)
             assert 1.5 < float(total.epsilon) < 3
         assert "per 30 days" in str(session.budget)
+
+
+@pytest.mark.parametrize("certificate", OTHERS)
+@pytest.mark.parametrize("more", ["", " WITH (mechanism = stable)"])
+def test_adaptive_is_refused_by_the_words_of_the_query(session: Session, more: str) -> None:
+    text = f"SELECT article FROM reads GROUP BY article TOP ADAPTIVE PRIVATE{more}"
+    with pytest.raises(Refusal, match="TOP ADAPTIVE PRIVATE has no loss") as refused:
+        session.sql(text)
+    assert refused.value.code == "certificate"
+    assert "TOP 10 PRIVATE" in refused.value.hint
+    assert getattr(refused.value.place, "fragment", None) == "TOP ADAPTIVE PRIVATE"

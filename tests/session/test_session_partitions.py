@@ -635,3 +635,13 @@ def test_what_analysts_and_curators_are_told() -> None:
     rows = session.sql("DESCRIBE reads").fetchall()
     assert [(row[0], row[-1]) for row in rows] == [("user_id", False), ("country", True), ("article", False)]
     assert not any(row[-1] for row in session.sql("DESCRIBE places").fetchall())
+
+
+@pytest.mark.parametrize("more", ["", ", mechanism = weighted_gaussian"])
+def test_the_first_of_each_partition_come_back_without_counts_too(more: str) -> None:
+    session = session_over(*HUNDREDS)
+    sql = NAMES.replace("['DE', 'FR']", "['FR', 'EE', 'DE']").format(more=more)
+    answer = session.sql(sql.replace("TOP 2", "TOP 1"))
+    assert answer.fetchall() == [("DE", "a"), ("FR", "b")]
+    again = session.sql(f"{sql} ORDER BY country DESC LIMIT 2")
+    assert [row[0] for row in again.fetchall()] == ["FR", "FR"]

@@ -11,7 +11,7 @@ from dpsql.mechanisms import CountRelease, LaplaceCounts, NoisyCounts
 from dpsql.plan.answering.base import Price
 from dpsql.plan.terms import Terms
 from dpsql.quantities import Delta, Epsilon
-from dpsql.sql.query import Option, Partitions
+from dpsql.sql.query import Clause, Option, Partitions
 
 __all__ = ["CertifiedPrice", "check_delta", "check_epsilon", "check_mechanism", "check_partitions", "price_of"]
 
@@ -38,14 +38,18 @@ def price_of(epsilon: Epsilon, groups: int | None, *, counted: bool, certificate
     return CertifiedPrice(epsilon, counts if counted else None, certificate=certificate)
 
 
-def check_mechanism(name: str, option: Option | None, *, certificate: Certificate) -> None:
+def check_mechanism(name: str, clause: Clause, *, certificate: Certificate) -> None:
     """Refuse a mechanism whose loss is not known under the certificate."""
-    if certificate is not Certificate.zcdp and name not in _BY_ITEM:
-        reason = (
-            f"{name} has no loss under the certificate {certificate.value}, which is for items of bounded range alone."
-        )
-        hint = "Leave the mechanism out."
-        raise Refusal("certificate", reason, hint=hint, place=None if option is None else option.place)
+    if certificate is Certificate.zcdp or name in _BY_ITEM:
+        return
+    option, asked, hint = clause.options.get("mechanism"), name, "Leave the mechanism out."
+    if clause.k is None:
+        asked, hint = "TOP ADAPTIVE PRIVATE", "Give a number, and leave the mechanism out: TOP 10 PRIVATE."
+    reason = (
+        f"{asked} has no loss under the certificate {certificate.value}, which is for items of bounded range alone."
+    )
+    place = clause.place if option is None or clause.k is None else option.place
+    raise Refusal("certificate", reason, hint=hint, place=place)
 
 
 def check_partitions(partitions: Partitions | None, *, certificate: Certificate) -> None:
