@@ -11,7 +11,7 @@ from dpsql.errors import Refusal
 from dpsql.sql.catalog import Catalog
 from dpsql.sql.domain import read_values
 from dpsql.sql.passes.canonical import canonical
-from dpsql.sql.query import Assumption, Literal, Option, PrivateQuery, PublicQuery, Stored
+from dpsql.sql.query import Assumption, Literal, Option, PrivateQuery, PublicQuery, Sorted, Stored
 from dpsql.sql.types import BIGINT
 
 __all__ = ["MOST_ASSUMED", "counts_asked", "read_assumption", "with_counts"]
@@ -45,15 +45,16 @@ def counts_asked(query: PrivateQuery) -> PublicQuery | None:
     source = None if query.assumed is None else query.assumed.source
     if source is None:
         return None
+    units = canonical(source.value)
     return PublicQuery(
         names=(_OPTION,),
-        outputs=(canonical(source.value),),
+        outputs=(units,),
         distinct=False,
         body=source.body,
         keys=None,
         by_all=False,
         having=None,
-        order=(),
+        order=(Sorted(units, descending=True, nulls_first=False),),  # the highest are kept, where they are too many
         limit=MOST_ASSUMED,
         offset=0,
     )

@@ -12,6 +12,7 @@ from dpsql.session import Session
 from dpsql.sql.query import PrivateQuery
 
 CREATE = "CREATE TABLE reads (user_id BIGINT, article VARCHAR)"
+LONG = "CREATE TABLE long AS SELECT CASE WHEN i < 150000 THEN 1 ELSE 1000 END AS n FROM range(150003) t(i)"
 HUGE = "CREATE TABLE huge AS SELECT unnest([9223372036854775807, 9007199254740991, 7, 0, -5, NULL]) AS n"
 ASKED = (
     "SELECT article FROM reads GROUP BY article TOP 3 PRIVATE WITH (assume = '{guess}', max_groups_contributed = 20)"
@@ -35,14 +36,21 @@ def session() -> Session:
     tables: dict[str, dpsql.PrivateTable | dpsql.PublicTable] = {
         "reads": dpsql.PrivateTable("user_id"),
         "huge": dpsql.PublicTable(),
+        "long": dpsql.PublicTable(),
     }
-    return session_on(filled(CREATE, HUGE), dpsql.Policy(dpsql.Budget(4, "1e-2"), tables))
+    return session_on(filled(CREATE, HUGE, LONG), dpsql.Policy(dpsql.Budget(4, "1e-2"), tables))
 
 
 def test_counts_beyond_any_table_are_a_guess_like_others(session: Session) -> None:
     plan = session.explain(ASKED.format(guess="huge.n"))
     assert len(plan.considered) > 3
     assert all(each.recall is not None and 0.5 < each.recall <= 1 for each in plan.considered)
+
+
+def test_of_too_many_counts_the_highest_are_guessed(session: Session) -> None:
+    plan = session.explain(ASKED.format(guess="long.n"))
+    assert plan.query.assumed is not None
+    assert plan.query.assumed.counts[:4] == (1000, 1000, 1000, 1)
 
 
 def test_a_hundred_thousand_groups_take_no_more_noise_than_a_few_thousand(session: Session) -> None:
