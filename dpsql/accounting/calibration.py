@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from fractions import Fraction
+from statistics import NormalDist
 
 import numpy as np
 
@@ -75,9 +76,13 @@ def discrete_gaussian_offset(variance: Fraction, probability: float) -> int:
     """Return the least n >= 0 with P[N_Z(0, variance) >= n] <= probability, never one too small."""
     if not _LEAST <= probability < 1.0:
         raise UsageError("probability-range", "A tail probability must lie between 1e-300 and 1, 1 excluded.")
-    low, high = -1, 1  # the tail at `low` is above, at `high` it may be below
+    deviations = -NormalDist().inv_cdf(probability)  # of continuous noise: near enough to begin with
+    high, step = max(0, math.ceil(deviations * math.sqrt(float(variance)))), 1
+    low = high - 1
     while discrete_gaussian_tail(variance, high) > probability:
-        low, high = high, 2 * high
+        low, high, step = high, high + step, 2 * step
+    while low >= 0 and discrete_gaussian_tail(variance, low) <= probability:
+        low, high, step = max(-1, low - step), low, 2 * step
     while high - low > 1:
         middle = (low + high) // 2
         if discrete_gaussian_tail(variance, middle) > probability:

@@ -24,7 +24,7 @@ from dpsql.plan.answering.stable import stable
 from dpsql.plan.answering.top_stable import top_stable
 from dpsql.plan.answering.weighted_gaussian import weighted_gaussian
 from dpsql.plan.plan import Plan
-from dpsql.plan.planner import Candidate, best, candidates
+from dpsql.plan.planner import CHOSEN, Candidate, best, candidates
 from dpsql.plan.replay import in_canonical_order
 from dpsql.plan.terms import Terms
 from dpsql.policy import PrivateTable
@@ -47,10 +47,7 @@ _UNKNOWN_DOMAIN: dict[str, _Builder] = {
 _KNOWN_DOMAIN: dict[str, _Builder] = {"peeling": peeling, "joint": joint}
 _ADAPTIVE: dict[str, _Builder] = {"stable": adaptive}
 _LEANING = frozenset([stable, adaptive])  # those that take a k to be near to
-_CHOSEN = frozenset("limited_domain gaussian_histogram weighted_gaussian peeling".split())
-_COMPARED = _CHOSEN | frozenset(
-    "laplace_limited_domain domain_discovery joint".split()
-)  # which seldom need fewer units
+_COMPARED = CHOSEN | frozenset("laplace_limited_domain domain_discovery joint".split())  # hardly ever better
 _OF_WEIGHTS = frozenset([weighted_gaussian, domain_discovery])  # those that cap the groups of units by themselves
 _OF_EACH = frozenset([limited_domain, laplace_limited_domain, stable, top_stable, adaptive])  # partitions: one run each
 MECHANISMS = ("auto", *_UNKNOWN_DOMAIN, *_KNOWN_DOMAIN)
@@ -71,11 +68,11 @@ def draw(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
     _check_words(query)
     considered: tuple[Candidate, ...] = ()
     if k is not None and (name is None or query.explained):
-        names = [each for each in fitting if each in (_COMPARED if query.explained else _CHOSEN)]
+        names = [each for each in fitting if each in (_COMPARED if query.explained else CHOSEN)]
         considered = candidates(
             query, names, build=lambda each: _built(fitting[each], query, terms=terms, salts=salts)[0]
         )
-    chosen = best(each for each in considered if each.name in _CHOSEN)
+    chosen = best(considered)
     if name is None:
         name = next(iter(fitting)) if chosen is None else chosen.name
     answering, query, groups = _built(fitting[name], query, terms=terms, salts=salts)

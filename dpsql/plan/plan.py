@@ -9,7 +9,7 @@ from dpsql.accounting import ZCDP, BoundedRange, Certificate, Columns, Loss, Rul
 from dpsql.errors import UsageError
 from dpsql.mechanisms import CountRelease
 from dpsql.plan.answering import Answering, Named, Offer
-from dpsql.plan.planner import Candidate
+from dpsql.plan.planner import CHOSEN, Candidate
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.query import PrivateQuery
 from dpsql.sql.rewrite import CountingQuery
@@ -175,8 +175,8 @@ class Plan:
         option, why = self.query.clause.options.get("mechanism"), "groups need the fewest units, at the least price"
         if option is not None and option.value != "auto":
             why = "it was asked for"
-        elif len(self.considered) == 1:
-            why = "no other goes with this query"
+        elif sum(each.name in CHOSEN for each in self.considered) == 1:
+            why = "AUTO knows no other for this query"
         told = [(f"candidate {each.name}", str(each)) for each in self.considered]
         return [("chosen because", why), *told] if told else []
 

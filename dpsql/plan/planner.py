@@ -30,8 +30,9 @@ from dpsql.plan.answering.per_partition import AllPartitions, EachPartition
 from dpsql.plan.answering.weighted_gaussian import Weighted
 from dpsql.sql.query import Listed, PrivateQuery
 
-__all__ = ["Candidate", "Prediction", "best", "candidates", "typical"]
+__all__ = ["CHOSEN", "Candidate", "Prediction", "best", "candidates", "typical"]
 
+CHOSEN = frozenset("limited_domain gaussian_histogram weighted_gaussian peeling".split())
 _TYPICAL = 40  # groups of a unit that nobody bounds
 _CANDIDATES = 1_000  # of a domain whose size only the database knows
 
@@ -79,8 +80,12 @@ def candidates(
 
 
 def best(found: Iterable[Candidate]) -> Candidate | None:
-    """Return the first of those that cost least and, among these, need the fewest units; None of none."""
-    return min(found, key=lambda each: (each.prediction.items, each.prediction.units), default=None)
+    """Return the first of those that cost least and, among these, need the fewest units; None of none.
+
+    Others than `CHOSEN` are there to be compared with, and never the best.
+    """
+    chosen = (each for each in found if each.name in CHOSEN)
+    return min(chosen, key=lambda each: (each.prediction.items, each.prediction.units), default=None)
 
 
 def _predicted(answering: Answering, query: PrivateQuery) -> Prediction | None:
@@ -91,8 +96,9 @@ def _predicted(answering: Answering, query: PrivateQuery) -> Prediction | None:
             return None if one is None else replace(one, items=one.items * reach)
         case AllPartitions(every=every):
             return _predicted(every, query)
-    need = _need(answering, query)
-    return None if need is None else Prediction(*need, items=answering.price.items(query.clause.k or 0))
+    need, k, domain = _need(answering, query), query.clause.k or 0, query.domain
+    k = min(k, len(domain.values)) if isinstance(domain, Listed) else k
+    return None if need is None else Prediction(*need, items=answering.price.items(k))
 
 
 def _need(answering: Answering, query: PrivateQuery) -> tuple[float, str] | None:
@@ -130,10 +136,10 @@ def typical(bound: int) -> int:
 def _margin(mechanism: Peeling | JointExponential, query: PrivateQuery) -> tuple[float, str]:
     """Return how far behind its rank a key is in one of two draws at most, by the bounds that the mechanisms state."""
     domain, k = query.domain, mechanism.k
-    known = max(len(domain.values), k) if isinstance(domain, Listed) else max(_CANDIDATES, k)
+    known, told = (len(domain.values), "of") if isinstance(domain, Listed) else (max(_CANDIDATES, k), "if there are")
     epsilon = float(mechanism.epsilon.value)
     if isinstance(mechanism, Peeling):
         reach = math.log(2 * max(known - k, 1) * (1 + math.log(k))) / epsilon
     else:
         reach = 2 * (math.lgamma(known + 1) - math.lgamma(known - k + 1) + math.log(2)) / epsilon
-    return reach, f" more than others, of {known:,} candidates"
+    return reach, f" more than others, {told} {known:,} candidates"

@@ -11,6 +11,7 @@ from dpsql.mechanisms import Noise, unit_weight
 from dpsql.plan.answering import Answering
 from dpsql.plan.answering.base import Groups
 from dpsql.plan.answering.domain_discovery import Discovered
+from dpsql.plan.answering.joint import Sequences
 from dpsql.plan.answering.laplace_limited_domain import LeadersAtOnce
 from dpsql.plan.answering.limited_domain import Leaders
 from dpsql.plan.answering.per_partition import AllPartitions, EachPartition
@@ -22,7 +23,8 @@ from dpsql.sql.query import Listed
 __all__ = ["TRIALS", "expected_recall", "simulated"]
 
 TRIALS = 20
-_MOST_DRAWN = 100_000  # groups, in all trials of a mechanism: an EXPLAIN is over in seconds, whatever is guessed
+_LEAST_TRIALS, _DRAWS = 4, 50_000  # of noise: fewer trials where there are many groups, for EXPLAIN is free
+_MOST_SEQUENCES = 1_000_000  # candidates times k, beyond which the joint mechanism is not tried
 
 
 def simulated(plan: Plan, *, noise: Noise) -> Plan:
@@ -31,9 +33,15 @@ def simulated(plan: Plan, *, noise: Noise) -> Plan:
     if guess is None or k is None:
         return plan
     domain = plan.query.domain
-    counts = guess.counts[: len(domain.values)] if isinstance(domain, Listed) else guess.counts
+    counts = guess.counts
+    if isinstance(domain, Listed):  # those of whom nothing is said are candidates too
+        candidates = len(domain.values)
+        counts = (*counts[:candidates], *[0] * (candidates - len(counts)))
     found = (
-        replace(each, recall=expected_recall(each.answering, counts, k=k, noise=noise)) for each in plan.considered
+        each
+        if isinstance(each.answering, Sequences) and k * len(counts) > _MOST_SEQUENCES
+        else replace(each, recall=expected_recall(each.answering, counts, k=k, noise=noise))
+        for each in plan.considered
     )
     return replace(plan, considered=tuple(found))
 
@@ -53,7 +61,7 @@ def expected_recall(answering: Answering, guess: Sequence[int], *, k: int, noise
     if not wanted:
         return 1.0
     groups = _read(answering, np.array(guess, np.int64))
-    trials = max(1, min(TRIALS, _MOST_DRAWN // len(groups.counts)))
+    trials = max(_LEAST_TRIALS, min(TRIALS, _DRAWS // len(guess)))
     shares = [sum(guess[row] >= guess[wanted - 1] for row in answering.draw(groups, noise).rows) for _ in range(trials)]
     return sum(shares) / (trials * wanted)
 

@@ -9,15 +9,15 @@ from itertools import count
 
 from dpsql.errors import Refusal
 from dpsql.sql.catalog import Catalog
-from dpsql.sql.domain import read_values
+from dpsql.sql.domain import public_column
 from dpsql.sql.passes.canonical import canonical
-from dpsql.sql.query import Assumption, Literal, Option, PrivateQuery, PublicQuery, Sorted, Stored
-from dpsql.sql.types import BIGINT
+from dpsql.sql.query import Assumption, Body, Option, PrivateQuery, PublicQuery, Sorted, Stored
+from dpsql.sql.types import Family
 
-__all__ = ["MOST_ASSUMED", "counts_asked", "read_assumption", "with_counts"]
+__all__ = ["MOST_ASSUMED", "MOST_UNITS", "counts_asked", "read_assumption", "with_counts"]
 
-MOST_ASSUMED = 100_000
-_MOST_UNITS = 10**9  # of a group: more has no exact weight
+MOST_ASSUMED = 20_000  # groups: twice what a limited domain reads at most
+MOST_UNITS = 10**9 - 1  # of a group: more is taken for that, and its weight still fits into a BIGINT
 _OPTION = "assume"
 _ZIPF = re.compile(r"\s*zipf\s*\(\s*([0-9]{1,2}(?:\.[0-9]{1,6})?)\s*,\s*([0-9]{1,9})\s*\)\s*", re.IGNORECASE)
 _HINT = (
@@ -32,16 +32,18 @@ def read_assumption(option: Option, *, catalog: Catalog) -> Assumption:
         raise Refusal(_OPTION, "This is no guess of the counts.", hint=_HINT, place=option.place)
     law = _ZIPF.fullmatch(option.value)
     if law is not None:
-        exponent, first = float(law[1]), int(law[2])
-        return Assumption(tuple(_falling(exponent, first)))
+        return Assumption(tuple(_falling(float(law[1]), int(law[2]))))
     if "(" in option.value:
         raise Refusal(_OPTION, "This is no guess of the counts.", hint=_HINT, place=option.place)
-    source = read_values(_OPTION, option, key=Literal(0, BIGINT), catalog=catalog)
-    return Assumption((), source if isinstance(source, Stored) else None)
+    table, column = public_column(_OPTION, option, catalog=catalog, hint=_HINT)
+    if column.type.family is not Family.INTEGER:
+        reason = f"Counts are whole numbers, and this column is {column.type}."
+        raise Refusal(_OPTION, reason, hint=_HINT, place=option.place)
+    return Assumption((), Stored(Body(table, None), column))
 
 
 def counts_asked(query: PrivateQuery) -> PublicQuery | None:
-    """Return the public query for the counts that a public table holds; None where they are known."""
+    """Return the public query for the highest counts that a public table holds; None where they are known."""
     source = None if query.assumed is None else query.assumed.source
     if source is None:
         return None
@@ -54,7 +56,7 @@ def counts_asked(query: PrivateQuery) -> PublicQuery | None:
         keys=None,
         by_all=False,
         having=None,
-        order=(Sorted(units, descending=True, nulls_first=False),),  # the highest are kept, where they are too many
+        order=(Sorted(units, descending=True, nulls_first=False),),
         limit=MOST_ASSUMED,
         offset=0,
     )
@@ -62,7 +64,7 @@ def counts_asked(query: PrivateQuery) -> PublicQuery | None:
 
 def with_counts(query: PrivateQuery, counts: Iterable[int | None]) -> PrivateQuery:
     """Return the query with the counts that the public table holds; only those above 0 are groups."""
-    known = sorted((min(count, _MOST_UNITS) for count in counts if count is not None and count > 0), reverse=True)
+    known = sorted((min(count, MOST_UNITS) for count in counts if count is not None and count > 0), reverse=True)
     return replace(query, assumed=Assumption(tuple(known)))
 
 

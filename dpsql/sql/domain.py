@@ -12,7 +12,7 @@ from dpsql.sql.scope import listed
 from dpsql.sql.text import ascii_lower
 from dpsql.sql.types import TEXT, Family, Type, read_as
 
-__all__ = ["listed_values", "read_domain", "read_values"]
+__all__ = ["listed_values", "public_column", "read_domain", "read_values"]
 
 _PART = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^".\s]+))\s*')
 _HINT = "Write {0} = 'countries.country', a column of a public table, or {0} = ['DE', 'FR']."
@@ -34,7 +34,8 @@ def read_values(name: str, option: Option, *, key: Expression, catalog: Catalog)
     if not isinstance(option.value, str) or option.word:
         hint = _HINT.format(name)
         raise Refusal(name, "This is neither a column nor a list.", hint=hint, place=option.place)
-    return _stored(name, option, key=key, catalog=catalog)
+    table, column = public_column(name, option, catalog=catalog, hint=_HINT.format(name))
+    return Stored(Body(table, None), _as_key(name, column, wanted=key.type, place=option.place))
 
 
 def listed_values(name: str, texts: tuple[str, ...], *, key: Expression, place: Place) -> Listed:
@@ -45,21 +46,22 @@ def listed_values(name: str, texts: tuple[str, ...], *, key: Expression, place: 
     return Listed(tuple(dict.fromkeys(comparable((key, literal), place)[1] for literal in literals)))
 
 
-def _stored(name: str, option: Option, *, key: Expression, catalog: Catalog) -> Stored:
+def public_column(name: str, option: Option, *, catalog: Catalog, hint: str) -> tuple[Scan, Column]:
+    """Return the public table and the column that an option names; `hint` says what else may be written."""
     place, (*path, column) = option.place, _parts(str(option.value))
     table = catalog.find(path[-1], ".".join(path[:-1])) if path else None
     if table is None:
         public = [known.name for known in catalog.tables if known.privacy_unit is None]
-        hint = listed("The public tables are", public) if public else "The policy has no public table; list the values."
-        raise Refusal(name, f"There is no such table for {name}.", hint=hint, place=place)
+        told = listed("The public tables are", public) if public else f"The policy has no public table. {hint}"
+        raise Refusal(name, f"There is no such table for {name}.", hint=told, place=place)
     if table.privacy_unit is not None:
         reason = f"The values of {name} must be public, and this table has a privacy unit."
-        raise Refusal(name, reason, hint=_HINT.format(name), place=place)
+        raise Refusal(name, reason, hint=hint, place=place)
     found = _column(table, column)
     if found is None:
-        hint = listed("Its columns are", [known for known, _ in table.columns])
-        raise Refusal(name, f"The table of {name} has no such column.", hint=hint, place=place)
-    return Stored(Body(Scan(_NUMBER, table.path), None), _as_key(name, found, wanted=key.type, place=place))
+        told = listed("Its columns are", [known for known, _ in table.columns])
+        raise Refusal(name, f"The table of {name} has no such column.", hint=told, place=place)
+    return Scan(_NUMBER, table.path), found
 
 
 def _parts(name: str) -> list[str]:

@@ -132,13 +132,13 @@ class AllPartitions:
         """Draw all groups that pass, and take the first of each partition in the order in which they came."""
         k = self.every.selection.k
         drawn = self.every.uncut(max(1, len(groups.counts))).draw(groups, noise)
-        counts = None if drawn.counts is None else dict(zip(drawn.rows, drawn.counts, strict=True))
+        private = None if drawn.counts is None else dict(zip(drawn.rows, drawn.counts, strict=True))
         came = np.array(drawn.rows, np.int64)
         firsts = [came[part][:k].tolist() for part in _rows_of(_part(groups, came), self.partitions)]
         rows = tuple(row for first in firsts for row in first)
         return Drawn(
             rows=rows,
-            counts=None if counts is None else tuple(counts[row] for row in rows),
+            counts=None if private is None else tuple(private[row] for row in rows),
             loss=drawn.loss,
             items=self.price.items(k),
             stopped_at_bottom=any(len(first) < k for first in firsts),
