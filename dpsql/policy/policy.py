@@ -345,7 +345,7 @@ def _read_budget(root: Section) -> Budget:
     epsilon, delta = section.number("epsilon"), section.number("delta")
     counts = {key: section.whole(key) for key in ("items", "queries", "periods") if key in section.values}
     with root.placing():
-        certificate = section.text("certificate") or "zcdp"
+        certificate = "zcdp" if (given := section.text("certificate")) is None else given
         return Budget(epsilon, delta, period=section.text("period"), certificate=certificate, **counts)
 
 
