@@ -43,8 +43,9 @@ class Receipt:
     `shared` says that the policy shares answers among analysts: it may be one that another was given first, it was
     charged in full either way, and what is guaranteed is the data set's total, not what one analyst was charged.
     `durable` says that what was spent outlives the process, as it does not in a ledger in memory, for trials.
-    `chosen` names what the mechanism chose in private, "k" (ADAPTIVE) or "k_bar" (AUTO); empty where nothing was. Loss
-    and what remains are told in the currencies of the `certificate`.
+    `chosen` names what the mechanism chose in private, "k" (ADAPTIVE) or "k_bar" (AUTO), "of each" partition with PER,
+    where k and k_bar are the most that it could be; it is empty where nothing was. Loss and what remains are told in
+    the currencies of the `certificate`.
     """
 
     mechanism: str
@@ -98,6 +99,10 @@ class Receipt:
 
     def _ending(self) -> str:
         """Return how the answer ended, and what was chosen for it."""
+        what, each, _ = self.chosen.partition(" of each")
+        if each:
+            some = "; in some nothing stands out, or no more" if self.stopped_at_bottom else ""
+            return f"{what} was chosen for each partition{some}"
         if self.chosen == "k":
             held = "the gap after it did not hold: nothing is returned" if self.stopped_at_bottom else "its gap held"
             return f"k = {self.k} was chosen; {held}"

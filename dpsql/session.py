@@ -42,7 +42,7 @@ from dpsql.plan import (
     unpack,
 )
 from dpsql.sql.analyze import analyze
-from dpsql.sql.assumption import counts_asked, with_counts
+from dpsql.sql.assumption import guess_asked, with_guess
 from dpsql.sql.catalog import Catalog
 from dpsql.sql.parameters import Given
 from dpsql.sql.partitions import values_asked, with_values
@@ -260,8 +260,8 @@ class Session:
         asked = values_asked(question)
         if asked is not None:
             question = with_values(question, self._public(asked).column(0).to_pylist())
-        guessed = counts_asked(question) if question.explained else None
-        return question if guessed is None else with_counts(question, self._public(guessed).column(0).to_pylist())
+        guessed = guess_asked(question) if question.explained else None
+        return question if guessed is None else with_guess(question, self._public(guessed).column(0).to_pylist())
 
     def _reserve(self, plan: Plan) -> Reservation:
         try:

@@ -49,7 +49,7 @@ def simulated(plan: Plan, *, noise: Noise) -> Plan:
 def expected_recall(answering: Answering, guess: Sequence[int], *, k: int, noise: Noise) -> float:
     """Return the share of the k highest counts of the guess that are found, on the average of some trials.
 
-    The trials are fewer, one at least, where there are many groups to draw noise for.
+    The trials are fewer, four at least, where there are many groups to draw noise for.
     The guess falls; what ties with the k-th belongs to the top k. Its counts are of the groups that units keep, and of
     units in as many groups as the planner takes for typical. With partitions it is the guess for one of them.
     """

@@ -14,7 +14,7 @@ from dpsql.sql.passes.canonical import canonical
 from dpsql.sql.query import Assumption, Body, Option, PrivateQuery, PublicQuery, Sorted, Stored
 from dpsql.sql.types import Family
 
-__all__ = ["MOST_ASSUMED", "MOST_UNITS", "counts_asked", "read_assumption", "with_counts"]
+__all__ = ["MOST_ASSUMED", "MOST_UNITS", "guess_asked", "read_assumption", "with_guess"]
 
 MOST_ASSUMED = 20_000  # groups: twice what a limited domain reads at most
 MOST_UNITS = 10**9 - 1  # of a group: more is taken for that, and its weight still fits into a BIGINT
@@ -42,7 +42,7 @@ def read_assumption(option: Option, *, catalog: Catalog) -> Assumption:
     return Assumption((), Stored(Body(table, None), column))
 
 
-def counts_asked(query: PrivateQuery) -> PublicQuery | None:
+def guess_asked(query: PrivateQuery) -> PublicQuery | None:
     """Return the public query for the highest counts that a public table holds; None where they are known."""
     source = None if query.assumed is None else query.assumed.source
     if source is None:
@@ -62,7 +62,7 @@ def counts_asked(query: PrivateQuery) -> PublicQuery | None:
     )
 
 
-def with_counts(query: PrivateQuery, counts: Iterable[int | None]) -> PrivateQuery:
+def with_guess(query: PrivateQuery, counts: Iterable[int | None]) -> PrivateQuery:
     """Return the query with the counts that the public table holds; only those above 0 are groups."""
     known = sorted((min(count, MOST_UNITS) for count in counts if count is not None and count > 0), reverse=True)
     return replace(query, assumed=Assumption(tuple(known)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, combinations_with_replacement, product
 
@@ -645,3 +646,58 @@ def test_the_first_of_each_partition_come_back_without_counts_too(more: str) -> 
     assert answer.fetchall() == [("DE", "a"), ("FR", "b")]
     again = session.sql(f"{sql} ORDER BY country DESC LIMIT 2")
     assert [row[0] for row in again.fetchall()] == ["FR", "FR"]
+
+
+GAPS = [  # of DE one article stands out, of FR two
+    *(many("DE", article, units) for article, units in (("a", 20), ("b", 900))),
+    *(many("FR", article, units) for article, units in (("a", 700), ("b", 15), ("c", 720))),
+]
+
+
+@pytest.mark.parametrize(
+    ("how", "fewest", "chosen"),
+    [
+        ("mechanism = stable", 2, ""),
+        ("mechanism = top_stable, k_bar = 3", 1, ""),
+        ("mechanism = limited_domain, k_bar = AUTO", 2, "k_bar of each"),
+        ("k_bar = 3", 1, "k of each"),
+    ],
+)
+@pytest.mark.parametrize("sql", [NAMES, COUNTS])
+def test_every_mechanism_of_leaders_runs_once_in_each_partition(sql: str, how: str, fewest: int, chosen: str) -> None:
+    session = session_over(*GAPS)
+    text = sql.replace("TOP 2", "TOP ADAPTIVE" if chosen == "k of each" else "TOP 2").format(more=f", {how}")
+    plan, answer = session.explain(text), session.sql(text)
+    assert isinstance(plan.answering, EachPartition)
+    one = plan.answering.each
+    alone = one.offer(replace(plan.query, partitions=None), None)
+    assert plan.worst_case.rho.value == 2 * alone.worst_case.rho.value  # type: ignore[union-attr]
+    assert plan.delta == dpsql.Delta("0.1")
+    shown = {place: {row[1] for row in answer.fetchall() if row[0] == place} for place in ("DE", "FR")}
+    assert shown["FR"] == {"a", "c"}
+    assert "b" in shown["DE"]
+    assert len(shown["DE"]) >= fewest
+    if sql is COUNTS:
+        exact = {("DE", "a"): 20, ("DE", "b"): 900, ("FR", "a"): 700, ("FR", "c"): 720}
+        assert all(abs(count - exact[place, article]) < 40 for place, article, count in answer.fetchall())  # type: ignore[index,operator]
+    receipt = answer.receipt
+    assert (receipt.chosen, receipt.k_bar) == (chosen, plan.k_bar)
+    assert f"{chosen.split(maxsplit=1)[0]} was chosen for each partition" in str(receipt) if chosen else True
+    assert receipt.loss.rho <= plan.worst_case.rho  # type: ignore[union-attr]
+    assert session.budget.rho.spent == receipt.loss.rho.value  # type: ignore[union-attr]
+    assert session.budget.rho.reserved == 0
+    assert session.sql(text).receipt.replayed
+
+
+def test_what_each_partition_chose_costs_what_the_runs_cost_together() -> None:
+    session = session_over(*GAPS)
+    sql = NAMES.replace("TOP 2", "TOP ADAPTIVE").replace("0.1", "1e-9").format(more=", k_bar = 3")
+    answer = session.sql(sql)
+    assert answer.receipt.loss == ZCDP(dpsql.Rho(2 * Fraction(1, 4)), dpsql.Delta("1e-9"))
+    assert answer.receipt.items_charged == 4
+    empty = session_over(many("DE", "a", 900))
+    held = empty.sql(sql)
+    assert held.fetchall() == [("DE", "a")]
+    assert held.receipt.stopped_at_bottom
+    assert "in some nothing stands out" in str(held.receipt)
+    assert held.receipt.loss == answer.receipt.loss, "a partition without rows costs as much, and tells of nobody"

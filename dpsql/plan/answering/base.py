@@ -96,8 +96,8 @@ class Offer:
     discrete Laplace of `count_scale`, of which it is a bound. `half` is the loss if half of the keys come back, rounded
     up; `charged` says in words what is charged of the items reserved, `facts`, as name and value, who takes part, and
     `cap` what bounds the groups of each unit where the mechanism does so itself. `chooses` names what the mechanism
-    chooses in private, "k" or "k_bar", which is then the most that it can be here; it takes no keys that cost less than
-    `least_rho`.
+    chooses in private, "k" or "k_bar", or that "of each" partition, which is then the most that it can be here; it
+    takes no keys that cost less than `least_rho`.
     """
 
     counting: CountingQuery

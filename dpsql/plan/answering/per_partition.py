@@ -73,7 +73,7 @@ class EachPartition:
             facts=(("partitions", f"{self.partitions}, each answered"), *one.facts),
             partitions=self.partitions,
             reach=self.reach,
-            chooses="",
+            chooses=f"{one.chooses} of each" if one.chooses else "",
         )
 
     @property

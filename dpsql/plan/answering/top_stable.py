@@ -17,9 +17,7 @@ from dpsql.sql.rewrite import Bound, rewrite_by_label
 
 __all__ = ["LeadersAboveAGap", "top_stable"]
 
-_WITHIN = Fraction(
-    1, 5
-)  # of rho, for the draws among more than k; at half as many answers are empty, at none at random
+_WITHIN = Fraction(1, 5)  # of rho, for draws among more than k: with more the tests fail oftener, with none it is luck
 
 
 @dataclass(frozen=True, slots=True)
