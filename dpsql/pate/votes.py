@@ -12,8 +12,8 @@ from dpsql.engines import Statement
 from dpsql.errors import Refusal, UsageError
 from dpsql.sql.catalog import Catalog
 from dpsql.sql.passes.canonical import canonical
-from dpsql.sql.query import Column
 from dpsql.sql.text import ascii_lower
+from dpsql.sql.tree import Column
 from dpsql.sql.types import Family, Type
 from dpsql.sql.write import Writer, identifier
 

@@ -19,7 +19,8 @@ from enum import Enum
 from fractions import Fraction
 
 from dpsql.plan.plan import Plan
-from dpsql.sql.query import Column, Derived, InQuery, Listed, Partitions, PrivateQuery, Scan
+from dpsql.sql.query import Listed, Partitions, PrivateQuery
+from dpsql.sql.tree import Column, Derived, InQuery, Scan
 
 __all__ = ["FORMAT", "in_canonical_order", "replay_key"]
 

@@ -18,13 +18,15 @@ from dpsql.sql.nodes import only, parse, place, spelled_items
 from dpsql.sql.parameters import Given, bind
 from dpsql.sql.partitions import partitioned
 from dpsql.sql.public import read_public
-from dpsql.sql.query import Cast, Clause, Column, Expression, Output, PrivateQuery
+from dpsql.sql.query import Clause, Output, PrivateQuery
 from dpsql.sql.query import Statement as Asked
 from dpsql.sql.reader import Reader
 from dpsql.sql.released import Item, Released, check_count, position_of, row_count
 from dpsql.sql.scope import Scope, ScopeTable
-from dpsql.sql.sources import Sources, output_name
+from dpsql.sql.sources import Sources
+from dpsql.sql.subqueries import check_alias, output_name
 from dpsql.sql.text import Statement, ascii_lower, scan
+from dpsql.sql.tree import Cast, Column, Expression
 from dpsql.sql.types import Family, read_as
 
 if TYPE_CHECKING:
@@ -154,7 +156,7 @@ class _Analysis:
         if kind == "Star" or (kind == "Column" and type(node.this).__name__ == "Star"):
             hint = "Name the columns to group by."
             raise Refusal("star", "* would release raw columns.", hint=hint, place=self._at(node))
-        self.sources.check_alias(alias, node, scope=scope)
+        check_alias(self.reader, alias, node, scope=scope)
         name = self.reader.column(node).name if kind == "Column" and not alias else alias or spelled
         return Item(name, self.reader.read(node), node)
 

@@ -14,7 +14,7 @@ from fractions import Fraction
 from struct import pack, unpack
 
 from dpsql.errors import Place, Refusal, Unsupported
-from dpsql.sql.query import Cast, Column, Expression, Literal
+from dpsql.sql.tree import Cast, Column, Expression, Literal
 from dpsql.sql.types import (
     BIGINT,
     DATE,

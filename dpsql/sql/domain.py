@@ -7,9 +7,10 @@ import re
 from dpsql.errors import Place, Refusal
 from dpsql.sql.catalog import Catalog, Table
 from dpsql.sql.coerce import as_type, comparable
-from dpsql.sql.query import Body, Cast, Column, Domain, Expression, Listed, Literal, Option, Scan, Stored
+from dpsql.sql.query import Domain, Listed, Option, Stored
 from dpsql.sql.scope import listed
 from dpsql.sql.text import ascii_lower
+from dpsql.sql.tree import Body, Cast, Column, Expression, Literal, Scan
 from dpsql.sql.types import TEXT, Family, Type, read_as
 
 __all__ = ["listed_values", "public_column", "read_domain", "read_values"]

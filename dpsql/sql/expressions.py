@@ -16,9 +16,9 @@ from dpsql.sql.coerce import alike, as_type, comparable, negated, number
 from dpsql.sql.functions import FUNCTIONS, bounded, call, date_part, grown
 from dpsql.sql.nodes import only
 from dpsql.sql.parameters import literal_of
-from dpsql.sql.query import Call, Case, Cast, Column, Expression, Literal
 from dpsql.sql.reader import Read, Reader
 from dpsql.sql.text import FUNCTION_PREFIX
+from dpsql.sql.tree import Call, Case, Cast, Column, Expression, Literal
 from dpsql.sql.types import (
     BIGINT,
     BOOLEAN,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.coerce import alike, as_type, comparable
-from dpsql.sql.query import Call, Case, Cast, Expression, Literal
+from dpsql.sql.tree import Call, Case, Cast, Expression, Literal
 from dpsql.sql.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTEGER, NULL, TEXT, TIMESTAMP, Family, Type, decimal
 
 __all__ = ["AGGREGATES", "COLUMN_CAP", "FUNCTIONS", "LONGEST_VALUE", "REFUSED", "WINDOWS", "PatternCheck", "call"]

@@ -9,8 +9,8 @@ from datetime import date, datetime
 from decimal import Decimal
 
 from dpsql.errors import Place, UsageError
-from dpsql.sql.query import Literal
 from dpsql.sql.text import LONGEST_TEXT, Statement, Value
+from dpsql.sql.tree import Literal
 from dpsql.sql.types import (
     BOOLEAN,
     DATE,

@@ -13,22 +13,8 @@ from dpsql.sql.catalog import Catalog
 from dpsql.sql.domain import listed_values, read_values
 from dpsql.sql.options import MOST_LISTED
 from dpsql.sql.passes.canonical import canonical
-from dpsql.sql.query import (
-    Cast,
-    Column,
-    Derived,
-    Expression,
-    Joined,
-    Listed,
-    Literal,
-    Partitions,
-    PrivateQuery,
-    PublicQuery,
-    Relation,
-    Scan,
-    Stored,
-    walk,
-)
+from dpsql.sql.query import Listed, Partitions, PrivateQuery, PublicQuery, Stored
+from dpsql.sql.tree import Cast, Column, Derived, Expression, Joined, Literal, Relation, Scan, walk
 from dpsql.sql.types import TEXT
 
 __all__ = ["partitioned", "values_asked", "with_values"]

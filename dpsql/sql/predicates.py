@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.coerce import comparable
 from dpsql.sql.nodes import only
-from dpsql.sql.query import Call, Collate, Expression, In, InQuery, Literal
 from dpsql.sql.reader import Read, Reader
+from dpsql.sql.tree import Call, Collate, Expression, In, InQuery, Literal
 from dpsql.sql.types import BOOLEAN, NULL, TEXT, Family
 
 if TYPE_CHECKING:

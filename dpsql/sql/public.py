@@ -14,12 +14,14 @@ from dpsql.errors import Refusal
 from dpsql.sql.expressions import READERS
 from dpsql.sql.functions import AGGREGATES
 from dpsql.sql.nodes import only, spelled_items
-from dpsql.sql.query import Call, Cast, Column, Expression, Literal, PublicQuery, Sorted, children
+from dpsql.sql.query import PublicQuery, Sorted
 from dpsql.sql.reader import Read, Reader
 from dpsql.sql.released import position_of, row_count
 from dpsql.sql.scope import Scope
-from dpsql.sql.sources import Sources, output_name
+from dpsql.sql.sources import Sources
+from dpsql.sql.subqueries import output_name
 from dpsql.sql.text import FUNCTION_PREFIX, ascii_lower
+from dpsql.sql.tree import Call, Cast, Column, Expression, Literal, children
 from dpsql.sql.types import BIGINT, DOUBLE, Family, decimal, read_as
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.functions import PatternCheck
 from dpsql.sql.nodes import only, place
-from dpsql.sql.query import Cast, Derived, Expression, InQuery, Literal, walk
 from dpsql.sql.scope import Scope, ScopeColumn, listed
 from dpsql.sql.text import Statement, Value
+from dpsql.sql.tree import Cast, Derived, Expression, InQuery, Literal, walk
 from dpsql.sql.types import BOOLEAN, NULL, Family, read_as
 
 if TYPE_CHECKING:

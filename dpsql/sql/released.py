@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.nodes import only
 from dpsql.sql.parameters import whole
-from dpsql.sql.query import Expression, Keep, Literal, Order
+from dpsql.sql.query import Keep, Order
 from dpsql.sql.reader import Reader
 from dpsql.sql.text import ascii_lower
+from dpsql.sql.tree import Expression, Literal
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node

@@ -11,8 +11,9 @@ from dataclasses import replace
 from dpsql.sql.functions import AGGREGATES
 from dpsql.sql.passes.rebuild import rebuild, rebuild_body
 from dpsql.sql.passes.total import total
-from dpsql.sql.query import Body, Call, Column, Derived, Expression, InQuery, PublicQuery, Sorted
+from dpsql.sql.query import PublicQuery, Sorted
 from dpsql.sql.rewrite import CountingQuery
+from dpsql.sql.tree import Body, Call, Column, Derived, Expression, InQuery
 from dpsql.sql.types import BIGINT, answered_as
 from dpsql.sql.write import Writer
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpsql.errors import Place, Refusal
-from dpsql.sql.query import Column
 from dpsql.sql.text import ascii_lower
+from dpsql.sql.tree import Column
 
 __all__ = ["Scope", "ScopeColumn", "ScopeTable", "listed"]
 

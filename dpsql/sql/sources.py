@@ -1,39 +1,31 @@
 """FROM: tables, subqueries, CTEs and joins, read into relations and into the names they bring.
 
-One private table may stand in a query; every subquery over it must pass its privacy unit on. A join with public
-tables keeps the private side's rows: INNER, LEFT with the private side on the left, CROSS, or a comma.
+One private table may stand in a query; every subquery over it must pass its privacy unit on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.catalog import Catalog
-from dpsql.sql.coerce import comparable
+from dpsql.sql.joins import joined
 from dpsql.sql.nodes import only
-from dpsql.sql.query import Body, Call, Column, Derived, Expression, Joined, Relation, Scan
 from dpsql.sql.reader import Read, Reader
 from dpsql.sql.scope import Scope, ScopeColumn, ScopeTable, listed
+from dpsql.sql.subqueries import check_shape, selected
 from dpsql.sql.text import ascii_lower
-from dpsql.sql.types import BOOLEAN, NULL, Family
+from dpsql.sql.tree import Body, Column, Derived, Relation, Scan
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["Sources", "output_name"]
+__all__ = ["Sources"]
 
 MOST_TABLES = 8
 _NO_UNIT = "Select the privacy unit's column, unchanged, in every subquery over a private table."
-_INNER_ONLY = {
-    "group": "Grouping belongs to the outermost query.",
-    "distinct": "Units are counted once, so DISTINCT is not needed here.",
-    "limit": "Rows cut by LIMIT depend on other units' rows.",
-    "offset": "Rows cut by OFFSET depend on other units' rows.",
-    "order": "The order of a subquery has no meaning here; leave it out.",
-}
 
 
 @dataclass(slots=True)
@@ -70,7 +62,7 @@ class Sources:
         only(self.reader.statement, origin, "this")
         relation, scope = self._relation(origin.this)
         for join in select.args.get("joins") or ():
-            relation, scope = self._join(relation, scope, join=join)
+            relation, scope = joined(self.reader, join, left=(relation, scope), right=self._relation(join.this))
         where = select.args.get("where")
         condition = None if where is None else self.reader.within(scope).condition(where.this)
         self.reader.within(scope)
@@ -150,116 +142,7 @@ class Sources:
 
     def _projected(self, select: Node, alias: str, *, node: Node) -> tuple[Derived, ScopeTable]:
         """Read a SELECT that chooses columns and rows, and nothing more."""
-        if type(select).__name__ != "Select":
-            raise Unsupported(
-                "subquery",
-                "A subquery here must be one SELECT.",
-                hint="Write UNION and the like as one query.",
-                place=self.reader.place(node),
-            )
-        for name, hint in _INNER_ONLY.items():
-            if select.args.get(name) is not None:
-                reason = "A subquery in FROM may only choose columns and rows."
-                raise Unsupported("subquery", reason, hint=hint, place=self.reader.place(select))
-        only(self.reader.statement, select, "expressions", "from_", "joins", "where")
+        check_shape(self.reader, select, node=node)
         number = self._number(node)
         body, scope = self.block(select)
-        named = [pair for item in select.expressions for pair in self._outputs(item, scope)]
-        columns = tuple(
-            ScopeColumn(name, Column(number, f"c{index}", expression.type, expression.longest), is_unit=is_unit)
-            for index, (name, expression, is_unit) in enumerate(named, start=1)
-        )
-        private = scope.private
-        table = ScopeTable(alias, columns, *((private.table, private.unit_name) if private is not None else ()))
-        return Derived(number, tuple(expression for _, expression, _ in named), body), table
-
-    def _outputs(self, item: Node, scope: Scope) -> list[tuple[str, Expression, bool]]:
-        """Return name, expression and whether it is the unit, for one item of a subquery's select list."""
-        if (starred := self.reader.star(item)) is not None:
-            return [(column.name, column.column, column.is_unit) for column in starred]
-        name, node = output_name(self.reader, item)
-        self.check_alias(name, node, scope=scope)
-        if type(node).__name__ == "Column":
-            column = self.reader.column(node)
-            return [(name or column.name, column.column, column.is_unit)]
-        expression = self.reader.read(node)
-        if expression.type == NULL or expression.type.family is Family.INTERVAL:
-            raise Unsupported(
-                "type",
-                "This column has no type; cast it.",
-                hint="Such as CAST(NULL AS VARCHAR).",
-                place=self.reader.place(node),
-            )
-        return [(name, expression, False)]
-
-    def check_alias(self, name: str, node: Node, *, scope: Scope) -> None:
-        """Refuse to call anything but the privacy unit by the privacy unit's name."""
-        private = scope.private
-        if private is None or private.unit_name is None or ascii_lower(name) != ascii_lower(private.unit_name):
-            return
-        if type(node).__name__ != "Column" or not self.reader.column(node).is_unit:
-            reason = f"Only the privacy unit itself may be called {private.unit_name}."
-            raise Refusal("unit-name", reason, hint="Choose another alias.", place=self.reader.place(node))
-
-    def _join(self, left: Relation, scope: Scope, *, join: Node) -> tuple[Relation, Scope]:
-        only(self.reader.statement, join, "this", "side", "kind", "on", "using")
-        side, kind = str(join.args.get("side") or ""), str(join.args.get("kind") or "")
-        right, added = self._relation(join.this)
-        self._check_join(join, side, scope=scope, added=added)
-        (table,) = added.tables
-        if any(ascii_lower(known.alias) == ascii_lower(table.alias) for known in scope.tables):
-            hint = "Give one of them another alias."
-            raise Refusal("alias", "Two tables have this name.", hint=hint, place=self.reader.place(join))
-        conditions: list[Expression] = []
-        if join.args.get("using"):
-            table, conditions = self._using(join, scope, table=table)
-        both = Scope((*scope.tables, table))
-        if join.args.get("on") is not None:
-            conditions.append(self.reader.within(both).condition(join.args["on"]))
-        if not conditions and (side or kind not in {"", "CROSS"}):
-            raise Refusal("join", "This join has no condition.", hint="ON or USING.", place=self.reader.place(join))
-        condition = None if not conditions else _and(conditions)
-        return Joined(left, (side or "INNER") if condition is not None else "CROSS", right, condition), both
-
-    def _check_join(self, join: Node, side: str, *, scope: Scope, added: Scope) -> None:
-        where = self.reader.place(join)
-        if side not in {"", "LEFT"} or str(join.args.get("kind") or "") not in {"", "INNER", "OUTER", "CROSS"}:
-            hint = "INNER JOIN and LEFT JOIN are; write the private table first."
-            raise Unsupported("join", "This kind of join is not built yet.", hint=hint, place=where)
-        if scope.private is not None and added.private is not None:
-            hint = "Ask about one private table at a time; public tables may be joined."
-            raise Unsupported("join-private", "Joins of two private tables are not built yet.", hint=hint, place=where)
-        if side == "LEFT" and added.private is not None:
-            hint = "Write the private table first."
-            raise Unsupported("join", "LEFT JOIN must keep the private table's rows.", hint=hint, place=where)
-
-    def _using(self, join: Node, scope: Scope, *, table: ScopeTable) -> tuple[ScopeTable, list[Expression]]:
-        """Return the right side with its USING columns merged into the left's, and the equalities they mean."""
-        conditions: list[Expression] = []
-        columns = list(table.columns)
-        for name in join.args["using"]:
-            where = self.reader.at(name)
-            left, right = scope.find(name.name, "", place=where), Scope((table,)).find(name.name, "", place=where)
-            if left is None or right is None:
-                raise Refusal(
-                    "unknown-column",
-                    "USING needs this column on both sides.",
-                    hint="Write ON left.x = right.y instead.",
-                    place=where,
-                )
-            sides = comparable(tuple(self.reader.computed(side.column, name) for side in (left, right)), where)
-            conditions.append(Call("=", sides, BOOLEAN))
-            columns[columns.index(right)] = replace(right, merged=True)
-        return replace(table, columns=tuple(columns)), conditions
-
-
-def _and(conditions: list[Expression]) -> Expression:
-    return conditions[0] if len(conditions) == 1 else Call("and", tuple(conditions), BOOLEAN)
-
-
-def output_name(reader: Reader, item: Node) -> tuple[str, Node]:
-    """Return the alias of a select item ('' without one) and the item itself."""
-    if type(item).__name__ != "Alias":
-        return "", item
-    only(reader.statement, item, "this", "alias")
-    return str(item.alias), item.this
+        return selected(self.reader, select, number, alias=alias, body=body, scope=scope)

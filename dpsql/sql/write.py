@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dpsql.sql.query import (
+from dpsql.sql.tree import (
     Body,
     Call,
     Case,

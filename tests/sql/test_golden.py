@@ -12,7 +12,7 @@ from sql_reference import accepts_pattern, catalog_of, counts, nasty_tables, pri
 from dpsql.errors import Error, Place
 from dpsql.sql.analyze import analyze
 from dpsql.sql.clause import lift
-from dpsql.sql.query import Expression, PrivateQuery
+from dpsql.sql.query import PrivateQuery
 from dpsql.sql.rewrite import (
     PASSES,
     Bound,
@@ -26,6 +26,7 @@ from dpsql.sql.rewrite import (
     totalled,
 )
 from dpsql.sql.text import scan
+from dpsql.sql.tree import Expression
 from dpsql.sql.write import Writer, identifier
 
 NAMES = ("clause", "analyze", "total", "canonical", "rewrite")

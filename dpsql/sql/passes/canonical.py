@@ -5,7 +5,7 @@ Text is compared by its bytes whatever collation its column declares; -0.0 becom
 
 from __future__ import annotations
 
-from dpsql.sql.query import Call, Case, Collate, Expression, Literal
+from dpsql.sql.tree import Call, Case, Collate, Expression, Literal
 from dpsql.sql.types import BOOLEAN, DOUBLE, Family
 
 __all__ = ["canonical"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from dpsql.sql.query import (
+from dpsql.sql.tree import (
     Body,
     Call,
     Case,

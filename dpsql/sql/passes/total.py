@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpsql.errors import Unsupported
 from dpsql.sql.passes.rebuild import rebuild
-from dpsql.sql.query import Call, Expression, InQuery, Literal, Try, walk
+from dpsql.sql.tree import Call, Expression, InQuery, Literal, Try, walk
 from dpsql.sql.types import DATE, Family
 
 __all__ = ["total"]
