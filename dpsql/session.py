@@ -44,6 +44,7 @@ from dpsql.plan import (
 from dpsql.sql.analyze import analyze
 from dpsql.sql.assumption import guess_asked, with_guess
 from dpsql.sql.catalog import Catalog
+from dpsql.sql.clock import Clock, system_clock
 from dpsql.sql.parameters import Given
 from dpsql.sql.partitions import values_asked, with_values
 from dpsql.sql.query import Describe, PrivateQuery, PublicQuery, ShowBudget, ShowTables
@@ -67,6 +68,7 @@ class Parts:
     catalog: Catalog
     terms: Terms
     noise: Noise
+    clock: Clock = system_clock
 
 
 class Draw(Protocol):
@@ -217,7 +219,8 @@ class Session:
     def _analyze(self, text: str, parameters: Given) -> Question:
         self._check_open()
         parts = self._parts
-        return analyze(text, parts.catalog, parameters=parameters, accepts_pattern=parts.engine.accepts_pattern)
+        accepts_pattern = parts.engine.accepts_pattern
+        return analyze(text, parts.catalog, parameters=parameters, accepts_pattern=accepts_pattern, clock=parts.clock)
 
     def _public(self, question: PublicQuery | ShowBudget | ShowTables | Describe) -> pa.Table:
         """Return the answer to a question that reads no private row."""

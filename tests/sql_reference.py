@@ -21,6 +21,7 @@ from dpsql.sql.types import of_column
 
 __all__ = [
     "NASTY_COLUMNS",
+    "NOON",
     "accepts_pattern",
     "catalog_of",
     "corpus_tables",
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 Row = tuple[object, ...]
+NOON = datetime(2026, 4, 29, 12, 34, 56, 789_000)  # noqa: DTZ001 - the reading of the tests' clock, in UTC
 EVERYTHING = 1_000_000  # more groups than any test has: nothing is cut
 
 _CORPUS = """
@@ -172,7 +174,13 @@ def accepts_pattern(pattern: str) -> bool:
 
 def private(text: str, catalog: Catalog, parameters: object = ()) -> PrivateQuery:
     """Return the private query a text spells."""
-    query = analyze(text, catalog, parameters=parameters, accepts_pattern=accepts_pattern)  # type: ignore[arg-type]
+    query = analyze(
+        text,
+        catalog,
+        parameters=parameters,  # type: ignore[arg-type]
+        accepts_pattern=accepts_pattern,
+        clock=lambda: NOON,
+    )
     assert isinstance(query, PrivateQuery)
     return query
 

@@ -9,6 +9,7 @@ from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.assumption import read_assumption
 from dpsql.sql.catalog import Catalog
 from dpsql.sql.clause import CLAUSE_HINT, Lifted, lift
+from dpsql.sql.clock import Clock
 from dpsql.sql.commands import read_command
 from dpsql.sql.domain import read_domain
 from dpsql.sql.expressions import READERS
@@ -41,11 +42,19 @@ _KEY_FAMILIES = frozenset(
 _SELECT_PARTS = ("with_", "expressions", "from_", "joins", "where", "group", "having", "order", "limit", "distinct")
 
 
-def analyze(text: str, catalog: Catalog, *, parameters: Given = (), accepts_pattern: PatternCheck) -> Asked:
+def analyze(
+    text: str,
+    catalog: Catalog,
+    *,
+    parameters: Given = (),
+    accepts_pattern: PatternCheck,
+    clock: Clock | None = None,
+) -> Asked:
     """Return what the statement asks, or raise `Refusal`, `Unsupported` or `UsageError`.
 
     Given: `parameters` are the values of ?, $1 or :name; `accepts_pattern` says whether the engine compiles a
-    regular expression, tried away from all data.
+    regular expression, tried away from all data; `clock` gives the time, and is read once, when the statement asks
+    for it.
     """
     statement = scan(text)
     bound = bind(statement, parameters)
@@ -58,7 +67,7 @@ def analyze(text: str, catalog: Catalog, *, parameters: Given = (), accepts_patt
     select = parse(
         statement, settle(statement, lifted.tokens, aggregates=() if lifted.clause is not None else AGGREGATES)
     )
-    sources = Sources(catalog, Reader(statement, bound, accepts_pattern, READERS))
+    sources = Sources(catalog, Reader(statement, bound, accepts_pattern, READERS, clock))
     if lifted.clause is not None:
         return _Analysis(statement, sources, lifted, lifted.clause).query(select)
     query, scope = read_public(sources, select, tokens=lifted.tokens)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 from dpsql.errors import Place, Refusal
 from dpsql.sql.tree import Call, Expression, Literal
@@ -40,6 +41,7 @@ class Site:
     arguments: tuple[Expression, ...]
     place: Place
     accepts_pattern: PatternCheck
+    now: Callable[[], datetime]
 
     def refuse(self, reason: str, hint: str = "") -> Refusal:
         """Return the refusal of this call."""

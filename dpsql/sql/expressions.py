@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql import predicates
+from dpsql.sql.clock import CLOCK_WORDS, moved, on_day, reading
 from dpsql.sql.coerce import alike, as_type, comparable, negated, number
 from dpsql.sql.functions import FUNCTIONS, bounded, call, date_part, grown
 from dpsql.sql.nodes import only
 from dpsql.sql.parameters import literal_of
 from dpsql.sql.reader import Read, Reader
-from dpsql.sql.text import FUNCTION_PREFIX
+from dpsql.sql.text import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.tree import Call, Case, Cast, Column, Expression, Literal
 from dpsql.sql.types import (
     BIGINT,
@@ -63,6 +65,9 @@ _SIZES = frozenset(map(str, range(39)))
 
 
 def _column(reader: Reader, node: Node) -> Expression:
+    word = ascii_lower(node.name)
+    if word in CLOCK_WORDS and not node.args.get("table") and reader.scope.find(word, "", place=None) is None:
+        return reading(reader.now(), word)  # a column of that name comes first, as in DuckDB
     return reader.column(node).column
 
 
@@ -168,6 +173,10 @@ def _shifted(left: Expression, operator: str, *, interval: Literal, where: Place
             hint="Write ts + INTERVAL '7 days'.",
             place=where,
         )
+    if isinstance(left, Literal):
+        amount, unit = str(interval.value).split()
+        with suppress(ValueError, OverflowError):
+            return moved(left, int(amount) if operator == "+" else -int(amount), unit=unit)
     return Call(operator, (left, interval), TIMESTAMP)
 
 
@@ -213,6 +222,8 @@ def _cast(reader: Reader, node: Node) -> Expression:
     if isinstance(argument, Literal) and argument.type in {TEXT, NULL}:
         literal = as_type(argument, wanted, place=reader.at(node))
         return Cast(literal, wanted) if wanted.is_number else literal  # its type was said: it gives way to none
+    if isinstance(argument, Literal) and argument.type == TIMESTAMP and wanted == DATE and argument.value is not None:
+        return on_day(argument)
     if wanted == TEXT and isinstance(argument, Cast) and isinstance(argument.argument, Column):
         stored = argument.argument
         argument = stored if read_as(stored.type) == argument.type != TEXT else argument  # a FLOAT prints as a FLOAT
@@ -285,7 +296,7 @@ def _function(reader: Reader, node: Node) -> Expression:
     arguments = tuple(reader.read(argument) for argument in node.expressions)
     if name == "nullif" and arguments:
         reader.copy(arguments[0], node)
-    return call(name, arguments, place=reader.at(node), accepts_pattern=reader.accepts_pattern)
+    return call(name, arguments, place=reader.at(node), accepts_pattern=reader.accepts_pattern, now=reader.now)
 
 
 def _extract(reader: Reader, node: Node) -> Expression:

@@ -7,6 +7,9 @@ any row is read. DuckDB has no such list; ours is re-tested over adversarial val
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime
+
 from dpsql.errors import Place
 from dpsql.sql.calls import COLUMN_CAP, LONGEST_VALUE, PatternCheck, Rule, Site, bounded, grown
 from dpsql.sql.functions_number import NUMBER_FUNCTIONS
@@ -35,11 +38,21 @@ WINDOWS = frozenset("row_number rank dense_rank ntile lag lead first_value last_
 REFUSED = AGGREGATES | WINDOWS
 REFUSED |= frozenset(
     "mean median mode stddev variance quantile any_value first last arg_min arg_max min_by max_by array_agg list "
-    "string_agg group_concat histogram bool_or bool_and bit_or bit_and count_if approx_count_distinct random uuid "
-    "now".split()
+    "string_agg group_concat histogram bool_or bool_and bit_or bit_and count_if approx_count_distinct random "
+    "uuid".split()
 )
 
 
-def call(name: str, arguments: tuple[Expression, ...], *, place: Place, accepts_pattern: PatternCheck) -> Expression:
-    """Return the typed call of an allow-listed function; refuse arguments that could raise or grow without bound."""
-    return FUNCTIONS[name](Site(name, arguments, place, accepts_pattern))
+def call(
+    name: str,
+    arguments: tuple[Expression, ...],
+    *,
+    place: Place,
+    accepts_pattern: PatternCheck,
+    now: Callable[[], datetime],
+) -> Expression:
+    """Return the typed call of an allow-listed function; refuse arguments that could raise or grow without bound.
+
+    `now` reads the clock of the statement.
+    """
+    return FUNCTIONS[name](Site(name, arguments, place, accepts_pattern, now))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 from dpsql.errors import Place, Unsupported
 from dpsql.sql.calls import LONGEST_PATTERN, TIMES, Rule, Site
+from dpsql.sql.clock import DAYS, MOMENTS, reading, truncated
 from dpsql.sql.coerce import comparable
 from dpsql.sql.tree import Call, Cast, Expression, Literal
 from dpsql.sql.types import BIGINT, DATE, DOUBLE, TEXT, TIMESTAMP, Type
@@ -55,7 +57,16 @@ def _unit(site: Site) -> Literal:
 
 def _date_trunc(site: Site) -> Expression:
     site.count(2, 2)
-    return Call("date_trunc", (_unit(site), site.of(1, TIMES)), TIMESTAMP)
+    unit, argument = _unit(site), site.of(1, TIMES)
+    if isinstance(argument, Literal):
+        with suppress(ValueError, OverflowError):
+            return truncated(argument, str(unit.value))
+    return Call("date_trunc", (unit, argument), TIMESTAMP)
+
+
+def _clock(site: Site) -> Expression:
+    site.count(0, 0)
+    return reading(site.now(), site.name)
 
 
 def _date_diff(site: Site) -> Expression:
@@ -99,6 +110,7 @@ TIME_FUNCTIONS: dict[str, Rule] = {
     "dayname": _calendar("dayname", TEXT),
     "monthname": _calendar("monthname", TEXT),
     "last_day": _calendar("last_day", DATE),
+    **dict.fromkeys(sorted(DAYS | MOMENTS), _clock),
     "strftime": _strftime,
     **dict.fromkeys(["strptime", "try_strptime"], _strptime),
 }

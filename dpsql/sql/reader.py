@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal, Unsupported
+from dpsql.sql.clock import Clock
 from dpsql.sql.functions import PatternCheck
 from dpsql.sql.nodes import only, place
 from dpsql.sql.scope import Scope, ScopeColumn, listed
@@ -38,10 +40,12 @@ class Reader:
     accepts_pattern: PatternCheck
     readers: Mapping[str, Read]
     subquery: Callable[[Node], Derived] = field(init=False)
+    clock: Clock | None = None
     literals: int = 0
     copied: int = 0
     depth: int = 0
     scope: Scope = field(default_factory=lambda: Scope(()))
+    moment: datetime | None = None
 
     def within(self, scope: Scope) -> Reader:
         """Point the reader at the names of another query block."""
@@ -127,6 +131,15 @@ class Reader:
             hint = listed("The columns here are", [column.name for column in self.scope.star()])
             raise Refusal("unknown-column", "There is no such column here.", hint=hint, place=self.place(node))
         return found
+
+    def now(self) -> datetime:
+        """Return the one reading of the clock that this statement sees; refuse where there is no clock."""
+        if self.moment is None:
+            if self.clock is None:
+                hint = "Write the date or the time stamp itself."
+                raise Unsupported("clock", "There is no clock here.", hint=hint)
+            self.moment = self.clock()
+        return self.moment
 
     def place(self, node: Node) -> Place | None:
         """Return where the node stands."""

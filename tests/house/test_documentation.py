@@ -18,6 +18,7 @@ import pytest
 from dpsql.errors import Error
 from dpsql.plan.choose import MECHANISMS
 from dpsql.policy import Limits
+from dpsql.sql.clock import system_clock
 from dpsql.sql.functions import FUNCTIONS
 from dpsql.sql.options import OPTIONS
 
@@ -214,7 +215,7 @@ def test_sql_reference_examples_are_read() -> None:
     statements = re.findall(r"```sql\n(.*?)```", SQL, re.DOTALL)
     assert len(statements) >= 8
     for statement in statements:
-        analyze(statement, Catalog(tables), accepts_pattern=lambda _: True)
+        analyze(statement, Catalog(tables), accepts_pattern=lambda _: True, clock=system_clock)
 
 
 def test_the_lock_pins_every_dependency() -> None:
