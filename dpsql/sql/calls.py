@@ -79,13 +79,12 @@ class Site:
             return Literal(argument.value, type_)
         raise self.refuse(f"argument {index + 1} must be a whole number up to {FARTHEST_POSITION}.")
 
-    def pattern(self, index: int) -> Literal:
-        """Return an argument, which must be a pattern that the engine compiles."""
-        literal = self.literal_text(index)
-        value = str(literal.value)
+    def pattern(self, index: int, *, flags: str = "") -> Literal:
+        """Return an argument with `flags` before it, which must be a pattern that the engine compiles."""
+        value = flags + str(self.literal_text(index).value)
         if len(value.encode()) > LONGEST_PATTERN or not self.accepts_pattern(value):
             raise self.refuse(f"argument {index + 1} is not a pattern of RE2 of at most {LONGEST_PATTERN} bytes.")
-        return literal
+        return Literal(value, TEXT, len(value))
 
 
 Rule = Callable[[Site], Expression]

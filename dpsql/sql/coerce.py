@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
+from math import inf, isfinite, isnan, nan
 from struct import pack, unpack
 
 from dpsql.errors import Place, Refusal, Unsupported
@@ -20,22 +21,26 @@ from dpsql.sql.types import (
     DATE,
     DOUBLE,
     NULL,
+    TEXT,
     TIMESTAMP,
     WIDEST_DECIMAL,
     Family,
     Type,
     decimal,
+    read_as,
     smallest_integer,
     widest_integer,
 )
 
-__all__ = ["alike", "as_type", "comparable", "number", "to_type"]
+__all__ = ["alike", "as_text", "as_type", "comparable", "number", "to_type"]
 
 _WIDEST_STORED = 38
 _LONGEST_NUMBER = 400  # a DOUBLE has at most 309 digits before its point
 _NUMBER = re.compile(r"([0-9]*)(?:\.([0-9]*))?([eE][+-]?[0-9]{1,4})?")
 _SIGNED = re.compile(r"(-?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_LONGEST_PRINTED = 64  # characters of a number, a date or a truth value
+_NOT_FINITE = {"nan": nan, **dict.fromkeys(["inf", "infinity"], inf), **dict.fromkeys(["-inf", "-infinity"], -inf)}
 _LARGEST_FLOAT = 3.4028234663852886e38
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?")
@@ -87,7 +92,7 @@ def to_type(literal: Literal, wanted: Type, *, place: Place) -> Literal:
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         if wanted.family is Family.DOUBLE:
             return Literal(float(value), DOUBLE)
-        if wanted.family is Family.INTEGER and value == int(value) and wanted.holds(int(value)):
+        if wanted.family is Family.INTEGER and isfinite(value) and value == int(value) and wanted.holds(int(value)):
             return Literal(int(value), wanted)
         if wanted.family is Family.DECIMAL and not isinstance(value, float) and _fits(Decimal(value), wanted):
             return Literal(Decimal(value), wanted)
@@ -113,6 +118,8 @@ def _from_text(text: str, wanted: Type, *, place: Place) -> Literal:
     if wanted.is_number and (found := _SIGNED.fullmatch(text)):
         unsigned = number(found[2] + (found[3] or ""), place)
         return to_type(negated(unsigned, place) if found[1] else unsigned, wanted, place=place)
+    if wanted == DOUBLE and text.lower() in _NOT_FINITE:
+        return Literal(_NOT_FINITE[text.lower()], DOUBLE)
     if wanted.family is Family.BOOLEAN and text.lower() in {"true", "false"}:
         return Literal(text.lower() == "true", wanted)
     hint = "Dates are written 'YYYY-MM-DD', time stamps 'YYYY-MM-DD HH:MM:SS', numbers in plain digits."
@@ -122,6 +129,8 @@ def _from_text(text: str, wanted: Type, *, place: Place) -> Literal:
 def negated(literal: Literal, place: Place) -> Literal:
     """Return minus the number, in a wider type if it takes one: minus the least BIGINT is no BIGINT."""
     value = literal.value
+    if isinstance(value, float) and isnan(value):
+        return literal  # there is one NaN here, without a sign
     if literal.type.family is Family.INTEGER and isinstance(value, int):
         type_ = literal.type if literal.type.holds(-value) else smallest_integer(-value)
         if type_ is None:
@@ -140,6 +149,15 @@ def as_type(expression: Expression, wanted: Type, *, place: Place) -> Expression
     if isinstance(expression, Literal):
         return to_type(expression, wanted, place=place)
     return expression if expression.type == wanted else Cast(expression, wanted)
+
+
+def as_text(expression: Expression) -> Expression:
+    """Return the expression as DuckDB prints it; a FLOAT, which is computed as a DOUBLE, prints as a FLOAT."""
+    if expression.type == TEXT:
+        return expression
+    stored = _read_column(expression)
+    printed = expression if stored is None or read_as(stored.type) != expression.type else stored
+    return Cast(printed, TEXT, _LONGEST_PRINTED)
 
 
 def alike(expressions: Sequence[Expression], place: Place) -> tuple[Expression, ...]:

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from dpsql.errors import Place, Refusal, Unsupported
+from dpsql.errors import Refusal, Unsupported
 from dpsql.sql import predicates
-from dpsql.sql.clock import CLOCK_WORDS, moved, on_day, reading
-from dpsql.sql.coerce import alike, as_type, comparable, negated, number
-from dpsql.sql.functions import FUNCTIONS, bounded, call, date_part, grown
+from dpsql.sql.arithmetic import arithmetic, shifted
+from dpsql.sql.calls import bounded, grown, length_of
+from dpsql.sql.clock import CLOCK_WORDS, on_day, reading
+from dpsql.sql.coerce import alike, as_text, as_type, comparable, negated, number
+from dpsql.sql.functions import FUNCTIONS, TAKES_INTERVAL, call, date_part
 from dpsql.sql.nodes import only
 from dpsql.sql.parameters import literal_of
 from dpsql.sql.reader import Read, Reader
 from dpsql.sql.text import FUNCTION_PREFIX, ascii_lower
-from dpsql.sql.tree import Call, Case, Cast, Column, Expression, Literal
+from dpsql.sql.tree import Call, Case, Cast, Collate, Expression, Literal
 from dpsql.sql.types import (
     BIGINT,
     BOOLEAN,
@@ -32,7 +33,6 @@ from dpsql.sql.types import (
     TIMESTAMP,
     Family,
     Type,
-    read_as,
     smallest_integer,
 )
 from dpsql.sql.types import decimal as decimal_type
@@ -60,7 +60,6 @@ _CASTS = {
     "TIMESTAMPNTZ": TIMESTAMP,
 }
 _INTERVAL = re.compile(r"(-?[0-9]{1,6}) ?(second|minute|hour|day|week|month|quarter|year)s?")
-_LONGEST_NUMBER = 64
 _SIZES = frozenset(map(str, range(39)))
 
 
@@ -112,7 +111,7 @@ def _negative(reader: Reader, node: Node) -> Expression:
         if type(node.this.unnest()).__name__ == "Literal" and isinstance(negative.value, int):
             return Literal(negative.value, smallest_integer(negative.value) or BIGINT)
         return negative
-    if argument.type.family is Family.DOUBLE or argument.type.family is Family.INTEGER:
+    if argument.type.is_number:
         return Call("neg", (argument,), argument.type)
     raise Refusal("type", "Minus takes a number.", hint="Cast it with CAST(x AS DOUBLE).", place=reader.place(node))
 
@@ -123,61 +122,8 @@ def _arithmetic(reader: Reader, node: Node) -> Expression:
     where = reader.at(node)
     left = reader.read(node.this)
     if type(node.expression).__name__ == "Interval":
-        return _shifted(left, operator, interval=_interval(reader, node.expression), where=where)
-    right = reader.read(node.expression)
-    families = {left.type.family, right.type.family}
-    if left.type == DATE:
-        return _date_arithmetic(left, operator, right=right, where=where)
-    if not (left.type.is_number or left.type == NULL) or not (right.type.is_number or right.type == NULL):
-        raise Refusal("type", "Arithmetic takes numbers.", hint="Cast with CAST(x AS DOUBLE).", place=where)
-    if operator == "/" or Family.DOUBLE in families:
-        return Call(operator, (as_type(left, DOUBLE, place=where), as_type(right, DOUBLE, place=where)), DOUBLE)
-    return _integer_arithmetic(left, operator, right=right, where=where)
-
-
-def _integer_arithmetic(left: Expression, operator: str, *, right: Expression, where: Place) -> Expression:
-    """Type integers as DuckDB does: the wider of two, BIGINT when neither type holds both."""
-    alike_left, alike_right = alike((left, right), where)
-    wanted = alike_left.type
-    if wanted.family is not Family.INTEGER:
-        hint = "Cast to DOUBLE, or write the literal with an exponent, such as 1.5e0."
-        raise Unsupported("decimal", "Arithmetic on DECIMAL is not built yet.", hint=hint, place=where)
-    literals = isinstance(left, Literal) or isinstance(right, Literal)
-    if wanted not in {left.type, right.type} and not literals:
-        alike_left, alike_right, wanted = (
-            as_type(left, BIGINT, place=where),
-            as_type(right, BIGINT, place=where),
-            BIGINT,
-        )
-    return Call(operator, (alike_left, alike_right), wanted)
-
-
-def _date_arithmetic(left: Expression, operator: str, *, right: Expression, where: Place) -> Expression:
-    if operator in {"+", "-"} and isinstance(right, Literal) and right.type.family is Family.INTEGER:
-        return Call(operator, (left, as_type(right, Type(Family.INTEGER, "INTEGER"), place=where)), DATE)
-    if operator == "-" and right.type == DATE:
-        return Call("-", (left, right), BIGINT)
-    raise Refusal(
-        "type",
-        "A date takes + or - a whole number of days.",
-        hint="Or an INTERVAL, such as INTERVAL '7 days'.",
-        place=where,
-    )
-
-
-def _shifted(left: Expression, operator: str, *, interval: Literal, where: Place) -> Expression:
-    if operator not in {"+", "-"} or left.type.family not in {Family.DATE, Family.TIMESTAMP}:
-        raise Refusal(
-            "type",
-            "An INTERVAL is added to or taken from a date or time stamp.",
-            hint="Write ts + INTERVAL '7 days'.",
-            place=where,
-        )
-    if isinstance(left, Literal):
-        amount, unit = str(interval.value).split()
-        with suppress(ValueError, OverflowError):
-            return moved(left, int(amount) if operator == "+" else -int(amount), unit=unit)
-    return Call(operator, (left, interval), TIMESTAMP)
+        return shifted(left, operator, interval=_interval(reader, node.expression), where=where)
+    return arithmetic(left, operator, right=reader.read(node.expression), where=where)
 
 
 def _interval(reader: Reader, node: Node) -> Literal:
@@ -209,11 +155,15 @@ def _written(reader: Reader, literal: str) -> str:
 
 def _joined_text(reader: Reader, node: Node) -> Expression:
     only(reader.statement, node, "this", "expression", "safe")
+    if {type(node.this).__name__, type(node.expression).__name__} & _ARITHMETIC.keys():
+        hint = "Put the arithmetic in parentheses."
+        raise Refusal("precedence", "These operators can be read in two ways.", hint=hint, place=reader.place(node))
     left, right = reader.operand(node.this), reader.operand(node.expression)
-    if {left.type, right.type} != {TEXT}:
-        raise Unsupported("type", "|| takes text.", hint="Cast with CAST(x AS VARCHAR).", place=reader.place(node))
-    left, right = bounded(left), bounded(right)
-    return grown("||", (left, right), longest=(left.longest or 0) + (right.longest or 0), place=reader.at(node))
+    if NULL in {left.type, right.type}:
+        hint = "Cast it with CAST(NULL AS VARCHAR)."
+        raise Unsupported("type", "|| takes text.", hint=hint, place=reader.place(node))
+    left, right = bounded(as_text(left)), bounded(as_text(right))
+    return grown("||", (left, right), longest=length_of(left) + length_of(right), place=reader.at(node))
 
 
 def _cast(reader: Reader, node: Node) -> Expression:
@@ -224,11 +174,9 @@ def _cast(reader: Reader, node: Node) -> Expression:
         return Cast(literal, wanted) if wanted.is_number else literal  # its type was said: it gives way to none
     if isinstance(argument, Literal) and argument.type == TIMESTAMP and wanted == DATE and argument.value is not None:
         return on_day(argument)
-    if wanted == TEXT and isinstance(argument, Cast) and isinstance(argument.argument, Column):
-        stored = argument.argument
-        argument = stored if read_as(stored.type) == argument.type != TEXT else argument  # a FLOAT prints as a FLOAT
-    longest = None if wanted != TEXT else argument.longest if argument.type == TEXT else _LONGEST_NUMBER
-    return Cast(argument, wanted, longest)
+    if wanted == TEXT and argument.type != TEXT:
+        return as_text(argument)
+    return Cast(argument, wanted, argument.longest if wanted == TEXT else None)
 
 
 def _cast_type(reader: Reader, node: Node) -> Type:
@@ -293,7 +241,12 @@ def _function(reader: Reader, node: Node) -> Expression:
             hint="The SQL reference lists the functions.",
             place=reader.place(node),
         )
-    arguments = tuple(reader.read(argument) for argument in node.expressions)
+    arguments = tuple(
+        _interval(reader, argument)
+        if name in TAKES_INTERVAL and type(argument).__name__ == "Interval"
+        else reader.read(argument)
+        for argument in node.expressions
+    )
     if name == "nullif" and arguments:
         reader.copy(arguments[0], node)
     return call(name, arguments, place=reader.at(node), accepts_pattern=reader.accepts_pattern, now=reader.now)
@@ -312,7 +265,24 @@ def _extract(reader: Reader, node: Node) -> Expression:
     return date_part(node.this.name.lower(), argument, place=reader.at(node))
 
 
+def _collate(reader: Reader, node: Node) -> Expression:
+    """Return a key compared by its bytes, which every key is; elsewhere two collations could meet, and DuckDB fails."""
+    only(reader.statement, node, "this", "expression")
+    named, holder = node.expression, node.parent
+    name = ascii_lower(named.name) if type(named).__name__ in {"Identifier", "Var"} else ""
+    block = node.parent_select
+    is_key = type(holder).__name__ in {"Select", "Alias", "Group"} and block is not None and block.parent is None
+    if name not in {"c", "posix"} or type(node.this).__name__ not in {"Column", "Paren", "Anonymous"} or not is_key:
+        hint = 'Write COLLATE "C" after a key, or lower() or upper() to fold case.'
+        raise Unsupported("collation", "This COLLATE is not read.", hint=hint, place=reader.place(node))
+    argument = reader.read(node.this)
+    if argument.type != TEXT:
+        raise Refusal("type", "COLLATE takes text.", hint="Cast it to VARCHAR.", place=reader.place(node))
+    return Collate(argument, TEXT, argument.longest)
+
+
 READERS: Mapping[str, Read] = {
+    "Collate": _collate,
     "Column": _column,
     "Literal": _literal,
     "Null": _null,

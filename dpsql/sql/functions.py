@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from dpsql.errors import Place
-from dpsql.sql.calls import COLUMN_CAP, LONGEST_VALUE, PatternCheck, Rule, Site, bounded, grown
+from dpsql.sql.calls import COLUMN_CAP, LONGEST_VALUE, PatternCheck, Rule, Site
 from dpsql.sql.functions_number import NUMBER_FUNCTIONS
 from dpsql.sql.functions_text import TEXT_FUNCTIONS
 from dpsql.sql.functions_time import TIME_FUNCTIONS, date_part
@@ -23,15 +23,15 @@ __all__ = [
     "FUNCTIONS",
     "LONGEST_VALUE",
     "REFUSED",
+    "TAKES_INTERVAL",
     "WINDOWS",
     "PatternCheck",
-    "bounded",
     "call",
     "date_part",
-    "grown",
 ]
 
 FUNCTIONS: dict[str, Rule] = {**TEXT_FUNCTIONS, **NUMBER_FUNCTIONS, **TIME_FUNCTIONS}
+TAKES_INTERVAL = frozenset(["time_bucket", "date_add"])
 
 AGGREGATES = frozenset(["sum", "avg", "min", "max"])  # besides count, and over public tables alone
 WINDOWS = frozenset("row_number rank dense_rank ntile lag lead first_value last_value".split())

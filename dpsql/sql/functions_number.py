@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from dpsql.sql.calls import NUMBERS, Rule, Site
+from dpsql.errors import Unsupported
+from dpsql.sql.arithmetic import arithmetic
+from dpsql.sql.calls import NUMBERS, TIMES, Rule, Site
 from dpsql.sql.coerce import alike, as_type, comparable
-from dpsql.sql.tree import Call, Case, Expression, Literal
+from dpsql.sql.tree import Call, Case, Expression, In, InQuery, Literal, walk
 from dpsql.sql.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, NULL, Family, Type, decimal
 
 __all__ = ["NUMBER_FUNCTIONS"]
+
+_ABSORB_NULL = frozenset(
+    "and or is_null is_true is_false is_distinct is_not_distinct between "
+    "coalesce concat concat_ws greatest least".split()
+)
 
 
 def _double(function: str, result: Type = DOUBLE, *, arguments: int = 1) -> Rule:
@@ -73,6 +80,64 @@ def _unified(function: str, least: int, *, most: int) -> Rule:
     return rule
 
 
+def _finite(function: str) -> Rule:
+    """ISFINITE and ISINF, which dates and time stamps can be as well."""
+    of_number = _double(function, BOOLEAN)
+
+    def rule(site: Site) -> Expression:
+        site.count(1, 1)
+        argument = site.arguments[0]
+        return Call(function, (argument,), BOOLEAN) if argument.type.family in TIMES else of_number(site)
+
+    return rule
+
+
+def _logarithm(site: Site) -> Expression:
+    return _double("log10" if len(site.arguments) == 1 else "log", arguments=min(2, len(site.arguments) or 1))(site)
+
+
+def _common_integer(function: str) -> Rule:
+    def rule(site: Site) -> Expression:
+        site.count(2, 2)
+        whole = frozenset({Family.INTEGER})
+        numbers = (as_type(site.of(index, whole), BIGINT, place=site.place) for index in range(2))
+        return Call(function, tuple(numbers), BIGINT)
+
+    return rule
+
+
+def _modulo(site: Site) -> Expression:
+    site.count(2, 2)
+    return arithmetic(site.of(0, NUMBERS), "%", right=site.of(1, NUMBERS), where=site.place)
+
+
+def _pi(site: Site) -> Expression:
+    site.count(0, 0)
+    return Call("pi", (), DOUBLE)
+
+
+def _if(site: Site) -> Expression:
+    site.count(3, 3)
+    condition = site.of(0, frozenset({Family.BOOLEAN, Family.NULL}))
+    then, otherwise = alike(site.arguments[1:], site.place)
+    if then.type == NULL:
+        raise site.refuse("at least one result must have a type.")
+    lengths = then.longest, otherwise.longest
+    longest = None if lengths[0] is None or lengths[1] is None else max(lengths[0], lengths[1])
+    return Case(((as_type(condition, BOOLEAN, place=site.place), then),), otherwise, then.type, longest)
+
+
+def _tried(site: Site) -> Expression:
+    """TRY: what fails gives NULL here in any case, and so does all that is computed from it if nothing absorbs NULL."""
+    site.count(1, 1)
+    for part in walk(site.arguments[0]):
+        absorbs = isinstance(part, Call) and part.function in _ABSORB_NULL
+        if absorbs or isinstance(part, Case | In | InQuery):
+            hint = "Leave TRY out: an operation that fails gives NULL in any case."
+            raise Unsupported("try", "TRY is read around plain operations and functions.", hint=hint, place=site.place)
+    return site.arguments[0]
+
+
 def _nullif(site: Site) -> Expression:
     site.count(2, 2)
     first = site.arguments[0]
@@ -82,10 +147,19 @@ def _nullif(site: Site) -> Expression:
 
 NUMBER_FUNCTIONS: dict[str, Rule] = {
     **{name: _double(name) for name in ("sqrt", "cbrt", "ln", "log2", "log10", "exp")},
-    "log": _double("log10"),
+    "log": _logarithm,
+    **{name: _double(name) for name in "sin cos tan cot asin acos atan sinh cosh tanh radians degrees even".split()},
+    "atan2": _double("atan2", arguments=2),
+    "pi": _pi,
+    "mod": _modulo,
+    **dict.fromkeys(["gcd", "greatest_common_divisor"], _common_integer("greatest_common_divisor")),
+    **dict.fromkeys(["lcm", "least_common_multiple"], _common_integer("least_common_multiple")),
+    "if": _if,
+    "try": _tried,
     **dict.fromkeys(["pow", "power"], _double("pow", arguments=2)),
     "sign": _double("sign", Type(Family.INTEGER, "TINYINT")),
-    **{name: _double(name, BOOLEAN) for name in ("isnan", "isinf", "isfinite")},
+    "isnan": _double("isnan", BOOLEAN),
+    **{name: _finite(name) for name in ("isinf", "isfinite")},
     "abs": _same_number("abs"),
     **dict.fromkeys(["ceil", "ceiling"], _rounded("ceil")),
     **{name: _rounded(name) for name in ("floor", "round", "trunc")},

@@ -6,15 +6,33 @@ import re
 from contextlib import suppress
 
 from dpsql.errors import Place, Unsupported
+from dpsql.sql.arithmetic import shifted
 from dpsql.sql.calls import LONGEST_PATTERN, TIMES, Rule, Site
-from dpsql.sql.clock import DAYS, MOMENTS, reading, truncated
-from dpsql.sql.coerce import comparable
+from dpsql.sql.clock import DAYS, MOMENTS, on_day, reading, truncated
+from dpsql.sql.coerce import as_type, comparable
 from dpsql.sql.tree import Call, Cast, Expression, Literal
-from dpsql.sql.types import BIGINT, DATE, DOUBLE, TEXT, TIMESTAMP, Type
+from dpsql.sql.types import BIGINT, DATE, DOUBLE, INTERVAL, TEXT, TIMESTAMP, Family, Type
 
 __all__ = ["TIME_FUNCTIONS", "date_part"]
 
-_PARTS_OF_BOTH = frozenset(["year", "month", "day", "dow", "isodow", "doy", "quarter", "week", "isoyear"])
+_PARTS_OF_BOTH = frozenset(
+    [
+        "year",
+        "month",
+        "day",
+        "dow",
+        "isodow",
+        "doy",
+        "quarter",
+        "week",
+        "isoyear",
+        "yearweek",
+        "decade",
+        "century",
+        "millennium",
+        "era",
+    ]
+)
 _PARTS_OF_TIME = frozenset(["hour", "minute", "second", "millisecond", "microsecond", "epoch"])
 _UNITS = frozenset(
     ["microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year"]
@@ -76,6 +94,53 @@ def _date_diff(site: Site) -> Expression:
     return Call("date_diff", (unit, first, last), BIGINT)
 
 
+def _date_sub(site: Site) -> Expression:
+    site.count(3, 3)
+    unit = _unit(site)
+    first, last = comparable((site.of(1, TIMES), site.of(2, TIMES)), site.place)
+    return Call("date_sub", (unit, first, last), BIGINT)
+
+
+def _date_add(site: Site) -> Expression:
+    site.count(2, 2)
+    return shifted(site.of(0, TIMES), "+", interval=_interval(site, 1), where=site.place)
+
+
+def _interval(site: Site, index: int) -> Literal:
+    argument = site.arguments[index]
+    if isinstance(argument, Literal) and argument.type == INTERVAL:
+        return argument
+    raise site.refuse(f"argument {index + 1} must be an INTERVAL.", "Such as INTERVAL 15 MINUTE.")
+
+
+def _time_bucket(site: Site) -> Expression:
+    site.count(2, 2)
+    width, argument = _interval(site, 0), site.of(1, TIMES)
+    if int(str(width.value).split()[0]) <= 0:
+        raise site.refuse("the INTERVAL must be longer than nothing.")
+    return Call("time_bucket", (width, argument), argument.type)
+
+
+def _date(site: Site) -> Expression:
+    site.count(1, 1)
+    argument = site.of(0, TIMES)
+    if isinstance(argument, Literal) and argument.type == TIMESTAMP and argument.value is not None:
+        return on_day(argument)
+    return Cast(argument, DATE)
+
+
+def _epoch(function: str) -> Rule:
+    """Count the time since 1970; epoch_ms of a number is the time stamp so many milliseconds after."""
+
+    def rule(site: Site) -> Expression:
+        site.count(1, 1)
+        if function == "epoch_ms" and site.arguments[0].type.family is Family.INTEGER:
+            return Call(function, (as_type(site.arguments[0], BIGINT, place=site.place),), TIMESTAMP)
+        return Call(function, (site.of(0, TIMES),), BIGINT)
+
+    return rule
+
+
 def _calendar(function: str, result: Type) -> Rule:
     def rule(site: Site) -> Expression:
         site.count(1, 1)
@@ -107,6 +172,11 @@ TIME_FUNCTIONS: dict[str, Rule] = {
     **dict.fromkeys(["date_part", "datepart"], _named_part),
     **dict.fromkeys(["date_trunc", "datetrunc"], _date_trunc),
     **dict.fromkeys(["date_diff", "datediff"], _date_diff),
+    **dict.fromkeys(["date_sub", "datesub"], _date_sub),
+    "date_add": _date_add,
+    "time_bucket": _time_bucket,
+    "date": _date,
+    **{name: _epoch(name) for name in ("epoch_ms", "epoch_us", "epoch_ns")},
     "dayname": _calendar("dayname", TEXT),
     "monthname": _calendar("monthname", TEXT),
     "last_day": _calendar("last_day", DATE),

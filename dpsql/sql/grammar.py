@@ -23,7 +23,7 @@ __all__ = ["settle"]
 _KEYWORDS = frozenset(
     "SELECT DISTINCT FROM WHERE GROUP_BY HAVING ORDER_BY LIMIT OFFSET ALIAS AND OR NOT IN IS NULL TRUE FALSE LIKE "
     "ILIKE BETWEEN ESCAPE CASE WHEN THEN ELSE END JOIN INNER LEFT OUTER CROSS ON USING WITH ASC DESC ALL "
-    "INTERVAL".split()
+    "INTERVAL COLLATE".split()
 )
 _SYMBOLS = frozenset("L_PAREN R_PAREN COMMA DOT STAR PLUS DASH SLASH DIV MOD DPIPE EQ NEQ LT LTE GT GTE DCOLON".split())
 _RESERVED = frozenset(
@@ -61,7 +61,6 @@ _HINTS = {
     "name a view that holds them all.",
     "right": "Write the private table first and use LEFT JOIN.",
     "full": "Write the private table first and use LEFT JOIN.",
-    "collate": "Keys are compared by their bytes; use lower() or upper() to fold case.",
     "semi": "Use an inner JOIN with the public table: units are counted once.",
 }
 _LITERALS = frozenset(["STRING", "NUMBER", "NULL", "TRUE", "FALSE"])

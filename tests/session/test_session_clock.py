@@ -27,9 +27,9 @@ def asking(condition: str) -> str:
 def test_the_condition_is_that_of_the_moment() -> None:
     moment = [NOON]
     session = session_at(moment)
-    assert session.sql(asking("ts > now() - INTERVAL 1 HOUR")).table.num_rows == 1
+    assert session.sql(asking("ts > now() - INTERVAL 1 HOUR")).arrow().num_rows == 1
     moment[0] = NOON.replace(hour=14)
-    assert session.sql(asking("ts > now() - INTERVAL 1 HOUR")).table.num_rows == 0
+    assert session.sql(asking("ts > now() - INTERVAL 1 HOUR")).arrow().num_rows == 0
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,88 @@ E'a\\tb' || t
 $$it's$$ || t
 'it''s' || t
 t LIKE 'a\\%'
+i32 || ':' || t
+t || d || f || dec || b || day || ts
+1 || 2
+(i32 + 1) || 'x'
+i32::VARCHAR || uid || e
+concat(i32, NULL, d, t)
+concat_ws('-', i32, NULL, 'a', f)
+dec + 1
+dec - dec
+dec * 2
+dec * 1.19
+dec * dec18
+dec + i32
+i16 - dec
+dec % 1.5
+dec18 % dec
+-dec18
+u16 * dec
+dec / 3
+mod(i32, 7)
+mod(i8, u8)
+try(i32 // i8)
+try(CAST(t AS INTEGER) + 1)
+try(i32 + 1)
+if(b, i8, 2.5)
+if(NULL, 1, 2)
+if(i32 > 0, 'x', t)
+md5(t)
+sha256(t)
+sha1(tn)
+reverse(t)
+strip_accents(t)
+translate(t, 'ab', 'x')
+unicode(t)
+ascii(t)
+strlen(t)
+bit_length(t)
+regexp_matches(t, 'A.B', 'is')
+regexp_matches(t, 'a', 'c')
+regexp_full_match(t, 'A', 'i')
+regexp_extract(t, 'A(.)', 1, 'i')
+regexp_replace(t, 'A', '-', 'gi')
+regexp_replace(t, '', '-', 'g')
+regexp_replace(t, 'a', '-', 's')
+sin(d) + cos(i32)
+asin(d)
+atan2(d, 2)
+log(2, d)
+degrees(d)
+even(d)
+gcd(i64, i32)
+lcm(i32, 12)
+isfinite(day)
+isinf(ts)
+isfinite(f)
+date(ts)
+date_add(day, INTERVAL 1 MONTH)
+date_add(ts, INTERVAL '15 minutes')
+date_sub('month', day, ts)
+time_bucket(INTERVAL 15 MINUTE, ts)
+time_bucket(INTERVAL '1 week', day)
+time_bucket(INTERVAL 1 QUARTER, ts)
+epoch_ms(ts)
+epoch_ms(i64)
+epoch_us(day)
+epoch_ns(ts)
+yearweek(day)
+decade(ts)
+date_part('century', day)
+EXTRACT(era FROM ts)
+d > 'NaN'::DOUBLE
+d = 'nan'::DOUBLE
+f = 'inf'::DOUBLE
+d < '-Infinity'::DOUBLE
+d > 'inf'
+CAST('NaN' AS DOUBLE)
+-'NaN'::DOUBLE
+i32 < 'inf'::DOUBLE
+t COLLATE C
+(tn || 'x') COLLATE "C"
+lower(tn) COLLATE "C"
+tn COLLATE POSIX
 t LIKE 'ab\\%%' ESCAPE '\\'
 """
 

@@ -20,7 +20,9 @@ CATALOG = catalog_of(CON, {"nasty": "unit"}, ["public", "names"])
 COLUMNS = tuple(NASTY_COLUMNS)
 ROWS = CON.execute("SELECT COUNT(*) FROM nasty WHERE unit IS NOT NULL").fetchall()[0][0]
 UNITS = "microsecond millisecond second minute hour day week month quarter year".split()
-PARTS = [*UNITS, "dow", "isodow", "doy", "isoyear", "epoch"]
+CLOCK = ["now", "today", "get_current_timestamp", "transaction_timestamp", "current_timestamp", "localtimestamp"]
+CLOCK += ["current_date", "pi"]
+PARTS = [*UNITS, "yearweek", "decade", "century", "millennium", "era", "dow", "isodow", "doy", "isoyear", "epoch"]
 POSITIONS = ["0", "1", "-1", "2", "10000", "-10000"]
 FORMATS = [
     "%Y-%m-%d %H:%M:%S",
@@ -42,20 +44,35 @@ SHAPES = {  # how the arguments after the first are written; any other function 
     **each(["substr", "substring"], [f"{{}}, {at}, {to}" for at, to in product(POSITIONS, POSITIONS[:4])]),
     **each(["left", "right"], [f"{{}}, {at}" for at in POSITIONS]),
     "split_part": [f"{{}}, {cut}, {at}" for cut, at in product(["'b'", "''"], POSITIONS)],
+    "translate": ["{}, 'ab', 'x'", "{}, '', 'x'", "{}, 'a', ''"],
+    "concat_ws": ["',', {}", "'', {}, {}", "',', 'a', {}, NULL"],
+    "if": ["b, {}, {}", "b, {}, 1", "{}, 1, 2", "b, NULL, {}"],
+    "try": ["{}", "{} + 1", "-{}", "1 // {}"],
+    "atan2": ["{}, 1", "0, {}", "{}, {}"],
+    "mod": ["{}, 0", "{}, 3", "{}, -1", "{}, {}", "7, {}", "{}, 1.5"],
+    "log": ["{}", "2, {}", "{}, {}", "{}, 10", "1, {}"],
+    **each(["gcd", "greatest_common_divisor", "lcm", "least_common_multiple"], ["{}, {}", "{}, 2", "0, {}", "{}, -1"]),
+    "date_add": [f"{{}}, INTERVAL {n} {unit}" for n, unit in product([1, 999_999], UNITS[2:])],
+    "time_bucket": [f"INTERVAL {n} {unit}, {{}}" for n, unit in product([1, 15, 999_999], UNITS[2:])],
     "replace": ["{}, 'a', 'bcd'", "{}, '', 'x'", "{}, 'a', ''"],
-    **each(["regexp_matches", "regexp_full_match"], ["{}, '^a'", "{}, ''", "{}, '(?s).*'", "{}, '[^a]{1,50}'"]),
-    "regexp_extract": ["{}, 'a(.)'", "{}, 'a(.)', 0", "{}, 'a(.)', 1", "{}, 'a(.)', 9", "{}, ''"],
-    "regexp_replace": ["{}, 'a', 'bb'", "{}, '', 'z'", "{}, '(.)', ''"],
+    **each(
+        ["regexp_matches", "regexp_full_match"],
+        ["{}, '^a'", "{}, ''", "{}, '(?s).*'", "{}, '[^a]{1,50}'", "{}, 'A.B', 'si'"],
+    ),
+    "regexp_extract": ["{}, 'a(.)'", "{}, 'a(.)', 0", "{}, 'a(.)', 1", "{}, 'a(.)', 9", "{}, ''", "{}, 'A(.)', 1, 'i'"],
+    "regexp_replace": ["{}, 'a', 'bb'", "{}, '', 'z'", "{}, '(.)', ''", "{}, '', 'z', 'g'", "{}, 'A', '', 'gis'"],
     **each(["pow", "power"], ["{}, 2", "{}, {}", "2, {}", "{}, -1", "{}, 0.5", "0, {}"]),
     **each(["round", "floor", "ceil", "ceiling", "trunc"], ["{}", "{}, 0", "{}, 2", "{}, -3", "{}, 400", "{}, -400"]),
     **each(["trim", "ltrim", "rtrim"], ["{}", "{}, 'a'", "{}, ''"]),
     **each(["date_part", "datepart"], [f"'{part}', {{}}" for part in PARTS]),
     **each(["date_trunc", "datetrunc"], [f"'{unit}', {{}}" for unit in UNITS]),
     **each(
-        ["date_diff", "datediff"], [f"'{unit}', {{}}, {to}" for unit, to in product(UNITS, ["{}", "DATE '2000-02-29'"])]
+        ["date_diff", "datediff", "date_sub", "datesub"],
+        [f"'{unit}', {{}}, {to}" for unit, to in product(UNITS, ["{}", "DATE '2000-02-29'"])],
     ),
     **each(["strftime", "strptime", "try_strptime"], [f"{{}}, '{layout}'" for layout in FORMATS]),
-    "concat": ["{}", "{}, 'a', {}"],
+    "concat": ["{}", "{}, 'a', {}", "{}, 1, 2.5"],
+    **each(CLOCK, [""]),
     **each(
         ["coalesce", "ifnull", "greatest", "least", "nullif"],
         ["{}, {}", "{}, 0", "0, {}", "{}, 'a'", "{}, 1.5", "{}, NULL"],

@@ -15,7 +15,7 @@ def canonical(key: Expression) -> Expression:
     """Return a group key whose equal values are identical."""
     if key.type.family is Family.TEXT:
         return Collate(key, key.type, key.longest)
-    if isinstance(key, Literal) and isinstance(key.value, float):  # which is never NaN
+    if isinstance(key, Literal) and isinstance(key.value, float):  # a NaN among them is the one NaN of `sql/coerce.py`
         return Literal(key.value + 0.0, DOUBLE)
     if key.type.family is Family.DOUBLE:
         is_nan = Call("isnan", (key,), BOOLEAN)

@@ -10,7 +10,10 @@ from dpsql.sql.types import DATE, Family
 __all__ = ["total"]
 
 _SAFE_UNITS = frozenset(["microsecond", "millisecond", "second", "minute", "hour", "day", "week"])
-_ALWAYS_RAISES = frozenset("date_diff last_day dayname monthname strftime round abs - neg + *".split())
+_ALWAYS_RAISES = frozenset(
+    "date_diff date_sub last_day dayname monthname strftime time_bucket epoch_ms epoch_us epoch_ns "
+    "round abs - neg + * greatest_common_divisor least_common_multiple".split()
+)
 
 
 def total(expression: Expression) -> Expression:
