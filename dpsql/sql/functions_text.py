@@ -42,7 +42,10 @@ def _substring(function: str, least: int, *, most: int) -> Rule:
         site.count(least, most)
         argument = site.text(0)
         positions = tuple(site.literal_position(index) for index in range(1, len(site.arguments)))
-        return Call(function, (argument, *positions), TEXT, argument.longest)
+        longest, last = argument.longest, int(str(positions[-1].value))
+        if len(positions) == most - 1 and last >= 0:  # the last position is a length, and may be the shorter one
+            longest = last if longest is None else min(last, longest)
+        return Call(function, (argument, *positions), TEXT, longest)
 
     return rule
 

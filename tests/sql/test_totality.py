@@ -7,7 +7,7 @@ from itertools import product
 
 import duckdb
 import pytest
-from sql_expressions import ours
+from sql_expressions import Answer, ours
 from sql_reference import EVERYTHING, NASTY_COLUMNS, accepts_pattern, catalog_of, nasty_tables, private
 
 from dpsql.errors import Error
@@ -19,6 +19,7 @@ CON = nasty_tables()
 CATALOG = catalog_of(CON, {"nasty": "unit"}, ["public", "names"])
 COLUMNS = tuple(NASTY_COLUMNS)
 ROWS = CON.execute("SELECT COUNT(*) FROM nasty WHERE unit IS NOT NULL").fetchall()[0][0]
+LONGEST_STORED = max(len(text) for text in NASTY_COLUMNS["t"][1])
 UNITS = "microsecond millisecond second minute hour day week month quarter year".split()
 CLOCK = ["now", "today", "get_current_timestamp", "transaction_timestamp", "current_timestamp", "localtimestamp"]
 CLOCK += ["current_date", "pi"]
@@ -135,7 +136,17 @@ def accepted(expressions: list[str]) -> Iterator[str]:
         except duckdb.Error as error:
             pytest.fail(f"{expression} raises: {error}")
         assert meant == answer.type, expression
+        check_length(expression, answer)
         yield expression
+
+
+def check_length(expression: str, answer: Answer) -> None:
+    """Check that no text is longer than analysis bounds it; what has no bound is as long as a stored text."""
+    if answer.type != "VARCHAR":
+        return
+    longest = private(f"SELECT {expression} AS k FROM nasty GROUP BY k TOP 10 PRIVATE", CATALOG).keys[0].longest
+    found = max(len(str(value)) for ((_, value),) in answer.values.values())
+    assert found <= (LONGEST_STORED if longest is None else longest), expression
 
 
 def check_in_filters(expressions: list[str]) -> None:

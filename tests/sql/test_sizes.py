@@ -1,0 +1,161 @@
+"""Sizes: each limit of a statement at its boundary, and how long a text an expression can make."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import duckdb
+import pytest
+from sql_reference import catalog_of, corpus_tables, private
+
+from dpsql.errors import Error, Refusal, Unsupported
+from dpsql.sql.calls import COLUMN_CAP, LONGEST_VALUE
+
+CON = corpus_tables()
+CATALOG = catalog_of(CON, {"reads": "user_id"}, ["countries", "articles"])
+TAIL = " GROUP BY k TOP 9 PRIVATE"
+
+
+def keyed(expression: str) -> str:
+    return f"SELECT {expression} AS k FROM reads{TAIL}"
+
+
+def filtered(condition: str) -> str:
+    return f"SELECT article AS k FROM reads WHERE {condition}{TAIL}"
+
+
+def padded(size: int, letter: str) -> str:
+    text = filtered("TRUE") + " /*"
+    return text + letter * ((size - len(text) - 2) // len(letter.encode())) + "*/"
+
+
+def words(count: int) -> str:
+    signs = count - len("SELECT article AS k FROM reads WHERE TRUE GROUP BY k TOP 9 PRIVATE".split()) + 1  # GROUP BY
+    return filtered("TRUE" + " AND TRUE" * (signs // 2) + (" AND (TRUE" if signs % 2 else ""))
+
+
+def tables(count: int) -> str:
+    crossed = "".join(f" CROSS JOIN countries AS c{at}" for at in range(count - 3))
+    return f"WITH t AS (SELECT user_id, article AS k FROM reads) SELECT k FROM t CROSS JOIN articles{crossed}{TAIL}"
+
+
+def keys(count: int) -> str:
+    return f"SELECT {', '.join(f'dwell + {at} AS k{at}' for at in range(count))} FROM reads GROUP BY ALL TOP 9 PRIVATE"
+
+
+LIMITS: dict[str, tuple[Callable[[int], str], int, str]] = {
+    "bytes": (lambda n: padded(n, "x"), 16 * 1024, "too-long"),
+    "depth": (lambda n: filtered("(" * n + "TRUE" + ")" * n), 31, "too-deep"),
+    "calls": (lambda n: keyed("abs(" * n + "dwell" + ")" * n), 31, "too-deep"),
+    "tables": (tables, 8, "too-many-tables"),
+    "keys": (keys, 16, "keys"),
+    "bytes of a pattern": (lambda n: filtered(f"regexp_matches(article, '{'a' * n}')"), 256, "function-arguments"),
+    "bytes of a format": (lambda n: keyed(f"strftime(ts, '{'x' * n}')"), 256, "function-arguments"),
+    "positions": (lambda n: keyed(f"left(article, {n})"), 10_000, "function-arguments"),
+    "joined texts": (lambda n: keyed(" || ".join(["article"] * n)), LONGEST_VALUE // COLUMN_CAP, "too-large"),
+    "concatenated texts": (lambda n: keyed(f"concat({', '.join(['article'] * n)})"), 16, "function-arguments"),
+    "replacements": (lambda n: keyed(f"replace(article, 'a', '{'b' * n}')"), 16, "too-large"),
+    "replaced patterns": (lambda n: keyed(f"regexp_replace(article, 'a', '{'b' * n}', 'g')"), 14, "too-large"),
+    "first replaced pattern": (lambda n: keyed(f"regexp_replace(article, 'a', '{'b' * n}')"), 15_360, "too-large"),
+    "separators": (lambda n: keyed(f"concat_ws('{'-' * n}', article, country)"), 14_336, "too-large"),
+}
+
+
+def test_there_is_a_limit_of_words() -> None:
+    private(words(1_999), CATALOG)
+    with pytest.raises(Refusal) as refused:
+        private(words(2_003), CATALOG)
+    assert refused.value.code == "too-long"
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_statement_at_the_limit_is_read_and_one_above_is_refused(limit: str) -> None:
+    text, most, code = LIMITS[limit]
+    private(text(most), CATALOG)
+    with pytest.raises(Error) as refused:
+        private(text(most + 1), CATALOG)
+    assert refused.value.code == code
+    assert refused.value.hint or code == "function-arguments"
+
+
+def test_bytes_are_counted_not_characters() -> None:
+    with pytest.raises(Refusal) as refused:
+        private(padded(17_000, "é"), CATALOG)
+    assert refused.value.code == "too-long"
+
+
+@pytest.mark.parametrize("twice", ["x || x", "concat(x, x)", "replace(x, 'a', 'bb')", "if(x = '', x, x || x)"])
+@pytest.mark.parametrize(("start", "most"), [("article || article || article", 2), ("left(article, 4000)", 2)])
+def test_a_text_cannot_double_from_cte_to_cte(start: str, most: int, twice: str) -> None:
+    def nested(levels: int) -> str:
+        steps = "".join(f", t{at} AS (SELECT user_id, {twice} AS x FROM t{at - 1})" for at in range(1, levels + 1))
+        return f"WITH t0 AS (SELECT user_id, {start} AS x FROM reads){steps} SELECT x AS k FROM t{levels}{TAIL}"
+
+    private(nested(most), CATALOG)
+    with pytest.raises(Refusal) as refused:
+        private(nested(most + 1), CATALOG)
+    assert refused.value.code == "too-large"
+
+
+def test_what_is_cut_short_may_be_joined_often() -> None:
+    private(keyed("replace(left(article, 8), '', 'x') || " + " || ".join(["substring(article, 3, 8)"] * 25)), CATALOG)
+
+
+def test_a_text_cannot_double_from_subquery_to_subquery() -> None:
+    inner = "SELECT user_id, concat(article, article, article, article) AS x FROM reads"
+    for _ in range(2):
+        inner = f"SELECT user_id, x || x AS x FROM ({inner}) AS t"
+    private(f"SELECT x AS k FROM ({inner}) AS t{TAIL}", CATALOG)
+    with pytest.raises(Refusal) as refused:
+        private(f"SELECT x || x AS k FROM ({inner}) AS t{TAIL}", CATALOG)
+    assert refused.value.code == "too-large"
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(a?){100}(a?){100}(a?){100}(a?){100}",
+        "((a{100}){100}){100}",
+        "(((a?){30}){30}){30}",
+        "(.*)(.*)(.*)(.*)(.*)(.*)(.*)(.*)(.*)x",
+        "(x+x+)+y",
+        "[^a]{1000}",
+        "(?i)" + "(a|b|c|d)*" * 20,
+        "\\pL{500}",
+        "(" * 60 + "a" + ")*" * 60,
+        "(",
+        "a{2,1}",
+        "(?=a)",
+        "\\1",
+    ],
+)
+def test_a_pattern_that_explodes_is_refused_or_answered_at_once(pattern: str) -> None:
+    started = time.perf_counter()
+    for text in (
+        filtered(f"regexp_matches(article, '{pattern}')"),
+        filtered(f"regexp_full_match(article, '{pattern}', 'is')"),
+    ):
+        try:
+            private(text, CATALOG)
+        except (Refusal, Unsupported):
+            continue
+        long = "SELECT regexp_matches(repeat('xa', 512), $1)"
+        duckdb.execute(long, [pattern]).fetchall()
+    assert time.perf_counter() - started < 1.0
+
+
+@pytest.mark.parametrize(
+    "name",
+    "json json_extract chr repeat lpad rpad format printf error hash random uuid gen_random_uuid setseed factorial "
+    "levenshtein jaccard hamming damerau_levenshtein editdist3 from_base64 unhex decode encode make_date "
+    "make_timestamp to_timestamp timezone bar range generate_series list_resize nextval currval txid_current "
+    "version current_setting "
+    "getvariable sleep_ms pg_sleep query query_table read_text read_csv regexp_split_to_array string_split "
+    "current_schema current_user to_json json_value".split(),
+)
+def test_what_can_raise_grow_or_change_is_not_on_the_list(name: str) -> None:
+    for arguments in ("", "article", "article, 3", "article, 3, 'x'"):
+        with pytest.raises(Error) as refused:
+            private(keyed(f"{name}({arguments})"), CATALOG)
+        assert refused.value.code in {"function", "not-row-local", "keyword"}, refused.value
