@@ -94,7 +94,8 @@ def text(random: Random, depth: int) -> str:
     if choice < 3:
         return random.choice(_TEXTS)
     if choice == 3:
-        return _maybe(random, f"{text(random, depth - 1)} || {text(random, depth - 1)}")
+        last = f"({number(random, depth - 1)})" if random.random() < 0.3 else text(random, depth - 1)
+        return _maybe(random, f"{text(random, depth - 1)} || {last}")
     if choice == 4:
         return f"concat({text(random, depth - 1)}, {text(random, depth - 1)})"
     if choice == 5:

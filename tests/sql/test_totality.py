@@ -145,7 +145,7 @@ def check_length(expression: str, answer: Answer) -> None:
     if answer.type != "VARCHAR":
         return
     longest = private(f"SELECT {expression} AS k FROM nasty GROUP BY k TOP 10 PRIVATE", CATALOG).keys[0].longest
-    found = max(len(str(value)) for ((_, value),) in answer.values.values())
+    found = max(len(str(value or "")) for ((_, value),) in answer.values.values())
     assert found <= (LONGEST_STORED if longest is None else longest), expression
 
 
