@@ -66,6 +66,12 @@ _SIZES = frozenset(map(str, range(39)))
 def _column(reader: Reader, node: Node) -> Expression:
     word = ascii_lower(node.name)
     if word in CLOCK_WORDS and not node.args.get("table") and reader.scope.find(word, "", place=None) is None:
+        block = node.parent_select
+        items = [] if block is None else block.expressions
+        if any(type(item).__name__ == "Alias" and ascii_lower(item.alias) == word for item in items):
+            hint = "Choose another alias, or write today() or now() for the clock."
+            reason = "This name could mean the clock or an output."
+            raise Refusal("ambiguous-column", reason, hint=hint, place=reader.place(node))
         return reading(reader.now(), word)  # a column of that name comes first, as in DuckDB
     return reader.column(node).column
 

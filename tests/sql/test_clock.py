@@ -8,7 +8,7 @@ import duckdb
 import pytest
 from sql_reference import NOON, accepts_pattern, catalog_of, corpus_tables, private
 
-from dpsql.errors import Unsupported
+from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analyze import analyze
 from dpsql.sql.query import PrivateQuery
 from dpsql.sql.rewrite import rewrite
@@ -70,6 +70,14 @@ def test_a_column_of_that_name_comes_before_the_clock() -> None:
     text = "WITH t AS (SELECT user_id, article AS current_date FROM reads) SELECT current_date FROM t GROUP BY ALL"
     query = private(f"{text} TOP 3 PRIVATE", CATALOG)
     assert not isinstance(query.keys[0], Literal)
+
+
+def test_an_output_of_that_name_is_not_taken_for_the_clock() -> None:
+    text = "SELECT article AS current_date FROM reads WHERE ts > {} GROUP BY current_date TOP 3 PRIVATE"
+    assert not isinstance(private(text.format("today()"), CATALOG).keys[0], Literal)
+    with pytest.raises(Refusal) as refused:
+        private(text.format("current_date"), CATALOG)
+    assert refused.value.code == "ambiguous-column"
 
 
 @pytest.mark.parametrize("word", ["now()", "current_date", "today()"])
