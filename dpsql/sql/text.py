@@ -94,7 +94,7 @@ def scan(text: str) -> Statement:
     explain = _EXPLAIN.match(text)
     marks = {start for start, end, kind in spans if kind == "parameter" and end == start + 1}
     plain = "".join(
-        "0" if at in marks else char for at, char in enumerate(text)
+        "0" if at in marks else char for at, char in enumerate(_without_comments(text, spans))
     )  # sqlglot has operators that begin with ?
     try:
         if explain is None:
@@ -110,6 +110,14 @@ def scan(text: str) -> Statement:
     if len(tokens) > MOST_TOKENS:
         raise Refusal("too-long", f"A statement may have at most {MOST_TOKENS} words.", hint="Shorten it.")
     return _with_stand_ins(text, tokens, spans=spans)
+
+
+def _without_comments(text: str, spans: list[tuple[int, int, str]]) -> str:
+    """Return the text with spaces for its comments: sqlglot reads GROUP /* */ BY as two words."""
+    for start, end, kind in spans:
+        if kind == "comment":
+            text = text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
+    return text
 
 
 def _check_size(text: str) -> None:
@@ -205,7 +213,8 @@ def _with_stand_ins(text: str, tokens: list[Token], *, spans: list[tuple[int, in
     """Replace the token of every string and parameter by a stand-in; drop nothing else."""
     from sqlglot import Token, TokenType
 
-    _check_agreement(text, tokens, spans=spans)
+    _check_keywords(text, tokens, spans=spans)
+    _check_agreement(_without_comments(text, spans), tokens, spans=spans)
     starts = {start: (end, kind) for start, end, kind in spans if kind != "comment"}
     values: list[Value] = []
     plain: list[Token] = []
@@ -252,8 +261,24 @@ def _with_stand_ins(text: str, tokens: list[Token], *, spans: list[tuple[int, in
     return Statement(text, tuple(plain), tuple(values))
 
 
+def _check_keywords(text: str, tokens: list[Token], *, spans: list[tuple[int, int, str]]) -> None:
+    """Refuse names that only sqlglot takes for keywords: it folds the long s and the sharp s too, DuckDB A-Z alone."""
+    starts = {start for start, _, _ in spans}
+    for token in tokens:
+        if token.start not in starts and token.token_type.name != "VAR" and not token.text.isascii():
+            raise Refusal(
+                "syntax",
+                "This word can be read as a keyword and as a name.",
+                hint="Quote it with double quotes if it is a name.",
+                place=place_of(text, token.start, end=token.end + 1),
+            )
+
+
 def _check_agreement(text: str, tokens: list[Token], *, spans: list[tuple[int, int, str]]) -> None:
-    """Refuse unless sqlglot's tokens cover exactly what our scanner takes for code, strings, names and parameters."""
+    """Refuse unless sqlglot's tokens cover exactly what our scanner takes for code, strings, names and parameters.
+
+    `text` has spaces for comments, which a token of two words may go across.
+    """
     meant = bytearray(not char.isspace() for char in text)
     for start, end, kind in spans:
         meant[start:end] = bytes([kind != "comment"]) * (end - start)

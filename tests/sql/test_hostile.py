@@ -299,3 +299,23 @@ def test_sizes_that_an_analyst_writes_are_answered() -> None:
 @pytest.mark.parametrize("not_text", [None, 7, b"SELECT 1", ["SELECT"]])
 def test_what_is_no_text_is_refused(not_text: object) -> None:
     assert outcome(not_text) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "WITH r AS (SELECT * FROM reads) \u017fELECT article FROM r GROUP BY article TOP 3 PRIVATE",
+        "SELECT article FROM reads cro\u00df JOIN countries GROUP BY article TOP 3 PRIVATE",
+        "SELECT article a\u017f k FROM reads GROUP BY article TOP 3 PRIVATE",
+    ],
+)
+def test_only_the_letters_of_ascii_make_a_keyword(text: str) -> None:
+    assert outcome(text) is None
+    assert outcome(text.replace("\u017f", "s").replace("\u00df", "ss")) is not None
+
+
+@pytest.mark.parametrize("between", ["/**/", " -- it's\n", " /* BY */ \t"])
+def test_a_comment_may_stand_wherever_a_space_may(between: str) -> None:
+    query = outcome(f"SELECT article FROM reads GROUP{between}BY article TOP 3 PRIVATE ORDER{between}BY article")
+    assert query is not None
+    assert query.order
