@@ -30,7 +30,7 @@ import duckdb
 from attacks.sentences import Sentence, sentence
 from attacks.stability import counts_of, fill, moved_too_far, opened, small
 from attacks.verdicts import PRIVATE, PUBLIC, fault_of, forms, outcome, private_part, run
-from sql_reference import catalog_of, corpus_tables, reference_counts
+from sql_reference import catalog_of, corpus_tables, private, reference_counts
 
 from dpsql.errors import Error
 from dpsql.sql.catalog import Catalog
@@ -100,6 +100,9 @@ class _Laboratory:
 
     def __post_init__(self) -> None:
         self.catalog = catalog_of(self.hostile, dict.fromkeys(PRIVATE, "user_id"), PUBLIC)
+        private(
+            "SELECT age FROM users GROUP BY age TOP 1 PRIVATE", self.catalog
+        )  # imports the parser, before any clock
 
 
 def fuzzed(numbers: Iterable[int], *, seed: int, every: int) -> Tally:
