@@ -100,9 +100,7 @@ class _Laboratory:
 
     def __post_init__(self) -> None:
         self.catalog = catalog_of(self.hostile, dict.fromkeys(PRIVATE, "user_id"), PUBLIC)
-        private(
-            "SELECT age FROM users GROUP BY age TOP 1 PRIVATE", self.catalog
-        )  # imports the parser, before any clock
+        private("SELECT age FROM users GROUP BY age TOP 1 PRIVATE", self.catalog)  # imports the parser
 
 
 def fuzzed(numbers: Iterable[int], *, seed: int, every: int) -> Tally:
