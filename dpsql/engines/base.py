@@ -82,6 +82,11 @@ class Engine(Protocol):
         """Whether the engine was opened by dpsql, read-only and locked, and not lent by the user."""
         ...
 
+    @property
+    def isolation(self) -> str:
+        """Where the data is open: "process", one that has nothing else, or "in_process", the analyst's own."""
+        ...
+
     def relation(self, name: str) -> tuple[str, ...]:
         """Return the fully qualified identifier of the table that was registered as `name`."""
         ...

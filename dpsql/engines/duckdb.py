@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
@@ -36,14 +38,23 @@ class DuckDBEngine:
     whatever is not one SELECT is not run at all.
     """
 
+    isolation = "in_process"
+
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, tables: Tables, *, sealed: bool, holds: ExitStack
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        tables: Tables,
+        *,
+        sealed: bool,
+        holds: ExitStack,
+        time_limit: float | None = None,
     ) -> None:
         """Use `open` or `borrow` instead: they know what must be true of a connection and what it `holds`."""
         self._connection = connection
         self._tables = dict(tables)
         self._sealed = sealed
         self._holds = holds
+        self._time_limit = time_limit
         self._lock = threading.Lock()
         self._bare: duckdb.DuckDBPyConnection | None = None
         self._release = weakref.finalize(self, holds.close)
@@ -56,12 +67,14 @@ class DuckDBEngine:
         *,
         memory_limit: str | None = None,
         threads: int | None = None,
+        time_limit: float | None = None,
     ) -> DuckDBEngine:
         """Open a database file, files of tables or both; `sources` names every table, and its file if it has its own.
 
         A path is that of a Parquet file, which every statement reads anew; a `CsvFile` is read here and never again.
         The instance lives in memory and attaches the database, so that several can read one file side by side. What
         does not fit in memory is spilled into a folder that only this user can enter and that goes with the engine.
+        A statement that takes longer than the limit, in seconds, is asked to stop, and fails; some go on for long.
         """
         with ExitStack() as holds:
             folder = holds.enter_context(tempfile.TemporaryDirectory(prefix="dpsql-", ignore_cleanup_errors=True))
@@ -70,10 +83,12 @@ class DuckDBEngine:
             paths = catalog.place(connection, sources, home=home, sealed=True)
             catalog.lock(connection)
             tables = {name: catalog.describe(connection, name, relation=path) for name, path in paths.items()}
-            return cls(connection, tables, sealed=True, holds=holds.pop_all())
+            return cls(connection, tables, sealed=True, holds=holds.pop_all(), time_limit=time_limit)
 
     @classmethod
-    def borrow(cls, connection: duckdb.DuckDBPyConnection, sources: Sources) -> DuckDBEngine:
+    def borrow(
+        cls, connection: duckdb.DuckDBPyConnection, sources: Sources, *, time_limit: float | None = None
+    ) -> DuckDBEngine:
         """Use the connection that the user has open, through a cursor of its own; the user's settings stay and rule.
 
         Tables are those of the connection's current database; temporary ones belong to the connection alone and cannot
@@ -88,7 +103,7 @@ class DuckDBEngine:
             catalog.make_total(cursor)
             paths = catalog.place(cursor, sources, home=home, sealed=False)
             tables = {name: catalog.describe(cursor, name, relation=path) for name, path in paths.items()}
-            return cls(cursor, tables, sealed=False, holds=holds.pop_all())
+            return cls(cursor, tables, sealed=False, holds=holds.pop_all(), time_limit=time_limit)
 
     @property
     def sealed(self) -> bool:
@@ -138,14 +153,18 @@ class DuckDBEngine:
         outcome: list[pa.Table] = []
         done = threading.Event()  # waiting for the thread itself may leave it half stopped when interrupted
         task = partial(_fetch, self._connection, statement, outcome=outcome, done=done)
+        deadline = math.inf if self._time_limit is None else time.monotonic() + self._time_limit
         try:
             threading.Thread(target=task, name="dpsql-statement", daemon=True).start()
-            while not done.wait(_PATIENCE):
-                pass
-        except BaseException:
+            while not done.wait(min(_PATIENCE, max(0.0, deadline - time.monotonic()))):
+                if time.monotonic() >= deadline:
+                    raise TimeoutError  # noqa: TRY301 - to be stopped as an interrupt is
+        except BaseException as reason:
             while not done.wait(_HEARTBEAT):
                 self._connection.interrupt()
-            raise
+            if not isinstance(reason, TimeoutError):
+                raise
+            outcome.clear()
         return outcome[0] if outcome else None
 
     def _registered(self, name: str) -> catalog.Registered:

@@ -21,6 +21,11 @@ class RecordingEngine:
         """Whether the wrapped engine is sealed."""
         return self._engine.sealed
 
+    @property
+    def isolation(self) -> str:
+        """Where the wrapped engine has the data open."""
+        return self._engine.isolation
+
     def relation(self, name: str) -> tuple[str, ...]:
         """Return what the wrapped engine returns."""
         return self._engine.relation(name)

@@ -1,4 +1,4 @@
-"""What every engine does, on real DuckDB: opened and sealed, borrowed from the user, and recorded."""
+"""What every engine does, on real DuckDB: opened, in a process of its own, borrowed from the user, and recorded."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ import pytest
 
 from dpsql.engines import Column, CsvFile, Engine, Exact, RecordingEngine, Statement, open_exact
 from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.worker import WorkerEngine
 from dpsql.errors import EngineError, UsageError
 
 SECRET = "VICTIM_SECRET"
@@ -45,7 +46,7 @@ def sources(folder: Path) -> dict[str, Path | CsvFile | None]:
     return {"reads": None, 'web.odd "name': None, "cheap": None, **files}
 
 
-@pytest.fixture(params=["sealed", "borrowed", "recording"])
+@pytest.fixture(params=["sealed", "worker", "borrowed", "recording"])
 def engine(request: pytest.FixtureRequest, folder: Path) -> Iterator[Engine]:
     file = folder / "events.duckdb"
     if request.param == "borrowed":
@@ -54,6 +55,9 @@ def engine(request: pytest.FixtureRequest, folder: Path) -> Iterator[Engine]:
             closing(DuckDBEngine.borrow(connection, sources(folder))) as it,
         ):
             yield it
+    elif request.param == "worker":
+        with closing(WorkerEngine.open(file, sources(folder), memory_limit="1GB", threads=2)) as started:
+            yield started
     else:
         with closing(DuckDBEngine.open(file, sources(folder), threads=2)) as opened:
             yield RecordingEngine(opened) if request.param == "recording" else opened

@@ -92,6 +92,7 @@ class HookedEngine:
         self._engine = engine
         self._hook = hook
         self.sealed = engine.sealed
+        self.isolation = engine.isolation
         self.closed = False
 
     def relation(self, name: str) -> tuple[str, ...]:

@@ -1,0 +1,139 @@
+"""The worker: a process of its own in which the data is opened, read and counted, and nothing else is known.
+
+It is started by `dpsql.engines.worker` with an empty environment and two pipes, and ends when they do.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpsql.engines import confine, wire
+from dpsql.engines.base import Column, CsvFile, Statement, open_exact
+from dpsql.errors import Error
+
+if TYPE_CHECKING:
+    from dpsql.engines.duckdb import DuckDBEngine
+
+__all__ = ["main"]
+
+_GRACE = 5  # seconds beyond its limit after which a statement that nobody stopped stops itself
+_LONGEST = 10**6  # seconds
+
+
+def main() -> None:
+    """Open what the first message names, then answer one question after the other until the front is gone."""
+    questions, answers = _pipes()
+    confine.leave_network()
+    asked = wire.heard(wire.receive(questions, wire.MOST_JSON))
+    confine.limit_process(_whole(asked["memory"]), threads=_whole(asked["threads"] or os.cpu_count()))
+    sources = _sources(asked["sources"])
+    confine.forbid_files([*_own_files(), *_files(asked["database"], sources)], writable=Path(tempfile.gettempdir()))
+    threading.Thread(target=_end_with, args=(questions,), name="dpsql-front", daemon=True).start()
+    engine = _opened(asked, sources, answers=answers)
+    while engine is not None:
+        asked = wire.heard(wire.receive(questions, wire.MOST_JSON))
+        limit = asked["limit"]
+        if isinstance(limit, int | float):
+            signal.alarm(min(_LONGEST, int(limit) + _GRACE))
+        _answer(engine, asked, answers=answers)
+        signal.alarm(0)
+
+
+def _pipes() -> tuple[int, int]:
+    """Return the pipes out of the way of whatever writes to standard output."""
+    questions, answers = os.dup(0), os.dup(1)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(nowhere, standard)
+    os.close(nowhere)
+    return questions, answers
+
+
+def _end_with(questions: int) -> None:
+    """End this process, and remove what it spilled, when the front has gone: a statement would run on for nobody."""
+    poll = select.poll()
+    poll.register(questions, 0)
+    poll.poll()
+    shutil.rmtree(tempfile.gettempdir(), ignore_errors=True)
+    os._exit(0)
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int):
+        raise TypeError
+    return value
+
+
+def _sources(given: object) -> dict[str, Path | CsvFile | None]:
+    found: dict[str, Path | CsvFile | None] = {}
+    for name, source in dict(given).items() if isinstance(given, dict) else ():
+        match source:
+            case [str(path), list(columns)]:
+                found[name] = CsvFile(Path(path), tuple(Column(*column) for column in columns))
+            case str(path):
+                found[name] = Path(path)
+            case _:
+                found[name] = None
+    return found
+
+
+def _own_files() -> list[Path]:
+    """Return where Python and its packages are, found without importing one: some start threads that would be free."""
+    specs = [find_spec(name) for name in ("duckdb", "_duckdb", "pyarrow", "numpy", "typing_extensions")]
+    packages = [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin is not None]
+    system = "/usr /lib /lib64 /proc/self /proc/meminfo /proc/cpuinfo /proc/stat /sys /dev/urandom /dev/null".split()
+    return [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[1], *packages, *map(Path, system)]
+
+
+def _files(database: object, sources: Mapping[str, Path | CsvFile | None]) -> list[Path]:
+    """Return every file that may be read, and of a database also what was not yet written into it."""
+    files = [source.path if isinstance(source, CsvFile) else source for source in sources.values() if source]
+    return [*files, Path(database), Path(database + ".wal")] if isinstance(database, str) else files
+
+
+def _opened(
+    asked: Mapping[str, object], sources: Mapping[str, Path | CsvFile | None], *, answers: int
+) -> DuckDBEngine | None:
+    """Open the data and tell its tables, or which of our errors says why not."""
+    from dpsql.engines.duckdb import DuckDBEngine
+
+    database, memory, threads = asked["database"], asked["memory_limit"], asked["threads"]
+    try:
+        engine = DuckDBEngine.open(
+            database if isinstance(database, str) else None,
+            sources,
+            memory_limit=memory if isinstance(memory, str) else None,
+            threads=threads if isinstance(threads, int) else None,
+        )
+    except Error as error:
+        words = [error.code, error.reason, error.hint, None if error.place is None else str(error.place)]
+        wire.send(answers, wire.message(kind="refused", error=words))
+        return None
+    tables = {
+        name: [engine.relation(name), [[column.name, column.type] for column in engine.columns(name)]]
+        for name in sources
+    }
+    wire.send(answers, wire.message(kind="opened", tables=tables))
+    return engine
+
+
+def _answer(engine: DuckDBEngine, asked: Mapping[str, object], *, answers: int) -> None:
+    """Answer one question; what fails ends the process, without a word, and the front starts another."""
+    from dpsql.engines.received import sent
+
+    if asked["do"] == "accepts":
+        wire.send(answers, wire.message(kind="accepts", value=engine.accepts_pattern(str(asked["pattern"]))))
+        return
+    parameters = wire.decoded(asked["parameters"])
+    statement = Statement(str(asked["sql"]), tuple(parameters) if isinstance(parameters, list) else ())
+    wire.send(answers, sent(open_exact(engine.execute(statement))))
