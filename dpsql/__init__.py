@@ -23,7 +23,7 @@ from dpsql.errors import (
     Unsupported,
     UsageError,
 )
-from dpsql.policy import Analyst, Budget, Limits, Policy, PrivateTable, PublicTable
+from dpsql.policy import Analyst, Budget, EngineSettings, Limits, Policy, PrivateTable, PublicTable
 from dpsql.quantities import Delta, Epsilon, Rho
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ __all__ = [
     "BudgetExceeded",
     "Delta",
     "EngineError",
+    "EngineSettings",
     "Epsilon",
     "Error",
     "Forecast",

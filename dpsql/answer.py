@@ -43,6 +43,8 @@ class Receipt:
     `shared` says that the policy shares answers among analysts: it may be one that another was given first, it was
     charged in full either way, and what is guaranteed is the data set's total, not what one analyst was charged.
     `durable` says that what was spent outlives the process, as it does not in a ledger in memory, for trials.
+    `sealed` says that dpsql opened the data itself, read-only and locked, and `isolation` where: in a "process" that
+    has nothing else, or "in_process", where the analyst's code runs.
     `chosen` names what the mechanism chose in private, "k" (ADAPTIVE) or "k_bar" (AUTO), "of each" partition with PER,
     where k and k_bar are the most that it could be; it is empty where nothing was. Loss and what remains are told in
     the currencies of the `certificate`.
@@ -64,9 +66,17 @@ class Receipt:
     durable: bool = True
     chosen: str = ""
     certificate: Certificate = Certificate.zcdp
+    isolation: str = "in_process"
 
     @classmethod
-    def free(cls, remaining: ZCDP | Amount, *, sealed: bool, nothing: Loss = _NOTHING) -> Receipt:
+    def free(
+        cls,
+        remaining: ZCDP | Amount,
+        *,
+        sealed: bool,
+        nothing: Loss = _NOTHING,
+        isolation: str = "in_process",
+    ) -> Receipt:
         """Return the receipt of a statement that reads no private row, and costs `nothing`."""
         return cls(
             mechanism=NO_MECHANISM,
@@ -81,6 +91,7 @@ class Receipt:
             stopped_at_bottom=False,
             sealed=sealed,
             certificate=remaining.certificate if isinstance(remaining, Amount) else Certificate.zcdp,
+            isolation=isolation,
         )
 
     def __str__(self) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.errors import EngineError, LedgerError, PolicyError, UsageError
-from dpsql.policy import Budget, DatabaseUrl, Policy, PrivateTable, Table, is_url
+from dpsql.policy import Budget, DatabaseUrl, EngineSettings, Policy, PrivateTable, Table, is_url
 
 if TYPE_CHECKING:
     import duckdb
@@ -48,6 +48,7 @@ def connect(
     policy: Policy | str | Path | None = None,
     ledger: str | Path | None = None,
     analyst: str | None = None,
+    isolation: str | None = None,
 ) -> Session:
     """Open a session over a DuckDB file, an open connection, or the files that the policy names alone.
 
@@ -55,13 +56,14 @@ def connect(
     settings untouched, and the receipts say sealed = False. `policy` is a `Policy` or the path of a TOML file.
     `ledger` overrides the policy's; ":memory:" is the ledger of a trial, forgotten at the end, and
     "postgresql://..." names one in a database. `analyst` is who asks: the policy limits them by this name, which is
-    taken on trust, and what they were answered is stored under it.
+    taken on trust, and what they were answered is stored under it. `isolation` "process" opens the data in a process
+    of its own, whatever the policy says; what the policy says cannot be undone here.
     Raises `PolicyError`, `EngineError` or `LedgerError`, and `Refusal` for an analyst who may not ask. Only CSV files
     are read here, to be loaded; no other private row is.
     """
     known = _policy(policy)
     known.analyst(analyst)  # who may not ask opens nothing
-    engine = _engine(database, known)
+    engine = _engine(database, known, isolation=isolation)
     try:
         return session_of(engine, known, ledger=ledger, analyst=analyst)
     except BaseException:
@@ -227,22 +229,42 @@ def _policy(given: Policy | str | Path | None) -> Policy:
     return Policy.from_toml(given)
 
 
-def _engine(database: str | Path | duckdb.DuckDBPyConnection | None, policy: Policy) -> Engine:
-    from dpsql.engines.duckdb import DuckDBEngine
-
+def _engine(
+    database: str | Path | duckdb.DuckDBPyConnection | None, policy: Policy, *, isolation: str | None = None
+) -> Engine:
     sources = {name: _source(table) for name, table in policy.tables.items()}
     if isinstance(database, str | Path) and str(database) == IN_MEMORY:
         hint = "Pass an open DuckDB connection, or None when all tables are files."
         raise UsageError("database", "A new in-memory database holds no tables.", hint=hint)
     try:
-        if database is None or isinstance(database, str | Path):
-            return DuckDBEngine.open(database, sources)
-        return DuckDBEngine.borrow(database, sources)
+        return _opened(database, policy.engine, sources=sources, isolated=policy.engine.isolates(isolation))
     except EngineError as error:
         # the engine knows the table by its name; the curator wants its line
         named = [f"tables.{name}" for name in sources if error.place == f"table {name}"]
         place = policy.where(named[0]) if named else error.place
         raise EngineError(error.code, error.reason, hint=error.hint, place=place) from None
+
+
+def _opened(
+    database: str | Path | duckdb.DuckDBPyConnection | None,
+    settings: EngineSettings,
+    *,
+    sources: Mapping[str, Path | CsvFile | None],
+    isolated: bool,
+) -> Engine:
+    limits = settings.memory_limit, settings.threads, settings.time_limit
+    if isolated:
+        if database is not None and not isinstance(database, str | Path):
+            reason = "An open connection is this process's, and cannot be isolated from it."
+            raise UsageError("isolation-connection", reason, hint="Pass the path of the database file.")
+        from dpsql.engines.worker import WorkerEngine
+
+        return WorkerEngine.open(database, sources, memory_limit=limits[0], threads=limits[1], time_limit=limits[2])
+    from dpsql.engines.duckdb import DuckDBEngine
+
+    if database is None or isinstance(database, str | Path):
+        return DuckDBEngine.open(database, sources, memory_limit=limits[0], threads=limits[1], time_limit=limits[2])
+    return DuckDBEngine.borrow(database, sources, time_limit=settings.time_limit)
 
 
 def _source(table: Table) -> Path | CsvFile | None:

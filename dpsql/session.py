@@ -31,6 +31,7 @@ from dpsql.plan import (
     draw,
     forecast,
     history_table,
+    on_grid,
     pack,
     plan_table,
     publish,
@@ -101,6 +102,7 @@ class Bought:
     released: bytes
     replayed: bool
     sealed: bool
+    isolation: str
     durable: bool
     shared: bool
 
@@ -296,11 +298,12 @@ class Session:
         failure: BaseException
         failure = EngineError("engine-failed", "The engine could not answer; the query is charged in full.", hint=hint)
         try:
-            exact = self._parts.engine.execute(statement)
-            failure = EngineError(
-                "release-failed", "The answer could not be drawn; the query is charged in full.", hint=hint
-            )
-            return draw(exact)
+            with on_grid(self._parts.terms.answer_grid_ms):
+                exact = self._parts.engine.execute(statement)
+                failure = EngineError(
+                    "release-failed", "The answer could not be drawn; the query is charged in full.", hint=hint
+                )
+                return draw(exact)
         except Exception:  # noqa: BLE001, S110 - see above
             pass
         except BaseException as interrupt:  # noqa: BLE001 - passed on below
@@ -340,6 +343,7 @@ class Session:
             durable=self._parts.ledger.durable,
             chosen=plan.offer.chooses,
             certificate=plan.certificate,
+            isolation=self._parts.engine.isolation,
         )
         outputs = tuple(position for position, output in enumerate(plan.query.outputs) if output.key is None)
         offer = plan.offer
@@ -355,15 +359,15 @@ class Session:
             released,
             replayed=replayed,
             sealed=parts.engine.sealed,
+            isolation=parts.engine.isolation,
             durable=parts.ledger.durable,
             shared=parts.terms.limits.share_replays,
         )
 
     def _free(self, table: pa.Table) -> Answer:
-        parts = self._parts
-        return Answer(
-            table, Receipt.free(self.budget.remaining, nothing=parts.terms.nothing, sealed=parts.engine.sealed)
-        )
+        engine, nothing = self._parts.engine, self._parts.terms.nothing
+        left = self.budget.remaining
+        return Answer(table, Receipt.free(left, nothing=nothing, sealed=engine.sealed, isolation=engine.isolation))
 
 
 def buy(session: Session, purchase: Purchase) -> Bought:

@@ -49,8 +49,8 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[DuckDBEngine]]:
     for door in ("open", "borrow"):
         original = getattr(DuckDBEngine, door)
 
-        def keep(*arguments: object, original: object = original) -> DuckDBEngine:
-            opened.append(original(*arguments))  # type: ignore[operator]
+        def keep(*arguments: object, original: object = original, **settings: object) -> DuckDBEngine:
+            opened.append(original(*arguments, **settings))  # type: ignore[operator]
             return opened[-1]
 
         monkeypatch.setattr(DuckDBEngine, door, keep)

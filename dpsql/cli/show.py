@@ -140,6 +140,7 @@ def _receipt(receipt: Receipt) -> dict[str, object]:
         "remaining": _remaining(receipt.remaining),
         "stopped_at_bottom": receipt.stopped_at_bottom,
         "sealed": receipt.sealed,
+        "isolation": receipt.isolation,
         "replayed": receipt.replayed,
         "shared": receipt.shared,
         "durable": receipt.durable,

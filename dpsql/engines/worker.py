@@ -35,7 +35,8 @@ Tables = Mapping[str, tuple[tuple[str, ...], tuple[Column, ...]]]
 Versions = Mapping[str, tuple[int, int, int]]
 
 _BEGIN = "import sys; sys.path[:] = sys.argv[1:]; from dpsql.engines.worker_main import main; main()"
-_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 _SHARE = 0.8  # of the machine's memory, which DuckDB takes where it is given no limit
 _LONGEST_WORDS = 2_000
 
@@ -321,9 +322,9 @@ def _versions(files: tuple[Path, ...]) -> Versions:
 
 
 def _bytes_of(memory_limit: str | None) -> int:
-    """Return a memory limit in bytes; what is none is left to DuckDB to refuse."""
-    with suppress(ValueError):
+    """Return a memory limit in bytes; what is none is DuckDB's to refuse; by default a share of all."""
+    with suppress(ValueError, KeyError):
         text = (memory_limit or "").replace(" ", "").upper()
         number = text.rstrip("KMGTIB")
-        return int(float(number) * _UNITS.get(text[len(number) :], 1 << 40))
+        return int(float(number) * _UNITS[text[len(number) :]])
     return int(_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

@@ -40,6 +40,7 @@ class Receipt:
     durable: bool
     replayed: bool
     shared: bool
+    isolation: str = "in_process"
 
     def __str__(self) -> str:
         charged = "answered before, charged nothing" if self.replayed else f"charged {self.loss}"
@@ -148,4 +149,5 @@ def _receipt(session: Session, batch: Batch, *, bought: Bought) -> Receipt:
         durable=bought.durable,
         replayed=bought.replayed,
         shared=bought.shared,
+        isolation=bought.isolation,
     )

@@ -3,6 +3,7 @@
 from dpsql.plan.balance import Account, Balance, balance_of
 from dpsql.plan.choose import draw
 from dpsql.plan.forecast import Forecast, forecast
+from dpsql.plan.grid import on_grid
 from dpsql.plan.plan import Plan
 from dpsql.plan.release import MOST_PUBLIC_ROWS, Release, publish, release
 from dpsql.plan.replay import replay_key
@@ -19,6 +20,7 @@ __all__ += [
     "draw",
     "forecast",
     "history_table",
+    "on_grid",
     "pack",
     "plan_table",
     "publish",

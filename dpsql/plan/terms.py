@@ -54,7 +54,7 @@ class Terms:
     which holds for everybody: as much as the total for a name without a limit, so that all that is kept of one who
     gives a name is kept apart; None for the unnamed without a limit. The defaults are the analyst's. With `periods`
     all of it is granted anew in each. `rule` is the filter of another certificate than zcdp, whose currencies `budget`
-    then holds in the places of rho and delta.
+    then holds in the places of rho and delta. What depends on rows leaves on the grid of `answer_grid_ms`.
     """
 
     total: ApproximateDP
@@ -66,6 +66,7 @@ class Terms:
     account: Sublimit | None = None
     periods: Periods | None = None
     rule: Rule | None = None
+    answer_grid_ms: int | None = None
 
     @property
     def certified(self) -> Certified:
@@ -138,6 +139,7 @@ class Terms:
             account=account,
             periods=None if policy.budget.period is None else Periods(policy.budget.period, policy.budget.periods),
             rule=rule,
+            answer_grid_ms=policy.engine.answer_grid_ms,
         )
 
     def after(self, periods: int) -> ApproximateDP | None:

@@ -1,6 +1,17 @@
 """What is protected: tables, units, the total budget, who may ask, and the ceilings; frozen, from Python or TOML."""
 
-from dpsql.policy.policy import Analyst, Budget, Limits, Policy, PrivateTable, PublicTable, Table
+from dpsql.policy.policy import Analyst, Budget, EngineSettings, Limits, Policy, PrivateTable, PublicTable, Table
 from dpsql.policy.url import DatabaseUrl, is_url
 
-__all__ = ["Analyst", "Budget", "DatabaseUrl", "Limits", "Policy", "PrivateTable", "PublicTable", "Table", "is_url"]
+__all__ = [
+    "Analyst",
+    "Budget",
+    "DatabaseUrl",
+    "EngineSettings",
+    "Limits",
+    "Policy",
+    "PrivateTable",
+    "PublicTable",
+    "Table",
+    "is_url",
+]

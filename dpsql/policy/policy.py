@@ -21,7 +21,6 @@ from dpsql.policy.checks import (
     check_count,
     check_delta,
     check_epsilon,
-    check_flag,
     check_name,
     check_path,
     check_period,
@@ -33,12 +32,14 @@ from dpsql.policy.checks import (
     fold,
     wrong_type,
 )
+from dpsql.policy.engine import EngineSettings, read_engine
+from dpsql.policy.limits import Limits, read_limits
 from dpsql.policy.suggestion import suggested
 from dpsql.policy.toml import Lines, Section, read_toml
 from dpsql.policy.url import DatabaseUrl, is_url
 from dpsql.quantities import Delta, Epsilon, Number
 
-__all__ = ["Analyst", "Budget", "Limits", "Policy", "PrivateTable", "PublicTable", "Table"]
+__all__ = ["Analyst", "Budget", "EngineSettings", "Limits", "Policy", "PrivateTable", "PublicTable", "Table"]
 
 _OF_UNITS = ("max_groups_contributed", "min_units")
 _SINGLE = "one_value_per_unit"
@@ -103,46 +104,6 @@ class Budget:
         """
         epsilon, delta = suggested(items, users=users)
         return cls(epsilon, delta, items=items, queries=queries)
-
-
-@dataclass(frozen=True, slots=True, init=False)
-class Limits:
-    """The ceilings of one query; a `max_delta` of None stands for the whole delta of the budget.
-
-    With `share_replays` the first draw of a question answers it for all analysts, each of whom is charged in full.
-    """
-
-    max_epsilon: Epsilon
-    min_epsilon: Epsilon
-    max_delta: Delta | None
-    max_k: int
-    max_k_bar: int
-    share_replays: bool
-
-    def __init__(
-        self,
-        *,
-        max_epsilon: Number | Epsilon = 1,
-        min_epsilon: Number | Epsilon = "1e-4",
-        max_delta: Number | Delta | None = None,
-        max_k: int = 1000,
-        max_k_bar: int = 10_000,
-        share_replays: bool = False,
-    ) -> None:
-        fill(self, max_epsilon=check_epsilon(max_epsilon, "limits.max_epsilon"))
-        fill(self, min_epsilon=check_epsilon(min_epsilon, "limits.min_epsilon"))
-        fill(self, max_delta=None if max_delta is None else check_delta(max_delta, "limits.max_delta"))
-        fill(self, max_k=check_count(max_k, "limits.max_k"))
-        fill(self, max_k_bar=check_count(max_k_bar, "limits.max_k_bar"))
-        fill(self, share_replays=check_flag(share_replays, "limits.share_replays"))
-        if self.min_epsilon > self.max_epsilon:
-            reason = f"The smallest epsilon, {self.min_epsilon}, is above the largest, {self.max_epsilon}."
-            raise PolicyError("policy-range", reason, hint="Lower min_epsilon or raise max_epsilon.", place="limits")
-        if self.max_k > self.max_k_bar:
-            reason = (
-                f"With max_k = {self.max_k} more items may be asked for than max_k_bar = {self.max_k_bar} are read."
-            )
-            raise PolicyError("policy-range", reason, hint="Lower max_k or raise max_k_bar.", place="limits")
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -213,7 +174,8 @@ class Policy:
 
     Without a `ledger` the record of what was spent lives in memory. `analysts` says who may spend how much of the
     total; "default" stands for the unlisted, who without it may spend all. `data_version` is the operator's public
-    counter of the data, counted up by an act or a schedule, never because the data changed.
+    counter of the data, counted up by an act or a schedule, never because the data changed. `engine` says where the
+    data is open, and what a statement may take.
 
     >>> policy = Policy(Budget(1, "1e-6"), {"reads": PrivateTable("user_id"), "countries": PublicTable()})
     >>> policy.budget.delta
@@ -226,9 +188,10 @@ class Policy:
     limits: Limits
     analysts: Mapping[str, Analyst]
     data_version: int | None
+    engine: EngineSettings
     lines: Lines | None = field(init=False, repr=False, compare=False)
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the keys of a policy file
         self,
         budget: Budget,
         tables: Mapping[str, Table],
@@ -237,12 +200,16 @@ class Policy:
         limits: Limits | None = None,
         analysts: Mapping[str, Analyst] | None = None,
         data_version: int | None = None,
+        engine: EngineSettings | None = None,
     ) -> None:
         if not isinstance(budget, Budget):
             raise wrong_type("a dpsql.Budget", budget, place="budget")
         if limits is not None and not isinstance(limits, Limits):
             raise wrong_type("dpsql.Limits", limits, place="limits")
+        if engine is not None and not isinstance(engine, EngineSettings):
+            raise wrong_type("dpsql.EngineSettings", engine, place="engine")
         fill(self, budget=budget, lines=None)
+        fill(self, engine=EngineSettings() if engine is None else engine)
         fill(self, tables=_tables(tables))
         fill(self, ledger=_ledger(ledger))
         fill(self, limits=Limits() if limits is None else limits)
@@ -254,17 +221,19 @@ class Policy:
         """Read a policy file; the paths in it are relative to it."""
         file = check_path(path, "policy").absolute()
         root = read_toml(file)
-        root.only("ledger", "budget", "limits", "tables", "analysts", "data_version")
+        root.only("ledger", "budget", "limits", "tables", "analysts", "data_version", "engine")
         root.require("budget", "tables")
         ledger, version = root.text("ledger"), root.whole("data_version") if "data_version" in root.values else None
-        budget, limits, tables = _read_budget(root), _read_limits(root), _read_tables(root, file.parent)
-        listed = root.section("analysts")
+        budget, limits, tables = _read_budget(root), read_limits(root), _read_tables(root, file.parent)
+        listed, engine = root.section("analysts"), read_engine(root)
         analysts = {name: read_analyst(listed.section(name)) for name in listed.values}
         with root.placing():
             place = (
                 DatabaseUrl.of(ledger) if ledger and is_url(ledger) else _beside(file.parent, ledger, place="ledger")
             )
-            policy = cls(budget, tables, ledger=place, limits=limits, analysts=analysts, data_version=version)
+            policy = cls(
+                budget, tables, ledger=place, limits=limits, analysts=analysts, data_version=version, engine=engine
+            )
         fill(policy, lines=root.lines)
         return policy
 
@@ -293,7 +262,7 @@ class Policy:
     def __reduce__(self) -> tuple[object, ...]:
         """Copy and pickle by the arguments: a read-only mapping itself cannot be pickled."""
         make = partial(Policy, self.budget, dict(self.tables), ledger=self.ledger, limits=self.limits)
-        make = partial(make, analysts=dict(self.analysts), data_version=self.data_version)
+        make = partial(make, analysts=dict(self.analysts), data_version=self.data_version, engine=self.engine)
         return _placed, (make, self.lines)
 
 
@@ -347,21 +316,6 @@ def _read_budget(root: Section) -> Budget:
     with root.placing():
         certificate = "zcdp" if (given := section.text("certificate")) is None else given
         return Budget(epsilon, delta, period=section.text("period"), certificate=certificate, **counts)
-
-
-def _read_limits(root: Section) -> Limits:
-    section = root.section("limits")
-    section.only("max_epsilon", "min_epsilon", "max_delta", "max_k", "max_k_bar", "share_replays")
-    counts = {key: section.whole(key) for key in ("max_k", "max_k_bar") if key in section.values}
-    ceilings = Limits()
-    with root.placing():
-        return Limits(
-            max_epsilon=section.number_or("max_epsilon", ceilings.max_epsilon),
-            min_epsilon=section.number_or("min_epsilon", ceilings.min_epsilon),
-            max_delta=section.number_or("max_delta", ceilings.max_delta),
-            share_replays=section.flag("share_replays") or False,
-            **counts,
-        )
 
 
 def _read_tables(root: Section, folder: Path) -> dict[str, Table]:

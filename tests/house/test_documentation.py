@@ -17,7 +17,7 @@ import pytest
 
 from dpsql.errors import Error
 from dpsql.plan.choose import MECHANISMS
-from dpsql.policy import Limits
+from dpsql.policy import EngineSettings, Limits
 from dpsql.sql.clock import system_clock
 from dpsql.sql.functions import FUNCTIONS
 from dpsql.sql.options import OPTIONS
@@ -84,9 +84,10 @@ def test_every_error_that_an_analyst_or_curator_meets_has_a_hint() -> None:
     assert silent == []
 
 
-def test_every_ceiling_of_a_policy_is_documented() -> None:
-    for name in inspect.signature(Limits.__init__).parameters:
-        assert name == "self" or f"| `{name}` |" in SQL
+def test_every_ceiling_and_setting_of_a_policy_is_documented() -> None:
+    for kind in (Limits, EngineSettings):
+        for name in inspect.signature(kind.__init__).parameters:
+            assert name == "self" or f"| `{name}` |" in SQL
 
 
 @pytest.mark.parametrize("name", sorted(OPTIONS))

@@ -1,0 +1,104 @@
+"""Where the data is open while it is asked, and what a statement may take of the machine."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from dpsql.errors import PolicyError, UsageError
+from dpsql.policy.checks import check_count, fill, wrong_type
+from dpsql.policy.toml import Section
+
+__all__ = ["ISOLATIONS", "EngineSettings", "read_engine"]
+
+ISOLATIONS = ("in_process", "process")
+_MEMORY = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})? ?[KMGT]i?B")
+_LONGEST_LIMIT = 86_400  # seconds
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class EngineSettings:
+    """Where the data is open, and what a statement may take.
+
+    With `isolation` "process" only a worker opens it, one that has nothing else; with "in_process", the default, it is
+    open where the analyst's code runs. `memory_limit`, such as "4GB", and `threads` are DuckDB's. A statement that
+    takes longer than `time_limit` seconds fails, and is charged in full like any that fails. With `answer_grid_ms`,
+    what depends on rows is told only 1, 2, 4, 8 ... times so many milliseconds after it was begun.
+    """
+
+    isolation: str
+    memory_limit: str | None
+    threads: int | None
+    time_limit: float | None
+    answer_grid_ms: int | None
+
+    def __init__(
+        self,
+        *,
+        isolation: str = "in_process",
+        memory_limit: str | None = None,
+        threads: int | None = None,
+        time_limit: float | None = None,
+        answer_grid_ms: int | None = None,
+    ) -> None:
+        fill(self, isolation=_isolation(isolation))
+        fill(self, memory_limit=None if memory_limit is None else _memory(memory_limit))
+        fill(self, threads=None if threads is None else check_count(threads, "engine.threads"))
+        fill(self, time_limit=None if time_limit is None else _seconds(time_limit))
+        grid = None if answer_grid_ms is None else check_count(answer_grid_ms, "engine.answer_grid_ms")
+        fill(self, answer_grid_ms=grid)
+
+    def isolates(self, asked: str | None) -> bool:
+        """Return whether the data is opened in a process of its own: these settings say so, or the one who asks.
+
+        Raises `UsageError` for one who asks for less than these settings demand.
+        """
+        if asked not in {None, *ISOLATIONS}:
+            hint = f"Write one of {', '.join(ISOLATIONS)}, or leave it to the policy."
+            raise UsageError("isolation", "There is no such isolation.", hint=hint)
+        if asked == "in_process" and self.isolation != asked:
+            reason = "The policy demands that the data be opened in a process of its own."
+            raise UsageError("isolation", reason, hint="Leave isolation out: the policy decides.")
+        return "process" in {asked, self.isolation}
+
+
+def read_engine(root: Section) -> EngineSettings:
+    """Return the settings that the table [engine] of a policy file describes."""
+    section = root.section("engine")
+    section.only("isolation", "memory_limit", "threads", "time_limit", "answer_grid_ms")
+    counts = {key: section.whole(key) for key in ("threads", "answer_grid_ms") if key in section.values}
+    isolation, memory_limit = section.text("isolation"), section.text("memory_limit")
+    with root.placing():
+        return EngineSettings(
+            isolation="in_process" if isolation is None else isolation,
+            memory_limit=memory_limit,
+            time_limit=section.number_or("time_limit", None),
+            **counts,
+        )
+
+
+def _isolation(value: str) -> str:
+    if not isinstance(value, str):
+        raise wrong_type("text", value, place="engine.isolation")
+    if value not in ISOLATIONS:
+        reason, hint = "There is no such isolation.", f"Write one of {', '.join(ISOLATIONS)}."
+        raise PolicyError("policy-isolation", reason, hint=hint, place="engine.isolation")
+    return value
+
+
+def _memory(value: str) -> str:
+    if not isinstance(value, str):
+        raise wrong_type('a text such as "4GB"', value, place="engine.memory_limit")
+    if not _MEMORY.fullmatch(value):
+        hint = 'Write a number and a unit, such as "4GB" or "512MB".'
+        raise PolicyError("policy-memory", "The text is no amount of memory.", hint=hint, place="engine.memory_limit")
+    return value
+
+
+def _seconds(value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise wrong_type("a number of seconds", value, place="engine.time_limit")
+    if not 0 < value <= _LONGEST_LIMIT:
+        reason = f"A time limit must be greater than 0 and at most {_LONGEST_LIMIT} seconds."
+        raise PolicyError("policy-range", reason, hint="Such as 60.", place="engine.time_limit")
+    return float(value)

@@ -1,0 +1,68 @@
+"""The ceilings of one query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpsql.errors import PolicyError
+from dpsql.policy.checks import check_count, check_delta, check_epsilon, check_flag, fill
+from dpsql.policy.toml import Section
+from dpsql.quantities import Delta, Epsilon, Number
+
+__all__ = ["Limits", "read_limits"]
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Limits:
+    """The ceilings of one query; a `max_delta` of None stands for the whole delta of the budget.
+
+    With `share_replays` the first draw of a question answers it for all analysts, each of whom is charged in full.
+    """
+
+    max_epsilon: Epsilon
+    min_epsilon: Epsilon
+    max_delta: Delta | None
+    max_k: int
+    max_k_bar: int
+    share_replays: bool
+
+    def __init__(
+        self,
+        *,
+        max_epsilon: Number | Epsilon = 1,
+        min_epsilon: Number | Epsilon = "1e-4",
+        max_delta: Number | Delta | None = None,
+        max_k: int = 1000,
+        max_k_bar: int = 10_000,
+        share_replays: bool = False,
+    ) -> None:
+        fill(self, max_epsilon=check_epsilon(max_epsilon, "limits.max_epsilon"))
+        fill(self, min_epsilon=check_epsilon(min_epsilon, "limits.min_epsilon"))
+        fill(self, max_delta=None if max_delta is None else check_delta(max_delta, "limits.max_delta"))
+        fill(self, max_k=check_count(max_k, "limits.max_k"))
+        fill(self, max_k_bar=check_count(max_k_bar, "limits.max_k_bar"))
+        fill(self, share_replays=check_flag(share_replays, "limits.share_replays"))
+        if self.min_epsilon > self.max_epsilon:
+            reason = f"The smallest epsilon, {self.min_epsilon}, is above the largest, {self.max_epsilon}."
+            raise PolicyError("policy-range", reason, hint="Lower min_epsilon or raise max_epsilon.", place="limits")
+        if self.max_k > self.max_k_bar:
+            reason = (
+                f"With max_k = {self.max_k} more items may be asked for than max_k_bar = {self.max_k_bar} are read."
+            )
+            raise PolicyError("policy-range", reason, hint="Lower max_k or raise max_k_bar.", place="limits")
+
+
+def read_limits(root: Section) -> Limits:
+    """Return the ceilings that the table [limits] of a policy file describes."""
+    section = root.section("limits")
+    section.only("max_epsilon", "min_epsilon", "max_delta", "max_k", "max_k_bar", "share_replays")
+    counts = {key: section.whole(key) for key in ("max_k", "max_k_bar") if key in section.values}
+    ceilings = Limits()
+    with root.placing():
+        return Limits(
+            max_epsilon=section.number_or("max_epsilon", ceilings.max_epsilon),
+            min_epsilon=section.number_or("min_epsilon", ceilings.min_epsilon),
+            max_delta=section.number_or("max_delta", ceilings.max_delta),
+            share_replays=section.flag("share_replays") or False,
+            **counts,
+        )
