@@ -196,16 +196,11 @@ class _Worker:
     def __init__(self, folder: str) -> None:
         self._spilled = tempfile.TemporaryDirectory(prefix="dpsql-", ignore_cleanup_errors=True)
         self._owner = os.getpid()
-        self._process = subprocess.Popen(  # noqa: S603 - this Python and our own words
-            [sys.executable, "-I", "-c", _BEGIN, *_paths()],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            cwd=folder,
-            env={"TMPDIR": self._spilled.name, "HOME": self._spilled.name},
-            start_new_session=True,  # a Ctrl-C in the terminal is for the front
-        )
+        try:
+            self._process = _process(folder, spilled=self._spilled.name)
+        except BaseException:
+            self._spilled.cleanup()
+            raise
         self.end = weakref.finalize(self, _end, self._process, self._spilled, owner=self._owner)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
@@ -228,6 +223,19 @@ class _Worker:
             raise OSError
         wire.send(questions.fileno(), question, deadline=deadline)
         return wire.receive(answers.fileno(), most, deadline=deadline)
+
+
+def _process(folder: str, *, spilled: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603 - this Python and our own words
+        [sys.executable, "-I", "-c", _BEGIN, *_paths()],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        bufsize=0,
+        cwd=folder,
+        env={"TMPDIR": spilled, "HOME": spilled},
+        start_new_session=True,  # a Ctrl-C in the terminal is for the front
+    )
 
 
 def _end(process: subprocess.Popen[bytes], spilled: tempfile.TemporaryDirectory[str], *, owner: int) -> None:

@@ -60,7 +60,10 @@ def _pipes() -> tuple[int, int]:
 
 
 def _end_with(questions: int) -> None:
-    """End this process, and remove what it spilled, when the front has gone: a statement would run on for nobody."""
+    """End this process, and remove what it spilled, when the front has gone: a statement would run on for nobody.
+
+    The folder itself may stay, where this process may write in it alone.
+    """
     poll = select.poll()
     poll.register(questions, 0)
     poll.poll()

@@ -1,0 +1,405 @@
+"""The worker: what it has and has not, what ends it, and that nothing which happens to it reaches the front."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from dpsql.engines import Column, CsvFile, Statement, open_exact, wire
+from dpsql.engines.received import sent, table_of
+from dpsql.engines.worker import WorkerEngine, _bytes_of
+from dpsql.errors import EngineError, UsageError
+
+SLOW = "SELECT count(*) AS n FROM range(400000) AS a, range(400000) AS b WHERE a.range * b.range = 7"
+BOMBS = {
+    "text": "SELECT repeat('x', 3000000000::BIGINT) AS x",
+    "list": "SELECT len(range(500000000)) AS x",
+    "resized": "SELECT len(list_resize([1], 1000000000)) AS x",
+    "padded": "SELECT length(rpad('a', 2000000000, 'x')) AS x",
+    "formatted": "SELECT length(format('{:1000000000d}', 1)) AS x",
+    "joined": SLOW,
+    "slept": "SELECT sleep_ms(60000) AS x",
+    "large": "SELECT repeat('x', 300000000::BIGINT) AS x",
+}
+FAILED = (
+    "[engine-failed]: The engine could not answer this statement. "
+    "Hint: Ask the curator: the details may hold private values and are not kept."
+)
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+
+@pytest.fixture
+def engine(database: Path) -> Iterator[WorkerEngine]:
+    with closing(
+        WorkerEngine.open(database, {"reads": None}, memory_limit="512MB", threads=2, time_limit=60)
+    ) as opened:
+        yield opened
+
+
+def run(engine: WorkerEngine, sql: str, *parameters: object) -> pa.Table:
+    return open_exact(engine.execute(Statement(sql, parameters)))
+
+
+def failed(engine: WorkerEngine, sql: str) -> float:
+    """Return the seconds that a statement took to fail with the one error there is."""
+    began = time.monotonic()
+    with pytest.raises(EngineError) as caught:
+        run(engine, sql)
+    assert str(caught.value) == FAILED
+    assert caught.value.__context__ is None
+    return time.monotonic() - began
+
+
+def alive(engine: WorkerEngine) -> bool:
+    return run(engine, "SELECT count(*) AS n FROM dpsql_data.main.reads").to_pylist() == [{"n": 1000}]
+
+
+def pid_of(engine: WorkerEngine) -> int:
+    assert engine._worker is not None
+    return engine._worker.pid
+
+
+def gone(pid: int, *, within: float = 15) -> bool:
+    """Return whether a process ends, its entry included if it is ours to wait for."""
+    until = time.monotonic() + within
+    while time.monotonic() < until:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        status = Path(f"/proc/{pid}/status")
+        if status.exists() and "Z (zombie)" in status.read_text():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def opened_by(pid: int | str) -> set[str]:
+    folder = Path(f"/proc/{pid}/fd")
+    return {str(link.readlink()) for link in folder.iterdir() if link.is_symlink()}
+
+
+def memory_of(key: str) -> int:
+    """Return so many kilobytes of this process."""
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(key))
+    return int(line.split()[1])
+
+
+@on_linux
+def test_the_front_has_no_file_of_the_data_and_the_worker_neither_ledger_nor_socket(
+    engine: WorkerEngine, database: Path, tmp_path: Path
+) -> None:
+    with (tmp_path / "ledger.sqlite").open("w+b") as ledger:
+        os.set_inheritable(ledger.fileno(), True)
+        engine.close()
+        with closing(WorkerEngine.open(database, {"reads": None}, memory_limit="512MB", threads=2)) as other:
+            assert alive(other)
+            mine, its = opened_by("self"), opened_by(pid_of(other))
+    assert str(database) in its
+    assert str(database) not in mine
+    assert str(tmp_path / "ledger.sqlite") in mine
+    assert {name for name in its if not name.startswith("pipe:")} <= {str(database), "/dev/null"}
+    assert len([name for name in its if name.startswith("pipe:")]) == 2
+
+
+@on_linux
+def test_the_environment_is_not_inherited(engine: WorkerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPSQL_MARKED", "postgresql://secret")
+    os.kill(pid_of(engine), signal.SIGKILL)
+    assert gone(pid_of(engine))
+    assert alive(engine)
+    environment = Path(f"/proc/{pid_of(engine)}/environ").read_bytes().rstrip(b"\0").split(b"\0")
+    assert sorted(entry.split(b"=")[0] for entry in environment) == [b"HOME", b"TMPDIR"]
+
+
+@on_linux
+def test_the_limits_of_the_worker(engine: WorkerEngine) -> None:
+    lines = Path(f"/proc/{pid_of(engine)}/limits").read_text().splitlines()
+    hard = {line[:25].strip(): line[26:].split()[1] for line in lines[1:]}
+    assert hard["Max core file size"] == "0"
+    assert int(hard["Max open files"]) <= 256
+    assert int(hard["Max address space"]) == 512 * 10**6 + (3 << 29) + 2 * (1 << 26)
+    assert int(hard["Max file size"]) <= 64 << 30
+    assert "NoNewPrivs:\t1" in Path(f"/proc/{pid_of(engine)}/status").read_text()
+
+
+CONFINED = """
+import os, sys
+from pathlib import Path
+from dpsql.engines import confine, worker_main
+allowed, denied, folder = map(Path, sys.argv[1:])
+confine.leave_network()
+confine.forbid_files([*worker_main._own_files(), allowed], writable=folder)
+assert allowed.read_bytes()
+(folder / "spilled").write_bytes(b"x")
+def refused(act):
+    try:
+        act()
+    except OSError:
+        return True
+    return False
+library = confine.ctypes.CDLL(None)
+landlock = library.syscall(444, None, 0, 1) >= 1
+acts = (lambda: denied.read_bytes(), lambda: denied.write_bytes(b""), lambda: allowed.open("r+b"),
+        lambda: Path(f"/proc/{os.getppid()}/environ").read_bytes(), lambda: Path("/etc/hostname").read_bytes())
+print(int(landlock), *(int(refused(act)) for act in acts))
+"""
+
+
+@on_linux
+def test_a_confined_process_opens_nothing_else_where_the_kernel_has_landlock(tmp_path: Path) -> None:
+    (tmp_path / "spill").mkdir()
+    for name in ("data", "ledger"):
+        (tmp_path / name).write_text("rows")
+    arguments = [str(tmp_path / name) for name in ("data", "ledger", "spill")]
+    done = subprocess.run([sys.executable, "-c", CONFINED, *arguments], capture_output=True, text=True, check=False)
+    landlock, *refused = done.stdout.split()
+    assert done.returncode == 0, done.stderr
+    assert landlock == "0" or refused == ["1"] * 5
+    assert landlock == "0" or (tmp_path / "ledger").read_text() == "rows"
+
+
+def test_a_worker_that_is_killed_while_it_counts_is_an_engine_that_failed(engine: WorkerEngine) -> None:
+    victim = pid_of(engine)
+    threading.Timer(0.5, os.kill, (victim, signal.SIGKILL)).start()
+    failed(engine, SLOW)
+    assert alive(engine)
+    assert pid_of(engine) != victim
+
+
+def test_a_worker_that_died_between_two_statements_is_replaced_unseen(engine: WorkerEngine) -> None:
+    os.kill(pid_of(engine), signal.SIGKILL)
+    assert gone(pid_of(engine))
+    assert alive(engine)
+
+
+def test_whatever_fails_costs_the_worker(engine: WorkerEngine) -> None:
+    before = pid_of(engine)
+    failed(engine, "SELECT error('no')")
+    assert gone(before)
+    assert alive(engine)
+
+
+@pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS.keys())
+def test_a_bomb_fails_within_the_limit_and_the_front_stays_as_it_was(database: Path, bomb: str) -> None:
+    with closing(WorkerEngine.open(database, {"reads": None}, memory_limit="512MB", threads=2, time_limit=2)) as engine:
+        assert alive(engine)
+        before = memory_of("VmRSS") if sys.platform == "linux" else 0
+        assert failed(engine, bomb) < 2 + 5
+        assert alive(engine)
+        if sys.platform == "linux":
+            assert memory_of("VmRSS") - before < 200_000
+
+
+def test_the_wall_clock_limit_kills(database: Path) -> None:
+    with closing(WorkerEngine.open(database, {"reads": None}, threads=1, time_limit=1)) as engine:
+        victim = pid_of(engine)
+        assert 1 <= failed(engine, SLOW) < 1 + 5
+        assert gone(victim)
+
+
+def test_a_statement_that_the_limit_does_not_reach_is_answered(engine: WorkerEngine) -> None:
+    sql = "SELECT count(DISTINCT hash(range) % 1000000) AS n FROM range(3000000)"
+    with duckdb.connect() as plain:
+        assert [tuple(row.values()) for row in run(engine, sql).to_pylist()] == plain.sql(sql).fetchall()
+
+
+PARENT = """
+import sys, threading, time
+from dpsql.engines import Statement
+from dpsql.engines.worker import WorkerEngine
+engine = WorkerEngine.open(sys.argv[1], {"reads": None}, memory_limit="512MB", threads=1)
+print(engine._worker.pid, engine._worker._spilled.name, flush=True)
+if sys.argv[2]:
+    engine.execute(Statement(sys.argv[2], ()))
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("sql", ["", SLOW], ids=["idle", "counting"])
+def test_the_worker_ends_with_a_front_that_is_killed(database: Path, sql: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(database), sql], stdout=subprocess.PIPE, text=True
+    ) as front:
+        assert front.stdout is not None
+        worker, folder = front.stdout.readline().split(maxsplit=1)
+        time.sleep(0.5)
+        front.kill()
+    assert gone(int(worker))
+    left = Path(folder.strip())  # the folder itself stays where the worker may write in it alone
+    assert not left.exists() or list(left.iterdir()) == []
+
+
+def test_closing_leaves_neither_process_nor_folder(engine: WorkerEngine) -> None:
+    assert engine._worker is not None
+    pid, folder = pid_of(engine), Path(engine._worker._spilled.name)
+    assert folder.is_dir()
+    engine.close()
+    assert gone(pid)
+    assert not folder.exists()
+
+
+def test_an_engine_that_is_forgotten_leaves_neither_either(database: Path) -> None:
+    engine = WorkerEngine.open(database, {"reads": None}, threads=1)
+    pid = pid_of(engine)
+    del engine
+    assert gone(pid)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_fork_starts_a_worker_of_its_own(engine: WorkerEngine) -> None:
+    before = pid_of(engine)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if alive(engine) and pid_of(engine) != before and not engine.close() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert alive(engine)
+    assert pid_of(engine) == before
+
+
+def loaded(folder: Path) -> WorkerEngine:
+    (folder / "clicks.csv").write_text("user_id\n1\n2\n")
+    return WorkerEngine.open(None, {"clicks": CsvFile(folder / "clicks.csv", (Column("user_id", "BIGINT"),))})
+
+
+def test_csv_files_are_loaded_again_as_long_as_they_are_what_they_were(tmp_path: Path) -> None:
+    with closing(loaded(tmp_path)) as engine:
+        counted = "SELECT count(*) AS n FROM memory.main.clicks"
+        failed(engine, "SELECT error('no')")
+        assert run(engine, counted).to_pylist() == [{"n": 2}]
+        (tmp_path / "clicks.csv").write_text("user_id\n1\n2\n3\n")
+        assert run(engine, counted).to_pylist() == [{"n": 2}]
+        failed(engine, "SELECT error('no')")
+        failed(engine, counted)
+
+
+def test_what_is_wrong_with_the_data_is_told_when_it_is_opened(tmp_path: Path, database: Path) -> None:
+    for sources, memory, code in (
+        ({"nothing": None}, "512MB", "table-missing"),
+        ({"reads": None}, "much", "engine-settings"),
+        ({"pages": tmp_path / "pages.parquet"}, "512MB", "source-missing"),
+    ):
+        with pytest.raises(EngineError) as caught:
+            WorkerEngine.open(database, sources, memory_limit=memory)  # type: ignore[arg-type]
+        assert caught.value.code == code
+
+
+def test_a_worker_that_cannot_start_is_told(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(database))
+    with pytest.raises(EngineError) as caught:
+        WorkerEngine.open(database, {"reads": None})
+    assert caught.value.code == "worker-failed"
+    assert caught.value.__context__ is None
+
+
+def test_processes_are_not_isolated_where_there_is_no_fork(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "fork")
+    with pytest.raises(UsageError) as caught:
+        WorkerEngine.open(database, {"reads": None})
+    assert caught.value.code == "isolation-unavailable"
+
+
+def test_a_value_that_no_statement_has_reaches_no_worker(engine: WorkerEngine) -> None:
+    before = pid_of(engine)
+    with pytest.raises(EngineError):
+        run(engine, "SELECT $1", object())
+    assert pid_of(engine) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("512MB", 512 * 10**6), ("4 GiB", 4 << 30), ("1.5GB", 15 * 10**8), ("2TiB", 2 << 40), ("10kib", 10 << 10)],
+)
+def test_a_memory_limit_in_bytes(text: str, expected: int) -> None:
+    assert _bytes_of(text) == expected
+
+
+def test_without_a_memory_limit_it_is_a_share_of_the_machines() -> None:
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for text in (None, "", "much", "4 parsecs"):
+        assert _bytes_of(text) == int(0.8 * total)
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    reading, writing = os.pipe()
+    yield reading, writing
+    for end in (reading, writing):
+        os.close(end)
+
+
+def test_a_frame_that_claims_too_much_is_not_read(pipe: tuple[int, int]) -> None:
+    wire.send(pipe[1], b"x" * 11)
+    with pytest.raises(ValueError):  # noqa: PT011 - it has no words
+        wire.receive(pipe[0], 10)
+
+
+def test_a_frame_that_does_not_come_is_waited_for_no_longer_than_said(pipe: tuple[int, int]) -> None:
+    os.write(pipe[1], (5).to_bytes(8) + b"ab")
+    with pytest.raises(TimeoutError):
+        wire.receive(pipe[0], 10, deadline=time.monotonic() + 0.1)
+
+
+def compressed(codec: str) -> bytes:
+    table = pa.table({"x": ["a" * 1000] * 1000})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def compressed_dictionary() -> bytes:
+    table = pa.table({"x": pa.array(["a" * 1000, "b" * 1000] * 100).dictionary_encode()})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def wrong_offsets() -> bytes:
+    whole = sent(pa.table({"x": ["abcdefgh", "ijklmnop"]}))
+    offsets = b"".join(number.to_bytes(4, "little") for number in (0, 8, 16))
+    assert whole.count(offsets) == 1
+    return whole.replace(offsets, b"".join(number.to_bytes(4, "little") for number in (0, 8, 1 << 20)))
+
+
+HOSTILE: dict[str, Callable[[], bytes]] = {
+    "nothing": lambda: b"",
+    "noise": lambda: b"\x93" * 4096,
+    "a message of JSON": lambda: wire.message(kind="table"),
+    "lz4": lambda: compressed("lz4"),
+    "zstd": lambda: compressed("zstd"),
+    "a compressed dictionary": compressed_dictionary,
+    "offsets beyond the end": wrong_offsets,
+    "cut short": lambda: sent(pa.table({"x": ["a"] * 1000}))[:-1000],
+    "runs": lambda: sent(pa.table({"x": pa.RunEndEncodedArray.from_arrays([10**9], [1])})),
+    "lists": lambda: sent(pa.table({"x": [[1]]})),
+    "rows without columns' bytes": lambda: sent(pa.table({"x": pa.nulls(1 << 28)})),
+}
+
+
+@pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE.keys())
+def test_what_no_worker_of_ours_sends_is_not_read(make: Callable[[], bytes]) -> None:
+    with pytest.raises((pa.ArrowException, ValueError, OSError)):
+        table_of(make())
+
+
+def test_every_cut_of_a_table_is_refused_or_a_table() -> None:
+    whole = sent(pa.table({"x": ["a", None], "n": [1, 2], "e": pa.array(["p", "q"]).dictionary_encode()}))
+    assert table_of(whole).num_rows == 2
+    for end in range(len(whole)):
+        try:
+            table_of(whole[:end])
+        except (pa.ArrowException, ValueError, OSError, IndexError, StopIteration):
+            continue
