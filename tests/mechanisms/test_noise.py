@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from itertools import permutations
 from math import factorial
@@ -65,3 +67,26 @@ def test_every_draw_of_the_operating_system_is_fresh() -> None:
     assert len(draws) == 1_000
     assert {len(draw) for draw in draws} == {16}
     assert not hasattr(NOISE, "__dict__")
+
+
+FORKING = """
+import os
+from dpsql.mechanisms import OperatingSystemNoise
+noise = OperatingSystemNoise()
+drawn = [noise.draw(16)]
+reading, writing = os.pipe()
+for _ in range(250):  # a thousand passed as well, and took longer
+    child = os.fork()
+    if child == 0:
+        os.write(writing, noise.draw(16))
+        os._exit(0)
+    os.waitpid(child, 0)
+    drawn += [os.read(reading, 16), noise.draw(16)]
+print(len(drawn), len(set(drawn)), set(map(len, drawn)))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="nothing forks there")
+def test_forks_and_their_parent_draw_nothing_twice() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "501 501 {16}\n", done.stderr
