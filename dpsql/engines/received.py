@@ -17,20 +17,21 @@ _COMPRESSION = 3  # of a RecordBatch
 _MOST_ROWS = 1 << 27
 
 
-def sent(table: pa.Table) -> bytes:
+def sent(table: pa.Table) -> memoryview:
     """Return a table as a stream of Arrow, uncompressed."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    return bytes(sink.getvalue())
+    return memoryview(sink.getvalue())
 
 
-def table_of(stream: bytes) -> pa.Table:
+def table_of(stream: bytes | bytearray) -> pa.Table:
     """Return the table in a stream; raise some `Exception` where it is not one that `sent` writes."""
-    for message in pa.ipc.MessageReader.open_stream(stream):
+    whole = pa.py_buffer(stream)
+    for message in pa.ipc.MessageReader.open_stream(whole):
         if _compressed(bytes(message.metadata)):
             raise ValueError
-    table = pa.ipc.open_stream(stream).read_all()
+    table = pa.ipc.open_stream(whole).read_all()
     if table.num_rows > _MOST_ROWS or not all(map(_is_plain, table.schema.types)):
         raise ValueError
     table.validate(full=True)

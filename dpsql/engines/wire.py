@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import os
 import select
+import sys
 import time
+from contextlib import suppress
 from datetime import date, datetime
 from decimal import Decimal
 
-__all__ = ["MOST_JSON", "MOST_TABLE", "decoded", "encoded", "heard", "message", "receive", "send"]
+__all__ = ["MOST_JSON", "MOST_TABLE", "decoded", "encoded", "heard", "message", "receive", "send", "widen"]
 
 MOST_JSON = 16 << 20  # bytes: a statement of 16 KiB with its values, or the columns of all tables
 MOST_TABLE = 256 << 20  # bytes of a result
@@ -22,15 +24,25 @@ _CHUNK = 1 << 20
 _PLAIN = (bool, int, float, str, type(None))
 
 
-def send(pipe: int, payload: bytes, *, deadline: float | None = None) -> None:
+def send(pipe: int, payload: bytes | memoryview, *, deadline: float | None = None) -> None:
     """Write one frame; raise `OSError`, or `TimeoutError` at the deadline, a time of the monotonic clock."""
-    left = memoryview(len(payload).to_bytes(_LENGTH) + payload)
-    while left:
-        _wait(pipe, select.POLLOUT, deadline=deadline)
-        left = left[os.write(pipe, left[:_CHUNK]) :]
+    for part in (len(payload).to_bytes(_LENGTH), payload):
+        left = memoryview(part)
+        while left:
+            _wait(pipe, select.POLLOUT, deadline=deadline)
+            left = left[os.write(pipe, left[:_CHUNK]) :]
 
 
-def receive(pipe: int, most: int, *, deadline: float | None = None) -> bytes:
+def widen(pipe: int) -> None:
+    """Let a pipe hold more at once, where the system can."""
+    if sys.platform == "linux":
+        import fcntl  # there is none on Windows, where this module must still be read
+
+        with suppress(OSError):
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _CHUNK)
+
+
+def receive(pipe: int, most: int, *, deadline: float | None = None) -> bytearray:
     """Read one frame of at most `most` bytes; raise `OSError`, `EOFError` or `ValueError` where there is none."""
     length = int.from_bytes(_exactly(pipe, _LENGTH, deadline=deadline))
     if length > most:
@@ -43,7 +55,7 @@ def message(**words: object) -> bytes:
     return json.dumps(words).encode("ascii")
 
 
-def heard(payload: bytes) -> dict[str, object]:
+def heard(payload: bytes | bytearray) -> dict[str, object]:
     """Return the object of a payload; raise `ValueError` where it is none."""
     words = json.loads(payload)
     if not isinstance(words, dict):
@@ -85,15 +97,16 @@ def decoded(value: object) -> object:
     return value
 
 
-def _exactly(pipe: int, count: int, *, deadline: float | None) -> bytes:
-    found = bytearray()
-    while len(found) < count:
+def _exactly(pipe: int, count: int, *, deadline: float | None) -> bytearray:
+    found = bytearray(count)
+    left = memoryview(found)
+    while left:
         _wait(pipe, select.POLLIN, deadline=deadline)
-        chunk = os.read(pipe, min(_CHUNK, count - len(found)))
-        if not chunk:
+        got = os.readv(pipe, [left[:_CHUNK]])
+        if not got:
             raise EOFError
-        found += chunk
-    return bytes(found)
+        left = left[got:]
+    return found
 
 
 def _wait(pipe: int, event: int, *, deadline: float | None) -> None:

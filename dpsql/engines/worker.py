@@ -136,7 +136,7 @@ class WorkerEngine:
         reply = self._asked(wire.MOST_TABLE, do="execute", sql=statement.sql, parameters=parameters)
         return None if reply is None else self._table(reply)
 
-    def _asked(self, most: int, **words: object) -> bytes | None:
+    def _asked(self, most: int, **words: object) -> bytearray | None:
         """Return the reply of at most `most` bytes, or None, whatever went wrong; an interrupt passes."""
         with self._lock:
             if self._closed:
@@ -153,7 +153,7 @@ class WorkerEngine:
                 raise
             return None
 
-    def _table(self, reply: bytes) -> pa.Table | None:
+    def _table(self, reply: bytearray) -> pa.Table | None:
         """Return the table of a reply; a worker that sends something else is not asked again."""
         from dpsql.engines.received import table_of
 
@@ -205,6 +205,7 @@ class _Worker:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 os.set_blocking(pipe.fileno(), False)
+                wire.widen(pipe.fileno())
 
     @property
     def usable(self) -> bool:
@@ -216,7 +217,7 @@ class _Worker:
         """The worker's process."""
         return self._process.pid
 
-    def asked(self, question: bytes, most: int, *, deadline: float | None) -> bytes:
+    def asked(self, question: bytes, most: int, *, deadline: float | None) -> bytearray:
         """Send a question and return the reply of at most `most` bytes."""
         questions, answers = self._process.stdin, self._process.stdout
         if questions is None or answers is None:

@@ -70,6 +70,12 @@ def pid_of(engine: WorkerEngine) -> int:
     return engine._worker.pid
 
 
+def kill_idle(engine: WorkerEngine) -> None:
+    assert engine._worker is not None
+    engine._worker._process.kill()
+    engine._worker._process.wait()
+
+
 def gone(pid: int, *, within: float = 15) -> bool:
     """Return whether a process ends, its entry included if it is ours to wait for."""
     until = time.monotonic() + within
@@ -116,8 +122,7 @@ def test_the_front_has_no_file_of_the_data_and_the_worker_neither_ledger_nor_soc
 @on_linux
 def test_the_environment_is_not_inherited(engine: WorkerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DPSQL_MARKED", "postgresql://secret")
-    os.kill(pid_of(engine), signal.SIGKILL)
-    assert gone(pid_of(engine))
+    kill_idle(engine)
     assert alive(engine)
     environment = Path(f"/proc/{pid_of(engine)}/environ").read_bytes().rstrip(b"\0").split(b"\0")
     assert sorted(entry.split(b"=")[0] for entry in environment) == [b"HOME", b"TMPDIR"]
@@ -179,8 +184,7 @@ def test_a_worker_that_is_killed_while_it_counts_is_an_engine_that_failed(engine
 
 
 def test_a_worker_that_died_between_two_statements_is_replaced_unseen(engine: WorkerEngine) -> None:
-    os.kill(pid_of(engine), signal.SIGKILL)
-    assert gone(pid_of(engine))
+    kill_idle(engine)
     assert alive(engine)
 
 
@@ -367,8 +371,12 @@ def compressed_dictionary() -> bytes:
     return bytes(sink.getvalue())
 
 
+def bytes_of(table: pa.Table) -> bytes:
+    return bytes(sent(table))
+
+
 def wrong_offsets() -> bytes:
-    whole = sent(pa.table({"x": ["abcdefgh", "ijklmnop"]}))
+    whole = bytes_of(pa.table({"x": ["abcdefgh", "ijklmnop"]}))
     offsets = b"".join(number.to_bytes(4, "little") for number in (0, 8, 16))
     assert whole.count(offsets) == 1
     return whole.replace(offsets, b"".join(number.to_bytes(4, "little") for number in (0, 8, 1 << 20)))
@@ -382,10 +390,10 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "zstd": lambda: compressed("zstd"),
     "a compressed dictionary": compressed_dictionary,
     "offsets beyond the end": wrong_offsets,
-    "cut short": lambda: sent(pa.table({"x": ["a"] * 1000}))[:-1000],
-    "runs": lambda: sent(pa.table({"x": pa.RunEndEncodedArray.from_arrays([10**9], [1])})),
-    "lists": lambda: sent(pa.table({"x": [[1]]})),
-    "rows without columns' bytes": lambda: sent(pa.table({"x": pa.nulls(1 << 28)})),
+    "cut short": lambda: bytes_of(pa.table({"x": ["a"] * 1000}))[:-1000],
+    "runs": lambda: bytes_of(pa.table({"x": pa.RunEndEncodedArray.from_arrays([10**9], [1])})),
+    "lists": lambda: bytes_of(pa.table({"x": [[1]]})),
+    "rows without columns' bytes": lambda: bytes_of(pa.table({"x": pa.nulls(1 << 28)})),
 }
 
 
@@ -396,7 +404,7 @@ def test_what_no_worker_of_ours_sends_is_not_read(make: Callable[[], bytes]) -> 
 
 
 def test_every_cut_of_a_table_is_refused_or_a_table() -> None:
-    whole = sent(pa.table({"x": ["a", None], "n": [1, 2], "e": pa.array(["p", "q"]).dictionary_encode()}))
+    whole = bytes_of(pa.table({"x": ["a", None], "n": [1, 2], "e": pa.array(["p", "q"]).dictionary_encode()}))
     assert table_of(whole).num_rows == 2
     for end in range(len(whole)):
         try:
