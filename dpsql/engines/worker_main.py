@@ -33,6 +33,7 @@ _LONGEST = 10**6  # seconds
 def main() -> None:
     """Open what the first message names, then answer one question after the other until the front is gone."""
     questions, answers = _pipes()
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # whatever the front does with its own
     confine.leave_network()
     asked = wire.heard(wire.receive(questions, wire.MOST_JSON))
     confine.limit_process(_whole(asked["memory"]), threads=_whole(asked["threads"] or os.cpu_count()))

@@ -219,6 +219,15 @@ def test_a_statement_that_the_limit_does_not_reach_is_answered(engine: WorkerEng
         assert [tuple(row.values()) for row in run(engine, sql).to_pylist()] == plain.sql(sql).fetchall()
 
 
+def test_a_statement_that_nobody_stops_stops_itself_after_the_limit(database: Path) -> None:
+    with closing(WorkerEngine.open(database, {"reads": None}, threads=1)) as engine:
+        assert engine._worker is not None
+        process = engine._worker._process
+        assert process.stdin is not None
+        wire.send(process.stdin.fileno(), wire.message(limit=0.1, do="execute", sql=SLOW, parameters=[]))
+        assert process.wait(timeout=60) == -signal.SIGALRM
+
+
 PARENT = """
 import sys, threading, time
 from dpsql.engines import Statement
