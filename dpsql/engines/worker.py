@@ -9,6 +9,7 @@ question finds a fresh worker.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -194,12 +195,12 @@ class _Worker:
     """A process, the pipes to and from it, and the folder into which it spills."""
 
     def __init__(self, folder: str) -> None:
-        self._spilled = tempfile.TemporaryDirectory(prefix="dpsql-", ignore_cleanup_errors=True)
+        self._spilled = tempfile.mkdtemp(prefix="dpsql-")
         self._owner = os.getpid()
         try:
-            self._process = _process(folder, spilled=self._spilled.name)
+            self._process = _process(folder, spilled=self._spilled)
         except BaseException:
-            self._spilled.cleanup()
+            shutil.rmtree(self._spilled, ignore_errors=True)
             raise
         self.end = weakref.finalize(self, _end, self._process, self._spilled, owner=self._owner)
         for pipe in (self._process.stdin, self._process.stdout):
@@ -239,7 +240,7 @@ def _process(folder: str, *, spilled: str) -> subprocess.Popen[bytes]:
     )
 
 
-def _end(process: subprocess.Popen[bytes], spilled: tempfile.TemporaryDirectory[str], *, owner: int) -> None:
+def _end(process: subprocess.Popen[bytes], spilled: str, *, owner: int) -> None:
     """Kill a worker, wait for it and remove its folder; a fork that inherited it only lets go of the pipes."""
     mine = owner == os.getpid()
     if mine:
@@ -250,7 +251,7 @@ def _end(process: subprocess.Popen[bytes], spilled: tempfile.TemporaryDirectory[
             with suppress(OSError):
                 pipe.close()
     if mine:
-        spilled.cleanup()
+        shutil.rmtree(spilled, ignore_errors=True)
 
 
 def _started(recipe: _Recipe) -> tuple[_Worker, Tables]:

@@ -233,7 +233,7 @@ import sys, threading, time
 from dpsql.engines import Statement
 from dpsql.engines.worker import WorkerEngine
 engine = WorkerEngine.open(sys.argv[1], {"reads": None}, memory_limit="512MB", threads=1)
-print(engine._worker.pid, engine._worker._spilled.name, flush=True)
+print(engine._worker.pid, engine._worker._spilled, flush=True)
 if sys.argv[2]:
     engine.execute(Statement(sys.argv[2], ()))
 time.sleep(600)
@@ -256,7 +256,7 @@ def test_the_worker_ends_with_a_front_that_is_killed(database: Path, sql: str) -
 
 def test_closing_leaves_neither_process_nor_folder(engine: WorkerEngine) -> None:
     assert engine._worker is not None
-    pid, folder = pid_of(engine), Path(engine._worker._spilled.name)
+    pid, folder = pid_of(engine), Path(engine._worker._spilled)
     assert folder.is_dir()
     engine.close()
     assert gone(pid)
@@ -277,6 +277,8 @@ def test_a_fork_starts_a_worker_of_its_own(engine: WorkerEngine) -> None:
     if child == 0:
         os._exit(0 if alive(engine) and pid_of(engine) != before and not engine.close() else 1)
     assert os.waitpid(child, 0)[1] == 0
+    assert engine._worker is not None
+    assert Path(engine._worker._spilled).is_dir()
     assert alive(engine)
     assert pid_of(engine) == before
 
@@ -373,11 +375,16 @@ def compressed(codec: str) -> bytes:
 
 
 def compressed_dictionary() -> bytes:
+    """Return a stream of which the dictionary alone is compressed."""
     table = pa.table({"x": pa.array(["a" * 1000, "b" * 1000] * 100).dictionary_encode()})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
         writer.write_table(table)
-    return bytes(sink.getvalue())
+    plain, small = (list(pa.ipc.MessageReader.open_stream(stream)) for stream in (bytes_of(table), sink.getvalue()))
+    assert [message.type for message in plain] == ["schema", "dictionary", "record batch"]
+    spliced = b"".join(bytes(message.serialize()) for message in (plain[0], small[1], plain[2]))
+    assert pa.ipc.open_stream(spliced).read_all().equals(table)
+    return spliced
 
 
 def bytes_of(table: pa.Table) -> bytes:
