@@ -25,17 +25,11 @@ if TYPE_CHECKING:
     from dpsql.policy.starter import FoundColumn, FoundTable
     from dpsql.policy.starter_text import Starter
     from dpsql.session import Session
-    from dpsql.sql.catalog import Catalog
-    from dpsql.sql.catalog import Table as KnownTable
 
 __all__ = ["IN_MEMORY", "MemoryLedgerWarning", "bump", "check_of", "connect", "grant", "history", "session_of"]
 __all__ += ["spending_of", "starter_of", "verified"]
 
 IN_MEMORY = ":memory:"
-_UNIT_TYPES = frozenset(
-    "BOOLEAN TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT UHUGEINT VARCHAR UUID BLOB "
-    "DATE TIMESTAMP".split()
-)
 
 
 class MemoryLedgerWarning(UserWarning):
@@ -58,8 +52,9 @@ def connect(
     "postgresql://..." names one in a database. `analyst` is who asks: the policy limits them by this name, which is
     taken on trust, and what they were answered is stored under it. `isolation` "process" opens the data in a process
     of its own, whatever the policy says; what the policy says cannot be undone here.
-    Raises `PolicyError`, `EngineError` or `LedgerError`, and `Refusal` for an analyst who may not ask. Only CSV files
-    are read here, to be loaded; no other private row is.
+    Raises `PolicyError`, `EngineError` or `LedgerError`, and `Refusal` for an analyst who may not ask. Of
+    private rows only two things are read here: CSV files, to be loaded, and the keys that links lead to, to see that
+    none stands twice.
     """
     known = _policy(policy)
     known.analyst(analyst)  # who may not ask opens nothing
@@ -77,10 +72,11 @@ def session_of(
     """Return a session over an engine that is already open; the session closes it."""
     from dpsql.mechanisms import OperatingSystemNoise
     from dpsql.plan import Terms
+    from dpsql.plan.registration import catalog_of
     from dpsql.session import Parts, Session
 
     terms = Terms.of_policy(policy, analyst)
-    catalog = _catalog(engine, policy)
+    catalog = catalog_of(engine, policy)
     record = _ledger(policy.ledger if ledger is None else ledger, terms)
     try:
         terms = terms.held_to(record.certified)
@@ -175,19 +171,27 @@ def history(ledger: str | Path) -> Iterator[Event]:
 def check_of(policy: Policy | str | Path, *, database: str | Path | None = None) -> Check:
     """Return what a policy means, checked against its files and, if it is given, against the database.
 
-    No private row is read and no ledger is opened. Raises `PolicyError` or `EngineError`.
+    Of private rows only the keys that links lead to are read, to see that none stands twice, and no ledger is opened.
+    Raises `PolicyError` or `EngineError`.
     """
     from dpsql.answer import CountColumns
     from dpsql.plan.check import check
+    from dpsql.plan.registration import catalog_of
+    from dpsql.policy.owners import path_of
 
     known = _policy(policy)
-    near = {name: table for name, table in known.tables.items() if database is not None or table.source is not None}
+    near = {
+        name: table
+        for name, table in known.tables.items()
+        if database is not None
+        or all(known.tables[passed].source is not None for passed in path_of(known.tables, name))
+    }
     stored: dict[str, tuple[tuple[str, str], ...]] = {}
     if near:
         part = known.only(near)
         engine = _engine(database, part)
         try:
-            _catalog(engine, part)
+            catalog_of(engine, part)
             stored = {name: tuple((column.name, column.type) for column in engine.columns(name)) for name in near}
         finally:
             engine.close()
@@ -209,15 +213,12 @@ def _found(table: StoredTable, names: Mapping[tuple[str, str], str]) -> FoundTab
 
 
 def _found_column(column: Column) -> FoundColumn:
+    from dpsql.plan.registration import may_be_unit
     from dpsql.policy import starter
     from dpsql.sql.types import Family, of_column, read_as
 
     readable = read_as(of_column(column.type)).family is not Family.OPAQUE
-    return starter.FoundColumn(column.name, column.type, readable, _may_be_unit(column.type))
-
-
-def _may_be_unit(type_: str) -> bool:
-    return type_ in _UNIT_TYPES or type_.startswith(("DECIMAL(", "ENUM("))
+    return starter.FoundColumn(column.name, column.type, readable, may_be_unit(column.type))
 
 
 def _policy(given: Policy | str | Path | None) -> Policy:
@@ -329,46 +330,9 @@ def _durable(place: str | Path | DatabaseUrl, terms: Terms) -> Ledger:
 
 def _tell(record: Ledger, policy: Policy) -> None:
     """Record what the policy declares and the ledger does not know yet: privacy units, and a later data version."""
-    private = {name: table for name, table in policy.tables.items() if isinstance(table, PrivateTable)}
-    record.register({name: table.privacy_unit for name, table in private.items()})
+    from dpsql.policy.owners import owner_of
+
+    private = [name for name, table in policy.tables.items() if isinstance(table, PrivateTable)]
+    record.register({name: str(owner_of(policy.tables, name)) for name in private})
     if policy.data_version is not None:
         record.bump("the policy's data_version", to=policy.data_version)
-
-
-def _catalog(engine: Engine, policy: Policy) -> Catalog:
-    from dpsql.sql.catalog import Catalog
-
-    return Catalog(tuple(_known_table(engine, policy, name=name) for name in policy.tables))
-
-
-def _known_table(engine: Engine, policy: Policy, *, name: str) -> KnownTable:
-    """Return what the analyst may see of a table, having checked the policy's words against its columns."""
-    from dpsql.sql.catalog import Table as KnownTable
-    from dpsql.sql.text import ascii_lower
-    from dpsql.sql.types import of_column
-
-    table = policy.tables[name]
-    stored = {ascii_lower(column.name): column for column in engine.columns(name)}
-    unit, single = (table.privacy_unit, table.one_value_per_unit) if isinstance(table, PrivateTable) else (None, ())
-    _check_columns(policy, f"tables.{name}.one_value_per_unit", names=single, stored=set(stored))
-    _check_columns(policy, f"tables.{name}.columns", names=table.columns or (), stored=set(stored))
-    if unit is not None:
-        _check_columns(policy, f"tables.{name}.privacy_unit", names=(unit,), stored=set(stored))
-        found = stored[ascii_lower(unit)].type
-        if not _may_be_unit(found):
-            place = policy.where(f"tables.{name}.privacy_unit")
-            hint = "Use a column of whole numbers, text or UUIDs that names each unit in one way."
-            raise PolicyError("policy-unit-type", f"A privacy unit may not be a {found}.", hint=hint, place=place)
-    exposed = [stored[ascii_lower(column)] for column in table.columns] if table.columns else list(stored.values())
-    columns = tuple((column.name, of_column(column.type)) for column in exposed)
-    return KnownTable(name, engine.relation(name), columns, unit)
-
-
-def _check_columns(policy: Policy, key_path: str, *, names: tuple[str, ...], stored: set[str]) -> None:
-    from dpsql.sql.text import ascii_lower
-
-    for name in names:
-        if ascii_lower(name) not in stored:
-            reason = f'The table has no column "{name}".'
-            hint = "Column names are compared without regard to ASCII case."
-            raise PolicyError("policy-no-column", reason, hint=hint, place=policy.where(key_path))

@@ -130,6 +130,8 @@ def nasty_tables(*, empty: bool = False, plain: bool = False) -> duckdb.DuckDBPy
     con.execute(f"CREATE TABLE nasty(id INTEGER, unit BIGINT, {columns})")
     con.execute("CREATE TABLE public(code VARCHAR, label VARCHAR, low INTEGER)")
     con.execute("CREATE TABLE names(unit BIGINT, label VARCHAR)")
+    con.execute("CREATE TABLE notes AS SELECT i % 60 AS about, ['a', 'A', 'b'][1 + i % 3] AS word FROM range(200) t(i)")
+    con.execute("INSERT INTO notes VALUES (NULL, 'a'), (-1, 'b'), (3, NULL)")
     _insert(
         con, "public", [("a", "first", 0), ("a", "again", 1), ("A", "upper", 5), ("", None, None), (None, "null", 7)]
     )

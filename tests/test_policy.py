@@ -12,6 +12,7 @@ import pytest
 
 from dpsql.errors import PolicyError, Refusal, UsageError
 from dpsql.policy import Analyst, Budget, Limits, Policy, PrivateTable, PublicTable
+from dpsql.policy.owners import owner_of
 from dpsql.quantities import Delta, Epsilon
 
 
@@ -399,6 +400,91 @@ def test_a_part_of_a_policy_keeps_all_else() -> None:
     part = policy.only(["reads"])
     assert dict(part.tables) == TABLES
     assert part == replace(policy, tables=TABLES)
+
+
+LINK = "customer_id -> customers.id"
+CUSTOMERS = {"customers": PrivateTable("household_id"), "countries": PublicTable()}
+
+
+def test_a_link_is_read_once_and_spelled_again() -> None:
+    table = PrivateTable(link="  customer_id->main.customers.id ")
+    assert (table.privacy_unit, str(table.link)) == (None, "customer_id -> main.customers.id")
+    assert PrivateTable(link=table.link) == table
+
+
+@pytest.mark.parametrize(
+    "link", ["", "customer_id", "a -> b", "a -> .b", "-> b.c", "a -> b.", "a -> b.c -> d.e", "a\0 -> b.c"]
+)
+def test_a_link_that_cannot_be_read(link: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        PrivateTable(link=link)
+    assert caught.value.code in {"policy-link", "policy-name"}
+    assert caught.value.place == "link"
+
+
+@pytest.mark.parametrize("given", [{}, {"privacy_unit": "id", "link": LINK}])
+def test_a_private_table_has_a_unit_or_a_link(given: dict[str, str]) -> None:
+    with pytest.raises(PolicyError) as caught:
+        PrivateTable(**given)  # type: ignore[arg-type]
+    assert caught.value.code == "policy-table"
+
+
+@pytest.mark.parametrize(
+    ("tables", "code", "place"),
+    [
+        ({"orders": PrivateTable(link="c -> nobody.id")}, "policy-link", "tables.orders.link"),
+        ({"orders": PrivateTable(link="c -> countries.id")}, "policy-link", "tables.orders.link"),
+        ({"orders": PrivateTable(link="c -> orders.id")}, "policy-link", "tables.orders.link"),
+        (
+            {"orders": PrivateTable(link="c -> items.id"), "items": PrivateTable(link="o -> orders.id")},
+            "policy-link",
+            "tables.orders.link",
+        ),
+        (
+            {
+                "a": PrivateTable(link="o -> b.id"),
+                "b": PrivateTable(link="o -> c.id"),
+                "c": PrivateTable(link="o -> b.x"),
+            },
+            "policy-link",
+            "tables.b.link",
+        ),
+        ({"orders": PrivateTable(None, ["Household_ID"], link=LINK)}, "policy-link", "tables.orders.columns"),
+        (
+            {"orders": PrivateTable(None, ["product"], link="customer_id -> customers.household_id")},
+            "policy-columns",
+            "tables.orders.columns",
+        ),
+        (
+            {"orders": PrivateTable(link=LINK, one_value_per_unit=["household_id"])},
+            "policy-columns",
+            "tables.orders.one_value_per_unit",
+        ),
+    ],
+)
+def test_links_lead_to_a_privacy_unit_of_another_name(tables: dict[str, PrivateTable], code: str, place: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        Policy(Budget(1, 1e-6), {**tables, **CUSTOMERS})
+    assert (caught.value.code, caught.value.place) == (code, place)
+    assert caught.value.hint
+
+
+def test_whose_rows_a_table_holds() -> None:
+    tables = {
+        "items": PrivateTable(link="order_id -> orders.order_id"),
+        "orders": PrivateTable(link="customer_id -> MAIN.Customers.id"),
+        "visits": PrivateTable(link="house -> customers.HOUSEHOLD_ID"),
+        **CUSTOMERS,
+    }
+    policy = Policy(Budget(1, 1e-6), tables)
+    assert pickle.loads(pickle.dumps(policy)) == policy
+    owners = {name: str(owner_of(policy.tables, name)) for name in ("items", "orders", "visits", "customers")}
+    assert owners == {
+        "items": "customers.household_id via order_id -> orders.order_id, customer_id -> MAIN.Customers.id",
+        "orders": "customers.household_id via customer_id -> MAIN.Customers.id",
+        "visits": "house",
+        "customers": "household_id",
+    }
 
 
 def test_columns_of_one_value_per_unit_are_checked() -> None:

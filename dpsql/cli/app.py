@@ -117,7 +117,10 @@ def check(
     *,
     layout: Annotated[Layout, typer.Option("--format", help="Plain words, or one JSON object.")] = Layout.text,
 ) -> None:
-    """Read a policy back in plain words: who is protected, what is exposed, what the budget buys. Reads no row."""
+    """Read a policy back in plain words: who is protected, what is exposed, what the budget buys.
+
+    Of rows it reads only the keys that links lead to.
+    """
     from dpsql.cli.curator import run_check
 
     run_check(policy, db, as_json=layout == Layout.json)

@@ -37,7 +37,7 @@ def run_init(database: Path, output: Path, *, force: bool) -> None:
 
 
 def run_check(policy: Path, database: Path | None, *, as_json: bool) -> None:
-    """Read a policy back; open no ledger and read no private row."""
+    """Read a policy back; open no ledger, and of private rows read only the keys of links."""
     from dpsql.connect import check_of
     from dpsql.plan.words import words
 

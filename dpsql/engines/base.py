@@ -95,6 +95,13 @@ class Engine(Protocol):
         """Return the columns of the table that was registered as `name`, as they were when the engine opened."""
         ...
 
+    def unique(self, name: str, column: str) -> bool:
+        """Return whether no value but NULL stands twice in a column of the table that was registered as `name`.
+
+        Text is compared by its bytes. Whatever goes wrong is an `EngineError` of fixed words.
+        """
+        ...
+
     def accepts_pattern(self, pattern: str) -> bool:
         """Return whether the engine compiles this regular expression; no data is near when it tries."""
         ...

@@ -118,6 +118,16 @@ class DuckDBEngine:
         """Return the columns of the table that was registered as `name`, as they were when the engine opened."""
         return self._registered(name).columns
 
+    def unique(self, name: str, column: str) -> bool:
+        """Return whether no value but NULL stands twice in a column; DuckDB says no more than that one does."""
+        sql = catalog.repeated(self._registered(name), column)
+        with self._lock:
+            self._require_open()
+            table = self._run(Statement(sql))
+        if table is None:
+            raise _failed()
+        return len(table) == 0
+
     def accepts_pattern(self, pattern: str) -> bool:
         """Return whether DuckDB compiles `pattern`, tried as a bound value in an instance that has nothing in it."""
         with self._lock:
@@ -132,11 +142,7 @@ class DuckDBEngine:
             self._require_open()
             table = self._run(statement)
         if table is None:  # raised here and not where it was caught: no context hangs on it
-            raise EngineError(
-                "engine-failed",
-                "The engine could not answer this statement.",
-                hint="Ask the curator: the details may hold private values and are not kept.",
-            )
+            raise _failed()
         return Exact(table)
 
     def close(self) -> None:
@@ -178,6 +184,11 @@ class DuckDBEngine:
     def _require_open(self) -> None:
         if not self._release.alive:
             raise UsageError("engine-closed", "The engine is closed.", hint="Open a new session.")
+
+
+def _failed() -> EngineError:
+    hint = "Ask the curator: the details may hold private values and are not kept."
+    return EngineError("engine-failed", "The engine could not answer this statement.", hint=hint)
 
 
 def _fetch(

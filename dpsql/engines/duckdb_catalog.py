@@ -29,7 +29,7 @@ __all__ = [
     "make_total",
     "place",
 ]
-__all__ += ["place", "refuse_macros", "resident_database"]
+__all__ += ["place", "refuse_macros", "repeated", "resident_database"]
 
 ATTACHED = "dpsql_data"
 _BLOCK = "dpsql_block"
@@ -318,6 +318,17 @@ def compiles(bare: duckdb.DuckDBPyConnection, pattern: str) -> bool:
         bare.execute("SELECT system.main.regexp_matches(text, $1) FROM (VALUES ('')) AS v(text)", [pattern]).fetchall()
         accepted = True
     return accepted
+
+
+def repeated(table: Registered, column: str) -> str:
+    """Return the SELECT of one row if a value of a column, NULL aside, stands twice; text is compared by its bytes."""
+    (kind,) = (known.type for known in table.columns if known.name == column)
+    value = f"{_identifier(column)} COLLATE C" if kind == "VARCHAR" else _identifier(column)
+    relation = ".".join(map(_identifier, table.relation))
+    return (
+        f"SELECT 1 FROM {relation} WHERE {_identifier(column)} IS NOT NULL "  # noqa: S608 - quoted
+        f"GROUP BY {value} HAVING system.main.count() > 1 LIMIT 1"
+    )
 
 
 def _identifier(name: str) -> str:

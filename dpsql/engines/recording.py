@@ -34,6 +34,10 @@ class RecordingEngine:
         """Return what the wrapped engine returns."""
         return self._engine.columns(name)
 
+    def unique(self, name: str, column: str) -> bool:
+        """Return what the wrapped engine returns."""
+        return self._engine.unique(name, column)
+
     def accepts_pattern(self, pattern: str) -> bool:
         """Return what the wrapped engine returns."""
         return self._engine.accepts_pattern(pattern)

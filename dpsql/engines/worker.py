@@ -106,15 +106,14 @@ class WorkerEngine:
         """Return the columns of the table that was registered as `name`, as they were when the engine opened."""
         return self._registered(name)[1]
 
+    def unique(self, name: str, column: str) -> bool:
+        """Return whether no value but NULL stands twice in a column, asked in the worker."""
+        self._registered(name)
+        return self._judged(do="unique", name=name, column=column)
+
     def accepts_pattern(self, pattern: str) -> bool:
         """Return whether DuckDB compiles `pattern`, tried in the worker, and in an instance that has nothing in it."""
-        reply = self._asked(wire.MOST_JSON, do="accepts", pattern=pattern)
-        words: object = None
-        with suppress(ValueError, TypeError):
-            words = None if reply is None else wire.heard(reply).get("value")
-        if not isinstance(words, bool):
-            raise _failed()
-        return words
+        return self._judged(do="accepts", pattern=pattern)
 
     def execute(self, statement: Statement) -> Exact:
         """Run one SELECT once, to its end or to the limit; whatever goes wrong is the same error, and a new worker."""
@@ -128,6 +127,16 @@ class WorkerEngine:
         with self._lock:
             self._closed = True
             self._drop()
+
+    def _judged(self, **words: object) -> bool:
+        """Return the worker's yes or no."""
+        reply = self._asked(wire.MOST_JSON, **words)
+        value: object = None
+        with suppress(ValueError, TypeError):
+            value = None if reply is None else wire.heard(reply).get("value")
+        if not isinstance(value, bool):
+            raise _failed()
+        return value
 
     def _run(self, statement: Statement) -> pa.Table | None:
         try:

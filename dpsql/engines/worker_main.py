@@ -138,6 +138,10 @@ def _answer(engine: DuckDBEngine, asked: Mapping[str, object], *, answers: int) 
     if asked["do"] == "accepts":
         wire.send(answers, wire.message(kind="accepts", value=engine.accepts_pattern(str(asked["pattern"]))))
         return
+    if asked["do"] == "unique":
+        found = engine.unique(str(asked["name"]), str(asked["column"]))
+        wire.send(answers, wire.message(kind="unique", value=found))
+        return
     parameters = wire.decoded(asked["parameters"])
     statement = Statement(str(asked["sql"]), tuple(parameters) if isinstance(parameters, list) else ())
     wire.send(answers, sent(open_exact(engine.execute(statement))))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpsql.engines import Statement
-from dpsql.errors import Refusal, UsageError
+from dpsql.errors import Refusal, Unsupported, UsageError
 from dpsql.sql.catalog import Catalog
 from dpsql.sql.passes.canonical import canonical
 from dpsql.sql.text import ascii_lower
@@ -45,6 +45,9 @@ def votes_table(catalog: Catalog, name: str) -> VotesTable:
     if table.privacy_unit is None:
         hint = "Declare it as a private table whose privacy unit is the teacher."
         raise Refusal("nothing-private", "The table of votes is public.", hint=hint)
+    if table.link is not None:
+        hint = "Name the teacher in a column of the table, or make it a table of its own that does."
+        raise Unsupported("pate-link", "Votes that belong to teachers by a link are not read.", hint=hint)
     columns = {ascii_lower(column): Column(1, column, type_) for column, type_ in table.columns}
     for needed in ("example", "label"):
         if needed not in columns:

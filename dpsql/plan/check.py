@@ -20,7 +20,7 @@ from dpsql.plan.terms import Terms, limit_of
 from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.analysts import UNLISTED
 from dpsql.policy.checks import fold
-from dpsql.policy.policy import Table
+from dpsql.policy.owners import owner_of
 from dpsql.sql.analyze import analyze
 from dpsql.sql.catalog import Catalog
 from dpsql.sql.catalog import Table as KnownTable
@@ -45,7 +45,7 @@ def check(policy: Policy, stored: Stored, *, reach: Callable[[CountRelease], int
     for name, analyst in policy.analysts.items():
         if analyst.enabled:
             Terms.of_policy(policy, None if name == UNLISTED else name)
-    tables = tuple(_table(name, table, stored=stored.get(name)) for name, table in policy.tables.items())
+    tables = tuple(_table(policy, name, stored=stored.get(name)) for name in policy.tables)
     kinds = dict.fromkeys(
         PrivateTable("unit", max_groups_contributed=table.max_groups_contributed, min_units=table.min_units)
         for table in terms.tables.values()
@@ -98,15 +98,19 @@ def _totals(terms: Terms) -> Iterator[TotalAfter]:
             yield TotalAfter(periods, float(total.epsilon), float(total.delta))
 
 
-def _table(name: str, table: Table, *, stored: tuple[tuple[str, str], ...] | None) -> CheckedTable:
+def _table(policy: Policy, name: str, *, stored: tuple[tuple[str, str], ...] | None) -> CheckedTable:
+    table = policy.tables[name]
     private = table if isinstance(table, PrivateTable) else None
+    owner = None if private is None else owner_of(policy.tables, name)
     types = {fold(column): (column, type_) for column, type_ in stored or ()}
     names = [column for column, _ in types.values()] if table.columns is None else table.columns
     exposed = tuple(Exposed(*types.get(fold(column), (column, None))) for column in names)
     kept = {fold(column.name) for column in exposed}
+    if exposed and owner is not None and owner.links:  # the unit comes with the link
+        exposed = (*exposed, Exposed(owner.column, None))
     return CheckedTable(
         name=name,
-        privacy_unit=None if private is None else private.privacy_unit,
+        privacy_unit=None if owner is None else owner.column,
         source=None if table.source is None else str(table.source),
         columns=exposed or None,
         hidden=None if stored is None else tuple(column for column, _ in stored if fold(column) not in kept),
@@ -114,6 +118,7 @@ def _table(name: str, table: Table, *, stored: tuple[tuple[str, str], ...] | Non
         min_units=None if private is None else private.min_units,
         checked=stored is not None,
         one_value_per_unit=() if private is None else private.one_value_per_unit,
+        link=None if owner is None or not owner.links else str(owner),
     )
 
 

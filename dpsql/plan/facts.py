@@ -17,7 +17,10 @@ class Exposed:
 
 @dataclass(frozen=True, slots=True)
 class CheckedTable:
-    """A table of the policy; columns are None, and so is what is hidden, where only the data knows them."""
+    """A table of the policy; columns are None, and so is what is hidden, where only the data knows them.
+
+    With a `link` the unit is that of another table, such as "customers.household_id via customer_id -> customers.id".
+    """
 
     name: str
     privacy_unit: str | None
@@ -28,6 +31,7 @@ class CheckedTable:
     min_units: int | None
     checked: bool
     one_value_per_unit: tuple[str, ...] = ()
+    link: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ def tables_table(catalog: Catalog, terms: Terms) -> pa.Table:
         {
             "name": pa.array([table.name for table in catalog.tables], pa.string()),
             "kind": pa.array(["public" if table is None else "private" for table in private], pa.string()),
-            "privacy_unit": pa.array([table and table.privacy_unit for table in private], pa.string()),
+            "privacy_unit": pa.array([table.privacy_unit for table in catalog.tables], pa.string()),
             "max_groups_contributed": pa.array(
                 [table and table.max_groups_contributed for table in private], pa.int64()
             ),

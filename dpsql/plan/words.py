@@ -34,7 +34,8 @@ def words(check: Check) -> list[str]:
 def _protected(check: Check) -> Iterator[str]:
     for table in check.private:
         unit = spell(table.privacy_unit or "")
-        yield from _wrapped(f"{spell(table.name)}: every {unit}, all rows with the same {unit} together.")
+        rows = f"with the same {unit}" if table.link is None else f"of the same {unit} ({table.link})"
+        yield from _wrapped(f"{spell(table.name)}: every {unit}, all rows {rows} together.")
     if check.private:
         span = (
             "as one total over all queries"

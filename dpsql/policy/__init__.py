@@ -1,6 +1,7 @@
 """What is protected: tables, units, the total budget, who may ask, and the ceilings; frozen, from Python or TOML."""
 
-from dpsql.policy.policy import Analyst, Budget, EngineSettings, Limits, Policy, PrivateTable, PublicTable, Table
+from dpsql.policy.policy import Analyst, Budget, EngineSettings, Limits, Policy
+from dpsql.policy.tables import PrivateTable, PublicTable, Table
 from dpsql.policy.url import DatabaseUrl, is_url
 
 __all__ = [

@@ -35,6 +35,7 @@ __all__ += [
     "check_version",
     "fill",
     "fold",
+    "optional_count",
     "wrong_type",
 ]
 
@@ -106,6 +107,11 @@ def check_count(value: int, place: str) -> int:
         reason = f"A count must be at least 1 and at most {_GREATEST_COUNT}."
         raise PolicyError("policy-range", reason, hint="Write a whole number such as 100.", place=place)
     return value
+
+
+def optional_count(value: int | None, place: str) -> int | None:
+    """Return a whole number from 1 to a million, or None."""
+    return None if value is None else check_count(value, place)
 
 
 def check_version(value: int | None) -> int | None:
@@ -180,14 +186,16 @@ def check_columns(values: Sequence[str] | Mapping[str, str] | None) -> tuple[str
     return names
 
 
-def check_single_valued(values: Sequence[str], columns: tuple[str, ...] | None, *, unit: str) -> tuple[str, ...]:
+def check_single_valued(values: Sequence[str], columns: tuple[str, ...] | None, *, unit: str | None) -> tuple[str, ...]:
     """Return the columns in which every unit has one value, each once; they exist for analysts, as far as is known."""
     place = "one_value_per_unit"
     if not isinstance(values, list | tuple):
         raise wrong_type("a list of texts", values, place=place)
     names = _names(values, place)
     for name in names:
-        if fold(name) == fold(unit) or (columns is not None and fold(name) not in map(fold, columns)):
+        if (unit is not None and fold(name) == fold(unit)) or (
+            columns is not None and fold(name) not in map(fold, columns)
+        ):
             reason = f'The column "{name}" is the privacy unit itself, or is not among the columns.'
             hint = "Name columns of this table that analysts see."
             raise PolicyError("policy-columns", reason, hint=hint, place=place)

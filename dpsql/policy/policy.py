@@ -1,4 +1,4 @@
-"""Tables, privacy units, the total budget and the ceilings of a query: what a curator states once.
+"""The total budget, the ceilings of a query and all that a policy says: what a curator states once.
 
 Everything here is frozen and checked when it is made, so whoever holds a `Policy` holds one that can be kept. Whether
 the data has these tables and columns is not known here; that is compared when a session opens.
@@ -6,44 +6,36 @@ the data has these tables and columns is not known here; that is compared when a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 
 from dpsql.errors import PolicyError, Refusal
 from dpsql.policy.analysts import UNLISTED, Analyst, check_analysts, check_asking, read_analyst
 from dpsql.policy.checks import (
     check_certificate,
-    check_columns,
     check_count,
     check_delta,
     check_epsilon,
-    check_name,
     check_path,
     check_period,
-    check_single_valued,
-    check_source,
-    check_types,
     check_version,
     fill,
-    fold,
+    optional_count,
     wrong_type,
 )
 from dpsql.policy.engine import EngineSettings, read_engine
 from dpsql.policy.limits import Limits, read_limits
+from dpsql.policy.owners import check_links
 from dpsql.policy.suggestion import suggested
+from dpsql.policy.tables import PrivateTable, PublicTable, Table, beside, check_tables, read_tables
 from dpsql.policy.toml import Lines, Section, read_toml
 from dpsql.policy.url import DatabaseUrl, is_url
 from dpsql.quantities import Delta, Epsilon, Number
 
 __all__ = ["Analyst", "Budget", "EngineSettings", "Limits", "Policy", "PrivateTable", "PublicTable", "Table"]
-
-_OF_UNITS = ("max_groups_contributed", "min_units")
-_SINGLE = "one_value_per_unit"
-Columns = Sequence[str] | Mapping[str, str] | None
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -81,7 +73,7 @@ class Budget:
         fill(self, items=check_count(items, "budget.items"))
         fill(self, queries=check_count(queries, "budget.queries"))
         fill(self, period=None if period is None else check_period(period, "budget.period"))
-        fill(self, periods=_optional_count(periods, "budget.periods"))
+        fill(self, periods=optional_count(periods, "budget.periods"))
         fill(self, certificate=check_certificate(certificate, "budget.certificate"))
         if self.periods is not None and self.period is None:
             reason = "Without a period there is nothing to count."
@@ -107,67 +99,6 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class PrivateTable:
-    """A table whose rows belong to privacy units; with `columns`, only these exist for analysts.
-
-    With a CSV file as its `source`, `columns` maps every name to its type; the types are then kept in `types`, in the
-    order of `columns`. Every query of the table is bounded so that a unit counts in at most `max_groups_contributed`
-    groups; a query may ask for less, not for more. `min_units` raises the threshold so that a released group has at
-    least so many units, except with probability delta: a noisy rule, never an exact test on the data. PER a column of
-    `one_value_per_unit` a unit counts under one value alone: the engine sees to it, whatever the data holds.
-    """
-
-    privacy_unit: str
-    columns: tuple[str, ...] | None
-    source: Path | None
-    max_groups_contributed: int | None
-    min_units: int | None
-    one_value_per_unit: tuple[str, ...]
-    types: tuple[str, ...] | None = field(init=False)
-
-    def __init__(
-        self,
-        privacy_unit: str,
-        columns: Columns = None,
-        *,
-        source: Path | str | None = None,
-        max_groups_contributed: int | None = None,
-        min_units: int | None = None,
-        one_value_per_unit: Sequence[str] = (),
-    ) -> None:
-        fill(self, privacy_unit=check_name(privacy_unit, "privacy_unit"))
-        fill(self, columns=check_columns(columns))
-        fill(self, source=check_source(source))
-        fill(self, types=check_types(columns, self.source))
-        fill(self, max_groups_contributed=_optional_count(max_groups_contributed, "max_groups_contributed"))
-        fill(self, min_units=_optional_count(min_units, "min_units"))
-        fill(self, one_value_per_unit=check_single_valued(one_value_per_unit, self.columns, unit=privacy_unit))
-        if self.columns is not None and fold(privacy_unit) not in map(fold, self.columns):
-            raise PolicyError(
-                "policy-columns",
-                f'The list does not contain the privacy unit "{privacy_unit}".',
-                hint="Add it to the list; counting distinct units needs it.",
-                place="columns",
-            )
-
-
-@dataclass(frozen=True, slots=True, init=False)
-class PublicTable:
-    """A table that says nothing about any privacy unit; it may be joined. `types` are those of a CSV file's columns."""
-
-    columns: tuple[str, ...] | None
-    source: Path | None
-    types: tuple[str, ...] | None = field(init=False)
-
-    def __init__(self, columns: Columns = None, *, source: Path | str | None = None) -> None:
-        fill(self, columns=check_columns(columns))
-        fill(self, source=check_source(source))
-        fill(self, types=check_types(columns, self.source))
-
-
-Table = PrivateTable | PublicTable
-
-
 @dataclass(frozen=True, slots=True, init=False)
 class Policy:
     """What is protected and what may be spent; a table that is not named here does not exist.
@@ -210,7 +141,8 @@ class Policy:
             raise wrong_type("dpsql.EngineSettings", engine, place="engine")
         fill(self, budget=budget, lines=None)
         fill(self, engine=EngineSettings() if engine is None else engine)
-        fill(self, tables=_tables(tables))
+        fill(self, tables=check_tables(tables))
+        check_links(self.tables)
         fill(self, ledger=_ledger(ledger))
         fill(self, limits=Limits() if limits is None else limits)
         fill(self, analysts=check_analysts(analysts, budget.epsilon, delta=budget.delta))
@@ -224,13 +156,11 @@ class Policy:
         root.only("ledger", "budget", "limits", "tables", "analysts", "data_version", "engine")
         root.require("budget", "tables")
         ledger, version = root.text("ledger"), root.whole("data_version") if "data_version" in root.values else None
-        budget, limits, tables = _read_budget(root), read_limits(root), _read_tables(root, file.parent)
+        budget, limits, tables = _read_budget(root), read_limits(root), read_tables(root, file.parent)
         listed, engine = root.section("analysts"), read_engine(root)
         analysts = {name: read_analyst(listed.section(name)) for name in listed.values}
         with root.placing():
-            place = (
-                DatabaseUrl.of(ledger) if ledger and is_url(ledger) else _beside(file.parent, ledger, place="ledger")
-            )
+            place = DatabaseUrl.of(ledger) if ledger and is_url(ledger) else beside(file.parent, ledger, place="ledger")
             policy = cls(
                 budget, tables, ledger=place, limits=limits, analysts=analysts, data_version=version, engine=engine
             )
@@ -273,39 +203,10 @@ def _placed(make: partial[Policy], lines: Lines | None) -> Policy:
     return policy
 
 
-def _optional_count(value: int | None, place: str) -> int | None:
-    return None if value is None else check_count(value, place)
-
-
 def _ledger(given: Path | DatabaseUrl | str | None) -> Path | DatabaseUrl | None:
     if isinstance(given, DatabaseUrl) or given is None:
         return given
     return DatabaseUrl.of(given) if is_url(given) else check_path(given, "ledger")
-
-
-def _tables(tables: Mapping[str, Table]) -> Mapping[str, Table]:
-    """Return an unchangeable copy in which no data stands twice, once guarded and once not."""
-    if not isinstance(tables, Mapping):
-        raise wrong_type("a mapping of names to tables", tables, place="tables")
-    if not tables:
-        raise PolicyError("policy-tables", "The policy names no table.", hint="Name at least one.", place="tables")
-    data: dict[object, str] = {}
-    for name, table in tables.items():
-        check_name(name, "tables")
-        if not isinstance(table, PrivateTable | PublicTable):
-            raise wrong_type("a dpsql.PrivateTable or a dpsql.PublicTable", table, place=f"tables.{name}")
-        for identity in _identities(name, table):
-            if data.setdefault(identity, name) != name:
-                reason = f'The tables "{data[identity]}" and "{name}" are the same; case and "main." do not count.'
-                hint = "Declare every table, and every source, once."
-                raise PolicyError("policy-duplicate-table", reason, hint=hint, place=f"tables.{name}")
-    return MappingProxyType(dict(tables))
-
-
-def _identities(name: str, table: Table) -> tuple[object, ...]:
-    """Return what tells a table apart: its name in statements, where the schema main may be left out, and its file."""
-    spoken = fold(name).removeprefix("main.")
-    return (spoken,) if table.source is None else (spoken, table.source.resolve())
 
 
 def _read_budget(root: Section) -> Budget:
@@ -316,39 +217,3 @@ def _read_budget(root: Section) -> Budget:
     with root.placing():
         certificate = "zcdp" if (given := section.text("certificate")) is None else given
         return Budget(epsilon, delta, period=section.text("period"), certificate=certificate, **counts)
-
-
-def _read_tables(root: Section, folder: Path) -> dict[str, Table]:
-    tables = root.section("tables")
-    return {name: _read_table(tables.section(name), folder) for name in tables.values}
-
-
-def _read_table(section: Section, folder: Path) -> Table:
-    section.only("privacy_unit", "public", "columns", "source", *_OF_UNITS, _SINGLE)
-    unit, public = section.text("privacy_unit"), section.flag("public")
-    if (unit is None) == (public is None) or public is False:
-        raise PolicyError(
-            "policy-table",
-            "A table must say either who is protected in it or that it is public.",
-            hint='Write one of privacy_unit = "..." and public = true.',
-            place=section.where("public") if public is not None else section.where(),
-        )
-    columns, given = section.texts_or_table("columns"), section.text("source")
-    counts = {key: section.whole(key) for key in _OF_UNITS if key in section.values}
-    single = section.texts(_SINGLE)
-    with section.placing():
-        source = _beside(folder, given, place="source")
-        if unit is not None:
-            return PrivateTable(unit, columns, source=source, one_value_per_unit=single or (), **counts)
-        for key in counts if single is None else (*counts, _SINGLE):
-            reason = f"A public table has no privacy units, so {key} means nothing in it."
-            raise PolicyError("policy-public", reason, hint="Leave it out, or name the privacy_unit.", place=key)
-        return PublicTable(columns, source=source)
-
-
-def _beside(folder: Path, given: str | None, *, place: str) -> Path | None:
-    """Return a path of the file, which is relative to it; what only `connect` may say is no file."""
-    if given == ":memory:":
-        hint = 'Leave the ledger out, or pass ledger=":memory:" to connect for a trial.'
-        raise PolicyError("policy-path", "A policy names files.", hint=hint, place=place)
-    return None if given is None else folder / check_path(given, place)

@@ -144,6 +144,9 @@ def _undecided(decision: Decision) -> Iterator[str]:
         yield f"# {clause if candidate.column.may_be_unit else '# ' + clause}  # {candidate.why}"
     if not decision.others and decision.through is None:
         yield f"# {_UNKNOWN}"
+    if decision.through is not None:
+        way = f"{decision.through} -> {table.leads_to[decision.through]}.KEY"
+        yield f"# link = {quote(way)}  # in place of KEY, the unique column that it refers to"
     yield f"# {_PUBLIC}"
     yield from (f"# {line}" for line in (*_columns(decision), *_BOUNDS))
 
@@ -151,7 +154,7 @@ def _undecided(decision: Decision) -> Iterator[str]:
 def _advice(decision: Decision) -> str:
     if decision.through is not None:
         target = spell(decision.table.leads_to[decision.through])
-        return f"They lead to {target} by {spell(decision.through)}: make a view that carries the unit, and name that."
+        return f"They lead to {target} by {spell(decision.through)}: link them, once that table is decided."
     if any(candidate.column.may_be_unit for candidate in decision.others):
         return "Choose one privacy_unit, or public."
     if decision.others:

@@ -7,17 +7,38 @@ from dataclasses import dataclass
 from dpsql.sql.text import ascii_lower
 from dpsql.sql.types import Type
 
-__all__ = ["Catalog", "Table"]
+__all__ = ["Catalog", "Link", "Table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """How rows find their unit: `column` names a row, by its `key`, of the table at `path`.
+
+    That row has the privacy unit in its own column `unit`, or finds it by its own link, `beyond`. `type` is that of
+    column and key.
+    """
+
+    column: str
+    key: str
+    type: Type
+    path: tuple[str, ...]
+    unit: str
+    unit_type: Type
+    beyond: Link | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table: its name, where the engine keeps it, its exposed columns, its privacy unit (None: public)."""
+    """One table: its name, where the engine keeps it, its exposed columns, its privacy unit (None: public).
+
+    With a `link` the unit is the last of the columns, and stored elsewhere: where the link leads.
+    """
 
     name: str
     path: tuple[str, ...]
     columns: tuple[tuple[str, Type], ...]
     privacy_unit: str | None
+    link: Link | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@ One private table may stand in a query; every subquery over it must pass its pri
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.catalog import Catalog
 from dpsql.sql.joins import joined
+from dpsql.sql.links import owned
 from dpsql.sql.nodes import only
 from dpsql.sql.reader import Read, Reader
 from dpsql.sql.scope import Scope, ScopeColumn, ScopeTable, listed
@@ -35,6 +36,7 @@ class Sources:
     catalog: Catalog
     reader: Reader
     count: int = 0
+    linked: int = 0
     ctes: dict[str, tuple[Node, Mapping[str, object]]] = field(default_factory=dict)
     usual: Mapping[str, Read] = field(init=False)
 
@@ -117,6 +119,11 @@ class Sources:
             raise Refusal("too-many-tables", reason, hint="Name fewer tables.", place=self.reader.place(node))
         return self.count
 
+    def _linked(self) -> int:
+        """Return the number of a relation that a link brings in; the analyst did not name it, so it is not counted."""
+        self.linked += 1
+        return MOST_TABLES + self.linked
+
     def _scan(self, node: Node, name: str, *, schema: str) -> tuple[Relation, Scope]:
         table = self.catalog.find(name, schema)
         if table is None:
@@ -128,9 +135,13 @@ class Sources:
             ScopeColumn(column, Column(number, column, type_), is_unit=ascii_lower(column) == unit)
             for column, type_ in table.columns
         )
+        relation: Relation = Scan(number, table.path)
+        if table.link is not None:
+            relation, owner = owned(Scan(number, table.path), table.link, number=self._linked)
+            columns = (*columns[:-1], replace(columns[-1], column=owner))
         private = table.name if unit is not None else None
         alias = self._alias(node) or name
-        return Scan(number, table.path), Scope((ScopeTable(alias, columns, private, table.privacy_unit),))
+        return relation, Scope((ScopeTable(alias, columns, private, table.privacy_unit),))
 
     def _derived(self, select: Node, alias: str, *, node: Node) -> tuple[Relation, Scope]:
         """Read a subquery in FROM or a CTE, which must pass the unit on."""

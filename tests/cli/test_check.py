@@ -208,6 +208,7 @@ def test_the_keys_of_the_json(folder: Path) -> None:
         "max_groups_contributed": 5,
         "min_units": 40,
         "one_value_per_unit": [],
+        "link": None,
         "checked": True,
     }
     assert (people["privacy_unit"], people["hidden"], people["checked"]) == (None, [], True)

@@ -86,9 +86,10 @@ columns = [
 # ]
 {left}
 
-# order_items is left to you. Its rows seem to belong to units of another table. They lead to orders by order_id: make
-# a view that carries the unit, and name that.
+# order_items is left to you. Its rows seem to belong to units of another table. They lead to orders by order_id: link
+# them, once that table is decided.
 # [tables.order_items]
+# link = "order_id -> orders.KEY"  # in place of KEY, the unique column that it refers to
 # public = true  # unprotected: your word that no row of it says anything about any unit
 # columns = [
 #     "order_id",

@@ -34,6 +34,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         connection.execute("CREATE TABLE reads (user_id BIGINT, article VARCHAR, price DECIMAL(10, 2))")
         connection.execute(f"INSERT INTO reads VALUES (1, 'a', 1.5), (2, 'b', 2), (3, '{SECRET}', NULL)")
         connection.execute('CREATE SCHEMA web; CREATE TABLE web."odd ""name" ("a b" INTEGER, kind ENUM (\'x\', \'y\'))')
+        connection.execute("CREATE TABLE codes (code VARCHAR COLLATE NOCASE, number BIGINT, none INTEGER)")
+        connection.execute("INSERT INTO codes VALUES ('a', 1, NULL), ('A', 1, NULL), (NULL, 2, NULL)")
         connection.execute("CREATE VIEW cheap AS SELECT user_id, article FROM reads WHERE price < 2")
         connection.execute(f"COPY (SELECT 7 AS user_id, 'p' AS page) TO '{folder / 'visits.parquet'}'")
     (folder / "clicks.csv").write_text("page,when,User_ID\np,2026-01-02,7\n,,8\n")
@@ -43,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sources(folder: Path) -> dict[str, Path | CsvFile | None]:
     clicks = CsvFile(folder / "clicks.csv", (Column("user_id", "SMALLINT"), Column("page", "VARCHAR")))
     files = {"visits": folder / "visits.parquet", 'web.clicks "of" today': clicks}
-    return {"reads": None, 'web.odd "name': None, "cheap": None, **files}
+    return {"reads": None, "codes": None, 'web.odd "name': None, "cheap": None, **files}
 
 
 @pytest.fixture(params=["sealed", "worker", "borrowed", "recording"])
@@ -71,7 +73,7 @@ def run(engine: Engine, sql: str, *parameters: object) -> pa.Table:
     return open_exact(engine.execute(Statement(sql, parameters)))
 
 
-ROWS = {"reads": 3, 'web.odd "name': 0, "cheap": 1, "visits": 1, 'web.clicks "of" today': 2}
+ROWS = {"reads": 3, "codes": 3, 'web.odd "name': 0, "cheap": 1, "visits": 1, 'web.clicks "of" today': 2}
 
 
 @pytest.mark.parametrize(("name", "rows"), ROWS.items())
@@ -207,6 +209,29 @@ def test_patterns_that_do_not_compile(engine: Engine, pattern: str) -> None:
     assert not engine.accepts_pattern(pattern)
     with pytest.raises(EngineError):
         run(engine, f"SELECT regexp_matches(article, $1) FROM {spelled(engine, 'reads')}", pattern)
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "unique"),
+    [
+        ("reads", "user_id", True),
+        ("reads", "price", True),
+        ("codes", "code", True),
+        ("codes", "number", False),
+        ("codes", "none", True),
+        ('web.odd "name', "a b", True),
+    ],
+)
+def test_whether_a_value_stands_twice(engine: Engine, name: str, column: str, unique: bool) -> None:
+    """NULL may; text is compared by its bytes, whatever its collation."""
+    assert engine.unique(name, column) is unique
+
+
+def test_a_closed_engine_does_not_say_what_stands_twice(engine: Engine) -> None:
+    engine.close()
+    with pytest.raises(UsageError) as caught:
+        engine.unique("reads", "user_id")
+    assert caught.value.code == "engine-closed"
 
 
 @pytest.mark.parametrize("name", ["nothing", "", "READS"])

@@ -11,6 +11,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -140,7 +141,14 @@ def test_the_sql_of_the_reference_runs() -> None:
         "i % 90 / 1e0 AS dwell, TIMESTAMP '2026-01-01' AS ts FROM range(3000) t(i)"
     )
     connection.execute("CREATE TABLE countries AS SELECT 'DE' AS country, 'Europe' AS continent")
-    tables = {"reads": dpsql.PrivateTable("user_id"), "countries": dpsql.PublicTable()}
+    connection.execute("CREATE TABLE customers AS SELECT i AS id, i // 2 AS household_id FROM range(3000) t(i)")
+    connection.execute("CREATE TABLE orders AS SELECT id AS customer_id, 'p' || id % 3 AS product FROM customers")
+    tables = {
+        "reads": dpsql.PrivateTable("user_id"),
+        "countries": dpsql.PublicTable(),
+        "customers": dpsql.PrivateTable("household_id"),
+        "orders": dpsql.PrivateTable(link="customer_id -> customers.id"),
+    }
     policy = dpsql.Policy(dpsql.Budget(10, "1e-6"), tables)
     blocks = re.findall(r"```sql\n(.*?)```", SQL, re.DOTALL)
     assert len(blocks) > 10
@@ -204,7 +212,7 @@ def test_readme_and_docs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_sql_reference_examples_are_read() -> None:
     from dpsql.sql.analyze import analyze
-    from dpsql.sql.catalog import Catalog, Table
+    from dpsql.sql.catalog import Catalog, Link, Table
     from dpsql.sql.types import of_column
 
     def table(name: str, columns: str, unit: str | None) -> Table:
@@ -212,7 +220,15 @@ def test_sql_reference_examples_are_read() -> None:
         return Table(name, ("db", "main", name), tuple((column, of_column(type_)) for column, type_ in pairs), unit)
 
     reads = "user_id BIGINT, article VARCHAR, country VARCHAR, ts TIMESTAMP, dwell DOUBLE"
-    tables = (table("reads", reads, "user_id"), table("countries", "country VARCHAR, continent VARCHAR", None))
+    orders = table("orders", "product VARCHAR, household_id BIGINT", "household_id")
+    link = Link(
+        "customer_id", "id", of_column("BIGINT"), ("db", "main", "customers"), "household_id", orders.columns[1][1]
+    )
+    tables = (
+        table("reads", reads, "user_id"),
+        table("countries", "country VARCHAR, continent VARCHAR", None),
+        replace(orders, link=link),
+    )
     statements = re.findall(r"```sql\n(.*?)```", SQL, re.DOTALL)
     assert len(statements) >= 8
     for statement in statements:

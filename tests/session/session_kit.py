@@ -101,6 +101,9 @@ class HookedEngine:
     def columns(self, name: str) -> tuple[Column, ...]:
         return self._engine.columns(name)
 
+    def unique(self, name: str, column: str) -> bool:
+        return self._engine.unique(name, column)
+
     def accepts_pattern(self, pattern: str) -> bool:
         return self._engine.accepts_pattern(pattern)
 

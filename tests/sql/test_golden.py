@@ -11,6 +11,7 @@ from sql_reference import accepts_pattern, catalog_of, counts, nasty_tables, pri
 
 from dpsql.errors import Error, Place
 from dpsql.sql.analyze import analyze
+from dpsql.sql.catalog import Catalog, Link, Table
 from dpsql.sql.clause import lift
 from dpsql.sql.query import PrivateQuery
 from dpsql.sql.rewrite import (
@@ -27,13 +28,17 @@ from dpsql.sql.rewrite import (
 )
 from dpsql.sql.text import scan
 from dpsql.sql.tree import Expression
+from dpsql.sql.types import BIGINT, TEXT, Family, Type
 from dpsql.sql.write import Writer, identifier
 
 NAMES = ("clause", "analyze", "total", "canonical", "rewrite")
 TABLES = nasty_tables()
 EMPTY = nasty_tables(empty=True)
 PLAIN = nasty_tables(plain=True)
-CATALOG = catalog_of(TABLES, {"nasty": "unit"}, ["public", "names"])
+KNOWN = catalog_of(TABLES, {"nasty": "unit"}, ["public", "names"])
+ABOUT = Link("about", "id", Type(Family.INTEGER, "INTEGER"), ("memory", "main", "nasty"), "unit", BIGINT)
+NOTES = Table("notes", ("memory", "main", "notes"), (("word", TEXT), ("unit", BIGINT)), "unit", ABOUT)
+CATALOG = Catalog((*KNOWN.tables, NOTES))
 
 
 def ids(cases: list[Case]) -> list[pytest.param]:

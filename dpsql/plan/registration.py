@@ -1,0 +1,115 @@
+"""A policy's words held against the tables of an engine: what exists for the analyst, and whose rows it is.
+
+Of private rows one thing is asked here, before any analyst's question: whether the keys that links lead to are as
+unique as the policy declares. The answer is for the curator, who has declared it: a session opens or it does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from dpsql.engines import Column, Engine
+from dpsql.errors import PolicyError
+from dpsql.policy import Policy, PrivateTable
+from dpsql.policy.links import Link as Declared
+from dpsql.policy.owners import owner_of, shadowed, target_of
+from dpsql.sql.catalog import Catalog, Link, Table
+from dpsql.sql.text import ascii_lower
+from dpsql.sql.types import Type, of_column
+
+__all__ = ["catalog_of", "may_be_unit"]
+
+_UNIT_TYPES = frozenset(
+    "BOOLEAN TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT UHUGEINT VARCHAR UUID BLOB "
+    "DATE TIMESTAMP".split()
+)
+Stored = Mapping[str, Column]
+
+
+def catalog_of(engine: Engine, policy: Policy) -> Catalog:
+    """Return the tables of `policy` as the engine has them.
+
+    Raises `PolicyError` for a column that is not there, one that cannot be a unit, and a key that is not unique.
+    """
+    return Catalog(tuple(_known_table(engine, policy, name=name) for name in policy.tables))
+
+
+def may_be_unit(type_: str) -> bool:
+    """Say whether equal values of a type always print alike, so that they name one unit."""
+    return type_ in _UNIT_TYPES or type_.startswith(("DECIMAL(", "ENUM("))
+
+
+def _known_table(engine: Engine, policy: Policy, *, name: str) -> Table:
+    """Return what the analyst may see of a table, having checked the policy's words against its columns."""
+    table, place = policy.tables[name], f"tables.{name}"
+    stored = _stored(engine, name)
+    _check_columns(policy, f"{place}.columns", names=table.columns or (), stored=stored)
+    exposed = [stored[ascii_lower(column)] for column in table.columns] if table.columns else list(stored.values())
+    columns = tuple((column.name, of_column(column.type)) for column in exposed)
+    if not isinstance(table, PrivateTable):
+        return Table(name, engine.relation(name), columns, None)
+    _check_columns(policy, f"{place}.one_value_per_unit", names=table.one_value_per_unit, stored=stored)
+    owner = owner_of(policy.tables, name)
+    if table.link is None:
+        _check_unit(policy, f"{place}.privacy_unit", name=owner.column, stored=stored)
+        return Table(name, engine.relation(name), columns, owner.column)
+    link = _link(engine, policy, table.link, name=name)
+    if not owner.links:  # the column that holds the key is the unit
+        return Table(name, engine.relation(name), columns, owner.column)
+    if ascii_lower(owner.column) in {ascii_lower(column) for column, _ in columns}:
+        raise shadowed(owner, place=policy.where(f"{place}.link"))
+    return Table(name, engine.relation(name), (*columns, (link.unit, link.unit_type)), link.unit, link)
+
+
+def _link(engine: Engine, policy: Policy, declared: Declared, *, name: str) -> Link:
+    """Return how the rows of a linked table find their unit, having checked the columns on both sides."""
+    place, target = f"tables.{name}.link", target_of(policy.tables, declared) or ""
+    own, others = _stored(engine, name), _stored(engine, target)
+    _check_unit(policy, place, name=declared.column, stored=own)
+    _check_unit(policy, place, name=declared.key, stored=others)
+    column, key = own[ascii_lower(declared.column)], others[ascii_lower(declared.key)]
+    if column.type != key.type:
+        reason = f"The link compares a {column.type} with a {key.type}."
+        hint = "Store both columns in one type, or link a view that casts one of them."
+        raise PolicyError("policy-link", reason, hint=hint, place=policy.where(place))
+    if owner_of(policy.tables, name).links and not engine.unique(target, key.name):
+        reason = "Two rows have the same key where the link leads, so a row could belong to two units."
+        hint = "Link to a column that is unique, such as the primary key, or remove the duplicates."
+        raise PolicyError("policy-link", reason, hint=hint, place=policy.where(place))
+    unit, type_, beyond = _unit(engine, policy, name=target)
+    return Link(column.name, key.name, of_column(key.type), engine.relation(target), unit, type_, beyond)
+
+
+def _unit(engine: Engine, policy: Policy, *, name: str) -> tuple[str, Type, Link | None]:
+    """Return the unit of a private table, with its type, and the link that leads to it if it is not a column there."""
+    table, owner = policy.tables[name], owner_of(policy.tables, name)
+    if owner.links and isinstance(table, PrivateTable) and table.link is not None:
+        link = _link(engine, policy, table.link, name=name)
+        return link.unit, link.unit_type, link
+    stored = _stored(engine, name)
+    _check_unit(policy, f"tables.{name}.privacy_unit", name=owner.column, stored=stored)
+    found = stored[ascii_lower(owner.column)]
+    return found.name, of_column(found.type), None
+
+
+def _stored(engine: Engine, name: str) -> Stored:
+    return {ascii_lower(column.name): column for column in engine.columns(name)}
+
+
+def _check_unit(policy: Policy, key_path: str, *, name: str, stored: Stored) -> None:
+    """Refuse a column that is not there, or whose type does not name each unit, or key, in one way."""
+    _check_columns(policy, key_path, names=(name,), stored=stored)
+    found = stored[ascii_lower(name)].type
+    if not may_be_unit(found):
+        hint = "Use a column of whole numbers, text or UUIDs that names each unit in one way."
+        raise PolicyError(
+            "policy-unit-type", f"A privacy unit may not be a {found}.", hint=hint, place=policy.where(key_path)
+        )
+
+
+def _check_columns(policy: Policy, key_path: str, *, names: Iterable[str], stored: Stored) -> None:
+    for name in names:
+        if ascii_lower(name) not in stored:
+            reason = f'The table has no column "{name}".'
+            hint = "Column names are compared without regard to ASCII case."
+            raise PolicyError("policy-no-column", reason, hint=hint, place=policy.where(key_path))

@@ -1,0 +1,164 @@
+"""The tables of a policy: whose rows each private one holds, and what of them exists for analysts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from dpsql.errors import PolicyError
+from dpsql.policy.checks import (
+    check_columns,
+    check_name,
+    check_path,
+    check_single_valued,
+    check_source,
+    check_types,
+    fill,
+    fold,
+    optional_count,
+    wrong_type,
+)
+from dpsql.policy.links import Link
+from dpsql.policy.toml import Section
+
+__all__ = ["PrivateTable", "PublicTable", "Table", "beside", "check_tables", "read_tables"]
+
+_OF_UNITS = ("max_groups_contributed", "min_units")
+_SINGLE = "one_value_per_unit"
+Columns = Sequence[str] | Mapping[str, str] | None
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class PrivateTable:
+    """A table whose rows belong to privacy units; with `columns`, only these exist for analysts.
+
+    The unit is a column of the table, `privacy_unit`, or that of another table to which a `link` leads, such as
+    "customer_id -> customers.id": a row is then that of the customer whom it names. The unit's column is there for
+    analysts under its own name; a row that names nobody belongs to nobody and is not counted.
+
+    With a CSV file as its `source`, `columns` maps every name to its type; the types are then kept in `types`, in the
+    order of `columns`. Every query of the table is bounded so that a unit counts in at most `max_groups_contributed`
+    groups; a query may ask for less, not for more. `min_units` raises the threshold so that a released group has at
+    least so many units, except with probability delta: a noisy rule, never an exact test on the data. PER a column of
+    `one_value_per_unit` a unit counts under one value alone: the engine sees to it, whatever the data holds.
+    """
+
+    privacy_unit: str | None
+    link: Link | None
+    columns: tuple[str, ...] | None
+    source: Path | None
+    max_groups_contributed: int | None
+    min_units: int | None
+    one_value_per_unit: tuple[str, ...]
+    types: tuple[str, ...] | None = field(init=False)
+
+    def __init__(  # noqa: PLR0913 - the keys of a table [tables.name]
+        self,
+        privacy_unit: str | None = None,
+        columns: Columns = None,
+        *,
+        link: Link | str | None = None,
+        source: Path | str | None = None,
+        max_groups_contributed: int | None = None,
+        min_units: int | None = None,
+        one_value_per_unit: Sequence[str] = (),
+    ) -> None:
+        if (privacy_unit is None) == (link is None):
+            reason = "A private table has either a privacy_unit or a link to one."
+            raise PolicyError("policy-table", reason, hint="Give one of the two.", place="link" if link else None)
+        fill(self, privacy_unit=None if privacy_unit is None else check_name(privacy_unit, "privacy_unit"))
+        fill(self, link=None if link is None else Link.of(link))
+        fill(self, columns=check_columns(columns))
+        fill(self, source=check_source(source))
+        fill(self, types=check_types(columns, self.source))
+        fill(self, max_groups_contributed=optional_count(max_groups_contributed, "max_groups_contributed"))
+        fill(self, min_units=optional_count(min_units, "min_units"))
+        fill(self, one_value_per_unit=check_single_valued(one_value_per_unit, self.columns, unit=privacy_unit))
+        if privacy_unit is not None and self.columns is not None and fold(privacy_unit) not in map(fold, self.columns):
+            raise PolicyError(
+                "policy-columns",
+                f'The list does not contain the privacy unit "{privacy_unit}".',
+                hint="Add it to the list; counting distinct units needs it.",
+                place="columns",
+            )
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class PublicTable:
+    """A table that says nothing about any privacy unit; it may be joined. `types` are those of a CSV file's columns."""
+
+    columns: tuple[str, ...] | None
+    source: Path | None
+    types: tuple[str, ...] | None = field(init=False)
+
+    def __init__(self, columns: Columns = None, *, source: Path | str | None = None) -> None:
+        fill(self, columns=check_columns(columns))
+        fill(self, source=check_source(source))
+        fill(self, types=check_types(columns, self.source))
+
+
+Table = PrivateTable | PublicTable
+
+
+def check_tables(tables: Mapping[str, Table]) -> Mapping[str, Table]:
+    """Return an unchangeable copy in which no data stands twice, once guarded and once not."""
+    if not isinstance(tables, Mapping):
+        raise wrong_type("a mapping of names to tables", tables, place="tables")
+    if not tables:
+        raise PolicyError("policy-tables", "The policy names no table.", hint="Name at least one.", place="tables")
+    data: dict[object, str] = {}
+    for name, table in tables.items():
+        check_name(name, "tables")
+        if not isinstance(table, PrivateTable | PublicTable):
+            raise wrong_type("a dpsql.PrivateTable or a dpsql.PublicTable", table, place=f"tables.{name}")
+        for identity in _identities(name, table):
+            if data.setdefault(identity, name) != name:
+                reason = f'The tables "{data[identity]}" and "{name}" are the same; case and "main." do not count.'
+                hint = "Declare every table, and every source, once."
+                raise PolicyError("policy-duplicate-table", reason, hint=hint, place=f"tables.{name}")
+    return MappingProxyType(dict(tables))
+
+
+def _identities(name: str, table: Table) -> tuple[object, ...]:
+    """Return what tells a table apart: its name in statements, where the schema main may be left out, and its file."""
+    spoken = fold(name).removeprefix("main.")
+    return (spoken,) if table.source is None else (spoken, table.source.resolve())
+
+
+def read_tables(root: Section, folder: Path) -> dict[str, Table]:
+    """Return the tables that a policy file describes, which stands in `folder`."""
+    tables = root.section("tables")
+    return {name: _read_table(tables.section(name), folder) for name in tables.values}
+
+
+def _read_table(section: Section, folder: Path) -> Table:
+    section.only("privacy_unit", "link", "public", "columns", "source", *_OF_UNITS, _SINGLE)
+    unit, link, public = section.text("privacy_unit"), section.text("link"), section.flag("public")
+    if [unit, link, public].count(None) != 2 or public is False:  # noqa: PLR2004 - one of the three is said
+        raise PolicyError(
+            "policy-table",
+            "A table must say either who is protected in it or that it is public.",
+            hint='Write one of privacy_unit = "...", link = "... -> ..." and public = true.',
+            place=section.where("public") if public is not None else section.where(),
+        )
+    columns, given = section.texts_or_table("columns"), section.text("source")
+    counts = {key: section.whole(key) for key in _OF_UNITS if key in section.values}
+    single = section.texts(_SINGLE)
+    with section.placing():
+        source = beside(folder, given, place="source")
+        if public is None:
+            return PrivateTable(unit, columns, link=link, source=source, one_value_per_unit=single or (), **counts)
+        for key in counts if single is None else (*counts, _SINGLE):
+            reason = f"A public table has no privacy units, so {key} means nothing in it."
+            raise PolicyError("policy-public", reason, hint="Leave it out, or name the privacy_unit.", place=key)
+        return PublicTable(columns, source=source)
+
+
+def beside(folder: Path, given: str | None, *, place: str) -> Path | None:
+    """Return a path of the file, which is relative to it; what only `connect` may say is no file."""
+    if given == ":memory:":
+        hint = 'Leave the ledger out, or pass ledger=":memory:" to connect for a trial.'
+        raise PolicyError("policy-path", "A policy names files.", hint=hint, place=place)
+    return None if given is None else folder / check_path(given, place)
