@@ -70,6 +70,7 @@ def session_of(
     engine: Engine, policy: Policy, *, ledger: str | Path | DatabaseUrl | None = None, analyst: str | None = None
 ) -> Session:
     """Return a session over an engine that is already open; the session closes it."""
+    from dpsql.engines.duckdb_desk import DuckDBDesk
     from dpsql.mechanisms import OperatingSystemNoise
     from dpsql.plan import Terms
     from dpsql.plan.registration import catalog_of
@@ -84,7 +85,7 @@ def session_of(
     except BaseException:
         record.close()
         raise
-    return Session(Parts(engine, record, catalog, terms, OperatingSystemNoise()))
+    return Session(Parts(engine, record, catalog, terms, OperatingSystemNoise(), DuckDBDesk()))
 
 
 def starter_of(database: str | Path) -> Starter:

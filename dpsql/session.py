@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from dpsql.accounting import ZCDP, Columns
 from dpsql.answer import Answer, CountColumns, Promise, Receipt
-from dpsql.engines import Engine, Exact, Statement
+from dpsql.engines import Desk, Engine, Exact, Statement
 from dpsql.errors import EngineError, Refusal, UsageError
 from dpsql.ledger.base import Account, Ledger, Request, Reservation, Shortfall
 from dpsql.mechanisms import Noise
@@ -24,6 +24,7 @@ from dpsql.plan import (
     Forecast,
     Plan,
     Release,
+    Shown,
     Terms,
     balance_of,
     budget_table,
@@ -38,6 +39,7 @@ from dpsql.plan import (
     release,
     replay_key,
     shortfall,
+    shown_of,
     simulated,
     tables_table,
     unpack,
@@ -48,7 +50,7 @@ from dpsql.sql.catalog import Catalog
 from dpsql.sql.clock import Clock, system_clock
 from dpsql.sql.parameters import Given
 from dpsql.sql.partitions import values_asked, with_values
-from dpsql.sql.query import Describe, PrivateQuery, PublicQuery, ShowBudget, ShowTables
+from dpsql.sql.query import Describe, PrivateQuery, PublicQuery, ShowBudget, ShowTables, WrappedQuery
 from dpsql.sql.query import Statement as Question
 from dpsql.sql.rewrite_public import rewrite_public
 
@@ -69,6 +71,7 @@ class Parts:
     catalog: Catalog
     terms: Terms
     noise: Noise
+    desk: Desk
     clock: Clock = system_clock
 
 
@@ -121,23 +124,30 @@ class Session:
     def sql(self, text: str, parameters: Given = ()) -> Answer:
         """Answer SELECT ... TOP k PRIVATE, and for nothing: EXPLAIN of one, a SELECT of public tables, SHOW, DESCRIBE.
 
-        `parameters` are the values of ?, $1 or :name. Raises `Refusal` or `Unsupported` for the statement,
-        `BudgetExceeded` when its worst case no longer fits (nothing is charged in these cases), and `EngineError`
-        when the engine failed on the data (charged in full). What this analyst was answered before, on the same
-        version of the data, is answered again from the ledger, at no cost, unless WITH (fresh = true) asks anew;
-        a stored answer that cannot be read is a `LedgerError`.
+        A SELECT around a private query is computed from its released rows, and costs what the private query does;
+        where LIMIT 0 or WHERE 1 = 0 asks for no row, nothing is released or charged. `parameters` are the values of ?,
+        $1 or :name. Raises `Refusal` or `Unsupported` for the statement, `BudgetExceeded` when its worst case no
+        longer fits (nothing is charged in these cases), and `EngineError` when the engine failed on the data (charged
+        in full). What this analyst was answered before, on the same version of the data, is answered again from the
+        ledger, at no cost, unless WITH (fresh = true) asks anew; a stored answer that cannot be read is a
+        `LedgerError`.
         """
         question = self._analyze(text, parameters)
-        if not isinstance(question, PrivateQuery):
+        if not isinstance(question, PrivateQuery | WrappedQuery):
             return self._free(self._public(question))
-        plan, stored = self._draw(question)
-        if question.explained:
-            return self._free(plan_table(plan, forecast(plan, self.budget.columns, times=1)))
+        shown = shown_of(question)
+        plan, stored = self._draw(shown.inner)
+        if plan.query.explained:
+            wrapped = shown.outer is not None
+            return self._free(plan_table(plan, forecast(plan, self.budget.columns, times=1), wrapped=wrapped))
+        shown = shown.fetched(self._public)
         if stored is not None and not plan.fresh:
-            return self._answer(plan, unpack(plan, stored), replayed=True)
+            return self._answer(plan, unpack(plan, stored), shown=shown, replayed=True)
+        if shown.is_empty:
+            return self._free(shown.nothing(plan, self._parts.desk))
         reservation = self._reserve(plan)
         drawn = self._release(plan, reservation)
-        return self._answer(plan, self._settled(plan, reservation, drawn=drawn), replayed=False)
+        return self._answer(plan, self._settled(plan, reservation, drawn=drawn), shown=shown, replayed=False)
 
     def _buy(self, purchase: Purchase) -> Bought:
         self._check_open()
@@ -156,6 +166,8 @@ class Session:
     def explain(self, text: str, parameters: Given = ()) -> Plan:
         """Return the plan of a private query: engine SQL, mechanism, worst-case loss, threshold; touches no row."""
         question = self._analyze(text, parameters)
+        if isinstance(question, WrappedQuery):
+            question = shown_of(question).inner
         if not isinstance(question, PrivateQuery):
             hint = "Explain a SELECT ... TOP k PRIVATE; what reads no private row costs nothing."
             raise Refusal("not-a-query", "This statement has no plan.", hint=hint)
@@ -323,7 +335,7 @@ class Session:
         stands = reservation.settle(plan.columns(drawn.loss).rho, digest, answer=packed, shared=shared)
         return unpack(plan, stands) if shared else drawn
 
-    def _answer(self, plan: Plan, released: Release, *, replayed: bool) -> Answer:
+    def _answer(self, plan: Plan, released: Release, *, shown: Shown, replayed: bool) -> Answer:
         balance = self.budget
         k, k_bar = plan.sizes(released.chosen)
         receipt = Receipt(
@@ -345,13 +357,12 @@ class Session:
             certificate=plan.certificate,
             isolation=self._parts.engine.isolation,
         )
-        outputs = tuple(position for position, output in enumerate(plan.query.outputs) if output.key is None)
-        offer = plan.offer
-        noise = offer.count_variance
+        offer, outputs = plan.offer, shown.counts
+        noise = offer.count_variance if outputs else None
         counts = None if noise is None else CountColumns(outputs, noise, offer.count_scale, adjusted=plan.monotone)
         periods = None if balance.calendar is None else balance.calendar.periods
         promise = Promise(plan.query.unit_name, plan.query.table, balance.granted, periods)
-        return Answer(released.table, receipt, counts=counts, promise=promise)
+        return Answer(shown.table(released.table, self._parts.desk), receipt, counts=counts, promise=promise)
 
     def _bought(self, released: bytes, *, replayed: bool) -> Bought:
         parts = self._parts

@@ -3,7 +3,7 @@
 The engines themselves are imported by name (`dpsql.engines.duckdb`), so that this package starts without one.
 """
 
-from dpsql.engines.base import Column, CsvFile, Engine, Exact, Statement, open_exact
+from dpsql.engines.base import Column, CsvFile, Desk, Engine, Exact, Statement, open_exact
 from dpsql.engines.recording import RecordingEngine
 
-__all__ = ["Column", "CsvFile", "Engine", "Exact", "RecordingEngine", "Statement", "open_exact"]
+__all__ = ["Column", "CsvFile", "Desk", "Engine", "Exact", "RecordingEngine", "Statement", "open_exact"]

@@ -9,11 +9,12 @@ from weakref import WeakKeyDictionary
 from dpsql.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     import pyarrow as pa  # start-up: whoever only plans a query needs no Arrow
 
-__all__ = ["Column", "CsvFile", "Engine", "Exact", "Statement", "open_exact"]
+__all__ = ["Column", "CsvFile", "Desk", "Engine", "Exact", "Statement", "open_exact"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,4 +113,12 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Let go of the data; closing twice is closing once."""
+        ...
+
+
+class Desk(Protocol):
+    """Something that computes on released and public rows, away from all data."""
+
+    def compute(self, tables: Mapping[tuple[str, str, str], pa.Table], statement: Statement) -> pa.Table:
+        """Run one SELECT over `tables`, which it finds at their paths; what goes wrong is an `EngineError` of ours."""
         ...

@@ -99,9 +99,10 @@ def connect_sealed(folder: str, memory_limit: str | None, *, threads: int | None
     return connection
 
 
-def connect_bare() -> duckdb.DuckDBPyConnection:
-    """Return a locked instance with nothing in it, to try things on."""
-    connection = duckdb.connect(":memory:", config={**_SETTINGS, "threads": 1})
+def connect_bare(memory_limit: str = "1GB") -> duckdb.DuckDBPyConnection:
+    """Return a locked instance with nothing in it, to try things on; it spills nothing."""
+    config: dict[str, str | bool | int | float | list[str]] = {**_SETTINGS, "threads": 1, "temp_directory": ""}
+    connection = duckdb.connect(":memory:", config={**config, "memory_limit": memory_limit})
     lock(connection)
     return connection
 

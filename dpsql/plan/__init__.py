@@ -12,6 +12,7 @@ from dpsql.plan.simulation import simulated
 from dpsql.plan.stored import pack, unpack
 from dpsql.plan.tables import budget_table, columns_table, history_table, plan_table, tables_table
 from dpsql.plan.terms import Sublimit, Terms
+from dpsql.plan.wrapping import Shown, shown_of
 
 __all__ = ["MOST_PUBLIC_ROWS", "Account", "Balance", "Forecast", "Plan", "Release", "Sublimit", "Terms", "balance_of"]
 __all__ += [
@@ -26,4 +27,4 @@ __all__ += [
     "publish",
     "release",
 ]
-__all__ += ["replay_key", "shortfall", "simulated", "tables_table", "unpack"]
+__all__ += ["Shown", "replay_key", "shortfall", "shown_of", "simulated", "tables_table", "unpack"]

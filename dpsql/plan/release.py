@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-__all__ = ["MOST_PUBLIC_ROWS", "Release", "presented", "publish", "release"]
+__all__ = ["MOST_PUBLIC_ROWS", "Release", "nothing", "presented", "publish", "release"]
 
 MOST_PUBLIC_ROWS = 1_000_000
 COUNT = "count"
@@ -105,6 +105,15 @@ def _canonical(plan: Plan, chosen: pa.Table, *, private: tuple[int, ...] | None)
     keys = plan.query.keys
     columns = {f"key_{at}": chosen.column(at - 1).cast(arrow_type(key.type)) for at, key in enumerate(keys, start=1)}
     return pa.table(columns if private is None else {**columns, COUNT: pa.array(private, pa.int64())})
+
+
+def nothing(plan: Plan) -> pa.Table:
+    """Return the answer of `plan` without a row, for which nothing need be drawn."""
+    import pyarrow as pa
+
+    fields = [pa.field(str(at), arrow_type(key.type)) for at, key in enumerate(plan.query.keys)]
+    counts = () if plan.query.releases_counts else None
+    return presented(plan, _canonical(plan, pa.schema(fields).empty_table(), private=counts))
 
 
 def presented(plan: Plan, canonical: pa.Table) -> pa.Table:

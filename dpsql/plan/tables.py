@@ -65,11 +65,15 @@ def outcome(entry: Entry) -> str:
     return entry.settlement.digest if entry.settlement.digest in _UNANSWERED else "answered"
 
 
-def plan_table(plan: Plan, forecast: Forecast) -> pa.Table:
-    """Return EXPLAIN: the facts of a plan, and how many such queries the budget still buys."""
+def plan_table(plan: Plan, forecast: Forecast, *, wrapped: bool = False) -> pa.Table:
+    """Return EXPLAIN: the facts of a plan, and how many such queries the budget still buys.
+
+    Of a query that is `wrapped` these are the facts of the private query inside; the rest is computed from its answer.
+    """
     import pyarrow as pa
 
-    names, values = zip(*plan.facts(), *forecast.facts(), strict=True)
+    around = [("around it", "a SELECT of the released rows, which costs nothing")] if wrapped else []
+    names, values = zip(*plan.facts(), *around, *forecast.facts(), strict=True)
     return pa.table({"property": names, "value": values})
 
 

@@ -99,7 +99,6 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True, init=False)
-@dataclass(frozen=True, slots=True, init=False)
 class Policy:
     """What is protected and what may be spent; a table that is not named here does not exist.
 

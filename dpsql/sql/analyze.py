@@ -19,7 +19,7 @@ from dpsql.sql.nodes import only, parse, place, spelled_items
 from dpsql.sql.parameters import Given, bind
 from dpsql.sql.partitions import partitioned
 from dpsql.sql.public import read_public
-from dpsql.sql.query import Clause, Output, PrivateQuery
+from dpsql.sql.query import Clause, Output, PrivateQuery, WrappedQuery
 from dpsql.sql.query import Statement as Asked
 from dpsql.sql.reader import Reader
 from dpsql.sql.released import Item, Released, check_count, position_of, row_count
@@ -29,8 +29,10 @@ from dpsql.sql.subqueries import check_alias, output_name
 from dpsql.sql.text import Statement, ascii_lower, scan
 from dpsql.sql.tree import Cast, Column, Expression
 from dpsql.sql.types import Family, read_as
+from dpsql.sql.wrapping import answer_table, wrapped
 
 if TYPE_CHECKING:
+    from sqlglot import Token
     from sqlglot.expressions import Expression as Node
 
 __all__ = ["analyze"]
@@ -69,7 +71,8 @@ def analyze(
     )
     sources = Sources(catalog, Reader(statement, bound, accepts_pattern, READERS, clock))
     if lifted.clause is not None:
-        return _Analysis(statement, sources, lifted, lifted.clause).query(select)
+        private = _Analysis(statement, sources, lifted, lifted.clause).query(select)
+        return private if lifted.outer is None else _around(private, sources, tokens=lifted.outer)
     query, scope = read_public(sources, select, tokens=lifted.tokens)
     if scope.private is not None:
         raise _not_private(statement)
@@ -77,6 +80,17 @@ def analyze(
         hint, where = "Leave EXPLAIN out: it costs nothing.", statement.place(statement.tokens[0])
         raise Refusal("not-a-query", "A query of public tables has no plan.", hint=hint, place=where)
     return query
+
+
+def _around(private: PrivateQuery, sources: Sources, *, tokens: list[Token]) -> WrappedQuery:
+    """Return the private query with the SELECT around it, which `tokens` spell and which reads its answer."""
+    inside = sources.reader
+    statement, catalog = inside.statement, sources.catalog
+    reader = Reader(statement, inside.bound, inside.accepts_pattern, READERS)
+    outside = Sources(catalog, reader, answer_table(private))
+    select = parse(statement, settle(statement, tokens, aggregates=AGGREGATES))
+    query, _ = read_public(outside, select, tokens=tokens)
+    return wrapped(private, query, catalog=catalog, place=private.clause.place)
 
 
 def _names_public(lifted: Lifted, catalog: Catalog) -> bool:

@@ -6,16 +6,16 @@
     SELECT ... GROUP BY keys HAVING PRIVATE_TOP(k [, per => key] [, name => value, ...]) [ORDER BY ...] [LIMIT n] [;]
 
 k is a number or ADAPTIVE. The last says the same for tools that parse SQL themselves and refuse words they do not know.
-What is left is a plain SELECT whose positions are those of the analyst's text. A clause inside a string, a quoted name,
-a comment or a subquery is no clause. PER has no place in the form that leads, where it could be a column of that name
-with an alias.
+What is left is a plain SELECT whose positions are those of the analyst's text. A clause inside a string, a quoted name
+or a comment is no clause; one inside a subquery of FROM, or a CTE, makes that the private query. PER has no place in
+the form that leads, where it could be a column of that name with an alias.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from dpsql.sql.options import read_options, split
 from dpsql.sql.parameters import Parameter, whole
 from dpsql.sql.query import Clause, Name, Option
 from dpsql.sql.text import Statement, ascii_lower
+from dpsql.sql.unwrap import unwrapped
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -44,12 +45,14 @@ _HAVING_HINT = "Write HAVING PRIVATE_TOP(10, epsilon => 0.05)."
 class Lifted:
     """A statement without its clause: the tokens of a plain SELECT, whether EXPLAIN stood before it, and the clause.
 
-    Without a clause it may still ask public tables.
+    Without a clause it may still ask public tables. Where the clause stands inside another SELECT, `outer` is that one,
+    reading a table in place of the private query.
     """
 
     tokens: list[Token]
     clause: Clause | None
     explained: bool
+    outer: list[Token] | None = None
 
 
 def lift(statement: Statement, parameter: Parameter) -> Lifted:
@@ -63,9 +66,19 @@ def lift(statement: Statement, parameter: Parameter) -> Lifted:
     start = _find(statement, tokens)
     if start is None:
         return Lifted(tokens, None, explained)
+    if _is_inside(tokens, start):
+        outer, inner = unwrapped(statement, tokens, start=start)
+        _check_select(statement, inner)
+        at = next(at for at, token in enumerate(inner) if token is tokens[start])
+        return replace(_taken(statement, inner, start=at, parameter=parameter), explained=explained, outer=outer)
+    return replace(_taken(statement, tokens, start=start, parameter=parameter), explained=explained)
+
+
+def _taken(statement: Statement, tokens: list[Token], *, start: int, parameter: Parameter) -> Lifted:
+    """Return a SELECT without the clause that begins at tokens[start], at its outermost level."""
     if _is(tokens[start], "private_top"):
         clause, rest = _called(statement, tokens, start=start, parameter=parameter)
-        return Lifted(rest, clause, explained)
+        return Lifted(rest, clause, explained=False)
     if start + 2 >= len(tokens) or not _is(tokens[start + 2], "private"):
         wrong = tokens[min(start + 2, len(tokens) - 1)]
         reason, hint = "TOP must be followed by one number, or ADAPTIVE, and PRIVATE.", "Write TOP 10 PRIVATE."
@@ -78,7 +91,7 @@ def lift(statement: Statement, parameter: Parameter) -> Lifted:
     if not leading:
         _check_around(statement, before, after=rest)
     place = statement.place(tokens[start], tokens[start + 2])
-    return Lifted(before + rest, Clause(k, options, place, per=per), explained)
+    return Lifted(before + rest, Clause(k, options, place, per=per), explained=False)
 
 
 def _called(
@@ -157,22 +170,18 @@ def _check_select(statement: Statement, tokens: list[Token]) -> None:
 
 
 def _find(statement: Statement, tokens: list[Token]) -> int | None:
-    """Return where the only outermost TOP or PRIVATE_TOP stands, or None when there is none."""
-    depth, found = 0, []
+    """Return where the only TOP or PRIVATE_TOP stands, or None when there is none."""
+    found = []
     for index, token in enumerate(tokens):
-        kind = token.token_type.name
-        depth += (kind == "L_PAREN") - (kind == "R_PAREN")
         following = tokens[index + 1 : index + 3]
         calls = bool(following) and following[0].token_type.name == "L_PAREN" and _is(token, "private_top")
         leads = len(following) > 1 and _is(following[1], "private") and _is_k(following[0]) and _is(token, "top")
-        if (calls or leads) and depth:
-            reason = "TOP k PRIVATE stands only at the outermost level."
-            raise Refusal("clause", reason, hint=CLAUSE_HINT, place=statement.place(token))
         if calls or leads:
             found.append(index)
     if len(found) > 1:
         reason, place = "TOP k PRIVATE stands more than once.", statement.place(tokens[found[1]])
-        raise Refusal("clause", reason, hint="Keep one of them.", place=place)
+        hint = "Keep one of them; ask each question in a statement of its own."
+        raise Refusal("clause", reason, hint=hint, place=place)
     if found:
         return found[0]
     tops = [index for index, token in enumerate(tokens) if _is(token, "top")]
@@ -180,6 +189,12 @@ def _find(statement: Statement, tokens: list[Token]) -> int | None:
         reason = "TOP must be followed by one number, or ADAPTIVE, and PRIVATE."
         raise Refusal("clause", reason, hint="Write TOP 10 PRIVATE.", place=statement.place(tokens[tops[-1]]))
     return None
+
+
+def _is_inside(tokens: list[Token], index: int) -> bool:
+    """Say whether a parenthesis is open at tokens[index]."""
+    kinds = [token.token_type.name for token in tokens[:index]]
+    return kinds.count("L_PAREN") > kinds.count("R_PAREN")
 
 
 def _is_k(token: Token) -> bool:

@@ -31,6 +31,7 @@ __all__ = [
     "Sorted",
     "Statement",
     "Stored",
+    "WrappedQuery",
 ]
 
 
@@ -191,6 +192,18 @@ class PublicQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class WrappedQuery:
+    """A SELECT over the answer of a private query, which it reads as the table of `wrapping.PATH`; post-processing.
+
+    `beside` are the public tables that it reads too: where it finds each, and the query that fetches what it needs.
+    """
+
+    inner: PrivateQuery
+    outer: PublicQuery
+    beside: tuple[tuple[tuple[str, str, str], PublicQuery], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ShowBudget:
     """SHOW BUDGET."""
 
@@ -207,4 +220,4 @@ class Describe:
     table: str
 
 
-Statement = PrivateQuery | PublicQuery | ShowBudget | ShowTables | Describe
+Statement = PrivateQuery | WrappedQuery | PublicQuery | ShowBudget | ShowTables | Describe

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.catalog import Catalog
+from dpsql.sql.catalog import Catalog, Table
 from dpsql.sql.joins import joined
 from dpsql.sql.links import owned
 from dpsql.sql.nodes import only
@@ -31,10 +31,14 @@ _NO_UNIT = "Select the privacy unit's column, unchanged, in every subquery over 
 
 @dataclass(slots=True)
 class Sources:
-    """Reads FROM clauses of one statement: numbers the tables, knows the catalog and puts CTEs in place."""
+    """Reads FROM clauses of one statement: numbers the tables, knows the catalog and puts CTEs in place.
+
+    `released` is the answer of a private query that the statement wraps, whose columns the engine knows by number.
+    """
 
     catalog: Catalog
     reader: Reader
+    released: Table | None = None
     count: int = 0
     linked: int = 0
     ctes: dict[str, tuple[Node, Mapping[str, object]]] = field(default_factory=dict)
@@ -125,6 +129,8 @@ class Sources:
         return MOST_TABLES + self.linked
 
     def _scan(self, node: Node, name: str, *, schema: str) -> tuple[Relation, Scope]:
+        if self.released is not None and name == self.released.name:
+            return self._answer(node, self.released)
         table = self.catalog.find(name, schema)
         if table is None:
             hint = listed("The policy exposes", [table.name for table in self.catalog.tables])
@@ -142,6 +148,15 @@ class Sources:
         private = table.name if unit is not None else None
         alias = self._alias(node) or name
         return relation, Scope((ScopeTable(alias, columns, private, table.privacy_unit),))
+
+    def _answer(self, node: Node, released: Table) -> tuple[Relation, Scope]:
+        """Return the answer of the wrapped query, which protects nobody any more."""
+        number = self._number(node)
+        columns = tuple(
+            ScopeColumn(name, Column(number, f"c{at}", type_), is_unit=False)
+            for at, (name, type_) in enumerate(released.columns, start=1)
+        )
+        return Scan(number, released.path), Scope((ScopeTable("", columns),))
 
     def _derived(self, select: Node, alias: str, *, node: Node) -> tuple[Relation, Scope]:
         """Read a subquery in FROM or a CTE, which must pass the unit on."""

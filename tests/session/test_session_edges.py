@@ -142,7 +142,6 @@ def ranked() -> Session:
         (" ORDER BY n", [None, "c", "d", "a", "b"]),
         (" ORDER BY 2 DESC LIMIT 2", ["b", "a"]),
         (" ORDER BY COUNT(DISTINCT user_id) LIMIT 3", [None, "c", "d"]),
-        (" ORDER BY article LIMIT 0", []),
         (" LIMIT 1", ["b"]),
         (" LIMIT 999999999", ["b", "a", "d", "c", None]),
     ],

@@ -1,0 +1,91 @@
+"""What is shown of a release: its table as it is, or what the SELECT around the private query makes of it, for nothing.
+
+All that can be refused is refused when this is prepared, which is before anything is reserved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from dpsql.engines import Desk, Statement
+from dpsql.errors import EngineError
+from dpsql.plan.arrow import arrow_type
+from dpsql.plan.plan import Plan
+from dpsql.plan.release import MOST_PUBLIC_ROWS, nothing
+from dpsql.sql.query import PrivateQuery, PublicQuery, WrappedQuery
+from dpsql.sql.rewrite_public import rewrite_public
+from dpsql.sql.types import TEXT
+from dpsql.sql.wrapping import PATH, RANK, asks_for_no_row, passed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Shown", "shown_of"]
+
+Path = tuple[str, str, str]
+_MOST_ROWS = 1 << 62  # a row for each of the released ones at most: nothing is left to cut
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What an answer to `inner` shows: its released table or, with an outer SELECT, what that computes of it."""
+
+    inner: PrivateQuery
+    outer: PublicQuery | None = None
+    statement: Statement | None = None
+    beside: Mapping[Path, PublicQuery] = field(default_factory=dict)
+    tables: Mapping[Path, pa.Table] = field(default_factory=dict)
+
+    @property
+    def most_rows(self) -> int:
+        """How many rows may be shown; a join with public tables may have more than any release."""
+        return MOST_PUBLIC_ROWS if self.beside else _MOST_ROWS
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the text alone decides that no released row is asked for, so that nothing need be released."""
+        return asks_for_no_row(self.inner) or (self.outer is not None and asks_for_no_row(self.outer))
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The columns that are the released counts, unchanged, by position."""
+        released = [position for position, output in enumerate(self.inner.outputs) if output.key is None]
+        if self.outer is None:
+            return tuple(released)
+        return tuple(at for position in released for at in passed(self.outer, position))
+
+    def fetched(self, fetch: Callable[[PublicQuery], pa.Table]) -> Shown:
+        """Return the same with the public tables that the outer SELECT reads, for which `fetch` asks."""
+        return replace(self, tables={path: fetch(query) for path, query in self.beside.items()})
+
+    def nothing(self, plan: Plan, desk: Desk) -> pa.Table:
+        """Return what is shown where no released row is asked for."""
+        return self.table(nothing(plan), desk)
+
+    def table(self, released: pa.Table, desk: Desk) -> pa.Table:
+        """Return what is shown of a released table, in types that the text decides; `desk` computes it."""
+        import pyarrow as pa
+
+        if self.outer is None or self.statement is None:
+            return released
+        names = [f"c{at}" for at in range(1, released.num_columns + 1)]
+        laid = released.rename_columns(names).append_column(RANK, pa.array(range(released.num_rows), pa.int64()))
+        computed = desk.compute({**self.tables, PATH: laid}, self.statement).rename_columns(list(self.outer.names))
+        if computed.num_rows > self.most_rows:
+            hint = f"The private answer is stored: add LIMIT {self.most_rows}, at no further cost."
+            raise EngineError("wrapping-failed", f"The answer has more than {self.most_rows} rows.", hint=hint)
+        for at, (name, output) in enumerate(zip(self.outer.names, self.outer.outputs, strict=True)):
+            if output.type == TEXT:  # in the width of a plain private answer
+                computed = computed.set_column(at, name, computed.column(at).cast(arrow_type(TEXT)))
+        return computed
+
+
+def shown_of(question: PrivateQuery | WrappedQuery) -> Shown:
+    """Return what the answer to a question shows. Raises `Unsupported` for an outer SELECT that cannot be computed."""
+    if isinstance(question, PrivateQuery):
+        return Shown(question)
+    written = rewrite_public(question.outer, (MOST_PUBLIC_ROWS if question.beside else _MOST_ROWS) + 1)
+    statement = Statement(written.sql, written.parameters)
+    return Shown(question.inner, question.outer, statement, dict(question.beside))

@@ -1,0 +1,61 @@
+"""The desk: released rows are computed with where nothing else is, in bounded time, and in nobody's words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from dpsql.engines import Statement
+from dpsql.engines.duckdb_desk import DuckDBDesk
+from dpsql.errors import EngineError
+
+PATH = ("memory", "a desk", "released")
+ROWS = pa.table({"c1": ["a", None, "b"], "c2": pa.array([1, 2, 3], pa.int64()), "c3": [float("nan"), -0.0, 1.0]})
+FROM = 'FROM "memory"."a desk"."released"'
+
+
+def test_rows_are_found_at_their_path_as_they_are() -> None:
+    answer = DuckDBDesk().compute({PATH: ROWS}, Statement(f"SELECT * {FROM}"))
+    assert repr(answer.to_pylist()) == repr(ROWS.to_pylist())
+    assert answer.schema.field("c2").type == pa.int64()
+    greatest = DuckDBDesk().compute({PATH: ROWS}, Statement(f"SELECT c2 {FROM} WHERE c3 > $1", (1.0,)))
+    assert greatest.to_pylist() == [{"c2": 1}]  # NaN is the greatest number, as everywhere
+
+
+def test_nothing_of_one_statement_is_there_for_the_next() -> None:
+    desk = DuckDBDesk()
+    desk.compute({PATH: ROWS}, Statement(f"SELECT 1 {FROM}"))
+    with pytest.raises(EngineError):
+        desk.compute({}, Statement(f"SELECT 1 {FROM}"))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM read_csv('{file}')",
+        "COPY (SELECT 1) TO '{file}'",
+        "ATTACH '{file}' AS other",
+        "SET memory_limit = '9GB'",
+        "SELECT 1; SELECT 2",
+        "SELECT 'a value'::INTEGER",
+        "SELECT * FROM ROWS",
+        "SELECT list(repeat('x', 1000) || a) FROM range(10000000) AS t(a)",
+    ],
+)
+def test_whatever_goes_wrong_is_one_error_in_our_words(sql: str, tmp_path: Path) -> None:
+    file = tmp_path / "file.csv"
+    file.write_text("a\n1\n")
+    with pytest.raises(EngineError) as failed:
+        DuckDBDesk("100MB").compute({PATH: ROWS}, Statement(sql.format(file=file)))
+    assert failed.value.code == "wrapping-failed"
+    assert failed.value.__context__ is None
+    assert "value" not in str(failed.value)
+    assert file.read_text() == "a\n1\n"
+
+
+def test_it_ends_when_its_time_is_over() -> None:
+    long = "SELECT count(*) FROM range(1000000) AS a(x), range(1000000) AS b(y) WHERE (x * y) % 7 = 3"
+    with pytest.raises(EngineError):
+        DuckDBDesk(seconds=0.3).compute({}, Statement(long))
