@@ -153,7 +153,7 @@ class CountColumns:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What the answer's citation speaks of: the protected unit, its table, the data set's total and how often it is."""
+    """What the answer's citation speaks of: the protected unit, its tables, the total and how often it is."""
 
     unit: str
     table: str

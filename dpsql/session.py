@@ -361,7 +361,7 @@ class Session:
         noise = offer.count_variance if outputs else None
         counts = None if noise is None else CountColumns(outputs, noise, offer.count_scale, adjusted=plan.monotone)
         periods = None if balance.calendar is None else balance.calendar.periods
-        promise = Promise(plan.query.unit_name, plan.query.table, balance.granted, periods)
+        promise = Promise(plan.query.unit_name, plan.query.holders, balance.granted, periods)
         return Answer(shown.table(released.table, self._parts.desk), receipt, counts=counts, promise=promise)
 
     def _bought(self, released: bytes, *, replayed: bool) -> Bought:

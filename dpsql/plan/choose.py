@@ -94,23 +94,26 @@ def _built(
     options = query.clause.options
     check_mechanism(build.__name__, query.clause, certificate=terms.certificate)
     check_partitions(query.partitions, certificate=terms.certificate)
-    groups = groups_of(options.get("max_groups_contributed"), terms.tables[query.table])
+    groups = groups_of(options.get("max_groups_contributed"), [terms.tables[name] for name in query.tables])
     own_cap = groups is None and build in _OF_WEIGHTS
     groups = OWN_CAP if own_cap else groups
     epsilon = epsilon_of(options.get("epsilon"), terms)
     price = price_of(epsilon, groups, counted=query.releases_counts, certificate=terms.certificate)
     if build in _OF_EACH:
-        query = _kept_to_one(query, terms.tables[query.table], salts=salts)
+        query = _kept_to_one(query, terms.tables, salts=salts)
     asked = Asked(query, terms, price, groups, own_cap)
     if build not in _LEANING:
         asked.refuse(("prefer", "penalty"), reason="{name} is for mechanism = stable.", hint="Leave it out.")
     return _answering(build, asked), query, groups
 
 
-def _kept_to_one(query: PrivateQuery, table: PrivateTable, *, salts: tuple[int, int]) -> PrivateQuery:
+def _kept_to_one(query: PrivateQuery, tables: Mapping[str, PrivateTable], *, salts: tuple[int, int]) -> PrivateQuery:
     """Return the query so that each unit counts in one partition alone, where the policy says that it is in one."""
     partitions = query.partitions
-    if partitions is None or fold(partitions.column or "") not in map(fold, table.one_value_per_unit):
+    if partitions is None or partitions.column is None:
+        return query
+    table, column = partitions.column
+    if fold(column) not in map(fold, tables[table].one_value_per_unit):
         return query
     return replace(query, partitions=replace(partitions, salts=salts))
 

@@ -158,7 +158,7 @@ class Plan:
             ("mechanism", self.mechanism),
             *self._considered(),
             *([] if self.rule is None else [("certificate", self.certificate.value)]),
-            ("privacy unit", f"{self.query.unit_name} of {self.query.table}"),
+            ("privacy unit", f"{self.query.unit_name} of {self.query.holders}"),
             ("k", str(self.k) if self.query.clause.k else f"chosen in private, at most {self.k}"),
             *self.offer.facts,
             ("epsilon per item", str(self.epsilon)),

@@ -20,13 +20,30 @@ from fractions import Fraction
 
 from dpsql.plan.plan import Plan
 from dpsql.sql.query import Listed, Partitions, PrivateQuery
-from dpsql.sql.tree import Column, Derived, InQuery, Scan
+from dpsql.sql.tree import Column, Derived, Exists, InQuery, Scan
 
 __all__ = ["FORMAT", "in_canonical_order", "replay_key"]
 
 FORMAT = "dpsql replay 1"
 _NUMBER: dict[type, str] = {Column: "relation", Scan: "number", Derived: "number"}
-_Numbers = dict[int, int]
+
+
+class _Numbers(dict[int, int]):
+    """The numbers of a block's relations in the order of first mention; `outer` are those of the block around it."""
+
+    def __init__(self, outer: _Numbers | None = None) -> None:
+        super().__init__()
+        self.outer = outer
+
+    def of(self, relation: int) -> object:
+        """Return how a relation is spelled: by its number, or as one of a block further out."""
+        if self.outer is not None and self.outer.knows(relation):
+            return ["outer", self.outer.of(relation)]
+        return self.setdefault(relation, len(self) + 1)
+
+    def knows(self, relation: int) -> bool:
+        """Say whether it is a relation of this block or of one around it."""
+        return relation in self or (self.outer is not None and self.outer.knows(relation))
 
 
 def replay_key(plan: Plan) -> str:
@@ -42,6 +59,7 @@ def replay_key(plan: Plan) -> str:
         *plan.answering.law,
         plan.max_groups_contributed,
         *_partitions(query.partitions),
+        *((query.protected,) if len(query.protected) > 1 else ()),
     )
     return hashlib.sha256(_text([FORMAT, *(_spelled(part, numbers) for part in release)]).encode("ascii")).hexdigest()
 
@@ -97,16 +115,20 @@ def _spelled(value: object, numbers: _Numbers) -> object:
     return {type(value).__name__: _parts(value, numbers)}
 
 
-def _parts(node: object, numbers: _Numbers) -> list[object]:
-    """Return the fields of a frozen value: all that decide anything; a subquery numbers its relations anew."""
-    inside: _Numbers = {} if isinstance(node, Derived | InQuery) else numbers
+def _parts(node: object, numbers: _Numbers, *, inside: _Numbers | None = None) -> list[object]:
+    """Return the fields of a frozen value: all that decide anything.
+
+    A subquery numbers its relations anew, in `inside`; one in an expression may name those around it, too.
+    """
+    if inside is None:
+        inside = _Numbers(numbers.outer) if isinstance(node, Derived) else numbers
     parts: list[object] = []
     for field in fields(node):  # type: ignore[arg-type] # anything else has no spelling, and is a TypeError
         content = getattr(node, field.name)
         if field.name == _NUMBER.get(type(node)):
-            parts.append(numbers.setdefault(content, len(numbers) + 1))
-        elif field.name == "argument":
-            parts.append(_spelled(content, numbers))
+            parts.append(numbers.of(content))
+        elif isinstance(node, InQuery | Exists) and field.name == "source":
+            parts.append({Derived.__name__: _parts(content, _Numbers(), inside=_Numbers(numbers))})
         elif field.name != "longest":  # it has decided what is in the node, and decides no more
             parts.append(_spelled(content, inside))
     return parts

@@ -22,12 +22,12 @@ from dpsql.sql.public import read_public
 from dpsql.sql.query import Clause, Output, PrivateQuery, WrappedQuery
 from dpsql.sql.query import Statement as Asked
 from dpsql.sql.reader import Reader
-from dpsql.sql.released import Item, Released, check_count, position_of, row_count
+from dpsql.sql.released import Item, Released, counted_unit, position_of, row_count
 from dpsql.sql.scope import Scope, ScopeTable
 from dpsql.sql.sources import Sources
 from dpsql.sql.subqueries import check_alias, output_name
 from dpsql.sql.text import Statement, ascii_lower, scan
-from dpsql.sql.tree import Cast, Column, Expression
+from dpsql.sql.tree import Cast, Expression
 from dpsql.sql.types import Family, read_as
 from dpsql.sql.wrapping import answer_table, wrapped
 
@@ -126,11 +126,12 @@ class _Analysis:
             self.sources.define(select.args["with_"])
         body, scope = self.sources.block(select)
         private, unit = self._private(scope, select)
-        items = [
-            self._item(item, scope, spelled=spelled)
-            for item, spelled in spelled_items(self.statement, select, tokens=self.lifted.tokens)
-        ]
-        keys = self._keys(select, items, scope=scope)
+        with self.reader.correlating():
+            items = [
+                self._item(item, scope, spelled=spelled)
+                for item, spelled in spelled_items(self.statement, select, tokens=self.lifted.tokens)
+            ]
+            keys = self._keys(select, items, scope=scope)
         outputs = tuple(
             Output(item.name, None if item.expression is None else keys.index(item.expression)) for item in items
         )
@@ -141,7 +142,8 @@ class _Analysis:
             text=self.statement.text,
             table=private.table or "",
             unit_name=private.unit_name or "",
-            unit=unit,
+            protected=tuple(sorted(self.sources.protected.items())),
+            unit=self._counted(items) or unit,
             keys=keys,
             body=body,
             outputs=outputs,
@@ -160,7 +162,15 @@ class _Analysis:
     def _at(self, node: Node) -> Place | None:
         return place(self.statement, node)
 
-    def _private(self, scope: Scope, select: Node) -> tuple[ScopeTable, Column]:
+    def _counted(self, items: list[Item]) -> Expression | None:
+        """Return the unit that the select list counts, None where it counts none; refuse two."""
+        counts = [item for item in items if item.counted is not None]
+        if any(item.counted != counts[0].counted for item in counts):
+            hint = "Count one of them: where both are there they are the same unit."
+            raise Refusal("counts", "Two privacy units are counted.", hint=hint, place=self._at(counts[-1].node))
+        return counts[0].counted if counts else None
+
+    def _private(self, scope: Scope, select: Node) -> tuple[ScopeTable, Expression]:
         """Return the private table in scope, which must be there, and its unit."""
         if scope.private is not None and scope.unit is not None:
             return scope.private, scope.unit
@@ -174,8 +184,7 @@ class _Analysis:
         alias, node = output_name(self.reader, item)
         kind = type(node).__name__
         if kind == "Count":
-            check_count(self.reader, node)
-            return Item(alias or spelled, None, node)
+            return Item(alias or spelled, None, node, counted_unit(self.reader, node))
         if kind == "Star" or (kind == "Column" and type(node.this).__name__ == "Star"):
             hint = "Name the columns to group by."
             raise Refusal("star", "* would release raw columns.", hint=hint, place=self._at(node))

@@ -22,8 +22,8 @@ __all__ = ["settle"]
 
 _KEYWORDS = frozenset(
     "SELECT DISTINCT FROM WHERE GROUP_BY HAVING ORDER_BY LIMIT OFFSET ALIAS AND OR NOT IN IS NULL TRUE FALSE LIKE "
-    "ILIKE BETWEEN ESCAPE CASE WHEN THEN ELSE END JOIN INNER LEFT OUTER CROSS ON USING WITH ASC DESC ALL "
-    "INTERVAL COLLATE".split()
+    "ILIKE BETWEEN ESCAPE CASE WHEN THEN ELSE END JOIN INNER LEFT RIGHT FULL SEMI ANTI OUTER CROSS ON "
+    "USING WITH ASC DESC ALL INTERVAL COLLATE EXISTS".split()
 )
 _SYMBOLS = frozenset("L_PAREN R_PAREN COMMA DOT STAR PLUS DASH SLASH DIV MOD DPIPE EQ NEQ LT LTE GT GTE DCOLON".split())
 _RESERVED = frozenset(
@@ -59,15 +59,17 @@ _HINTS = {
     "qualify": _EACH_PARTITION,
     "union": "Join the branches of one table with OR in WHERE; for several tables ask once for each, or let the policy "
     "name a view that holds them all.",
-    "right": "Write the private table first and use LEFT JOIN.",
-    "full": "Write the private table first and use LEFT JOIN.",
-    "semi": "Use an inner JOIN with the public table: units are counted once.",
+    "asof": "Compare the times in WHERE: units are counted once.",
+    "natural": "Name the columns: USING (a, b).",
+    "positional": "Rows have no order; join them on a column.",
 }
 _LITERALS = frozenset(["STRING", "NUMBER", "NULL", "TRUE", "FALSE"])
 _OPERATORS = _SYMBOLS - {"R_PAREN", "STAR"}
 _VALUES = frozenset(["NULL", "TRUE", "FALSE", "END", "ASC", "DESC", "ALL"])  # keywords that end an item
 _BEFORE_LITERAL = _OPERATORS | _KEYWORDS - _VALUES - {"ALIAS"} | {"STAR", ""}
-_STARTS = frozenset(["CASE", "NOT", "NULL", "TRUE", "FALSE", "INTERVAL", "LEFT"])  # keywords that begin an operand
+_STARTS = frozenset(
+    ["CASE", "NOT", "NULL", "TRUE", "FALSE", "INTERVAL", "LEFT", "RIGHT", "EXISTS"]
+)  # that begin an operand
 _AFTER_NO_ITEM = frozenset(["COMMA", "R_PAREN", ""]) | _KEYWORDS - _STARTS
 _BEFORE_NO_ITEM = _OPERATORS | _KEYWORDS - _VALUES | {""}
 _AFTER_NO_ALIAS = _SYMBOLS - {"L_PAREN"} | _KEYWORDS | _LITERALS | {""}
@@ -174,7 +176,7 @@ def _word(
         return _TYPES[word], token.text
     if calls and (word in functions or word in {"cast", "try_cast", "extract", "count"}):
         return "VAR", token.text if word not in functions else FUNCTION_PREFIX + word
-    if kind in _KEYWORDS and (kind != "ALL" or previous == "GROUP_BY"):
+    if kind in _KEYWORDS and (kind != "ALL" or previous == "GROUP_BY") and (kind != "EXISTS" or calls):
         return kind, token.text
     if calls and previous != "ALIAS":
         raise _no_function(statement, token, word=word)

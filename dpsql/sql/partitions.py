@@ -14,7 +14,7 @@ from dpsql.sql.domain import listed_values, read_values
 from dpsql.sql.options import MOST_LISTED
 from dpsql.sql.passes.canonical import canonical
 from dpsql.sql.query import Listed, Partitions, PrivateQuery, PublicQuery, Stored
-from dpsql.sql.tree import Cast, Column, Derived, Expression, Joined, Literal, Relation, Scan, walk
+from dpsql.sql.tree import Cast, Column, Derived, Exists, Expression, InQuery, Joined, Literal, Relation, Scan, walk
 from dpsql.sql.types import TEXT
 
 __all__ = ["partitioned", "values_asked", "with_values"]
@@ -44,7 +44,7 @@ def partitioned(query: PrivateQuery, named: int | None, *, catalog: Catalog) -> 
         hint = "Leave domain out: partitions says which values PER's key has."
         raise Refusal("domain", "A known domain does not go with PER.", hint=hint, place=per.place)
     key = query.keys[named]
-    found = Partitions(named, (), option.place, column=_column_of(query, key))
+    found = Partitions(named, (), option.place, column=_column_of(query, key, catalog=catalog))
     values = read_values(_OPTION, option, key=key, catalog=catalog)
     found = replace(found, source=values) if isinstance(values, Stored) else replace(found, values=_ordered(values))
     return replace(query, partitions=found)
@@ -96,24 +96,33 @@ def _ordered(values: Listed) -> tuple[Literal, ...]:
     return tuple(found[value] for value in sorted(found))  # type: ignore[type-var] # values of one type
 
 
-def _column_of(query: PrivateQuery, key: Expression) -> str | None:
-    """Return the one stored column of the private table that the key is worked out from, or None."""
+def _column_of(query: PrivateQuery, key: Expression, *, catalog: Catalog) -> tuple[str, str] | None:
+    """Return the one stored column of a private table that the key is worked out from, with its table, or None."""
     columns = _stored_columns(key, _relations(query.body.source))
-    ((private, _),) = _stored_columns(query.unit, _relations(query.body.source))
-    ((number, name),) = columns if len(columns) == 1 else {(private, "")}
-    return name if number == private and name else None
+    if len(columns) != 1:
+        return None
+    ((_, path, name),) = columns
+    private = [table.name for table in catalog.tables if table.path == path and table.privacy_unit is not None]
+    return (private[0], name) if len(private) == 1 and name else None
 
 
-def _stored_columns(expression: Expression, relations: dict[int, Scan | Derived]) -> set[tuple[int, str]]:
-    """Return the columns of stored tables that an expression reads, each with the number of its table."""
-    found = set[tuple[int, str]]()
+def _stored_columns(
+    expression: Expression, relations: dict[int, Scan | Derived]
+) -> set[tuple[int, tuple[str, ...], str]]:
+    """Return the columns of stored tables that an expression reads, each with the number and the path of its table.
+
+    What a subquery in it reads is a column of no table: it may be any row's.
+    """
+    found = set[tuple[int, tuple[str, ...], str]]()
     for part in walk(expression):
+        if isinstance(part, InQuery | Exists):
+            found.add((part.source.number, (), ""))
         relation = relations[part.relation] if isinstance(part, Column) else None
         if isinstance(relation, Derived) and isinstance(part, Column):
             output = relation.outputs[int(part.name.removeprefix("c")) - 1]
             found |= _stored_columns(output, _relations(relation.body.source))
-        elif isinstance(part, Column):
-            found.add((part.relation, part.name))
+        elif isinstance(relation, Scan) and isinstance(part, Column):
+            found.add((part.relation, relation.path, part.name))
     return found
 
 

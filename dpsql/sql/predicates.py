@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.coerce import comparable
+from dpsql.sql.memberships import exists, in_query
 from dpsql.sql.nodes import only
 from dpsql.sql.reader import Read, Reader
-from dpsql.sql.tree import Call, Collate, Expression, In, InQuery, Literal
+from dpsql.sql.tree import Call, Collate, Exists, Expression, In, InQuery, Literal
 from dpsql.sql.types import BOOLEAN, NULL, TEXT, Family
 
 if TYPE_CHECKING:
@@ -81,27 +81,14 @@ def _is(reader: Reader, node: Node) -> Expression:
 
 def _in(reader: Reader, node: Node) -> Expression:
     if node.args.get("query") is not None:
-        return _in_query(reader, node)
+        return in_query(reader, node)
     only(reader.statement, node, "this", "expressions")
     parts = (reader.operand(node.this), *(reader.operand(choice) for choice in node.expressions))
     argument, *choices = comparable(parts, reader.at(node))
-    if len(choices) == 1 and isinstance(choices[0], InQuery):  # DuckDB takes it for argument IN (SELECT ...)
+    if len(choices) == 1 and isinstance(choices[0], InQuery | Exists):  # DuckDB takes it for argument IN (SELECT ...)
         hint = "Write = and the condition in parentheses."
         raise Refusal("precedence", "This IN can be read in two ways.", hint=hint, place=reader.place(node))
     return In(argument, tuple(choices))
-
-
-def _in_query(reader: Reader, node: Node) -> Expression:
-    """Return x IN (SELECT ...) of public tables: the same set for every row."""
-    only(reader.statement, node, "this", "query")
-    only(reader.statement, node.args["query"], "this")
-    argument, source = reader.operand(node.this), reader.subquery(node.args["query"].this)
-    if len(source.outputs) != 1:
-        hint = "Select the one column to compare with."
-        raise Refusal("subquery", "This subquery must have one column.", hint=hint, place=reader.place(node))
-    output = reader.computed(source.outputs[0], node)
-    left, right = comparable((argument, output), reader.at(node))
-    return InQuery(left, replace(source, outputs=(right,)))
 
 
 def _between(reader: Reader, node: Node) -> Expression:
@@ -153,6 +140,7 @@ READERS: Mapping[str, Read] = {
     **dict.fromkeys(_COMPARISONS, _comparison),
     "Is": _is,
     "In": _in,
+    "Exists": exists,
     "Between": _between,
     **dict.fromkeys(["Like", "ILike", "Escape"], _like),
 }

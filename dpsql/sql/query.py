@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from dpsql.errors import Place
-from dpsql.sql.tree import Body, Column, Expression, Literal
+from dpsql.sql.tree import Body, Expression, Literal
 
 __all__ = [
     "Clause",
@@ -112,16 +112,16 @@ class Partitions:
     """TOP k PRIVATE PER a key: of each of these public values of key number `key` (from 0), the first k groups.
 
     `values` are distinct literals of the key's type, in their natural order; those that a public table holds are in
-    `source` until it is read. `column` is the one stored column of the private table that the key is worked out from,
-    or None. With `salts`, which are private to the session, each unit counts in one of the values alone, chosen by a
-    hash under them.
+    `source` until it is read. `column` is the one stored column of a private table that the key is worked out from, as
+    (table, column), or None. With `salts`, which are private to the session, each unit counts in one of the values
+    alone, chosen by a hash under them.
     """
 
     key: int
     values: tuple[Literal, ...]
     place: Place
     source: Stored | None = None
-    column: str | None = None
+    column: tuple[str, str] | None = None
     salts: tuple[int, int] | None = field(default=None, repr=False)
 
 
@@ -137,14 +137,16 @@ class Assumption:
 class PrivateQuery:
     """A private top-k: whose units are protected, what is counted, and what the analyst asked for.
 
-    With a `domain` the one key takes its values and no others; with `partitions` one of the keys does. What is
-    `assumed` of the counts is for EXPLAIN alone.
+    `table` is the first of the `protected` ones, which are all private tables that are read, wherever they stand, each
+    with its privacy unit; `unit_name` is that of the first. With a `domain` the one key takes its values and no others;
+    with `partitions` one of the keys does. What is `assumed` of the counts is for EXPLAIN alone.
     """
 
     text: str
     table: str
     unit_name: str
-    unit: Column
+    protected: tuple[tuple[str, str], ...]
+    unit: Expression
     keys: tuple[Expression, ...]
     body: Body
     outputs: tuple[Output, ...]
@@ -156,6 +158,19 @@ class PrivateQuery:
     domain: Domain | None = None
     partitions: Partitions | None = None
     assumed: Assumption | None = None
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Return the names of all private tables that are read."""
+        return tuple(table for table, _ in self.protected)
+
+    @property
+    def holders(self) -> str:
+        """Return the names of the tables that hold the unit, in words; any whose unit has another name says so."""
+        own = [table for table, unit in self.protected if unit == self.unit_name]
+        others = [f"{unit} of {table}" for table, unit in self.protected if unit != self.unit_name]
+        *most, last = [*own, *others]
+        return f"{', '.join(most)} and {last}" if most else last
 
     @property
     def releases_counts(self) -> bool:

@@ -12,15 +12,15 @@ from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.clock import Clock
 from dpsql.sql.functions import PatternCheck
 from dpsql.sql.nodes import only, place
-from dpsql.sql.scope import Scope, ScopeColumn, listed
+from dpsql.sql.scope import Scope, ScopeColumn, ScopeTable, listed
 from dpsql.sql.text import Statement, Value
-from dpsql.sql.tree import Cast, Derived, Expression, InQuery, Literal, walk
+from dpsql.sql.tree import Cast, Derived, Exists, Expression, InQuery, Literal, walk
 from dpsql.sql.types import BOOLEAN, NULL, Family, read_as
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["PREDICATES", "Read", "Reader"]
+__all__ = ["PREDICATES", "Inside", "Read", "Reader"]
 
 DEEPEST = 32
 MOST_COPIED = 2_000
@@ -28,22 +28,33 @@ PREDICATES = frozenset("EQ NEQ LT LTE GT GTE NullSafeEQ NullSafeNEQ Is In Betwee
 Read = Callable[["Reader", "Node"], Expression]
 
 
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """A subquery in an expression, and what it brings; `tied` if each of its rows is of the unit of the row outside."""
+
+    source: Derived
+    table: ScopeTable
+    tied: bool
+
+
 @dataclass(slots=True)
 class Reader:
     """Reads the expressions of one statement; counts literals and depth as it goes.
 
-    `subquery` reads a SELECT of public tables inside an expression; whoever reads FROM provides it.
+    `subquery` reads a SELECT inside an expression; whoever reads FROM provides it. It sees the names around it only
+    where the reader `correlates`: in a WHERE, and in the keys of a private query.
     """
 
     statement: Statement
     bound: dict[Value, object]
     accepts_pattern: PatternCheck
     readers: Mapping[str, Read]
-    subquery: Callable[[Node], Derived] = field(init=False)
+    subquery: Callable[..., Inside] = field(init=False)
     clock: Clock | None = None
     literals: int = 0
     copied: int = 0
     depth: int = 0
+    correlates: bool = False
     scope: Scope = field(default_factory=lambda: Scope(()))
     moment: datetime | None = None
 
@@ -60,6 +71,15 @@ class Reader:
             yield
         finally:
             self.readers = usual
+
+    @contextmanager
+    def correlating(self, *, correlates: bool = True) -> Iterator[None]:
+        """Let subqueries see the names around them, or not, inside the block."""
+        usual, self.correlates = self.correlates, correlates
+        try:
+            yield
+        finally:
+            self.correlates = usual
 
     def read(self, node: Node) -> Expression:
         """Return the typed expression of a node; refuse columns of a type that dpsql does not compute with."""
@@ -103,8 +123,8 @@ class Reader:
         """Count an expression that is written twice: nested copies would double with every level."""
         parts = walk(expression)
         self.copied += len(parts)
-        if self.copied > MOST_COPIED or any(isinstance(part, InQuery) for part in parts):
-            hint = "Nest fewer CASE x WHEN and nullif, and none over IN (SELECT ...); CASE WHEN x = ... copies nothing."
+        if self.copied > MOST_COPIED or any(isinstance(part, InQuery | Exists) for part in parts):
+            hint = "Nest fewer CASE x WHEN and nullif, and none over a subquery; CASE WHEN x = ... copies nothing."
             raise Refusal("too-large", "This expression grows too large.", hint=hint, place=self.place(node))
 
     def star(self, item: Node) -> list[ScopeColumn] | None:

@@ -18,7 +18,7 @@ from dpsql.sql.tree import Expression, Literal
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["Item", "Released", "check_count", "position_of", "row_count"]
+__all__ = ["Item", "Released", "counted_unit", "position_of", "row_count"]
 
 _INTEGER = re.compile(r"[0-9]{1,18}")
 _COMPARISONS = {"EQ": "=", "NEQ": "<>", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
@@ -27,11 +27,12 @@ _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 @dataclass(slots=True)
 class Item:
-    """One item of the outermost select list; `expression` is None for COUNT(DISTINCT unit)."""
+    """One item of the outermost select list; `expression` is None for COUNT(DISTINCT unit), whose unit is `counted`."""
 
     name: str
     expression: Expression | None
     node: Node
+    counted: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,26 +112,26 @@ class Released:
             for position, item in enumerate(self.items):
                 if ascii_lower(item.name) == ascii_lower(node.name):
                     return position
-        if kind == "Count":
-            check_count(self.reader, node)
-        wanted = None if kind == "Count" else self.reader.read(node)
-        return next((position for position, item in enumerate(self.items) if item.expression == wanted), None)
+        counted = counted_unit(self.reader, node) if kind == "Count" else None
+        wanted = (None if kind == "Count" else self.reader.read(node), counted)
+        found = enumerate((item.expression, item.counted) for item in self.items)
+        return next((position for position, item in found if item == wanted), None)
 
     def _at(self, node: Node) -> Place | None:
         return self.reader.place(node)
 
 
-def check_count(reader: Reader, node: Node) -> None:
-    """Refuse a COUNT that is not COUNT(DISTINCT <the privacy unit>)."""
+def counted_unit(reader: Reader, node: Node) -> Expression:
+    """Return the unit column that COUNT(DISTINCT <the privacy unit>) names; refuse any other COUNT."""
     only(reader.statement, node, "this", "big_int")
-    private, unit, counted = reader.scope.private, reader.scope.unit, node.this
+    private, counted = reader.scope.private, node.this
     if type(counted).__name__ == "Distinct":
         only(reader.statement, counted, "expressions")
         columns = counted.expressions
         if len(columns) == 1 and type(columns[0]).__name__ == "Column":
             found = reader.column(columns[0])
-            if found.is_unit and found.column == unit:
-                return
+            if found.is_unit:
+                return found.column
     hint = f"Write COUNT(DISTINCT {private.unit_name if private else 'unit'})."
     reason = "The only aggregate is the number of distinct privacy units."
     raise Refusal("aggregate", reason, hint=hint, place=reader.place(node))

@@ -13,7 +13,7 @@ from dpsql.sql.passes.rebuild import rebuild, rebuild_body
 from dpsql.sql.passes.total import total
 from dpsql.sql.query import PublicQuery, Sorted
 from dpsql.sql.rewrite import CountingQuery
-from dpsql.sql.tree import Body, Call, Column, Derived, Expression, InQuery
+from dpsql.sql.tree import Body, Call, Column, Derived, Exists, Expression, InQuery
 from dpsql.sql.types import BIGINT, answered_as
 from dpsql.sql.write import Writer
 
@@ -65,7 +65,7 @@ def _staged(query: PublicQuery, keys: tuple[Expression, ...]) -> PublicQuery:
             return Column(_GROUPED, f"c{columns.index(expression) + 1}", expression.type, expression.longest)
         if isinstance(expression, InQuery):  # whose subquery sees nothing of the groups
             return replace(expression, argument=outside(expression.argument))
-        return rebuild(expression, outside)
+        return expression if isinstance(expression, Exists) else rebuild(expression, outside)
 
     outputs = tuple(map(outside, query.outputs))
     order = tuple(replace(term, expression=outside(term.expression)) for term in query.order)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dpsql.errors import Place, Refusal
 from dpsql.sql.text import ascii_lower
-from dpsql.sql.tree import Column
+from dpsql.sql.tree import Call, Expression
 
 __all__ = ["Scope", "ScopeColumn", "ScopeTable", "listed"]
 
@@ -20,12 +20,23 @@ _SHOWN = 12
 
 @dataclass(frozen=True, slots=True)
 class ScopeColumn:
-    """A column that a name may mean; `merged` when a JOIN USING has given its name to the other side."""
+    """A column that a name may mean; `merged` when a JOIN USING has given its name to the other side.
+
+    A unit column is `absent` if an outer join may have left it NULL in a row that belongs to somebody. `shared` is what
+    the name means without its table, where a JOIN USING made that something else.
+    """
 
     name: str
-    column: Column
+    column: Expression
     is_unit: bool
     merged: bool = False
+    absent: bool = False
+    shared: ScopeColumn | None = None
+
+    @property
+    def bare(self) -> ScopeColumn:
+        """Return what the name means without its table."""
+        return self if self.shared is None else self.shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,26 +51,48 @@ class ScopeTable:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """All that the names of one query block can mean."""
+    """All that the names of one query block can mean.
+
+    `ties` are pairs of unit columns that are equal in every row where both are there. `outer` are the names around a
+    subquery that stands in an expression, which it sees after its own; `tied` says that each of its rows is of the
+    same unit as the row around it.
+    """
 
     tables: tuple[ScopeTable, ...]
+    ties: tuple[tuple[Expression, Expression], ...] = ()
+    outer: Scope | None = None
+    tied: bool = False
 
     @property
     def private(self) -> ScopeTable | None:
-        """Return the one private table in scope."""
+        """Return the first private table in scope."""
         return next((table for table in self.tables if table.table is not None), None)
 
     @property
-    def unit(self) -> Column | None:
-        """Return the privacy unit's column, where the block is private."""
-        columns = (column for table in self.tables for column in table.columns if column.is_unit)
-        return next((column.column for column in columns), None)
+    def units(self) -> tuple[ScopeColumn, ...]:
+        """Return every column that is the privacy unit, by its own name and as USING merged it."""
+        columns = [column for table in self.tables for column in table.columns if column.is_unit]
+        return tuple(dict.fromkeys(each for column in columns for each in (column.bare, column)))
+
+    @property
+    def outer_units(self) -> tuple[ScopeColumn, ...]:
+        """Return the unit columns of all blocks around this one."""
+        return () if self.outer is None else (*self.outer.units, *self.outer.outer_units)
+
+    @property
+    def unit(self) -> Expression | None:
+        """Return what is the privacy unit in every row that belongs to somebody, where the block is private."""
+        whole = [column.column for column in self.units if not column.absent]
+        if whole or not self.units:
+            return whole[0] if whole else None
+        columns = tuple(dict.fromkeys(column.column for column in self.units))
+        return columns[0] if len(columns) == 1 else Call("coalesce", columns, columns[0].type)
 
     def find(self, name: str, qualifier: str, *, place: Place | None) -> ScopeColumn | None:
         """Return the column a name means, or None; refuse a name that could mean two."""
         wanted, table_name = ascii_lower(name), ascii_lower(qualifier)
         found = [
-            column
+            column if qualifier else column.bare
             for table in self.tables
             for column in table.columns
             if ascii_lower(column.name) == wanted
@@ -68,12 +101,15 @@ class Scope:
         if len(found) > 1:
             hint = "Write it with its table: alias.column."
             raise Refusal("ambiguous-column", "This name could mean two columns.", hint=hint, place=place)
+        known = qualifier and any(ascii_lower(table.alias) == table_name for table in self.tables)
+        if not found and not known and self.outer is not None:
+            return self.outer.find(name, qualifier, place=place)
         return found[0] if found else None
 
     def star(self, qualifier: str = "") -> list[ScopeColumn]:
         """Return what * or alias.* stands for."""
         return [
-            column
+            column if qualifier else column.bare
             for table in self.tables
             if not qualifier or ascii_lower(table.alias) == ascii_lower(qualifier)
             for column in table.columns

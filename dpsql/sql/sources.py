@@ -1,6 +1,7 @@
 """FROM: tables, subqueries, CTEs and joins, read into relations and into the names they bring.
 
-One private table may stand in a query; every subquery over it must pass its privacy unit on.
+Every subquery in FROM over a private table must pass its privacy unit on; several private tables meet only where their
+units are equal (`ties.py`).
 """
 
 from __future__ import annotations
@@ -9,16 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from dpsql.errors import Refusal, Unsupported
+from dpsql.errors import Refusal
 from dpsql.sql.catalog import Catalog, Table
-from dpsql.sql.joins import joined
+from dpsql.sql.joins import UNTIED, joined
 from dpsql.sql.links import owned
 from dpsql.sql.nodes import only
-from dpsql.sql.reader import Read, Reader
+from dpsql.sql.reader import Inside, Read, Reader
 from dpsql.sql.scope import Scope, ScopeColumn, ScopeTable, listed
-from dpsql.sql.subqueries import check_shape, selected
+from dpsql.sql.subqueries import check_shape, output_name, selected
 from dpsql.sql.text import ascii_lower
-from dpsql.sql.tree import Body, Column, Derived, Relation, Scan
+from dpsql.sql.ties import connected, ties_in
+from dpsql.sql.tree import Body, Column, Derived, Expression, Literal, Relation, Scan
+from dpsql.sql.types import INTEGER
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
@@ -34,6 +37,7 @@ class Sources:
     """Reads FROM clauses of one statement: numbers the tables, knows the catalog and puts CTEs in place.
 
     `released` is the answer of a private query that the statement wraps, whose columns the engine knows by number.
+    `protected` are the private tables read so far, each with its privacy unit.
     """
 
     catalog: Catalog
@@ -42,37 +46,72 @@ class Sources:
     count: int = 0
     linked: int = 0
     ctes: dict[str, tuple[Node, Mapping[str, object]]] = field(default_factory=dict)
+    protected: dict[str, str] = field(default_factory=dict)
     usual: Mapping[str, Read] = field(init=False)
 
     def __post_init__(self) -> None:
         self.reader.subquery, self.usual = self.subquery, self.reader.readers
 
-    def subquery(self, select: Node) -> Derived:
-        """Return a SELECT of public tables alone that stands inside an expression; it sees no name outside it."""
-        outside = self.reader.scope
-        with self.reader.reading(self.usual):  # no aggregates, also where those of the query itself may stand
-            derived, table = self._projected(select, "", node=select)
-        self.reader.within(outside)
-        if table.table is not None:
-            hint = "Join a public table, or ask about one private table at a time."
-            reason = "A subquery in an expression may not read a private table."
-            raise Unsupported("subquery-private", reason, hint=hint, place=self.reader.place(select))
-        return derived
+    def subquery(self, select: Node, *, listed: bool = True) -> Inside:
+        """Return a SELECT that stands inside an expression; it is for its reader to say what it may be.
 
-    def block(self, select: Node) -> tuple[Body, Scope]:
-        """Return FROM and WHERE of a SELECT, and leave the reader pointing at its names."""
+        Of one whose select list is not `listed`, nothing is selected.
+        """
+        reader, outside = self.reader, self.reader.scope
+        check_shape(reader, select, node=select)
+        number = self._number(select)
+        with reader.reading(self.usual):  # no aggregates, also where those of the query itself may stand
+            body, scope = self.block(select, outer=outside if reader.correlates else None)
+            if listed:
+                derived, table = selected(reader, select, number, alias="", body=body, scope=scope)
+            else:
+                for item in select.expressions:
+                    if reader.star(item) is None:
+                        reader.read(output_name(reader, item)[1])
+                private = scope.private
+                table = ScopeTable("", (), None if private is None else private.table)
+                derived = Derived(number, (Literal(1, INTEGER),), body)
+        reader.within(outside)
+        return Inside(derived, table, scope.tied)
+
+    def block(self, select: Node, *, outer: Scope | None = None) -> tuple[Body, Scope]:
+        """Return FROM and WHERE of a SELECT, and leave the reader pointing at its names.
+
+        What stands in WHERE, and is selected, may also name what is `outer`.
+        """
         origin = select.args.get("from_")
         if origin is None:
             hint = "Name the table: FROM reads."
             raise Refusal("no-table", "There is no FROM.", hint=hint, place=self.reader.place(select))
         only(self.reader.statement, origin, "this")
-        relation, scope = self._relation(origin.this)
-        for join in select.args.get("joins") or ():
-            relation, scope = joined(self.reader, join, left=(relation, scope), right=self._relation(join.this))
+        joins = select.args.get("joins") or ()
+        with self.reader.correlating(correlates=False):
+            relation, scope = self._relation(origin.this)
+            commas = False
+            for join in joins:
+                right = self._relation(join.this)
+                relation, scope = joined(self.reader, join, left=(relation, scope), right=right, commas=commas)
+                commas = commas or not any(join.args.get(part) for part in ("side", "kind", "on", "using"))
+        scope = replace(scope, outer=outer)
         where = select.args.get("where")
-        condition = None if where is None else self.reader.within(scope).condition(where.this)
+        condition = None
+        if where is not None:
+            with self.reader.correlating():
+                condition = self.reader.within(scope).condition(where.this)
+        condition, scope = self._tied(select, condition, scope=scope)
         self.reader.within(scope)
         return Body(relation, condition), scope
+
+    def _tied(self, select: Node, condition: Expression | None, *, scope: Scope) -> tuple[Expression | None, Scope]:
+        """Return WHERE and the names of a block in whose rows all units are equal; refuse any other block."""
+        condition, pairs = ties_in(condition, scope.units, right=scope.units)
+        condition, outside = ties_in(condition, scope.units, right=scope.outer_units)
+        around = [(inner, scope.outer_units[0].column) for inner, _ in outside]  # which are all of one unit
+        if not connected(scope, (*pairs, *around)):
+            reason = "Private tables meet only where their privacy units are equal."
+            place = self.reader.place((select.args.get("joins") or [select])[0])
+            raise Refusal("join-private", reason, hint=UNTIED, place=place)
+        return condition, replace(scope, ties=(*scope.ties, *pairs), tied=bool(outside))
 
     def define(self, with_: Node) -> None:
         """Take up the CTEs of the outermost WITH; each sees those before it, and the tables."""
@@ -146,6 +185,8 @@ class Sources:
             relation, owner = owned(Scan(number, table.path), table.link, number=self._linked)
             columns = (*columns[:-1], replace(columns[-1], column=owner))
         private = table.name if unit is not None else None
+        if table.privacy_unit is not None:
+            self.protected[table.name] = table.privacy_unit
         alias = self._alias(node) or name
         return relation, Scope((ScopeTable(alias, columns, private, table.privacy_unit),))
 

@@ -47,8 +47,14 @@ def selected(
 ) -> tuple[Derived, ScopeTable]:
     """Return the subquery over `body`, as relation `number`, and the names that it brings under its alias."""
     named = [pair for item in select.expressions for pair in _outputs(reader, item, scope=scope)]
+    units = {unit.column: unit.absent for unit in scope.units}  # a unit from outside is none of this block's rows
     columns = tuple(
-        ScopeColumn(name, Column(number, f"c{index}", expression.type, expression.longest), is_unit=is_unit)
+        ScopeColumn(
+            name,
+            Column(number, f"c{index}", expression.type, expression.longest),
+            is_unit=is_unit and expression in units,
+            absent=is_unit and units.get(expression, False),
+        )
         for index, (name, expression, is_unit) in enumerate(named, start=1)
     )
     private = scope.private

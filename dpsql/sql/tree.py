@@ -19,6 +19,7 @@ __all__ = [
     "Collate",
     "Column",
     "Derived",
+    "Exists",
     "Expression",
     "In",
     "InQuery",
@@ -92,9 +93,18 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class InQuery:
-    """argument IN (SELECT ... of public tables alone); `source` has one output."""
+    """argument IN (SELECT ...); `source` has one output, and may name relations of the blocks around it."""
 
     argument: Expression
+    source: Derived
+    type: Type = BOOLEAN
+    longest: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """EXISTS (SELECT ...); `source` may name relations of the blocks around it."""
+
     source: Derived
     type: Type = BOOLEAN
     longest: int | None = None
@@ -118,7 +128,7 @@ class Collate:
     longest: int | None = None
 
 
-Expression = Column | Literal | Call | Cast | Case | In | InQuery | Try | Collate
+Expression = Column | Literal | Call | Cast | Case | In | InQuery | Exists | Try | Collate
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +154,7 @@ class Derived:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """left JOIN right; `kind` is INNER, LEFT or CROSS; `on` is BOOLEAN and absent for CROSS."""
+    """left JOIN right; `kind` is INNER, LEFT, RIGHT, FULL, SEMI, ANTI or CROSS; `on` is absent for CROSS alone."""
 
     left: Relation
     kind: str
@@ -166,7 +176,7 @@ class Body:
 def children(expression: Expression) -> tuple[Expression, ...]:
     """Return the direct operands of an expression."""
     match expression:
-        case Column() | Literal():
+        case Column() | Literal() | Exists():
             return ()
         case Call(arguments=arguments):
             return arguments

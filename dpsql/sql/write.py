@@ -15,6 +15,7 @@ from dpsql.sql.tree import (
     Collate,
     Column,
     Derived,
+    Exists,
     Expression,
     In,
     InQuery,
@@ -77,12 +78,14 @@ class Writer:
                 return f"TRY({self.expression(expression.argument)})"
             case Collate():
                 return f"({self.expression(expression.argument)} COLLATE C)"
-            case In() | InQuery():
-                return self._in(expression)
+            case In() | InQuery() | Exists():
+                return self._among(expression)
             case Case():
                 return self._case(expression)
 
-    def _in(self, test: In | InQuery) -> str:
+    def _among(self, test: In | InQuery | Exists) -> str:
+        if isinstance(test, Exists):
+            return f"(EXISTS ({self._select(test.source)}))"
         argument = self.expression(test.argument)
         among = (
             self._select(test.source) if isinstance(test, InQuery) else ", ".join(map(self.expression, test.choices))

@@ -143,8 +143,10 @@ def test_the_sql_of_the_reference_runs() -> None:
     connection.execute("CREATE TABLE countries AS SELECT 'DE' AS country, 'Europe' AS continent")
     connection.execute("CREATE TABLE customers AS SELECT i AS id, i // 2 AS household_id FROM range(3000) t(i)")
     connection.execute("CREATE TABLE orders AS SELECT id AS customer_id, 'p' || id % 3 AS product FROM customers")
+    connection.execute("CREATE TABLE users AS SELECT i AS user_id, i % 80 AS age, 'Berlin' AS city FROM range(99) t(i)")
     tables = {
         "reads": dpsql.PrivateTable("user_id"),
+        "users": dpsql.PrivateTable("user_id"),
         "countries": dpsql.PublicTable(),
         "customers": dpsql.PrivateTable("household_id"),
         "orders": dpsql.PrivateTable(link="customer_id -> customers.id"),
@@ -226,6 +228,7 @@ def test_sql_reference_examples_are_read() -> None:
     )
     tables = (
         table("reads", reads, "user_id"),
+        table("users", "user_id BIGINT, age INTEGER, city VARCHAR", "user_id"),
         table("countries", "country VARCHAR, continent VARCHAR", None),
         replace(orders, link=link),
     )

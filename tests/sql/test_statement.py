@@ -294,7 +294,7 @@ def test_the_unit_is_followed_by_identity(text: str) -> None:
         (("SELECT article, COUNT(DISTINCT u) FROM (SELECT user_id, dwell AS u, article "
           "FROM reads) AS r GROUP BY ALL TOP 9 PRIVATE"), "aggregate"),
         ("SELECT article, COUNT(DISTINCT reads.user_id, dwell) FROM reads GROUP BY ALL TOP 9 PRIVATE", "aggregate"),
-        (("SELECT r.article FROM reads AS r JOIN likes AS l ON r.user_id = l.user_id GROUP "
+        (("SELECT r.article FROM reads AS r JOIN likes AS l ON r.article = l.article GROUP "
           "BY ALL TOP 9 PRIVATE"), "join-private"),
         ("SELECT r.article FROM reads AS r, users GROUP BY ALL TOP 9 PRIVATE", "join-private"),
         (("SELECT article FROM articles JOIN reads USING (article) JOIN countries AS c "
@@ -403,7 +403,7 @@ HELPED = {
     "SELECT article, COUNT(*) AS n FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT user_id)",
     "SELECT article, COUNT(user_id) AS n FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT user_id)",
     "SELECT * FROM reads GROUP BY ALL TOP 9 PRIVATE": "columns",
-    "SELECT r.article FROM reads r JOIN likes l ON r.user_id = l.user_id GROUP BY 1 TOP 9 PRIVATE": "one private table",
+    "SELECT r.article FROM reads r JOIN likes l ON r.article = l.article GROUP BY 1 TOP 9 PRIVATE": "a.unit = b.unit",
     "SELECT k.article FROM (SELECT article FROM reads) AS k GROUP BY 1 TOP 9 PRIVATE": "privacy unit",
     "SELECT article FROM reads GROUP BY article LIMIT 3 TOP 9 PRIVATE": "after TOP k PRIVATE",
     "SELECT article FROM reads GROUP BY article TOP 9 PRIVATE; SELECT 1": "one statement",
@@ -413,8 +413,8 @@ HELPED = {
     "SELECT artikle FROM reads GROUP BY 1 TOP 9 PRIVATE": "The columns here are",
     "SELECT article FROM read GROUP BY 1 TOP 9 PRIVATE": "The policy exposes",
     "SELECT levenshtein(article, 'a') AS k FROM reads GROUP BY 1 TOP 9 PRIVATE": "reference",
-    "SELECT article FROM reads WHERE article IN (SELECT article FROM likes) GROUP BY 1 TOP 9 PRIVATE": "Join a public",
-    "SELECT article FROM reads WHERE article IN (SELECT * FROM likes) GROUP BY 1 TOP 9 PRIVATE": "Join a public table",
+    "SELECT article FROM reads WHERE article IN (SELECT article FROM likes) GROUP BY 1 TOP 9 PRIVATE": "r.unit AND",
+    "SELECT article FROM reads WHERE article IN (SELECT * FROM likes) GROUP BY 1 TOP 9 PRIVATE": "one column",
     "SELECT article FROM reads WHERE article IN (SELECT * FROM articles) GROUP BY 1 TOP 9 PRIVATE": "one column",
     "SELECT article FROM reads WHERE dwell GROUP BY 1 TOP 9 PRIVATE": "comparison",
     "SELECT article FROM reads WHERE dwell = 'much' GROUP BY 1 TOP 9 PRIVATE": "numbers",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -89,8 +90,8 @@ class Asked:
 
     @property
     def min_units(self) -> int:
-        """How many units a group must have to be released; 1 where the policy says nothing."""
-        return self.terms.tables[self.query.table].min_units or 1
+        """How many units a group must have to be released: the most that a table read wants, 1 where none says."""
+        return max(self.terms.tables[name].min_units or 1 for name in self.query.tables)
 
     def refuse(self, names: tuple[str, ...], *, reason: str, hint: str) -> None:
         """Refuse the first of the options that was given; `reason` speaks of it as {name}."""
@@ -161,9 +162,10 @@ def epsilon_of(option: Option | None, terms: Terms) -> Epsilon:
     return Epsilon(value)
 
 
-def groups_of(option: Option | None, table: PrivateTable) -> int | None:
-    """Return how many groups of each unit count: what the query asks for, at most what the policy says."""
-    most = table.max_groups_contributed
+def groups_of(option: Option | None, tables: Iterable[PrivateTable]) -> int | None:
+    """Return how many groups of each unit count: what the query asks for, at most what the policy says of any table."""
+    bounds = [table.max_groups_contributed for table in tables if table.max_groups_contributed is not None]
+    most = min(bounds) if bounds else None
     asked = _whole(option, "max_groups_contributed", bounds=(1, most or MOST_GROUPS))
     return most if asked is None else asked
 

@@ -13,6 +13,7 @@ from dpsql.sql.tree import (
     Collate,
     Column,
     Derived,
+    Exists,
     Expression,
     In,
     InQuery,
@@ -45,6 +46,8 @@ def rebuild(expression: Expression, change: Change) -> Expression:
         case InQuery():
             source = _derived(expression.source, change)
             return replace(expression, argument=change(expression.argument), source=source)
+        case Exists():
+            return replace(expression, source=_derived(expression.source, change))
         case Cast() | Try() | Collate():
             return replace(expression, argument=change(expression.argument))
 
