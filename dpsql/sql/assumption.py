@@ -11,8 +11,8 @@ from dpsql.errors import Refusal
 from dpsql.sql.catalog import Catalog
 from dpsql.sql.domain import public_column
 from dpsql.sql.passes.canonical import canonical
-from dpsql.sql.query import Assumption, Option, PrivateQuery, PublicQuery, Sorted, Stored
-from dpsql.sql.tree import Body
+from dpsql.sql.query import Assumption, Option, PrivateQuery, PublicQuery, Stored
+from dpsql.sql.tree import Body, Sorted
 from dpsql.sql.types import Family
 
 __all__ = ["MOST_ASSUMED", "MOST_UNITS", "guess_asked", "read_assumption", "with_guess"]

@@ -16,12 +16,12 @@ from dpsql.sql.arithmetic import arithmetic, shifted
 from dpsql.sql.calls import bounded, grown, length_of
 from dpsql.sql.clock import CLOCK_WORDS, on_day, reading
 from dpsql.sql.coerce import alike, as_text, as_type, comparable, negated, number
-from dpsql.sql.functions import FUNCTIONS, TAKES_INTERVAL, call, date_part
+from dpsql.sql.functions import FUNCTIONS, REFUSED, TAKES_INTERVAL, call, date_part
 from dpsql.sql.nodes import only
 from dpsql.sql.parameters import literal_of
 from dpsql.sql.reader import Read, Reader
 from dpsql.sql.text import FUNCTION_PREFIX, ascii_lower
-from dpsql.sql.tree import Call, Case, Cast, Collate, Expression, Literal
+from dpsql.sql.tree import Call, Case, Cast, Collate, Derived, Expression, Literal, Scalar, is_aggregate
 from dpsql.sql.types import (
     BIGINT,
     BOOLEAN,
@@ -240,6 +240,10 @@ def _case(reader: Reader, node: Node) -> Expression:
 def _function(reader: Reader, node: Node) -> Expression:
     only(reader.statement, node, "this", "expressions")
     name = str(node.this).removeprefix(FUNCTION_PREFIX)
+    if name in REFUSED:
+        reason = "This function has no place here."
+        hint = "Aggregates stand in the select list, HAVING and ORDER BY, none in another; windows in subqueries alone."
+        raise Unsupported("function", reason, hint=hint, place=reader.place(node))
     if name not in FUNCTIONS:
         raise Unsupported(
             "function",
@@ -256,6 +260,30 @@ def _function(reader: Reader, node: Node) -> Expression:
     if name == "nullif" and arguments:
         reader.copy(arguments[0], node)
     return call(name, arguments, place=reader.at(node), accepts_pattern=reader.accepts_pattern, now=reader.now)
+
+
+def _scalar(reader: Reader, node: Node) -> Expression:
+    """Return (SELECT ...) of public tables: one value, the same for every row."""
+    only(reader.statement, node, "this")
+    with reader.correlating(correlates=False):
+        inside = reader.subquery(node.this)
+    if inside.table.table is not None:
+        hint = "Compute it for each privacy unit in a subquery of FROM, and join that on the unit."
+        reason = "A subquery in place of a value may not read a private table."
+        raise Refusal("subquery-private", reason, hint=hint, place=reader.place(node))
+    source = inside.source
+    if len(source.outputs) != 1 or not _is_one_row(source):
+        hint = "Such as (SELECT max(low) FROM prices), without GROUP BY; for several rows write x IN (SELECT ...)."
+        reason = "A subquery in place of a value must select one aggregate, and nothing else."
+        raise Unsupported("subquery", reason, hint=hint, place=reader.place(node))
+    return reader.computed(Scalar(source, source.outputs[0].type, source.outputs[0].longest), node)
+
+
+def _is_one_row(source: Derived) -> bool:
+    """Say whether a subquery has one row for certain: it aggregates all rows as one group, and leaves none out."""
+    inner = source.body.source
+    whole = isinstance(inner, Derived) and not inner.grouping and all(map(is_aggregate, inner.outputs))
+    return whole and source.body.where is None
 
 
 def _extract(reader: Reader, node: Node) -> Expression:
@@ -294,6 +322,7 @@ READERS: Mapping[str, Read] = {
     "Null": _null,
     "Boolean": _boolean,
     "Paren": _paren,
+    "Subquery": _scalar,
     **predicates.READERS,
     "Neg": _negative,
     **dict.fromkeys(_ARITHMETIC, _arithmetic),

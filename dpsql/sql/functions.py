@@ -21,6 +21,7 @@ __all__ = [
     "AGGREGATES",
     "COLUMN_CAP",
     "FUNCTIONS",
+    "INSIDE",
     "LONGEST_VALUE",
     "REFUSED",
     "TAKES_INTERVAL",
@@ -34,8 +35,9 @@ FUNCTIONS: dict[str, Rule] = {**TEXT_FUNCTIONS, **NUMBER_FUNCTIONS, **TIME_FUNCT
 TAKES_INTERVAL = frozenset(["time_bucket", "date_add"])
 
 AGGREGATES = frozenset(["sum", "avg", "min", "max"])  # besides count, and over public tables alone
-WINDOWS = frozenset("row_number rank dense_rank ntile lag lead first_value last_value".split())
-REFUSED = AGGREGATES | WINDOWS
+WINDOWS = frozenset("row_number rank dense_rank percent_rank cume_dist ntile lag lead first_value".split())
+INSIDE = AGGREGATES | WINDOWS  # what subqueries may call
+REFUSED = INSIDE | {"last_value", "nth_value"}
 REFUSED |= frozenset(
     "mean median mode stddev variance quantile any_value first last arg_min arg_max min_by max_by array_agg list "
     "string_agg group_concat histogram bool_or bool_and bit_or bit_and count_if approx_count_distinct random "

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.functions import FUNCTIONS, REFUSED, WINDOWS
+from dpsql.sql.functions import FUNCTIONS, INSIDE, REFUSED, WINDOWS
 from dpsql.sql.text import FUNCTION_PREFIX, STAND_IN, Statement, ascii_lower
 
 if TYPE_CHECKING:
@@ -23,8 +23,9 @@ __all__ = ["settle"]
 _KEYWORDS = frozenset(
     "SELECT DISTINCT FROM WHERE GROUP_BY HAVING ORDER_BY LIMIT OFFSET ALIAS AND OR NOT IN IS NULL TRUE FALSE LIKE "
     "ILIKE BETWEEN ESCAPE CASE WHEN THEN ELSE END JOIN INNER LEFT RIGHT FULL SEMI ANTI OUTER CROSS ON "
-    "USING WITH ASC DESC ALL INTERVAL COLLATE EXISTS".split()
+    "USING WITH ASC DESC ALL UNION INTERSECT EXCEPT QUALIFY INTERVAL COLLATE EXISTS".split()
 )
+_OF_WINDOWS = frozenset(["OVER", "PARTITION_BY"])  # names elsewhere
 _SYMBOLS = frozenset("L_PAREN R_PAREN COMMA DOT STAR PLUS DASH SLASH DIV MOD DPIPE EQ NEQ LT LTE GT GTE DCOLON".split())
 _RESERVED = frozenset(
     "with where variadic unpivot union true using trailing to then table symmetric summarize create as into do "
@@ -56,9 +57,6 @@ _EACH_PARTITION = (
     "'FR'])."
 )
 _HINTS = {
-    "qualify": _EACH_PARTITION,
-    "union": "Join the branches of one table with OR in WHERE; for several tables ask once for each, or let the policy "
-    "name a view that holds them all.",
     "asof": "Compare the times in WHERE: units are counted once.",
     "natural": "Name the columns: USING (a, b).",
     "positional": "Rows have no order; join them on a column.",
@@ -76,9 +74,16 @@ _AFTER_NO_ALIAS = _SYMBOLS - {"L_PAREN"} | _KEYWORDS | _LITERALS | {""}
 _BEFORE_STAR = frozenset(["SELECT", "DISTINCT", "COMMA", "DOT", "L_PAREN"])
 _AFTER_STAR = frozenset(["COMMA", "R_PAREN", ""]) | _KEYWORDS - _VALUES - {"CASE", "NOT", "INTERVAL"}
 _SOURCES = {"FROM", "ON"}
+_COMBINES = frozenset(["UNION", "INTERSECT", "EXCEPT"])
+_INSIDE_ONLY = {
+    "QUALIFY": _EACH_PARTITION,
+    **dict.fromkeys(
+        _COMBINES, "Put it into FROM: SELECT article FROM (SELECT ... UNION SELECT ...) AS all_of_them GROUP BY ..."
+    ),
+}
 _MAY_FOLLOW: dict[str, set[str]] = {  # a keyword, and those that may stand last before it at the same level
     "WITH": {""},
-    "SELECT": {"", "WITH"},
+    "SELECT": {"", "WITH", *_COMBINES},
     "FROM": {"", "SELECT"},
     "JOIN": _SOURCES,
     "ON": {"JOIN"},
@@ -86,13 +91,17 @@ _MAY_FOLLOW: dict[str, set[str]] = {  # a keyword, and those that may stand last
     "WHERE": _SOURCES,
     "GROUP_BY": _SOURCES | {"WHERE"},
     "HAVING": _SOURCES | {"WHERE", "GROUP_BY"},
-    "ORDER_BY": _SOURCES | {"WHERE", "GROUP_BY", "HAVING"},
-    "LIMIT": _SOURCES | {"WHERE", "GROUP_BY", "HAVING", "ORDER_BY"},
-    "OFFSET": _SOURCES | {"WHERE", "GROUP_BY", "HAVING", "ORDER_BY", "LIMIT"},
+    "QUALIFY": _SOURCES | {"WHERE"},
+    **dict.fromkeys(_COMBINES, _SOURCES | {"WHERE", "GROUP_BY", "HAVING", "QUALIFY"}),
+    "PARTITION_BY": {"OVER"},
+    "ORDER_BY": _SOURCES | {"WHERE", "GROUP_BY", "HAVING", "QUALIFY", "OVER", "PARTITION_BY"},
+    "LIMIT": _SOURCES | {"WHERE", "GROUP_BY", "HAVING", "QUALIFY", "ORDER_BY"},
+    "OFFSET": _SOURCES | {"WHERE", "GROUP_BY", "HAVING", "QUALIFY", "ORDER_BY", "LIMIT"},
     "WHEN": {"CASE", "THEN"},
     "THEN": {"WHEN"},
     "ELSE": {"THEN"},
 }
+_CLAUSES = _MAY_FOLLOW.keys() - {"WHEN", "THEN", "ELSE", "PARTITION_BY"}
 _MEANING = "Aggregates and windows look at many units' rows; only COUNT(DISTINCT <privacy unit>) is released."
 
 
@@ -112,14 +121,9 @@ def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[
         kind = token.token_type.name
         _check_neighbours(statement, token, before=before, after=after)
         _check_order(statement, token, before=before, levels=levels)
+        inside = any(level in _CLAUSES for level in levels[1:])
         third = tokens[index + 3].token_type.name if index + 3 < len(tokens) else ""
-        if ascii_lower(token.text) == "extract" and third != "FROM":
-            raise Refusal(
-                "syntax",
-                "Write EXTRACT(part FROM x).",
-                hint="Such as EXTRACT(hour FROM ts).",
-                place=statement.place(token),
-            )
+        _check_place(statement, token, third=third, inside=inside)
         if kind == "L_PAREN":
             openers.append(ascii_lower(before.text) if before is not None else "")
         elif kind == "R_PAREN" and openers:
@@ -133,7 +137,7 @@ def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[
             before=before,
             after=after,
             in_cast=openers[-1:] in (["cast"], ["try_cast"]),
-            functions=functions,
+            functions=functions | INSIDE if inside else functions,
         )
         if new_kind in _TYPES.values():
             _check_sizes(statement, tokens[index:], kind=new_kind)
@@ -144,6 +148,17 @@ def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[
     if levels[-1] == "JOIN":
         raise Refusal("join", "This join has no condition.", hint="ON or USING.", place=statement.place(tokens[-1]))
     return settled
+
+
+def _check_place(statement: Statement, token: Token, *, third: str, inside: bool) -> None:
+    """Refuse what stands in subqueries alone outside them, and an EXTRACT that DuckDB does not read."""
+    kind = token.token_type.name
+    if kind in _INSIDE_ONLY and not inside:
+        reason = "This word has a place in subqueries alone."
+        raise Unsupported("keyword", reason, hint=_INSIDE_ONLY[kind], place=statement.place(token))
+    if ascii_lower(token.text) == "extract" and third != "FROM":
+        hint, where = "Such as EXTRACT(hour FROM ts).", statement.place(token)
+        raise Refusal("syntax", "Write EXTRACT(part FROM x).", hint=hint, place=where)
 
 
 def _check_sizes(statement: Statement, rest: list[Token], *, kind: str) -> None:
@@ -176,7 +191,7 @@ def _word(
         return _TYPES[word], token.text
     if calls and (word in functions or word in {"cast", "try_cast", "extract", "count"}):
         return "VAR", token.text if word not in functions else FUNCTION_PREFIX + word
-    if kind in _KEYWORDS and (kind != "ALL" or previous == "GROUP_BY") and (kind != "EXISTS" or calls):
+    if kind in _KEYWORDS | _OF_WINDOWS and _stands(kind, previous, calls=calls):
         return kind, token.text
     if calls and previous != "ALIAS":
         raise _no_function(statement, token, word=word)
@@ -195,6 +210,20 @@ def _word(
     return "VAR", token.text
 
 
+def _stands(kind: str, previous: str, *, calls: bool) -> bool:
+    """Say whether a keyword is one where it stands, and no name."""
+    match kind:
+        case "ALL":
+            return previous == "GROUP_BY" or previous in _COMBINES
+        case "OVER":
+            return previous == "R_PAREN" and calls
+        case "PARTITION_BY":
+            return previous == "L_PAREN"
+        case "EXISTS":
+            return calls
+    return True
+
+
 def _no_function(statement: Statement, token: Token, *, word: str) -> Refusal | Unsupported:
     if word in REFUSED:
         hint = _EACH_PARTITION if word in WINDOWS else _MEANING
@@ -210,7 +239,8 @@ def _check_order(statement: Statement, token: Token, *, before: Token | None, le
     """
     kind, good = token.token_type.name, True
     if kind in {"L_PAREN", "CASE"}:
-        levels.append("CASE" if kind == "CASE" else "")
+        opens = before is not None and kind == "L_PAREN" and before.token_type.name == "OVER"
+        levels.append("CASE" if kind == "CASE" else "OVER" if opens else "")
     elif kind in {"R_PAREN", "END"}:
         last = levels.pop() if len(levels) > 1 else kind
         good = (last in {"THEN", "ELSE"}) == (kind == "END") and last not in {"JOIN", kind}

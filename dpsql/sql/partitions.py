@@ -14,11 +14,27 @@ from dpsql.sql.domain import listed_values, read_values
 from dpsql.sql.options import MOST_LISTED
 from dpsql.sql.passes.canonical import canonical
 from dpsql.sql.query import Listed, Partitions, PrivateQuery, PublicQuery, Stored
-from dpsql.sql.tree import Cast, Column, Derived, Exists, Expression, InQuery, Joined, Literal, Relation, Scan, walk
+from dpsql.sql.tree import (
+    Cast,
+    Column,
+    Combined,
+    Cut,
+    Derived,
+    Exists,
+    Expression,
+    InQuery,
+    Joined,
+    Literal,
+    Relation,
+    Scalar,
+    Scan,
+    walk,
+)
 from dpsql.sql.types import TEXT
 
 __all__ = ["partitioned", "values_asked", "with_values"]
 
+_Relations = dict[int, Scan | tuple[Derived, ...]]
 _OPTION = "partitions"
 _FORM = "Write TOP 3 PRIVATE PER country WITH (partitions = ['DE', 'FR']), where country is a key of GROUP BY."
 
@@ -106,28 +122,37 @@ def _column_of(query: PrivateQuery, key: Expression, *, catalog: Catalog) -> tup
     return (private[0], name) if len(private) == 1 and name else None
 
 
-def _stored_columns(
-    expression: Expression, relations: dict[int, Scan | Derived]
-) -> set[tuple[int, tuple[str, ...], str]]:
+def _stored_columns(expression: Expression, relations: _Relations) -> set[tuple[int, tuple[str, ...], str]]:
     """Return the columns of stored tables that an expression reads, each with the number and the path of its table.
 
     What a subquery in it reads is a column of no table: it may be any row's.
     """
     found = set[tuple[int, tuple[str, ...], str]]()
     for part in walk(expression):
-        if isinstance(part, InQuery | Exists):
+        if isinstance(part, InQuery | Exists | Scalar):
             found.add((part.source.number, (), ""))
-        relation = relations[part.relation] if isinstance(part, Column) else None
-        if isinstance(relation, Derived) and isinstance(part, Column):
-            output = relation.outputs[int(part.name.removeprefix("c")) - 1]
-            found |= _stored_columns(output, _relations(relation.body.source))
-        elif isinstance(relation, Scan) and isinstance(part, Column):
+        if not isinstance(part, Column):
+            continue
+        relation = relations[part.relation]
+        if isinstance(relation, Scan):
             found.add((part.relation, relation.path, part.name))
+            continue
+        for subquery in relation:
+            output = subquery.outputs[int(part.name.removeprefix("c")) - 1]
+            found |= _stored_columns(output, _relations(subquery.body.source))
     return found
 
 
-def _relations(relation: Relation) -> dict[int, Scan | Derived]:
-    """Return the tables and subqueries of one FROM, by their numbers."""
-    if isinstance(relation, Joined):
-        return _relations(relation.left) | _relations(relation.right)
-    return {relation.number: relation}
+def _relations(relation: Relation) -> _Relations:
+    """Return the tables and subqueries of one FROM, by their numbers: for each the SELECTs that its rows come of."""
+    match relation:
+        case Joined():
+            return _relations(relation.left) | _relations(relation.right)
+        case Scan():
+            return {relation.number: relation}
+        case Derived():
+            return {relation.number: (relation,)}
+        case Combined():
+            return {relation.number: relation.branches}
+        case Cut():
+            return {relation.number: (relation.source,)}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from dpsql.errors import Place
-from dpsql.sql.tree import Body, Expression, Literal
+from dpsql.sql.tree import Body, Expression, Literal, Sorted
 
 __all__ = [
     "Clause",
@@ -28,7 +28,6 @@ __all__ = [
     "PublicQuery",
     "ShowBudget",
     "ShowTables",
-    "Sorted",
     "Statement",
     "Stored",
     "WrappedQuery",
@@ -176,15 +175,6 @@ class PrivateQuery:
     def releases_counts(self) -> bool:
         """Say whether the select list names COUNT(DISTINCT unit)."""
         return any(output.key is None for output in self.outputs)
-
-
-@dataclass(frozen=True, slots=True)
-class Sorted:
-    """One ORDER BY term of a public query."""
-
-    expression: Expression
-    descending: bool
-    nulls_first: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dpsql.sql.functions import PatternCheck
 from dpsql.sql.nodes import only, place
 from dpsql.sql.scope import Scope, ScopeColumn, ScopeTable, listed
 from dpsql.sql.text import Statement, Value
-from dpsql.sql.tree import Cast, Derived, Exists, Expression, InQuery, Literal, walk
+from dpsql.sql.tree import Cast, Derived, Exists, Expression, InQuery, Literal, Scalar, walk
 from dpsql.sql.types import BOOLEAN, NULL, Family, read_as
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Reader:
         """Count an expression that is written twice: nested copies would double with every level."""
         parts = walk(expression)
         self.copied += len(parts)
-        if self.copied > MOST_COPIED or any(isinstance(part, InQuery | Exists) for part in parts):
+        if self.copied > MOST_COPIED or any(isinstance(part, InQuery | Exists | Scalar) for part in parts):
             hint = "Nest fewer CASE x WHEN and nullif, and none over a subquery; CASE WHEN x = ... copies nothing."
             raise Refusal("too-large", "This expression grows too large.", hint=hint, place=self.place(node))
 

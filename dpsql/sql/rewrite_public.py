@@ -1,26 +1,21 @@
-"""The rewriter of public queries: the same writer and the same totality as for private ones, and an exact answer.
-
-A grouped query is written in two stages, keys and aggregates first and what is computed from them after, so that an
-expression of a key is found again whatever it looks like, and TRY never stands around an aggregate.
-"""
+"""The rewriter of public queries: the same writer and the same totality as for private ones, and an exact answer."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from dpsql.sql.functions import AGGREGATES
-from dpsql.sql.passes.rebuild import rebuild, rebuild_body
+from dpsql.sql.passes.rebuild import rebuild_body
 from dpsql.sql.passes.total import total
-from dpsql.sql.query import PublicQuery, Sorted
+from dpsql.sql.query import PublicQuery
 from dpsql.sql.rewrite import CountingQuery
-from dpsql.sql.tree import Body, Call, Column, Derived, Exists, Expression, InQuery
-from dpsql.sql.types import BIGINT, answered_as
-from dpsql.sql.write import Writer
+from dpsql.sql.staging import grouped
+from dpsql.sql.tree import Body, Expression, Sorted
+from dpsql.sql.types import answered_as
+from dpsql.sql.write import Writer, ends
 
 __all__ = ["rewrite_public"]
 
 _GROUPED = 0  # tables of the query itself are numbered from 1
-_AGGREGATES = AGGREGATES | {"count_star", "count", "count_distinct"}
 
 
 def rewrite_public(query: PublicQuery, rows: int) -> CountingQuery:
@@ -47,30 +42,19 @@ def _exactly(sql: str, outputs: tuple[Expression, ...]) -> str:
 
 
 def _term(writer: Writer, term: Sorted, *, outputs: tuple[Expression, ...]) -> str:
-    ends = f"{'DESC' if term.descending else 'ASC'} NULLS {'FIRST' if term.nulls_first else 'LAST'}"
     if term.expression in outputs:
-        return f"{outputs.index(term.expression) + 1} {ends}"
-    return f"{writer.expression(total(term.expression))} {ends}"
+        return f"{outputs.index(term.expression) + 1} {ends(term)}"
+    return f"{writer.expression(total(term.expression))} {ends(term)}"
 
 
 def _staged(query: PublicQuery, keys: tuple[Expression, ...]) -> PublicQuery:
     """Return the query over a subquery that groups: keys and aggregates become its columns, HAVING a filter of it."""
-    columns = list(dict.fromkeys(keys))
-
-    def outside(expression: Expression) -> Expression:
-        aggregated = isinstance(expression, Call) and expression.function in _AGGREGATES
-        if aggregated and expression not in columns:
-            columns.append(expression)
-        if aggregated or expression in columns:
-            return Column(_GROUPED, f"c{columns.index(expression) + 1}", expression.type, expression.longest)
-        if isinstance(expression, InQuery):  # whose subquery sees nothing of the groups
-            return replace(expression, argument=outside(expression.argument))
-        return expression if isinstance(expression, Exists) else rebuild(expression, outside)
-
-    outputs = tuple(map(outside, query.outputs))
-    order = tuple(replace(term, expression=outside(term.expression)) for term in query.order)
-    having = None if query.having is None else outside(query.having)
-    columns = columns or [Call("count_star", (), BIGINT)]
-    positions = ", ".join(str(at) for at, _ in enumerate(dict.fromkeys(keys), start=1))
-    grouped = Derived(_GROUPED, tuple(columns), query.body, grouping="ALL" if query.by_all else positions)
-    return replace(query, outputs=outputs, order=order, having=None, keys=None, body=Body(grouped, having))
+    having = () if query.having is None else (query.having,)
+    terms = tuple(term.expression for term in query.order)
+    parts, source = grouped(
+        (*query.outputs, *terms, *having), keys, number=_GROUPED, body=query.body, by_all=query.by_all
+    )
+    width = len(query.outputs)
+    order = tuple(replace(term, expression=part) for term, part in zip(query.order, parts[width:], strict=False))
+    body = Body(source, parts[-1] if having else None)
+    return replace(query, outputs=parts[:width], order=order, having=None, keys=None, body=body)

@@ -17,7 +17,8 @@ from dpsql.sql.links import owned
 from dpsql.sql.nodes import only
 from dpsql.sql.reader import Inside, Read, Reader
 from dpsql.sql.scope import Scope, ScopeColumn, ScopeTable, listed
-from dpsql.sql.subqueries import check_shape, output_name, selected
+from dpsql.sql.setops import SET_OPERATIONS, branches_of, combined
+from dpsql.sql.subqueries import PLAIN, check_shape, is_plain, output_name, selected
 from dpsql.sql.text import ascii_lower
 from dpsql.sql.ties import connected, ties_in
 from dpsql.sql.tree import Body, Column, Derived, Expression, Literal, Relation, Scan
@@ -58,12 +59,18 @@ class Sources:
         Of one whose select list is not `listed`, nothing is selected.
         """
         reader, outside = self.reader, self.reader.scope
-        check_shape(reader, select, node=select)
+        if not is_plain(select):  # it is written in levels, and names around it would have to pass through them
+            if not listed:
+                only(reader.statement, select, *PLAIN)
+            with reader.reading(self.usual), reader.correlating(correlates=False):
+                derived, table = self._projected(select, "", node=select)
+            reader.within(outside)
+            return Inside(derived, table, tied=False)
         number = self._number(select)
         with reader.reading(self.usual):  # no aggregates, also where those of the query itself may stand
             body, scope = self.block(select, outer=outside if reader.correlates else None)
             if listed:
-                derived, table = selected(reader, select, number, alias="", body=body, scope=scope)
+                derived, table = selected(reader, select, number=number, alias="", body=body, scope=scope)
             else:
                 for item in select.expressions:
                     if reader.star(item) is None:
@@ -114,19 +121,21 @@ class Sources:
         return condition, replace(scope, ties=(*scope.ties, *pairs), tied=bool(outside))
 
     def define(self, with_: Node) -> None:
-        """Take up the CTEs of the outermost WITH; each sees those before it, and the tables."""
+        """Take up the CTEs of a WITH; each sees those before it, those around it, and the tables."""
         only(self.reader.statement, with_, "expressions")
+        names: set[str] = set()
         for cte in with_.expressions:
             only(self.reader.statement, cte, "this", "alias")
             only(self.reader.statement, cte.args["alias"], "this")
             name = ascii_lower(cte.alias)
-            if name in self.ctes:
+            if name in names:
                 raise Refusal(
                     "cte",
                     "Two CTEs have this name.",
                     hint="Give one of them another name.",
                     place=self.reader.place(cte.args["alias"]),
                 )
+            names.add(name)
             self.ctes[name] = (cte.this, dict(self.ctes))
 
     def _relation(self, node: Node) -> tuple[Relation, Scope]:
@@ -208,8 +217,24 @@ class Sources:
         return derived, Scope((table,))
 
     def _projected(self, select: Node, alias: str, *, node: Node) -> tuple[Derived, ScopeTable]:
-        """Read a SELECT that chooses columns and rows, and nothing more."""
-        check_shape(self.reader, select, node=node)
-        number = self._number(node)
-        body, scope = self.block(select)
-        return selected(self.reader, select, number, alias=alias, body=body, scope=scope)
+        """Read a subquery: a SELECT or a set operation of several, with CTEs of its own."""
+        outside, self.ctes = self.ctes, dict(self.ctes)
+        try:
+            if select.args.get("with_") is not None:
+                self.define(select.args["with_"])
+            if type(select).__name__ in SET_OPERATIONS:
+                left, right = (self._branch(branch) for branch in branches_of(self.reader, select))
+                return combined(self.reader, select, left=left, right=right, alias=alias)
+            check_shape(self.reader, select, node=node)
+            number = self._number(node)
+            body, scope = self.block(select)
+            return selected(self.reader, select, number=number, alias=alias, body=body, scope=scope)
+        finally:
+            self.ctes = outside
+
+    def _branch(self, node: Node) -> tuple[Derived, ScopeTable]:
+        """Read one side of a set operation; sqlglot puts parentheses around what binds closer."""
+        if type(node).__name__ == "Subquery":
+            only(self.reader.statement, node, "this")
+            node = node.this
+        return self._projected(node, "", node=node)

@@ -2,76 +2,228 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
+from dpsql.sql.aggregates import LOCAL
+from dpsql.sql.blocks import Block, Grouping, Selected
+from dpsql.sql.functions import INSIDE
 from dpsql.sql.nodes import only
-from dpsql.sql.reader import Reader
+from dpsql.sql.passes.canonical import canonical
+from dpsql.sql.reader import Read, Reader
+from dpsql.sql.released import row_count
 from dpsql.sql.scope import Scope, ScopeColumn, ScopeTable
-from dpsql.sql.text import ascii_lower
-from dpsql.sql.tree import Body, Column, Derived, Expression
-from dpsql.sql.types import NULL, Family
+from dpsql.sql.staging import Stage, grouped
+from dpsql.sql.text import FUNCTION_PREFIX, ascii_lower
+from dpsql.sql.tree import Body, Column, Cut, Derived, Expression, Sorted, Window, walk
+from dpsql.sql.types import NULL, Family, Type, has_one_form
+from dpsql.sql.windows import has_windows, read_window, totally_ordered
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["check_alias", "check_shape", "output_name", "selected"]
+__all__ = ["PLAIN", "check_alias", "check_shape", "is_plain", "output_name", "selected"]
 
-_INNER_ONLY = {
-    "group": "Grouping belongs to the outermost query.",
-    "distinct": "Units are counted once, so DISTINCT is not needed here.",
-    "limit": "Rows cut by LIMIT depend on other units' rows.",
-    "offset": "Rows cut by OFFSET depend on other units' rows.",
-    "order": "The order of a subquery has no meaning here; leave it out.",
-}
+_CUT = {"limit": "LIMIT", "offset": "OFFSET"}
+READERS_INSIDE: Mapping[str, Read] = {**LOCAL, "Window": read_window}
+LAST_ROW = (1 << 62) - 1
+PLAIN = ("expressions", "from_", "joins", "where")
+_PARTS = "with_ expressions from_ joins where group having qualify order limit offset distinct".split()
+_GROUPED, _DISTINCT, _CUT_OFF = 100, 200, 300  # relations inside subquery n are numbered from n + 100: tables are fewer
 
 
 def check_shape(reader: Reader, select: Node, *, node: Node) -> None:
-    """Refuse a subquery that does more than choose columns and rows."""
+    """Refuse a subquery that is no SELECT."""
     if type(select).__name__ != "Select":
         raise Unsupported(
             "subquery",
             "A subquery here must be one SELECT.",
-            hint="Write UNION and the like as one query.",
+            hint="Or several, with UNION, INTERSECT or EXCEPT between them.",
             place=reader.place(node),
         )
-    for name, hint in _INNER_ONLY.items():
-        if select.args.get(name) is not None:
-            reason = "A subquery in FROM may only choose columns and rows."
-            raise Unsupported("subquery", reason, hint=hint, place=reader.place(select))
-    only(reader.statement, select, "expressions", "from_", "joins", "where")
+    only(reader.statement, select, *_PARTS)
+
+
+def is_plain(select: Node) -> bool:
+    """Say whether a subquery chooses columns and rows, and nothing more."""
+    if type(select).__name__ != "Select" or any(part and name not in PLAIN for name, part in select.args.items()):
+        return False
+    return not any(_looks_beyond(node) for item in select.expressions for node in item.walk())
+
+
+def _looks_beyond(node: Node) -> bool:
+    """Say whether a node looks at more than one row: an aggregate or a window."""
+    if type(node).__name__ == "Anonymous":
+        return str(node.this).removeprefix(FUNCTION_PREFIX) in INSIDE
+    return type(node).__name__ in {"Window", "Count"}
 
 
 def selected(
-    reader: Reader, select: Node, number: int, *, alias: str, body: Body, scope: Scope
+    reader: Reader, select: Node, *, number: int, alias: str, body: Body, scope: Scope
 ) -> tuple[Derived, ScopeTable]:
     """Return the subquery over `body`, as relation `number`, and the names that it brings under its alias."""
-    named = [pair for item in select.expressions for pair in _outputs(reader, item, scope=scope)]
+    block = Block(
+        reader,
+        select,
+        [each for item in select.expressions for each in _outputs(reader, item, scope=scope)],
+        READERS_INSIDE,
+    )
+    derived = _Subquery(block, scope, number).derived(body)
     units = {unit.column: unit.absent for unit in scope.units}  # a unit from outside is none of this block's rows
     columns = tuple(
         ScopeColumn(
-            name,
+            output.name,
             Column(number, f"c{index}", expression.type, expression.longest),
-            is_unit=is_unit and expression in units,
-            absent=is_unit and units.get(expression, False),
+            is_unit=output.is_unit and output.expression in units,
+            absent=output.is_unit and units.get(output.expression, False),
         )
-        for index, (name, expression, is_unit) in enumerate(named, start=1)
+        for index, (output, expression) in enumerate(zip(block.outputs, derived.outputs, strict=True), start=1)
     )
     private = scope.private
     table = ScopeTable(alias, columns, *((private.table, private.unit_name) if private is not None else ()))
-    return Derived(number, tuple(expression for _, expression, _ in named), body), table
+    return derived, table
 
 
-def _outputs(reader: Reader, item: Node, *, scope: Scope) -> list[tuple[str, Expression, bool]]:
-    """Return name, expression and whether it is the unit, for one item of a subquery's select list."""
+@dataclass(frozen=True, slots=True)
+class _Subquery:
+    """One SELECT below the top: its block, the names it sees and its number."""
+
+    block: Block
+    scope: Scope
+    number: int
+
+    def derived(self, body: Body) -> Derived:
+        """Return the subquery, from the inside out: FROM and WHERE, groups or windows, DISTINCT, ORDER BY and LIMIT."""
+        grouping, order, qualify = self.block.grouping(), self.block.order(), self._qualify()
+        self.block.check(grouping, order)
+        limit, offset = (row_count(self.block.reader, self.block.select.args.get(name)) for name in _CUT)
+        self._check_local(grouping, [*self._expressions, *(term.expression for term in order)], qualify=qualify)
+        if limit is None and not offset:
+            order = ()  # rows of a subquery have none
+        parts = (*self._expressions, *(term.expression for term in order))
+        if grouping.keys is not None:
+            parts, body = self._grouped(parts, grouping, keys=grouping.keys, body=body)
+        elif qualify is not None or any(map(has_windows, parts)):
+            parts, body = self._windowed(parts, qualify, body=body)
+        if self.block.distinct:
+            parts, body = self._distinct(parts, body=body)
+        if limit is not None or offset:
+            parts, body = self._cut(parts, order, rows=(limit, offset or 0), body=body)
+        return Derived(self.number, parts[: len(self.block.outputs)], body)
+
+    @property
+    def _expressions(self) -> tuple[Expression, ...]:
+        return tuple(output.expression for output in self.block.outputs)
+
+    def _grouped(
+        self, parts: tuple[Expression, ...], grouping: Grouping, *, keys: tuple[Expression, ...], body: Body
+    ) -> tuple[tuple[Expression, ...], Body]:
+        for key in keys:
+            self._check_form(key)
+        having = () if grouping.having is None else (grouping.having,)
+        found, source = grouped(
+            (*parts, *having), keys, number=_GROUPED + self.number, body=body, by_all=grouping.by_all, form=canonical
+        )
+        return found[: len(parts)], Body(source, found[-1] if having else None)
+
+    def _windowed(
+        self, parts: tuple[Expression, ...], qualify: Expression | None, *, body: Body
+    ) -> tuple[tuple[Expression, ...], Body]:
+        everything = parts if qualify is None else (*parts, qualify)
+        ordered = totally_ordered(everything, refuse=lambda column: self._no_form(column.type))
+        stage = Stage(_GROUPED + self.number, lambda expression: isinstance(expression, Column | Window))
+        found = tuple(map(stage.outside, ordered))
+        source = Derived(stage.number, tuple(stage.columns), body)
+        return found[: len(parts)], Body(source, None if qualify is None else found[-1])
+
+    def _distinct(self, parts: tuple[Expression, ...], *, body: Body) -> tuple[tuple[Expression, ...], Body]:
+        for part in parts:
+            self._check_form(part)
+        found, source = grouped(parts, parts, number=_DISTINCT + self.number, body=body, form=canonical)
+        return found, Body(source, None)
+
+    def _cut(
+        self, parts: tuple[Expression, ...], order: tuple[Sorted, ...], *, rows: tuple[int | None, int], body: Body
+    ) -> tuple[tuple[Expression, ...], Body]:
+        """Return the rows that LIMIT and OFFSET leave, which the columns put out decide where ORDER BY does not."""
+        outputs = parts[: len(self.block.outputs)]
+        for part in outputs:
+            self._check_form(part)
+        inner = (*map(canonical, outputs), *parts[len(outputs) :])
+        number = _CUT_OFF + self.number
+        columns = tuple(Column(number, f"c{at}", each.type, each.longest) for at, each in enumerate(inner, start=1))
+        terms = tuple(replace(term, expression=each) for term, each in zip(order, columns[len(outputs) :], strict=True))
+        ties = tuple(Sorted(canonical(each), descending=False, nulls_first=False) for each in columns[: len(outputs)])
+        limit, offset = rows
+        cut = Cut(Derived(number, inner, body), (*terms, *ties), LAST_ROW if limit is None else limit, offset)
+        return columns, Body(cut, None)
+
+    def _qualify(self) -> Expression | None:
+        """Return the condition on windows."""
+        qualify = self.block.select.args.get("qualify")
+        return None if qualify is None else self.block.condition(qualify)
+
+    def _check_local(self, grouping: Grouping, parts: list[Expression], *, qualify: Expression | None) -> None:
+        """Refuse what DuckDB refuses of windows, and over a private table all that looks at rows of several units."""
+        windows = [
+            part
+            for each in (*parts, *([] if qualify is None else [qualify]))
+            for part in walk(each)
+            if isinstance(part, Window)
+        ]
+        place = self.block.place
+        if (qualify is not None and not windows) or (windows and grouping.keys is not None):
+            hint = "Group in a subquery and write the windows, and QUALIFY, over it."
+            raise Unsupported(
+                "window", "QUALIFY and windows stand only where nothing is grouped.", hint=hint, place=place
+            )
+        if self.scope.private is None:
+            return
+        name = self.scope.private.unit_name
+        units = {column.column for table in self.scope.tables for column in table.columns if column.is_unit}
+        self._check_uncut()
+        if grouping.keys is not None and not units & set(grouping.keys):
+            hint = f"Group by {name} too: what is computed for each unit is its own."
+            raise Refusal("not-row-local", "This grouping mixes rows of several privacy units.", hint=hint, place=place)
+        if not all(any(canonical(unit) in window.partition for unit in units) for window in windows):
+            hint = f"Write OVER (PARTITION BY {name} ...)."
+            raise Refusal(
+                "not-row-local", "This window looks at rows of several privacy units.", hint=hint, place=place
+            )
+
+    def _check_uncut(self) -> None:
+        for part, word in _CUT.items():
+            if (node := self.block.select.args.get(part)) is not None:
+                numbered = f"row_number() OVER (PARTITION BY {self.scope.private.unit_name} ORDER BY ...)"  # type: ignore[union-attr] # the caller has seen to it
+                reason = f"What {word} leaves out depends on other units' rows."
+                hint, place = (
+                    f"Number the rows of each unit by {numbered}, and keep the first.",
+                    self.block.reader.place(node),
+                )
+                raise Refusal("not-row-local", reason, hint=hint, place=place or self.block.place)
+
+    def _check_form(self, expression: Expression) -> None:
+        if not has_one_form(expression.type):
+            raise self._no_form(expression.type)
+
+    def _no_form(self, type_: Type) -> Unsupported:
+        reason, hint = f"Columns of type {type_} are neither grouped nor put in order.", "Leave it out, or cast it."
+        return Unsupported("type", reason, hint=hint, place=self.block.place)
+
+
+def _outputs(reader: Reader, item: Node, *, scope: Scope) -> list[Selected]:
+    """Return the outputs that one item of a subquery's select list stands for."""
     if (starred := reader.star(item)) is not None:
-        return [(column.name, column.column, column.is_unit) for column in starred]
+        return [Selected(column.name, column.column, column.is_unit) for column in starred]
     name, node = output_name(reader, item)
     check_alias(reader, name, node, scope=scope)
     if type(node).__name__ == "Column":
         column = reader.column(node)
-        return [(name or column.name, column.column, column.is_unit)]
-    expression = reader.read(node)
+        return [Selected(name or column.name, column.column, column.is_unit)]
+    with reader.reading(READERS_INSIDE):
+        expression = reader.read(node)
     if expression.type == NULL or expression.type.family is Family.INTERVAL:
         raise Unsupported(
             "type",
@@ -79,7 +231,7 @@ def _outputs(reader: Reader, item: Node, *, scope: Scope) -> list[tuple[str, Exp
             hint="Such as CAST(NULL AS VARCHAR).",
             place=reader.place(node),
         )
-    return [(name, expression, False)]
+    return [Selected(name, expression)]
 
 
 def check_alias(reader: Reader, name: str, node: Node, *, scope: Scope) -> None:

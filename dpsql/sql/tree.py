@@ -18,6 +18,8 @@ __all__ = [
     "Cast",
     "Collate",
     "Column",
+    "Combined",
+    "Cut",
     "Derived",
     "Exists",
     "Expression",
@@ -26,11 +28,18 @@ __all__ = [
     "Joined",
     "Literal",
     "Relation",
+    "Scalar",
     "Scan",
+    "Sorted",
     "Try",
+    "Window",
     "children",
+    "is_aggregate",
     "walk",
 ]
+
+
+_AGGREGATES = frozenset("count_star count count_distinct sum avg min max sum_sorted avg_sorted".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +137,40 @@ class Collate:
     longest: int | None = None
 
 
-Expression = Column | Literal | Call | Cast | Case | In | InQuery | Exists | Try | Collate
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """The one value of (SELECT ... of public tables alone); `source` has one output and, for certain, one row."""
+
+    source: Derived
+    type: Type
+    longest: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """One ORDER BY term: what is ordered by, its direction, where NULLs go."""
+
+    expression: Expression
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """function(arguments) OVER (PARTITION BY ... ORDER BY ...), in the frame that DuckDB takes where none is written.
+
+    It stands only in the outputs of a `Derived` that holds nothing computed from it.
+    """
+
+    function: str
+    arguments: tuple[Expression, ...]
+    partition: tuple[Expression, ...]
+    order: tuple[Sorted, ...]
+    type: Type
+    longest: int | None = None
+
+
+Expression = Column | Literal | Call | Cast | Case | In | InQuery | Exists | Scalar | Window | Try | Collate
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +185,7 @@ class Scan:
 class Derived:
     """A subquery in FROM, or a CTE put in place of its name; output i is called c{i} (from 1).
 
-    `grouping` is what it groups by, positions or ALL, which only a public query does.
+    `grouping` is what it groups by, positions or ALL; without it outputs that aggregate make it one row.
     """
 
     number: int
@@ -162,7 +204,31 @@ class Joined:
     on: Expression | None
 
 
-Relation = Scan | Derived | Joined
+@dataclass(frozen=True, slots=True)
+class Combined:
+    """UNION ALL, UNION, INTERSECT or EXCEPT of subqueries whose outputs agree in number and type; called c{i} too."""
+
+    number: int
+    kind: str
+    branches: tuple[Derived, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Rows `offset` + 1 to `offset` + `limit` of `source`, of public tables alone, in an order that is total."""
+
+    source: Derived
+    order: tuple[Sorted, ...]
+    limit: int
+    offset: int
+
+    @property
+    def number(self) -> int:
+        """Return the number of the relation."""
+        return self.source.number
+
+
+Relation = Scan | Derived | Joined | Combined | Cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +242,10 @@ class Body:
 def children(expression: Expression) -> tuple[Expression, ...]:
     """Return the direct operands of an expression."""
     match expression:
-        case Column() | Literal() | Exists():
+        case Column() | Literal() | Exists() | Scalar():
             return ()
+        case Window(arguments=arguments, partition=partition, order=order):
+            return (*arguments, *partition, *(term.expression for term in order))
         case Call(arguments=arguments):
             return arguments
         case In(argument=argument, choices=choices):
@@ -192,3 +260,8 @@ def children(expression: Expression) -> tuple[Expression, ...]:
 def walk(expression: Expression) -> list[Expression]:
     """Return the expression and everything below it."""
     return [expression, *(node for child in children(expression) for node in walk(child))]
+
+
+def is_aggregate(expression: Expression) -> bool:
+    """Say whether the expression itself is an aggregate."""
+    return isinstance(expression, Call) and expression.function in _AGGREGATES

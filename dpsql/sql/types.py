@@ -19,6 +19,7 @@ _INTEGER_BITS = {
     "UINTEGER": (0, 32),
 }
 _EXACT = frozenset(["FLOAT", "BLOB", "UBIGINT", "HUGEINT"])
+_ONE_FORM = frozenset(["FLOAT", "UUID", "BLOB", "UBIGINT", "HUGEINT", "UHUGEINT"])
 _DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
 
 
@@ -101,6 +102,15 @@ def read_as(stored: Type) -> Type:
     if stored.name == "UUID" or stored.name.startswith("ENUM("):
         return TEXT
     return stored
+
+
+def has_one_form(type_: Type) -> bool:
+    """Say whether equal values of a type print alike, once text is told apart by its bytes and floats by their sign.
+
+    Intervals, nested and variant types do not: 1 day and 24 hours are equal.
+    """
+    known = type_.name in _ONE_FORM or type_.name.startswith("ENUM(") or _DECIMAL.fullmatch(type_.name) is not None
+    return known or type_.family not in {Family.OPAQUE, Family.INTERVAL, Family.NULL}
 
 
 def answered_as(stored: Type) -> Type:

@@ -15,8 +15,8 @@ from typing import TypeVar, cast
 
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.catalog import Catalog, Table
-from dpsql.sql.query import PrivateQuery, PublicQuery, Sorted, WrappedQuery
-from dpsql.sql.tree import Body, Call, Column, Derived, Expression, Joined, Literal, Relation, Scan
+from dpsql.sql.query import PrivateQuery, PublicQuery, WrappedQuery
+from dpsql.sql.tree import Body, Call, Column, Derived, Expression, Joined, Literal, Relation, Scan, Sorted
 from dpsql.sql.types import BIGINT, Family, Type
 from dpsql.sql.unwrap import RELEASED
 

@@ -14,6 +14,8 @@ from dpsql.sql.tree import (
     Cast,
     Collate,
     Column,
+    Combined,
+    Cut,
     Derived,
     Exists,
     Expression,
@@ -22,14 +24,18 @@ from dpsql.sql.tree import (
     Joined,
     Literal,
     Relation,
+    Scalar,
     Scan,
+    Sorted,
     Try,
+    Window,
 )
 from dpsql.sql.types import NULL
 
-__all__ = ["Writer", "identifier"]
+__all__ = ["Writer", "ends", "identifier"]
 
 _INFIX = frozenset(["=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "//", "%", "||"])
+_ADDED = "system.main.list_aggregate(system.main.list_sort(system.main.list({{0}}), 'ASC', 'NULLS FIRST'), '{}')"
 _FORMS = {
     "count_star": "system.main.count()",
     "count_distinct": "system.main.count(DISTINCT {0})",
@@ -41,6 +47,8 @@ _FORMS = {
     "not": "(NOT {0})",
     "neg": "(-{0})",
     "between": "({0} BETWEEN {1} AND {2})",
+    "sum_sorted": _ADDED.format("sum"),
+    "avg_sorted": _ADDED.format("avg"),
 }
 
 
@@ -48,6 +56,11 @@ def identifier(name: str) -> str:
     """Return a quoted identifier."""
     escaped = name.replace('"', '""')
     return f'"{escaped}"'
+
+
+def ends(term: Sorted) -> str:
+    """Return what stands behind an ORDER BY term: its direction, and where NULLs go."""
+    return f"{'DESC' if term.descending else 'ASC'} NULLS {'FIRST' if term.nulls_first else 'LAST'}"
 
 
 @dataclass(slots=True)
@@ -78,10 +91,29 @@ class Writer:
                 return f"TRY({self.expression(expression.argument)})"
             case Collate():
                 return f"({self.expression(expression.argument)} COLLATE C)"
-            case In() | InQuery() | Exists():
-                return self._among(expression)
+            case Scalar():
+                return f"({self._select(expression.source)})"
+            case _:
+                return self._longer(expression)
+
+    def _longer(self, expression: In | InQuery | Exists | Case | Window) -> str:
+        match expression:
             case Case():
                 return self._case(expression)
+            case Window():
+                return self._window(expression)
+            case _:
+                return self._among(expression)
+
+    def _window(self, window: Window) -> str:
+        call = self._call(Call(window.function, window.arguments, window.type))
+        parts = [f"PARTITION BY {', '.join(map(self.expression, window.partition))}"] if window.partition else []
+        if window.order:
+            parts.append(self._order(window.order))
+        return f"{call} OVER ({' '.join(parts)})"
+
+    def _order(self, order: tuple[Sorted, ...]) -> str:
+        return f"ORDER BY {', '.join(f'{self.expression(term.expression)} {ends(term)}' for term in order)}"
 
     def _among(self, test: In | InQuery | Exists) -> str:
         if isinstance(test, Exists):
@@ -122,6 +154,13 @@ class Writer:
                 return f"{'.'.join(map(identifier, relation.path))} AS t{relation.number}"
             case Derived():
                 return f"({self._select(relation)}) AS t{relation.number}"
+            case Combined():
+                branches = f" {relation.kind} ".join(f"({self._select(branch)})" for branch in relation.branches)
+                return f"({branches}) AS t{relation.number}"
+            case Cut():
+                order = f" {self._order(relation.order)}" if relation.order else ""
+                rows = f"{order} LIMIT {relation.limit:d} OFFSET {relation.offset:d}"
+                return f"(SELECT * FROM {self.relation(relation.source)}{rows}) AS t{relation.number}"  # noqa: S608 - nothing in it is the analyst's text
             case Joined(kind="CROSS"):
                 return f"({self.relation(relation.left)} CROSS JOIN {self.relation(relation.right)})"
             case Joined():

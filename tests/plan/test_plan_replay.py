@@ -154,8 +154,53 @@ def test_the_salts_of_a_session_are_in_no_key() -> None:
     assert replay_key(first) == replay_key(second)
 
 
+INSIDE = [
+    "SELECT DISTINCT unit, w FROM events",
+    "SELECT DISTINCT unit, w, n FROM events",
+    "SELECT unit, w FROM events GROUP BY unit, w HAVING COUNT(*) > 1",
+    "SELECT unit, w FROM events GROUP BY unit, w HAVING COUNT(*) > 2",
+    "SELECT unit, w FROM events GROUP BY unit, w HAVING COUNT(n) > 1",
+    "SELECT unit, w FROM events GROUP BY unit, w HAVING SUM(n) > 1",
+    "SELECT unit, w FROM events GROUP BY unit, w HAVING SUM(x) > 1",
+    "SELECT unit, w FROM events GROUP BY unit, w HAVING AVG(x) > 1",
+    "SELECT unit, MIN(w) AS w FROM events GROUP BY unit",
+    "SELECT unit, MAX(w) AS w FROM events GROUP BY unit",
+    "SELECT unit, MAX(w) AS w FROM events GROUP BY unit, n",
+    "SELECT unit, w FROM events QUALIFY row_number() OVER (PARTITION BY unit ORDER BY n) = 1",
+    "SELECT unit, w FROM events QUALIFY row_number() OVER (PARTITION BY unit ORDER BY n DESC) = 1",
+    "SELECT unit, w FROM events QUALIFY row_number() OVER (PARTITION BY unit ORDER BY n NULLS FIRST) = 1",
+    "SELECT unit, w FROM events QUALIFY row_number() OVER (PARTITION BY unit ORDER BY x) = 1",
+    "SELECT unit, w FROM events QUALIFY row_number() OVER (PARTITION BY unit, c ORDER BY n) = 1",
+    "SELECT unit, w FROM events QUALIFY rank() OVER (PARTITION BY unit ORDER BY n) = 1",
+    "SELECT unit, lag(w) OVER (PARTITION BY unit ORDER BY n) AS w FROM events",
+    "SELECT unit, lag(w, 2) OVER (PARTITION BY unit ORDER BY n) AS w FROM events",
+    "SELECT unit, w FROM events UNION ALL SELECT unit, c FROM events",
+    "SELECT unit, w FROM events UNION SELECT unit, c FROM events",
+    "SELECT unit, c AS w FROM events UNION SELECT unit, w FROM events",
+    "SELECT unit, w FROM events INTERSECT SELECT unit, c FROM events",
+    "SELECT unit, w FROM events EXCEPT SELECT unit, c FROM events",
+    "SELECT unit, w FROM events WHERE n > (SELECT MAX(n) FROM tags)",
+    "SELECT unit, w FROM events WHERE n > (SELECT MIN(n) FROM tags)",
+    "SELECT unit, w FROM events WHERE n > (SELECT MIN(n) FROM more)",
+    "SELECT unit, w FROM events WHERE n IN (SELECT n FROM tags ORDER BY n LIMIT 2)",
+    "SELECT unit, w FROM events WHERE n IN (SELECT n FROM tags ORDER BY n LIMIT 3)",
+    "SELECT unit, w FROM events WHERE n IN (SELECT n FROM tags ORDER BY n LIMIT 3 OFFSET 1)",
+    "SELECT unit, w FROM events WHERE n IN (SELECT n FROM tags ORDER BY n DESC LIMIT 3)",
+]
+
+
+def test_a_cte_has_the_key_of_the_subquery_it_stands_for() -> None:
+    named = "WITH a AS (SELECT DISTINCT unit, w FROM events) SELECT w FROM (SELECT * FROM a UNION SELECT * FROM a) AS b"
+    once = "(SELECT DISTINCT e.unit, w AS v FROM events AS e ORDER BY 1)"
+    spelled = f"SELECT v AS w FROM (SELECT * FROM {once} AS x UNION SELECT y.* FROM {once} AS y)"
+    first, second = (f"{text} GROUP BY 1 TOP 10 PRIVATE" for text in (named, spelled))
+    assert key_of(first) == key_of(second)
+    assert law(plan_of(first)) == law(plan_of(second))
+
+
 DIFFERENT: list[tuple[str, Given]] = [
     (BASE, ()),
+    *((f"SELECT w FROM ({inside}) AS a GROUP BY w TOP 10 PRIVATE", ()) for inside in INSIDE),
     (PLAIN, ()),
     (PLAIN.replace("events", "likes"), ()),
     (PLAIN.replace("w, n", "w"), ()),

@@ -408,7 +408,7 @@ HELPED = {
     "SELECT article FROM reads GROUP BY article LIMIT 3 TOP 9 PRIVATE": "after TOP k PRIVATE",
     "SELECT article FROM reads GROUP BY article TOP 9 PRIVATE; SELECT 1": "one statement",
     "SELECT article FROM reads QUALIFY 1 = 1 GROUP BY article TOP 9 PRIVATE": "PRIVATE PER country",
-    "SELECT article FROM reads UNION SELECT article FROM likes GROUP BY article TOP 9 PRIVATE": "ask once for each",
+    "SELECT article FROM reads UNION SELECT article FROM likes GROUP BY article TOP 9 PRIVATE": "Put it into FROM",
     "SELECT article FROM articles GROUP BY article TOP 9 PRIVATE": "ORDER BY ... LIMIT k",
     "SELECT artikle FROM reads GROUP BY 1 TOP 9 PRIVATE": "The columns here are",
     "SELECT article FROM read GROUP BY 1 TOP 9 PRIVATE": "The policy exposes",

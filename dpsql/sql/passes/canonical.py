@@ -17,8 +17,8 @@ def canonical(key: Expression) -> Expression:
         return Collate(key, key.type, key.longest)
     if isinstance(key, Literal) and isinstance(key.value, float):  # a NaN among them is the one NaN of `sql/coerce.py`
         return Literal(key.value + 0.0, DOUBLE)
-    if key.type.family is Family.DOUBLE:
+    if key.type.family is Family.DOUBLE or key.type.name == "FLOAT":
         is_nan = Call("isnan", (key,), BOOLEAN)
-        is_zero = Call("=", (key, Literal(0.0, DOUBLE)), BOOLEAN)
-        return Case(((is_nan, Literal("nan", DOUBLE)), (is_zero, Literal(0.0, DOUBLE))), key, DOUBLE)
+        is_zero = Call("=", (key, Literal(0.0, key.type)), BOOLEAN)
+        return Case(((is_nan, Literal("nan", key.type)), (is_zero, Literal(0.0, key.type))), key, key.type)
     return key

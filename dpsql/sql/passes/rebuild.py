@@ -12,6 +12,8 @@ from dpsql.sql.tree import (
     Cast,
     Collate,
     Column,
+    Combined,
+    Cut,
     Derived,
     Exists,
     Expression,
@@ -20,8 +22,11 @@ from dpsql.sql.tree import (
     Joined,
     Literal,
     Relation,
+    Scalar,
     Scan,
+    Sorted,
     Try,
+    Window,
 )
 
 __all__ = ["rebuild", "rebuild_body"]
@@ -46,8 +51,15 @@ def rebuild(expression: Expression, change: Change) -> Expression:
         case InQuery():
             source = _derived(expression.source, change)
             return replace(expression, argument=change(expression.argument), source=source)
-        case Exists():
+        case Exists() | Scalar():
             return replace(expression, source=_derived(expression.source, change))
+        case Window():
+            return replace(
+                expression,
+                arguments=tuple(map(change, expression.arguments)),
+                partition=tuple(map(change, expression.partition)),
+                order=_order(expression.order, change),
+            )
         case Cast() | Try() | Collate():
             return replace(expression, argument=change(expression.argument))
 
@@ -64,6 +76,10 @@ def _relation(relation: Relation, change: Change) -> Relation:
             return relation
         case Derived():
             return _derived(relation, change)
+        case Combined():
+            return replace(relation, branches=tuple(_derived(branch, change) for branch in relation.branches))
+        case Cut():
+            return replace(relation, source=_derived(relation.source, change), order=_order(relation.order, change))
         case Joined():
             on = None if relation.on is None else change(relation.on)
             return replace(
@@ -74,3 +90,7 @@ def _relation(relation: Relation, change: Change) -> Relation:
 def _derived(relation: Derived, change: Change) -> Derived:
     outputs = tuple(map(change, relation.outputs))
     return replace(relation, outputs=outputs, body=rebuild_body(relation.body, change))
+
+
+def _order(order: tuple[Sorted, ...], change: Change) -> tuple[Sorted, ...]:
+    return tuple(replace(term, expression=change(term.expression)) for term in order)

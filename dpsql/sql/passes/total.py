@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpsql.errors import Unsupported
 from dpsql.sql.passes.rebuild import rebuild
-from dpsql.sql.tree import Call, Exists, Expression, InQuery, Literal, Try, walk
+from dpsql.sql.tree import Call, Exists, Expression, InQuery, Literal, Scalar, Try, walk
 from dpsql.sql.types import DATE, Family
 
 __all__ = ["total"]
@@ -24,11 +24,9 @@ def total(expression: Expression) -> Expression:
     rebuilt = rebuild(expression, total)
     if not isinstance(rebuilt, Call) or not _raises(rebuilt):
         return rebuilt
-    if any(isinstance(part, InQuery | Exists) for part in walk(rebuilt)):
+    if any(isinstance(part, InQuery | Exists | Scalar) for part in walk(rebuilt)):
         hint = "Compute it in a subquery in FROM, or write it as a condition of WHERE."
-        raise Unsupported(
-            "subquery", "IN (SELECT ...) and EXISTS may not stand in an operation that can fail.", hint=hint
-        )
+        raise Unsupported("subquery", "(SELECT ...) and EXISTS may not stand in an operation that can fail.", hint=hint)
     return Try(rebuilt, rebuilt.type, rebuilt.longest)
 
 

@@ -1,0 +1,135 @@
+"""Aggregates: COUNT, SUM, AVG, MIN and MAX, for public tables at the top of a statement, or inside subqueries.
+
+Those inside subqueries are functions of the set of rows alone, whatever order the engine meets them in: DOUBLE is added
+up in the order of its values, and equal values that print differently are made one. A sum that does not fit is NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from dpsql.errors import Refusal
+from dpsql.sql.expressions import READERS
+from dpsql.sql.functions import AGGREGATES
+from dpsql.sql.nodes import only
+from dpsql.sql.passes.canonical import canonical
+from dpsql.sql.reader import Read, Reader
+from dpsql.sql.text import FUNCTION_PREFIX
+from dpsql.sql.tree import Call, Cast, Column, Expression, Literal, Scalar, children, is_aggregate, walk
+from dpsql.sql.types import BIGINT, DOUBLE, WIDEST_DECIMAL, Family, decimal, read_as
+
+if TYPE_CHECKING:
+    from sqlglot.expressions import Expression as Node
+
+__all__ = ["EXACT", "LOCAL", "aggregates", "argument_of", "is_grouped", "summed"]
+
+
+def aggregates(expression: Expression) -> bool:
+    """Say whether an aggregate stands in the expression."""
+    return any(map(is_aggregate, walk(expression)))
+
+
+def is_grouped(expression: Expression, keys: tuple[Expression, ...]) -> bool:
+    """Say whether the expression has one value in each group."""
+    if expression in keys or isinstance(expression, Literal | Scalar) or is_aggregate(expression):
+        return True
+    parts = children(expression)
+    return bool(parts) and all(is_grouped(part, keys) for part in parts)
+
+
+def argument_of(reader: Reader, node: Node) -> Expression:
+    """Return the argument of an aggregate, in which no other may stand."""
+    with reader.reading(READERS):
+        return reader.read(node)
+
+
+def _count(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this", "big_int")
+    counted = node.this
+    if type(counted).__name__ == "Star":
+        only(reader.statement, counted)
+        return Call("count_star", (), BIGINT)
+    if type(counted).__name__ == "Distinct":
+        only(reader.statement, counted, "expressions")
+        if len(counted.expressions) == 1:
+            return Call("count_distinct", (argument_of(reader, counted.expressions[0]),), BIGINT)
+    elif counted is not None:
+        return Call("count", (argument_of(reader, counted),), BIGINT)
+    hint = "COUNT(*), COUNT(x) and COUNT(DISTINCT x) are."
+    raise Refusal("function-arguments", "This COUNT is not read.", hint=hint, place=reader.place(node))
+
+
+def _local_count(reader: Reader, node: Node) -> Expression:
+    counted = _count(reader, node)
+    if isinstance(counted, Call) and counted.function == "count_distinct":
+        return Call(counted.function, tuple(map(canonical, counted.arguments)), BIGINT)
+    return counted
+
+
+def _named(reader: Reader, node: Node) -> tuple[str, Expression] | None:
+    """Return name and argument of an aggregate other than COUNT; None for any other function."""
+    name = str(node.this).removeprefix(FUNCTION_PREFIX)
+    if name not in AGGREGATES:
+        return None
+    only(reader.statement, node, "this", "expressions")
+    arguments = [argument_of(reader, argument) for argument in node.expressions]
+    if len(arguments) != 1 or (name in {"sum", "avg"} and not arguments[0].type.is_number):
+        hint = f"Write {name}(x) of one column{' of numbers' if name in {'sum', 'avg'} else ''}."
+        raise Refusal("function-arguments", f"This {name} is not read.", hint=hint, place=reader.place(node))
+    return name, arguments[0]
+
+
+def _exact(reader: Reader, node: Node) -> Expression:
+    """Return an aggregate of a public query, as DuckDB computes it, or a function of the allow-list."""
+    named = _named(reader, node)
+    if named is None:
+        return READERS["Anonymous"](reader, node)
+    name, argument = named
+    type_ = argument.type
+    if name == "avg":
+        return Call(name, (argument,), DOUBLE)
+    if name == "sum" and type_.family is Family.INTEGER:
+        return summed(Call(name, (argument,), decimal(38, 0)), argument)
+    if name == "sum" and type_.family is Family.DECIMAL:
+        return Call(name, (argument,), decimal(38, type_.precision[1]))
+    stored = _stored(argument)
+    if stored is not None:  # an ENUM has an order of its own
+        return Cast(Call(name, (stored,), stored.type), type_)
+    return Call(name, (argument,), type_, argument.longest)
+
+
+def _local(reader: Reader, node: Node) -> Expression:
+    """Return an aggregate inside a subquery, or a function of the allow-list."""
+    named = _named(reader, node)
+    if named is None:
+        return READERS["Anonymous"](reader, node)
+    name, argument = named
+    type_ = argument.type
+    if name in {"sum", "avg"} and type_.family is Family.DOUBLE:
+        return canonical(Call(f"{name}_sorted", (canonical(argument),), DOUBLE))
+    if name == "avg":
+        return Call(name, (argument,), DOUBLE)
+    if name == "sum":
+        return summed(Call(name, (argument,), decimal(38, type_.precision[1])), argument)
+    stored = _stored(argument)
+    if stored is not None and stored.type.name.startswith("ENUM("):
+        return Cast(Call(name, (stored,), stored.type), type_)
+    return Call(name, (canonical(argument),), type_, argument.longest)
+
+
+def summed(total: Expression, argument: Expression) -> Expression:
+    """Return an exact sum in a type that is computed with, and NULL where it does not fit."""
+    if argument.type.family is Family.INTEGER:
+        return Cast(total, BIGINT)
+    return Cast(total, decimal(WIDEST_DECIMAL, argument.type.precision[1]))
+
+
+def _stored(argument: Expression) -> Column | None:
+    """Return the column that is only read as another type."""
+    inner = argument.argument if isinstance(argument, Cast) else None
+    return inner if isinstance(inner, Column) and read_as(inner.type) == argument.type else None
+
+
+EXACT: Mapping[str, Read] = {**READERS, "Count": _count, "Anonymous": _exact}
+LOCAL: Mapping[str, Read] = {**READERS, "Count": _local_count, "Anonymous": _local}
