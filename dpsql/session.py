@@ -29,6 +29,7 @@ from dpsql.plan import (
     balance_of,
     budget_table,
     columns_table,
+    digest_of,
     draw,
     forecast,
     history_table,
@@ -331,7 +332,7 @@ class Session:
         ledger has looked, and one answer is unpacked either way; it costs what it cost the first time.
         """
         shared = self._parts.terms.limits.share_replays and not plan.fresh
-        packed, digest = pack(plan, drawn), _digest(drawn.table)
+        packed, digest = pack(plan, drawn), digest_of(drawn.table)
         stands = reservation.settle(plan.columns(drawn.loss).rho, digest, answer=packed, shared=shared)
         return unpack(plan, stands) if shared else drawn
 
@@ -389,13 +390,3 @@ def buy(session: Session, purchase: Purchase) -> Bought:
     planner's word for the law and the loss, so it is no method that an analyst's session shows.
     """
     return session._buy(purchase)  # noqa: SLF001 - the same module
-
-
-def _digest(table: pa.Table) -> str:
-    """Return a digest of a released table, for the ledger."""
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return hashlib.sha256(sink.getvalue()).hexdigest()

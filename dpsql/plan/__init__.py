@@ -9,7 +9,7 @@ from dpsql.plan.release import MOST_PUBLIC_ROWS, Release, publish, release
 from dpsql.plan.replay import replay_key
 from dpsql.plan.shortfall import shortfall
 from dpsql.plan.simulation import simulated
-from dpsql.plan.stored import pack, unpack
+from dpsql.plan.stored import digest_of, pack, unpack
 from dpsql.plan.tables import budget_table, columns_table, history_table, plan_table, tables_table
 from dpsql.plan.terms import Sublimit, Terms
 from dpsql.plan.wrapping import Shown, shown_of
@@ -27,4 +27,4 @@ __all__ += [
     "publish",
     "release",
 ]
-__all__ += ["Shown", "replay_key", "shortfall", "shown_of", "simulated", "tables_table", "unpack"]
+__all__ += ["Shown", "digest_of", "replay_key", "shortfall", "shown_of", "simulated", "tables_table", "unpack"]

@@ -53,7 +53,7 @@ def _known_table(engine: Engine, policy: Policy, *, name: str) -> Table:
     if table.link is None:
         _check_unit(policy, f"{place}.privacy_unit", name=owner.column, stored=stored)
         return Table(name, engine.relation(name), columns, owner.column)
-    link = _link(engine, policy, table.link, name=name)
+    link = _link(engine, policy, declared=table.link, name=name)
     if not owner.links:  # the column that holds the key is the unit
         return Table(name, engine.relation(name), columns, owner.column)
     if ascii_lower(owner.column) in {ascii_lower(column) for column, _ in columns}:
@@ -61,7 +61,7 @@ def _known_table(engine: Engine, policy: Policy, *, name: str) -> Table:
     return Table(name, engine.relation(name), (*columns, (link.unit, link.unit_type)), link.unit, link)
 
 
-def _link(engine: Engine, policy: Policy, declared: Declared, *, name: str) -> Link:
+def _link(engine: Engine, policy: Policy, *, declared: Declared, name: str) -> Link:
     """Return how the rows of a linked table find their unit, having checked the columns on both sides."""
     place, target = f"tables.{name}.link", target_of(policy.tables, declared) or ""
     own, others = _stored(engine, name), _stored(engine, target)
@@ -84,7 +84,7 @@ def _unit(engine: Engine, policy: Policy, *, name: str) -> tuple[str, Type, Link
     """Return the unit of a private table, with its type, and the link that leads to it if it is not a column there."""
     table, owner = policy.tables[name], owner_of(policy.tables, name)
     if owner.links and isinstance(table, PrivateTable) and table.link is not None:
-        link = _link(engine, policy, table.link, name=name)
+        link = _link(engine, policy, declared=table.link, name=name)
         return link.unit, link.unit_type, link
     stored = _stored(engine, name)
     _check_unit(policy, f"tables.{name}.privacy_unit", name=owner.column, stored=stored)

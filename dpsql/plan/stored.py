@@ -23,7 +23,7 @@ from dpsql.quantities import Delta, Rho
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["pack", "unpack"]
+__all__ = ["digest_of", "pack", "unpack"]
 
 _MARK = b"dpsql release 1 "
 
@@ -83,3 +83,13 @@ def _stream(table: pa.Table) -> bytes:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue())
+
+
+def digest_of(table: pa.Table) -> str:
+    """Return a digest of a released table, for the ledger."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return hashlib.sha256(sink.getvalue()).hexdigest()

@@ -188,7 +188,7 @@ class _Analysis:
         if kind == "Star" or (kind == "Column" and type(node.this).__name__ == "Star"):
             hint = "Name the columns to group by."
             raise Refusal("star", "* would release raw columns.", hint=hint, place=self._at(node))
-        check_alias(self.reader, alias, node, scope=scope)
+        check_alias(self.reader, alias, node=node, scope=scope)
         name = self.reader.column(node).name if kind == "Column" and not alias else alias or spelled
         return Item(name, self.reader.read(node), node)
 

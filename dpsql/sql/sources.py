@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from dpsql.errors import Refusal
+from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.catalog import Catalog, Table
 from dpsql.sql.joins import UNTIED, joined
 from dpsql.sql.links import owned
@@ -18,7 +18,7 @@ from dpsql.sql.nodes import only
 from dpsql.sql.reader import Inside, Read, Reader
 from dpsql.sql.scope import Scope, ScopeColumn, ScopeTable, listed
 from dpsql.sql.setops import SET_OPERATIONS, branches_of, combined
-from dpsql.sql.subqueries import PLAIN, check_shape, is_plain, output_name, selected
+from dpsql.sql.subqueries import check_shape, is_plain, output_name, selected
 from dpsql.sql.text import ascii_lower
 from dpsql.sql.ties import connected, ties_in
 from dpsql.sql.tree import Body, Column, Derived, Expression, Literal, Relation, Scan
@@ -61,7 +61,8 @@ class Sources:
         reader, outside = self.reader, self.reader.scope
         if not is_plain(select):  # it is written in levels, and names around it would have to pass through them
             if not listed:
-                only(reader.statement, select, *PLAIN)
+                reason, hint = "EXISTS takes a SELECT of rows.", "Leave aggregates, windows, grouping and LIMIT out."
+                raise Unsupported("subquery", reason, hint=hint, place=reader.place(select))
             with reader.reading(self.usual), reader.correlating(correlates=False):
                 derived, table = self._projected(select, "", node=select)
             reader.within(outside)

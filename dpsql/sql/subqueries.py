@@ -24,12 +24,12 @@ from dpsql.sql.windows import has_windows, read_window, totally_ordered
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["PLAIN", "check_alias", "check_shape", "is_plain", "output_name", "selected"]
+__all__ = ["check_alias", "check_shape", "is_plain", "output_name", "selected"]
 
 _CUT = {"limit": "LIMIT", "offset": "OFFSET"}
 READERS_INSIDE: Mapping[str, Read] = {**LOCAL, "Window": read_window}
 LAST_ROW = (1 << 62) - 1
-PLAIN = ("expressions", "from_", "joins", "where")
+_PLAIN = ("expressions", "from_", "joins", "where")
 _PARTS = "with_ expressions from_ joins where group having qualify order limit offset distinct".split()
 _GROUPED, _DISTINCT, _CUT_OFF = 100, 200, 300  # relations inside subquery n are numbered from n + 100: tables are fewer
 
@@ -48,7 +48,7 @@ def check_shape(reader: Reader, select: Node, *, node: Node) -> None:
 
 def is_plain(select: Node) -> bool:
     """Say whether a subquery chooses columns and rows, and nothing more."""
-    if type(select).__name__ != "Select" or any(part and name not in PLAIN for name, part in select.args.items()):
+    if type(select).__name__ != "Select" or any(part and name not in _PLAIN for name, part in select.args.items()):
         return False
     return not any(_looks_beyond(node) for item in select.expressions for node in item.walk())
 
@@ -218,7 +218,7 @@ def _outputs(reader: Reader, item: Node, *, scope: Scope) -> list[Selected]:
     if (starred := reader.star(item)) is not None:
         return [Selected(column.name, column.column, column.is_unit) for column in starred]
     name, node = output_name(reader, item)
-    check_alias(reader, name, node, scope=scope)
+    check_alias(reader, name, node=node, scope=scope)
     if type(node).__name__ == "Column":
         column = reader.column(node)
         return [Selected(name or column.name, column.column, column.is_unit)]
@@ -234,7 +234,7 @@ def _outputs(reader: Reader, item: Node, *, scope: Scope) -> list[Selected]:
     return [Selected(name, expression)]
 
 
-def check_alias(reader: Reader, name: str, node: Node, *, scope: Scope) -> None:
+def check_alias(reader: Reader, name: str, *, node: Node, scope: Scope) -> None:
     """Refuse to call anything but the privacy unit by the privacy unit's name."""
     private = scope.private
     if private is None or private.unit_name is None or ascii_lower(name) != ascii_lower(private.unit_name):
