@@ -182,12 +182,14 @@ class _Subquery:
         if self.scope.private is None:
             return
         name = self.scope.private.unit_name
-        units = {column.column for table in self.scope.tables for column in table.columns if column.is_unit}
+        found = [column for table in self.scope.tables for column in table.columns if column.is_unit]
+        units, always = {each.column for each in found}, {each.column for each in found if not each.absent}
         self._check_uncut()
         if grouping.keys is not None and not units & set(grouping.keys):
             hint = f"Group by {name} too: what is computed for each unit is its own."
             raise Refusal("not-row-local", "This grouping mixes rows of several privacy units.", hint=hint, place=place)
-        if not all(any(canonical(unit) in window.partition for unit in units) for window in windows):
+        # a unit that an outer join leaves NULL would put rows of several units, which another column names, together
+        if not all(any(canonical(unit) in window.partition for unit in always) for window in windows):
             hint = f"Write OVER (PARTITION BY {name} ...)."
             raise Refusal(
                 "not-row-local", "This window looks at rows of several privacy units.", hint=hint, place=place
