@@ -203,3 +203,22 @@ def test_all_of_rho_is_spent_and_no_more(accuracy: ModuleType) -> None:
     ):
         assert 0.999999 < float(loss.rho.value / budget.rho.value) <= 1
         assert loss.delta.value <= budget.delta.value
+
+
+def test_timing_shows_each_statement_with_and_without_the_victim(tmp_path: Path) -> None:
+    lines = run_alone("timing.py", cwd=tmp_path).splitlines()
+    assert len(lines) == 2 + 6
+    assert all(float(line.split()[-5]) > 0 and 0 <= float(line.split()[-1]) <= 1 for line in lines[2:])
+
+
+def test_the_distance_of_times_is_small_between_equals_and_large_between_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import timing
+
+    values = [float(value) for value in range(200)]
+    assert timing.distance(values, values) == (0, 1)
+    largest, chance = timing.distance(values, [value + 100 for value in values])
+    assert largest == pytest.approx(0.5)
+    assert chance < 1e-20
