@@ -179,7 +179,7 @@ def opened(database: Path) -> Iterator[Opened]:
     time = [START]
     ledger = MemoryLedger(terms.budget, total=terms.total, periods=terms.periods, clock=lambda: time[0])
     parts = plain._parts
-    with Session(Parts(parts.engine, ledger, parts.catalog, terms, OperatingSystemNoise())) as session:
+    with Session(Parts(parts.engine, ledger, parts.catalog, terms, OperatingSystemNoise(), parts.desk)) as session:
         yield session, lambda months: time.__setitem__(0, START + MONTH * months)
 
 

@@ -256,7 +256,7 @@ def _check_order(statement: Statement, token: Token, *, before: Token | None, le
         raise Refusal(
             "syntax",
             "This word is out of order here.",
-            hint="Check the order of the clauses and the parentheses.",
+            hint=_EACH_PARTITION if kind == "QUALIFY" else "Check the order of the clauses and the parentheses.",
             place=statement.place(token),
         )
 

@@ -28,7 +28,7 @@ BOUNDS = (None, Bound(1, (1, 2)), Bound(2, (1, 2)), Bound(20, (1, 2)))
 OURS = frozenset(  # what the writer calls besides the functions of the language
     "hash xor count count_star sum min max row_number rank dense_rank first_value last_value lag lead isnan any_value "
     "row struct_extract struct_extract_at try_strptime bool_or bool_and avg ntile percent_rank cume_dist "
-    "nth_value".split()
+    "nth_value signbit list list_sort list_aggregate list_extract".split()
 )
 
 

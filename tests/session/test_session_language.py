@@ -64,8 +64,11 @@ REFUSED = {
     ),
     "union all": (
         "SELECT article FROM (SELECT * FROM reads UNION ALL SELECT * FROM likes) AS b GROUP BY article TOP 3 PRIVATE",
-        "with OR in WHERE",
-        "SELECT article FROM reads WHERE country = 'DE' OR country = 'FR' GROUP BY article TOP 3 PRIVATE",
+        "Select the same columns on both sides",
+        (
+            "SELECT article FROM (SELECT user_id, article FROM reads UNION ALL SELECT user_id, article FROM likes) AS b"
+            " GROUP BY article TOP 3 PRIVATE"
+        ),
     ),
     "having without the count": (
         f"SELECT article FROM reads GROUP BY article HAVING {COUNT} > 100 TOP 3 PRIVATE",
