@@ -16,7 +16,19 @@ from typing import TypeVar, cast
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.catalog import Catalog, Table
 from dpsql.sql.query import PrivateQuery, PublicQuery, WrappedQuery
-from dpsql.sql.tree import Body, Call, Column, Derived, Expression, Joined, Literal, Relation, Scan, Sorted
+from dpsql.sql.tree import (
+    Body,
+    Call,
+    Column,
+    Derived,
+    Expression,
+    Joined,
+    Literal,
+    Relation,
+    Scan,
+    Sorted,
+    is_aggregate,
+)
 from dpsql.sql.types import BIGINT, Family, Type
 from dpsql.sql.unwrap import RELEASED
 
@@ -25,6 +37,7 @@ __all__ = ["PATH", "RANK", "answer_table", "asks_for_no_row", "passed", "ranked"
 _HOME = ("memory", "dpsql desk")
 PATH = (*_HOME, "released")  # where the answer stands, with the columns c1, c2, ... and its rank
 RANK = "rank"
+_KEEPS_RIGHT = frozenset(["RIGHT", "FULL"])  # joins that have rows although their left side has none
 Found = TypeVar("Found")
 _COMPARED: Mapping[str, Callable[[int, int], bool]] = {
     "=": operator.eq,
@@ -153,8 +166,8 @@ def _ranked(relation: Relation) -> tuple[Relation, Column | None]:
 
 
 def _passes_rows(derived: Derived) -> bool:
-    """Say whether a subquery only chooses columns and rows: all that it could do besides is left out."""
-    return derived == Derived(derived.number, derived.outputs, derived.body)
+    """Say whether a subquery only chooses columns and rows; an aggregate without GROUP BY has a row also for none."""
+    return not derived.grouping and not any(map(is_aggregate, derived.outputs))
 
 
 def passed(outer: PublicQuery, column: int) -> tuple[int, ...]:
@@ -172,8 +185,8 @@ def _origin(expression: Expression, source: Relation) -> int | None:
     at = int(expression.name.removeprefix("c")) - 1  # the columns of all that stands on the desk are numbered
     match source:
         case Joined(left=left, kind=kind, right=right):
-            found = _origin(expression, left)
-            return _origin(expression, right) if found is None and kind != "LEFT" else found
+            found = None if kind in _KEEPS_RIGHT else _origin(expression, left)  # what a join may leave NULL is none
+            return _origin(expression, right) if found is None and kind not in {"LEFT", "FULL"} else found
         case Scan(number=expression.relation, path=path) if path == PATH:
             return at
         case Derived(number=expression.relation) if _passes_rows(source):
@@ -195,7 +208,7 @@ def _is_empty(body: Body) -> bool:
     if body.where is not None and _is_false(body.where):
         return True
     source = body.source
-    while isinstance(source, Joined):
+    while isinstance(source, Joined) and source.kind not in _KEEPS_RIGHT:
         source = source.left
     return isinstance(source, Derived) and _passes_rows(source) and _is_empty(source.body)
 

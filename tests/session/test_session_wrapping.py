@@ -59,6 +59,8 @@ def test_the_private_query_alone_pays_for_the_selects_around_it(session: Session
     assert total.fetchall() == [(len(high), sum(high), max(high))]
     paged = session.sql(f"SELECT article FROM ({COUNTS}) AS x LIMIT 2 OFFSET 1").fetchall()
     assert paged == [(a,) for a, _ in rows[1:3]]
+    inside = session.sql(f"SELECT c + 1 AS c FROM (SELECT COUNT(*) AS c FROM ({COUNTS}) AS x) AS y WHERE c > 1")
+    assert inside.fetchall() == [(6,)]
     grouped = session.sql(f"SELECT article IS NULL AS none, COUNT(*) AS c FROM ({COUNTS}) AS x GROUP BY 1 ORDER BY 1")
     assert grouped.fetchall() == [(False, 4), (True, 1)]
     assert left(session) == before

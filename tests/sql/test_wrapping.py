@@ -151,6 +151,10 @@ def test_rows_that_are_brought_together_have_no_rank(text: str) -> None:
         (f"SELECT n FROM ({TOP}) AS x LEFT JOIN countries AS c ON c.country = x.article", (0,)),
         (f"SELECT n FROM countries AS c JOIN ({TOP}) AS x ON c.country = x.article", (0,)),
         (f"SELECT n FROM countries AS c LEFT JOIN ({TOP}) AS x ON c.country = x.article", ()),
+        (f"SELECT n FROM countries AS c RIGHT JOIN ({TOP}) AS x ON c.country = x.article", (0,)),
+        (f"SELECT n FROM countries AS c FULL JOIN ({TOP}) AS x ON c.country = x.article", ()),
+        (f"SELECT n FROM ({TOP}) AS x RIGHT JOIN countries AS c ON c.country = x.article", ()),
+        (f"SELECT n FROM ({TOP}) AS x FULL JOIN countries AS c ON c.country = x.article", ()),
     ],
 )
 def test_counts_are_followed_where_they_are_passed_on(text: str, columns: tuple[int, ...]) -> None:
@@ -191,6 +195,28 @@ def test_limit_0_asks_for_no_row() -> None:
     assert asks_for_no_row(private(f"{TOP} LIMIT 0", CATALOG))
     assert not asks_for_no_row(private(f"{TOP} LIMIT 1", CATALOG))
     assert not asks_for_no_row(around(f"SELECT COUNT(*) FROM ({TOP} LIMIT 0) AS x").outer)
+
+
+NO_COUNTRY = "(SELECT country AS c, continent FROM countries WHERE 1 = 0) AS c"
+KEPT = [  # FROM and what is grouped by: rows are there although a subquery at the left has none
+    f"{NO_COUNTRY} RIGHT JOIN {{0}} ON c = article",
+    f"{NO_COUNTRY} FULL JOIN {{0}} ON c = article",
+    "(SELECT COUNT(*) AS c FROM countries WHERE 1 = 0) AS c CROSS JOIN {0}",
+    "(SELECT MAX(country) AS c FROM (SELECT country FROM countries WHERE 1 = 0) AS i) AS c CROSS JOIN {0}",
+]
+
+
+@pytest.mark.parametrize("origin", KEPT)
+def test_a_side_without_rows_is_no_answer_without_rows(origin: str) -> None:
+    assert not asks_for_no_row(around(f"SELECT n FROM {origin.format(f'({TOP}) AS x')}").outer)
+    text = f"SELECT article FROM {origin.format('reads')} GROUP BY article TOP 5 PRIVATE"
+    assert not asks_for_no_row(private(text, CATALOG))
+
+
+def test_a_left_side_without_rows_leaves_none_in_an_inner_or_left_join() -> None:
+    for kind in ("JOIN", "LEFT JOIN", "SEMI JOIN", "ANTI JOIN"):
+        origin = f"(SELECT * FROM reads WHERE 1 = 0) AS r {kind} countries AS c ON r.country = c.country"
+        assert asks_for_no_row(private(f"SELECT article FROM {origin} GROUP BY article TOP 5 PRIVATE", CATALOG)), kind
 
 
 def test_a_plain_private_query_is_none_that_is_wrapped() -> None:
