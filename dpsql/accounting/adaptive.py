@@ -39,6 +39,7 @@ MOST_ITEMS = 5_000
 _CELLS = 32  # of one epsilon
 _WIDEST = 8.0  # the largest epsilon of an item: a cell is then 1/4 wide, as 6.5 supposes
 _BITS = 30
+_PRECISION = 120
 _SLACK = 2.0**-44
 _UP = 1.0 + 2.0**-44
 _FURTHER = 10**4  # the grid ends where delta is that many times smaller than what is asked
@@ -69,21 +70,22 @@ def _cells(epsilon: Epsilon) -> _Cells:
     fine = float(epsilon) / _CELLS
     unit = math.ldexp(1.0, math.frexp(fine)[1] - _BITS)
     width = (math.floor(fine / unit) + 1) * unit
-    with mpmath.workprec(120):
-        step, whole = mpmath.mpf(width), mpmath.mpf(width) * _CELLS
-        half, total = mpmath.exp(step / 2), mpmath.expm1(whole)
-        middles = [(cell + mpmath.mpf("0.5")) * step for cell in range(_CELLS)]
-        p = [mpmath.expm1(t - whole) / mpmath.expm1(-whole) for t in middles]
-        reach = half * (half - 1)
-        return _Cells(
-            width=width,
-            p=np.array([float(each) for each in p]),
-            q=np.array([float(1 - each) for each in p]),
-            tilt=np.array([float(reach * mpmath.exp(cell * step) / total) for cell in range(_CELLS)]),
-            reach=float(reach / (half * half - 1)),
-            share=float(1 / (1 + half)),
-            dent=float((1 - 1 / half) ** 2 * mpmath.exp(whole) / total / (half * half - 1)),
-        )
+    context = mpmath.MPContext()  # its own: the precision of the common one may be changed back by another thread
+    context.prec = _PRECISION
+    step, whole = context.mpf(width), context.mpf(width) * _CELLS
+    half, total = context.exp(step / 2), context.expm1(whole)
+    middles = [(cell + context.mpf("0.5")) * step for cell in range(_CELLS)]
+    p = [context.expm1(t - whole) / context.expm1(-whole) for t in middles]
+    reach = half * (half - 1)
+    return _Cells(
+        width=width,
+        p=np.array([float(each) for each in p]),
+        q=np.array([float(1 - each) for each in p]),
+        tilt=np.array([float(reach * context.exp(cell * step) / total) for cell in range(_CELLS)]),
+        reach=float(reach / (half * half - 1)),
+        share=float(1 / (1 + half)),
+        dent=float((1 - 1 / half) ** 2 * context.exp(whole) / total / (half * half - 1)),
+    )
 
 
 def _step(curve: Floats, cells: _Cells) -> Floats:

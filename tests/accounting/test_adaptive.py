@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import random
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from itertools import pairwise
 
@@ -158,3 +160,20 @@ def test_a_delta_near_the_end_of_the_doubles_is_not_called_nothing() -> None:
     tiny = Delta("1e-290")
     assert adaptive_epsilon(20, Epsilon(1), delta=tiny) == pytest.approx(20.0)
     assert adaptive_items(Epsilon(1), total=Epsilon(20), delta=tiny) == 20
+
+
+def test_threads_that_compute_side_by_side_keep_their_precision() -> None:
+    epsilons = [Epsilon(f"0.{number}") for number in range(11, 99)]
+    alone = [_cells(epsilon) for epsilon in epsilons]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            together = list(threads.map(_cells, epsilons))
+    finally:
+        sys.setswitchinterval(before)
+    assert mpmath.mp.prec == 53
+    for one, other in zip(alone, together, strict=True):
+        assert (one.reach, one.share, one.dent) == (other.reach, other.share, other.dent)
+        assert np.array_equal(one.p, other.p)
+        assert np.array_equal(one.tilt, other.tilt)
