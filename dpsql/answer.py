@@ -188,6 +188,10 @@ class Answer:
         """Return the released table: exactly the columns asked for, typed by the query, in released order."""
         return self._table
 
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the released table as a stream of Arrow's PyCapsule protocol, which other libraries read directly."""
+        return self._table.__arrow_c_stream__(requested_schema)
+
     def fetchall(self) -> list[tuple[object, ...]]:
         """Return the rows as Python tuples; dates outside Python's calendar come as text."""
         columns = [_to_python(column) for column in self._table.columns]

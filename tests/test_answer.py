@@ -203,3 +203,18 @@ def test_a_repr_is_cut() -> None:
     shown = repr(counted(list(range(50))))
     assert "... 50 rows" in shown
     assert len(shown.splitlines()) == 23
+
+
+def test_other_libraries_read_an_answer_directly() -> None:
+    import duckdb
+    import pandas as pd
+    import polars as pl
+
+    table = pa.table({"article": ["a", None], "n": pa.array([3, 2], pa.int64())})
+    answer = Answer(table, receipt())
+    assert pa.table(answer) == table
+    assert pl.DataFrame(answer).rows() == [("a", 3), (None, 2)]
+    assert pd.DataFrame.from_arrow(answer)["n"].tolist() == [3, 2]
+    assert duckdb.sql("SELECT sum(n) FROM answer").fetchall() == [(5,)]
+    wider = pa.schema([("article", pa.string()), ("n", pa.int64())])
+    assert pa.RecordBatchReader.from_stream(answer, schema=wider).read_all() == table
