@@ -16,6 +16,7 @@ import numpy as np
 
 from dpsql.accounting import ZCDP, Amount, ApproximateDP, Certificate, Loss, Periods, Steps, discrete_gaussian_offset
 from dpsql.errors import UsageError
+from dpsql.markup import MOST_ROWS, Bar, Column, Meter, Part, Sheet, printable, sheet_html
 from dpsql.mechanisms.laplace_tails import laplace_offset
 from dpsql.quantities import Delta, Epsilon
 
@@ -174,15 +175,22 @@ class Promise:
 class Answer:
     """A private answer: its table, its receipt, and the sentence that cites it."""
 
-    __slots__ = ("_counts", "_promise", "_table", "receipt")
+    __slots__ = ("_counts", "_granted", "_promise", "_table", "receipt")
 
     def __init__(
-        self, table: pa.Table, receipt: Receipt, *, counts: CountColumns | None = None, promise: Promise | None = None
+        self,
+        table: pa.Table,
+        receipt: Receipt,
+        *,
+        counts: CountColumns | None = None,
+        promise: Promise | None = None,
+        granted: ZCDP | Amount | None = None,
     ) -> None:
         self._table = table
         self.receipt = receipt
         self._counts = counts
         self._promise = promise
+        self._granted = granted
 
     def arrow(self) -> pa.Table:
         """Return the released table: exactly the columns asked for, typed by the query, in released order."""
@@ -288,10 +296,73 @@ class Answer:
             lines.append(f"... {len(self)} rows")
         return "\n".join([*lines, str(self.receipt)])
 
+    def _repr_html_(self) -> str:
+        """Return the first rows for a notebook, with bars, intervals and what is left of the budget."""
+        first = self._table.slice(0, MOST_ROWS)
+        counts = () if self._counts is None else self._counts.columns
+        columns = [_to_python(column) for column in first.columns]
+        rows = [
+            [_spelled(cell, grouped=at in counts) for at, cell in enumerate(row)] for row in zip(*columns, strict=True)
+        ]
+        private, replayed = self.receipt.mechanism != NO_MECHANISM, self.receipt.replayed
+        return sheet_html(
+            Sheet(
+                caption="Private answer" if private else "Public answer",
+                columns=[Column(field.name, _is_number(field.type)) for field in first.schema],
+                rows=rows,
+                total=len(self),
+                bars=[self._bar(count) for count in columns[counts[0]]] if counts else (),
+                meters=_meters(self.receipt, self._granted),
+                lead="Answered before: nothing was charged." if replayed else "",
+                notes=[str(self.receipt)],
+            )
+        )
 
-def printable(text: str) -> str:
-    """Return `text` without what a terminal would obey: every character that does not print is replaced."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    def _bar(self, count: object) -> Bar | None:
+        """Return the bar of a released count; none for a row that a SELECT around the private query added."""
+        if self._counts is None or not isinstance(count, int):
+            return None
+        if self._counts.adjusted:
+            return Bar(count, None, None)
+        reach = self._counts.reach(0.95)
+        return Bar(count, max(0, count - reach), max(0, count + reach))
+
+
+def _spelled(cell: object, *, grouped: bool) -> str:
+    if cell is None:
+        return "NULL"
+    return f"{cell:,}" if grouped and isinstance(cell, int) else str(cell)
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
+
+
+def _meters(receipt: Receipt, granted: ZCDP | Amount | None) -> list[Meter]:
+    """Return both currencies of the account: what had gone before, what this answer took, and what is left."""
+    if granted is None:
+        return []
+    currencies = zip(receipt.certificate.currencies, _pair(granted), _pair(receipt.remaining), strict=True)
+    meters = []
+    for (name, limit, left), now in zip(currencies, _took(receipt), strict=True):
+        before = max(Fraction(0), limit - left - now)
+        meters.append(Meter(name, limit, [Part("gone before", before), Part("this answer", now, now=True)], left))
+    return meters
+
+
+def _pair(amount: ZCDP | Amount) -> tuple[Fraction, Fraction]:
+    return (amount.refunded, amount.gone) if isinstance(amount, Amount) else (amount.rho.value, amount.delta.value)
+
+
+def _took(receipt: Receipt) -> tuple[Fraction, Fraction]:
+    """Return what an answer took of both currencies."""
+    loss, delta = receipt.loss, receipt.loss.delta.value
+    if isinstance(loss, Steps):
+        counts_queries = "queries" in receipt.certificate.currencies
+        return Fraction(loss.items), Fraction(delta > 0) if counts_queries else delta
+    return (loss.rho.value if isinstance(loss, ZCDP) else loss.epsilon), delta
 
 
 def _to_python(column: pa.ChunkedArray) -> list[object]:

@@ -66,6 +66,12 @@ class Error(Exception):
         hint = f" Hint: {self.hint}" if self.hint else ""
         return f"[{self.code}]{where}: {self.reason}{hint}"
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows in place of a traceback: where, why and what to do instead, one line each."""
+        parts = ("where", self.place), ("why", self.reason), ("hint", self.hint)
+        lines = [f"{type(self).__name__}: {self.code}", *(f"  {name:6} {part}" for name, part in parts if part)]
+        return ["".join(char if char.isprintable() else "?" for char in line) for line in lines]
+
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle by the keyword arguments that `__init__` wants."""
         return partial(type(self), self.code, self.reason, hint=self.hint, place=self.place), ()

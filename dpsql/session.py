@@ -363,7 +363,8 @@ class Session:
         counts = None if noise is None else CountColumns(outputs, noise, offer.count_scale, adjusted=plan.monotone)
         periods = None if balance.calendar is None else balance.calendar.periods
         promise = Promise(plan.query.unit_name, plan.query.holders, balance.granted, periods)
-        return Answer(shown.table(released.table, self._parts.desk), receipt, counts=counts, promise=promise)
+        table = shown.table(released.table, self._parts.desk)
+        return Answer(table, receipt, counts=counts, promise=promise, granted=balance.limit)
 
     def _bought(self, released: bytes, *, replayed: bool) -> Bought:
         parts = self._parts

@@ -13,6 +13,7 @@ from dpsql.accounting import ZCDP, Amount, ApproximateDP, Certificate, Columns, 
 from dpsql.errors import UsageError
 from dpsql.ledger.base import left
 from dpsql.ledger.calendar import Calendar
+from dpsql.markup import Meter, Part, budget_html
 from dpsql.plan.terms import Terms
 from dpsql.quantities import Delta, Epsilon, Rho
 
@@ -76,7 +77,15 @@ class Balance:
     @property
     def remaining(self) -> ZCDP | Amount:
         """What may still be asked for."""
-        return self.columns if self.certificate is Certificate.zcdp else Amount.of(self.columns, self.certificate)
+        return self._told(self.columns)
+
+    @property
+    def limit(self) -> ZCDP | Amount:
+        """What was granted to this account, in the present period where there are any."""
+        return self._told(Columns(Rho(self.refunded.granted), Delta(self.gone.granted)))
+
+    def _told(self, columns: Columns) -> ZCDP | Amount:
+        return columns if self.certificate is Certificate.zcdp else Amount.of(columns, self.certificate)
 
     def rows(self) -> list[tuple[str, float, float, float, float]]:
         """Return one row for each currency and for items: name, granted, spent, reserved, remaining."""
@@ -116,6 +125,18 @@ class Balance:
         ):
             lines.append("less remains than the account's own limit leaves: others drew on the total")
         return "\n".join([*lines, f"about {self.items} more items at epsilon {self.epsilon}"])
+
+    def _repr_html_(self) -> str:
+        """Return the budget for a notebook: a bar for each currency, and the words of the balance."""
+        names = self.certificate.currencies
+        meters = [
+            Meter(
+                name, part.granted, [Part("spent", part.spent), Part("held", part.reserved, now=True)], part.remaining
+            )
+            for name, part in zip(names, (self.refunded, self.gone), strict=True)
+        ]
+        first, *notes = str(self).splitlines()
+        return budget_html(first, meters, notes=notes)
 
 
 def balance_of(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dpsql.accounting import ZCDP, Amount, Columns, Loss
 from dpsql.errors import UsageError
+from dpsql.markup import Facts, facts_html
 from dpsql.plan.plan import Plan
 
 __all__ = ["Forecast", "forecast"]
@@ -47,6 +48,16 @@ class Forecast:
             f"{self.times} such {'query' if self.times == 1 else 'queries'} {verdict}. What is left admits "
             f"{self.at_worst} in the worst case, and {self.at_half} when half of the items come back."
         )
+
+    def _repr_html_(self) -> str:
+        """Return the forecast for a notebook."""
+        pairs = [
+            ("planned", f"{self.times}"),
+            ("admitted at the worst", f"{self.at_worst}, of {self.loss} each"),
+            ("if half comes back", f"{self.at_half}, of {self.half_loss} each"),
+            ("remaining", str(self.remaining)),
+        ]
+        return facts_html(Facts("Forecast: nothing was read, nothing was charged", pairs, notes=[str(self)]))
 
 
 def forecast(plan: Plan, remaining: Columns, *, times: int) -> Forecast:

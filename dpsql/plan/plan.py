@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from dpsql.accounting import ZCDP, BoundedRange, Certificate, Columns, Loss, Rule, item_price
 from dpsql.errors import UsageError
+from dpsql.markup import Facts, facts_html
 from dpsql.mechanisms import CountRelease
 from dpsql.plan.answering import Answering, Named, Offer
 from dpsql.plan.planner import CHOSEN, Candidate
@@ -189,3 +190,7 @@ class Plan:
 
     def __str__(self) -> str:
         return "\n".join(f"{name:18} {value}" for name, value in self.facts())
+
+    def _repr_html_(self) -> str:
+        """Return the plan for a notebook."""
+        return facts_html(Facts("Plan: nothing was read, nothing was charged", self.facts()))
