@@ -52,8 +52,9 @@ _SETTINGS: Mapping[str, str] = {
 # What the functions that dpsql calls total rest on, and an Arrow column without a limit of 2 GiB: past it, or on the
 # square root of -1, a statement would fail because of one row. A borrowed connection gets them for its cursor alone.
 _TOTALITY = {"ieee_floating_point_ops": True, "integer_division": False, "arrow_large_buffer_size": True}
+# In a notebook DuckDB refuses even to turn its progress bar off where it cannot draw one, and it is off there.
+_QUIET = {"enable_progress_bar": False}
 _LAST_SETTINGS = (
-    "SET SESSION enable_progress_bar = false",
     "SET GLOBAL TimeZone = 'UTC'",
     "SET GLOBAL Calendar = 'gregorian'",
     "SET GLOBAL enable_logging = false",
@@ -237,13 +238,19 @@ def _make_view(connection: duckdb.DuckDBPyConnection, name: str, *, file: Path, 
 def lock(connection: duckdb.DuckDBPyConnection) -> None:
     """Close the instance: no files but those already allowed, and no setting can change any more."""
     make_total(connection)
+    _see_to(connection, _QUIET)
     for statement in _LAST_SETTINGS:
         _set(connection, statement)
 
 
 def make_total(connection: duckdb.DuckDBPyConnection) -> None:
     """Give the connection, and no other, the settings on which totality rests."""
-    for name, value in _TOTALITY.items():
+    _see_to(connection, _TOTALITY)
+
+
+def _see_to(connection: duckdb.DuckDBPyConnection, settings: Mapping[str, bool]) -> None:
+    """Set, for the connection alone, what is not so already."""
+    for name, value in settings.items():
         with suppress(*_TROUBLE):
             if connection.execute("SELECT current_setting($1)", [name]).fetchall() == [(value,)]:
                 continue
