@@ -1,0 +1,41 @@
+"""Write the pages of docs/reference from the code, from sql.md and from the README.
+
+    python docs/generate                writes them where they stand
+    python docs/generate --to FOLDER    writes them elsewhere; a test compares them with those that are there
+
+Nobody edits these pages: what they say is changed where it comes from.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import policy_page
+import python_page
+import readme_pages
+import sql_page
+
+DOCS = Path(__file__).resolve().parents[1]
+PAGES: dict[str, Callable[[], str]] = {
+    "changes.md": readme_pages.changes,
+    "guarantee.md": readme_pages.guarantee,
+    "policy.md": policy_page.page,
+    "python.md": python_page.page,
+    "sql.md": sql_page.page,
+}
+
+
+def main() -> None:
+    """Write every page."""
+    parser = argparse.ArgumentParser(description="Write the pages of docs/reference.")
+    parser.add_argument("--to", type=Path, default=DOCS / "reference", help="the folder to write to")
+    folder: Path = parser.parse_args().to
+    folder.mkdir(exist_ok=True)
+    for name, page in PAGES.items():
+        (folder / name).write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
