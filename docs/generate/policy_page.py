@@ -13,19 +13,22 @@ from dpsql import Policy, PolicyError
 _NOBODY = "no_such_key"
 _VALID = '[budget]\nepsilon = 1\ndelta = 1e-6\n[tables.t]\nprivacy_unit = "u"\n'
 _SECTIONS = {
-    "budget": ("[budget]", "The total, and what it is meant to buy. `epsilon` and `delta` must be there."),
-    "tables.t": ("[tables.&lt;name&gt;]", "One for each table; what is not named does not exist for analysts."),
-    "limits": ("[limits]", "The ceilings of one query."),
-    "analysts.a": ("[analysts.&lt;name&gt;]", "A limit within the total; `default` is for whoever is not listed."),
-    "engine": ("[engine]", "Where the data is open, and what a statement may take of the machine."),
+    "budget": ("Budget", "`[budget]`, the total, and what it is meant to buy. `epsilon` and `delta` must be there."),
+    "tables.t": ("Tables", "`[tables.<name>]`, one for each table; what is not named does not exist for analysts."),
+    "limits": ("Limits", "`[limits]`, the ceilings of one query."),
+    "analysts.a": (
+        "Analysts",
+        "`[analysts.<name>]`, a limit within the total; `default` is for whoever is not listed.",
+    ),
+    "engine": ("Engine", "`[engine]`, where the data is open, and what a statement may take of the machine."),
 }
 _TOP = {
     "ledger": "where the record of what was spent is: a file beside the policy, or the address of a schema in "
     "[PostgreSQL](../ledger.md#postgresql-for-several-hosts); without it, memory, with a warning",
     "budget": "[below](#budget); must be there",
-    "tables": "[below](#tablesltnamegt); must be there",
+    "tables": "[below](#tables); must be there",
     "limits": "[below](#limits)",
-    "analysts": "[below](#analystsltnamegt)",
+    "analysts": "[below](#analysts)",
     "engine": "[below](#engine)",
 }
 
