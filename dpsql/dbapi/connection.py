@@ -46,6 +46,17 @@ def connect(
     return Connection(open_session(database, policy=policy, ledger=ledger, analyst=analyst, isolation=isolation))
 
 
+class _Held:
+    """A session, whose turn it is to ask it, and how many connections hold it: the last one closes it."""
+
+    __slots__ = ("connections", "session", "turn")
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.turn = threading.Lock()
+        self.connections = 1
+
+
 class Connection:
     """A session as PEP 249 wants it; it closes the session.
 
@@ -53,7 +64,7 @@ class Connection:
     and then replayed.
     """
 
-    __slots__ = ("__weakref__", "_lock", "_open", "_session")
+    __slots__ = ("__weakref__", "_held", "_open")
 
     Warning = errors.Warning
     Error = errors.Error
@@ -68,14 +79,13 @@ class Connection:
 
     def __init__(self, session: Session) -> None:
         """`session` is used from here on by this connection alone."""
-        self._session = session
-        self._lock = threading.Lock()
+        self._held = _Held(session)
         self._open = True
 
     @property
     def session(self) -> Session:
         """The session, for what PEP 249 has no word for: `budget`, `history`, `explain`, `forecast`."""
-        return self._session
+        return self._held.session
 
     @property
     def closed(self) -> bool:
@@ -86,6 +96,17 @@ class Connection:
     def autocommit(self) -> Literal[True]:
         """Always true: what was charged stays charged."""
         return True
+
+    @translates
+    def another(self) -> Connection:
+        """Return a further connection to the same session, also when this one is closed; the last one closes it."""
+        further = Connection(self._held.session)
+        with self._held.turn:
+            if not self._held.connections:
+                raise _closed()
+            self._held.connections += 1
+            further._held = self._held
+        return further
 
     def cursor(self) -> Cursor:
         """Return a new cursor."""
@@ -106,24 +127,26 @@ class Connection:
 
     def close(self) -> None:
         """Close the session, once no statement is running; again is no harm. Its cursors are of no further use."""
-        with self._lock:
-            self._open = False
-            self._session.close()
+        held = self._held
+        with held.turn:
+            if self._open:
+                self._open = False
+                held.connections -= 1
+                if not held.connections:
+                    held.session.close()
 
     @translates
     def require_open(self) -> None:
         """Raise `InterfaceError` once it is closed."""
         if not self._open:
-            raise dpsql_errors.UsageError(
-                "closed", "This connection is closed.", hint="Open another with dpsql.dbapi.connect."
-            )
+            raise _closed()
 
     @translates
     def ask(self, operation: str, parameters: Given) -> Answer:
         """Return the session's answer to a statement, when those of other threads are done."""
-        with self._lock:
+        with self._held.turn:
             self.require_open()
-            return self._session.sql(operation, parameters)
+            return self._held.session.sql(operation, parameters)
 
     def __enter__(self) -> Self:
         return self
@@ -132,7 +155,12 @@ class Connection:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<dpsql.dbapi.Connection, {self._session!r}>"
+        return f"<dpsql.dbapi.Connection, {self.session!r}>"
+
+
+def _closed() -> dpsql_errors.UsageError:
+    hint = "Open another with dpsql.dbapi.connect."
+    return dpsql_errors.UsageError("closed", "This connection is closed.", hint=hint)
 
 
 class Cursor:
@@ -141,12 +169,23 @@ class Cursor:
     `arraysize` is how many rows `fetchmany` returns. `messages` holds a word on what the last statement cost.
     """
 
-    __slots__ = ("__weakref__", "_answer", "_at", "_connection", "_described", "_rows", "arraysize", "messages")
+    __slots__ = (
+        "__weakref__",
+        "_answer",
+        "_at",
+        "_connection",
+        "_described",
+        "_receipt",
+        "_rows",
+        "arraysize",
+        "messages",
+    )
 
     def __init__(self, connection: Connection) -> None:
         self._connection: Connection | None = connection
         self._answer: Answer | None = None
         self._described: tuple[Described, ...] | None = None
+        self._receipt: Receipt | None = None
         self._rows: list[Row] | None = None
         self._at = 0
         self.arraysize = 1
@@ -164,8 +203,8 @@ class Cursor:
 
     @property
     def receipt(self) -> Receipt | None:
-        """What the answer cost and what remains; None before the first."""
-        return None if self._answer is None else self._answer.receipt
+        """What the answer cost and what remains, also once the cursor is closed; None before the first."""
+        return self._receipt
 
     @property
     def description(self) -> tuple[Described, ...] | None:
@@ -196,10 +235,11 @@ class Cursor:
         """
         connection = self._opened()
         self._take(None)
+        self._receipt = None
         answer = connection.ask(operation, () if parameters is None else parameters)
         self._take(answer)
-        word = errors.Warning(str(answer.receipt))
-        self.messages.append((errors.Warning, word))
+        self._receipt = answer.receipt
+        self.messages.append((errors.Warning, errors.Warning(str(answer.receipt))))
         return self
 
     @translates

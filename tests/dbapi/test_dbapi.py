@@ -292,6 +292,34 @@ def test_what_is_closed_is_of_no_use(folder: Path, use: object) -> None:
         connection.execute(COUNTRIES)
 
 
+def test_connections_to_one_session_are_closed_one_by_one(folder: Path) -> None:
+    first = dbapi.connect(folder / "events.duckdb", policy=folder / "policy.toml", ledger=":memory:")
+    second = first.another()
+    rows = first.execute(NAMES).fetchall()
+    first.close()
+    first.close()
+    with pytest.raises(dbapi.InterfaceError, match="closed"):
+        first.cursor()
+    assert second.execute(NAMES).fetchall() == rows
+    third = first.another()
+    second.close()
+    assert charges(third.session) == 1
+    third.close()
+    for over in (first, second, third):
+        with pytest.raises(dbapi.InterfaceError, match="closed"):
+            over.another()
+    with pytest.raises(dpsql.UsageError, match="session is closed"):
+        first.session.sql(NAMES)
+
+
+def test_a_closed_cursor_still_has_its_receipt(connection: Connection) -> None:
+    cursor = connection.execute(NAMES)
+    receipt = cursor.receipt
+    cursor.close()
+    assert cursor.receipt is receipt is not None
+    assert cursor.answer is None
+
+
 def test_with_blocks_close(folder: Path) -> None:
     with dbapi.connect(folder / "events.duckdb", policy=folder / "policy.toml", ledger=":memory:") as connection:
         with connection.cursor() as cursor:
