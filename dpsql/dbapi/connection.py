@@ -208,7 +208,7 @@ class Cursor:
 
     @property
     def description(self) -> tuple[Described, ...] | None:
-        """Name, type code, None, None, precision, scale and None of each column; None before the first answer."""
+        """Name, type code, None, size, precision, scale and None of each column; None before the first answer."""
         return self._described
 
     @property

@@ -26,7 +26,7 @@ __all__ = [
     "described",
 ]
 
-Described = tuple[str, str, None, None, int | None, int | None, None]
+Described = tuple[str, str, None, int | None, int | None, int | None, None]
 
 _CODES = {
     "null": "NULL",
@@ -96,7 +96,10 @@ def TimestampFromTicks(ticks: float) -> dt.datetime:
 
 
 def described(table: pa.Table) -> tuple[Described, ...]:
-    """Return what PEP 249 says of each column: name, DuckDB's name of the type, and a DECIMAL's precision and scale."""
+    """Return what PEP 249 says of each column.
+
+    Its name, DuckDB's name of the type, the bytes of a whole number or a float, a DECIMAL's precision and scale.
+    """
     return tuple(_described(field) for field in table.schema)
 
 
@@ -107,4 +110,5 @@ def _described(field: pa.Field) -> Described:
         return field.name, "DECIMAL", None, None, field.type.precision, field.type.scale, None
     zoned = pa.types.is_timestamp(field.type) and field.type.tz is not None
     code = "TIMESTAMP WITH TIME ZONE" if zoned else _CODES.get(str(field.type), str(field.type).upper())
-    return field.name, code, None, None, None, None, None
+    numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+    return field.name, code, None, field.type.bit_width // 8 if numeric else None, None, None, None

@@ -68,7 +68,7 @@ def test_a_query_is_answered_with_a_description_and_a_receipt(connection: Connec
     assert cursor.execute(TOP) is cursor
     assert cursor.description == (
         ("article", "VARCHAR", None, None, None, None, None),
-        ("n", "BIGINT", None, None, None, None, None),
+        ("n", "BIGINT", None, 8, None, None, None),
     )
     assert cursor.rowcount == 3
     assert cursor.fetchone()[0] == "a0"  # type: ignore[index]
