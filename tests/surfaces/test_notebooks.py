@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -126,3 +127,21 @@ def test_marimo_asks_through_an_engine_and_through_a_connection(folder: Path) ->
         "tables": ["reads", "countries"],
         "charges": [1, 1],
     }
+
+
+def test_the_documentation_runs_and_each_question_in_it_is_charged_once(folder: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "dbapi.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (cells,) = re.findall(r"```ipython\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == 5
+    program = (
+        *blocks,
+        "asked = connection.session.history.num_rows",
+        "from IPython.core.interactiveshell import InteractiveShell",
+        "shell = InteractiveShell.instance()",
+        f"done = [shell.run_cell(line).success for line in {cells.splitlines()!r}]",
+        "asked_by_cells = connection.session.history.num_rows - asked",
+        "told = {'asked': asked, 'articles': frame['article'].to_list(), 'done': done, 'by_cells': asked_by_cells}",
+    )
+    said = told("\n".join(program), folder)
+    assert said == {"asked": 3, "articles": ["a0", "a1", "a2"], "done": [True] * 4, "by_cells": 1}
