@@ -145,6 +145,45 @@ def query(
 
 
 @app.command()
+def shell(
+    database: Annotated[
+        Path | None,
+        typer.Argument(metavar="[DB]", help="The DuckDB file; none when all tables of the policy are Parquet files."),
+    ] = None,
+    *,
+    policy: Policy,
+    db: Annotated[Path | None, typer.Option("--db", hidden=True)] = None,
+    analyst: Analyst = None,
+    ledger: Annotated[
+        str | None, typer.Option("--ledger", help="Another ledger than the policy's.", show_default=False)
+    ] = None,
+    isolation: Annotated[
+        str | None,
+        typer.Option("--isolation", help="process: open the data in a process of its own.", show_default=False),
+    ] = None,
+) -> None:
+    """Answer statement after statement, each ended by a semicolon, as they are typed or piped in.
+
+    What is piped in is run until something fails, whose exit code it then has.
+    """
+    from dpsql.cli.shell import COMMANDS, Shell, converse, run_script
+    from dpsql.cli.terminal import reader
+    from dpsql.connect import connect
+
+    interactive = sys.stdin.isatty()
+    lines = [] if interactive else _text("-").splitlines(keepends=True)
+    with connect(database or db, policy=policy, ledger=ledger, analyst=analyst, isolation=isolation) as session:
+        talk = Shell(session, is_timed=interactive)
+        if interactive:
+            words = {name: following for name, (_, following, _) in COMMANDS.items()}
+            converse(talk, reader(session.catalog, words, tell=typer.echo))
+            return
+        failure = run_script(talk, lines)
+    if failure is not None:
+        raise typer.Exit(_exit_code(failure))
+
+
+@app.command()
 def explain(
     sql: Sql,
     policy: Policy,
@@ -233,11 +272,14 @@ def main() -> None:
         app()
     except Error as error:
         typer.echo(f"dpsql: {error}", err=True)
-        code = next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), 1)
-        raise SystemExit(code) from None
+        raise SystemExit(_exit_code(error)) from None
     except OSError:  # the disk or the pipe that stdout leads to
         typer.echo("dpsql: the answer could not be written where it was sent; what it released is charged.", err=True)
         raise SystemExit(1) from None
+
+
+def _exit_code(error: Error) -> int:
+    return next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), 1)
 
 
 def _show_warning(message: Warning | str, *_: object) -> None:
