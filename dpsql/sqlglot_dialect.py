@@ -114,15 +114,15 @@ class _Marked:
         end = next(at for at in range(start, len(tokens)) if _is(tokens[at], "private")) + 1
         if start and tokens[start - 1].token_type == TokenType.SELECT:
             return self._leading(tokens, start, end=end)
-        if _is_at(tokens, end, "per"):
+        if _is_at(tokens, end, word="per"):
             end += 2
-        if _is_at(tokens, end, "with") and _opens(tokens, end + 1):
+        if _is_at(tokens, end, word="with") and _opens(tokens, end + 1):
             end = _closing(tokens, end + 1)
         return self._sorted(tokens, start, end=end)
 
     def _leading(self, tokens: list[Token], start: int, *, end: int) -> dict[int, tuple[int, list[Token]]]:
         mark = self._mark(tokens, start, end=end)
-        put = [mark, _like(mark, TokenType.COMMA, ",")]
+        put = [mark, _like(mark, TokenType.COMMA, text=",")]
         if end < len(tokens) and tokens[end].token_type == TokenType.DISTINCT:
             put, end = [tokens[end], *put], end + 1
         taken = {start: (end, put)}
@@ -137,7 +137,7 @@ class _Marked:
         """Return what stands for a clause that follows: QUALIFY and a mark."""
         self._check_order(tokens, start, end=end)
         mark = self._mark(tokens, start, end=end)
-        return {start: (end, [_like(mark, TokenType.QUALIFY, "QUALIFY"), mark])}
+        return {start: (end, [_like(mark, TokenType.QUALIFY, text="QUALIFY"), mark])}
 
     def _check_order(self, tokens: list[Token], start: int, *, end: int) -> None:
         """Refuse to move a ? past another: the values that are bound to them would change places."""
@@ -152,7 +152,7 @@ class _Marked:
             text += " " * (token.start > behind) + self.sql[token.start : token.end + 1]
             behind = token.end + 1
         self.clauses.append(text)
-        return _like(tokens[start], TokenType.IDENTIFIER, f"{_MARK}{len(self.clauses) - 1}")
+        return _like(tokens[start], TokenType.IDENTIFIER, text=f"{_MARK}{len(self.clauses) - 1}")
 
 
 _AFTER_CLAUSE = frozenset([TokenType.ORDER_BY, TokenType.LIMIT])
@@ -161,8 +161,8 @@ _AFTER_CLAUSE = frozenset([TokenType.ORDER_BY, TokenType.LIMIT])
 def _starts(tokens: list[Token]) -> Iterator[int]:
     """Yield where clauses begin: at TOP, or at the HAVING before PRIVATE_TOP."""
     for at, token in enumerate(tokens):
-        leads = _is(token, "top") and any(_is_at(tokens, at + 1 + k, "private") for k in range(1, _LONGEST_K + 1))
-        called = token.token_type == TokenType.HAVING and _is_at(tokens, at + 1, "private_top")
+        leads = _is(token, "top") and any(_is_at(tokens, at + 1 + k, word="private") for k in range(1, _LONGEST_K + 1))
+        called = token.token_type == TokenType.HAVING and _is_at(tokens, at + 1, word="private_top")
         if leads or (called and _opens(tokens, at + 2)):
             yield at
 
@@ -171,7 +171,7 @@ def _plain(tokens: list[Token], at: int) -> Token:
     """Return a token as the parser shall read it: a function of the language under a name that it does not know."""
     token = tokens[at]
     if token.token_type != TokenType.IDENTIFIER and _opens(tokens, at + 1) and ascii_lower(token.text) in FUNCTIONS:
-        return _like(token, TokenType.VAR, FUNCTION_PREFIX + token.text)
+        return _like(token, TokenType.VAR, text=FUNCTION_PREFIX + token.text)
     return token
 
 
@@ -195,7 +195,7 @@ def _closing(tokens: list[Token], opening: int) -> int:
     return found[0] + 1
 
 
-def _is_at(tokens: list[Token], at: int, word: str) -> bool:
+def _is_at(tokens: list[Token], at: int, *, word: str) -> bool:
     return at < len(tokens) and _is(tokens[at], word)
 
 
@@ -207,6 +207,6 @@ def _is(token: Token, word: str) -> bool:
     return token.token_type not in {TokenType.IDENTIFIER, TokenType.STRING} and ascii_lower(token.text) == word
 
 
-def _like(token: Token, kind: TokenType, text: str) -> Token:
+def _like(token: Token, kind: TokenType, *, text: str) -> Token:
     """Return another token at the same place, so that what is said of it points there."""
     return Token(kind, text, token.line, token.col, token.start, token.end)

@@ -150,6 +150,20 @@ def test_a_tool_may_wrap_a_private_query() -> None:
     assert asked(wrapped)
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SHOW BUDGET",
+        "SHOW TABLES",
+        "DESCRIBE reads",
+        "EXPLAIN SELECT TOP 3 PRIVATE lower(article) AS a FROM reads GROUP BY a WITH (epsilon = 0.05)",
+        "EXPLAIN SELECT article FROM reads GROUP BY article TOP 3 PRIVATE",
+    ],
+)
+def test_what_is_no_select_stays_as_it_is(sql: str) -> None:
+    assert sqlglot.parse_one(sql, read="dpsql").sql("dpsql", pretty=True) == sql
+
+
 def test_functions_keep_their_names() -> None:
     sql = "SELECT date_trunc('week', ts) AS w, strpos(article, 'x') AS p FROM reads GROUP BY ALL TOP 9 PRIVATE"
     assert sqlglot.parse_one(sql, read="dpsql").sql("dpsql", normalize_functions=False) == sql

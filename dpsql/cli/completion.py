@@ -30,7 +30,7 @@ _ALIASED = re.compile(r"\b(?:from|join|,)\s+(?P<table>[\w.]+)\s+(?:as\s+)?(?P<al
 _COMMAND = re.compile(r"\s*\.(\w*)\Z")
 
 
-def completions(before: str, catalog: Catalog, commands: dict[str, tuple[str, ...]]) -> tuple[str, list[str]]:
+def completions(before: str, catalog: Catalog, *, commands: dict[str, tuple[str, ...]]) -> tuple[str, list[str]]:
     """Return the word that is being written, and what it may become; nothing inside texts and comments.
 
     `commands` are those of the shell and the words that may follow each; the word <table> stands for all tables.
@@ -43,12 +43,12 @@ def completions(before: str, catalog: Catalog, commands: dict[str, tuple[str, ..
     begun = word[0] if word else ""
     if found.is_quoted and not begun.startswith('"'):
         return "", []
-    known = _candidates(found.rest[: len(found.rest) - len(begun)], catalog, commands)
+    known = _candidates(found.rest[: len(found.rest) - len(begun)], catalog, commands=commands)
     wanted = ascii_lower(begun.strip('"'))
     return begun, sorted({name for name in known if ascii_lower(name.strip('"')).startswith(wanted)}, key=ascii_lower)
 
 
-def _candidates(before: str, catalog: Catalog, commands: dict[str, tuple[str, ...]]) -> Iterable[str]:
+def _candidates(before: str, catalog: Catalog, *, commands: dict[str, tuple[str, ...]]) -> Iterable[str]:
     tables = [_spelled(table.name) for table in catalog.tables]
     line = before.strip()
     if line.startswith("."):
@@ -65,11 +65,11 @@ def _candidates(before: str, catalog: Catalog, commands: dict[str, tuple[str, ..
         return tables
     qualified = _PREFIX_OF_NAME.search(before)
     if qualified is not None:
-        return _columns(_meant(before, qualified["plain"] or qualified["quoted"].replace('""', '"'), catalog))
+        return _columns(_meant(before, qualified["plain"] or qualified["quoted"].replace('""', '"'), catalog=catalog))
     return [*KEYWORDS, *tables, *_columns(catalog.tables), *FUNCTIONS, *AGGREGATES, *WINDOWS, "count"]
 
 
-def _meant(before: str, name: str, catalog: Catalog) -> Iterable[Table]:
+def _meant(before: str, name: str, *, catalog: Catalog) -> Iterable[Table]:
     """Return the table of that name or alias; all, where the text does not say which."""
     alias = next(
         (found for found in _ALIASED.finditer(before) if ascii_lower(found["alias"]) == ascii_lower(name)), None

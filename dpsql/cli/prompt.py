@@ -35,7 +35,7 @@ class _Words(Completer):
     commands: dict[str, tuple[str, ...]]
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:  # noqa: ARG002
-        begun, known = completions(document.text_before_cursor, self.catalog, self.commands)
+        begun, known = completions(document.text_before_cursor, self.catalog, commands=self.commands)
         for name in known:
             yield Completion(name, start_position=-len(begun))
 

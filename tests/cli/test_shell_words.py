@@ -64,7 +64,7 @@ def test_commands_are_lines_of_their_own() -> None:
 
 
 def names(before: str) -> list[str]:
-    return completions(before, CATALOG, COMMANDS)[1]
+    return completions(before, CATALOG, commands=COMMANDS)[1]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def names(before: str) -> list[str]:
     ],
 )
 def test_what_may_stand_next(before: str, begun: str, known: list[str]) -> None:
-    assert completions(before, CATALOG, COMMANDS) == (begun, known)
+    assert completions(before, CATALOG, commands=COMMANDS) == (begun, known)
 
 
 def test_every_option_mechanism_and_keyword_is_known() -> None:
