@@ -27,6 +27,8 @@ from dpsql.policy import Analyst, Budget, EngineSettings, Limits, Policy, Privat
 from dpsql.quantities import Delta, Epsilon, Rho
 
 if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
     from dpsql.answer import Answer, Receipt
     from dpsql.plan import Balance, Forecast, Plan
     from dpsql.session import Session
@@ -71,6 +73,20 @@ def __getattr__(name: str) -> object:
     value: object = getattr(import_module(f"dpsql.{_LATER[name]}"), name)
     globals()[name] = value
     return value
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """Do what `%load_ext dpsql` asks: register `%dpsql` and `%%dpsql`; needs the extra dpsql[notebook]."""
+    from dpsql.notebook import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """Do what `%unload_ext dpsql` asks: take them away, and close the session that they opened."""
+    from dpsql.notebook import unload
+
+    unload(shell)
 
 
 def __dir__() -> list[str]:

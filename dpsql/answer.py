@@ -307,10 +307,11 @@ class Answer:
         private, replayed = self.receipt.mechanism != NO_MECHANISM, self.receipt.replayed
         return sheet_html(
             Sheet(
-                caption="Private answer" if private else "Public answer",
+                caption="Private answer" if private else "Answer",
                 columns=[Column(field.name, _is_number(field.type)) for field in first.schema],
                 rows=rows,
                 total=len(self),
+                longest=200 if private else 2000,
                 bars=[self._bar(count) for count in columns[counts[0]]] if counts else (),
                 meters=_meters(self.receipt, self._granted),
                 lead="Answered before: nothing was charged." if replayed else "",

@@ -59,6 +59,7 @@ class Error(Exception):
         self.reason = reason
         self.hint = hint
         self.place = place
+        self.boxed = False  # whether a notebook has shown all of it already
         super().__init__(code, reason, hint, place)
 
     def __str__(self) -> str:
@@ -69,7 +70,8 @@ class Error(Exception):
     def _render_traceback_(self) -> list[str]:
         """Return what IPython shows in place of a traceback: where, why and what to do instead, one line each."""
         parts = ("where", self.place), ("why", self.reason), ("hint", self.hint)
-        lines = [f"{type(self).__name__}: {self.code}", *(f"  {name:6} {part}" for name, part in parts if part)]
+        told = () if self.boxed else parts
+        lines = [f"{type(self).__name__}: {self.code}", *(f"  {name:6} {part}" for name, part in told if part)]
         return ["".join(char if char.isprintable() else "?" for char in line) for line in lines]
 
     def __reduce__(self) -> tuple[object, ...]:

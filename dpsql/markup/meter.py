@@ -44,7 +44,9 @@ def meter_html(meter: Meter) -> Html:
     """Return a bar, read aloud as its words, and the words below it; nothing where nothing was granted."""
     if meter.granted <= 0:
         return Html("")
-    said = [(part, text(f"{part.words} {_gone(part.amount / meter.granted)}")) for part in meter.parts]
+    said = [
+        (part, text(f"{part.words} {_gone(part.amount / meter.granted)}")) for part in meter.parts if part.amount > 0
+    ]
     left = text(f"{_left(meter.remaining / meter.granted)} of it left")
     spoken = ", ".join([*(words for _, words in said), left])
     frame = {"class": "dpsql-meter", "viewBox": f"0 0 {_WIDTH} 10", "preserveAspectRatio": "none"}

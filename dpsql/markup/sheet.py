@@ -38,7 +38,7 @@ class Sheet:
     """What is shown, all of it released or public: `rows` are the first of `total`, spelled as text.
 
     `bars` has one for each row, or is empty; `level` is the probability of their intervals. `lead` is a note above the
-    others that the reader should not miss, and may be empty.
+    others that the reader should not miss, and may be empty. A cell has at most `longest` characters.
     """
 
     caption: str
@@ -47,6 +47,7 @@ class Sheet:
     total: int
     bars: Sequence[Bar | None] = ()
     level: float = 0.95
+    longest: int = 200
     meters: Sequence[Meter] = ()
     lead: str = ""
     notes: Sequence[str] = ()
@@ -64,7 +65,7 @@ class Facts:
 def sheet_html(sheet: Sheet) -> str:
     """Return the table, what it cost under it, and what was cut."""
     columns = sheet.columns[:_MOST_COLUMNS]
-    body = [_row(sheet, at, row[:_MOST_COLUMNS]) for at, row in enumerate(sheet.rows[:MOST_ROWS])]
+    body = [_row(sheet, at) for at in range(min(len(sheet.rows), MOST_ROWS))]
     table = element(
         "table",
         {},
@@ -103,17 +104,18 @@ def _cut(sheet: Sheet) -> Iterator[str]:
 def _heads(sheet: Sheet, columns: Sequence[Column]) -> Iterator[Html]:
     yield element("th", {"scope": "col", "class": "dpsql-number"}, text("#"))
     for column in columns:
-        yield element("th", _number({"scope": "col"}, of=column), _isolated(column.name))
+        aligned = {"class": "dpsql-number"} if column.is_number else {}
+        yield element("th", {"scope": "col", **aligned}, _isolated(column.name))
     if sheet.bars:
         if _has_intervals(sheet):
             yield element("th", {"scope": "col", "class": "dpsql-number"}, text(f"{100 * sheet.level:g} % interval"))
         yield element("td", {"aria-hidden": "true"})
 
 
-def _row(sheet: Sheet, at: int, row: Sequence[str]) -> Html:
+def _row(sheet: Sheet, at: int) -> Html:
     cells = [
-        element("td", _number({}, of=column), _isolated(value))
-        for column, value in zip(sheet.columns, row, strict=False)
+        element("td", {"class": "dpsql-number" if column.is_number else "dpsql-text"}, _isolated(value, sheet.longest))
+        for column, value in zip(sheet.columns[:_MOST_COLUMNS], sheet.rows[at], strict=False)
     ]
     if sheet.bars:
         bar = sheet.bars[at]
@@ -125,13 +127,9 @@ def _row(sheet: Sheet, at: int, row: Sequence[str]) -> Html:
     return element("tr", {}, element("th", {"scope": "row", "class": "dpsql-number"}, text(str(at + 1))), *cells)
 
 
-def _isolated(value: str) -> Html:
+def _isolated(value: str, longest: int = 60) -> Html:
     """Return text whose direction of writing does not reach its neighbours."""
-    return element("bdi", {}, text(value))
-
-
-def _number(attributes: dict[str, str], *, of: Column) -> dict[str, str]:
-    return {**attributes, "class": "dpsql-number"} if of.is_number else attributes
+    return element("bdi", {}, text(value, longest))
 
 
 def _has_intervals(sheet: Sheet) -> bool:
@@ -144,7 +142,7 @@ def _most(sheet: Sheet) -> int:
 
 
 def _drawn(bar: Bar, most: int) -> Html:
-    """Return the bar up to the count, and a line with ends over its interval."""
+    """Return the bar up to the count, and a line with ends over its interval; the cells beside it say the same."""
 
     def place(count: int) -> str:
         return str(round(_WIDTH * max(0, min(count, most)) / max(1, most)))

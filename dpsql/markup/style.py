@@ -20,15 +20,17 @@ _STYLE = Html(
     Template("""<style>
 $all { color: inherit; font-size: 13px; line-height: 1.4; max-width: 100%; overflow-x: auto; margin: 4px 0 }
 $all table { border-collapse: collapse; border: 0; margin: 0; width: auto; table-layout: auto; font-size: 13px }
-$all caption { caption-side: top; text-align: left; padding: 0 0 4px 0; color: inherit; font-weight: 600 }
+$all caption { caption-side: top; text-align: left; padding: 0 0 4px 0; color: inherit; font-weight: 600;
+  white-space: nowrap }
 $all tr { background: transparent; border: 0 }
 $all th, $all td { padding: 2px 12px 2px 0; border: 0; text-align: left; vertical-align: middle; color: inherit;
-  white-space: nowrap; max-width: 42em; overflow: hidden; text-overflow: ellipsis }
+  white-space: nowrap; overflow: hidden }
+$all td.dpsql-text { white-space: normal; overflow-wrap: anywhere; max-width: 46em; min-width: 4em }
 $all thead th { border-bottom: 1px solid $line; font-weight: 600; vertical-align: bottom }
 $all tbody th { font-weight: 400; vertical-align: top; color: $quiet }
 $all .dpsql-number { text-align: right; font-variant-numeric: tabular-nums }
 $all .dpsql-bar svg { display: block; width: 180px; height: 14px; overflow: visible }
-$all .dpsql-meter { display: block; width: 300px; height: 10px; margin: 6px 0 0 0 }
+$all .dpsql-meter { display: block; width: 300px; height: 10px; margin: 8px 0 0 0 }
 $all .dpsql-swatch { display: inline-block; width: 9px; height: 9px; margin: 0 4px 0 0; vertical-align: baseline }
 $all p { margin: 2px 0 0 0; color: $quiet; max-width: 70em }
 $all strong { color: inherit; font-weight: 600 }

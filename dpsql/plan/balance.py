@@ -13,7 +13,7 @@ from dpsql.accounting import ZCDP, Amount, ApproximateDP, Certificate, Columns, 
 from dpsql.errors import UsageError
 from dpsql.ledger.base import left
 from dpsql.ledger.calendar import Calendar
-from dpsql.markup import Meter, Part, budget_html
+from dpsql.markup import Meter, Part, Told, budget_html
 from dpsql.plan.terms import Terms
 from dpsql.quantities import Delta, Epsilon, Rho
 
@@ -34,7 +34,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Balance:
+class Balance(Told):
     """The total guarantee, and what is left in both currencies and in items of the default epsilon.
 
     The currencies are those of the certificate: what is `refunded` if it does not come back, and what is `gone` once a

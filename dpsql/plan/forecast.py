@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from dpsql.accounting import ZCDP, Amount, Columns, Loss
 from dpsql.errors import UsageError
-from dpsql.markup import Facts, facts_html
+from dpsql.markup import Facts, Told, facts_html
 from dpsql.plan.plan import Plan
 
 __all__ = ["Forecast", "forecast"]
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class Forecast(Told):
     """What becomes of the budget if queries of one price are asked, one after another and each with fresh noise.
 
     `times` is how many are planned. `at_worst` of them are admitted if every one costs its worst case, `loss` each;

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from dpsql.accounting import ZCDP, BoundedRange, Certificate, Columns, Loss, Rule, item_price
 from dpsql.errors import UsageError
-from dpsql.markup import Facts, facts_html
+from dpsql.markup import Facts, Told, facts_html
 from dpsql.mechanisms import CountRelease
 from dpsql.plan.answering import Answering, Named, Offer
 from dpsql.plan.planner import CHOSEN, Candidate
@@ -19,7 +19,7 @@ __all__ = ["Plan"]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Told):
     """What will be run, by which mechanism, and what it may cost at most; drawn without touching a row.
 
     `max_groups_contributed` is what the engine keeps of each unit: the policy's bound, the query's, or one that the

@@ -1,0 +1,46 @@
+"""What `%load_ext dpsql` does: it gives a shell its one magic, and `%unload_ext` takes it back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from weakref import WeakKeyDictionary
+
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import no_var_expand
+
+from dpsql.notebook.completion import Matcher, matcher_of
+from dpsql.notebook.magic import Notebook
+
+__all__ = ["load", "unload"]
+
+_NAME = "dpsql"
+_LOADED: WeakKeyDictionary[InteractiveShell, tuple[Notebook, Matcher]] = WeakKeyDictionary()
+
+
+def load(shell: InteractiveShell) -> None:
+    """Register `%dpsql` and `%%dpsql`, and what completes them; once, however often it is asked."""
+    if shell in _LOADED:
+        return
+    notebook = Notebook(shell)
+
+    def dpsql(line: str, cell: str | None = None) -> object:
+        """Ask a private question; %dpsql help lists what can be said."""
+        return notebook.run(line, cell)
+
+    # IPython would put the values of variables into the text of a line; here they are bound as parameters
+    bare: Callable[..., object] = no_var_expand(dpsql)
+    shell.register_magic_function(bare, magic_kind="line_cell", magic_name=_NAME)  # type: ignore[call-arg, arg-type]
+    matcher = matcher_of(lambda: notebook.session.catalog if notebook.is_connected else None)
+    shell.Completer.custom_matchers.append(matcher)
+    _LOADED[shell] = notebook, matcher
+
+
+def unload(shell: InteractiveShell) -> None:
+    """Take the magic away, and close the session that it opened."""
+    if shell not in _LOADED:
+        return
+    notebook, matcher = _LOADED.pop(shell)
+    shell.Completer.custom_matchers.remove(matcher)
+    for kind in ("line", "cell"):
+        shell.magics_manager.magics[kind].pop(_NAME, None)
+    notebook.close()
