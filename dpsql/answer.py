@@ -312,21 +312,23 @@ class Answer:
                 rows=rows,
                 total=len(self),
                 longest=200 if private else 2000,
-                bars=[self._bar(count) for count in columns[counts[0]]] if counts else (),
+                bars=self._bars(columns[counts[0]]) if counts else (),
                 meters=_meters(self.receipt, self._granted),
                 lead="Answered before: nothing was charged." if replayed else "",
                 notes=[str(self.receipt)],
             )
         )
 
-    def _bar(self, count: object) -> Bar | None:
-        """Return the bar of a released count; none for a row that a SELECT around the private query added."""
-        if self._counts is None or not isinstance(count, int):
-            return None
-        if self._counts.adjusted:
-            return Bar(count, None, None)
-        reach = self._counts.reach(0.95)
-        return Bar(count, max(0, count - reach), max(0, count + reach))
+    def _bars(self, released: list[object]) -> list[Bar | None]:
+        """Return the bars of released counts; none for a row that a SELECT around the private query added."""
+        reach = None if self._counts is None or self._counts.adjusted else self._counts.reach(0.95)
+        return [_bar(count, reach) if isinstance(count, int) else None for count in released]
+
+
+def _bar(count: int, reach: int | None) -> Bar:
+    if reach is None:
+        return Bar(count, None, None)
+    return Bar(count, max(0, count - reach), max(0, count + reach))
 
 
 def _spelled(cell: object, *, grouped: bool) -> str:
