@@ -7,12 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from html_pages import page
+from nbclient import NotebookClient
 
-EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 PATE = ["--teachers", "200", "--examples", "30", "--epsilon", "0.2", "90"]
 METHODS = ["stable", "pate", "pate-tau"]
 
@@ -42,8 +47,28 @@ def run(example: Path, folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_there_are_examples() -> None:
-    assert EXAMPLES
+def test_there_are_examples_and_each_has_a_number_of_its_own() -> None:
+    numbers = [int(each.name[:2]) for each in sorted([*EXAMPLES, *NOTEBOOKS], key=lambda path: path.name)]
+    assert numbers == list(range(1, 1 + len(numbers)))
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.name)
+def test_notebook_runs(notebook: Path, tmp_path: Path) -> None:
+    """It fails where a cell does that says nothing else, and every page that it shows is a safe one."""
+    book = nbformat.read(notebook, as_version=4)
+    cells = [cell for cell in book.cells if cell.cell_type == "code"]
+    assert not any(cell.outputs or cell.execution_count for cell in cells), "notebooks are kept without outputs"
+    NotebookClient(book, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    failed = [cell for cell in cells if any(each.output_type == "error" for each in cell.outputs)]
+    assert failed == [cell for cell in cells if "raises-exception" in cell.metadata.get("tags", [])]
+    assert not [each for cell in cells for each in cell.outputs if each.get("name") == "stderr"]
+    shown = [each.data for cell in cells for each in cell.outputs if "data" in each and "text/html" in each.data]
+    assert len(shown) >= 5
+    for data in shown:
+        page(data["text/html"])
+        assert data["text/plain"]
+    replays = [data for data in shown if "answered before, charged nothing" in data["text/plain"]]
+    assert replays or notebook.name == "06_choosing_a_budget.ipynb"
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
