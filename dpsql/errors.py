@@ -68,10 +68,14 @@ class Error(Exception):
         return f"[{self.code}]{where}: {self.reason}{hint}"
 
     def _render_traceback_(self) -> list[str]:
-        """Return what IPython shows in place of a traceback: where, why and what to do instead, one line each."""
+        """Return what IPython shows in place of a traceback: where, why and what to do instead, one line each.
+
+        Where a box has said it already, one line that a log can keep.
+        """
         parts = ("where", self.place), ("why", self.reason), ("hint", self.hint)
-        told = () if self.boxed else parts
-        lines = [f"{type(self).__name__}: {self.code}", *(f"  {name:6} {part}" for name, part in told if part)]
+        kind = type(self).__name__
+        lines = [f"{kind}: {self.code}", *(f"  {name:6} {part}" for name, part in parts if part)]
+        lines = [f"{kind}: {self}"] if self.boxed else lines
         return ["".join(char if char.isprintable() else "?" for char in line) for line in lines]
 
     def __reduce__(self) -> tuple[object, ...]:
