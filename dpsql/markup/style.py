@@ -25,7 +25,8 @@ $all caption { caption-side: top; text-align: left; padding: 0 0 4px 0; color: i
 $all tr { background: transparent; border: 0 }
 $all th, $all td { padding: 2px 12px 2px 0; border: 0; text-align: left; vertical-align: middle; color: inherit;
   white-space: nowrap; overflow: hidden }
-$all td.dpsql-text { white-space: normal; overflow-wrap: anywhere; max-width: 46em; min-width: 4em }
+$all td.dpsql-text { white-space: normal }
+$all td.dpsql-text bdi { display: inline-block; max-width: 46em; overflow-wrap: break-word }
 $all thead th { border-bottom: 1px solid $line; font-weight: 600; vertical-align: bottom }
 $all tbody th { font-weight: 400; vertical-align: top; color: $quiet }
 $all .dpsql-number { text-align: right; font-variant-numeric: tabular-nums }
@@ -37,7 +38,7 @@ $all strong { color: inherit; font-weight: 600 }
 $all .dpsql-lead { color: inherit }
 $all td.dpsql-fact { white-space: pre-wrap; overflow-wrap: anywhere; max-width: 60em }
 $all pre { margin: 4px 0; padding: 4px 8px; background: $tint; color: inherit; overflow-x: auto;
-  white-space: pre-wrap; font-size: 12px }
+  white-space: pre-wrap; font-size: 12px; font-family: var(--jp-code-font-family, monospace) }
 $all mark { background: transparent; color: inherit; border-bottom: 2px solid $accent }
 $all .dpsql-box { border-left: 4px solid $accent; padding: 2px 0 4px 10px }
 $all .dpsql-box p { color: inherit }
