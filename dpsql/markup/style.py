@@ -23,14 +23,14 @@ $all table { border-collapse: collapse; border: 0; margin: 0; width: auto; table
 $all caption { caption-side: top; text-align: left; padding: 0 0 4px 0; color: inherit; font-weight: 600;
   white-space: nowrap }
 $all tr { background: transparent; border: 0 }
-$all th, $all td { padding: 2px 12px 2px 0; border: 0; text-align: left; vertical-align: middle; color: inherit;
+$all th, $all td { padding: 2px 12px 2px 0; border: 0; text-align: left; vertical-align: top; color: inherit;
   white-space: nowrap; overflow: hidden }
 $all td.dpsql-text { white-space: normal }
 $all td.dpsql-text bdi { display: inline-block; max-width: 46em; overflow-wrap: break-word }
 $all thead th { border-bottom: 1px solid $line; font-weight: 600; vertical-align: bottom }
-$all tbody th { font-weight: 400; vertical-align: top; color: $quiet }
+$all tbody th { font-weight: 400; color: $quiet }
 $all .dpsql-number { text-align: right; font-variant-numeric: tabular-nums }
-$all .dpsql-bar svg { display: block; width: 180px; height: 14px; overflow: visible }
+$all .dpsql-bar svg { display: block; margin: 2px 0; width: 180px; height: 14px; overflow: visible }
 $all .dpsql-meter { display: block; width: 300px; height: 10px; margin: 8px 0 0 0 }
 $all .dpsql-swatch { display: inline-block; width: 9px; height: 9px; margin: 0 4px 0 0; vertical-align: baseline }
 $all p { margin: 2px 0 0 0; color: $quiet; max-width: 70em }
