@@ -1,0 +1,256 @@
+"""The documentation holds what it says: its code runs, its generated pages are what the code says, the site builds."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+GENERATED = DOCS / "reference"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+BLOCK = re.compile(
+    r"^(?:<!-- not run: (?P<reason>[^>]+) -->\n)?```(?P<head>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+SHOWN = {"", "text", "pycon"}  # formulas, grammars, what is printed; examples of docstrings, which are doctests
+RUN_ELSEWHERE = {  # by page and language, for code that needs other data than that of `Folder`
+    ("README.md", "python"): "tests/house/test_documentation.py",
+    ("README.md", "sh"): "tests/house/test_documentation.py",
+    ("docs/pate.md", "python"): "tests/pate/test_pate_label.py",
+    ("docs/ledger.md", "python"): "tests/ledger/test_dp_events.py",
+    ("docs/ledger.md", "sql"): "tests/ledger/test_postgres.py",
+}
+BUDGET = "[budget]\nepsilon = 10\ndelta = 1e-6\n"
+TABLES = {
+    "reads": 'privacy_unit = "user_id"',
+    "users": 'privacy_unit = "user_id"',
+    "countries": "public = true",
+    "customers": 'privacy_unit = "household_id"',
+    "orders": 'link = "customer_id -> customers.id"',
+}
+DATA = """
+CREATE TABLE reads AS SELECT u AS user_id, 'a' || u % 3 AS article, ['DE', 'FR'][1 + u % 2] AS country,
+    u % 90 / 1e0 AS dwell, TIMESTAMP '2026-01-01' AS ts FROM range(6000) t(u);
+CREATE TABLE countries AS SELECT 'DE' AS country, 'Europe' AS continent;
+CREATE TABLE customers AS SELECT i AS id, i // 2 AS household_id FROM range(3000) t(i);
+CREATE TABLE orders AS SELECT id AS customer_id, 'p' || id % 3 AS product FROM customers;
+CREATE TABLE users AS SELECT i AS user_id, i % 80 AS age, 'Berlin' AS city FROM range(99) t(i);
+"""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code of a page."""
+
+    page: Path
+    line: int
+    language: str
+    title: str
+    text: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def blocks_of(page: Path) -> Iterator[Block]:
+    text = page.read_text()
+    for found in BLOCK.finditer(text):
+        language, _, rest = found["head"].partition(" ")
+        title = re.search(r'title="([^"]+)"', rest)
+        line = text.count("\n", 0, found.start()) + 1
+        yield Block(page, line, language, title[1] if title else "", found["text"], found["reason"] or "")
+
+
+ALL = [block for page in PAGES for block in blocks_of(page)]
+
+
+class Folder:
+    """What a reader of a page has: a folder with some data, in which the blocks are tried one after the other."""
+
+    def __init__(self, path: Path) -> None:
+        import duckdb
+
+        self.path = path
+        self.scope: dict[str, Any] = {}
+        self.tables = path / "tables.toml"
+        self.tables.write_text(whole(""))
+        with duckdb.connect(str(path / "events.duckdb")) as database:
+            database.execute(DATA)
+            database.execute(f"COPY (SELECT 1 AS user_id, 'x' AS page) TO '{path / 'visits.parquet'}'")
+        (path / "policy.toml").write_text(whole(""))
+        (path / "visits.csv").write_text("user_id,page,ts\n1,x,2026-01-01 00:00:00\n")
+
+    def run(self, block: Block) -> None:
+        getattr(self, block.language)(block)
+
+    def python(self, block: Block) -> None:
+        exec(compile("\n" * block.line + block.text, block.page.name, "exec"), self.scope)
+
+    def toml(self, block: Block) -> None:
+        """Read a file by its title; what has no title is part of a policy, and is read as part of one."""
+        import dpsql
+
+        path = self.path / (block.title or "part.toml")
+        path.write_text(block.text if block.title else whole(block.text))
+        policy = dpsql.Policy.from_toml(path)
+        if policy.tables.keys() <= TABLES.keys():
+            dpsql.connect(self.path / "events.duckdb", policy=policy, ledger=":memory:").close()
+
+    def sql(self, block: Block) -> None:
+        import dpsql
+
+        explained = "PRIVATE" in block.text and not block.text.lstrip().startswith("EXPLAIN")
+        with dpsql.connect(self.path / "events.duckdb", policy=self.tables, ledger=":memory:") as session:
+            session.sql(f"EXPLAIN {block.text}" if explained else block.text)
+
+    def sh(self, block: Block) -> None:
+        for line in block.text.splitlines():
+            self._command(line)
+
+    def console(self, block: Block) -> None:
+        """Run what stands after $ and compare what it prints with what stands below; ... is anything."""
+        for command, output in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE):
+            printed = self._command(command)
+            assert doctest.OutputChecker().check_output(output, printed, doctest.ELLIPSIS), printed
+
+    def _command(self, line: str) -> str:
+        program, *words = shlex.split(line, comments=True)
+        assert program == "dpsql", f"{line}: only dpsql is run; mark what is not"
+        done = subprocess.run(
+            [Path(sys.executable).with_name("dpsql"), *words],
+            cwd=self.path,
+            env={**os.environ, "COLUMNS": "100"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout
+        return done.stdout
+
+
+def whole(part: str) -> str:
+    """Return a policy of which a page shows a part, with a budget and the tables where the part has none."""
+    given = tomllib.loads(part)
+    missing = {} if "tables" in given else TABLES
+    tables = "".join(f"[tables.{name}]\n{keys}\n" for name, keys in missing.items())
+    return f"{part}\n{'' if 'budget' in given else BUDGET}{tables}"
+
+
+def test_there_is_code_in_the_pages() -> None:
+    assert len(ALL) > 80
+    assert {block.language for block in ALL} == {"console", "python", "sh", "sql", "toml", *SHOWN}
+
+
+def test_every_fence_is_read() -> None:
+    for page in PAGES:
+        fences = [line for line in page.read_text().splitlines() if line.lstrip().startswith("```")]
+        assert len(fences) == 2 * len(list(blocks_of(page))), page
+
+
+def test_what_is_not_run_is_counted() -> None:
+    assert {str(block.page.relative_to(DOCS)): block.reason for block in ALL if block.reason} == {
+        "start.md": "installs; .ci/run runs the README's command, which is the same"
+    }
+
+
+def test_what_runs_elsewhere_is_known_there() -> None:
+    for (page, language), test in RUN_ELSEWHERE.items():
+        assert any(str(block.page.relative_to(ROOT)) == page and block.language == language for block in ALL), page
+        assert Path(page).name.removesuffix(".md") in (ROOT / test).read_text(), page
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.filterwarnings("ignore:Matplotlib:UserWarning")
+def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    folder = Folder(tmp_path)
+    name = str(page.relative_to(ROOT))
+    for block in blocks_of(page):
+        if not block.reason and block.language not in SHOWN and (name, block.language) not in RUN_ELSEWHERE:
+            try:
+                folder.run(block)
+            except Exception as error:
+                raise AssertionError(f"{block}: {error}") from error
+
+
+def test_the_generated_pages_are_what_the_code_says(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, DOCS / "generate", "--to", tmp_path], check=True, timeout=120)
+    written = {page.name: page.read_text() for page in tmp_path.iterdir()}
+    assert written.keys() == {page.name for page in GENERATED.iterdir()}
+    for name, text in written.items():
+        assert (GENERATED / name).read_text() == text, f"{name}: run `python docs/generate`, and read the difference"
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "index.html").exists()
+
+
+@pytest.fixture
+def picture(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(DOCS / "generate")
+    return import_module("picture")
+
+
+def test_the_numbers_beside_the_picture_are_those_of_the_library(picture: Any) -> None:
+    rows = re.findall(r"\| ([\d.]+) \| ([\d.]+) of 100 \| ([\d.]+) in 100 \| ([\d,]+) \|", page("meaning.md"))
+    assert [
+        (
+            f"{total:g}",
+            f"{100 * picture.guessed(total, 1e-6):.1f}",
+            f"{100 * picture.belief(0.01, total):.1f}",
+            f"{float(picture.mechanism(total).threshold_offset):,.0f}",
+        )
+        for total in picture.TOTALS
+    ] == rows
+
+
+def test_the_probabilities_of_the_picture_are_those_of_the_mechanism(picture: Any) -> None:
+    """Draw what the picture computes: a group alone, a little above the threshold."""
+    from dpsql.mechanisms import Histogram, OperatingSystemNoise
+
+    answering, noise, users, draws = picture.mechanism(1.0), OperatingSystemNoise(), 545, 4_000
+    drawn = sum(len(answering.select(Histogram((users,), 0), noise).positions) for _ in range(draws))
+    wanted = picture.returned(users, 1.0)
+    assert 0.55 < wanted < 0.7
+    assert abs(drawn / draws - wanted) < 0.05  # more than six standard deviations
+
+
+def test_the_receipt_and_the_sizes_that_pages_tell_are_those_of_the_defaults(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    (tmp_path / "policy.toml").write_text(
+        "[budget]\nepsilon = 1.0\ndelta = 1e-6\n[tables.reads]\nprivacy_unit = 'user_id'"
+    )
+    checked = folder._command("dpsql check --policy policy.toml")
+    assert re.search(r"TOP 10 with counts +20 +5 +200 +533\.4 +± 92", checked)
+    assert "needs about 530 users" in page("faq.md")
+    assert "within 92 of the exact one" in page("faq.md")
+
+
+def page(name: str) -> str:
+    return " ".join((DOCS / name).read_text().split("\n"))
