@@ -8,10 +8,11 @@ from pages import README, head, relinked
 
 
 def _section(title: str) -> str:
-    """Return the text of a section of the README, as the site reads Markdown: what belongs to a list by four spaces."""
+    """Return the text of a section of the README, as the site reads Markdown: what belongs to a list by four spaces, and stands apart."""
     _, _, rest = README.partition(f"\n## {title}\n")
     text = rest.partition("\n## ")[0].partition("\nLicence: ")[0].strip()
-    return relinked(re.sub(r"^  (?=\S)", "    ", text, flags=re.MULTILINE), page="README.md")
+    text = re.sub(r"^  (?=\S)", "    ", text, flags=re.MULTILINE)
+    return relinked(re.sub(r"\n(?=\* )", "\n\n", text).replace("\n\n\n", "\n\n"), page="README.md")
 
 
 def guarantee() -> str:
