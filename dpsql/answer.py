@@ -40,6 +40,12 @@ _LAST_DAY, _LAST_MICROSECOND = 2**31 - 1, 2**63 - 1  # DuckDB's infinite date an
 class Receipt:
     """What one statement released and cost; a statement that reads no private row has mechanism "none".
 
+    `epsilon` is that of one item, `delta` that of the query; `items_charged` and `loss` are what was charged, and
+    `remaining` is what the analyst may still ask for. At most `k` keys came back, of each partition with PER; of the
+    exact leaders `k_bar` took part, 0 where all groups did. A key that stands `threshold_offset` above the count of the
+    group after these, or above 0, has an even chance; it is in units, or weights where units are weighed, and the width
+    of a gap where one is looked for. `stopped_at_bottom` says that fewer than k stood out.
+
     `replayed` says that the answer was stored: it is the one that was given before, and nothing was charged for it.
     `shared` says that the policy shares answers among analysts: it may be one that another was given first, it was
     charged in full either way, and what is guaranteed is the data set's total, not what one analyst was charged.
@@ -173,7 +179,7 @@ class Promise:
 
 
 class Answer:
-    """A private answer: its table, its receipt, and the sentence that cites it."""
+    """A private answer: its table, its receipt, and the sentence that cites it; its length is the number of rows."""
 
     __slots__ = ("_counts", "_granted", "_promise", "_table", "receipt")
 
@@ -193,7 +199,10 @@ class Answer:
         self._granted = granted
 
     def arrow(self) -> pa.Table:
-        """Return the released table: exactly the columns asked for, typed by the query, in released order."""
+        """Return the released table: exactly the columns asked for, typed by the query, in released order.
+
+        At most k rows, of each partition with PER; counts are whole numbers (int64) and may be negative.
+        """
         return self._table
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -211,12 +220,12 @@ class Answer:
         return self._counts
 
     def df(self) -> pd.DataFrame:
-        """Return a pandas DataFrame; needs the extra dpsql[pandas]."""
+        """Return a pandas DataFrame of these rows; raises `UsageError` without the extra dpsql[pandas]."""
         _require("pandas")
         return self._table.to_pandas(date_as_object=False)  # Python's dates end where DuckDB's do not
 
     def pl(self) -> pl.DataFrame:
-        """Return a polars DataFrame; needs the extra dpsql[polars]."""
+        """Return a polars DataFrame of these rows; raises `UsageError` without the extra dpsql[polars]."""
         _require("polars")
         import polars as pl
 
@@ -227,7 +236,8 @@ class Answer:
         """Return the keys with `low` and `high`, between which the exact count lies with probability `level`.
 
         Per row, for the noise of the released count; with bounded contributions, of the bounded count. The last two
-        columns are `low` and `high`, also when a key has such a name.
+        columns are `low` and `high`, in units and at least 0, also when a key has such a name. Raises `UsageError`
+        where no counts were released, where they were made monotone, and for a level outside (0, 1).
         """
         import pyarrow as pa
 
@@ -249,7 +259,8 @@ class Answer:
     def plot(self, axes: Axes | None = None, *, level: float = 0.95) -> Axes:
         """Draw the released counts as bars with their intervals, and what remains of the budget; return the axes.
 
-        On `axes` of matplotlib, or on a new figure; needs the extra dpsql[plot]. The threshold is drawn where it is a
+        On `axes` of matplotlib, or on a new figure. Raises `UsageError` without the extra dpsql[plot], and as
+        `intervals` does. The threshold is drawn where it is a
         public count, which is with the Gaussian histogram alone: a limited domain's holds a count of the data.
         """
         intervals = self.intervals(level)

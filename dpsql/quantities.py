@@ -96,7 +96,11 @@ class _Additive(_Quantity):
 
 
 class Epsilon(_Quantity):
-    """A pure or bounded-range privacy parameter, positive and finite."""
+    """A pure or bounded-range privacy parameter, positive and finite; `UsageError` for what is none.
+
+    >>> Epsilon(0.05).value, Epsilon("1e-3").value
+    (Fraction(1, 20), Fraction(1, 1000))
+    """
 
     __slots__ = ()
 
@@ -118,7 +122,11 @@ class Rho(_Additive):
 
 
 class Delta(_Additive):
-    """A probability that the guarantee may fail, at least 0; composes by addition."""
+    """A probability that the guarantee may fail, at least 0; composes by addition.
+
+    >>> Delta("1e-6") + Delta("1e-6")
+    Delta(2e-06)
+    """
 
     __slots__ = ()
 

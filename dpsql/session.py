@@ -126,12 +126,12 @@ class Session:
         """Answer SELECT ... TOP k PRIVATE, and for nothing: EXPLAIN of one, a SELECT of public tables, SHOW, DESCRIBE.
 
         A SELECT around a private query is computed from its released rows, and costs what the private query does;
-        where LIMIT 0 or WHERE 1 = 0 asks for no row, nothing is released or charged. `parameters` are the values of ?,
-        $1 or :name. Raises `Refusal` or `Unsupported` for the statement, `BudgetExceeded` when its worst case no
-        longer fits (nothing is charged in these cases), and `EngineError` when the engine failed on the data (charged
-        in full). What this analyst was answered before, on the same version of the data, is answered again from the
-        ledger, at no cost, unless WITH (fresh = true) asks anew; a stored answer that cannot be read is a
-        `LedgerError`.
+        where LIMIT 0 or WHERE 1 = 0 asks for no row, nothing is released or charged. `parameters` are the values of ?
+        and $1 in their order, or a mapping of those of :name.
+        Raises `Refusal` or `Unsupported` for the statement, `BudgetExceeded` when its worst case no longer fits
+        (nothing is charged in these cases), and `EngineError` when the engine failed on the data (charged in full).
+        What this analyst was answered before, on the same version of the data, is answered again from the ledger, at no
+        cost, unless WITH (fresh = true) asks anew; a stored answer that cannot be read is a `LedgerError`.
         """
         question = self._analyze(text, parameters)
         if not isinstance(question, PrivateQuery | WrappedQuery):
@@ -165,7 +165,10 @@ class Session:
         return self._bought(stands if shared else drawn, replayed=False)
 
     def explain(self, text: str, parameters: Given = ()) -> Plan:
-        """Return the plan of a private query: engine SQL, mechanism, worst-case loss, threshold; touches no row."""
+        """Return the plan of a private query: engine SQL, mechanism, worst-case loss, threshold; touches no row.
+
+        Raises as `sql` does for a statement that cannot be asked, but not for a budget that is short.
+        """
         question = self._analyze(text, parameters)
         if isinstance(question, WrappedQuery):
             question = shown_of(question).inner
@@ -177,7 +180,7 @@ class Session:
     def forecast(self, text: str, parameters: Given = (), *, times: int = 1) -> Forecast:
         """Return whether so many queries of the price of this one still fit, and how many do; touches no row.
 
-        In the worst case, and when half of the items come back.
+        In the worst case, and when half of the items come back. Raises as `explain`, and `UsageError` for `times` < 1.
         """
         return forecast(self.explain(text, parameters), self.budget.columns, times=times)
 
@@ -206,7 +209,7 @@ class Session:
 
     @property
     def history(self) -> pa.Table:
-        """What this analyst asked of this ledger, in every session, newest last, and what it was charged."""
+        """What this analyst asked of this ledger, in every session, and what it was charged; newest last."""
         self._check_open()
         entries = self._parts.ledger.entries()
         return history_table(

@@ -8,7 +8,7 @@ from pages import README, head, relinked
 
 
 def _section(title: str) -> str:
-    """Return the text of a section of the README, as the site reads Markdown: what belongs to a list by four spaces, and stands apart."""
+    """Return a section of the README as the site reads Markdown: lists stand apart, what they hold by four spaces."""
     _, _, rest = README.partition(f"\n## {title}\n")
     text = rest.partition("\n## ")[0].partition("\nLicence: ")[0].strip()
     text = re.sub(r"^  (?=\S)", "    ", text, flags=re.MULTILINE)

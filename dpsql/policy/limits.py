@@ -14,8 +14,9 @@ __all__ = ["Limits", "read_limits"]
 
 @dataclass(frozen=True, slots=True, init=False)
 class Limits:
-    """The ceilings of one query; a `max_delta` of None stands for the whole delta of the budget.
+    """The ceilings of one query; a `max_delta` of None stands for all the delta that queries draw from.
 
+    The two epsilons are those of an item. Raises `PolicyError` for ceilings that contradict each other.
     With `share_replays` the first draw of a question answers it for all analysts, each of whom is charged in full.
     """
 

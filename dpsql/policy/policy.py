@@ -46,7 +46,10 @@ class Budget:
     all of it is granted anew in each, without carry-over, and `periods` times at most: what holds in all then grows
     with their number, without end where `periods` is None. `certificate` says what the total is proved with: "zcdp",
     "pure", or, with the numbers of items and queries fixed for good and one epsilon for all items, "theorem2" and
-    "optimal".
+    "optimal". Raises `PolicyError` for what cannot be a budget.
+
+    >>> Budget(1, "1e-6", items=60).epsilon
+    Epsilon(1)
     """
 
     epsilon: Epsilon
@@ -149,7 +152,7 @@ class Policy:
 
     @classmethod
     def from_toml(cls, path: Path | str) -> Policy:
-        """Read a policy file; the paths in it are relative to it."""
+        """Read a policy file; paths in it are relative to it. Raises `PolicyError`, with the line of what is wrong."""
         file = check_path(path, "policy").absolute()
         root = read_toml(file)
         root.only("ledger", "budget", "limits", "tables", "analysts", "data_version", "engine")
