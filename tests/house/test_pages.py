@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,8 @@ class Folder:
         (path / "visits.csv").write_text("user_id,page,ts\n1,x,2026-01-01 00:00:00\n")
 
     def run(self, block: Block) -> None:
-        getattr(self, block.language)(block)
+        runs = {"console": self.console, "python": self.python, "sh": self.sh, "sql": self.sql, "toml": self.toml}
+        runs[block.language](block)
 
     def python(self, block: Block) -> None:
         exec(compile("\n" * block.line + block.text, block.page.name, "exec"), self.scope)
@@ -175,7 +176,6 @@ def test_what_runs_elsewhere_is_known_there() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-@pytest.mark.filterwarnings("ignore:Matplotlib:UserWarning")
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
@@ -218,7 +218,7 @@ def picture(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_the_numbers_beside_the_picture_are_those_of_the_library(picture: Any) -> None:
-    rows = re.findall(r"\| ([\d.]+) \| ([\d.]+) of 100 \| ([\d.]+) in 100 \| ([\d,]+) \|", page("meaning.md"))
+    rows = re.findall(r"\| ([\d.]+) \| ([\d.]+) of 100 \| ([\d.]+) in 100 \| ([\d,]+) \|", words("meaning.md"))
     assert [
         (
             f"{total:g}",
@@ -241,16 +241,36 @@ def test_the_probabilities_of_the_picture_are_those_of_the_mechanism(picture: An
     assert abs(drawn / draws - wanted) < 0.05  # more than six standard deviations
 
 
-def test_the_receipt_and_the_sizes_that_pages_tell_are_those_of_the_defaults(tmp_path: Path) -> None:
+def test_the_sizes_that_pages_tell_are_those_of_the_defaults(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
-    (tmp_path / "policy.toml").write_text(
-        "[budget]\nepsilon = 1.0\ndelta = 1e-6\n[tables.reads]\nprivacy_unit = 'user_id'"
-    )
+    (tmp_path / "policy.toml").write_text("[budget]\nepsilon = 1.0\ndelta = 1e-6\n[tables.t]\nprivacy_unit = 'u'")
     checked = folder._command("dpsql check --policy policy.toml")
     assert re.search(r"TOP 10 with counts +20 +5 +200 +533\.4 +± 92", checked)
-    assert "needs about 530 users" in page("faq.md")
-    assert "within 92 of the exact one" in page("faq.md")
+    assert "needs about 530 users" in words("faq.md")
+    assert "within 92 of the exact one" in words("faq.md")
 
 
-def page(name: str) -> str:
+def test_the_receipt_that_a_page_explains_is_one(picture: Any) -> None:
+    from dpsql import Budget, Policy, PrivateTable, Receipt
+    from dpsql.accounting import ZCDP, BoundedRange
+    from dpsql.plan.terms import Terms
+
+    answering = picture.mechanism(1.0)
+    terms = Terms.of_policy(Policy(Budget(1, "1e-6"), {"t": PrivateTable("u")}))
+    loss = ZCDP(BoundedRange(answering.epsilon).rho * 8, answering.delta)
+    left = ZCDP(terms.budget.rho - loss.rho, terms.budget.delta - loss.delta)
+    receipt = replace(
+        Receipt.free(left, sealed=True),
+        mechanism=answering.name,
+        k=answering.k,
+        k_bar=answering.k_bar,
+        epsilon=answering.epsilon,
+        items_charged=8,
+        loss=loss,
+        stopped_at_bottom=True,
+    )
+    assert f"```text {receipt} ```" in words("meaning.md")
+
+
+def words(name: str) -> str:
     return " ".join((DOCS / name).read_text().split("\n"))
