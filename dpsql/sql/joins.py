@@ -18,7 +18,7 @@ from dpsql.sql.reader import Reader
 from dpsql.sql.scope import Scope, ScopeColumn, ScopeTable
 from dpsql.sql.text import ascii_lower
 from dpsql.sql.ties import all_of, connected, ties_in
-from dpsql.sql.tree import Call, Expression, Joined, Relation
+from dpsql.sql.tree import Call, Exists, Expression, InQuery, Joined, Relation, Scalar, walk
 from dpsql.sql.types import BOOLEAN
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def joined(reader: Reader, join: Node, *, left: Side, right: Side, commas: bool)
         after, conditions = _using(reader, join, scope=scope, table=table, after=after)
     if join.args.get("on") is not None:
         conditions.append(reader.within(after).condition(join.args["on"]))
+        _check_on(reader, join, kind=kind, condition=conditions[-1])
     if not conditions and (kind != "INNER" or str(join.args.get("kind") or "") not in {"", "CROSS"}):
         raise Refusal("join", "This join has no condition.", hint="ON or USING.", place=reader.place(join))
     condition, after = _tied(reader, join, kind=kind, scopes=(scope, added, after), condition=all_of(conditions))
@@ -96,6 +97,16 @@ def _kind(reader: Reader, join: Node, *, scope: Scope, added: Scope, commas: boo
     if scope.private is None:
         return "RIGHT" if kind in _KEEPS_RIGHT else "INNER"
     return kind if kind in _FILTERS else "LEFT" if kind in _KEEPS_LEFT else "INNER"
+
+
+def _check_on(reader: Reader, join: Node, *, kind: str, condition: Expression) -> None:
+    """Refuse a subquery in ON of an outer join: DuckDB's optimizer fails on it where it could do without the join."""
+    if kind in _KEEPS_LEFT | _KEEPS_RIGHT and any(
+        isinstance(each, InQuery | Exists | Scalar) for each in walk(condition)
+    ):
+        reason = "A subquery is not read in ON of an outer join."
+        hint = "Compute it as a column of a subquery in FROM, such as (SELECT *, x IN (SELECT ...) AS found FROM t)."
+        raise Unsupported("subquery", reason, hint=hint, place=reader.place(join.args["on"]) or reader.place(join))
 
 
 def _tied(

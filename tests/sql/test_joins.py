@@ -7,8 +7,9 @@ import pytest
 from sql_joins import fill, opened
 from sql_reference import Row, accepts_pattern, catalog_of, counts, private, same
 
-from dpsql.errors import Refusal
+from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analyze import analyze
+from dpsql.sql.rewrite import Bound
 
 CON = opened()
 CATALOG = catalog_of(CON, {"reads": "unit", "likes": "unit"}, ["tags"])
@@ -102,6 +103,24 @@ def test_a_merged_unit_is_one_column_where_the_left_one_stood() -> None:
         query = private(f"SELECT m, COUNT(DISTINCT unit) AS c FROM {stars} GROUP BY 1 TOP 9 PRIVATE", CATALOG)
         rows = CON.execute(f"SELECT m, COUNT(DISTINCT unit) FROM {stars} GROUP BY 1").fetchall()
         assert counts(CON, query) == {same(row[:1]): row[1] for row in rows}
+
+
+@pytest.mark.parametrize("kind", ["LEFT", "RIGHT", "FULL"])
+@pytest.mark.parametrize(
+    "condition", ["b.w IN (SELECT w FROM tags)", "EXISTS (SELECT 1 FROM tags)", "b.n > (SELECT MAX(n) FROM tags)"]
+)
+def test_a_subquery_in_on_of_an_outer_join_stands_in_from_instead(kind: str, condition: str) -> None:
+    """DuckDB drops a join that DISTINCT can do without, and then fails on what its condition has computed."""
+    text = f"SELECT a.w FROM reads a {kind} JOIN likes b ON a.unit = b.unit AND {condition} GROUP BY 1 TOP 9 PRIVATE"
+    with pytest.raises(Unsupported, match="ON of an outer join"):
+        analyze(text, CATALOG, accepts_pattern=accepts_pattern)
+    inside = text.replace("likes b", f"(SELECT *, {condition} AS found FROM likes b) AS b").replace(
+        f"AND {condition} G", "AND b.found G"
+    )
+    fill(CON, [(1, "x", 1), (2, "y", 1)], [(1, "x", 0), (2, "z", None)])
+    found = counts(CON, private(inside, CATALOG))
+    for groups in (2, 20):
+        assert counts(CON, private(inside, CATALOG), Bound(groups, (1, 2))) == found
 
 
 def test_all_private_tables_that_are_read_are_known_wherever_they_stand() -> None:
