@@ -42,7 +42,8 @@ __all__ = ["Tally", "accepted", "adversarial_tables", "corpus_summary", "fuzzed"
 
 ASKED = 8  # statements to each database
 _BATCH = 2_000
-_NULL_AMONG_UNITS = re.compile(r"NOT IN \(SELECT \S*user_id\b", re.IGNORECASE)  # passes over NULL, which SQL does not
+# passes over NULL, which SQL does not
+_NULL_AMONG_UNITS = re.compile(r"NOT IN \(SELECT \S*\b(?:user_id|other)\b", re.IGNORECASE)
 _EXTREME = """
     INSERT INTO reads SELECT unit, article, country, ts, dwell FROM
         (VALUES (NULL), (1), (9223372036854775807), (-9223372036854775808)) AS u(unit),

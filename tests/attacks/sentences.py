@@ -44,6 +44,7 @@ _SPELL = {
     "text": ["upper({0})", "left({0}, 2)", "coalesce({0}, '?')", "concat({0}, '-')", "nullif({0}, 'a1')"],
     "time": ["date_trunc('day', {0})", "{0}::DATE", "{0} + INTERVAL 1 DAY"],
 }
+_TELLS_APART = ("row_number", "ntile", "lag", "lead", "first_value")
 _OPTIONS = ["epsilon = 0.1", "k_bar = 100, max_groups_contributed = 2", "fresh = true"]
 
 
@@ -62,11 +63,20 @@ class Sentence:
 
 @dataclass(frozen=True)
 class _Source:
-    """A relation in FROM: its text, its columns as they are called with their kinds, its unit if it has one."""
+    """A relation in FROM: its text, its columns as they are called with their kinds, its unit if it has one.
+
+    `units` are all its columns that are a unit, also those that an outer join may have left NULL.
+    """
 
     text: str
     columns: tuple[tuple[str, str], ...]
     unit: str | None
+    units: tuple[str, ...] = ()
+
+    @property
+    def tied(self) -> tuple[str, ...]:
+        """Return the columns by which rows may meet others of their unit."""
+        return self.units or ((self.unit,) if self.unit else ())
 
 
 @dataclass
@@ -153,14 +163,19 @@ class _Speaker:
             if kind == "exists public":
                 return f"{no}EXISTS (SELECT 1 {inner} WHERE {alias}.{other[1]} = {self.value(source, 'text')})"
             return f"{self.value(source, 'text')} {no}IN (SELECT {alias}.{other[1]} {inner})"
-        inner_source = self.relation(0, private=True)
+        inner_source = self.relation(self.random.choice([0, 0, 1]), private=True)
         extra = f" AND {self.condition(inner_source, 0)}" if self.chance(0.5) else ""
         same = [name for name, other_kind in inner_source.columns if other_kind == of]
+        unit, inner_unit = self.random.choice(source.tied), self.random.choice(inner_source.tied)
         if kind == "exists tied":
-            return f"{no}EXISTS (SELECT 1 FROM {inner_source.text} WHERE {inner_source.unit} = {source.unit}{extra})"
+            return f"{no}EXISTS (SELECT 1 FROM {inner_source.text} WHERE {inner_unit} = {unit}{extra})"
+        if kind == "in tied" and same and self.chance(0.3):
+            where = f"WHERE {inner_unit} = {unit}{extra}"
+            return f"{column} {no}IN (SELECT {self.random.choice(same)} FROM {inner_source.text} {where})"
         if kind == "in tied":
+            self.plain = self.plain and (not no or unit == source.unit)  # the look-up of NULL is ours, not SQL's
             where = f" WHERE {extra[5:]}" if extra else ""
-            return f"{source.unit} {no}IN (SELECT {inner_source.unit} FROM {inner_source.text}{where})"
+            return f"{unit} {no}IN (SELECT {inner_unit} FROM {inner_source.text}{where})"
         loose = f"{self.random.choice(same)} = {column}" if same else "TRUE"
         if kind == "exists loose" or not same:
             return f"{no}EXISTS (SELECT 1 FROM {inner_source.text} WHERE {loose}{extra})"
@@ -187,9 +202,10 @@ class _Speaker:
         """Return a subquery in FROM, a CTE or a union."""
         alias, kinds = self.name(), [self.random.choice(["text", "whole", "real", "text"]) for _ in range(2)]
         unit = private and self.pick(unit_kept=29, unit_lost=1) == "unit kept"
-        body = self.body(depth, kinds, private=private, unit=unit)
-        if private and self.chance(0.2):
-            word = self.random.choice(["UNION", "UNION ALL"])
+        two = unit and self.chance(0.3)
+        body = self.body(depth, kinds, private=private, unit=unit, two=two)
+        if private and not two and self.chance(0.3):
+            word = self.random.choice(["UNION", "UNION ALL", "INTERSECT", "EXCEPT"])
             self.use(word.lower())
             body = f"{body} {word} {self.body(depth, kinds, private=not self.chance(0.05), unit=unit)}"
         text = f"({body}) AS {alias}"
@@ -198,15 +214,19 @@ class _Speaker:
             self.ctes.append(f"{alias} AS ({body})")
             text = alias
         columns = tuple((f"{alias}.c{at}", kind) for at, kind in enumerate(kinds))
-        return _Source(text, columns, f"{alias}.user_id" if private else None)
+        units = (f"{alias}.user_id", f"{alias}.other") if two else ()
+        return _Source(text, columns, f"{alias}.user_id" if private else None, units)
 
-    def body(self, depth: int, kinds: Sequence[str], *, private: bool, unit: bool) -> str:
-        """Return the SELECT of a subquery with columns of these kinds, c0 and on, and the unit if asked."""
+    def body(self, depth: int, kinds: Sequence[str], *, private: bool, unit: bool, two: bool = False) -> str:
+        """Return the SELECT of a subquery with columns of these kinds, c0 and on, and the unit if asked, or two."""
         source = self.relation(depth, private=private)
         values = [self.value(source, kind) for kind in kinds]
         items = [f"{value} AS c{at}" for at, value in enumerate(values)]
         if unit:
             items.insert(0, f"{source.unit or '1'} AS user_id")
+        if two:
+            self.use("two units")
+            items.insert(0, f"{self.random.choice(source.tied or ('1',))} AS other")
         where = f" WHERE {self.condition(source, depth)}" if self.chance(0.5) else ""
         form = self.pick(rows=8, distinct=1.5, grouped=2.5, window=2, limit_inside=0.3, qualify=0.4)
         head, tail = "SELECT ", f" FROM {source.text}{where}"
@@ -220,7 +240,11 @@ class _Speaker:
             tail += f" QUALIFY {self.window(source)} = 1"
         elif form == "limit inside":
             tail += f" LIMIT {self.random.randint(0, 3)}"
-        return head + ", ".join(items) + tail if len(items) == len(kinds) + unit else self.numbered(head, items, tail)
+        return (
+            head + ", ".join(items) + tail
+            if len(items) == len(kinds) + unit + two
+            else self.numbered(head, items, tail)
+        )
 
     def numbered(self, head: str, items: list[str], tail: str) -> str:
         """Return a subquery around another that has a window's column more, which a condition uses up."""
@@ -244,12 +268,20 @@ class _Speaker:
         """Return a window function, over each unit's rows or over all."""
         tied = source.unit is not None and self.pick(window_by_unit=5, window_global=1) == "window by unit"
         order = [name for name, _ in source.columns]
-        function = self.random.choice(["row_number", "row_number", "rank", "dense_rank"])
+        column = self.random.choice(order)
+        function = self.random.choice(
+            ["row_number()", "row_number()", "rank()", "dense_rank()", "ntile(2)", "COUNT(*)", f"COUNT({column})"]
+            + [f"{name}({column})" for name in ("lag", "lead", "first_value", "MIN", "MAX")]
+        )
         if self.chance(0.3):
             order = order[:1]
-            self.plain = self.plain and function != "row_number"
-        partition = f"PARTITION BY {source.unit} " if tied else ""
-        return f"{function}() OVER ({partition}ORDER BY {', '.join(order)})"
+            self.plain = self.plain and not function.startswith(_TELLS_APART)
+        partition = f"PARTITION BY {self.random.choice(source.tied)} " if tied else ""
+        called = f"{function} OVER ({partition}ORDER BY {', '.join(order)})"
+        if function.endswith(f"({column})") and not function.startswith("COUNT"):
+            self.use("window of a column")
+            return f"CAST({called} IS NULL AS INTEGER)"
+        return called
 
     def join(self, depth: int, *, private: bool) -> _Source:
         """Return a join of two relations, of which the left is private if asked."""
@@ -260,16 +292,19 @@ class _Speaker:
         kinds = {"inner": 6, "left": 3, "right": 1, "full": 1, "semi": 1.5, "anti": 1, "cross": 0.5}
         kind = self.pick(**kinds)
         if kind == "cross":
+            units = left.tied + right.tied
             return _Source(
-                f"{left.text} CROSS JOIN {right.text}", left.columns + right.columns, left.unit or right.unit
+                f"{left.text} CROSS JOIN {right.text}", left.columns + right.columns, left.unit or right.unit, units
             )
         words = {"inner": "JOIN", "left": "LEFT JOIN", "right": "RIGHT JOIN", "full": "FULL JOIN"}
         word = words.get(kind, f"{kind.upper()} JOIN")
         on, unit = self.on(left, right), left.unit or right.unit
         if left.unit and right.unit and kind in {"right", "full"}:
             unit = right.unit if kind == "right" else f"coalesce({left.unit}, {right.unit})"
-        columns = left.columns if kind in {"semi", "anti"} else left.columns + right.columns
-        return _Source(f"{left.text} {word} {right.text} {on}", columns, unit)
+        if kind in {"semi", "anti"}:
+            return _Source(f"{left.text} {word} {right.text} {on}", left.columns, unit, left.units)
+        columns, units = left.columns + right.columns, left.tied + right.tied
+        return _Source(f"{left.text} {word} {right.text} {on}", columns, unit, units)
 
     def on(self, left: _Source, right: _Source) -> str:
         """Return the condition of a join, tied by the unit where both sides have one, most of the time."""
@@ -278,8 +313,8 @@ class _Speaker:
         if not (left.unit and right.unit):
             return f"ON {equal}"
         form = self.pick(tied=6, using=1, tied_more=3, loose=1, tied_or=0.3)
-        tie = f"{left.unit} = {right.unit}"
-        if form == "using" and "coalesce" not in tie:
+        tie = f"{self.random.choice(left.tied)} = {self.random.choice(right.tied)}"
+        if form == "using" and " JOIN " not in left.text:
             return "USING (user_id)"
         forms = {"tied more": f"{tie} AND {equal}", "loose": equal, "tied or": f"{tie} OR {equal}"}
         return f"ON {forms.get(form, tie)}"

@@ -47,6 +47,7 @@ def test_every_construct_of_the_language_is_spoken() -> None:
     wanted = "inner,left,right,full,semi,anti,cross,using,tied,loose,cte,union,union all,distinct,grouped by unit"
     wanted += ",grouped without unit,window by unit,window global,exists tied,exists loose,in tied,in loose,in public"
     wanted += ",exists public,scalar,qualify,limit inside,sample,wrapped,having,order,options,top first,private top"
+    wanted += ",intersect,except,two units,window of a column"
     assert set(wanted.split(",")) <= constructs
 
 
