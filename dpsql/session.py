@@ -17,6 +17,7 @@ from dpsql.answer import Answer, CountColumns, Promise, Receipt
 from dpsql.engines import Desk, Engine, Exact, Statement
 from dpsql.errors import EngineError, Refusal, UsageError
 from dpsql.ledger.base import Account, Ledger, Request, Reservation, Shortfall
+from dpsql.ledger.failures import FAILED
 from dpsql.mechanisms import Noise
 from dpsql.plan import (
     MOST_PUBLIC_ROWS,
@@ -38,7 +39,6 @@ from dpsql.plan import (
     plan_table,
     publish,
     release,
-    replay_key,
     shortfall,
     shown_of,
     simulated,
@@ -156,7 +156,7 @@ class Session:
         stored = parts.ledger.stored(purchase.key, self._account)
         if stored is not None:
             return self._bought(stored, replayed=True)
-        held = parts.ledger.reserve(Request(purchase.text, purchase.loss, self._limit, purchase.key))
+        held = parts.ledger.reserve(self._request(purchase.text, purchase.loss, key=purchase.key))
         drawn = self._drawn(
             purchase.statement, lambda exact: purchase.draw(exact, noise=parts.noise), held=held, worst=purchase.loss
         )
@@ -263,15 +263,10 @@ class Session:
         account = self._parts.terms.account
         return None if account is None else account.name
 
-    @property
-    def _limit(self) -> Account | None:
-        limit = self._parts.terms.account
-        return None if limit is None else Account(limit.name, limit.budget)
-
     def _draw(self, question: PrivateQuery) -> tuple[Plan, bytes | None]:
         """Return the plan of a query, and what this analyst was answered to it on this version of the data."""
         plan = draw(self._known(question), self._parts.terms, salts=self._salts)
-        stored = self._parts.ledger.stored(replay_key(plan), self._account)
+        stored = self._parts.ledger.stored(plan.key, self._account)
         if question.explained:
             plan = simulated(plan, noise=self._parts.noise)
         return replace(plan, stored=stored is not None), stored
@@ -286,12 +281,18 @@ class Session:
 
     def _reserve(self, plan: Plan) -> Reservation:
         try:
-            worst, key = plan.columns(plan.worst_case), replay_key(plan)
-            return self._parts.ledger.reserve(Request(plan.query.text, worst, self._limit, key, plan.certificate))
+            return self._parts.ledger.reserve(
+                self._request(plan.query.text, plan.columns(plan.worst_case), key=plan.key)
+            )
         except Shortfall as error:
             short = error
         least = self._parts.terms.limits.min_epsilon
         raise shortfall(plan, short, least_epsilon=least, calendar=self._parts.ledger.calendar)
+
+    def _request(self, text: str, worst: Columns, *, key: str) -> Request:
+        terms, limit = self._parts.terms, self._parts.terms.account
+        account = None if limit is None else Account(limit.name, limit.budget)
+        return Request(text, worst, account, key, terms.certificate, terms.limits.failures_per_day)
 
     def _release(self, plan: Plan, reservation: Reservation) -> Release:
         statement, noise = Statement(plan.counting.sql, plan.counting.parameters), self._parts.noise
@@ -325,7 +326,7 @@ class Session:
         except BaseException as interrupt:  # noqa: BLE001 - passed on below
             failure = interrupt.with_traceback(None)
             failure.__context__ = failure.__cause__ = None
-        held.settle(worst.rho, "failed" if isinstance(failure, EngineError) else "interrupted")
+        held.settle(worst.rho, FAILED if isinstance(failure, EngineError) else "interrupted")
         raise failure
 
     def _settled(self, plan: Plan, reservation: Reservation, *, drawn: Release) -> Release:

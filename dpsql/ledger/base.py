@@ -55,7 +55,8 @@ class Request:
 
     `query` is the analyst's text, kept as a note. `key` is the digest of the canonical query, by which a stored answer
     is found again; "" for none. Without an account it draws on the total alone. The worst case is counted as the
-    certificate says, which must be the ledger's.
+    certificate says, which must be the ledger's. An account of which `most_failures` queries failed within a day is
+    refused; None for no end.
     """
 
     query: str
@@ -63,6 +64,7 @@ class Request:
     account: Account | None = None
     key: str = ""
     certificate: Certificate = Certificate.zcdp
+    most_failures: int | None = None
 
 
 class Shortfall(BudgetExceeded):
@@ -149,7 +151,10 @@ class Ledger(Protocol):
         ...
 
     def reserve(self, request: Request) -> Reservation:
-        """Hold the worst case, durably, if the total and the account's own limit admit it; or raise `Shortfall`."""
+        """Hold the worst case, durably, if the total and the account's own limit admit it; or raise `Shortfall`.
+
+        Raises `Refusal` for an account that the engine failed too often of late.
+        """
         ...
 
     def state(self, account: str | None = None) -> FilterState:

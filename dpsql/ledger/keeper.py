@@ -20,6 +20,7 @@ from dpsql.accounting import ZCDP, ApproximateDP, Certified, Filter, FilterState
 from dpsql.errors import LedgerError, UsageError
 from dpsql.ledger.base import Held, Outcome, Request, Reservation, admit, left, twice
 from dpsql.ledger.calendar import Calendar, Clock, extended, utc
+from dpsql.ledger.failures import Failures, refuse_after
 from dpsql.ledger.interrupts import lets_go
 from dpsql.ledger.record import Body, Entry, Event, Terms, entries_of, fraction, now, told_periods, told_terms, written
 from dpsql.quantities import Rho
@@ -72,6 +73,14 @@ class Book(Protocol):
         """Return the answer of an entry, if it kept one."""
         ...
 
+    def head(self) -> tuple[int, str]:
+        """Return number and chain of the last event."""
+        ...
+
+    def failed(self, after: int) -> Iterator[Event]:
+        """Return the settlements after event number `after` whose query failed, oldest first."""
+        ...
+
     def registrations(self) -> Iterator[Event]:
         """Return the declarations of units, oldest first."""
         ...
@@ -85,6 +94,7 @@ class Keeper(ABC):
     """A ledger, but for where it stands."""
 
     _terms: Terms  # the last that were seen, for a ledger that is closed
+    _failures: Failures
     _clock: Clock = staticmethod(utc)  # read inside a transaction, once for each act that writes
 
     @abstractmethod
@@ -122,12 +132,14 @@ class Keeper(ABC):
 
     @lets_go
     def reserve(self, request: Request) -> Reservation:
-        """Hold the worst case of `request`, or raise `Shortfall` and leave the ledger as it was."""
+        """Hold the worst case of `request`, or raise `Shortfall` or `Refusal` and leave the ledger as it was."""
         account, worst = request.account, request.worst_case
         name = account.name if account else None
         with self._writing() as book:
             _refuse_mixed(book.terms(), request)
+            self._failures.read_on(book)
             at, terms = self._turn(book)
+            refuse_after(request.most_failures, self._failures.of_day(name, at=at))
             over = terms.calendar is not None and terms.calendar.is_over
             of_total = ZCDP.nothing() if over else left(terms.budget, book.balance(None))
             of_account = left(account.budget, book.balance(account.name)) if account else of_total

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from dpsql.accounting import ZCDP, ApproximateDP, Certified, FilterState, Periods
 from dpsql.ledger.base import closed, forked
 from dpsql.ledger.calendar import Clock, utc
+from dpsql.ledger.failures import FAILED, Failures
 from dpsql.ledger.keeper import Book, Keeper, begin, new_terms
 from dpsql.ledger.record import GENESIS, Body, Event, Terms, follow, now
 
@@ -32,6 +33,7 @@ class MemoryLedger(Keeper):
     ) -> None:
         terms = new_terms(budget, total, periods=periods, certified=certified or Certified())
         self._clock = clock
+        self._failures = Failures()
         self._book = _Book(terms)
         self._terms = begin(self._book, terms, at=now(clock))
         self._lock = threading.Lock()
@@ -102,13 +104,16 @@ class _Book:
 
     def append(self, kind: str, body: Body, *, at: str) -> int:
         """Write an event after all others and return its number."""
-        last = (self.count, self.record[-1].chain if self.count else GENESIS)
-        event = follow(last, kind, body=body, at=at)
+        event = follow(self.head(), kind, body=body, at=at)
         self.record.append(event)
         self.count = event.seq
         if kind == "settled":
             self.settlements[int(str(body["entry"]))] = event.seq
         return event.seq
+
+    def head(self) -> tuple[int, str]:
+        """Return number and chain of the last event."""
+        return self.count, self.record[-1].chain if self.count else GENESIS
 
     def settlement(self, entry: int) -> Event | None:
         """Return the event that settled the entry, if it has one."""
@@ -127,6 +132,11 @@ class _Book:
     def answer(self, entry: int) -> bytes | None:
         """Return the answer of an entry, if it kept one."""
         return None if self.settlement(entry) is None else self.answers.get(entry)
+
+    def failed(self, after: int) -> Iterator[Event]:
+        """Return the settlements after event number `after` whose query failed, oldest first."""
+        later = self.record[after : self.count]
+        return (event for event in later if event.kind == "settled" and json.loads(event.body)["digest"] == FAILED)
 
     def registrations(self) -> Iterator[Event]:
         """Return the declarations of units, oldest first."""

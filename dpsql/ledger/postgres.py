@@ -17,6 +17,7 @@ from dpsql.ledger.base import closed, forked, refuse_other
 from dpsql.ledger.calendar import Clock
 from dpsql.ledger.check import Mark, Verified, check_answers, is_behind, replayed
 from dpsql.ledger.durable import Durable
+from dpsql.ledger.failures import Failures
 from dpsql.ledger.keeper import Book, begin
 from dpsql.ledger.postgres_book import Rows
 from dpsql.ledger.postgres_errors import missing, rolled_back, sealed
@@ -33,6 +34,7 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
     def _start(self, place: str | DatabaseUrl, wanted: Terms | None, *, clock: Clock) -> None:
         self._url = DatabaseUrl.of(place)
         self._clock = clock
+        self._failures = Failures()
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._closed = False

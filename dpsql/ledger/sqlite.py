@@ -19,6 +19,7 @@ from dpsql.ledger.base import closed, forked, refuse_other
 from dpsql.ledger.calendar import Clock
 from dpsql.ledger.check import Mark
 from dpsql.ledger.durable import Durable
+from dpsql.ledger.failures import Failures
 from dpsql.ledger.keeper import Book, begin
 from dpsql.ledger.record import Terms, now
 from dpsql.ledger.sidecars import Sidecars, rolled_back
@@ -36,6 +37,7 @@ class SQLiteLedger(Durable[Path | str]):
     def _start(self, place: Path | str, wanted: Terms | None, *, clock: Clock) -> None:
         self._path = Path(place).absolute()
         self._clock = clock
+        self._failures = Failures()
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._connection: sqlite3.Connection | None = None

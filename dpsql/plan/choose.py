@@ -25,7 +25,7 @@ from dpsql.plan.answering.top_stable import top_stable
 from dpsql.plan.answering.weighted_gaussian import weighted_gaussian
 from dpsql.plan.plan import Plan
 from dpsql.plan.planner import CHOSEN, Candidate, best, candidates
-from dpsql.plan.replay import in_canonical_order
+from dpsql.plan.replay import in_canonical_order, replay_key
 from dpsql.plan.terms import Terms
 from dpsql.policy import PrivateTable
 from dpsql.policy.checks import fold
@@ -77,7 +77,7 @@ def draw(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
         name = next(iter(fitting)) if chosen is None else chosen.name
     answering, query, groups = _built(fitting[name], query, terms=terms, salts=salts)
     offer = answering.offer(query, None if groups is None else Bound(groups, salts))
-    return Plan(
+    plan = Plan(
         query=query,
         answering=answering,
         offer=offer,
@@ -85,6 +85,7 @@ def draw(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
         rule=terms.rule,
         considered=considered,
     )
+    return replace(plan, key=replay_key(plan))  # once: it walks over the whole of the query
 
 
 def _built(

@@ -23,9 +23,10 @@ class Plan(Told):
     """What will be run, by which mechanism, and what it may cost at most; drawn without touching a row.
 
     `max_groups_contributed` is what the engine keeps of each unit: the policy's bound, the query's, or one that the
-    mechanism sets itself, of which the offer tells. `stored` says that the ledger holds this answer for this analyst,
-    who may see it again at no cost. `rule` is the filter of another certificate than zcdp. `considered` are the
-    mechanisms among which the planner chose, or which EXPLAIN shows beside the one that was asked for.
+    mechanism sets itself, of which the offer tells. `key` is the replay key, the digest of all that the release's law
+    depends on (`replay.py`), by which its answer is found again. `stored` says that the ledger holds this answer for
+    this analyst, who may see it again at no cost. `rule` is the filter of another certificate than zcdp. `considered`
+    are the mechanisms among which the planner chose, or which EXPLAIN shows beside the one that was asked for.
     """
 
     query: PrivateQuery
@@ -35,6 +36,7 @@ class Plan(Told):
     stored: bool = False
     rule: Rule | None = None
     considered: tuple[Candidate, ...] = ()
+    key: str = ""
 
     @property
     def certificate(self) -> Certificate:

@@ -17,7 +17,6 @@ from dpsql.accounting import ZCDP
 from dpsql.errors import LedgerError
 from dpsql.plan.plan import Plan
 from dpsql.plan.release import Release, presented
-from dpsql.plan.replay import replay_key
 from dpsql.quantities import Delta, Rho
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def pack(plan: Plan, release: Release) -> bytes:
     """Return the release of `plan` as bytes."""
     loss = plan.columns(release.loss)
     facts = {
-        "key": replay_key(plan),
+        "key": plan.key,
         "items": release.items_charged,
         "loss": [str(loss.rho.value), str(loss.delta.value)],
         "bottom": release.stopped_at_bottom,
@@ -55,7 +54,7 @@ def unpack(plan: Plan, stored: bytes) -> Release:
         raise LedgerError("ledger-answer", reason, hint="Ask with fresh = true: new noise, charged anew.")
     facts, _, stream = content.partition(b"\n")
     known = json.loads(facts)
-    if known["key"] != replay_key(plan):
+    if known["key"] != plan.key:
         reason = "The stored answer is that of another query."
         raise LedgerError("ledger-answer", reason, hint="Ask with fresh = true: new noise, charged anew.")
     with pa.ipc.open_stream(stream) as reader:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.accounting import Certificate
 from dpsql.ledger.base import Entry
+from dpsql.ledger.failures import FAILED
 from dpsql.plan.balance import Balance
 from dpsql.plan.forecast import Forecast
 from dpsql.plan.plan import Plan
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["budget_table", "columns_table", "history_table", "outcome", "plan_table", "tables_table"]
 
-_UNANSWERED = frozenset(["failed", "interrupted"])  # what stands in place of the digest of an answer
+_UNANSWERED = frozenset([FAILED, "interrupted"])  # what stands in place of the digest of an answer
 
 
 def budget_table(balance: Balance) -> pa.Table:

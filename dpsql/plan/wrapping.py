@@ -14,10 +14,11 @@ from dpsql.errors import EngineError
 from dpsql.plan.arrow import arrow_type
 from dpsql.plan.plan import Plan
 from dpsql.plan.release import MOST_PUBLIC_ROWS, nothing
+from dpsql.sql.emptiness import asks_for_no_row
 from dpsql.sql.query import PrivateQuery, PublicQuery, WrappedQuery
 from dpsql.sql.rewrite_public import rewrite_public
 from dpsql.sql.types import TEXT
-from dpsql.sql.wrapping import PATH, RANK, asks_for_no_row, passed
+from dpsql.sql.wrapping import PATH, RANK, passed
 
 if TYPE_CHECKING:
     import pyarrow as pa

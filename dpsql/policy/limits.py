@@ -11,13 +11,16 @@ from dpsql.quantities import Delta, Epsilon, Number
 
 __all__ = ["Limits", "read_limits"]
 
+_COUNTS = ("max_k", "max_k_bar", "failures_per_day")
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class Limits:
     """The ceilings of one query; a `max_delta` of None stands for all the delta that queries draw from.
 
     The two epsilons are those of an item. Raises `PolicyError` for ceilings that contradict each other.
-    With `share_replays` the first draw of a question answers it for all analysts, each of whom is charged in full.
+    With `share_replays` the first draw of a question answers it for all analysts, each of whom is charged in full. An
+    analyst of whose queries the engine failed `failures_per_day` within a day is refused until that day is over.
     """
 
     max_epsilon: Epsilon
@@ -26,8 +29,9 @@ class Limits:
     max_k: int
     max_k_bar: int
     share_replays: bool
+    failures_per_day: int
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the keys of the table [limits]
         self,
         *,
         max_epsilon: Number | Epsilon = 1,
@@ -36,6 +40,7 @@ class Limits:
         max_k: int = 1000,
         max_k_bar: int = 10_000,
         share_replays: bool = False,
+        failures_per_day: int = 3,
     ) -> None:
         fill(self, max_epsilon=check_epsilon(max_epsilon, "limits.max_epsilon"))
         fill(self, min_epsilon=check_epsilon(min_epsilon, "limits.min_epsilon"))
@@ -43,6 +48,7 @@ class Limits:
         fill(self, max_k=check_count(max_k, "limits.max_k"))
         fill(self, max_k_bar=check_count(max_k_bar, "limits.max_k_bar"))
         fill(self, share_replays=check_flag(share_replays, "limits.share_replays"))
+        fill(self, failures_per_day=check_count(failures_per_day, "limits.failures_per_day"))
         if self.min_epsilon > self.max_epsilon:
             reason = f"The smallest epsilon, {self.min_epsilon}, is above the largest, {self.max_epsilon}."
             raise PolicyError("policy-range", reason, hint="Lower min_epsilon or raise max_epsilon.", place="limits")
@@ -56,8 +62,8 @@ class Limits:
 def read_limits(root: Section) -> Limits:
     """Return the ceilings that the table [limits] of a policy file describes."""
     section = root.section("limits")
-    section.only("max_epsilon", "min_epsilon", "max_delta", "max_k", "max_k_bar", "share_replays")
-    counts = {key: section.whole(key) for key in ("max_k", "max_k_bar") if key in section.values}
+    section.only("max_epsilon", "min_epsilon", "max_delta", *_COUNTS, "share_replays")
+    counts = {key: section.whole(key) for key in _COUNTS if key in section.values}
     ceilings = Limits()
     with root.placing():
         return Limits(

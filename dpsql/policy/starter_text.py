@@ -43,6 +43,7 @@ _LIMIT_NOTES = {
     "max_delta": "the largest delta of one query; by default all that queries may draw from, half of the budget's",
     "max_k": "the most keys of one query",
     "max_k_bar": "the most leading groups that a query may read",
+    "failures_per_day": "after so many queries that the engine failed, an analyst waits for a day",
 }
 _UNNAMED = "No name in a policy would mean it alone: rename it, or make a view of it."
 _UNREAD = "This view cannot be read: it names what is gone, or a file outside the database."
@@ -115,7 +116,8 @@ def _budget() -> Iterator[str]:
 def _limits() -> Iterator[str]:
     yield "# [limits]  # what one query may ask at most; these are the defaults"
     most = Delta(_BUDGET.delta.value / 2) if _LIMITS.max_delta is None else _LIMITS.max_delta
-    values = (float(_LIMITS.max_epsilon), float(_LIMITS.min_epsilon), _short(most), _LIMITS.max_k, _LIMITS.max_k_bar)
+    counts = (_LIMITS.max_k, _LIMITS.max_k_bar, _LIMITS.failures_per_day)
+    values = (float(_LIMITS.max_epsilon), float(_LIMITS.min_epsilon), _short(most), *counts)
     for (name, note), value in zip(_LIMIT_NOTES.items(), values, strict=True):
         yield f"# {name} = {value}  # {note}"
 

@@ -7,8 +7,7 @@ data; the public tables that it joins are fetched for it, each column of them th
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import TypeVar, cast
@@ -18,7 +17,6 @@ from dpsql.sql.catalog import Catalog, Table
 from dpsql.sql.query import PrivateQuery, PublicQuery, WrappedQuery
 from dpsql.sql.tree import (
     Body,
-    Call,
     Column,
     Derived,
     Expression,
@@ -32,21 +30,13 @@ from dpsql.sql.tree import (
 from dpsql.sql.types import BIGINT, Family, Type
 from dpsql.sql.unwrap import RELEASED
 
-__all__ = ["PATH", "RANK", "answer_table", "asks_for_no_row", "passed", "ranked", "wrapped"]
+__all__ = ["PATH", "RANK", "answer_table", "passed", "ranked", "wrapped"]
 
 _HOME = ("memory", "dpsql desk")
 PATH = (*_HOME, "released")  # where the answer stands, with the columns c1, c2, ... and its rank
 RANK = "rank"
 _KEEPS_RIGHT = frozenset(["RIGHT", "FULL"])  # joins that have rows although their left side has none
 Found = TypeVar("Found")
-_COMPARED: Mapping[str, Callable[[int, int], bool]] = {
-    "=": operator.eq,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 
 
 def answer_table(query: PrivateQuery) -> Table:
@@ -192,36 +182,3 @@ def _origin(expression: Expression, source: Relation) -> int | None:
         case Derived(number=expression.relation) if _passes_rows(source):
             return _origin(source.outputs[at], source.body.source)
     return None
-
-
-def asks_for_no_row(query: PrivateQuery | PublicQuery) -> bool:
-    """Say whether the text alone decides that no row is asked for: LIMIT 0, or a WHERE that is never true.
-
-    What such a query answers is the same whatever its source holds. A private one of a known domain is not such: all
-    candidates come back, also those that are in no row.
-    """
-    known = isinstance(query, PrivateQuery) and query.domain is not None
-    return query.limit == 0 or (not known and _is_empty(query.body))
-
-
-def _is_empty(body: Body) -> bool:
-    if body.where is not None and _is_false(body.where):
-        return True
-    source = body.source
-    while isinstance(source, Joined) and source.kind not in _KEEPS_RIGHT:
-        source = source.left
-    return isinstance(source, Derived) and _passes_rows(source) and _is_empty(source.body)
-
-
-def _is_false(condition: Expression) -> bool:
-    """Say whether a condition is FALSE, NULL or a comparison of whole numbers that does not hold, such as 1 = 0."""
-    match condition:
-        case Literal(value=value):
-            return not value
-        case Call(function="and", arguments=arguments):
-            return any(map(_is_false, arguments))
-        case Call(function="or", arguments=arguments):
-            return all(map(_is_false, arguments))
-        case Call(function=function, arguments=(Literal(value=int() as left), Literal(value=int() as right))):
-            return function in _COMPARED and not _COMPARED[function](left, right)
-    return False

@@ -241,4 +241,4 @@ def test_the_release_of_another_format_of_keys_is_refused(monkeypatch: pytest.Mo
     plan = plan_of(PLAN_TEXT)
     stored = pack(plan, released(plan, 5))
     monkeypatch.setattr("dpsql.plan.replay.FORMAT", "dpsql replay 0")
-    refused(plan, stored)
+    refused(plan_of(PLAN_TEXT), stored)

@@ -93,6 +93,39 @@ def test_a_probe_for_columns_releases_and_charges_nothing(session: Session, endi
     assert session.history.num_rows == 0
 
 
+@pytest.mark.parametrize("condition", ["1=0", "1 = 0", "0=1", "FALSE", "1 <> 1", "NOT TRUE"])
+@pytest.mark.parametrize(
+    "more", ["", ", domain = ['a', 'b']", ", partitions = ['a', 'b']"], ids=["unknown", "known", "partitions"]
+)
+def test_a_private_query_of_no_row_has_its_columns_and_costs_nothing(
+    session: Session, condition: str, more: str
+) -> None:
+    def refusing(_: Statement, __: object) -> Exact:
+        pytest.fail("a row was read")
+
+    keys, per = ("article", "") if "partitions" not in more else ("article, length(article) AS long", " PER article")
+    texts = [
+        f"SELECT {keys}, COUNT(DISTINCT user_id) AS n FROM {source} GROUP BY ALL TOP 5 PRIVATE{per} "
+        f"WITH (epsilon = 0.05{more})"
+        for source in (
+            f"reads WHERE {condition}",
+            f"(SELECT user_id, article FROM reads WHERE {condition}) AS r",
+            f"reads JOIN (SELECT user_id AS u FROM reads WHERE {condition}) AS r ON r.u = reads.user_id",
+        )
+    ]
+    texts.append(texts[0].replace(f"WHERE {condition} ", "") + " LIMIT 0")
+    session = rebuilt(session, engine=refusing)
+    types = {"article": pa.string(), "long": pa.int64(), "n": pa.int64()}
+    for text in (*texts, *(f"SELECT * FROM ({text}) AS x WHERE n > 3" for text in texts)):
+        answer = session.sql(text)
+        assert answer.arrow().schema == pa.schema([(name, types[name]) for name in answer.arrow().column_names])
+        assert len(answer) == 0
+        assert answer.receipt.mechanism == "none"
+        session.explain(text)
+    assert session.history.num_rows == 0
+    assert session.budget.rho.spent == session.budget.rho.reserved == 0
+
+
 def test_a_probe_of_what_the_policy_refuses_is_refused(session: Session) -> None:
     with pytest.raises(dpsql.Refusal):
         session.sql(f"SELECT * FROM ({COUNTS.replace('0.05', '99')}) AS x LIMIT 0")

@@ -9,7 +9,7 @@ from dpsql.errors import Error, Refusal, Unsupported
 from dpsql.sql.analyze import analyze
 from dpsql.sql.query import PrivateQuery, WrappedQuery
 from dpsql.sql.rewrite_public import rewrite_public
-from dpsql.sql.wrapping import asks_for_no_row, passed
+from dpsql.sql.wrapping import passed
 
 CON = corpus_tables()
 CATALOG = catalog_of(CON, dict.fromkeys(["reads", "likes", "users"], "user_id"), ["countries", "articles"])
@@ -159,64 +159,6 @@ def test_rows_that_are_brought_together_have_no_rank(text: str) -> None:
 )
 def test_counts_are_followed_where_they_are_passed_on(text: str, columns: tuple[int, ...]) -> None:
     assert passed(around(text).outer, 1) == columns
-
-
-@pytest.mark.parametrize(
-    ("condition", "empty"),
-    [
-        ("FALSE", True),
-        ("1 = 0", True),
-        ("(0=1)", True),
-        ("1 <> 1", True),
-        ("2 < 2", True),
-        ("3 <= 2", True),
-        ("2 > 2", True),
-        ("1 >= 2", True),
-        ("n > 3 AND FALSE", True),
-        ("FALSE OR 1 = 2", True),
-        ("NULL", True),
-        ("TRUE", False),
-        ("1 = 1", False),
-        ("2 >= 2", False),
-        ("n > 3 OR FALSE", False),
-        ("n <> n", False),
-    ],
-)
-def test_a_where_that_is_never_true_asks_for_no_row(condition: str, empty: bool) -> None:
-    assert asks_for_no_row(around(f"SELECT article FROM ({TOP}) AS x WHERE {condition}").outer) is empty
-    inside = f"SELECT COUNT(*) FROM (SELECT n FROM ({TOP}) AS x WHERE {condition}) AS y"
-    assert asks_for_no_row(around(inside).outer) is empty
-    text = TOP.replace("GROUP BY", f"WHERE {condition.replace('n ', 'dwell ').replace(' n', ' dwell')} GROUP BY")
-    assert asks_for_no_row(private(text, CATALOG)) is empty
-
-
-def test_limit_0_asks_for_no_row() -> None:
-    assert asks_for_no_row(around(f"SELECT COUNT(*) FROM ({TOP}) AS x LIMIT 0").outer)
-    assert asks_for_no_row(private(f"{TOP} LIMIT 0", CATALOG))
-    assert not asks_for_no_row(private(f"{TOP} LIMIT 1", CATALOG))
-    assert not asks_for_no_row(around(f"SELECT COUNT(*) FROM ({TOP} LIMIT 0) AS x").outer)
-
-
-NO_COUNTRY = "(SELECT country AS c, continent FROM countries WHERE 1 = 0) AS c"
-KEPT = [  # FROM and what is grouped by: rows are there although a subquery at the left has none
-    f"{NO_COUNTRY} RIGHT JOIN {{0}} ON c = article",
-    f"{NO_COUNTRY} FULL JOIN {{0}} ON c = article",
-    "(SELECT COUNT(*) AS c FROM countries WHERE 1 = 0) AS c CROSS JOIN {0}",
-    "(SELECT MAX(country) AS c FROM (SELECT country FROM countries WHERE 1 = 0) AS i) AS c CROSS JOIN {0}",
-]
-
-
-@pytest.mark.parametrize("origin", KEPT)
-def test_a_side_without_rows_is_no_answer_without_rows(origin: str) -> None:
-    assert not asks_for_no_row(around(f"SELECT n FROM {origin.format(f'({TOP}) AS x')}").outer)
-    text = f"SELECT article FROM {origin.format('reads')} GROUP BY article TOP 5 PRIVATE"
-    assert not asks_for_no_row(private(text, CATALOG))
-
-
-def test_a_left_side_without_rows_leaves_none_in_an_inner_or_left_join() -> None:
-    for kind in ("JOIN", "LEFT JOIN", "SEMI JOIN", "ANTI JOIN"):
-        origin = f"(SELECT * FROM reads WHERE 1 = 0) AS r {kind} countries AS c ON r.country = c.country"
-        assert asks_for_no_row(private(f"SELECT article FROM {origin} GROUP BY article TOP 5 PRIVATE", CATALOG)), kind
 
 
 def test_a_plain_private_query_is_none_that_is_wrapped() -> None:

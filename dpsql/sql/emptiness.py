@@ -1,0 +1,94 @@
+"""Queries that ask for no row by their text alone, as tools write them to learn the columns of an answer.
+
+What such a query answers is the same whatever its tables hold, so nothing need be read, released or charged for it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+
+from dpsql.sql.query import PrivateQuery, PublicQuery
+from dpsql.sql.tree import (
+    Body,
+    Call,
+    Column,
+    Combined,
+    Cut,
+    Derived,
+    Expression,
+    Joined,
+    Literal,
+    Relation,
+    is_aggregate,
+    walk,
+)
+
+__all__ = ["asks_for_no_row"]
+
+_COMPARED: Mapping[str, Callable[[int, int], bool]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def asks_for_no_row(query: PrivateQuery | PublicQuery) -> bool:
+    """Say whether the text alone decides that no row is asked for: LIMIT 0, or a WHERE that is never true.
+
+    A private query is then answered with no row also where its domain is known: candidates that are in no row come
+    back for their noise alone, and whoever rules out every row does not ask for that.
+    """
+    return query.limit == 0 or _is_empty_body(query.body)
+
+
+def _is_empty_body(body: Body) -> bool:
+    return (body.where is not None and _is_false(body.where)) or _is_empty(body.source)
+
+
+def _is_empty(relation: Relation) -> bool:
+    """Say whether a relation has no row whatever its tables hold; not every such one is known."""
+    match relation:
+        case Joined(left=left, kind="LEFT" | "ANTI"):
+            return _is_empty(left)
+        case Joined(kind="RIGHT", right=right):
+            return _is_empty(right)
+        case Joined(left=left, kind="FULL", right=right):
+            return _is_empty(left) and _is_empty(right)
+        case Joined(left=left, right=right):
+            return _is_empty(left) or _is_empty(right)
+        case Combined(kind=kind, branches=(first, *others)):
+            found = _is_empty(first), *map(_is_empty, others)
+            return found[0] if kind == "EXCEPT" else any(found) if kind == "INTERSECT" else all(found)
+        case Cut(source=source, limit=limit):
+            return limit == 0 or _is_empty(source)
+        case Derived(body=body):
+            return _has_row_for_row(relation) and _is_empty_body(body)
+    return False
+
+
+def _has_row_for_row(derived: Derived) -> bool:
+    """Say whether a subquery has no row where its source has none; one that aggregates without a key has one."""
+    aggregated = any(is_aggregate(node) for output in derived.outputs for node in walk(output))
+    return not aggregated or (derived.grouping != "" and any(isinstance(output, Column) for output in derived.outputs))
+
+
+def _is_false(condition: Expression) -> bool:
+    """Say whether a condition is FALSE, NULL or a comparison of two values of one kind that does not hold, as 1 = 0."""
+    match condition:
+        case Literal(value=value):
+            return not value
+        case Call(function="and", arguments=arguments):
+            return any(map(_is_false, arguments))
+        case Call(function="or", arguments=arguments):
+            return all(map(_is_false, arguments))
+        case Call(function="not", arguments=(Literal(value=bool() as value),)):
+            return value
+        case Call(function=function, arguments=(Literal(value=int() as left), Literal(value=int() as right))):
+            return function in _COMPARED and not _COMPARED[function](left, right)
+        case Call(function="=", arguments=(Literal(value=str() as text), Literal(value=str() as other))):
+            return text != other
+    return False

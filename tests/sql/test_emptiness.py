@@ -1,0 +1,131 @@
+"""Which queries ask for no row by their text alone."""
+
+from __future__ import annotations
+
+import pytest
+from sql_reference import accepts_pattern, catalog_of, corpus_tables, private
+
+from dpsql.sql.analyze import analyze
+from dpsql.sql.emptiness import asks_for_no_row
+from dpsql.sql.query import WrappedQuery
+
+CON = corpus_tables()
+CATALOG = catalog_of(CON, dict.fromkeys(["reads", "likes", "users"], "user_id"), ["countries", "articles"])
+TOP = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 5 PRIVATE"
+NONE = "(SELECT user_id, article FROM reads WHERE 1 = 0)"
+
+
+def around(text: str) -> WrappedQuery:
+    question = analyze(text, CATALOG, accepts_pattern=accepts_pattern)
+    assert isinstance(question, WrappedQuery)
+    return question
+
+
+@pytest.mark.parametrize(
+    ("condition", "empty"),
+    [
+        ("FALSE", True),
+        ("1 = 0", True),
+        ("(0=1)", True),
+        ("1 <> 1", True),
+        ("2 < 2", True),
+        ("3 <= 2", True),
+        ("2 > 2", True),
+        ("1 >= 2", True),
+        ("n > 3 AND FALSE", True),
+        ("FALSE OR 1 = 2", True),
+        ("NULL", True),
+        ("TRUE", False),
+        ("1 = 1", False),
+        ("2 >= 2", False),
+        ("n > 3 OR FALSE", False),
+        ("n <> n", False),
+    ],
+)
+def test_a_where_that_is_never_true_asks_for_no_row(condition: str, empty: bool) -> None:
+    assert asks_for_no_row(around(f"SELECT article FROM ({TOP}) AS x WHERE {condition}").outer) is empty
+    inside = f"SELECT COUNT(*) FROM (SELECT n FROM ({TOP}) AS x WHERE {condition}) AS y"
+    assert asks_for_no_row(around(inside).outer) is empty
+    text = TOP.replace("GROUP BY", f"WHERE {condition.replace('n ', 'dwell ').replace(' n', ' dwell')} GROUP BY")
+    assert asks_for_no_row(private(text, CATALOG)) is empty
+
+
+def test_limit_0_asks_for_no_row() -> None:
+    assert asks_for_no_row(around(f"SELECT COUNT(*) FROM ({TOP}) AS x LIMIT 0").outer)
+    assert asks_for_no_row(private(f"{TOP} LIMIT 0", CATALOG))
+    assert not asks_for_no_row(private(f"{TOP} LIMIT 1", CATALOG))
+    assert not asks_for_no_row(around(f"SELECT COUNT(*) FROM ({TOP} LIMIT 0) AS x").outer)
+
+
+@pytest.mark.parametrize(
+    ("source", "empty"),
+    [
+        (f"{NONE} AS r", True),
+        (f"(SELECT user_id, article FROM {NONE} AS s) AS r", True),
+        (f"(SELECT DISTINCT user_id, article FROM {NONE} AS s) AS r", True),
+        (f"(SELECT user_id, MAX(article) AS article FROM {NONE} AS s GROUP BY user_id) AS r", True),
+        (f"(SELECT user_id, MAX(article) AS article FROM {NONE} AS s GROUP BY ALL) AS r", True),
+        (f"(SELECT user_id, article FROM {NONE} AS s UNION ALL SELECT user_id, article FROM reads) AS r", False),
+        (f"(SELECT user_id, article FROM {NONE} AS s UNION ALL SELECT user_id, article FROM {NONE} AS t) AS r", True),
+        (f"(SELECT user_id, article FROM {NONE} AS s EXCEPT SELECT user_id, article FROM reads) AS r", True),
+        (f"(SELECT user_id, article FROM reads EXCEPT SELECT user_id, article FROM {NONE} AS s) AS r", False),
+        (f"(SELECT user_id, article FROM reads INTERSECT SELECT user_id, article FROM {NONE} AS s) AS r", True),
+        (f"{NONE} AS r JOIN likes USING (user_id)", True),
+        (f"{NONE} AS r LEFT JOIN likes USING (user_id)", True),
+        (f"{NONE} AS n RIGHT JOIN reads AS r USING (user_id)", False),
+        (f"reads AS r LEFT JOIN {NONE} AS n USING (user_id)", False),
+        (f"reads AS r RIGHT JOIN {NONE} AS n USING (user_id)", True),
+        (f"reads AS r JOIN {NONE} AS n USING (user_id)", True),
+        (f"reads AS r SEMI JOIN {NONE} AS n USING (user_id)", True),
+        (f"reads AS r ANTI JOIN {NONE} AS n USING (user_id)", False),
+        ("reads AS r JOIN (SELECT country AS c FROM countries LIMIT 0) AS p ON p.c = r.country", True),
+        ("reads AS r LEFT JOIN (SELECT country AS c FROM countries LIMIT 0) AS p ON p.c = r.country", False),
+        ("reads AS r CROSS JOIN (SELECT COUNT(*) AS c FROM countries WHERE FALSE) AS p", False),
+    ],
+)
+def test_a_source_without_a_row_leaves_none(source: str, empty: bool) -> None:
+    text = f"SELECT r.article FROM {source} GROUP BY r.article TOP 5 PRIVATE"
+    assert asks_for_no_row(private(text, CATALOG)) is empty
+
+
+@pytest.mark.parametrize(
+    ("source", "empty"),
+    [
+        (f"(SELECT country FROM countries WHERE FALSE) AS c RIGHT JOIN ({TOP}) AS x ON TRUE", False),
+        (f"(SELECT country FROM countries WHERE FALSE) AS c FULL JOIN ({TOP}) AS x ON c.country = x.article", False),
+        (f"(SELECT country FROM countries WHERE FALSE) AS c LEFT JOIN ({TOP}) AS x ON c.country = x.article", True),
+        (f"countries AS c JOIN (SELECT * FROM ({TOP}) AS x WHERE 1 = 0) AS y ON c.country = y.article", True),
+        (f"(SELECT COUNT(*) AS c FROM ({TOP}) AS x WHERE FALSE) AS y", False),
+    ],
+)
+def test_around_a_private_query_every_kind_of_join_is_told_apart(source: str, empty: bool) -> None:
+    assert asks_for_no_row(around(f"SELECT 1 AS one FROM {source}").outer) is empty
+
+
+@pytest.mark.parametrize("ending", ["WHERE 1=0", "WHERE 0 = 1", "WHERE FALSE", "WHERE NOT TRUE", "WHERE 'a' = 'b'"])
+def test_a_known_domain_changes_nothing_of_it(ending: str) -> None:
+    text = TOP.replace("GROUP BY", f"{ending} GROUP BY") + " WITH (domain = ['a', 'b'])"
+    assert asks_for_no_row(private(text, CATALOG))
+    assert not asks_for_no_row(private(text.replace(ending, ""), CATALOG))
+
+
+NO_COUNTRY = "(SELECT country AS c, continent FROM countries WHERE 1 = 0) AS c"
+KEPT = [  # FROM and what is grouped by: rows are there although a subquery at the left has none
+    f"{NO_COUNTRY} RIGHT JOIN {{0}} ON c = article",
+    f"{NO_COUNTRY} FULL JOIN {{0}} ON c = article",
+    "(SELECT COUNT(*) AS c FROM countries WHERE 1 = 0) AS c CROSS JOIN {0}",
+    "(SELECT MAX(country) AS c FROM (SELECT country FROM countries WHERE 1 = 0) AS i) AS c CROSS JOIN {0}",
+]
+
+
+@pytest.mark.parametrize("origin", KEPT)
+def test_a_side_without_rows_is_no_answer_without_rows(origin: str) -> None:
+    assert not asks_for_no_row(around(f"SELECT n FROM {origin.format(f'({TOP}) AS x')}").outer)
+    text = f"SELECT article FROM {origin.format('reads')} GROUP BY article TOP 5 PRIVATE"
+    assert not asks_for_no_row(private(text, CATALOG))
+
+
+def test_a_left_side_without_rows_leaves_none_in_an_inner_or_left_join() -> None:
+    for kind in ("JOIN", "LEFT JOIN", "SEMI JOIN", "ANTI JOIN"):
+        origin = f"(SELECT * FROM reads WHERE 1 = 0) AS r {kind} countries AS c ON r.country = c.country"
+        assert asks_for_no_row(private(f"SELECT article FROM {origin} GROUP BY article TOP 5 PRIVATE", CATALOG)), kind
