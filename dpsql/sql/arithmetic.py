@@ -10,7 +10,7 @@ from dpsql.sql.coerce import alike, as_type
 from dpsql.sql.tree import Call, Expression, Literal
 from dpsql.sql.types import BIGINT, DATE, DOUBLE, INTEGER, NULL, TIMESTAMP, WIDEST_DECIMAL, Family, decimal
 
-__all__ = ["arithmetic", "shifted"]
+__all__ = ["arithmetic", "of_integers", "shifted"]
 
 
 def arithmetic(left: Expression, operator: str, *, right: Expression, where: Place) -> Expression:
@@ -24,7 +24,7 @@ def arithmetic(left: Expression, operator: str, *, right: Expression, where: Pla
         return Call(operator, (as_type(left, DOUBLE, place=where), as_type(right, DOUBLE, place=where)), DOUBLE)
     if Family.DECIMAL in families:
         return _decimal_arithmetic(left, operator, right=right, where=where)
-    return _integer_arithmetic(left, operator, right=right, where=where)
+    return of_integers(left, operator, right=right, where=where)
 
 
 def _decimal_arithmetic(left: Expression, operator: str, *, right: Expression, where: Place) -> Expression:
@@ -45,7 +45,7 @@ def _decimal_arithmetic(left: Expression, operator: str, *, right: Expression, w
     return Call(operator, (left, right), decimal(*wanted))
 
 
-def _integer_arithmetic(left: Expression, operator: str, *, right: Expression, where: Place) -> Expression:
+def of_integers(left: Expression, operator: str, *, right: Expression, where: Place) -> Expression:
     """Type integers as DuckDB does: the wider of two, BIGINT when neither type holds both."""
     alike_left, alike_right = alike((left, right), where)
     wanted = alike_left.type

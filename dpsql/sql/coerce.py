@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import date, datetime
+from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 from math import inf, isfinite, isnan, nan
@@ -42,7 +42,6 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _LONGEST_PRINTED = 64  # characters of a number, a date or a truth value
 _NOT_FINITE = {"nan": nan, **dict.fromkeys(["inf", "infinity"], inf), **dict.fromkeys(["-inf", "-infinity"], -inf)}
 _LARGEST_FLOAT = 3.4028234663852886e38
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?")
 
 
@@ -109,8 +108,8 @@ def _fits(value: Decimal, wanted: Type) -> bool:
 def _from_text(text: str, wanted: Type, *, place: Place) -> Literal:
     """Read a quoted literal as the type it meets: a date, a time stamp, a number, a truth value."""
     try:
-        if wanted == DATE and _DATE.fullmatch(text):
-            return Literal(date.fromisoformat(text).isoformat(), DATE)
+        if wanted == DATE and _TIMESTAMP.fullmatch(text):
+            return Literal(datetime.fromisoformat(text).date().isoformat(), DATE)
         if wanted == TIMESTAMP and _TIMESTAMP.fullmatch(text):
             return Literal(datetime.fromisoformat(text).isoformat(sep=" "), TIMESTAMP)
     except ValueError:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql import predicates
+from dpsql.sql import bits, predicates
 from dpsql.sql.arithmetic import arithmetic, shifted
 from dpsql.sql.calls import bounded, grown, length_of
 from dpsql.sql.clock import CLOCK_WORDS, on_day, reading
@@ -161,7 +161,7 @@ def _written(reader: Reader, literal: str) -> str:
 
 def _joined_text(reader: Reader, node: Node) -> Expression:
     only(reader.statement, node, "this", "expression", "safe")
-    if {type(node.this).__name__, type(node.expression).__name__} & _ARITHMETIC.keys():
+    if {type(node.this).__name__, type(node.expression).__name__} & (_ARITHMETIC.keys() | bits.BITWISE.keys()):
         hint = "Put the arithmetic in parentheses."
         raise Refusal("precedence", "These operators can be read in two ways.", hint=hint, place=reader.place(node))
     left, right = reader.operand(node.this), reader.operand(node.expression)
@@ -324,6 +324,7 @@ READERS: Mapping[str, Read] = {
     "Paren": _paren,
     "Subquery": _scalar,
     **predicates.READERS,
+    **bits.READERS,
     "Neg": _negative,
     **dict.fromkeys(_ARITHMETIC, _arithmetic),
     "DPipe": _joined_text,

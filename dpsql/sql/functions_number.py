@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpsql.errors import Unsupported
-from dpsql.sql.arithmetic import arithmetic
+from dpsql.sql.arithmetic import arithmetic, of_integers
 from dpsql.sql.calls import NUMBERS, TIMES, Rule, Site
 from dpsql.sql.coerce import alike, as_type, comparable
 from dpsql.sql.tree import Call, Case, Expression, In, InQuery, Literal, walk
@@ -106,6 +106,12 @@ def _common_integer(function: str) -> Rule:
     return rule
 
 
+def _xor(site: Site) -> Expression:
+    site.count(2, 2)
+    whole = frozenset({Family.INTEGER})
+    return of_integers(site.of(0, whole), "xor", right=site.of(1, whole), where=site.place)
+
+
 def _modulo(site: Site) -> Expression:
     site.count(2, 2)
     return arithmetic(site.of(0, NUMBERS), "%", right=site.of(1, NUMBERS), where=site.place)
@@ -152,6 +158,7 @@ NUMBER_FUNCTIONS: dict[str, Rule] = {
     "atan2": _double("atan2", arguments=2),
     "pi": _pi,
     "mod": _modulo,
+    "xor": _xor,
     **dict.fromkeys(["gcd", "greatest_common_divisor"], _common_integer("greatest_common_divisor")),
     **dict.fromkeys(["lcm", "least_common_multiple"], _common_integer("least_common_multiple")),
     "if": _if,

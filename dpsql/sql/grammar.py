@@ -12,6 +12,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
+from dpsql.sql.forms import plainly
 from dpsql.sql.functions import FUNCTIONS, INSIDE, REFUSED, WINDOWS
 from dpsql.sql.text import FUNCTION_PREFIX, STAND_IN, Statement, ascii_lower
 
@@ -23,10 +24,11 @@ __all__ = ["settle"]
 _KEYWORDS = frozenset(
     "SELECT DISTINCT FROM WHERE GROUP_BY HAVING ORDER_BY LIMIT OFFSET ALIAS AND OR NOT IN IS NULL TRUE FALSE LIKE "
     "ILIKE BETWEEN ESCAPE CASE WHEN THEN ELSE END JOIN INNER LEFT RIGHT FULL SEMI ANTI OUTER CROSS ON "
-    "USING WITH ASC DESC ALL UNION INTERSECT EXCEPT QUALIFY INTERVAL COLLATE EXISTS".split()
+    "USING WITH ASC DESC ALL UNION INTERSECT EXCEPT QUALIFY INTERVAL COLLATE EXISTS FILTER".split()
 )
 _OF_WINDOWS = frozenset(["OVER", "PARTITION_BY"])  # names elsewhere
 _SYMBOLS = frozenset("L_PAREN R_PAREN COMMA DOT STAR PLUS DASH SLASH DIV MOD DPIPE EQ NEQ LT LTE GT GTE DCOLON".split())
+_SYMBOLS |= frozenset("AMP PIPE TILDE PARAMETER L_BRACKET R_BRACKET COLON".split())  # PARAMETER is @
 _RESERVED = frozenset(
     "with where variadic unpivot union true using trailing to then table symmetric summarize create as into do "
     "initially for describe desc window except offset in default column false collate returning constraint all "
@@ -62,18 +64,23 @@ _HINTS = {
     "positional": "Rows have no order; join them on a column.",
 }
 _LITERALS = frozenset(["STRING", "NUMBER", "NULL", "TRUE", "FALSE"])
-_OPERATORS = _SYMBOLS - {"R_PAREN", "STAR"}
+_OPERATORS = _SYMBOLS - {"R_PAREN", "R_BRACKET", "STAR"}
 _VALUES = frozenset(["NULL", "TRUE", "FALSE", "END", "ASC", "DESC", "ALL"])  # keywords that end an item
 _BEFORE_LITERAL = _OPERATORS | _KEYWORDS - _VALUES - {"ALIAS"} | {"STAR", ""}
 _STARTS = frozenset(
     ["CASE", "NOT", "NULL", "TRUE", "FALSE", "INTERVAL", "LEFT", "RIGHT", "EXISTS"]
 )  # that begin an operand
-_AFTER_NO_ITEM = frozenset(["COMMA", "R_PAREN", ""]) | _KEYWORDS - _STARTS
+_AFTER_NO_ITEM = frozenset(["COMMA", "R_PAREN", "R_BRACKET", ""]) | _KEYWORDS - _STARTS
 _BEFORE_NO_ITEM = _OPERATORS | _KEYWORDS - _VALUES | {""}
 _AFTER_NO_ALIAS = _SYMBOLS - {"L_PAREN"} | _KEYWORDS | _LITERALS | {""}
 _BEFORE_STAR = frozenset(["SELECT", "DISTINCT", "COMMA", "DOT", "L_PAREN"])
-_AFTER_STAR = frozenset(["COMMA", "R_PAREN", ""]) | _KEYWORDS - _VALUES - {"CASE", "NOT", "INTERVAL"}
+_AFTER_STAR = frozenset(["COMMA", "R_PAREN", "R_BRACKET", ""]) | _KEYWORDS - _VALUES - {"CASE", "NOT", "INTERVAL"}
 _SOURCES = {"FROM", "ON"}
+_BEFORE_NAME = {  # what stands before the name of `name: item`, by the clause
+    "SELECT": {"SELECT", "DISTINCT", "COMMA"},
+    "FROM": {"FROM", "COMMA", "JOIN"},
+    "JOIN": {"JOIN"},
+}
 _COMBINES = frozenset(["UNION", "INTERSECT", "EXCEPT"])
 _INSIDE_ONLY = {
     "QUALIFY": _EACH_PARTITION,
@@ -88,7 +95,7 @@ _MAY_FOLLOW: dict[str, set[str]] = {  # a keyword, and those that may stand last
     "JOIN": _SOURCES,
     "ON": {"JOIN"},
     "USING": {"JOIN"},
-    "WHERE": _SOURCES,
+    "WHERE": _SOURCES | {"FILTER"},
     "GROUP_BY": _SOURCES | {"WHERE"},
     "HAVING": _SOURCES | {"WHERE", "GROUP_BY"},
     "QUALIFY": _SOURCES | {"WHERE"},
@@ -102,6 +109,8 @@ _MAY_FOLLOW: dict[str, set[str]] = {  # a keyword, and those that may stand last
     "ELSE": {"THEN"},
 }
 _CLAUSES = _MAY_FOLLOW.keys() - {"WHEN", "THEN", "ELSE", "PARTITION_BY"}
+_CLOSED_BY = {"L_PAREN": "", "CASE": "CASE", "L_BRACKET": "L_BRACKET"}  # what opens a level, and its first keyword
+_OPEN_CLAUSES = frozenset(["OVER", "FILTER"])
 _MEANING = "Aggregates and windows look at many units' rows; only COUNT(DISTINCT <privacy unit>) is released."
 
 
@@ -112,7 +121,7 @@ def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[
     """
     from sqlglot import Token, TokenType
 
-    functions = FUNCTIONS.keys() | aggregates
+    functions, tokens = FUNCTIONS.keys() | aggregates, plainly(statement, tokens)
     settled: list[Token] = []
     openers: list[str] = []
     levels = [""]
@@ -120,6 +129,7 @@ def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[
         before, after = tokens[index - 1] if index else None, tokens[index + 1] if index + 1 < len(tokens) else None
         kind = token.token_type.name
         _check_neighbours(statement, token, before=before, after=after)
+        _check_sign(statement, tokens, index=index, level=levels[-1])
         _check_order(statement, token, before=before, levels=levels)
         inside = any(level in _CLAUSES for level in levels[1:])
         third = tokens[index + 3].token_type.name if index + 3 < len(tokens) else ""
@@ -189,13 +199,13 @@ def _word(
         return _TYPES[word], token.text
     if word in {"date", "timestamp"} and after is not None and after.text.startswith(STAND_IN):
         return _TYPES[word], token.text
-    if calls and (word in functions or word in {"cast", "try_cast", "extract", "count"}):
-        return "VAR", token.text if word not in functions else FUNCTION_PREFIX + word
+    if calls and (word in functions or word in {"cast", "try_cast", "extract", "count", "unnest"}):
+        return "VAR", token.text if word in {"cast", "try_cast", "extract", "count"} else FUNCTION_PREFIX + word
     if kind in _KEYWORDS | _OF_WINDOWS and _stands(kind, previous, calls=calls):
         return kind, token.text
     if calls and previous != "ALIAS":
         raise _no_function(statement, token, word=word)
-    if word in _RESERVED or kind in {"SEMICOLON", "COLON", "L_BRACKET", "R_BRACKET"}:
+    if word in _RESERVED or kind == "SEMICOLON":
         hint = _HINTS.get(word, "Quote it with double quotes if it is a name.")
         raise Unsupported(
             "keyword", "This word has no place in a private query.", hint=hint, place=statement.place(token)
@@ -221,6 +231,8 @@ def _stands(kind: str, previous: str, *, calls: bool) -> bool:
             return previous == "L_PAREN"
         case "EXISTS":
             return calls
+        case "FILTER":
+            return previous == "R_PAREN" and calls
     return True
 
 
@@ -238,12 +250,13 @@ def _check_order(statement: Statement, token: Token, *, before: Token | None, le
     `levels` holds, for the statement and every open parenthesis or CASE, the keyword last seen at that level.
     """
     kind, good = token.token_type.name, True
-    if kind in {"L_PAREN", "CASE"}:
-        opens = before is not None and kind == "L_PAREN" and before.token_type.name == "OVER"
-        levels.append("CASE" if kind == "CASE" else "OVER" if opens else "")
-    elif kind in {"R_PAREN", "END"}:
+    if kind in _CLOSED_BY:
+        previous = before.token_type.name if before is not None else ""
+        levels.append(previous if kind == "L_PAREN" and previous in _OPEN_CLAUSES else _CLOSED_BY[kind])
+    elif kind in {"R_PAREN", "END", "R_BRACKET"}:
         last = levels.pop() if len(levels) > 1 else kind
-        good = (last in {"THEN", "ELSE"}) == (kind == "END") and last not in {"JOIN", kind}
+        ends = "END" if last in {"THEN", "ELSE"} else "R_BRACKET" if last == "L_BRACKET" else "R_PAREN"
+        good = ends == kind and last not in {"JOIN", "FILTER", "CASE", "WHEN", kind}
     elif kind == "COMMA" and levels[-1] == "ON":
         levels[-1] = "FROM"
     elif kind == "STAR":
@@ -259,6 +272,25 @@ def _check_order(statement: Statement, token: Token, *, before: Token | None, le
             hint=_EACH_PARTITION if kind == "QUALIFY" else "Check the order of the clauses and the parentheses.",
             place=statement.place(token),
         )
+
+
+def _check_sign(statement: Statement, tokens: list[Token], *, index: int, level: str) -> None:
+    """Refuse a : that gives no name, and a list that is none of unnest."""
+    kind = tokens[index].token_type.name
+    if kind not in {"COLON", "L_BRACKET"}:
+        return
+    before = tokens[max(index - 2, 0) : index]
+    kinds = [token.token_type.name for token in before] if len(before) > 1 else ["", ""]
+    names = kinds[0] in _BEFORE_NAME.get(level, ()) and _is_name(before[-1])
+    unnests = kinds[1] == "L_PAREN" and ascii_lower(before[0].text) == "unnest"
+    if not (names if kind == "COLON" else unnests):
+        hint = "A list stands in unnest([a, b]), and a : behind the name of an item: SELECT name: item."
+        reason = "This sign has no place here."
+        raise Unsupported("keyword", reason, hint=hint, place=statement.place(tokens[index]))
+
+
+def _is_name(token: Token) -> bool:
+    return token.token_type.name == "IDENTIFIER" or ascii_lower(token.text) not in _RESERVED
 
 
 def _check_neighbours(statement: Statement, token: Token, *, before: Token | None, after: Token | None) -> None:

@@ -39,8 +39,10 @@ _SPANS = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _EXPLAIN = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(explain)(?=\s)", re.IGNORECASE | re.DOTALL)
-_OPERATOR = re.compile(r"[-+*/<>=!%|]+")
-_OPERATORS = frozenset(["=", "<>", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "//", "%", "||", "=>"])
+_OPERATOR = re.compile(r"[-+*/<>=!%|&@~]+")
+_OPERATORS = frozenset(
+    ["=", "<>", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "//", "%", "||", "=>", "&", "|", "~", "@"]
+)
 _BEFORE_MINUS = frozenset(["=", "<>", "<", "<=", ">", ">=", "+", "*", "/", "//"])
 _PUNCTUATION = frozenset("()[],.;_ \t\n")
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'"}
@@ -197,6 +199,8 @@ def _check_code(text: str, at: int) -> int:
         )
     if text.startswith("::", at):
         return at + 2
+    if char == ":" and text[at + 1 : at + 2].isspace():
+        return at + 1
     if char == "\r" and text.startswith("\n", at + 1):
         return at + 2
     if char in _PUNCTUATION or (char.isascii() and char.isalnum()):

@@ -16,7 +16,7 @@ from dpsql.sql.text import Statement
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["RELEASED", "unwrapped"]
+__all__ = ["RELEASED", "last_clause", "unwrapped"]
 
 RELEASED = "released\0"  # a name that no statement can hold
 _STANDS_FOR = (("SELECT", "SELECT"), ("STAR", "*"), ("FROM", "FROM"), ("IDENTIFIER", RELEASED))
@@ -82,11 +82,11 @@ def _is_source(tokens: list[Token], opening: int) -> bool:
         case [_, "ALIAS"]:
             return kinds[0] == "WITH" and kinds[-3:-2] in (["WITH"], ["COMMA"])
         case [_, "COMMA"]:
-            return _last_clause(kinds) in _FROM
+            return last_clause(kinds) in _FROM
     return False
 
 
-def _last_clause(kinds: list[str]) -> str:
+def last_clause(kinds: list[str]) -> str:
     """Return the last keyword that begins a clause at the level at which the tokens end."""
     depth = 0
     for kind in reversed(kinds):

@@ -34,7 +34,7 @@ from dpsql.sql.types import NULL
 
 __all__ = ["Writer", "ends", "identifier"]
 
-_INFIX = frozenset(["=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "//", "%", "||"])
+_INFIX = frozenset(["=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "//", "%", "||", "&", "|"])
 _ADDED = "system.main.list_aggregate(system.main.list_sort(system.main.list({{0}}), 'ASC', 'NULLS FIRST'), '{}')"
 _FORMS = {
     "count_star": "system.main.count()",
@@ -46,6 +46,7 @@ _FORMS = {
     "is_false": "({0} IS FALSE)",
     "not": "(NOT {0})",
     "neg": "(-{0})",
+    "~": "(~{0})",
     "between": "({0} BETWEEN {1} AND {2})",
     "sum_sorted": _ADDED.format("sum"),
     "avg_sorted": _ADDED.format("avg"),

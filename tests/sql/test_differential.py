@@ -31,6 +31,23 @@ t BETWEEN 'a' AND 'b' || 'c'
 'a' || t = 'ab'
 t || 'b' LIKE 'a%'
 i32 + 1 IN (1, 2)
+i8 & u8
+i32 & 3 | i64 & i16
+i32 + 1 & 3 * 2 = 4
+i32 & 1 = 1 AND NOT u8 | 1 IS NULL
+i32 BETWEEN i8 & 7 AND 300 | u16
+~i64
+- ~i32
+(~u8) | i8
+i8 & ~u8
+1 + ~ ~i8
+~i8::BIGINT
+@ dec
+(@ -i64) & 5
+@ i32::TINYINT > 1
+DATE '2026-01-31 23:59:59'::TIMESTAMP = ts
+DATE '2026-01-31'::VARCHAR || t
+TIMESTAMP '2026-01-31 12:00:00'::DATE = day
 -i32 % 3
 -7 // 2
 - 7 % 3

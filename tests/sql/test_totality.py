@@ -51,6 +51,7 @@ SHAPES = {  # how the arguments after the first are written; any other function 
     "try": ["{}", "{} + 1", "-{}", "1 // {}"],
     "atan2": ["{}, 1", "0, {}", "{}, {}"],
     "mod": ["{}, 0", "{}, 3", "{}, -1", "{}, {}", "7, {}", "{}, 1.5"],
+    "xor": ["{}, {}", "{}, 3", "{}, -1", "{}, i8", "u16, {}"],
     "log": ["{}", "2, {}", "{}, {}", "{}, 10", "1, {}"],
     **each(["gcd", "greatest_common_divisor", "lcm", "least_common_multiple"], ["{}, {}", "{}, 2", "0, {}", "{}, -1"]),
     "date_add": [f"{{}}, INTERVAL {n} {unit}" for n, unit in product([1, 999_999], UNITS[2:])],
