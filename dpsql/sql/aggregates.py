@@ -14,10 +14,11 @@ from dpsql.sql.expressions import READERS
 from dpsql.sql.functions import AGGREGATES
 from dpsql.sql.nodes import only
 from dpsql.sql.passes.canonical import canonical
+from dpsql.sql.passes.rebuild import rebuild
 from dpsql.sql.reader import Read, Reader
 from dpsql.sql.text import FUNCTION_PREFIX
-from dpsql.sql.tree import Call, Cast, Column, Expression, Literal, Scalar, children, is_aggregate, walk
-from dpsql.sql.types import BIGINT, DOUBLE, WIDEST_DECIMAL, Family, decimal, read_as
+from dpsql.sql.tree import Call, Case, Cast, Collate, Column, Expression, Literal, Scalar, children, is_aggregate, walk
+from dpsql.sql.types import BIGINT, DOUBLE, INTEGER, WIDEST_DECIMAL, Family, decimal, read_as
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
@@ -118,6 +119,31 @@ def _local(reader: Reader, node: Node) -> Expression:
     return Call(name, (canonical(argument),), type_, argument.longest)
 
 
+def _filter(reader: Reader, node: Node) -> Expression:
+    """Return an aggregate of the rows where a condition holds: elsewhere its argument is NULL, which none counts."""
+    only(reader.statement, node, "this", "expression")
+    only(reader.statement, node.expression, "this")
+    with reader.reading(READERS):
+        condition = reader.condition(node.expression.this)
+    found = reader.read(node.this)
+    if not aggregates(found):
+        reason, hint = "FILTER stands behind an aggregate.", "Such as COUNT(*) FILTER (WHERE dwell > 60)."
+        raise Refusal("function-arguments", reason, hint=hint, place=reader.place(node))
+    return _only_where(found, condition)
+
+
+def _only_where(expression: Expression, condition: Expression) -> Expression:
+    """Return an expression of one aggregate with its argument NULL where the condition does not hold."""
+    if not isinstance(expression, Call) or not is_aggregate(expression):
+        return rebuild(expression, lambda part: _only_where(part, condition))
+    argument = expression.arguments[0] if expression.arguments else Literal(1, INTEGER)
+    bytewise = isinstance(argument, Collate)
+    kept: Expression = Case(((condition, argument),), None, argument.type, argument.longest)
+    kept = Collate(kept, kept.type, kept.longest) if bytewise else kept
+    function = "count" if expression.function == "count_star" else expression.function
+    return Call(function, (kept,), expression.type, expression.longest)
+
+
 def summed(total: Expression, argument: Expression) -> Expression:
     """Return an exact sum in a type that is computed with, and NULL where it does not fit."""
     if argument.type.family is Family.INTEGER:
@@ -131,5 +157,5 @@ def _stored(argument: Expression) -> Column | None:
     return inner if isinstance(inner, Column) and read_as(inner.type) == argument.type else None
 
 
-EXACT: Mapping[str, Read] = {**READERS, "Count": _count, "Anonymous": _exact}
-LOCAL: Mapping[str, Read] = {**READERS, "Count": _local_count, "Anonymous": _local}
+EXACT: Mapping[str, Read] = {**READERS, "Count": _count, "Filter": _filter, "Anonymous": _exact}
+LOCAL: Mapping[str, Read] = {**READERS, "Count": _local_count, "Filter": _filter, "Anonymous": _local}

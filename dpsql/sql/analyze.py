@@ -22,12 +22,13 @@ from dpsql.sql.public import read_public
 from dpsql.sql.query import Clause, Output, PrivateQuery, WrappedQuery
 from dpsql.sql.query import Statement as Asked
 from dpsql.sql.reader import Reader
-from dpsql.sql.released import Item, Released, counted_unit, position_of, row_count
+from dpsql.sql.released import Counted, Item, Released, counted_of, is_count, position_of, row_count
 from dpsql.sql.scope import Scope, ScopeTable
 from dpsql.sql.sources import Sources
 from dpsql.sql.subqueries import check_alias, output_name
 from dpsql.sql.text import Statement, ascii_lower, scan
-from dpsql.sql.tree import Cast, Expression
+from dpsql.sql.ties import all_of, conjuncts
+from dpsql.sql.tree import Body, Cast, Expression
 from dpsql.sql.types import Family, read_as
 from dpsql.sql.wrapping import answer_table, wrapped
 
@@ -104,6 +105,11 @@ def _not_private(statement: Statement) -> Refusal:
     return Refusal("not-private", reason, hint=CLAUSE_HINT, place=statement.place(statement.tokens[-1]))
 
 
+def _filtered(body: Body, counted: Counted) -> Body:
+    """Return the rows that are counted."""
+    return Body(body.source, all_of([*conjuncts(body.where), *conjuncts(counted.condition)]))
+
+
 @dataclass(slots=True)
 class _Analysis:
     statement: Statement
@@ -137,15 +143,15 @@ class _Analysis:
         )
         self._check_outputs(items, select)
         released, domain = Released(self.reader, items), self.clause.options.get("domain")
-        assumed = self.clause.options.get("assume")
+        assumed, counted = self.clause.options.get("assume"), self._counted(items)
         query = PrivateQuery(
             text=self.statement.text,
             table=private.table or "",
             unit_name=private.unit_name or "",
             protected=tuple(sorted(self.sources.protected.items())),
-            unit=self._counted(items) or unit,
+            unit=unit if counted is None else counted.unit,
             keys=keys,
-            body=body,
+            body=body if counted is None else _filtered(body, counted),
             outputs=outputs,
             order=released.order(select),
             limit=row_count(self.reader, select.args.get("limit")),
@@ -162,13 +168,18 @@ class _Analysis:
     def _at(self, node: Node) -> Place | None:
         return place(self.statement, node)
 
-    def _counted(self, items: list[Item]) -> Expression | None:
-        """Return the unit that the select list counts, None where it counts none; refuse two."""
-        counts = [item for item in items if item.counted is not None]
-        if any(item.counted != counts[0].counted for item in counts):
+    def _counted(self, items: list[Item]) -> Counted | None:
+        """Return what the select list counts, None where it counts nothing; refuse two counts of different things."""
+        counts = [(item.counted, item.node) for item in items if item.counted is not None]
+        if not counts:
+            return None
+        if any(counted.condition != counts[0][0].condition for counted, _ in counts):
+            hint = "Count under one condition, or ask for the other count in a statement of its own."
+            raise Refusal("counts", "Two conditions are counted under.", hint=hint, place=self._at(counts[-1][1]))
+        if any(counted != counts[0][0] for counted, _ in counts):
             hint = "Count one of them: where both are there they are the same unit."
-            raise Refusal("counts", "Two privacy units are counted.", hint=hint, place=self._at(counts[-1].node))
-        return counts[0].counted if counts else None
+            raise Refusal("counts", "Two privacy units are counted.", hint=hint, place=self._at(counts[-1][1]))
+        return counts[0][0]
 
     def _private(self, scope: Scope, select: Node) -> tuple[ScopeTable, Expression]:
         """Return the private table in scope, which must be there, and its unit."""
@@ -183,8 +194,8 @@ class _Analysis:
     def _item(self, item: Node, scope: Scope, *, spelled: str) -> Item:
         alias, node = output_name(self.reader, item)
         kind = type(node).__name__
-        if kind == "Count":
-            return Item(alias or spelled, None, node, counted_unit(self.reader, node))
+        if is_count(node):
+            return Item(alias or spelled, None, node, counted_of(self.reader, node))
         if kind == "Star" or (kind == "Column" and type(node.this).__name__ == "Star"):
             hint = "Name the columns to group by."
             raise Refusal("star", "* would release raw columns.", hint=hint, place=self._at(node))

@@ -18,21 +18,29 @@ from dpsql.sql.tree import Expression, Literal
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["Item", "Released", "counted_unit", "position_of", "row_count"]
+__all__ = ["Counted", "Item", "Released", "counted_of", "is_count", "position_of", "row_count"]
 
 _INTEGER = re.compile(r"[0-9]{1,18}")
 _COMPARISONS = {"EQ": "=", "NEQ": "<>", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """COUNT(DISTINCT unit), of the rows where `condition` holds if there is one."""
+
+    unit: Expression
+    condition: Expression | None
+
+
 @dataclass(slots=True)
 class Item:
-    """One item of the outermost select list; `expression` is None for COUNT(DISTINCT unit), whose unit is `counted`."""
+    """One item of the outermost select list; `expression` is None for COUNT(DISTINCT unit), which is `counted`."""
 
     name: str
     expression: Expression | None
     node: Node
-    counted: Expression | None = None
+    counted: Counted | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +100,7 @@ class Released:
 
     def _count(self, node: Node) -> int | None:
         """Return the position of the released count that the node names, or None."""
-        position = self._released(node) if type(node).__name__ in {"Count", "Column"} else None
+        position = self._released(node) if is_count(node) or type(node).__name__ == "Column" else None
         return position if position is not None and self.items[position].expression is None else None
 
     def _number(self, node: Node) -> int | float | Decimal | None:
@@ -112,8 +120,8 @@ class Released:
             for position, item in enumerate(self.items):
                 if ascii_lower(item.name) == ascii_lower(node.name):
                     return position
-        counted = counted_unit(self.reader, node) if kind == "Count" else None
-        wanted = (None if kind == "Count" else self.reader.read(node), counted)
+        counted = counted_of(self.reader, node) if is_count(node) else None
+        wanted = (None if counted is not None else self.reader.read(node), counted)
         found = enumerate((item.expression, item.counted) for item in self.items)
         return next((position for position, item in found if item == wanted), None)
 
@@ -121,7 +129,26 @@ class Released:
         return self.reader.place(node)
 
 
-def counted_unit(reader: Reader, node: Node) -> Expression:
+def is_count(node: Node) -> bool:
+    """Say whether a node is a COUNT, with or without FILTER."""
+    counts = node.this if type(node).__name__ == "Filter" else node
+    return type(counts).__name__ == "Count"
+
+
+def counted_of(reader: Reader, node: Node) -> Counted:
+    """Return what COUNT(DISTINCT <the privacy unit>) [FILTER (WHERE condition)] counts.
+
+    A group that no counted row is in has the count 0 in SQL, and no count here: it is nowhere to be released. So the
+    condition may stand in WHERE, where it takes the same rows away, and the group with them.
+    """
+    if type(node).__name__ != "Filter":
+        return Counted(_counted_unit(reader, node), None)
+    only(reader.statement, node, "this", "expression")
+    only(reader.statement, node.expression, "this")
+    return Counted(_counted_unit(reader, node.this), reader.condition(node.expression.this))
+
+
+def _counted_unit(reader: Reader, node: Node) -> Expression:
     """Return the unit column that COUNT(DISTINCT <the privacy unit>) names; refuse any other COUNT."""
     only(reader.statement, node, "this", "big_int")
     private, counted = reader.scope.private, node.this
