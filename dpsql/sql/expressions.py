@@ -17,7 +17,7 @@ from dpsql.sql.calls import bounded, grown, length_of
 from dpsql.sql.clock import CLOCK_WORDS, on_day, reading
 from dpsql.sql.coerce import alike, as_text, as_type, comparable, negated, number
 from dpsql.sql.functions import FUNCTIONS, REFUSED, TAKES_INTERVAL, call, date_part
-from dpsql.sql.nodes import only
+from dpsql.sql.nodes import is_unnest, only
 from dpsql.sql.parameters import literal_of
 from dpsql.sql.reader import Read, Reader
 from dpsql.sql.text import FUNCTION_PREFIX, ascii_lower
@@ -240,6 +240,9 @@ def _case(reader: Reader, node: Node) -> Expression:
 def _function(reader: Reader, node: Node) -> Expression:
     only(reader.statement, node, "this", "expressions")
     name = str(node.this).removeprefix(FUNCTION_PREFIX)
+    if is_unnest(node):
+        reason, hint = "unnest has no place here.", "Write FROM t, unnest([a, b]) AS x(item), and use x.item."
+        raise Unsupported("unnest", reason, hint=hint, place=reader.place(node))
     if name in REFUSED:
         reason = "This function has no place here."
         hint = "Aggregates stand in the select list, HAVING and ORDER BY, none in another; windows in subqueries alone."

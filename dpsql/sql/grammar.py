@@ -203,7 +203,7 @@ def _word(
         return "VAR", token.text if word in {"cast", "try_cast", "extract", "count"} else FUNCTION_PREFIX + word
     if kind in _KEYWORDS | _OF_WINDOWS and _stands(kind, previous, calls=calls):
         return kind, token.text
-    if calls and previous != "ALIAS":
+    if calls and previous not in {"ALIAS", "R_PAREN"}:  # as in unnest([a, b]) x(item)
         raise _no_function(statement, token, word=word)
     if word in _RESERVED or kind == "SEMICOLON":
         hint = _HINTS.get(word, "Quote it with double quotes if it is a name.")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from dpsql.errors import Place, Refusal, Unsupported
-from dpsql.sql.text import Statement, place_of
+from dpsql.sql.text import FUNCTION_PREFIX, Statement, place_of
 
 if TYPE_CHECKING:
     from sqlglot import Token
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["only", "parse", "place", "spelled_items"]
+__all__ = ["is_unnest", "only", "parse", "place", "spelled_items"]
 
 
 def parse(statement: Statement, tokens: list[Token]) -> Node:
@@ -59,6 +59,11 @@ def only(statement: Statement, node: Node, *allowed: str) -> None:
             hint = "The SQL reference lists what a private query may hold."
             where = place(statement, node)
             raise Unsupported("construct", "This construct is not read by dpsql.", hint=hint, place=where)
+
+
+def is_unnest(node: Node) -> bool:
+    """Say whether a node is unnest(...)."""
+    return type(node).__name__ == "Anonymous" and node.this == f"{FUNCTION_PREFIX}unnest"
 
 
 def spelled_items(statement: Statement, select: Node, *, tokens: list[Token]) -> list[tuple[Node, str]]:

@@ -25,6 +25,7 @@ from dpsql.sql.tree import (
     InQuery,
     Joined,
     Literal,
+    Numbered,
     Relation,
     Scalar,
     Scan,
@@ -150,6 +151,8 @@ def _relations(relation: Relation) -> _Relations:
             return _relations(relation.left) | _relations(relation.right)
         case Scan():
             return {relation.number: relation}
+        case Numbered():
+            return {relation.number: ()}
         case Derived():
             return {relation.number: (relation,)}
         case Combined():

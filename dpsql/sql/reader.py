@@ -14,7 +14,7 @@ from dpsql.sql.functions import PatternCheck
 from dpsql.sql.nodes import only, place
 from dpsql.sql.scope import Scope, ScopeColumn, ScopeTable, listed
 from dpsql.sql.text import Statement, Value
-from dpsql.sql.tree import Cast, Derived, Exists, Expression, InQuery, Literal, Scalar, walk
+from dpsql.sql.tree import Case, Cast, Derived, Exists, Expression, InQuery, Literal, Scalar, walk
 from dpsql.sql.types import BOOLEAN, NULL, Family, read_as
 
 if TYPE_CHECKING:
@@ -140,6 +140,9 @@ class Reader:
         if not columns:
             hint = listed("The tables here are", [table.alias for table in self.scope.tables])
             raise Refusal("unknown-table", "There is no such table here.", hint=hint, place=self.place(item))
+        for column in columns:
+            if isinstance(column.column, Case):
+                self.copy(column.column, item)
         return columns
 
     def column(self, node: Node) -> ScopeColumn:
@@ -150,6 +153,8 @@ class Reader:
         if type(node.this).__name__ != "Identifier" or found is None:
             hint = listed("The columns here are", [column.name for column in self.scope.star()])
             raise Refusal("unknown-column", "There is no such column here.", hint=hint, place=self.place(node))
+        if isinstance(found.column, Case):
+            self.copy(found.column, node)
         return found
 
     def now(self) -> datetime:

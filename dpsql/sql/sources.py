@@ -14,7 +14,7 @@ from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.catalog import Catalog, Table
 from dpsql.sql.joins import UNTIED, joined
 from dpsql.sql.links import owned
-from dpsql.sql.nodes import only
+from dpsql.sql.nodes import is_unnest, only
 from dpsql.sql.reader import Inside, Read, Reader
 from dpsql.sql.scope import Scope, ScopeColumn, ScopeTable, listed
 from dpsql.sql.setops import SET_OPERATIONS, branches_of, combined
@@ -23,6 +23,7 @@ from dpsql.sql.text import ascii_lower
 from dpsql.sql.ties import connected, ties_in
 from dpsql.sql.tree import Body, Column, Derived, Expression, Literal, Relation, Scan
 from dpsql.sql.types import INTEGER
+from dpsql.sql.unnest import unnested
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Sources"]
 
 MOST_TABLES = 8
+_FILTERS = frozenset(["SEMI", "ANTI"])
 _NO_UNIT = "Select the privacy unit's column, unchanged, in every subquery over a private table."
 
 
@@ -94,9 +96,12 @@ class Sources:
         only(self.reader.statement, origin, "this")
         joins = select.args.get("joins") or ()
         with self.reader.correlating(correlates=False):
+            self.reader.within(Scope(()))
             relation, scope = self._relation(origin.this)
             commas = False
             for join in joins:
+                self._check_lateral(join)
+                self.reader.within(scope)
                 right = self._relation(join.this)
                 relation, scope = joined(self.reader, join, left=(relation, scope), right=right, commas=commas)
                 commas = commas or not any(join.args.get(part) for part in ("side", "kind", "on", "using"))
@@ -109,6 +114,14 @@ class Sources:
         condition, scope = self._tied(select, condition, scope=scope)
         self.reader.within(scope)
         return Body(relation, condition), scope
+
+    def _check_lateral(self, join: Node) -> None:
+        """Refuse an unnest whose rows would have to be there without the row that they come of."""
+        if is_unnest(join.this.this) and (
+            join.args.get("side") in {"RIGHT", "FULL"} or join.args.get("kind") in _FILTERS
+        ):
+            hint = "CROSS JOIN, JOIN ... ON and LEFT JOIN ... ON are, and a comma."
+            raise Unsupported("unnest", "This join of unnest is not read.", hint=hint, place=self.reader.place(join))
 
     def _tied(self, select: Node, condition: Expression | None, *, scope: Scope) -> tuple[Expression | None, Scope]:
         """Return WHERE and the names of a block in whose rows all units are equal; refuse any other block."""
@@ -141,6 +154,9 @@ class Sources:
 
     def _relation(self, node: Node) -> tuple[Relation, Scope]:
         kind = type(node).__name__
+        if kind == "Table" and is_unnest(node.this):
+            numbered, table = unnested(self.reader, node, number=self._number(node))
+            return numbered, Scope((table,))
         if kind == "Subquery":
             only(self.reader.statement, node, "this", "alias")
             return self._derived(node.this, self._alias(node) or "", node=node)

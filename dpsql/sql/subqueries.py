@@ -10,7 +10,7 @@ from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.aggregates import LOCAL
 from dpsql.sql.blocks import Block, Grouping, Selected
 from dpsql.sql.functions import INSIDE
-from dpsql.sql.nodes import only
+from dpsql.sql.nodes import is_unnest, only
 from dpsql.sql.passes.canonical import canonical
 from dpsql.sql.reader import Read, Reader
 from dpsql.sql.released import row_count
@@ -19,6 +19,7 @@ from dpsql.sql.staging import Stage, grouped
 from dpsql.sql.text import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.tree import Body, Column, Cut, Derived, Expression, Sorted, Window, walk
 from dpsql.sql.types import NULL, Family, Type, has_one_form
+from dpsql.sql.unnest import Lists
 from dpsql.sql.windows import has_windows, read_window, totally_ordered
 
 if TYPE_CHECKING:
@@ -31,7 +32,12 @@ READERS_INSIDE: Mapping[str, Read] = {**LOCAL, "Window": read_window}
 LAST_ROW = (1 << 62) - 1
 _PLAIN = ("expressions", "from_", "joins", "where")
 _PARTS = "with_ expressions from_ joins where group having qualify order limit offset distinct".split()
-_GROUPED, _DISTINCT, _CUT_OFF = 100, 200, 300  # relations inside subquery n are numbered from n + 100: tables are fewer
+_GROUPED, _DISTINCT, _CUT_OFF, _LISTED = (
+    100,
+    200,
+    300,
+    500,
+)  # relations inside subquery n are numbered from n + 100: tables are fewer
 
 
 def check_shape(reader: Reader, select: Node, *, node: Node) -> None:
@@ -64,13 +70,13 @@ def selected(
     reader: Reader, select: Node, *, number: int, alias: str, body: Body, scope: Scope
 ) -> tuple[Derived, ScopeTable]:
     """Return the subquery over `body`, as relation `number`, and the names that it brings under its alias."""
-    block = Block(
-        reader,
-        select,
-        [each for item in select.expressions for each in _outputs(reader, item, scope=scope)],
-        READERS_INSIDE,
-    )
-    derived = _Subquery(block, scope, number).derived(body)
+    lists = Lists(_LISTED + number)
+    outputs = [each for item in select.expressions for each in _outputs(reader, item, scope=scope, lists=lists)]
+    block = Block(reader, select, outputs, READERS_INSIDE)
+    derived = _Subquery(block, scope, number).derived(lists.over(body))
+    if lists.found and derived.body != lists.over(body) and not block.distinct:
+        reason, hint = "Beside unnest nothing is grouped, numbered or cut.", "Do so in a subquery over this one."
+        raise Unsupported("unnest", reason, hint=hint, place=block.place)
     units = {unit.column: unit.absent for unit in scope.units}  # a unit from outside is none of this block's rows
     columns = tuple(
         ScopeColumn(
@@ -215,7 +221,7 @@ class _Subquery:
         return Unsupported("type", reason, hint=hint, place=self.block.place)
 
 
-def _outputs(reader: Reader, item: Node, *, scope: Scope) -> list[Selected]:
+def _outputs(reader: Reader, item: Node, *, scope: Scope, lists: Lists) -> list[Selected]:
     """Return the outputs that one item of a subquery's select list stands for."""
     if (starred := reader.star(item)) is not None:
         return [Selected(column.name, column.column, column.is_unit) for column in starred]
@@ -224,6 +230,8 @@ def _outputs(reader: Reader, item: Node, *, scope: Scope) -> list[Selected]:
     if type(node).__name__ == "Column":
         column = reader.column(node)
         return [Selected(name or column.name, column.column, column.is_unit)]
+    if is_unnest(node):
+        return [Selected(name, lists.read(reader, node))]
     with reader.reading(READERS_INSIDE):
         expression = reader.read(node)
     if expression.type == NULL or expression.type.family is Family.INTERVAL:

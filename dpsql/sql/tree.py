@@ -27,6 +27,7 @@ __all__ = [
     "InQuery",
     "Joined",
     "Literal",
+    "Numbered",
     "Relation",
     "Scalar",
     "Scan",
@@ -228,7 +229,15 @@ class Cut:
         return self.source.number
 
 
-Relation = Scan | Derived | Joined | Combined | Cut
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """The whole numbers from 1 to `count`, one a row, in the column c1."""
+
+    number: int
+    count: int
+
+
+Relation = Scan | Derived | Joined | Combined | Cut | Numbered
 
 
 @dataclass(frozen=True, slots=True)

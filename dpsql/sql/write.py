@@ -23,6 +23,7 @@ from dpsql.sql.tree import (
     InQuery,
     Joined,
     Literal,
+    Numbered,
     Relation,
     Scalar,
     Scan,
@@ -162,6 +163,9 @@ class Writer:
                 order = f" {self._order(relation.order)}" if relation.order else ""
                 rows = f"{order} LIMIT {relation.limit:d} OFFSET {relation.offset:d}"
                 return f"(SELECT * FROM {self.relation(relation.source)}{rows}) AS t{relation.number}"  # noqa: S608 - nothing in it is the analyst's text
+            case Numbered():
+                rows = ", ".join(f"({each:d})" for each in range(1, relation.count + 1))
+                return f"(VALUES {rows}) AS t{relation.number}(c1)"
             case Joined(kind="CROSS"):
                 return f"({self.relation(relation.left)} CROSS JOIN {self.relation(relation.right)})"
             case Joined():

@@ -21,6 +21,7 @@ from dpsql.sql.tree import (
     InQuery,
     Joined,
     Literal,
+    Numbered,
     Relation,
     Scalar,
     Scan,
@@ -72,7 +73,7 @@ def rebuild_body(body: Body, change: Change) -> Body:
 
 def _relation(relation: Relation, change: Change) -> Relation:
     match relation:
-        case Scan():
+        case Scan() | Numbered():
             return relation
         case Derived():
             return _derived(relation, change)
