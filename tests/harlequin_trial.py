@@ -15,6 +15,7 @@ import duckdb
 from harlequin import Harlequin
 from harlequin.components import ErrorModal, ResultsTable
 from harlequin.plugins import load_adapter_plugins
+from textual.pilot import Pilot
 
 import dpsql
 
@@ -22,38 +23,36 @@ POLICY = 'ledger = "ledger.sqlite"\n[budget]\nepsilon = 4.0\ndelta = 1e-6\n[tabl
 COUNTED = "SELECT article, COUNT(DISTINCT user_id) AS readers FROM reads GROUP BY article TOP 10 PRIVATE"
 
 
-async def asked(app: Harlequin, pilot: object, sql: str) -> None:
-    """Type a statement and run it."""
+async def asked(app: Harlequin, pilot: Pilot[None], sql: str) -> None:
+    """Type a statement, run it and wait for what comes of it."""
     app.editor.text = sql
-    await pilot.press("ctrl+j")  # type: ignore[attr-defined]
-    for _ in range(100):
-        await pilot.pause(0.1)  # type: ignore[attr-defined]
-        if isinstance(app.screen, ErrorModal) or app.query(ResultsTable):
-            return
+    app.editor.focus()
+    await pilot.pause(0.5)
+    await pilot.press("ctrl+j")
+    await pilot.pause(2)
 
 
 async def run(folder: Path) -> None:
     """Open the application, ask twice, and be refused."""
     adapter = load_adapter_plugins()["dpsql"]
     app = Harlequin(adapter((str(folder / "events.duckdb"),), policy=str(folder / "policy.toml")))
+    executed = []
     async with app.run_test(size=(120, 36)) as pilot:
         while app.editor is None or app.connection is None:
             await pilot.pause(0.1)
-        print(
-            "catalog",
-            [(item.label, [column.label for column in item.children]) for item in app.connection.get_catalog().items],
-        )
+        execute = app.connection.execute
+        app.connection.execute = lambda sql: (executed.append(sql), execute(sql))[1]
+        for item in app.connection.get_catalog().items:
+            print("catalog", item.label, [column.label for column in item.children])
         for _ in range(2):
             await asked(app, pilot, COUNTED)
-            await pilot.pause(1)
             table = app.query_one(ResultsTable)
             print("answer", table.row_count, [table.get_row_at(row) for row in range(table.row_count)])
         await asked(app, pilot, "SELECT article FROM reads")
-        await pilot.pause(1)
-        print("dialog", type(app.screen).__name__)
+        print("dialog", type(app.screen).__name__, app.screen.error if isinstance(app.screen, ErrorModal) else "")
         app.save_screenshot(str(folder / "refused.svg"))
     with dpsql.connect(folder / "events.duckdb", policy=folder / "policy.toml") as session:
-        print("charged", session.history.num_rows)
+        print("executed", len(executed), "charged", session.history.num_rows)
 
 
 if __name__ == "__main__":

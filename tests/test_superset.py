@@ -1,6 +1,6 @@
 """The engine spec for Superset, where Superset is not installed: what it makes is SQL that dpsql reads.
 
-`tests/superset_trial.py` is run by hand in an environment with Superset (docs/tools.md).
+`tests/superset_trial.py` is run by hand in an environment with Superset (docs/superset.md).
 """
 
 from __future__ import annotations

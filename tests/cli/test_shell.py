@@ -20,7 +20,7 @@ import pytest
 from command_kit import dpsql_command
 
 import dpsql
-from dpsql.cli.shell import Shell, failure_lines, run_script
+from dpsql.cli.shell import COMMANDS, Shell, failure_lines, run_script
 from dpsql.cli.terminal import history_file
 from dpsql.errors import Place, Refusal
 
@@ -120,10 +120,11 @@ def test_commands(folder: Path) -> None:
     assert '"user_id","BIGINT",true,false' in out
     assert '"countries","public"' in out
     assert '"mechanism","limited_domain"' in out
-    _, out, _ = piped(folder, ".help\n")
-    assert {line.split()[0] for line in out.splitlines()} == set(
-        ".budget .describe .explain .help .history .mode .quit .tables .timer".split()
+    documented = re.findall(
+        r"^\| `(\.\w+)", (Path(__file__).parents[2] / "docs" / "shell.md").read_text(), re.MULTILINE
     )
+    _, out, _ = piped(folder, ".help\n")
+    assert [line.split()[0] for line in out.splitlines()] == documented == [f".{name}" for name in COMMANDS]
 
 
 def test_who_asks_which_ledger_and_in_which_process(folder: Path) -> None:
