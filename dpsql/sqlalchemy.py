@@ -58,8 +58,6 @@ class DPSQLDialect(default.DefaultDialect):
     supports_statement_cache = True
     supports_native_boolean = True
     supports_native_decimal = True
-    supports_alter = False
-    postfetch_lastrowid = False
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

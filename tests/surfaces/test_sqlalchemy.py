@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import subprocess
+import sys
 import tomllib
 import warnings
 from collections.abc import Iterator
@@ -112,6 +114,10 @@ def test_public_values_come_as_python_has_them(engine: Any) -> None:
         warnings.simplefilter("error")
         rows = connection.execute(sa.select(countries).order_by(countries.c.country).limit(1)).fetchall()
         assert rows == [("DE", "Europe", Decimal("83.50"), True, 1.5, dt.date(1990, 10, 3))]
+        large = sa.select(countries.c.country).where(countries.c.large, countries.c.millions > Decimal("70.00"))
+        assert connection.execute(large).fetchall() == [("DE",)]
+        wide = sa.text("SELECT 99999999999999.9999 AS x FROM countries LIMIT 1").columns(x=sa.Numeric(18, 4))
+        assert connection.execute(wide).scalar() == Decimal("99999999999999.9999")
 
 
 def test_the_inspector_tells_what_the_policy_exposes(engine: Any) -> None:
@@ -255,6 +261,31 @@ def test_statements_are_cached(engine: Any) -> None:
         for which in ("DE", "FR"):
             found = connection.execute(sa.select(countries.c.country).where(countries.c.country == which))
             assert found.scalar() == which
+
+
+def test_a_fork_opens_a_session_of_its_own_on_the_same_ledger(folder: Path, tmp_path: Path) -> None:
+    program = f"""
+import os, sys
+import sqlalchemy as sa
+from sqlalchemy.dialects import registry
+registry.register("dpsql", "dpsql.sqlalchemy", "DPSQLDialect")
+engine = sa.create_engine("dpsql:///{folder}/events.duckdb?policy={folder}/policy.toml&ledger={tmp_path}/l.sqlite")
+def ask():
+    with engine.connect() as connection:
+        result = connection.execute(sa.text({NAMES!r}))
+        return result.fetchall(), result.context.cursor.receipt.replayed
+rows, replayed = ask()
+assert not replayed
+child = os.fork()
+if child == 0:
+    engine.dispose(close=False)
+    again, replayed = ask()
+    os._exit(0 if again == rows and replayed else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert ask() == (rows, True)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_is_no_text_is_given_as_arguments(folder: Path) -> None:
