@@ -45,7 +45,7 @@ def make_data(folder: Path) -> Path:
             "('TV', 'Oceania', 0.01, false, NULL, NULL)) v(country, continent, millions, large, ratio, since)"
         )
         connection.execute("CREATE SCHEMA shop")
-        connection.execute("CREATE TABLE shop.orders AS SELECT 1 AS user_id, 'x' AS product")
+        connection.execute("CREATE TABLE shop.orders AS SELECT 1::BIGINT AS user_id, 'x' AS product")
     (folder / "policy.toml").write_text(POLICY)
     return folder
 

@@ -108,6 +108,37 @@ def test_the_expression_language_writes_what_is_read(engine: Any) -> None:
         assert connection.execute(empty.suffix_with("TOP 1 PRIVATE")).fetchall() == []
 
 
+def test_a_table_in_a_schema_is_asked_by_its_columns(engine: Any) -> None:
+    tables = sa.MetaData()
+    orders = sa.Table("orders", tables, autoload_with=engine, schema="shop")
+    reads = sa.Table("reads", tables, autoload_with=engine, schema="main")
+    column = orders.c["product"]
+    query = sa.select(column.label("p")).where(column != "y").group_by(column).suffix_with("TOP 1 PRIVATE")
+    joined = (
+        sa.select(reads.c.article)
+        .join_from(reads, orders, reads.c.user_id == orders.c.user_id)
+        .group_by(reads.c.article)
+        .suffix_with("TOP 1 PRIVATE")
+    )
+    with engine.connect() as connection:
+        assert connection.execute(query).fetchall() == []
+        assert connection.execute(joined).fetchall() == []
+        assert charges(session_of(connection)) == 2
+    assert "FROM shop.orders" in str(query.compile(engine))
+    assert "shop.orders.product" not in str(query.compile(engine))
+
+
+def test_a_limit_goes_around_the_query(engine: Any) -> None:
+    reads = sa.Table("reads", sa.MetaData(), autoload_with=engine)
+    n = sa.func.count(reads.c.user_id.distinct()).label("n")
+    top = sa.select(reads.c.article, n).group_by(reads.c.article).suffix_with("TOP 3 PRIVATE").cte("top")
+    with engine.connect() as connection:
+        second = sa.select(top.c.article).order_by(top.c.n.desc()).limit(1).offset(1)
+        assert connection.execute(second).fetchall() == [("a1",)]
+        assert connection.execute(sa.select(sa.func.count()).select_from(top)).scalar() == 3
+        assert charges(session_of(connection)) == 1
+
+
 def test_public_values_come_as_python_has_them(engine: Any) -> None:
     countries = sa.Table("countries", sa.MetaData(), autoload_with=engine)
     with engine.connect() as connection, warnings.catch_warnings():
