@@ -164,7 +164,7 @@ class DPSQLDialect(default.DefaultDialect):
         **_: object,
     ) -> list[Any]:
         """Return the columns that exist for analysts, with their types; the privacy unit's comment says that it is."""
-        _known(connection, table_name, schema)
+        _known(connection, table_name, schema=schema)
         named = ".".join('"' + part.replace('"', '""') + '"' for part in (schema or _MAIN, table_name))
         return [
             {
@@ -186,7 +186,7 @@ class DPSQLDialect(default.DefaultDialect):
         **_: object,
     ) -> Any:
         """Return whose rows a table holds."""
-        row = _known(connection, table_name, schema)
+        row = _known(connection, table_name, schema=schema)
         unit = row.privacy_unit
         return {"text": "public" if row.kind == "public" else f"private; the privacy unit is {unit}"}
 
@@ -198,7 +198,7 @@ class DPSQLDialect(default.DefaultDialect):
         **_: object,
     ) -> Any:
         """Return no key: whether one holds is a fact of the data."""
-        _known(connection, table_name, schema)
+        _known(connection, table_name, schema=schema)
         return {"constrained_columns": [], "name": None}
 
     def _nothing(
@@ -209,7 +209,7 @@ class DPSQLDialect(default.DefaultDialect):
         **_: object,
     ) -> list[Any]:
         """Return no constraint and no index: whether one holds is a fact of the data."""
-        _known(connection, table_name, schema)
+        _known(connection, table_name, schema=schema)
         return []
 
     get_foreign_keys = get_indexes = get_unique_constraints = get_check_constraints = _nothing
@@ -228,7 +228,7 @@ def _tables(connection: Connection) -> dict[tuple[str, str], Any]:
     return rows
 
 
-def _known(connection: Connection, table_name: str, schema: str | None) -> Any:
+def _known(connection: Connection, table_name: str, *, schema: str | None) -> Any:
     """Return the row of SHOW TABLES for a table that must be there."""
     row = _tables(connection).get((schema or _MAIN, table_name))
     if row is None:
