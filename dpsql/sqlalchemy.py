@@ -74,7 +74,7 @@ class DPSQLDialect(default.DefaultDialect):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self._turn = threading.Lock()
-        self._known: dbapi.Connection | None = None
+        self._latest: dbapi.Connection | None = None
         self._process = os.getpid()
 
     @classmethod
@@ -103,13 +103,13 @@ class DPSQLDialect(default.DefaultDialect):
     def connect(self, *arguments: Any, **settings: Any) -> Any:
         """Return a connection to the session of this engine, which is opened for the first and closed with the last."""
         with self._turn:
-            if self._known is not None and self._process == os.getpid():
+            if self._latest is not None and self._process == os.getpid():
                 try:
-                    return self._known.another()
+                    return self._latest.another()
                 except dbapi.InterfaceError:
                     pass
-            self._known, self._process = dbapi.connect(*arguments, **settings), os.getpid()
-            return self._known
+            self._latest, self._process = dbapi.connect(*arguments, **settings), os.getpid()
+            return self._latest
 
     def do_ping(self, dbapi_connection: Any) -> bool:
         """Return whether a connection is open."""
@@ -146,23 +146,11 @@ class DPSQLDialect(default.DefaultDialect):
         """Return the tables that the policy exposes, private and public."""
         return [name for home, name in _tables(connection) if home == (schema or _MAIN)]
 
-    def has_table(
-        self,
-        connection: Connection,
-        table_name: str,
-        schema: str | None = None,
-        **_: object,
-    ) -> bool:
+    def has_table(self, connection: Connection, table_name: str, schema: str | None = None, **_: object) -> bool:
         """Return whether the policy exposes a table of that name."""
         return (schema or _MAIN, table_name) in _tables(connection)
 
-    def get_columns(
-        self,
-        connection: Connection,
-        table_name: str,
-        schema: str | None = None,
-        **_: object,
-    ) -> list[Any]:
+    def get_columns(self, connection: Connection, table_name: str, schema: str | None = None, **_: object) -> list[Any]:
         """Return the columns that exist for analysts, with their types; the privacy unit's comment says that it is."""
         _known(connection, table_name, schema=schema)
         named = ".".join('"' + part.replace('"', '""') + '"' for part in (schema or _MAIN, table_name))
@@ -178,36 +166,17 @@ class DPSQLDialect(default.DefaultDialect):
             for column in connection.exec_driver_sql(f"DESCRIBE {named}")
         ]
 
-    def get_table_comment(
-        self,
-        connection: Connection,
-        table_name: str,
-        schema: str | None = None,
-        **_: object,
-    ) -> Any:
+    def get_table_comment(self, connection: Connection, table_name: str, schema: str | None = None, **_: object) -> Any:
         """Return whose rows a table holds."""
-        row = _known(connection, table_name, schema=schema)
-        unit = row.privacy_unit
-        return {"text": "public" if row.kind == "public" else f"private; the privacy unit is {unit}"}
+        unit = _known(connection, table_name, schema=schema).privacy_unit
+        return {"text": "public" if unit is None else f"private; the privacy unit is {unit}"}
 
-    def get_pk_constraint(
-        self,
-        connection: Connection,
-        table_name: str,
-        schema: str | None = None,
-        **_: object,
-    ) -> Any:
+    def get_pk_constraint(self, connection: Connection, table_name: str, schema: str | None = None, **_: object) -> Any:
         """Return no key: whether one holds is a fact of the data."""
         _known(connection, table_name, schema=schema)
         return {"constrained_columns": [], "name": None}
 
-    def _nothing(
-        self,
-        connection: Connection,
-        table_name: str,
-        schema: str | None = None,
-        **_: object,
-    ) -> list[Any]:
+    def _nothing(self, connection: Connection, table_name: str, schema: str | None = None, **_: object) -> list[Any]:
         """Return no constraint and no index: whether one holds is a fact of the data."""
         _known(connection, table_name, schema=schema)
         return []

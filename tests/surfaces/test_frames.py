@@ -100,6 +100,13 @@ def test_pandas_reads_a_public_table_by_its_columns_and_keeps_types(engine: Any)
     assert frame["ratio"].isna().tolist() == [False, False, True]
 
 
+def test_pandas_reads_a_whole_table_if_it_is_public(engine: Any) -> None:
+    assert pd.read_sql_table("countries", engine).shape == (3, 6)
+    assert pd.read_sql("countries", engine, columns=["country"]).shape == (3, 1)
+    with pytest.raises(pd.errors.DatabaseError, match="not-private"):
+        pd.read_sql_table("reads", engine)
+
+
 def test_pandas_writes_nothing(engine: Any) -> None:
     with pytest.raises(sa.exc.ProgrammingError, match="not-a-query"):
         pd.DataFrame({"a": [1]}).to_sql("mine", engine)
