@@ -37,7 +37,7 @@ class Meter:
 def budget_html(caption: str, meters: Sequence[Meter], *, notes: Sequence[str]) -> str:
     """Return meters under a caption, with notes below them."""
     title = element("p", {"class": "dpsql-lead"}, element("strong", {}, text(caption)))
-    return framed("Budget", title, *map(meter_html, meters), *(element("p", {}, text(note)) for note in notes))
+    return framed("Budget", title, *map(meter_html, meters), *(element("p", {}, text(note, 1000)) for note in notes))
 
 
 def meter_html(meter: Meter) -> Html:

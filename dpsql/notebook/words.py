@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from keyword import iskeyword
 from pathlib import Path
 
 from dpsql.errors import UsageError
@@ -79,7 +80,7 @@ def variable_of(line: str) -> str | None:
     name = line.strip()
     if not name:
         return None
-    if not name.isidentifier() or name in COMMANDS:
+    if not name.isidentifier() or iskeyword(name) or name in COMMANDS:
         hint = "Such as %%dpsql answer. The statement begins on the next line; commands stand alone, as %dpsql budget."
         raise UsageError("magic", "After %%dpsql stands the name of a variable, or nothing.", hint=hint)
     return name

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from fractions import Fraction
+from xml.etree import ElementTree as ET
 
 import duckdb
 import pyarrow as pa
@@ -131,6 +133,15 @@ def test_a_meter_never_shows_more_left_than_there_is(shares: list[Fraction], gra
 
 def _left(label: str | None) -> float:
     return float((label or "").rpartition(" % of it left")[0].split()[-1])
+
+
+def test_without_style_and_drawings_every_number_is_still_there() -> None:
+    html = re.sub(r"<(style|svg)\b.*?</\1>", "", answer_of(["a", "b"])._repr_html_(), flags=re.DOTALL)
+    assert "svg" not in html
+    assert "style" not in html
+    said = words(ET.fromstring(html))
+    for number in ("a 0 0 \N{EN DASH} 4", "b 1 0 \N{EN DASH} 5", "this answer 27.3 %, 72.7 % of it left"):
+        assert number in " ".join(said.split())
 
 
 def test_nothing_granted_is_not_drawn() -> None:

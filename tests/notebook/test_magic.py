@@ -48,6 +48,22 @@ def test_running_a_cell_again_is_free_and_says_so(shell: InteractiveShell) -> No
     assert first.receipt.remaining == again.receipt.remaining
 
 
+def test_one_question_in_every_form_is_one_charge(shell: InteractiveShell) -> None:
+    ran(shell, CONNECT)
+    ran(shell, "k = 3")
+    for form in (
+        f"%dpsql {TOP}",
+        f"%%dpsql\n-- the same\n{TOP};",
+        f"%%dpsql named\n{TOP} LIMIT 1",
+        f"%%dpsql\n{TOP.replace('3', ':k')}",
+        f"%%dpsql\nSELECT * FROM ({TOP}) AS top WHERE readers > 0",
+        f"%dpsql explain {TOP}",
+        f"%%dpsql\n{TOP} LIMIT 0",
+    ):
+        ran(shell, form)
+    assert len(ran(shell, "%dpsql history").table) == 1  # type: ignore[attr-defined]
+
+
 def test_what_a_line_says(shell: InteractiveShell) -> None:
     ran(shell, CONNECT)
     tables, plan = ran(shell, "%dpsql tables"), ran(shell, f"%dpsql explain {TOP}")
@@ -152,7 +168,7 @@ def test_a_line_that_cannot_be_read_says_how_to_write_it(shell: InteractiveShell
     assert "dpsql" in error.hint
 
 
-@pytest.mark.parametrize("name", ["a b", "SELECT 1", "1st", "budget", "a.b"])
+@pytest.mark.parametrize("name", ["a b", "SELECT 1", "1st", "budget", "a.b", "class"])
 def test_a_cell_is_kept_only_in_a_variable(shell: InteractiveShell, name: str) -> None:
     ran(shell, CONNECT)
     assert refused(shell, f"%%dpsql {name}\n{TOP}").code == "magic"
@@ -207,6 +223,7 @@ def test_loading_twice_is_loading_once_and_unloading_takes_all_away(shell: Inter
         ("x = %dpsql SELECT arti", {"article"}),
         ("%%dpsql top\nSELECT article FROM re", {"reads"}),
         ("%%dpsql\nSELECT conti", {"continent"}),
+        ("%%dpsql\nSELECT r.artic", {"article"}),
         ("%%dpsql\n... TOP 3 pri", {"PRIVATE"}),
     ],
 )
