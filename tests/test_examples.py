@@ -50,6 +50,8 @@ def run(example: Path, folder: Path, *arguments: str) -> str:
 def test_there_are_examples_and_each_has_a_number_of_its_own() -> None:
     numbers = [int(each.name[:2]) for each in sorted([*EXAMPLES, *NOTEBOOKS], key=lambda path: path.name)]
     assert numbers == list(range(1, 1 + len(numbers)))
+    listed = (ROOT / "examples" / "README.md").read_text()
+    assert all(f"]({each.name})" in listed for each in [*EXAMPLES, *NOTEBOOKS])
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.name)

@@ -12,7 +12,7 @@ from dpsql.errors import Error, UsageError
 from dpsql.markup import Facts
 from dpsql.notebook.progress import ticking
 from dpsql.notebook.shown import Help, Listing, Problem
-from dpsql.notebook.words import HELP, command_of, connecting, variable_of
+from dpsql.notebook.words import HELP, command_of, connecting, statement_of, variable_of
 
 if TYPE_CHECKING:
     from dpsql.session import Session
@@ -36,7 +36,7 @@ class Notebook:
         An error fails the cell, so that whoever runs the notebook without looking sees it too; in a kernel the box
         comes first, and one line stands in place of the traceback.
         """
-        statement = line if cell is None else cell
+        statement = statement_of(line) if cell is None else cell
         try:
             return self._line(line) if cell is None else self._cell(line, cell)
         except Error as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dpsql.errors import UsageError
 
-__all__ = ["COMMANDS", "HELP", "Connecting", "command_of", "connecting", "variable_of"]
+__all__ = ["COMMANDS", "HELP", "Connecting", "command_of", "connecting", "statement_of", "variable_of"]
 
 HELP = (
     ("%dpsql connect DB --policy FILE", "opens a session; also --analyst, --ledger, --isolation; DB may be left out"),
@@ -47,6 +47,12 @@ def command_of(line: str) -> tuple[str, str] | None:
     if name in _NO_WORDS and rest.rstrip(";").strip():
         raise UsageError("magic", f"%dpsql {name} takes nothing after it.", hint="%dpsql help lists what can be said.")
     return name.rstrip(";"), rest
+
+
+def statement_of(line: str) -> str:
+    """Return the statement in a line, in which places are counted: what follows `explain`, or all of it."""
+    first, _, rest = line.strip().partition(" ")
+    return rest.strip() if first.lower() == "explain" else line
 
 
 def connecting(rest: str) -> Connecting:

@@ -21,6 +21,7 @@ from dpsql.accounting import ZCDP
 from dpsql.answer import Answer, CountColumns
 from dpsql.errors import Place
 from dpsql.markup import Bar, Column, Message, Meter, Part, Sheet, box_html, printable, sheet_html
+from dpsql.markup.element import element
 from dpsql.markup.meter import meter_html
 from dpsql.quantities import Delta, Rho
 
@@ -47,6 +48,13 @@ def test_text_is_never_read_as_markup(text: str) -> None:
     root = page(answer_of([text], name=text[:50])._repr_html_())
     assert cells(root)[0][0] == text
     assert text[:50] in words(root)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_an_attribute_is_never_read_as_markup(text: str) -> None:
+    root = ET.fromstring(element("div", {"aria-label": text}))
+    assert root.attrib == {"aria-label": text}
+    assert len(root) == 0
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=150))

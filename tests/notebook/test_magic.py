@@ -149,6 +149,31 @@ def test_in_a_kernel_the_box_comes_first_and_one_line_after_it(
 
 
 @pytest.mark.parametrize(
+    ("cell", "line"),
+    [
+        ("%dpsql SELECT secret FROM reads GROUP BY 1 TOP 3 PRIVATE", 0),
+        ("%dpsql explain SELECT secret FROM reads GROUP BY 1 TOP 3 PRIVATE", 0),
+        ("%dpsql EXPLAIN  SELECT secret FROM reads GROUP BY 1 TOP 3 PRIVATE", 0),
+        ("%%dpsql\n\n  SELECT secret\nFROM reads GROUP BY 1 TOP 3 PRIVATE", 1),
+        ("%%dpsql\nEXPLAIN SELECT 'e\u0301', secret FROM reads GROUP BY ALL TOP 3 PRIVATE", 0),
+    ],
+)
+def test_the_box_marks_the_place_in_what_was_written(
+    shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch, cell: str, line: int
+) -> None:
+    shown: list[object] = []
+    monkeypatch.setattr(type(shell), "kernel", object(), raising=False)
+    monkeypatch.setattr("dpsql.notebook.magic.display", shown.append)
+    ran(shell, CONNECT)
+    refused(shell, cell)
+    (box,) = shown
+    root = page(box._repr_html_())  # type: ignore[attr-defined]
+    (mark,), (pre,) = root.iter("mark"), root.iter("pre")
+    assert mark.text == "secret"
+    assert "".join(pre.itertext()) in cell.split("\n", 1)[-1].split("\n")[line]
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "connect",
