@@ -16,7 +16,7 @@ import numpy as np
 
 from dpsql.accounting import ZCDP, Amount, ApproximateDP, Certificate, Loss, Periods, Steps, discrete_gaussian_offset
 from dpsql.errors import UsageError
-from dpsql.markup import MOST_ROWS, Bar, Column, Meter, Part, Sheet, printable, sheet_html
+from dpsql.markup import MOST_ROWS, Column, Cost, Released, printable, released_html
 from dpsql.mechanisms.laplace_tails import laplace_offset
 from dpsql.quantities import Delta, Epsilon
 
@@ -309,74 +309,30 @@ class Answer:
 
     def _repr_html_(self) -> str:
         """Return the first rows for a notebook, with bars, intervals and what is left of the budget."""
-        first = self._table.slice(0, MOST_ROWS)
-        counts = () if self._counts is None else self._counts.columns
-        columns = [_to_python(column) for column in first.columns]
-        rows = [
-            [_spelled(cell, grouped=at in counts) for at, cell in enumerate(row)] for row in zip(*columns, strict=True)
-        ]
-        private, replayed = self.receipt.mechanism != NO_MECHANISM, self.receipt.replayed
-        return sheet_html(
-            Sheet(
-                caption="Private answer" if private else "Answer",
-                columns=[Column(field.name, _is_number(field.type)) for field in first.schema],
-                rows=rows,
-                total=len(self),
-                longest=200 if private else 2000,
-                bars=self._bars(columns[counts[0]]) if counts else (),
-                meters=_meters(self.receipt, self._granted),
-                lead="Answered before: nothing was charged." if replayed else "",
-                notes=[str(self.receipt)],
-            )
+        first, receipt = self._table.slice(0, MOST_ROWS), self.receipt
+        counts = self._counts
+        released = Released(
+            columns=[Column(field.name, _is_number(field.type)) for field in first.schema],
+            values=[_to_python(column) for column in first.columns],
+            total=len(self),
+            counts=() if counts is None else counts.columns,
+            reach=None if counts is None or counts.adjusted else counts.reach(0.95),
         )
-
-    def _bars(self, released: list[object]) -> list[Bar | None]:
-        """Return the bars of released counts; none for a row that a SELECT around the private query added."""
-        reach = None if self._counts is None or self._counts.adjusted else self._counts.reach(0.95)
-        return [_bar(count, reach) if isinstance(count, int) else None for count in released]
-
-
-def _bar(count: int, reach: int | None) -> Bar:
-    if reach is None:
-        return Bar(count, None, None)
-    return Bar(count, max(0, count - reach), max(0, count + reach))
-
-
-def _spelled(cell: object, *, grouped: bool) -> str:
-    if cell is None:
-        return "NULL"
-    return f"{cell:,}" if grouped and isinstance(cell, int) else str(cell)
+        cost = Cost(
+            words=str(receipt),
+            loss=None if receipt.mechanism == NO_MECHANISM else receipt.loss,
+            remaining=receipt.remaining,
+            granted=self._granted,
+            certificate=receipt.certificate,
+            replayed=receipt.replayed,
+        )
+        return released_html(released, cost)
 
 
 def _is_number(type_: pa.DataType) -> bool:
     import pyarrow as pa
 
     return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
-
-
-def _meters(receipt: Receipt, granted: ZCDP | Amount | None) -> list[Meter]:
-    """Return both currencies of the account: what had gone before, what this answer took, and what is left."""
-    if granted is None:
-        return []
-    currencies = zip(receipt.certificate.currencies, _pair(granted), _pair(receipt.remaining), strict=True)
-    meters = []
-    for (name, limit, left), now in zip(currencies, _took(receipt), strict=True):
-        before = max(Fraction(0), limit - left - now)
-        meters.append(Meter(name, limit, [Part("gone before", before), Part("this answer", now, now=True)], left))
-    return meters
-
-
-def _pair(amount: ZCDP | Amount) -> tuple[Fraction, Fraction]:
-    return (amount.refunded, amount.gone) if isinstance(amount, Amount) else (amount.rho.value, amount.delta.value)
-
-
-def _took(receipt: Receipt) -> tuple[Fraction, Fraction]:
-    """Return what an answer took of both currencies."""
-    loss, delta = receipt.loss, receipt.loss.delta.value
-    if isinstance(loss, Steps):
-        counts_queries = "queries" in receipt.certificate.currencies
-        return Fraction(loss.items), Fraction(delta > 0) if counts_queries else delta
-    return (loss.rho.value if isinstance(loss, ZCDP) else loss.epsilon), delta
 
 
 def _to_python(column: pa.ChunkedArray) -> list[object]:
