@@ -90,7 +90,7 @@ class Folder:
         with duckdb.connect(str(path / "events.duckdb")) as database:
             database.execute(DATA)
             database.execute(f"COPY (SELECT 1 AS user_id, 'x' AS page) TO '{path / 'visits.parquet'}'")
-        (path / "policy.toml").write_text(whole(""))
+        (path / "policy.toml").write_text(whole('ledger = "ledger.sqlite"'))
         (path / "visits.csv").write_text("user_id,page,ts\n1,x,2026-01-01 00:00:00\n")
 
     def run(self, block: Block) -> None:
@@ -119,18 +119,21 @@ class Folder:
 
     def sh(self, block: Block) -> None:
         for line in block.text.splitlines():
-            self._command(line)
+            done = self.command(line)
+            assert done.returncode == 0, done.stderr
+            assert done.stdout
 
     def console(self, block: Block) -> None:
         """Run what stands after $ and compare what it prints with what stands below; ... is anything."""
-        for command, output in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE):
-            printed = self._command(command)
+        for line, output in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE):
+            done = self.command(line)
+            printed = done.stdout + done.stderr
             assert doctest.OutputChecker().check_output(output, printed, doctest.ELLIPSIS), printed
 
-    def _command(self, line: str) -> str:
+    def command(self, line: str) -> subprocess.CompletedProcess[str]:
         program, *words = shlex.split(line, comments=True)
         assert program == "dpsql", f"{line}: only dpsql is run; mark what is not"
-        done = subprocess.run(
+        return subprocess.run(
             [Path(sys.executable).with_name("dpsql"), *words],
             cwd=self.path,
             env={**os.environ, "COLUMNS": "100"},
@@ -139,9 +142,6 @@ class Folder:
             timeout=60,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
-        assert done.stdout
-        return done.stdout
 
 
 def whole(part: str) -> str:
@@ -244,7 +244,7 @@ def test_the_probabilities_of_the_picture_are_those_of_the_mechanism(picture: An
 def test_the_sizes_that_pages_tell_are_those_of_the_defaults(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     (tmp_path / "policy.toml").write_text("[budget]\nepsilon = 1.0\ndelta = 1e-6\n[tables.t]\nprivacy_unit = 'u'")
-    checked = folder._command("dpsql check --policy policy.toml")
+    checked = folder.command("dpsql check --policy policy.toml").stdout
     assert re.search(r"TOP 10 with counts +20 +5 +200 +533\.4 +± 92", checked)
     assert "needs about 530 users" in words("faq.md")
     assert "within 92 of the exact one" in words("faq.md")
