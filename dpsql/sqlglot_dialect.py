@@ -33,6 +33,7 @@ __all__ = ["Dpsql"]
 
 _MARK = "dpsql\0clause "  # a name that no statement can hold
 _LONGEST_K = 2  # tokens: a number, a word, ? or :name
+_OF_K = frozenset([TokenType.NUMBER, TokenType.VAR, TokenType.PLACEHOLDER, TokenType.PARAMETER, TokenType.COLON])
 Tree = TypeVar("Tree")
 
 
@@ -161,7 +162,11 @@ _AFTER_CLAUSE = frozenset([TokenType.ORDER_BY, TokenType.LIMIT])
 def _starts(tokens: list[Token]) -> Iterator[int]:
     """Yield where clauses begin: at TOP, or at the HAVING before PRIVATE_TOP."""
     for at, token in enumerate(tokens):
-        leads = _is(token, "top") and any(_is_at(tokens, at + 1 + k, word="private") for k in range(1, _LONGEST_K + 1))
+        leads = _is(token, "top") and any(
+            _is_at(tokens, at + 1 + length, word="private")
+            and _OF_K.issuperset(part.token_type for part in tokens[at + 1 : at + 1 + length])
+            for length in range(1, _LONGEST_K + 1)
+        )
         called = token.token_type == TokenType.HAVING and _is_at(tokens, at + 1, word="private_top")
         if leads or (called and _opens(tokens, at + 2)):
             yield at

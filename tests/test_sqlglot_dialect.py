@@ -188,8 +188,21 @@ def test_what_would_be_lost_or_moved_is_an_error(sql: str) -> None:
         sqlglot.parse_one(sql, read="dpsql")
 
 
-def test_words_of_the_clause_stay_names_and_texts() -> None:
-    sql = "SELECT top, private FROM t WHERE a = 'TOP 10 PRIVATE'"
+@pytest.mark.parametrize("k", ["10", "ADAPTIVE", "?", "$1", "$k", ":k"])
+def test_every_way_to_write_k(k: str) -> None:
+    sql = f"SELECT article FROM reads GROUP BY article TOP {k} PRIVATE"
+    assert sqlglot.parse_one(sql, read="dpsql").sql("dpsql") == sql
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT top, private FROM t WHERE a = 'TOP 10 PRIVATE'",
+        "SELECT a, top, private, b FROM t",
+        "SELECT a FROM t WHERE top - private > 1 AND t.top = private",
+    ],
+)
+def test_words_of_the_clause_stay_names_and_texts(sql: str) -> None:
     assert sqlglot.parse_one(sql, read="dpsql").sql("dpsql") == sql
 
 

@@ -170,6 +170,8 @@ def shell(
     from dpsql.cli.terminal import reader
     from dpsql.connect import connect
 
+    if database is not None and db is not None:
+        raise typer.BadParameter("The database is named twice.")
     interactive = sys.stdin.isatty()
     lines = [] if interactive else _text("-").splitlines(keepends=True)
     with connect(database or db, policy=policy, ledger=ledger, analyst=analyst, isolation=isolation) as session:

@@ -52,8 +52,8 @@ def _candidates(before: str, catalog: Catalog, *, commands: dict[str, tuple[str,
     tables = [_spelled(table.name) for table in catalog.tables]
     line = before.strip()
     if line.startswith("."):
-        name, *rest = line[1:].split()
-        if name not in commands or (rest and name != "explain"):
+        name, *rest = [*line[1:].split(), ""]
+        if name not in commands or (any(rest) and name != "explain"):
             return []
         if name != "explain":
             return [known for word in commands[name] for known in (tables if word == "<table>" else [word])]

@@ -92,6 +92,8 @@ def names(before: str) -> list[str]:
         (".explain SELECT arti", "arti", ["article"]),
         (".help ", "", []),
         (".nothing ", "", []),
+        (". ", "", []),
+        (".describe reads ", "", []),
     ],
 )
 def test_what_may_stand_next(before: str, begun: str, known: list[str]) -> None:
