@@ -57,7 +57,9 @@ def message(**words: object) -> bytes:
 
 def heard(payload: bytes | bytearray) -> dict[str, object]:
     """Return the object of a payload; raise `ValueError` where it is none."""
-    words = json.loads(payload)
+    words: object = None
+    with suppress(RecursionError):  # of what is nested too deeply
+        words = json.loads(payload)
     if not isinstance(words, dict):
         raise ValueError  # noqa: TRY004 - one kind of error for all that is no message
     return words

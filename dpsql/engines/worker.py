@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -129,12 +130,14 @@ class WorkerEngine:
             self._drop()
 
     def _judged(self, **words: object) -> bool:
-        """Return the worker's yes or no."""
+        """Return the worker's yes or no; one that says something else is not asked again."""
         reply = self._asked(wire.MOST_JSON, **words)
         value: object = None
-        with suppress(ValueError, TypeError):
+        with suppress(ValueError):
             value = None if reply is None else wire.heard(reply).get("value")
         if not isinstance(value, bool):
+            with self._lock:
+                self._drop()
             raise _failed()
         return value
 
@@ -250,10 +253,15 @@ def _process(folder: str, *, spilled: str) -> subprocess.Popen[bytes]:
 
 
 def _end(process: subprocess.Popen[bytes], spilled: str, *, owner: int) -> None:
-    """Kill a worker, wait for it and remove its folder; a fork that inherited it only lets go of the pipes."""
+    """Kill a worker with what it started, wait for it, and remove its folder.
+
+    A fork that inherited it only lets go of the pipes. Whatever left the worker's session is not found here.
+    """
     mine = owner == os.getpid()
     if mine:
-        process.kill()
+        if process.poll() is None:  # until it is waited for, the group of its session is nobody else's
+            with suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
@@ -271,7 +279,7 @@ def _started(recipe: _Recipe) -> tuple[_Worker, Tables]:
         reply = wire.heard(worker.asked(recipe.opening, wire.MOST_JSON, deadline=None))
         tables = _tables(reply, recipe.names) if reply.get("kind") == "opened" else None
         refusal = _refusal(reply.get("error"))
-    except (OSError, EOFError, ValueError, TypeError):
+    except Exception:  # noqa: BLE001, S110 - what it sent instead is nobody's business
         pass
     except BaseException:
         if worker is not None:

@@ -236,6 +236,45 @@ def test_an_interrupt_does_not_wait_and_is_charged_in_full() -> None:
         assert session.history.column("state").to_pylist() == ["interrupted"]
 
 
+def test_an_interrupt_while_the_worker_counts_is_charged_in_full_and_the_next_is_answered(session: Session) -> None:
+    victim = worker_of(session)
+    slow = rebuilt(session, engine=lambda _, execute: execute(Statement(SLOW)))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        with pytest.raises(KeyboardInterrupt) as caught:
+            slow.sql(NAMES)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert caught.value.__context__ is None
+    assert session.history.column("state").to_pylist() == ["interrupted"]
+    assert session.budget.rho.spent == session.explain(NAMES).worst_case.rho.value
+    assert [row[0] for row in session.sql(COUNTS).fetchall()] == ["a", "b"]
+    assert worker_of(session) != victim
+
+
+def test_closing_while_a_query_runs_leaves_its_worst_case_spent(database: Path, tmp_path: Path) -> None:
+    ledger, known = tmp_path / "ledger.sqlite", policy(isolation="process", threads=1, time_limit=3)
+    failures: list[dpsql.Error] = []
+    with dpsql.connect(database, policy=known, ledger=ledger) as session:
+        worst = session.explain(NAMES).worst_case
+        slow = rebuilt(session, engine=lambda _, execute: execute(Statement(SLOW)))
+
+        def ask() -> None:
+            try:
+                slow.sql(NAMES)
+            except dpsql.Error as error:
+                failures.append(error)
+
+        running = threading.Thread(target=ask)
+        running.start()
+        time.sleep(1)
+    running.join()
+    assert [error.code for error in failures][0] in {"engine-failed", "ledger-closed"}
+    with dpsql.connect(database, policy=known, ledger=ledger) as later:
+        assert later.budget.rho.spent + later.budget.rho.reserved == worst.rho.value
+
+
 def test_an_interrupt_of_a_statement_leaves_the_grid_at_once() -> None:
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt), on_grid(60_000):
