@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -220,14 +220,20 @@ def test_what_depends_on_no_row_does_not_wait() -> None:
             assert time.monotonic() - began < 1.5
 
 
+def interrupted(execute: Callable[[Statement], Exact], statement: Statement) -> Exact:
+    """Ask the engine, and interrupt this process half a second later."""
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    return execute(statement)
+
+
 def test_an_interrupt_does_not_wait_and_is_charged_in_full() -> None:
     with session_on(filled(*values_rows({"a": 2000})), policy(answer_grid_ms=60_000)) as session:
+        waiting = rebuilt(session, engine=lambda statement, execute: interrupted(execute, statement))
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
         began = time.monotonic()
         try:
             with pytest.raises(KeyboardInterrupt) as caught:
-                session.sql(NAMES)
+                waiting.sql(NAMES)
         finally:
             signal.signal(signal.SIGINT, before)
         assert time.monotonic() - began < 30
@@ -238,9 +244,8 @@ def test_an_interrupt_does_not_wait_and_is_charged_in_full() -> None:
 
 def test_an_interrupt_while_the_worker_counts_is_charged_in_full_and_the_next_is_answered(session: Session) -> None:
     victim = worker_of(session)
-    slow = rebuilt(session, engine=lambda _, execute: execute(Statement(SLOW)))
+    slow = rebuilt(session, engine=lambda _, execute: interrupted(execute, Statement(SLOW)))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     try:
         with pytest.raises(KeyboardInterrupt) as caught:
             slow.sql(NAMES)
@@ -270,7 +275,8 @@ def test_closing_while_a_query_runs_leaves_its_worst_case_spent(database: Path, 
         running.start()
         time.sleep(1)
     running.join()
-    assert [error.code for error in failures][0] in {"engine-failed", "ledger-closed"}
+    assert {error.code for error in failures} <= {"engine-failed", "ledger-closed"}
+    assert len(failures) == 1
     with dpsql.connect(database, policy=known, ledger=ledger) as later:
         assert later.budget.rho.spent + later.budget.rho.reserved == worst.rho.value
 
