@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -205,10 +206,36 @@ def test_all_of_rho_is_spent_and_no_more(accuracy: ModuleType) -> None:
         assert loss.delta.value <= budget.delta.value
 
 
-def test_timing_shows_each_statement_with_and_without_the_victim(tmp_path: Path) -> None:
+def test_timing_shows_each_statement_with_and_without_the_victim_in_every_way_to_ask(tmp_path: Path) -> None:
     lines = run_alone("timing.py", cwd=tmp_path).splitlines()
-    assert len(lines) == 2 + 6
-    assert all(float(line.split()[-5]) > 0 and 0 <= float(line.split()[-1]) <= 1 for line in lines[2:])
+    assert len(lines) == 2 + 3 * 6
+    assert [line[:10].strip() for line in lines[2::6]] == ["in process", "worker", "on a grid"]
+    for line in lines[2:]:
+        present, absent, differ, low, high, largest, chance = map(float, line[36:].split())
+        assert min(present, absent) > 0
+        assert low <= differ <= high
+        assert 0 <= chance <= 1 >= largest
+        assert min(present, absent) >= (16 if line.startswith("on a grid") else 0)
+
+
+def test_the_interval_of_a_median_misses_it_as_seldom_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import timing
+
+    for number in (1, 5, 6, 20, 100):
+        values = [float(value) for value in range(number, 0, -1)]
+        low, high = timing.interval(values)
+        missed = sum(
+            math.comb(number, below) * 0.5**number
+            for below in range(number + 1)
+            if below < sum(value <= low for value in values) or number - below < sum(value >= high for value in values)
+        )
+        assert missed <= 0.05
+        if number < 6:
+            assert (low, high) == (-math.inf, math.inf)
+        else:
+            assert 1 <= low < high <= number
+    assert timing.interval([float(value) for value in range(1, 101)]) == (40, 61)
 
 
 def test_the_distance_of_times_is_small_between_equals_and_large_between_others(
