@@ -1,6 +1,6 @@
 """What the time of a query tells of one unit: the same statements with and without it, in turns.
 
-    python benchmarks/timing.py [--rows 1000000] [--repeats 100] [--grid 128] [--quick]
+    python benchmarks/timing.py [--rows 1000000] [--repeats 80] [--grid 128] [--quick]
 
 Two databases differ in the rows of one unit. Each statement is asked of both, in turns, through a session as an analyst
 would ask it, with new noise each time and a ledger in memory: in process, in a worker, and in a worker whose answers
@@ -10,8 +10,8 @@ times are distributed like (from order statistics); and the largest distance bet
 the chance of one as large between equal ones (Kolmogorov and Smirnov, two-sided, for large samples).
 
 An interval without 0, or a small chance, says that whoever can time the session so often can tell. One with 0 says that
-so few turns do not show it, not that it cannot be seen. Nothing is asserted of either. It takes about five minutes on
-two quiet processors; on a busy machine the times are those of the others.
+so few turns do not show it, not that it cannot be seen. Nothing is asserted of either. It is made to take some minutes
+on two quiet processors; on a busy machine the times are those of the others.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def main() -> None:
     """Read the arguments and report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--repeats", type=int, default=100)
+    parser.add_argument("--repeats", type=int, default=80)
     parser.add_argument("--grid", type=int, default=128, help="milliseconds of the first step of the grid")
     parser.add_argument("--quick", action="store_true", help="a few rows and repeats, to see that it runs")
     given = parser.parse_args()
