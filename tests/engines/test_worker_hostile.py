@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from dpsql.engines import Statement, open_exact
+from dpsql.engines import Statement, open_exact, wire
 from dpsql.engines.worker import WorkerEngine, _Worker
 from dpsql.errors import EngineError, UsageError
 
@@ -173,6 +174,62 @@ def ended(pid: int) -> bool:
                 continue
         return True
     return False
+
+
+PROBED = """
+import socket
+def tried(act):
+    try:
+        act()
+    except OSError:
+        return False
+    return True
+probes = {probes}
+acts = dict(
+    reads=lambda: open(probes['ledger'], 'rb').close(),
+    writes=lambda: open(probes['ledger'], 'ab').close(),
+    makes=lambda: open(probes['new'], 'xb').close(),
+    lists=lambda: os.listdir(os.path.dirname(probes['ledger'])),
+    front=lambda: open('/proc/' + str(os.getppid()) + '/mem', 'rb').close(),
+    changes_data=lambda: open(probes['data'], 'r+b').close(),
+    connects=lambda: socket.create_connection(('127.0.0.1', probes['port']), 1).close(),
+)
+wire.send(answers, wire.message(done=[name for name, act in acts.items() if tried(act)]))
+"""
+SUPPORT = """
+import ctypes
+library = ctypes.CDLL(None, use_errno=True)
+landlock = library.syscall(444, None, 0, 1) >= 1
+network = not library.unshare(0x40000000) or not library.unshare(0x50000000)
+print(int(landlock), int(network))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone confines")
+def test_a_worker_in_other_hands_reaches_neither_ledger_nor_front_nor_network_where_the_kernel_helps(
+    limited: WorkerEngine, database: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    supported = subprocess.run([sys.executable, "-c", SUPPORT], capture_output=True, text=True, check=True)
+    landlock, network = map(int, supported.stdout.split())
+    ledger = tmp_path / "ledger.sqlite"
+    ledger.write_bytes(b"spent")
+    heard: list[dict[str, object]] = []
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        probes = {
+            "ledger": str(ledger),
+            "new": str(tmp_path / "new"),
+            "data": str(database),
+            "port": server.getsockname()[1],
+        }
+        replaced(limited)
+        in_other_hands(monkeypatch, PROBED.format(probes=probes).strip().replace("\n", "\n    "))
+        monkeypatch.setattr(WorkerEngine, "_table", lambda _, reply: heard.append(wire.heard(reply)))
+        failed(limited)
+    (words,) = heard
+    done = set(map(str, words["done"]))  # type: ignore[call-overload]
+    assert not (network and "connects" in done)
+    assert not (landlock and done - {"connects"})
+    assert ledger.read_bytes() == b"spent"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
