@@ -152,10 +152,11 @@ def test_a_ledger_that_is_opened_again_knows_them_and_so_does_one_that_was_open_
     assert refused(again())
 
 
-def test_an_act_that_is_undone_hides_no_failure_that_gets_its_number(again: Make, ledger: Ledger, clock: Hands) -> None:
-    held, beside = ask(ledger, most=9), again()
-    clock.time += timedelta(hours=2)
-    with pytest.raises(BudgetExceeded):  # this would also have begun a period
-        beside.reserve(Request("q", loss(1000), ALICE, most_failures=9))
-    held.settle(Rho(1), FAILED)
-    assert refused(beside, most=1)
+def test_an_act_that_is_undone_hides_no_failure_that_gets_its_number(maker: Maker, ledger: Ledger) -> None:
+    held, ahead = ask(ledger, most=9), Hands()
+    with contextlib.closing(maker.again(ledger, ahead)) as beside:
+        ahead.time += timedelta(hours=2)
+        with pytest.raises(BudgetExceeded):  # this began a period, which is undone
+            beside.reserve(Request("q", loss(1000), ALICE, most_failures=9))
+        held.settle(Rho(1), FAILED)
+        assert refused(beside, most=1)
