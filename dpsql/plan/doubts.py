@@ -28,6 +28,8 @@ def doubts(policy: Policy, tables: Sequence[CheckedTable]) -> Iterator[str]:
         yield f"epsilon {budget.epsilon} is a weak guarantee: 1 is a strong one."
     if policy.limits.share_replays:
         yield "share_replays: one draw answers a question for all analysts, and each is charged in full for it."
+    if policy.engine.isolation == "process" and policy.engine.time_limit is None:
+        yield "isolation is process, and there is no time_limit: a statement that does not end is not killed."
     units = {fold(table.privacy_unit) for table in tables if table.privacy_unit is not None}
     for table in tables:
         if table.privacy_unit is None:

@@ -309,6 +309,13 @@ def test_shared_answers_are_worth_another_look(folder: Path) -> None:
     assert "share_replays: one draw answers a question for all analysts" in checked(folder)
 
 
+def test_a_worker_that_nothing_ends_is_worth_another_look(folder: Path) -> None:
+    policy, text = folder / "policy.toml", (folder / "policy.toml").read_text()
+    for engine, doubted in (("", False), ("time_limit = 60\n", False), ("threads = 1\n", True)):
+        policy.write_text(f'{text}\n[engine]\nisolation = "process"\n{engine}' if engine else text)
+        assert ("a statement that does not end is not killed" in checked(folder)) is doubted
+
+
 def test_who_may_ask_is_read_back(folder: Path) -> None:
     policy = folder / "policy.toml"
     assert "Anybody who can open a session may spend all of the total." in checked(folder)
