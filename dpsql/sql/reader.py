@@ -24,6 +24,7 @@ __all__ = ["PREDICATES", "Inside", "Read", "Reader"]
 
 DEEPEST = 32
 MOST_COPIED = 2_000
+MOST_STARRED = 2_000
 PREDICATES = frozenset("EQ NEQ LT LTE GT GTE NullSafeEQ NullSafeNEQ Is In Between Like ILike Escape Not And Or".split())
 Read = Callable[["Reader", "Node"], Expression]
 
@@ -53,6 +54,7 @@ class Reader:
     clock: Clock | None = None
     literals: int = 0
     copied: int = 0
+    starred: int = 0
     depth: int = 0
     correlates: bool = False
     scope: Scope = field(default_factory=lambda: Scope(()))
@@ -140,6 +142,10 @@ class Reader:
         if not columns:
             hint = listed("The tables here are", [table.alias for table in self.scope.tables])
             raise Refusal("unknown-table", "There is no such table here.", hint=hint, place=self.place(item))
+        self.starred += len(columns)  # SELECT *, * in subqueries of subqueries doubles with every level
+        if self.starred > MOST_STARRED:
+            reason = f"The stars of a statement may stand for {MOST_STARRED:,} columns."
+            raise Refusal("too-large", reason, hint="Name the columns that you need.", place=self.place(item))
         for column in columns:
             if isinstance(column.column, Case):
                 self.copy(column.column, item)

@@ -11,6 +11,8 @@ from sql_reference import catalog_of, corpus_tables, private
 
 from dpsql.errors import Error, Refusal, Unsupported
 from dpsql.sql.calls import COLUMN_CAP, LONGEST_VALUE
+from dpsql.sql.catalog import Catalog, Table
+from dpsql.sql.types import BIGINT, TEXT
 
 CON = corpus_tables()
 CATALOG = catalog_of(CON, {"reads": "user_id"}, ["countries", "articles"])
@@ -143,6 +145,24 @@ def test_a_pattern_that_explodes_is_refused_or_answered_at_once(pattern: str) ->
         long = "SELECT regexp_matches(repeat('xa', 512), $1)"
         duckdb.execute(long, [pattern]).fetchall()
     assert time.perf_counter() - started < 1.0
+
+
+@pytest.mark.parametrize("levels", [2, 6])
+def test_stars_that_multiply_in_subqueries_are_refused_at_once(levels: int) -> None:
+    text = "SELECT * FROM reads"
+    for level in range(levels):
+        text = f"SELECT {', '.join(['*'] * 100)} FROM ({text}) AS t{level}"
+    started = time.perf_counter()
+    for origin in (f"({text}) AS a", f"reads WHERE user_id IN ({text})", f"reads WHERE EXISTS ({text})"):
+        with pytest.raises(Refusal, match="too-large"):
+            private(f"SELECT article FROM {origin} GROUP BY article TOP 5 PRIVATE", CATALOG)
+    assert time.perf_counter() - started < 5.0
+
+
+def test_stars_may_stand_for_the_columns_of_wide_tables() -> None:
+    columns = tuple((f"c{at}", TEXT) for at in range(1_000))
+    wide = Catalog((Table("wide", ("memory", "main", "wide"), (*columns, ("unit", BIGINT)), "unit"),))
+    private("SELECT c7 FROM (SELECT * FROM wide) AS w GROUP BY c7 TOP 5 PRIVATE", wide)
 
 
 @pytest.mark.parametrize(
