@@ -108,6 +108,33 @@ def test_a_merged_unit_is_one_column_where_the_left_one_stood() -> None:
         assert counts(CON, query) == {same(row[:1]): row[1] for row in rows}
 
 
+BESIDE = "SELECT a.unit AS own, b.unit FROM reads a LEFT JOIN likes b ON a.unit = b.unit"  # unit may be absent
+MERGED = {  # what a name of USING means is the unit where both columns are, and there where both are
+    f"(SELECT own, COUNT(*) OVER (PARTITION BY unit) AS n FROM ({BESIDE}) d FULL JOIN likes l USING (unit))": (
+        "not-row-local"
+    ),
+    "(SELECT unit, n FROM (SELECT unit, unit AS who, n FROM reads) d FULL JOIN visits USING (unit, who))": "unit-lost",
+    "(SELECT unit, n FROM (SELECT unit, unit AS who, n FROM reads) d LEFT JOIN visits USING (unit, who))": "",
+    "(SELECT unit, n FROM reads FULL JOIN codes USING (unit))": "",
+    "(SELECT unit, n FROM codes FULL JOIN reads USING (unit))": "",
+    "(SELECT unit, n FROM codes JOIN reads USING (unit))": "",
+}
+
+
+@pytest.mark.parametrize("origin", MERGED)
+def test_a_merged_name_is_the_unit_only_where_it_is_in_every_row(origin: str) -> None:
+    con = opened()
+    con.execute("CREATE TABLE visits(unit BIGINT, who BIGINT); CREATE TABLE codes(unit BIGINT)")
+    catalog = catalog_of(con, {"reads": "unit", "likes": "unit", "visits": "who"}, ["codes"])
+    text = f"SELECT n FROM {origin} AS t GROUP BY n TOP 9 PRIVATE"
+    if not MERGED[origin]:
+        assert private(text, catalog).unit_name == "unit"
+        return
+    with pytest.raises(Refusal) as refused:
+        private(text, catalog)
+    assert refused.value.code == MERGED[origin]
+
+
 @pytest.mark.parametrize("kind", ["LEFT", "RIGHT", "FULL"])
 @pytest.mark.parametrize(
     "condition", ["b.w IN (SELECT w FROM tags)", "EXISTS (SELECT 1 FROM tags)", "b.n > (SELECT MAX(n) FROM tags)"]
