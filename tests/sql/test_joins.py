@@ -27,6 +27,11 @@ OWN: list[Row] = [(1, "x", 1), (1, "y", 2)]
         ),
         "FROM reads a WHERE a.unit NOT IN (SELECT p.unit FROM likes q LEFT JOIN reads p ON p.unit = q.unit)",
         "FROM reads a FULL JOIN likes b ON a.unit = b.unit WHERE b.unit IS NULL",
+        (
+            "FROM (SELECT p.unit, q.unit AS other, p.w FROM reads p LEFT JOIN likes q ON p.unit = q.unit) a "
+            "FULL JOIN (SELECT unit AS other FROM likes) b USING (other) "
+            "WHERE (other IN (SELECT unit FROM likes)) IS NULL"
+        ),
         "FROM reads a LEFT JOIN (SELECT p.unit, q.w FROM likes q LEFT JOIN reads p ON p.unit = q.unit) b USING (unit)",
         (
             "FROM reads a WHERE NOT EXISTS (SELECT 1 FROM tags t WHERE t.w = a.w AND EXISTS (SELECT 1 FROM likes b "
