@@ -32,6 +32,10 @@ OWN: list[Row] = [(1, "x", 1), (1, "y", 2)]
             "FULL JOIN (SELECT unit AS other FROM likes) b USING (other) "
             "WHERE (other IN (SELECT unit FROM likes)) IS NULL"
         ),
+        (
+            "FROM (SELECT unit, unit AS other, w FROM likes UNION ALL SELECT p.unit, q.unit AS other, p.w FROM reads p "
+            "LEFT JOIN likes q ON p.unit = q.unit) a WHERE (a.other IN (SELECT unit FROM likes)) IS NULL"
+        ),
         "FROM reads a LEFT JOIN (SELECT p.unit, q.w FROM likes q LEFT JOIN reads p ON p.unit = q.unit) b USING (unit)",
         (
             "FROM reads a WHERE NOT EXISTS (SELECT 1 FROM tags t WHERE t.w = a.w AND EXISTS (SELECT 1 FROM likes b "

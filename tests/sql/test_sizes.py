@@ -147,6 +147,30 @@ def test_a_pattern_that_explodes_is_refused_or_answered_at_once(pattern: str) ->
     assert time.perf_counter() - started < 1.0
 
 
+LONG = f"concat({', '.join(['article'] * 16)})"
+PASSED_ON = [  # a subquery that puts out user_id and m, which can be as long as LONG
+    f"SELECT user_id, {LONG} AS m FROM reads",
+    f"SELECT DISTINCT user_id, {LONG} AS m FROM reads",
+    f"SELECT user_id, MIN({LONG}) AS m FROM reads GROUP BY user_id",
+    f"SELECT user_id, {LONG} AS m FROM reads GROUP BY 1, 2",
+    f"SELECT user_id, MAX({LONG}) OVER (PARTITION BY user_id) AS m FROM reads",
+    f"SELECT user_id, lag({LONG}) OVER (PARTITION BY user_id ORDER BY ts) AS m FROM reads",
+    f"SELECT user_id, first_value({LONG}) OVER (PARTITION BY user_id ORDER BY ts) AS m FROM reads",
+    f"SELECT user_id, 'x' AS m FROM reads UNION SELECT user_id, {LONG} FROM reads",
+    (
+        f"SELECT user_id, m FROM (SELECT user_id, {LONG} AS m FROM reads) AS a FULL JOIN (SELECT user_id, m FROM "
+        f"(SELECT user_id, {LONG} AS m FROM reads) AS b) AS c USING (user_id, m)"
+    ),
+]
+
+
+@pytest.mark.parametrize("inside", PASSED_ON)
+def test_a_text_stays_as_long_as_it_may_be_when_a_subquery_passes_it_on(inside: str) -> None:
+    private(f"SELECT m AS k FROM ({inside}) AS t{TAIL}", CATALOG)
+    with pytest.raises(Refusal, match="too-large"):
+        private(f"SELECT m || m AS k FROM ({inside}) AS t{TAIL}", CATALOG)
+
+
 @pytest.mark.parametrize("levels", [2, 5])
 def test_stars_that_multiply_in_subqueries_are_refused_at_once(levels: int) -> None:
     text = "SELECT * FROM reads"

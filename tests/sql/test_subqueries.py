@@ -127,6 +127,7 @@ TIES = {
     "sum": "SELECT unit, SUM(d) AS k FROM events GROUP BY unit",
     "avg": "SELECT unit, AVG(d * 1.1e0) AS k FROM events GROUP BY unit, g",
     "zero": "SELECT unit, CAST(MIN(x) AS VARCHAR) || CAST(MAX(x) AS VARCHAR) AS k FROM events GROUP BY unit, g",
+    "least": "SELECT unit, MIN(c) || MAX(c) AS k FROM events GROUP BY unit, g",
     "least of a window": "SELECT unit, CAST(MIN(x) OVER (PARTITION BY unit, g) AS VARCHAR) AS k FROM events",
     "greatest of a window": "SELECT unit, MAX(c) OVER (PARTITION BY unit ORDER BY n % 4) AS k FROM events",
     "key": "SELECT unit, CAST(x AS VARCHAR) || c AS k FROM events GROUP BY unit, x, c",
@@ -192,6 +193,17 @@ def test_columns_whose_equal_values_may_print_differently_are_not_grouped(type_:
     ):
         with pytest.raises(Unsupported, match="type"):
             private(f"SELECT unit FROM {origin} GROUP BY 1 TOP 9 PRIVATE", catalog)
+
+
+def test_aggregates_tell_text_apart_by_its_bytes_and_order_an_enum_as_it_is_declared() -> None:
+    con = duckdb.connect()
+    con.execute("CREATE TABLE events(unit INT, c VARCHAR COLLATE NOCASE, e ENUM('b', 'a'))")
+    con.execute("INSERT INTO events VALUES (1, 'x', 'a'), (1, 'X', 'b')")
+    inside = "SELECT unit, COUNT(DISTINCT c) AS n, MIN(c) AS c, MIN(e) AS e, MAX(e) AS f FROM events GROUP BY unit"
+    query = private(
+        f"SELECT n, c, e, f FROM ({inside}) AS a GROUP BY ALL TOP 9 PRIVATE", catalog_of(con, {"events": "unit"}, [])
+    )
+    assert [[value for _, value in key] for key in counts(con, query)] == [[2, "X", "b", "a"]]
 
 
 def test_a_sum_that_does_not_fit_is_null() -> None:
