@@ -17,7 +17,7 @@ from decimal import Decimal
 
 __all__ = ["MOST_JSON", "MOST_TABLE", "decoded", "encoded", "heard", "message", "receive", "send", "widen"]
 
-MOST_JSON = 16 << 20  # bytes: a statement of 16 KiB with its values, or the columns of all tables
+MOST_JSON = 16 << 20  # bytes: a statement of 128 KiB with its values, or the columns of all tables
 MOST_TABLE = 256 << 20  # bytes of a result
 _LENGTH = 8
 _CHUNK = 1 << 20

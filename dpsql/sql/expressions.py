@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 __all__ = ["READERS"]
 
-MOST_LITERALS = 1_000
+MOST_LITERALS = 3_100
+LIKE_A_LITERAL = 2_500  # characters of a parameter, so that all of them fit into one message to the engine
 _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "IntDiv": "//", "Mod": "%"}
 _CASTS = {
     "BOOLEAN": BOOLEAN,
@@ -90,7 +91,9 @@ def _literal(reader: Reader, node: Node) -> Expression:
             "syntax", "This text cannot be read.", hint="Write it in single quotes.", place=reader.place(node)
         )
     if value.kind == "parameter":
-        return literal_of(reader.bound[value], value.place)
+        given = literal_of(reader.bound[value], value.place)
+        reader.literals += (given.longest or 0) // LIKE_A_LITERAL
+        return given
     return Literal(value.content, TEXT, len(value.content))
 
 

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from sqlglot import Token
     from sqlglot.expressions import Expression as Node
 
+MOST_LISTED = 256
+MOST_COMBINED = 32  # each is read inside the one before
+_LISTS = frozenset(["Select", "Group", "Order", "Window"])
+
 __all__ = ["is_unnest", "only", "parse", "place", "spelled_items"]
 
 
@@ -24,13 +28,33 @@ def parse(statement: Statement, tokens: list[Token]) -> Node:
     try:
         trees = DuckDB().parser().parse(tokens, statement.text)
         if len(trees) == 1 and isinstance(trees[0], Select):
+            _check_breadth(statement, trees[0])
             return trees[0]
+    except Refusal:
+        raise
     except ParseError as error:
         where = _where(statement, error.errors)
     except Exception:  # noqa: BLE001 - whatever a parser does to hostile text, the analyst gets one sentence
         where = None
     hint = "Check commas, parentheses and keywords; begin with SELECT or WITH."
     raise Refusal("syntax", "This is not a SELECT that dpsql can read.", hint=hint, place=where)
+
+
+def _check_breadth(statement: Statement, tree: Node) -> None:
+    """Refuse lists of keys, columns, tables and CTEs so long that going through pairs of them takes a while."""
+    combined = 0
+    for node in tree.walk():
+        combined += type(node).__name__ in {"Union", "Intersect", "Except"}
+        if combined > MOST_COMBINED:
+            reason = f"At most {MOST_COMBINED} UNION, INTERSECT and EXCEPT may stand in a statement."
+            raise Refusal(
+                "too-long", reason, hint="Combine fewer subqueries.", place=place(statement, cast("Node", node))
+            )
+        if type(node).__name__ in _LISTS | {"With"}:
+            longest = max((len(part) for part in node.args.values() if isinstance(part, list)), default=0)
+            if longest > MOST_LISTED:
+                reason, hint = f"A list here may have {MOST_LISTED} items.", "Select fewer columns."
+                raise Refusal("too-long", reason, hint=hint, place=place(statement, cast("Node", node)))
 
 
 def _where(statement: Statement, faults: list[dict[str, object]]) -> Place | None:

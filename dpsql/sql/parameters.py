@@ -9,7 +9,7 @@ from datetime import date, datetime
 from decimal import Decimal
 
 from dpsql.errors import Place, UsageError
-from dpsql.sql.text import LONGEST_TEXT, Statement, Value
+from dpsql.sql.text import Statement, Value
 from dpsql.sql.tree import Literal
 from dpsql.sql.types import (
     BOOLEAN,
@@ -25,6 +25,7 @@ from dpsql.sql.types import (
 
 __all__ = ["Given", "Parameter", "bind", "literal_of", "whole"]
 
+LONGEST_PARAMETER = 16 * 1024  # bytes of one; a statement may bind thousands
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(\.\d{6})?")  # what pandas calls NaT is a datetime too
 _SURROGATE = re.compile("[\ud800-\udfff]")
 Given = Sequence[object] | Mapping[str, object]
@@ -96,7 +97,7 @@ def _plain(value: object) -> Literal | None:
 
 
 def _can_be_sent(text: str) -> bool:
-    return "\0" not in text and len(text.encode(errors="replace")) <= LONGEST_TEXT and not _SURROGATE.search(text)
+    return "\0" not in text and len(text.encode(errors="replace")) <= LONGEST_PARAMETER and not _SURROGATE.search(text)
 
 
 def _number(value: float | Decimal) -> Literal | None:

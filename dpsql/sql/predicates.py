@@ -45,12 +45,15 @@ def _logic(reader: Reader, node: Node) -> Expression:
             rest += [part.expression, part.this]
         else:
             parts.append(reader.condition(part))
+    if kind.__name__ == "And" or reader.negated:
+        reader.conjoin(len(parts), node)
     return Call(kind.__name__.lower(), tuple(parts), BOOLEAN)
 
 
 def _not(reader: Reader, node: Node) -> Expression:
     only(reader.statement, node, "this")
-    return Call("not", (reader.condition(node.this),), BOOLEAN)
+    with reader.negating():
+        return Call("not", (reader.condition(node.this),), BOOLEAN)
 
 
 def _comparison(reader: Reader, node: Node) -> Expression:

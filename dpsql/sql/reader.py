@@ -25,8 +25,15 @@ __all__ = ["PREDICATES", "Inside", "Read", "Reader"]
 DEEPEST = 32
 MOST_COPIED = 2_000
 MOST_STARRED = 2_000
+LIKE_A_PART = 64  # characters of a literal, which is sent as often as it is written
+MOST_CONJOINED = 500  # DuckDB's optimizer takes seconds for a thousand conditions joined by AND
 PREDICATES = frozenset("EQ NEQ LT LTE GT GTE NullSafeEQ NullSafeNEQ Is In Between Like ILike Escape Not And Or".split())
 Read = Callable[["Reader", "Node"], Expression]
+
+
+def _characters(part: Expression) -> int:
+    """Return how long a literal text is."""
+    return len(part.value) if isinstance(part, Literal) and isinstance(part.value, str) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,8 @@ class Reader:
     literals: int = 0
     copied: int = 0
     starred: int = 0
+    conjoined: int = 0
+    negated: bool = False
     depth: int = 0
     correlates: bool = False
     scope: Scope = field(default_factory=lambda: Scope(()))
@@ -82,6 +91,15 @@ class Reader:
             yield
         finally:
             self.correlates = usual
+
+    @contextmanager
+    def negating(self) -> Iterator[None]:
+        """Read what NOT negates, where OR becomes AND, inside the block."""
+        usual, self.negated = self.negated, True
+        try:
+            yield
+        finally:
+            self.negated = usual
 
     def read(self, node: Node) -> Expression:
         """Return the typed expression of a node; refuse columns of a type that dpsql does not compute with."""
@@ -124,10 +142,18 @@ class Reader:
     def copy(self, expression: Expression, node: Node) -> None:
         """Count an expression that is written twice: nested copies would double with every level."""
         parts = walk(expression)
-        self.copied += len(parts)
+        self.copied += len(parts) + sum(map(_characters, parts)) // LIKE_A_PART
         if self.copied > MOST_COPIED or any(isinstance(part, InQuery | Exists | Scalar) for part in parts):
             hint = "Nest fewer CASE x WHEN and nullif, and none over a subquery; CASE WHEN x = ... copies nothing."
             raise Refusal("too-large", "This expression grows too large.", hint=hint, place=self.place(node))
+
+    def conjoin(self, conditions: int, node: Node) -> None:
+        """Count conditions that AND joins, or OR under NOT."""
+        self.conjoined += conditions
+        if self.conjoined > MOST_CONJOINED:
+            hint = "Write x NOT IN (...) for many values."
+            reason = f"AND may join {MOST_CONJOINED} conditions of a statement."
+            raise Refusal("too-large", reason, hint=hint, place=self.place(node))
 
     def star(self, item: Node) -> list[ScopeColumn] | None:
         """Return what * or alias.* stands for; None for any other item of a select list."""

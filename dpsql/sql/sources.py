@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Sources"]
 
-MOST_TABLES = 8
+MOST_TABLES = 16
+MOST_RELATIONS = 64  # tables and subqueries; with more than 99 their numbers would run into those of subqueries.py
+_LINKED = 1_000  # relations that links bring in are numbered from here
 _FILTERS = frozenset(["SEMI", "ANTI"])
 _NO_UNIT = "Select the privacy unit's column, unchanged, in every subquery over a private table."
 
@@ -47,6 +49,7 @@ class Sources:
     reader: Reader
     released: Table | None = None
     count: int = 0
+    tables: int = 0
     linked: int = 0
     ctes: dict[str, tuple[Node, Mapping[str, object]]] = field(default_factory=dict)
     protected: dict[str, str] = field(default_factory=dict)
@@ -155,7 +158,7 @@ class Sources:
     def _relation(self, node: Node) -> tuple[Relation, Scope]:
         kind = type(node).__name__
         if kind == "Table" and is_unnest(node.this):
-            numbered, table = unnested(self.reader, node, number=self._number(node))
+            numbered, table = unnested(self.reader, node, number=self._table(node))
             return numbered, Scope((table,))
         if kind == "Subquery":
             only(self.reader.statement, node, "this", "alias")
@@ -182,16 +185,25 @@ class Sources:
         return str(alias.name)
 
     def _number(self, node: Node) -> int:
+        """Return the number of the next relation, a table or a subquery."""
         self.count += 1
-        if self.count > MOST_TABLES:
-            reason = f"A query may name {MOST_TABLES} tables, counting those inside CTEs."
-            raise Refusal("too-many-tables", reason, hint="Name fewer tables.", place=self.reader.place(node))
+        if self.count > MOST_RELATIONS:
+            reason = f"A query may hold {MOST_RELATIONS} tables and subqueries, those of a CTE wherever it is named."
+            raise Refusal("too-many-tables", reason, hint="Nest fewer subqueries.", place=self.reader.place(node))
         return self.count
+
+    def _table(self, node: Node) -> int:
+        """Return the number of the next table."""
+        self.tables += 1
+        if self.tables > MOST_TABLES:
+            reason = f"A query may name {MOST_TABLES} tables, counting those of a CTE wherever it is named."
+            raise Refusal("too-many-tables", reason, hint="Name fewer tables.", place=self.reader.place(node))
+        return self._number(node)
 
     def _linked(self) -> int:
         """Return the number of a relation that a link brings in; the analyst did not name it, so it is not counted."""
         self.linked += 1
-        return MOST_TABLES + self.linked
+        return _LINKED + self.linked
 
     def _scan(self, node: Node, name: str, *, schema: str) -> tuple[Relation, Scope]:
         if self.released is not None and name == self.released.name:
@@ -200,7 +212,7 @@ class Sources:
         if table is None:
             hint = listed("The policy exposes", [table.name for table in self.catalog.tables])
             raise Refusal("unknown-table", "There is no such table.", hint=hint, place=self.reader.place(node))
-        number = self._number(node)
+        number = self._table(node)
         unit = ascii_lower(table.privacy_unit) if table.privacy_unit is not None else None
         columns = tuple(
             ScopeColumn(column, Column(number, column, type_), is_unit=ascii_lower(column) == unit)
@@ -218,7 +230,7 @@ class Sources:
 
     def _answer(self, node: Node, released: Table) -> tuple[Relation, Scope]:
         """Return the answer of the wrapped query, which protects nobody any more."""
-        number = self._number(node)
+        number = self._table(node)
         columns = tuple(
             ScopeColumn(name, Column(number, f"c{at}", type_), is_unit=False)
             for at, (name, type_) in enumerate(released.columns, start=1)

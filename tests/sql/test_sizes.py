@@ -12,6 +12,7 @@ from sql_reference import catalog_of, corpus_tables, private
 from dpsql.errors import Error, Refusal, Unsupported
 from dpsql.sql.calls import COLUMN_CAP, LONGEST_VALUE
 from dpsql.sql.catalog import Catalog, Table
+from dpsql.sql.rewrite import rewrite
 from dpsql.sql.types import BIGINT, TEXT
 
 CON = corpus_tables()
@@ -34,11 +35,11 @@ def padded(size: int, letter: str) -> str:
 
 def words(count: int) -> str:
     signs = count - len("SELECT article AS k FROM reads WHERE TRUE GROUP BY k TOP 9 PRIVATE".split()) + 1  # GROUP BY
-    return filtered("TRUE" + " AND TRUE" * (signs // 2) + (" AND (TRUE" if signs % 2 else ""))
+    return filtered("TRUE" + " OR TRUE" * (signs // 2) + (" OR (TRUE" if signs % 2 else ""))
 
 
 def tables(count: int) -> str:
-    crossed = "".join(f" CROSS JOIN countries AS c{at}" for at in range(count - 3))
+    crossed = "".join(f" CROSS JOIN countries AS c{at}" for at in range(count - 2))
     return f"WITH t AS (SELECT user_id, article AS k FROM reads) SELECT k FROM t CROSS JOIN articles{crossed}{TAIL}"
 
 
@@ -46,11 +47,40 @@ def keys(count: int) -> str:
     return f"SELECT {', '.join(f'dwell + {at} AS k{at}' for at in range(count))} FROM reads GROUP BY ALL TOP 9 PRIVATE"
 
 
+def columns(count: int) -> str:
+    more = ", ".join(f"dwell + {at} AS k{at}" for at in range(count - 2))
+    return f"SELECT k FROM (SELECT user_id, {more}, article AS k FROM reads) AS t{TAIL}"
+
+
+def nested(count: int) -> str:
+    around = "(SELECT * FROM " * (count - 1), ") AS t" * (count - 1)
+    return f"SELECT k FROM {around[0]}(SELECT user_id, article AS k FROM reads) AS t{around[1]}{TAIL}"
+
+
 LIMITS: dict[str, tuple[Callable[[int], str], int, str]] = {
-    "bytes": (lambda n: padded(n, "x"), 16 * 1024, "too-long"),
+    "bytes": (lambda n: padded(n, "x"), 128 * 1024, "too-long"),
+    "values": (
+        lambda n: filtered(f"article IN ({', '.join(['dwell::VARCHAR', *map(repr, map(str, range(n)))])})"),
+        3_100,
+        "too-long",
+    ),
+    "conditions under AND": (lambda n: filtered(" AND ".join(["TRUE"] * n)), 500, "too-large"),
+    "conditions under NOT": (lambda n: filtered(f"NOT ({' OR '.join(['TRUE'] * n)})"), 500, "too-large"),
+    "columns of a subquery": (columns, 256, "too-long"),
+    "items of unnest": (
+        lambda n: f"SELECT k FROM reads, unnest([{', '.join(['article'] * n)}]) AS x(k){TAIL}",
+        64,
+        "too-large",
+    ),
+    "subqueries": (nested, 63, "too-many-tables"),
+    "branches": (
+        lambda n: f"SELECT k FROM ({' UNION ALL '.join(['SELECT user_id, article AS k FROM reads'] * n)}) AS t{TAIL}",
+        16,
+        "too-many-tables",
+    ),
     "depth": (lambda n: filtered("(" * n + "TRUE" + ")" * n), 31, "too-deep"),
     "calls": (lambda n: keyed("abs(" * n + "dwell" + ")" * n), 31, "too-deep"),
-    "tables": (tables, 8, "too-many-tables"),
+    "tables": (tables, 16, "too-many-tables"),
     "keys": (keys, 16, "keys"),
     "bytes of a pattern": (lambda n: filtered(f"regexp_matches(article, '{'a' * n}')"), 256, "function-arguments"),
     "bytes of a format": (lambda n: keyed(f"strftime(ts, '{'x' * n}')"), 256, "function-arguments"),
@@ -65,9 +95,9 @@ LIMITS: dict[str, tuple[Callable[[int], str], int, str]] = {
 
 
 def test_there_is_a_limit_of_words() -> None:
-    private(words(1_999), CATALOG)
+    private(words(6_399), CATALOG)
     with pytest.raises(Refusal) as refused:
-        private(words(2_003), CATALOG)
+        private(words(6_403), CATALOG)
     assert refused.value.code == "too-long"
 
 
@@ -83,7 +113,7 @@ def test_a_statement_at_the_limit_is_read_and_one_above_is_refused(limit: str) -
 
 def test_bytes_are_counted_not_characters() -> None:
     with pytest.raises(Refusal) as refused:
-        private(padded(17_000, "é"), CATALOG)
+        private(padded(132_000, "é"), CATALOG)
     assert refused.value.code == "too-long"
 
 
@@ -203,3 +233,26 @@ def test_what_can_raise_grow_or_change_is_not_on_the_list(name: str) -> None:
         with pytest.raises(Error) as refused:
             private(keyed(f"{name}({arguments})"), CATALOG)
         assert refused.value.code in {"function", "not-row-local", "keyword"}, refused.value
+
+
+def test_many_conditions_joined_by_or_are_read_and_counted() -> None:
+    text = filtered(" OR ".join(f"article = 'a{at}'" for at in range(1_500)))
+    counting = rewrite(private(text, CATALOG), 100)
+    found = CON.execute(counting.sql, list(counting.parameters)).fetchall()
+    assert len(found) == 15
+
+
+def test_a_long_text_is_not_written_out_often() -> None:
+    once = f"CASE '{'x' * 70_000}' WHEN article THEN 1 END"
+    private(keyed(once), CATALOG)
+    with pytest.raises(Refusal) as refused:
+        private(keyed(once.replace(" END", " WHEN country THEN 2 END")), CATALOG)
+    assert refused.value.code == "too-large"
+
+
+def test_parameters_are_together_no_longer_than_a_message() -> None:
+    text = filtered(f"article IN ({', '.join('?' * 600)})")
+    private(text, CATALOG, ["x" * 1_000] * 600)
+    with pytest.raises(Refusal) as refused:
+        private(text, CATALOG, ["x" * 16_000] * 600)
+    assert refused.value.code == "too-long"
