@@ -39,7 +39,7 @@ _VALUES = {
     "time": ["TIMESTAMP '2026-02-01 00:00:00'", "DATE '2026-01-15'"],
 }
 _SPELL = {
-    "whole": ["{0} % 3", "{0} // 10 * 10", "abs({0})", "coalesce({0}, 0)"],
+    "whole": ["{0} % 3", "{0} // 10 * 10", "abs({0})", "coalesce({0}, 0)", "({0} & 7)", "xor({0}, -5)", "(~{0})"],
     "real": ["floor({0})", "round({0}, 1)", "{0} * 2", "CASE WHEN {0} > 30 THEN {0} END"],
     "text": ["upper({0})", "left({0}, 2)", "coalesce({0}, '?')", "concat({0}, '-')", "nullif({0}, 'a1')"],
     "time": ["date_trunc('day', {0})", "{0}::DATE", "{0} + INTERVAL 1 DAY"],
@@ -204,8 +204,8 @@ class _Speaker:
         unit = private and self.pick(unit_kept=29, unit_lost=1) == "unit kept"
         two = unit and self.chance(0.3)
         body = self.body(depth, kinds, private=private, unit=unit, two=two)
-        if private and not two and self.chance(0.3):
-            word = self.random.choice(["UNION", "UNION ALL", "INTERSECT", "EXCEPT"])
+        if private and not two and self.chance(0.25):
+            word = self.random.choice(["UNION", "UNION ALL", "UNION ALL", "INTERSECT", "EXCEPT"])
             self.use(word.lower())
             body = f"{body} {word} {self.body(depth, kinds, private=not self.chance(0.05), unit=unit)}"
         text = f"({body}) AS {alias}"
@@ -228,10 +228,12 @@ class _Speaker:
             self.use("two units")
             items.insert(0, f"{self.random.choice(source.tied or ('1',))} AS other")
         where = f" WHERE {self.condition(source, depth)}" if self.chance(0.5) else ""
-        form = self.pick(rows=8, distinct=1.5, grouped=2.5, window=2, limit_inside=0.3, qualify=0.4)
+        form = self.pick(rows=8, distinct=1.5, grouped=2.5, window=2, limit_inside=0.3, qualify=0.4, listed=0.7)
         head, tail = "SELECT ", f" FROM {source.text}{where}"
         if form == "distinct":
             head += "DISTINCT "
+        elif form == "listed":
+            items[-1] = f"unnest([{values[-1]}, {self.value(source, kinds[-1])}]) AS c{len(kinds) - 1}"
         elif form == "grouped":
             items, tail = self.grouped(items, kinds, tail, values=values, unit=source.unit if unit else None)
         elif form == "window":
@@ -259,6 +261,9 @@ class _Speaker:
         self.use("grouped by unit" if unit else "grouped without unit")
         whole = {"whole": "CAST(COUNT(*) AS INTEGER)", "real": "MAX({})", "text": "MIN({})"}
         aggregate = whole[kinds[-1]].format(values[-1])
+        if self.chance(0.2) and kinds[-1] != "whole":
+            self.use("filtered aggregate")
+            aggregate += f" FILTER (WHERE {values[0]} IS NOT NULL)"
         items = [*items[:-1], f"{aggregate} AS c{len(kinds) - 1}"]
         keys = ", ".join(str(at) for at in range(1, len(items)))
         having = " HAVING COUNT(*) > 1" if self.chance(0.2) else ""
@@ -286,6 +291,8 @@ class _Speaker:
     def join(self, depth: int, *, private: bool) -> _Source:
         """Return a join of two relations, of which the left is private if asked."""
         left = self.relation(depth, private=private)
+        if self.chance(0.15):
+            return self.unnested(left)
         right = self.relation(depth, private=private and self.chance(0.55))
         if right.text.count(" JOIN ") or "," in right.text.split("(")[0]:
             right = self.relation(0, private=right.unit is not None)
@@ -305,6 +312,16 @@ class _Speaker:
             return _Source(f"{left.text} {word} {right.text} {on}", left.columns, unit, left.units)
         columns, units = left.columns + right.columns, left.tied + right.tied
         return _Source(f"{left.text} {word} {right.text} {on}", columns, unit, units)
+
+    def unnested(self, left: _Source) -> _Source:
+        """Return the rows of a relation, one for each item of a list."""
+        self.use("unnest")
+        alias, kind = self.name(), self.random.choice(["text", "text", "whole", "real"])
+        items = [self.value(left, kind) for _ in range(self.random.choice([1, 2, 2, 3]))]
+        word = self.random.choice([" CROSS JOIN ", " CROSS JOIN LATERAL ", " JOIN "])
+        on = f" ON {alias}.item IS NOT NULL" if word == " JOIN " else ""
+        text = f"{left.text}{word}unnest([{', '.join(items)}]) AS {alias}(item){on}"
+        return _Source(text, (*left.columns, (f"{alias}.item", kind)), left.unit, left.units)
 
     def on(self, left: _Source, right: _Source) -> str:
         """Return the condition of a join, tied by the unit where both sides have one, most of the time."""
@@ -329,7 +346,14 @@ class _Speaker:
         keys = [self.value(source, kind) for kind in held]
         where = f" WHERE {self.condition(source, 1)}" if self.chance(0.5) else ""
         counted = self.chance(0.3)
-        items = [f"{key} AS k{at}" for at, key in enumerate(keys)] + [f"COUNT(DISTINCT {source.unit}) AS n"] * counted
+        named_first = "named first" if self.chance(0.05) else ""
+        self.used |= {named_first} - {""}
+        items = [f"k{at}: {key}" if named_first else f"{key} AS k{at}" for at, key in enumerate(keys)]
+        count = f"COUNT(DISTINCT {source.unit})"
+        if counted and self.chance(0.3):
+            self.use("filter")
+            count += f" FILTER (WHERE {self.condition(source, 1)})"
+        items += [f"{count} AS n"] * counted
         group = self.random.choice([", ".join(str(at + 1) for at, _ in enumerate(keys)), "ALL"])
         origin, select = f"FROM {source.text}{where}", ", ".join(items)
         options = self.random.choice(
