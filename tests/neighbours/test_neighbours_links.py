@@ -12,7 +12,7 @@ import duckdb
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sql_reference import Row, counts, private
+from sql_reference import Row, counts, private, same
 
 from dpsql.engines.duckdb import DuckDBEngine
 from dpsql.plan.registration import catalog_of
@@ -164,3 +164,16 @@ def test_of_keys_that_stand_twice_each_row_has_one_unit(text: str) -> None:
     before, after = counted(text, tables), counted(text, without(tables, "H"))
     assert set(before.values()) == {1}
     assert after == {}
+
+
+def test_keys_and_units_that_a_collation_confuses_are_two() -> None:
+    text = STATEMENTS[0]
+    tables: Tables = ([("a", "h"), ("A", "H")], [(1, "a", "p"), (2, "A", "q")], [])
+    before = counted(text, tables)
+    assert [set(before), set(before.values())] == [{same(["p"]), same(["q"])}, {1}]
+    assert set(counted(text, without(tables, "h"))) == {same(["q"])}
+    assert set(counted(text, without(tables, "H"))) == {same(["p"])}
+    for customers in ([("a", "h"), ("a", "H")], [("a", "H"), ("a", "h")]):  # of two units, the least by its bytes
+        tables = (customers, [(1, "a", "p")], [])
+        assert set(counted(text, without(tables, "h"))) == {same(["p"])}
+        assert counted(text, without(tables, "H")) == {}

@@ -100,6 +100,9 @@ def test_units_of_two_types_are_not_tied(types: tuple[str, str], condition: str)
     con = duckdb.connect()
     con.execute(f"CREATE TABLE one(unit {types[0]}, w VARCHAR); CREATE TABLE two(unit {types[1]}, v VARCHAR)")
     catalog = catalog_of(con, {"one": "unit", "two": "unit"}, [])
+    both = "(SELECT unit, w AS v FROM one UNION ALL SELECT unit, v FROM two) AS t"
+    with pytest.raises(Unsupported, match="of different types"):
+        analyze(f"SELECT v FROM {both} GROUP BY 1 TOP 9 PRIVATE", catalog, accepts_pattern=accepts_pattern)
     text = f"SELECT v FROM one JOIN two {condition} GROUP BY 1 TOP 9 PRIVATE"
     with pytest.raises(Refusal, match="join-private") as refused:
         analyze(text, catalog, accepts_pattern=accepts_pattern)
