@@ -173,7 +173,18 @@ def test_keys_and_units_that_a_collation_confuses_are_two() -> None:
     assert [set(before), set(before.values())] == [{same(["p"]), same(["q"])}, {1}]
     assert set(counted(text, without(tables, "h"))) == {same(["q"])}
     assert set(counted(text, without(tables, "H"))) == {same(["p"])}
+    owners = "SELECT household FROM orders GROUP BY household TOP 9 PRIVATE"
     for customers in ([("a", "h"), ("a", "H")], [("a", "H"), ("a", "h")]):  # of two units, the least by its bytes
-        tables = (customers, [(1, "a", "p")], [])
-        assert set(counted(text, without(tables, "h"))) == {same(["p"])}
-        assert counted(text, without(tables, "H")) == {}
+        assert set(counted(owners, (customers, [(1, "a", "p")], []))) == {same(["H"])}
+
+
+def test_a_linking_column_of_another_collation_is_compared_by_its_bytes() -> None:
+    con = duckdb.connect()
+    con.execute("CREATE TABLE customers(id VARCHAR, household BIGINT); INSERT INTO customers VALUES ('a', 1), ('A', 2)")
+    con.execute("CREATE TABLE orders(customer_id VARCHAR COLLATE NOCASE, product VARCHAR)")
+    con.execute("INSERT INTO orders VALUES ('A', 'p')")
+    linked = {"customers": PrivateTable("household"), "orders": PrivateTable(link="customer_id -> customers.id")}
+    with closing(DuckDBEngine.borrow(con, dict.fromkeys(linked))) as engine:
+        catalog = catalog_of(engine, Policy(Budget(1, "1e-6"), linked))
+    query = private("SELECT product, household FROM orders GROUP BY ALL TOP 9 PRIVATE", catalog)
+    assert counts(con, query) == {same(["p", 2]): 1}
