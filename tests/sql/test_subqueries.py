@@ -52,6 +52,11 @@ ACCEPTED = [
     ),
     "SELECT n FROM reads JOIN (SELECT country, COUNT(*) AS n FROM countries GROUP BY ALL HAVING n > 1) USING (country) GROUP BY n",
     "SELECT c FROM (SELECT user_id, (SELECT COUNT(*) FROM countries) AS c FROM reads) GROUP BY c",
+    "SELECT l FROM (SELECT user_id, user_id IN (SELECT user_id FROM likes) AS l, MAX(ts) AS ts FROM reads GROUP BY 1) GROUP BY l",
+    (
+        "SELECT article FROM reads r WHERE EXISTS (SELECT 1 FROM likes l, users u WHERE l.user_id = r.user_id "
+        "AND u.user_id = r.user_id AND u.age > 20) GROUP BY article"
+    ),
 ]
 REFUSED = {
     "SELECT n FROM (SELECT article, COUNT(*) AS n FROM reads GROUP BY article) GROUP BY n": "not-row-local",
