@@ -60,9 +60,9 @@ class DpsqlEngineSpec(BaseEngineSpec):  # type: ignore[misc, unused-ignore] # wh
     }
 
     @classmethod
-    def convert_dttm(cls, target_type: str, dttm: datetime, db_extra: dict[str, Any] | None = None) -> str | None:  # noqa: ARG003
+    def convert_dttm(cls, target_type: str | None, dttm: datetime, **_: Any) -> str | None:  # noqa: ANN401 - Superset's
         """Return a literal of a DATE or TIMESTAMP, for the time range of a chart; None for other types."""
-        kind = target_type.upper().split("(")[0]
+        kind = (target_type or "").upper().split("(")[0]
         if kind == "DATE":
             return f"DATE '{date(dttm.year, dttm.month, dttm.day).isoformat()}'"
         if kind in {"TIMESTAMP", "DATETIME"}:
@@ -70,7 +70,7 @@ class DpsqlEngineSpec(BaseEngineSpec):  # type: ignore[misc, unused-ignore] # wh
         return None
 
     @classmethod
-    def select_star(cls, database: Any, table: Any, *_: Any, **__: Any) -> str:  # noqa: ANN401, ARG003 - Superset's
+    def select_star(cls, database: Any, table: Any, *_: Any, **__: Any) -> str:  # noqa: ANN401, ARG003 - as above
         """Return what the preview of a table asks: its columns, which is free, and never its rows."""
         parts = [part for part in (table.schema, table.table) if part]
         return "DESCRIBE " + ".".join('"' + part.replace('"', '""') + '"' for part in parts)
@@ -81,14 +81,10 @@ class DpsqlEngineSpec(BaseEngineSpec):  # type: ignore[misc, unused-ignore] # wh
         return sorted({*FUNCTIONS, *AGGREGATES, *WINDOWS, "count"})
 
     @classmethod
-    def get_url_for_impersonation(
-        cls,
-        url: URL,
-        impersonate_user: bool,  # noqa: FBT001 - Superset's own signature
-        username: str | None,
-        access_token: str | None = None,  # noqa: ARG003 - as above
-    ) -> URL:
-        """Return the address with Superset's user as the analyst, where "Impersonate logged in user" is set."""
-        if not impersonate_user or username is None:
-            return url
-        return url.update_query_dict({"analyst": username})
+    def get_url_for_impersonation(cls, url: URL, *who: Any) -> URL:  # noqa: ANN401 - as above
+        """Return the address with Superset's user as the analyst, where "Impersonate logged in user" is set.
+
+        `who` is whether it is set, the name of the user, and a token, which means nothing here.
+        """
+        impersonated, username, *_ = who
+        return url.update_query_dict({"analyst": username}) if impersonated and username is not None else url

@@ -58,6 +58,7 @@ def test_the_ends_of_a_time_range_are_read(spec: Any) -> None:
     moment = datetime(2026, 2, 3, 4, 5, 6)  # noqa: DTZ001 - Superset's have none
     assert spec.convert_dttm("DATE", moment) == "DATE '2026-02-03'"
     assert spec.convert_dttm("VARCHAR", moment) is None
+    assert spec.convert_dttm(target_type=None, dttm=moment, db_extra=None) is None
     where = f"ts >= {spec.convert_dttm('TIMESTAMP', moment)} AND ts < {spec.convert_dttm('DATE', moment)}"
     sql = f"SELECT article FROM reads WHERE {where} GROUP BY article TOP 3 PRIVATE"
     assert analyze(written_anew(sql), CATALOG, accepts_pattern=accepts_pattern)
@@ -77,7 +78,7 @@ def test_superset_is_told_of_the_dialect_and_cuts_rows_after_the_answer(spec: An
 
 def test_who_is_logged_in_asks(spec: Any) -> None:
     sqlalchemy = pytest.importorskip("sqlalchemy.engine.url")
-    url = sqlalchemy.make_url("dpsql:///events.duckdb?policy=policy.toml")
+    url = sqlalchemy.make_url("dpsql:///events.duckdb?policy=policy.toml&analyst=eve")
     asked = spec.get_url_for_impersonation(url, True, "ana", None)
     assert dict(asked.query) == {"policy": "policy.toml", "analyst": "ana"}
     assert spec.get_url_for_impersonation(url, False, "ana", None) is url

@@ -110,7 +110,13 @@ def test_doctests_run() -> None:
     attempted = 0
     for module in MODULES:
         name = ".".join(module.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        result = doctest.testmod(importlib.import_module(name))
+        try:
+            module_there = importlib.import_module(name)
+        except ModuleNotFoundError as missing:  # these surfaces are imported by what they serve, which is not here
+            if missing.name not in {"harlequin", "superset"}:
+                raise
+            continue
+        result = doctest.testmod(module_there)
         assert result.failed == 0, name
         attempted += result.attempted
     assert attempted >= 5
