@@ -27,6 +27,7 @@ _KEYWORDS = frozenset(
     "USING WITH ASC DESC ALL UNION INTERSECT EXCEPT QUALIFY INTERVAL COLLATE EXISTS".split()
 )
 _OF_WINDOWS = frozenset(["OVER", "PARTITION_BY", "FILTER"])  # names elsewhere
+_WORDS = _KEYWORDS | _OF_WINDOWS
 _SYMBOLS = frozenset("L_PAREN R_PAREN COMMA DOT STAR PLUS DASH SLASH DIV MOD DPIPE EQ NEQ LT LTE GT GTE DCOLON".split())
 _SYMBOLS |= frozenset("AMP PIPE TILDE PARAMETER L_BRACKET R_BRACKET COLON".split())  # PARAMETER is @
 _RESERVED = frozenset(
@@ -122,7 +123,7 @@ def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[
     from sqlglot import Token, TokenType
 
     functions, tokens = FUNCTIONS.keys() | aggregates, plainly(statement, tokens)
-    settled: list[Token] = []
+    everything, settled = functions | INSIDE, list[Token]()
     openers: list[str] = []
     levels = [""]
     for index, token in enumerate(tokens):
@@ -147,7 +148,7 @@ def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[
             before=before,
             after=after,
             in_cast=openers[-1:] in (["cast"], ["try_cast"]),
-            functions=functions | INSIDE if inside else functions,
+            functions=everything if inside else functions,
         )
         if new_kind in _TYPES.values():
             _check_sizes(statement, tokens[index:], kind=new_kind)
@@ -201,7 +202,7 @@ def _word(
         return _TYPES[word], token.text
     if calls and (word in functions or word in {"cast", "try_cast", "extract", "count", "unnest"}):
         return "VAR", token.text if word in {"cast", "try_cast", "extract", "count"} else FUNCTION_PREFIX + word
-    if kind in _KEYWORDS | _OF_WINDOWS and _stands(kind, previous, calls=calls):
+    if kind in _WORDS and _stands(kind, previous, calls=calls):
         return kind, token.text
     if calls and previous not in {"ALIAS", "R_PAREN"}:  # as in unnest([a, b]) x(item)
         raise _no_function(statement, token, word=word)

@@ -45,6 +45,8 @@ _OPERATORS = frozenset(
 )
 _BEFORE_MINUS = frozenset(["=", "<>", "<", "<=", ">", ">=", "+", "*", "/", "//"])
 _PUNCTUATION = frozenset("()[],.;_ \t\n")
+_PARENTHESES = frozenset(["L_PAREN", "R_PAREN"])  # tools write them where they mean nothing
+_AFTER_COLON = frozenset(" \t\r\n\"'(/-")  # a letter makes it a parameter
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'"}
 _ASCII_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
@@ -109,7 +111,8 @@ def scan(text: str) -> Statement:
         tokens = None
     if tokens is None:
         raise Refusal("syntax", "The statement cannot be cut into words.", hint="Check quotes and comments.")
-    if len(tokens) > MOST_TOKENS:
+    words = sum(token.token_type.name not in _PARENTHESES for token in tokens)
+    if words > MOST_TOKENS or len(tokens) > 2 * MOST_TOKENS:
         raise Refusal("too-long", f"A statement may have at most {MOST_TOKENS} words.", hint="Shorten it.")
     return _with_stand_ins(text, tokens, spans=spans)
 
@@ -201,7 +204,7 @@ def _check_code(text: str, at: int) -> int:
         )
     if text.startswith("::", at):
         return at + 2
-    if char == ":" and text[at + 1 : at + 2].isspace():
+    if char == ":" and text[at + 1 : at + 2] in _AFTER_COLON:
         return at + 1
     if char == "\r" and text.startswith("\n", at + 1):
         return at + 2

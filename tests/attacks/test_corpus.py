@@ -47,13 +47,13 @@ def of(*expectations: str) -> list[pytest.param]:
 
 
 def refusal(statement: dict[str, str]) -> Error | None:
-    started = time.perf_counter()
+    started = time.process_time()  # of this process alone: others share the machine
     try:
         analyze(statement["sql"], CATALOG, accepts_pattern=accepts_pattern, clock=lambda: NOON)
     except Error as error:
         return error
     finally:
-        assert time.perf_counter() - started < 1.0
+        assert time.process_time() - started < 1.0
     return None
 
 

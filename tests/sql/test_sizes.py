@@ -97,7 +97,7 @@ LIMITS: dict[str, tuple[Callable[[int], str], int, str]] = {
 def test_there_is_a_limit_of_words() -> None:
     private(words(6_399), CATALOG)
     with pytest.raises(Refusal) as refused:
-        private(words(6_403), CATALOG)
+        private(words(6_405), CATALOG)
     assert refused.value.code == "too-long"
 
 
