@@ -20,12 +20,18 @@ from fractions import Fraction
 
 from dpsql.plan.plan import Plan
 from dpsql.sql.query import Listed, Partitions, PrivateQuery
-from dpsql.sql.tree import Column, Combined, Derived, Exists, InQuery, Scan
+from dpsql.sql.tree import Column, Combined, Derived, Exists, InQuery, Numbered, Scan
 
 __all__ = ["FORMAT", "in_canonical_order", "replay_key"]
 
 FORMAT = "dpsql replay 1"
-_NUMBER: dict[type, str] = {Column: "relation", Scan: "number", Derived: "number", Combined: "number"}
+_NUMBER: dict[type, str] = {
+    Column: "relation",
+    Scan: "number",
+    Derived: "number",
+    Combined: "number",
+    Numbered: "number",
+}
 
 
 class _Numbers(dict[int, int]):

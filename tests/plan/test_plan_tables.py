@@ -88,3 +88,9 @@ def test_queries_that_name_another_row_outside_have_other_replay_keys() -> None:
     ]
     assert len({key(where) for where in wheres}) == len(wheres)
     assert key(tied.format("a", "b")) == key(tied.format("a", "b").replace("c.", "z.").replace(" c ", " z "))
+
+
+def test_queries_that_name_another_of_two_lists_have_other_replay_keys() -> None:
+    lists = "unnest([a.w, 'x']) AS x(item) LEFT JOIN unnest([a.w, 'x']) AS y(item) ON FALSE"
+    texts = [f"SELECT {name}.item FROM reads a CROSS JOIN {lists} GROUP BY 1 TOP 5 PRIVATE" for name in "xy"]
+    assert len({replay_key(plan_of(text)) for text in texts}) == len(texts)
