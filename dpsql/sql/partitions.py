@@ -126,7 +126,8 @@ def _column_of(query: PrivateQuery, key: Expression, *, catalog: Catalog) -> tup
 def _stored_columns(expression: Expression, relations: _Relations) -> set[tuple[int, tuple[str, ...], str]]:
     """Return the columns of stored tables that an expression reads, each with the number and the path of its table.
 
-    What a subquery in it reads is a column of no table: it may be any row's.
+    What a subquery in it reads is a column of no table: it may be any row's. So is the number of an item of unnest, and
+    what UNION puts together: they make several values of one.
     """
     found = set[tuple[int, tuple[str, ...], str]]()
     for part in walk(expression):
@@ -138,6 +139,8 @@ def _stored_columns(expression: Expression, relations: _Relations) -> set[tuple[
         if isinstance(relation, Scan):
             found.add((part.relation, relation.path, part.name))
             continue
+        if not relation:
+            found.add((part.relation, (), ""))
         for subquery in relation:
             output = subquery.outputs[int(part.name.removeprefix("c")) - 1]
             found |= _stored_columns(output, _relations(subquery.body.source))
@@ -151,11 +154,9 @@ def _relations(relation: Relation) -> _Relations:
             return _relations(relation.left) | _relations(relation.right)
         case Scan():
             return {relation.number: relation}
-        case Numbered():
-            return {relation.number: ()}
         case Derived():
             return {relation.number: (relation,)}
-        case Combined():
-            return {relation.number: relation.branches}
+        case Numbered() | Combined():  # no one SELECT
+            return {relation.number: ()}
         case Cut():
             return {relation.number: (relation.source,)}

@@ -492,6 +492,21 @@ def test_only_the_declared_column_and_what_is_worked_out_from_it_alone_is_single
         assert ("dpsql_rows" in plan.engine_sql) == single
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "reads r, unnest([r.country, 'FR']) AS x(p)",
+        "(SELECT user_id, article, unnest([country, 'FR']) AS p FROM reads) r",
+        "(SELECT user_id, article, country AS p FROM reads UNION ALL SELECT user_id, article, 'FR' FROM reads) r",
+    ],
+)
+def test_what_makes_several_values_of_the_declared_one_is_not_single_valued(source: str) -> None:
+    text = f"SELECT p, article FROM {source} GROUP BY ALL TOP 2 PRIVATE PER p WITH (partitions = ['DE', 'FR'])"
+    plan = session_over(table=SINGLE).explain(text)
+    assert plan.worst_items == 4
+    assert "dpsql_rows" not in plan.engine_sql
+
+
 def test_a_public_column_of_the_same_name_is_not_the_declared_one() -> None:
     session = session_over(table=SINGLE)
     sql = (
