@@ -16,10 +16,13 @@ from dpsql.sql.tree import (
     Combined,
     Cut,
     Derived,
+    Exists,
     Expression,
+    InQuery,
     Joined,
     Literal,
     Relation,
+    Scalar,
     is_aggregate,
     walk,
 )
@@ -42,7 +45,12 @@ def asks_for_no_row(query: PrivateQuery | PublicQuery) -> bool:
     A private query is then answered with no row also where its domain is known: candidates that are in no row come
     back for their noise alone, and whoever rules out every row does not ask for that.
     """
-    return query.limit == 0 or _is_empty_body(query.body)
+    if query.limit == 0 or isinstance(query, PrivateQuery):
+        return query.limit == 0 or _is_empty_body(query.body)
+    # without rows there may still be one of aggregates, and in it what a subquery finds in the private answer
+    parts = (*query.outputs, *([] if query.having is None else [query.having]))
+    looks = any(isinstance(node, Scalar | InQuery | Exists) for part in parts for node in walk(part))
+    return not looks and _is_empty_body(query.body)
 
 
 def _is_empty_body(body: Body) -> bool:

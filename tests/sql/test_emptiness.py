@@ -129,3 +129,12 @@ def test_a_left_side_without_rows_leaves_none_in_an_inner_or_left_join() -> None
     for kind in ("JOIN", "LEFT JOIN", "SEMI JOIN", "ANTI JOIN"):
         origin = f"(SELECT * FROM reads WHERE 1 = 0) AS r {kind} countries AS c ON r.country = c.country"
         assert asks_for_no_row(private(f"SELECT article FROM {origin} GROUP BY article TOP 5 PRIVATE", CATALOG)), kind
+
+
+def test_one_row_of_aggregates_may_hold_what_a_subquery_finds_in_the_answer() -> None:
+    found = "(SELECT MAX(n) FROM x)"
+    for text in (f"{found} AS most, COUNT(*) AS c", f"COUNT(*) AS c, 9 IN {found.replace('MAX(n)', 'n')} AS nine"):
+        assert not asks_for_no_row(around(f"WITH x AS ({TOP}) SELECT {text} FROM countries WHERE FALSE").outer)
+    having = f"WITH x AS ({TOP}) SELECT COUNT(*) AS c FROM countries WHERE FALSE HAVING {found} > 1"
+    assert not asks_for_no_row(around(having).outer)
+    assert asks_for_no_row(around(f"{having} LIMIT 0").outer)
