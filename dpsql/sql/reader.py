@@ -14,7 +14,7 @@ from dpsql.sql.functions import PatternCheck
 from dpsql.sql.nodes import only, place
 from dpsql.sql.scope import Scope, ScopeColumn, ScopeTable, listed
 from dpsql.sql.text import Statement, Value
-from dpsql.sql.tree import Case, Cast, Derived, Exists, Expression, InQuery, Literal, Scalar, walk
+from dpsql.sql.tree import Cast, Column, Derived, Exists, Expression, InQuery, Literal, Scalar, walk
 from dpsql.sql.types import BOOLEAN, NULL, Family, read_as
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class Reader:
             reason = f"The stars of a statement may stand for {MOST_STARRED:,} columns."
             raise Refusal("too-large", reason, hint="Name the columns that you need.", place=self.place(item))
         for column in columns:
-            if isinstance(column.column, Case):
+            if not isinstance(column.column, Column):
                 self.copy(column.column, item)
         return columns
 
@@ -185,7 +185,7 @@ class Reader:
         if type(node.this).__name__ != "Identifier" or found is None:
             hint = listed("The columns here are", [column.name for column in self.scope.star()])
             raise Refusal("unknown-column", "There is no such column here.", hint=hint, place=self.place(node))
-        if isinstance(found.column, Case):
+        if not isinstance(found.column, Column):  # an item of unnest, or what FULL JOIN ... USING makes of one
             self.copy(found.column, node)
         return found
 

@@ -256,3 +256,16 @@ def test_parameters_are_together_no_longer_than_a_message() -> None:
     with pytest.raises(Refusal) as refused:
         private(text, CATALOG, ["x" * 16_000] * 600)
     assert refused.value.code == "too-long"
+
+
+def test_a_list_that_a_full_join_merges_is_counted_wherever_it_is_named() -> None:
+    def named(times: int) -> str:
+        items = ", ".join(["'a'"] * 64)
+        where = " OR ".join(["continent = 'b'"] * times)
+        source = f"reads CROSS JOIN unnest([{items}]) AS x(continent) FULL JOIN countries USING (continent)"
+        return f"SELECT article AS k FROM {source} WHERE {where}{TAIL}"
+
+    private(named(1), CATALOG)
+    with pytest.raises(Refusal) as refused:
+        private(named(20), CATALOG)
+    assert refused.value.code == "too-large"
