@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.aggregates import LOCAL
+from dpsql.sql.aggregates import LOCAL, aggregates
 from dpsql.sql.blocks import Block, Grouping, Selected
 from dpsql.sql.functions import INSIDE
 from dpsql.sql.nodes import is_unnest, only
@@ -74,7 +74,7 @@ def selected(
     outputs = [each for item in select.expressions for each in _outputs(reader, item, scope=scope, lists=lists)]
     block = Block(reader, select, outputs, READERS_INSIDE)
     derived = _Subquery(block, scope, number).derived(lists.over(body))
-    if lists.found and derived.body != lists.over(body) and not block.distinct:
+    if lists.found and _looks_at_rows(block):
         reason, hint = "Beside unnest nothing is grouped, numbered or cut.", "Do so in a subquery over this one."
         raise Unsupported("unnest", reason, hint=hint, place=block.place)
     units = {unit.column: unit.absent for unit in scope.units}  # a unit from outside is none of this block's rows
@@ -90,6 +90,13 @@ def selected(
     private = scope.private
     table = ScopeTable(alias, columns, *((private.table, private.unit_name) if private is not None else ()))
     return derived, table
+
+
+def _looks_at_rows(block: Block) -> bool:
+    """Say whether a SELECT groups, numbers or cuts its rows, which DuckDB does before it unnests; DISTINCT is after."""
+    parts = ("group", "having", "qualify", *(() if block.distinct else _CUT))
+    computed = any(aggregates(each.expression) or has_windows(each.expression) for each in block.outputs)
+    return computed or any(block.select.args.get(part) is not None for part in parts)
 
 
 @dataclass(frozen=True, slots=True)
