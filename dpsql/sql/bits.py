@@ -2,7 +2,8 @@
 
 DuckDB gives the signs between two operands one precedence, below arithmetic and above comparisons, and so does sqlglot,
 but for ||, which needs parentheses beside them. ~ and @ take in DuckDB all the arithmetic that follows, which sqlglot
-leaves outside: so nothing may follow their operand but what both put outside.
+leaves outside: so nothing may follow their operand but what both put outside. An operator before ~ binds in DuckDB
+weaker than any before that, so it is the only one, as in flags & ~4.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def _between(reader: Reader, node: Node) -> Expression:
 
 def _before(reader: Reader, node: Node) -> Expression:
     only(reader.statement, node, "this")
-    _check_after(reader, node)
+    _check_beside(reader, node)
     if type(node).__name__ == "BitwiseNot":
         argument = _whole(reader, node.this)
         return Call("~", (argument,), argument.type)
@@ -47,12 +48,18 @@ def _before(reader: Reader, node: Node) -> Expression:
     raise Refusal("type", "@ takes a number.", hint="Cast it with CAST(x AS DOUBLE).", place=reader.place(node))
 
 
-def _check_after(reader: Reader, node: Node) -> None:
-    """Refuse an operand of ~ or @ behind which an operator stands that DuckDB puts inside."""
+def _check_beside(reader: Reader, node: Node) -> None:
+    """Refuse ~ or @ where DuckDB reads the operators around it otherwise.
+
+    One that follows the operand is inside. One before ~ comes last, so that a - b * ~c is (a - b) * ~c, and so two
+    before it are refused. Before @ there is none, nor ~.
+    """
     below: object = node
     above: object = node.parent
+    most, before = (1, _BINARY) if type(node).__name__ == "BitwiseNot" else (0, _BINARY | {"BitwiseNot"})
     while type(above).__name__ in _PREFIXED | _BINARY:
-        if type(above).__name__ in _BINARY and getattr(above, "this", None) is below:
+        most -= type(above).__name__ in before
+        if most < 0 or (type(above).__name__ in _BINARY and getattr(above, "this", None) is below):
             raise _two_ways(reader, node)
         below, above = above, getattr(above, "parent", None)
 
