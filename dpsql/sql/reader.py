@@ -26,6 +26,7 @@ DEEPEST = 32
 MOST_COPIED = 2_000
 MOST_STARRED = 2_000
 LIKE_A_PART = 64  # characters of a literal, which is sent as often as it is written
+MOST_UNNESTED = 1 << 16
 MOST_CONJOINED = 500  # DuckDB's optimizer takes seconds for a thousand conditions joined by AND
 PREDICATES = frozenset("EQ NEQ LT LTE GT GTE NullSafeEQ NullSafeNEQ Is In Between Like ILike Escape Not And Or".split())
 Read = Callable[["Reader", "Node"], Expression]
@@ -63,6 +64,7 @@ class Reader:
     copied: int = 0
     starred: int = 0
     conjoined: int = 0
+    unnested: int = 1
     negated: bool = False
     depth: int = 0
     correlates: bool = False
@@ -153,6 +155,14 @@ class Reader:
         if self.conjoined > MOST_CONJOINED:
             hint = "Write x NOT IN (...) for many values."
             reason = f"AND may join {MOST_CONJOINED} conditions of a statement."
+            raise Refusal("too-large", reason, hint=hint, place=self.place(node))
+
+    def multiply(self, rows: int, node: Node) -> None:
+        """Count the rows that lists make of one: with fifteen lists one unit's row alone could stop the engine."""
+        self.unnested *= rows
+        if self.unnested > MOST_UNNESTED:
+            reason = f"The lists in unnest may make {MOST_UNNESTED:,} rows of one, all of a statement multiplied."
+            hint = "Write fewer or shorter lists."
             raise Refusal("too-large", reason, hint=hint, place=self.place(node))
 
     def star(self, item: Node) -> list[ScopeColumn] | None:

@@ -73,7 +73,7 @@ def selected(
     lists = Lists(_LISTED + number)
     outputs = [each for item in select.expressions for each in _outputs(reader, item, scope=scope, lists=lists)]
     block = Block(reader, select, outputs, READERS_INSIDE)
-    derived = _Subquery(block, scope, number).derived(lists.over(body))
+    derived = _Subquery(block, scope, number).derived(lists.over(body, reader, node=select))
     if lists.found and _looks_at_rows(block):
         reason, hint = "Beside unnest nothing is grouped, numbered or cut.", "Do so in a subquery over this one."
         raise Unsupported("unnest", reason, hint=hint, place=block.place)

@@ -45,6 +45,7 @@ def unnested(reader: Reader, node: Node, *, number: int) -> tuple[Numbered, Scop
         column = str(names[0].name) if names else column
     item = _item(items, Column(number, "c1", INTEGER))
     reader.copy(item, node)
+    reader.multiply(len(items), node)
     return Numbered(number, len(items)), ScopeTable(name, (ScopeColumn(column, item, is_unit=False),))
 
 
@@ -66,10 +67,11 @@ class Lists:
         self.longest = max(self.longest, len(items))
         return _item(items, Column(self.number, "c1", INTEGER))
 
-    def over(self, body: Body) -> Body:
-        """Return the rows of a block, each as many times as the longest list has items."""
+    def over(self, body: Body, reader: Reader, *, node: Node) -> Body:
+        """Return the rows of the block at `node`, each as many times as the longest list has items."""
         if not self.found:
             return body
+        reader.multiply(self.longest, node)
         return replace(body, source=Joined(body.source, "CROSS", Numbered(self.number, self.longest), None))
 
 

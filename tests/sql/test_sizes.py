@@ -72,6 +72,14 @@ LIMITS: dict[str, tuple[Callable[[int], str], int, str]] = {
         64,
         "too-large",
     ),
+    "rows of unnest": (
+        lambda n: (
+            f"SELECT k FROM reads{''.join(f', unnest([1, 2, 3, 4]) AS x{at}(k{at})' for at in range(n))}, "
+            f"(SELECT unnest(['a', 'b']) AS k, unnest(['c', 'd']) AS j FROM countries) AS y{TAIL}"
+        ),
+        7,
+        "too-large",
+    ),
     "subqueries": (nested, 63, "too-many-tables"),
     "branches": (
         lambda n: f"SELECT k FROM ({' UNION ALL '.join(['SELECT user_id, article AS k FROM reads'] * n)}) AS t{TAIL}",
