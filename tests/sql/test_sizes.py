@@ -95,6 +95,11 @@ LIMITS: dict[str, tuple[Callable[[int], str], int, str]] = {
     "positions": (lambda n: keyed(f"left(article, {n})"), 10_000, "function-arguments"),
     "joined texts": (lambda n: keyed(" || ".join(["article"] * n)), LONGEST_VALUE // COLUMN_CAP, "too-large"),
     "concatenated texts": (lambda n: keyed(f"concat({', '.join(['article'] * n)})"), 16, "function-arguments"),
+    "joined items": (
+        lambda n: f"SELECT {' || '.join(['item'] * n)} AS k FROM reads, unnest([article, 'a']) AS x(item){TAIL}",
+        LONGEST_VALUE // COLUMN_CAP,
+        "too-large",
+    ),
     "replacements": (lambda n: keyed(f"replace(article, 'a', '{'b' * n}')"), 16, "too-large"),
     "replaced patterns": (lambda n: keyed(f"regexp_replace(article, 'a', '{'b' * n}', 'g')"), 14, "too-large"),
     "first replaced pattern": (lambda n: keyed(f"regexp_replace(article, 'a', '{'b' * n}')"), 15_360, "too-large"),
