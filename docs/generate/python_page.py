@@ -1,4 +1,4 @@
-"""The reference of the Python face, from its docstrings: what `dpsql` and `dpsql.pate` export."""
+"""The reference of the Python face, from its docstrings: what `dpsql`, `dpsql.dbapi` and `dpsql.pate` export."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import re
 from collections.abc import Callable, Iterator
 from importlib import import_module
 
-from pages import head
+from pages import code, head
 
+from dpsql.dbapi.types import TypeObject
 from dpsql.pate import Method
 
-MODULES = ("dpsql", "dpsql.pate")
+MODULES = ("dpsql", "dpsql.dbapi", "dpsql.pate")
 _WIDTH = 90
 _GIVEN = frozenset(
-    "Session Answer Receipt Balance Forecast Plan Place Labelling Method".split()
+    "Session Answer Receipt Balance Cursor Forecast Plan Place Labelling Method".split()
 )  # what callers never make
 _ORDER = ("connect", "Session", "Answer", "Receipt", "Policy", "Budget", "PrivateTable", "PublicTable", "Limits")
 
@@ -36,7 +37,10 @@ def page() -> str:
 def _entry(path: str, thing: object) -> Iterator[str]:
     name = path.rpartition(".")[2]
     yield f"### {name}\n"
-    if inspect.isclass(thing):
+    if inspect.isclass(thing) and not thing.__module__.startswith("dpsql"):
+        known = f"{thing.__module__}.{thing.__name__}".removeprefix("builtins.")
+        yield f"`{path}` is Python's `{known}`.\n"
+    elif inspect.isclass(thing):
         yield from _fields(thing) if name in _GIVEN else _signature(path, thing)
         yield _text(thing)
         for member in _members(thing):
@@ -44,6 +48,8 @@ def _entry(path: str, thing: object) -> Iterator[str]:
     elif callable(thing):
         yield from _signature(path, thing)
         yield _text(thing)
+    elif isinstance(thing, TypeObject):
+        yield f"`{path}` equals the type codes {code(sorted(thing.codes)) or 'of no column'}.\n"
     else:
         yield f"`{path} = {thing}`\n"
 
@@ -73,7 +79,7 @@ def _member(kind: type, name: str) -> Iterator[str]:
     if isinstance(thing, property):
         yield f"#### {kind.__name__}.{name}\n"
         yield _text(thing)
-    elif callable(getattr(kind, name)):
+    elif callable(getattr(kind, name)) and not inspect.isclass(thing):
         yield f"#### {kind.__name__}.{name}()\n"
         yield from _signature(f"{kind.__name__}.{name}", getattr(kind, name))
         yield _text(getattr(kind, name))

@@ -28,6 +28,8 @@ SHOWN = {"", "text", "pycon"}  # formulas, grammars, what is printed; examples o
 RUN_ELSEWHERE = {  # by page and language, for code that needs other data than that of `Folder`
     ("README.md", "python"): "tests/house/test_documentation.py",
     ("README.md", "sh"): "tests/house/test_documentation.py",
+    ("docs/dbapi.md", "ipython"): "tests/surfaces/test_notebooks.py",
+    ("docs/notebook.md", "ipython"): "tests/notebook/test_docs.py",
     ("docs/pate.md", "python"): "tests/pate/test_pate_label.py",
     ("docs/ledger.md", "python"): "tests/ledger/test_dp_events.py",
     ("docs/ledger.md", "sql"): "tests/ledger/test_postgres.py",
@@ -91,6 +93,7 @@ class Folder:
             database.execute(DATA)
             database.execute(f"COPY (SELECT 1 AS user_id, 'x' AS page) TO '{path / 'visits.parquet'}'")
         (path / "policy.toml").write_text(whole('ledger = "ledger.sqlite"'))
+        (path / "questions.sql").write_text("SHOW TABLES;")
         (path / "visits.csv").write_text("user_id,page,ts\n1,x,2026-01-01 00:00:00\n")
 
     def run(self, block: Block) -> None:
@@ -133,8 +136,10 @@ class Folder:
     def command(self, line: str) -> subprocess.CompletedProcess[str]:
         program, *words = shlex.split(line, comments=True)
         assert program == "dpsql", f"{line}: only dpsql is run; mark what is not"
+        words, given = (words[:-2], (self.path / words[-1]).read_text()) if "<" in words else (words, "")
         return subprocess.run(
             [Path(sys.executable).with_name("dpsql"), *words],
+            input=given,
             cwd=self.path,
             env={**os.environ, "COLUMNS": "100"},
             capture_output=True,
@@ -154,7 +159,7 @@ def whole(part: str) -> str:
 
 def test_there_is_code_in_the_pages() -> None:
     assert len(ALL) > 80
-    assert {block.language for block in ALL} == {"console", "python", "sh", "sql", "toml", *SHOWN}
+    assert {block.language for block in ALL} == {"console", "ipython", "python", "sh", "sql", "toml", *SHOWN}
 
 
 def test_every_fence_is_read() -> None:
@@ -165,7 +170,11 @@ def test_every_fence_is_read() -> None:
 
 def test_what_is_not_run_is_counted() -> None:
     assert {str(block.page.relative_to(DOCS)): block.reason for block in ALL if block.reason} == {
-        "start.md": "installs; .ci/run runs the README's command, which is the same"
+        "harlequin.md": "Harlequin is not in the environment of the tests; tests/harlequin_trial.py runs it",
+        "notebook.md": "installs",
+        "shell.md": "installs, and then waits for what is typed; tests/cli/test_shell.py types",
+        "start.md": "installs; .ci/run runs the README's command, which is the same",
+        "superset.md": "Superset is not in the environment of the tests; tests/superset_trial.py runs it",
     }
 
 
