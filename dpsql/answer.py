@@ -110,7 +110,8 @@ class Receipt:
             notes += "; the ledger is in memory, for trials, and forgotten at the end"
         if self.replayed:
             return f"{self.mechanism}: answered before, charged nothing; {ending}; remaining {self.remaining}{notes}"
-        cost = f"{self.items_charged} items of epsilon {self.epsilon} ({self.loss})"
+        items = "1 item" if self.items_charged == 1 else f"{self.items_charged} items"
+        cost = f"{items} of epsilon {self.epsilon} ({self.loss})"
         if isinstance(self.loss, Steps):
             cost = str(self.loss)
         return f"{self.mechanism}: charged {cost}; {ending}; remaining {self.remaining}{notes}"

@@ -187,6 +187,14 @@ class DPSQLDialect(default.DefaultDialect):
         """Return none: what a table of the policy is in its database is not told."""
         return []
 
+    def get_materialized_view_names(self, connection: Connection, schema: str | None = None, **_: object) -> list[str]:  # noqa: ARG002
+        """Return none, for the same reason."""
+        return []
+
+    def get_sequence_names(self, connection: Connection, schema: str | None = None, **_: object) -> list[str]:  # noqa: ARG002
+        """Return none: what counts up is not told."""
+        return []
+
 
 def _tables(connection: Connection) -> dict[tuple[str, str], Any]:
     """Return the rows of SHOW TABLES by schema and name; a policy's "web.reads" is reads in the schema web."""

@@ -140,7 +140,8 @@ class Steps:
         return PureLoss(self.items * self.each.epsilon.value, self.delta)
 
     def __str__(self) -> str:
-        return f"{self.items} items of epsilon {self.each.epsilon}, delta {self.delta}"
+        items = "1 item" if self.items == 1 else f"{self.items} items"
+        return f"{items} of epsilon {self.each.epsilon}, delta {self.delta}"
 
 
 Loss = ZCDP | PureLoss | Steps

@@ -95,10 +95,11 @@ class Shell:
     def _history(self) -> None:
         rows = []
         for asked in self.session.history.to_pylist():
-            charged = next(value for name, value in asked.items() if name.endswith("_charged"))
+            currency, charged = next((name, value) for name, value in asked.items() if name.endswith("_charged"))
+            unit = f"{currency.removesuffix('_charged')} " if self.mode == "table" else ""
             when = asked["asked_at"].strftime("%Y-%m-%d %H:%M:%S")
             text = printable(" ".join(asked["query"].split()))
-            rows.append((when, asked["state"], "" if charged is None else f"{charged:.4g}", text))
+            rows.append((when, asked["state"], "" if charged is None else f"{unit}{charged:.4g}", text))
         if rows or self.mode == "json":
             write_pairs(rows, ("asked_at", "state", "charged", "query"), layout=self.mode)
 

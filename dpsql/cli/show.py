@@ -73,8 +73,9 @@ def write_plan(plan: Plan, forecast: Forecast, *, layout: str) -> None:
 def write_pairs(rows: Sequence[tuple[str | float, ...]], names: tuple[str, ...], *, layout: str) -> None:
     """Write rows under their names."""
     if layout == "table":
+        width = max((len(str(name)) for name, *_ in rows), default=0)
         for name, *values in rows:
-            typer.echo(f"{name:18} {'  '.join(map(str, values))}")
+            typer.echo(f"{name:{width}}  {'  '.join(map(str, values))}")
     elif layout == "json":
         write_json([dict(zip(names, row, strict=True)) for row in rows])
     else:

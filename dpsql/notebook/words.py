@@ -25,6 +25,9 @@ HELP = (
 COMMANDS = ("budget", "close", "connect", "explain", "help", "history", "tables", "use")
 _NAMED = ("policy", "analyst", "ledger", "isolation")
 _NO_WORDS = frozenset(["budget", "close", "help", "history", "tables"])
+_WANTED = {"explain": "a statement", "use": "the name of a variable"}
+_HINT = "%dpsql help lists what can be said."
+_WORDS_OF_HELP = frozenset(["--help", "-h", "?"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +44,19 @@ class Connecting:
 def command_of(line: str) -> tuple[str, str] | None:
     """Return the command that a line gives, and what follows it; None for a statement."""
     first, _, rest = line.strip().partition(" ")
-    name, rest = first.lower(), rest.strip()
+    name, rest = first.lower().removesuffix(";"), rest.strip()
+    if name in _WORDS_OF_HELP:
+        return "help", ""
     if name not in COMMANDS:
+        if name.isidentifier() and not rest:  # no statement is one word
+            hint = "%dpsql help lists the commands. A statement has more words: SHOW TABLES, DESCRIBE reads, SELECT ..."
+            raise UsageError("magic", "There is no such command.", hint=hint)
         return None
+    if name in _WANTED and not rest.rstrip(";").strip():
+        raise UsageError("magic", f"%dpsql {name} wants {_WANTED[name]} after it.", hint=_HINT)
     if name in _NO_WORDS and rest.rstrip(";").strip():
-        raise UsageError("magic", f"%dpsql {name} takes nothing after it.", hint="%dpsql help lists what can be said.")
-    return name.rstrip(";"), rest
+        raise UsageError("magic", f"%dpsql {name} takes nothing after it.", hint=_HINT)
+    return name, rest
 
 
 def statement_of(line: str) -> str:

@@ -32,10 +32,9 @@ def shortfall(
     whose = "the total" if short.account is None else f"the limit of account {short.account}"
     affordable = math.floor(remaining.rho.value / plan.item_price)
     if worst.rho > remaining.rho:
-        reason = (
-            f"This query may cost {plan.worst_items} items of epsilon {plan.epsilon}, and what is left of {whose} buys "
-            f"{affordable} of them."
-        )
+        items = "1 item" if plan.worst_items == 1 else f"{plan.worst_items} items"
+        buys = f"what is left of {whose} buys {affordable} of them"
+        reason = f"This query may cost {items} of epsilon {plan.epsilon}, and {buys}."
     elif plan.certificate is Certificate.theorem2:
         reason = f"This query has a delta, and of {whose} no such query is left."
     else:

@@ -79,7 +79,7 @@ def test_a_script_is_answered_in_order_and_asking_again_is_free(folder: Path) ->
     assert (code, err) == (0, "")
     assert out.index("privacy_unit") < out.index("charged 6 items") < out.index("answered before, charged nothing")
     assert out.count("limited_domain: ") == 2
-    assert len(re.findall(r"^20.* answered +0\.\d+ +SELECT article, COUNT", out, re.MULTILINE)) == 1
+    assert len(re.findall(r"^20.* answered +rho 0\.\d+ +SELECT article, COUNT", out, re.MULTILINE)) == 1
     assert out.rstrip().splitlines()[-1].startswith("about ")
 
 

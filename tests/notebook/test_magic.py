@@ -184,6 +184,9 @@ def test_the_box_marks_the_place_in_what_was_written(
         "connect --colour red --policy p",
         "connect 'events.duckdb --policy p",
         "budget now",
+        "budgets",
+        "explain",
+        "use",
         "use nothing",
     ],
 )
@@ -191,6 +194,11 @@ def test_a_line_that_cannot_be_read_says_how_to_write_it(shell: InteractiveShell
     error = refused(shell, f"%dpsql {line}")
     assert error.code == "magic"
     assert "dpsql" in error.hint
+
+
+@pytest.mark.parametrize("line", ["", "help", "HELP;", "--help", "?"])
+def test_who_asks_for_help_gets_it(shell: InteractiveShell, line: str) -> None:
+    assert "%dpsql connect DB --policy FILE" in repr(ran(shell, f"%dpsql {line}"))
 
 
 @pytest.mark.parametrize("name", ["a b", "SELECT 1", "1st", "budget", "a.b", "class"])

@@ -157,7 +157,7 @@ def test_the_inspector_tells_what_the_policy_exposes(engine: Any) -> None:
     assert inspector.get_schema_names() == ["main", "shop"]
     assert inspector.get_table_names() == inspector.get_table_names(schema="main") == ["reads", "countries"]
     assert inspector.get_table_names(schema="shop") == ["orders"]
-    assert inspector.get_view_names() == []
+    assert inspector.get_view_names() == inspector.get_sequence_names() == []
     assert inspector.has_table("reads")
     assert inspector.has_table("orders", schema="shop")
     assert not inspector.has_table("orders")
