@@ -136,6 +136,14 @@ def test_the_readme_has_the_sections_of_the_house() -> None:
     assert [section for section in sections if section in wanted] == wanted
 
 
+def test_the_readme_names_every_extra_and_no_other() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    section = README.split("\n## From where you work\n")[1].split("\n## ")[0]
+    named = re.findall(r"'\.\[([a-z-]+)\]'", section)
+    further = re.findall(r"`([a-z-]+)`", section.split("Further extras: ")[1])
+    assert {*named, *further} == extras.keys()
+
+
 def test_the_sql_of_the_reference_runs() -> None:
     import duckdb
 
@@ -247,6 +255,7 @@ def test_sql_reference_examples_are_read() -> None:
 def test_the_lock_pins_every_dependency() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
-    pinned = {re.split(r"==", line)[0].lower() for line in (ROOT / "requirements.lock").read_text().splitlines()}
+    lines = (ROOT / "requirements.lock").read_text().lower().splitlines()
+    pinned = {line.split("==")[0].replace("_", "-") for line in lines}
     for requirement in wanted:
-        assert re.split(r"[<>=\[]", requirement)[0].lower() in pinned, requirement
+        assert re.split(r"[<>=\[]", requirement)[0].lower().replace("_", "-") in pinned, requirement
