@@ -126,8 +126,8 @@ class Session:
         """Answer SELECT ... TOP k PRIVATE, and for nothing: EXPLAIN of one, a SELECT of public tables, SHOW, DESCRIBE.
 
         A SELECT around a private query is computed from its released rows, and costs what the private query does;
-        where LIMIT 0 or WHERE 1 = 0 asks for no row, nothing is released or charged. `parameters` are the values of ?
-        and $1 in their order, or a mapping of those of :name.
+        where LIMIT 0 or WHERE 1 = 0 asks for no row, of any table, nothing is released or charged. `parameters` are the
+        values of ? and $1 in their order, or a mapping of those of :name.
         Raises `Refusal` or `Unsupported` for the statement, `BudgetExceeded` when its worst case no longer fits
         (nothing is charged in these cases), and `EngineError` when the engine failed on the data (charged in full).
         What this analyst was answered before, on the same version of the data, is answered again from the ledger, at no

@@ -12,14 +12,15 @@ from dpsql.sql.clause import CLAUSE_HINT, Lifted, lift
 from dpsql.sql.clock import Clock
 from dpsql.sql.commands import read_command
 from dpsql.sql.domain import read_domain
+from dpsql.sql.emptiness import has_no_row, without_rows
 from dpsql.sql.expressions import READERS
 from dpsql.sql.functions import AGGREGATES, PatternCheck
 from dpsql.sql.grammar import settle
 from dpsql.sql.nodes import only, parse, place, spelled_items
 from dpsql.sql.parameters import Given, bind
 from dpsql.sql.partitions import partitioned
-from dpsql.sql.public import read_public
-from dpsql.sql.query import Clause, Output, PrivateQuery, WrappedQuery
+from dpsql.sql.public import read_public, seeks_no_row
+from dpsql.sql.query import Clause, Output, PrivateQuery, PublicQuery, WrappedQuery
 from dpsql.sql.query import Statement as Asked
 from dpsql.sql.reader import Reader
 from dpsql.sql.released import Counted, Item, Released, counted_of, is_count, position_of, row_count
@@ -65,22 +66,46 @@ def analyze(
     if command is not None:
         return command
     lifted = lift(statement, bound.__getitem__)
-    if lifted.clause is None and not _names_public(lifted, catalog):
-        raise _not_private(statement)
-    select = parse(
-        statement, settle(statement, lifted.tokens, aggregates=() if lifted.clause is not None else AGGREGATES)
-    )
     sources = Sources(catalog, Reader(statement, bound, accepts_pattern, READERS, clock))
-    if lifted.clause is not None:
-        private = _Analysis(statement, sources, lifted, lifted.clause).query(select)
-        return private if lifted.outer is None else _around(private, sources, tokens=lifted.outer)
-    query, scope = read_public(sources, select, tokens=lifted.tokens)
-    if scope.private is not None:
-        raise _not_private(statement)
+    if lifted.clause is None:
+        return _free(sources, lifted)
+    select = parse(statement, settle(statement, lifted.tokens, aggregates=()))
+    private = _Analysis(statement, sources, lifted, lifted.clause).query(select)
+    return private if lifted.outer is None else _around(private, sources, tokens=lifted.outer)
+
+
+def _free(sources: Sources, lifted: Lifted) -> PublicQuery:
+    """Return a SELECT that reads no private row, since it names public tables alone or asks for no row at all."""
+    statement = sources.reader.statement
+    query = _read(sources, lifted)
+    if sources.protected:
+        if lifted.explained or not has_no_row(query):
+            raise _not_private(statement)
+        return without_rows(query)
     if lifted.explained:
         hint, where = "Leave EXPLAIN out: it costs nothing.", statement.place(statement.tokens[0])
         raise Refusal("not-a-query", "A query of public tables has no plan.", hint=hint, place=where)
     return query
+
+
+def _read(sources: Sources, lifted: Lifted) -> PublicQuery:
+    """Return what a SELECT without the clause asks; of one that cannot be read, say what helps the most."""
+    statement, helps = sources.reader.statement, _names_public(lifted, sources.catalog)
+    helps = helps or all(token.token_type.name != "FROM" for token in lifted.tokens)
+    try:
+        select = parse(statement, settle(statement, lifted.tokens, aggregates=AGGREGATES))
+        helps = helps or seeks_no_row(_apart(sources.reader), select)
+        return read_public(sources, select, tokens=lifted.tokens)
+    except (Refusal, Unsupported):
+        if helps:
+            raise
+    raise _not_private(statement)
+
+
+def _apart(reader: Reader) -> Reader:
+    """Return a reader of the same statement that sees no table and no clock, and counts for itself."""
+    apart = Reader(reader.statement, reader.bound, reader.accepts_pattern, READERS)
+    return Sources(Catalog(()), apart).reader
 
 
 def _around(private: PrivateQuery, sources: Sources, *, tokens: list[Token]) -> WrappedQuery:
@@ -90,7 +115,7 @@ def _around(private: PrivateQuery, sources: Sources, *, tokens: list[Token]) -> 
     reader = Reader(statement, inside.bound, inside.accepts_pattern, READERS)
     outside = Sources(catalog, reader, answer_table(private))
     select = parse(statement, settle(statement, tokens, aggregates=AGGREGATES))
-    query, _ = read_public(outside, select, tokens=tokens)
+    query = read_public(outside, select, tokens=tokens)
     return wrapped(private, query, catalog=catalog, place=private.clause.place)
 
 

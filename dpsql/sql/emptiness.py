@@ -1,6 +1,7 @@
 """Queries that ask for no row by their text alone, as tools write them to learn the columns of an answer.
 
 What such a query answers is the same whatever its tables hold, so nothing need be read, released or charged for it.
+One that only the text of reads private tables is answered from the catalog.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dpsql.sql.query import PrivateQuery, PublicQuery
 from dpsql.sql.tree import (
     Body,
     Call,
+    Cast,
     Column,
     Combined,
     Cut,
@@ -21,13 +23,15 @@ from dpsql.sql.tree import (
     InQuery,
     Joined,
     Literal,
+    Numbered,
     Relation,
     Scalar,
     is_aggregate,
     walk,
 )
+from dpsql.sql.types import NULL, Type, answered_as
 
-__all__ = ["asks_for_no_row"]
+__all__ = ["asks_for_no_row", "has_no_row", "is_false", "without_rows"]
 
 _COMPARED: Mapping[str, Callable[[int, int], bool]] = {
     "=": operator.eq,
@@ -53,8 +57,35 @@ def asks_for_no_row(query: PrivateQuery | PublicQuery) -> bool:
     return not looks and _is_empty_body(query.body)
 
 
+def has_no_row(query: PublicQuery) -> bool:
+    """Say whether the text alone decides that the answer has no row; COUNT(*) without a key has one also of none."""
+    return query.limit == 0 or (query.keys is None and _is_empty_body(query.body))
+
+
+def without_rows(query: PublicQuery) -> PublicQuery:
+    """Return a query of no table that answers with the names and types of the columns of this one, and no row."""
+    return PublicQuery(
+        names=query.names,
+        outputs=tuple(_nothing(output.type) for output in query.outputs),
+        distinct=False,
+        body=Body(Numbered(1, 1), None),
+        keys=None,
+        by_all=False,
+        having=None,
+        order=(),
+        limit=0,
+        offset=0,
+    )
+
+
+def _nothing(type_: Type) -> Expression:
+    """Return NULL in the type as which a column is answered, which the catalog says and no row."""
+    absent = Literal(None, NULL)
+    return absent if type_ == NULL else Cast(absent, answered_as(type_))
+
+
 def _is_empty_body(body: Body) -> bool:
-    return (body.where is not None and _is_false(body.where)) or _is_empty(body.source)
+    return (body.where is not None and is_false(body.where)) or _is_empty(body.source)
 
 
 def _is_empty(relation: Relation) -> bool:
@@ -84,15 +115,15 @@ def _has_row_for_row(derived: Derived) -> bool:
     return not aggregated or (derived.grouping != "" and any(isinstance(output, Column) for output in derived.outputs))
 
 
-def _is_false(condition: Expression) -> bool:
+def is_false(condition: Expression) -> bool:
     """Say whether a condition is FALSE, NULL or a comparison of two values of one kind that does not hold, as 1 = 0."""
     match condition:
         case Literal(value=value):
             return not value
         case Call(function="and", arguments=arguments):
-            return any(map(_is_false, arguments))
+            return any(map(is_false, arguments))
         case Call(function="or", arguments=arguments):
-            return all(map(_is_false, arguments))
+            return all(map(is_false, arguments))
         case Call(function="not", arguments=(Literal(value=bool() as value),)):
             return value
         case Call(function=function, arguments=(Literal(value=int() as left), Literal(value=int() as right))):

@@ -21,7 +21,7 @@ from dpsql.sql.setops import SET_OPERATIONS, branches_of, combined
 from dpsql.sql.subqueries import check_shape, is_plain, output_name, selected
 from dpsql.sql.text import ascii_lower
 from dpsql.sql.ties import connected, ties_in
-from dpsql.sql.tree import Body, Column, Derived, Expression, Literal, Relation, Scan
+from dpsql.sql.tree import Body, Column, Derived, Expression, Literal, Numbered, Relation, Scan
 from dpsql.sql.types import INTEGER
 from dpsql.sql.unnest import unnested
 
@@ -86,6 +86,12 @@ class Sources:
                 derived = Derived(number, (Literal(1, INTEGER),), body)
         reader.within(outside)
         return Inside(derived, table, scope.tied)
+
+    def nowhere(self, select: Node) -> tuple[Body, Scope]:
+        """Return the one row that a SELECT without FROM is computed on, and no names."""
+        scope = Scope(())
+        self.reader.within(scope)
+        return Body(Numbered(self._number(select), 1), None), scope
 
     def block(self, select: Node, *, outer: Scope | None = None) -> tuple[Body, Scope]:
         """Return FROM and WHERE of a SELECT, and leave the reader pointing at its names.

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import duckdb
 import pytest
-from sql_reference import accepts_pattern, catalog_of, corpus_tables, private
+from sql_golden import Case, check, load
+from sql_reference import accepts_pattern, catalog_of, corpus_tables, nasty_tables, private
 
+from dpsql.errors import Error, Place
 from dpsql.sql.analyze import analyze
+from dpsql.sql.catalog import Catalog, Link, Table
 from dpsql.sql.emptiness import asks_for_no_row
-from dpsql.sql.query import WrappedQuery
+from dpsql.sql.query import PublicQuery, WrappedQuery
+from dpsql.sql.rewrite_public import CountingQuery, rewrite_public
+from dpsql.sql.types import BIGINT, TEXT
 
 CON = corpus_tables()
 CATALOG = catalog_of(CON, dict.fromkeys(["reads", "likes", "users"], "user_id"), ["countries", "articles"])
@@ -138,3 +144,81 @@ def test_one_row_of_aggregates_may_hold_what_a_subquery_finds_in_the_answer() ->
     having = f"WITH x AS ({TOP}) SELECT COUNT(*) AS c FROM countries WHERE FALSE HAVING {found} > 1"
     assert not asks_for_no_row(around(having).outer)
     assert asks_for_no_row(around(f"{having} LIMIT 0").outer)
+
+
+NASTY = nasty_tables()
+NASTY.execute("CREATE TABLE every AS SELECT * FROM test_all_types()")
+NASTY.execute("""CREATE TABLE quoted("a ""b" ENUM('it''s', 'a"b', ');--'), s STRUCT("x y" INTEGER), l DATE[])""")
+ABOUT = Link("about", "id", BIGINT, ("memory", "main", "nasty"), "unit", BIGINT)
+NOTES = Table("notes", ("memory", "main", "notes"), (("word", TEXT), ("unit", BIGINT)), "unit", ABOUT)
+KNOWN = catalog_of(NASTY, {"nasty": "unit"}, ["public", "names"])
+NOTED = Catalog((*KNOWN.tables, NOTES))
+EMPTY_DATABASE = duckdb.connect()
+
+
+def asked(text: str, catalog: Catalog) -> CountingQuery:
+    """Return what the engine runs for a SELECT without the clause."""
+    question = analyze(text, catalog, accepts_pattern=accepts_pattern)
+    assert isinstance(question, PublicQuery)
+    return rewrite_public(question, 100)
+
+
+def columns(text: str) -> str:
+    """Return the columns that an engine without any table answers with, and that it has no row."""
+    question = analyze(text, NOTED, accepts_pattern=accepts_pattern)
+    assert isinstance(question, PublicQuery)
+    counting = asked(text, NOTED)
+    found = EMPTY_DATABASE.execute(counting.sql, list(counting.parameters))
+    types = [str(column[1]) for column in found.description]
+    assert found.fetchall() == []
+    return "\n".join(f"{name}: {type_}" for name, type_ in zip(question.names, types, strict=True))
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(Error) as raised:
+        analyze(text, NOTED, accepts_pattern=accepts_pattern)
+    place = raised.value.place
+    assert isinstance(place, Place)
+    return f"{raised.value.code} {place.line}:{place.column} {place.fragment}"
+
+
+@pytest.mark.parametrize("case", load("no_row"), ids=str)
+def test_no_row_of_a_private_table_is_asked_for_and_its_columns_are_told_without_it(case: Case) -> None:
+    check(case, columns)
+
+
+@pytest.mark.parametrize("case", load("no_row__refused"), ids=str)
+def test_whatever_could_have_a_row_of_a_private_table_is_refused(case: Case) -> None:
+    check(case, refusal)
+
+
+@pytest.mark.parametrize(
+    ("table", "selected"),
+    [
+        ("every", "*"),
+        ("every", "COUNT(*), SUM(int), SUM(dec_4_1), AVG(float), MIN(small_enum), MAX(uuid)"),
+        ("every", "int + 1, float * 2, -dec_4_1, dec_4_1 * int, varchar || 'a', date + 1, 1.5, 'a', NULL, TRUE"),
+        ("every", "tinyint + smallint, utinyint // 2, int::DOUBLE, CASE WHEN bool THEN int ELSE bigint END"),
+        ("every", "year(date), date_trunc('day', timestamp), timestamp - INTERVAL 3 DAY, length(varchar)"),
+        (
+            "every",
+            "DATE '2026-01-31' AS d, coalesce(int, 3), 5000000000, greatest(int, 2), abs(tinyint), round(dec_4_1, 1)",
+        ),
+        ("quoted", "*"),
+    ],
+)
+def test_the_columns_are_of_the_types_that_a_public_table_is_answered_in(table: str, selected: str) -> None:
+    text, unit = f"SELECT {selected} FROM {table} LIMIT 0", {"every": "int", "quoted": 'a "b'}[table]
+    wanted, found = (
+        NASTY.sql(each.sql, params=list(each.parameters)).to_arrow_table().schema
+        for each in (asked(text, catalog_of(NASTY, {}, [table])), asked(text, catalog_of(NASTY, {table: unit}, [])))
+    )
+    assert found == wanted
+
+
+def test_a_parameter_may_say_that_no_row_is_asked_for() -> None:
+    for text, given in (("SELECT t FROM nasty LIMIT ?", [0]), ("SELECT t FROM nasty WHERE :a = :b", {"a": 1, "b": 2})):
+        assert isinstance(analyze(text, NOTED, parameters=given, accepts_pattern=accepts_pattern), PublicQuery)
+    for text, given in (("SELECT t FROM nasty LIMIT ?", [1]), ("SELECT t FROM nasty WHERE :a = :b", {"a": 1, "b": 1})):
+        with pytest.raises(Error, match="not-private"):
+            analyze(text, NOTED, parameters=given, accepts_pattern=accepts_pattern)
