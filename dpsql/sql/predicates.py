@@ -14,6 +14,7 @@ from dpsql.sql.coerce import comparable
 from dpsql.sql.memberships import exists, in_query
 from dpsql.sql.nodes import only
 from dpsql.sql.reader import Read, Reader
+from dpsql.sql.text import LONGEST_TEXT
 from dpsql.sql.tree import Call, Collate, Exists, Expression, In, InQuery, Literal
 from dpsql.sql.types import BOOLEAN, NULL, TEXT, Family
 
@@ -101,14 +102,14 @@ def _between(reader: Reader, node: Node) -> Expression:
 
 
 def _like(reader: Reader, node: Node) -> Expression:
-    """LIKE and ILIKE with a literal pattern, with or without ESCAPE."""
+    """LIKE and ILIKE with a pattern that is written out, with or without ESCAPE."""
     escape: tuple[Literal, ...] = ()
     like = node
     if type(node).__name__ == "Escape":
         only(reader.statement, node, "this", "expression")
         like, escape = node.this, (_quoted(reader, node.expression),)
     only(reader.statement, like, "this", "expression", "negate")
-    subject, pattern = reader.operand(like.this), _quoted(reader, like.expression)
+    subject, pattern = reader.operand(like.this), _pattern(reader, like.expression)
     if subject.type.family is not Family.TEXT:
         raise Refusal("type", "LIKE takes text.", hint="Cast it to VARCHAR.", place=reader.place(node))
     if escape and not _escapes_well(str(pattern.value), str(escape[0].value)):
@@ -121,13 +122,39 @@ def _like(reader: Reader, node: Node) -> Expression:
     return Call("not", (found,), BOOLEAN) if like.args.get("negate") else found
 
 
+def _pattern(reader: Reader, node: Node) -> Literal:
+    """Return a pattern that is written out, whole or in parts between ||, such as '%' || ? || '%'."""
+    texts = _texts(reader.read(node))
+    if texts is None:
+        raise _unquoted(reader, node)
+    whole = "".join(texts)
+    if len(whole.encode()) > LONGEST_TEXT:
+        reason = f"A pattern may have at most {LONGEST_TEXT} bytes."
+        raise Refusal("too-large", reason, hint="Look for a shorter text.", place=reader.place(node))
+    return Literal(whole, TEXT, len(whole))
+
+
+def _texts(expression: Expression) -> list[str] | None:
+    """Return the quoted texts that || puts together; None where anything else is among them."""
+    match expression:
+        case Literal(value=str() as text) if expression.type == TEXT:
+            return [text]
+        case Call(function="||", arguments=(left, right)):
+            before, after = _texts(left), _texts(right)
+            return None if before is None or after is None else before + after
+    return None
+
+
 def _quoted(reader: Reader, node: Node) -> Literal:
     literal = reader.read(node)
     if isinstance(literal, Literal) and isinstance(literal.value, str) and literal.type == TEXT:
         return literal
-    raise Unsupported(
-        "pattern", "The pattern must be a quoted text.", hint="Write it in single quotes.", place=reader.place(node)
-    )
+    raise _unquoted(reader, node)
+
+
+def _unquoted(reader: Reader, node: Node) -> Unsupported:
+    reason, hint = "The pattern must be a quoted text.", "Write it in single quotes; parts of it may stand between ||."
+    return Unsupported("pattern", reason, hint=hint, place=reader.place(node))
 
 
 def _escapes_well(pattern: str, escape: str) -> bool:

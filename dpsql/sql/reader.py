@@ -189,9 +189,9 @@ class Reader:
 
     def column(self, node: Node) -> ScopeColumn:
         """Return the column that a name means."""
-        only(self.statement, node, "this", "table")
-        name, qualifier = node.name, node.args.get("table")
-        found = self.scope.find(name, qualifier.name if qualifier else "", place=self.place(node))
+        only(self.statement, node, "this", "table", "db")
+        qualifier, schema = (part.name if part else "" for part in (node.args.get("table"), node.args.get("db")))
+        found = self.scope.find(node.name, qualifier, place=self.place(node), schema=schema)
         if type(node.this).__name__ != "Identifier" or found is None:
             hint = listed("The columns here are", [column.name for column in self.scope.star()])
             raise Refusal("unknown-column", "There is no such column here.", hint=hint, place=self.place(node))

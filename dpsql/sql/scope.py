@@ -41,12 +41,21 @@ class ScopeColumn:
 
 @dataclass(frozen=True, slots=True)
 class ScopeTable:
-    """A table, subquery or CTE under its alias; `table` is the private table whose unit it carries, or None."""
+    """A table, subquery or CTE under its alias; `table` is the private table whose unit it carries, or None.
+
+    `schema` is that of a table under its own name, which its columns may be written with; '' where there is none.
+    """
 
     alias: str
     columns: tuple[ScopeColumn, ...]
     table: str | None = None
     unit_name: str | None = None
+    schema: str = ""
+
+    def is_called(self, name: str, schema: str) -> bool:
+        """Say whether a column may be written with this name before it, or with this schema and this name."""
+        known = not schema or ascii_lower(self.schema) == ascii_lower(schema)
+        return known and ascii_lower(self.alias) == ascii_lower(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,22 +97,22 @@ class Scope:
         columns = tuple(dict.fromkeys(column.column for column in self.units))
         return columns[0] if len(columns) == 1 else Call("coalesce", columns, columns[0].type)
 
-    def find(self, name: str, qualifier: str, *, place: Place | None) -> ScopeColumn | None:
+    def find(self, name: str, qualifier: str, *, place: Place | None, schema: str = "") -> ScopeColumn | None:
         """Return the column a name means, or None; refuse a name that could mean two."""
-        wanted, table_name = ascii_lower(name), ascii_lower(qualifier)
+        wanted = ascii_lower(name)
         found = [
             column if qualifier else column.bare
             for table in self.tables
             for column in table.columns
             if ascii_lower(column.name) == wanted
-            and (ascii_lower(table.alias) == table_name if qualifier else not column.merged)
+            and (table.is_called(qualifier, schema) if qualifier else not column.merged)
         ]
         if len(found) > 1:
             hint = "Write it with its table: alias.column."
             raise Refusal("ambiguous-column", "This name could mean two columns.", hint=hint, place=place)
-        known = qualifier and any(ascii_lower(table.alias) == table_name for table in self.tables)
+        known = qualifier and any(table.is_called(qualifier, schema) for table in self.tables)
         if not found and not known and self.outer is not None:
-            return self.outer.find(name, qualifier, place=place)
+            return self.outer.find(name, qualifier, place=place, schema=schema)
         return found[0] if found else None
 
     def star(self, qualifier: str = "") -> list[ScopeColumn]:

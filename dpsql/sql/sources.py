@@ -231,8 +231,9 @@ class Sources:
         private = table.name if unit is not None else None
         if table.privacy_unit is not None:
             self.protected[table.name] = table.privacy_unit
-        alias = self._alias(node) or name
-        return relation, Scope((ScopeTable(alias, columns, private, table.privacy_unit),))
+        alias = self._alias(node)
+        home = "" if alias else table.name.rpartition(".")[0] or "main"  # an alias hides the name that it is for
+        return relation, Scope((ScopeTable(alias or name, columns, private, table.privacy_unit, home),))
 
     def _answer(self, node: Node, released: Table) -> tuple[Relation, Scope]:
         """Return the answer of the wrapped query, which protects nobody any more."""

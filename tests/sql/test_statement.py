@@ -15,9 +15,10 @@ from sql_reference import accepts_pattern, catalog_of, corpus_tables, counts, na
 import dpsql.sql
 from dpsql.errors import Error, Place, Refusal, Unsupported, UsageError
 from dpsql.sql.analyze import analyze
+from dpsql.sql.catalog import Catalog, Table
 from dpsql.sql.query import Order, PrivateQuery, ShowBudget
 from dpsql.sql.rewrite import rewrite
-from dpsql.sql.text import ascii_lower
+from dpsql.sql.text import LONGEST_TEXT, ascii_lower
 from dpsql.sql.types import Family, of_column, read_as
 
 CON = corpus_tables()
@@ -346,10 +347,45 @@ def test_parameters_bind_in_every_style(where: str, given: Sequence[object] | Ma
     assert "DE" in rewrite(query, 9).parameters
 
 
+def test_tables_of_one_name_in_two_schemas_are_told_apart_by_them() -> None:
+    columns = (("user_id", of_column("BIGINT")), ("article", of_column("VARCHAR")))
+    both = Catalog(tuple(Table(f"{home}.reads", ("db", home, "reads"), columns, "user_id") for home in ("web", "shop")))
+    inner = "SELECT 1 FROM shop.reads WHERE shop.reads.user_id = web.reads.user_id AND shop.reads.article = 'x'"
+    text = f"SELECT web.reads.article FROM web.reads WHERE EXISTS ({inner}) GROUP BY ALL TOP 1 PRIVATE"
+    written = rewrite(private(text, both), 9).sql
+    tied = '((t3."user_id" = t1."user_id") AND (t3."article" = CAST($2 AS VARCHAR)))'
+    assert f'FROM "db"."shop"."reads" AS t3 WHERE {tied}' in written
+    with pytest.raises(Refusal) as refused:
+        private(text.replace("SELECT web.", "SELECT shop."), both)
+    assert refused.value.code == "unknown-column"
+
+
+@pytest.mark.parametrize(
+    ("where", "given", "pattern"),
+    [
+        ("article LIKE '%' || ? || '%'", ["a"], "%a%"),
+        ("article LIKE ? || '%'", ["a"], "a%"),
+        ("article LIKE ('%' || (:a)) || :b", {"a": "", "b": "a_%"}, "%a_%"),
+        ("article LIKE ?", ["x" * LONGEST_TEXT], "x" * LONGEST_TEXT),
+        ("article LIKE '' || ?", ["x" * LONGEST_TEXT], "x" * LONGEST_TEXT),
+    ],
+)
+def test_a_pattern_in_parts_is_the_pattern_that_they_make(where: str, given: object, pattern: str) -> None:
+    texts = (
+        f"SELECT country FROM reads WHERE {each} GROUP BY country TOP 9 PRIVATE" for each in (where, "article LIKE ?")
+    )
+    parts, whole = (private(text, CATALOG, values) for text, values in zip(texts, (given, [pattern]), strict=True))
+    assert parts.body == whole.body
+
+
 @pytest.mark.parametrize(
     ("where", "given", "code"),
     [
         ("country = ?", [], "parameters"),
+        ("article LIKE '%' || ?", ["x" * LONGEST_TEXT], "too-large"),
+        ("article LIKE ? || ?", ["é" * 5_000, "é" * 5_000], "too-large"),
+        ("article LIKE ? || '%'", [7], "pattern"),
+        ("article LIKE ? || ? ESCAPE '#'", ["%", "b#"], "pattern"),
         ("country = ?", ["a", "b"], "parameters"),
         ("country = ? AND country = $1", ["a"], "parameters"),
         ("country = :c", ["a"], "parameters"),
@@ -373,7 +409,7 @@ def test_parameters_bind_in_every_style(where: str, given: Sequence[object] | Ma
 def test_a_parameter_that_does_not_fit_is_refused(where: str, given: object, code: str) -> None:
     error = error_of(f"SELECT country FROM reads WHERE {where} GROUP BY country TOP 9 PRIVATE", given)
     assert error.code == code
-    assert isinstance(error, UsageError) or code in {"construct", "number", "pattern"}
+    assert isinstance(error, UsageError) or code in {"construct", "number", "pattern", "too-large"}
     assert "\ud800" not in str(error)
 
 

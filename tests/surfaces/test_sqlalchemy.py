@@ -128,6 +128,36 @@ def test_a_table_in_a_schema_is_asked_by_its_columns(engine: Any) -> None:
     assert "shop.orders.product" not in str(query.compile(engine))
 
 
+def test_what_is_asked_before_a_question_is_free(engine: Any) -> None:
+    reads = sa.Table("reads", sa.MetaData(), autoload_with=engine)
+    with engine.connect() as connection:
+        assert connection.execute(sa.select(sa.literal(1))).scalar() == 1
+        for query in (
+            sa.select(reads).limit(0),
+            sa.select(reads).where(sa.false()),
+            sa.select(sa.select(reads).subquery()).limit(0),
+        ):
+            found = connection.execute(query)
+            assert list(found.keys()) == [column.name for column in reads.columns]
+            assert found.fetchall() == []
+        assert charges(session_of(connection)) == 0
+
+
+def test_a_text_is_looked_for_in_its_words(engine: Any) -> None:
+    reads = sa.Table("reads", sa.MetaData(), autoload_with=engine)
+    article = reads.c.article
+    conditions = article.contains("a", autoescape=True), article.startswith("a"), article.endswith("0")
+    query = sa.select(article).where(*conditions).group_by(article).suffix_with("TOP 1 PRIVATE")
+    with engine.connect() as connection:
+        assert connection.execute(query).scalar() == "a0"
+
+
+def test_a_column_may_be_written_with_its_schema(engine: Any) -> None:
+    text = "SELECT shop.orders.product FROM shop.orders GROUP BY shop.orders.product TOP 1 PRIVATE"
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql(text).fetchall() == []
+
+
 def test_a_limit_goes_around_the_query(engine: Any) -> None:
     reads = sa.Table("reads", sa.MetaData(), autoload_with=engine)
     n = sa.func.count(reads.c.user_id.distinct()).label("n")
