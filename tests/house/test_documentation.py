@@ -144,35 +144,6 @@ def test_the_readme_names_every_extra_and_no_other() -> None:
     assert {*named, *further} == extras.keys()
 
 
-def test_the_sql_of_the_reference_runs() -> None:
-    import duckdb
-
-    import dpsql
-
-    connection = duckdb.connect()
-    connection.execute(
-        "CREATE TABLE reads AS SELECT i AS user_id, 'a' || i % 3 AS article, ['DE', 'FR'][1 + i % 2] AS country, "
-        "i % 90 / 1e0 AS dwell, TIMESTAMP '2026-01-01' AS ts FROM range(3000) t(i)"
-    )
-    connection.execute("CREATE TABLE countries AS SELECT 'DE' AS country, 'Europe' AS continent")
-    connection.execute("CREATE TABLE customers AS SELECT i AS id, i // 2 AS household_id FROM range(3000) t(i)")
-    connection.execute("CREATE TABLE orders AS SELECT id AS customer_id, 'p' || id % 3 AS product FROM customers")
-    connection.execute("CREATE TABLE users AS SELECT i AS user_id, i % 80 AS age, 'Berlin' AS city FROM range(99) t(i)")
-    tables = {
-        "reads": dpsql.PrivateTable("user_id"),
-        "users": dpsql.PrivateTable("user_id"),
-        "countries": dpsql.PublicTable(),
-        "customers": dpsql.PrivateTable("household_id"),
-        "orders": dpsql.PrivateTable(link="customer_id -> customers.id"),
-    }
-    policy = dpsql.Policy(dpsql.Budget(10, "1e-6"), tables)
-    blocks = re.findall(r"```sql\n(.*?)```", SQL, re.DOTALL)
-    assert len(blocks) > 10
-    with dpsql.connect(connection, policy=policy, ledger=":memory:") as session:
-        for block in blocks:
-            session.sql(block if "PRIVATE" not in block else f"EXPLAIN {block}")
-
-
 def test_what_the_reference_calls_the_same_release_is_replayed() -> None:
     import duckdb
 
