@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -305,7 +306,7 @@ def _ledger(place: str | Path | DatabaseUrl | None, terms: Terms) -> Ledger:
 
     if place is None:
         reason = "The policy names no ledger: what is spent is kept in memory and forgotten when the session ends."
-        warnings.warn(reason, MemoryLedgerWarning, stacklevel=4)
+        warnings.warn(reason, MemoryLedgerWarning, stacklevel=_of_the_caller())
     elif not isinstance(place, str | Path | DatabaseUrl):
         raise UsageError("not-a-path", "A ledger is named by its path.", hint='Such as "ledger.sqlite", or ":memory:".')
     if place is None or str(place) == IN_MEMORY:
@@ -316,6 +317,14 @@ def _ledger(place: str | Path | DatabaseUrl | None, terms: Terms) -> Ledger:
     except LedgerError as error:
         failure = LedgerError(error.code, error.reason, hint=error.hint, place=str(known))
     raise failure
+
+
+def _of_the_caller() -> int:
+    """Return the stack level of whoever called this package, by whichever of its doors; that of the asker is 1."""
+    level, frame = 1, sys._getframe(1)  # noqa: SLF001 - warnings counts frames and names no package
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).split(".")[0] == __package__:
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _durable(place: str | Path | DatabaseUrl, terms: Terms) -> Ledger:

@@ -362,7 +362,18 @@ def test_a_connection_may_be_used_and_closed_in_another_thread(folder: Path, tmp
     assert connection.closed
 
 
+def test_a_memory_ledger_is_warned_of_where_the_connection_is_opened(folder: Path) -> None:
+    policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id")})
+    with pytest.warns(dpsql.MemoryLedgerWarning) as caught:
+        dbapi.connect(folder / "events.duckdb", policy=policy).close()
+    (warning,) = caught
+    assert warning.filename == __file__
+
+
 PROBES = [
+    "SELECT 1",
+    "SELECT * FROM reads LIMIT 0",
+    "SELECT * FROM (SELECT * FROM reads) AS q WHERE 1 = 0",
     f"SELECT * FROM ({NAMES}) AS q LIMIT 0",
     f"SELECT * FROM ({NAMES}) AS q WHERE 1 = 0",
     f"SELECT * FROM ({NAMES}) AS q WHERE 1 = 2 LIMIT 1",
@@ -383,6 +394,15 @@ def test_a_probe_describes_and_is_not_charged(connection: Connection, probe: str
     if NAMES in probe and "EXPLAIN" not in probe:
         assert [column[:2] for column in cursor.description] == [("article", "VARCHAR")]
         assert cursor.fetchall() == []
+
+
+def test_the_columns_of_a_table_are_told_without_a_row(connection: Connection) -> None:
+    described = {row[0]: row[1] for row in connection.execute("DESCRIBE reads").fetchall()}
+    cursor = connection.execute("SELECT * FROM reads WHERE 1=0")
+    assert cursor.description is not None
+    assert {column[0]: column[1] for column in cursor.description} == described
+    assert cursor.fetchall() == []
+    assert charges(connection.session) == 0
 
 
 def test_what_is_wrapped_around_a_query_is_one_charge_in_all(connection: Connection) -> None:
