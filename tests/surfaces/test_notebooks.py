@@ -59,6 +59,7 @@ told = {
     "adds_up": list(whole)[0][0] == sum(row[1] for row in top),
     "named": [row[0] for row in named],
     "tables": [row[0] for row in cell("%sqlcmd tables")._table.rows],
+    "columns": [row[0] for row in cell("%sqlcmd columns --table reads")._table.rows],
     "refused": not refused,
     "charges": charged(),
 }
@@ -114,6 +115,7 @@ def test_jupysql_asks_through_an_engine_and_through_a_connection(folder: Path) -
         "adds_up": True,
         "named": ["DE"],
         "tables": ["reads", "countries"],
+        "columns": ["user_id", "article", "country", "ts"],
         "refused": True,
         "charges": 1,
         "of_the_connection": 1,
