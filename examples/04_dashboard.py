@@ -41,7 +41,8 @@ def refresh(when: str, database: Path, policy: dpsql.Policy) -> None:
         print(when)
         for title, sql in PANELS.items():
             answer = session.sql(sql)
-            paid = "stored, free" if answer.receipt.replayed else f"charged {answer.receipt.items_charged} items"
+            items = answer.receipt.items_charged
+            paid = "stored, free" if answer.receipt.replayed else f"charged {items} item{'s' if items > 1 else ''}"
             leads = ", ".join(str(row[1] if "PER" in sql else row[0]) for row in answer.fetchall()[:3])
             print(f"  {title:25} {leads:25} {paid}")
         spent = before - session.budget.refunded.remaining

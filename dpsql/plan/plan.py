@@ -191,7 +191,9 @@ class Plan(Told):
         return [("stored", "answered before; asking again shows that answer and costs nothing")]
 
     def __str__(self) -> str:
-        return "\n".join(f"{name:18} {value}" for name, value in self.facts())
+        facts = self.facts()
+        width = max(len(name) for name, _ in facts)
+        return "\n".join(f"{name:{width}}  {value}" for name, value in facts)
 
     def _repr_html_(self) -> str:
         """Return the plan for a notebook."""
