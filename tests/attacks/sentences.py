@@ -241,6 +241,7 @@ class _Speaker:
         elif form == "qualify":
             tail += f" QUALIFY {self.window(source)} = 1"
         elif form == "limit inside":
+            self.plain = False  # which rows are left is for the engine to choose
             tail += f" LIMIT {self.random.randint(0, 3)}"
         return (
             head + ", ".join(items) + tail
