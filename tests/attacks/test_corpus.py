@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sql_reference import NOON, accepts_pattern, catalog_of, corpus_tables, counts, private, reference_counts
+from sql_reference import LONGEST, NOON, accepts_pattern, catalog_of, corpus_tables, counts, private, reference_counts
 
 from dpsql.errors import Error
 from dpsql.sql.analyze import analyze
@@ -47,13 +47,13 @@ def of(*expectations: str) -> list[pytest.param]:
 
 
 def refusal(statement: dict[str, str]) -> Error | None:
-    started = time.process_time()  # of this process alone: others share the machine
+    started = time.process_time()
     try:
         analyze(statement["sql"], CATALOG, accepts_pattern=accepts_pattern, clock=lambda: NOON)
     except Error as error:
         return error
     finally:
-        assert time.process_time() - started < 1.0
+        assert time.process_time() - started < LONGEST
     return None
 
 

