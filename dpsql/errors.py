@@ -53,13 +53,14 @@ class Place:
 class Error(Exception):
     """The root: a stable `code`, one sentence `reason`, a `hint`, and a `place` in the statement if there is one."""
 
+    boxed = False  # whether a notebook has shown all of it already
+
     def __init__(self, code: str, reason: str, *, hint: str = "", place: Place | str | None = None) -> None:
         """`place` is a `Place` in a statement, or words such as a policy's key path and line."""
         self.code = code
         self.reason = reason
         self.hint = hint
         self.place = place
-        self.boxed = False  # whether a notebook has shown all of it already
         super().__init__(code, reason, hint, place)
 
     def __str__(self) -> str:

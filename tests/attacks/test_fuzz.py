@@ -19,7 +19,7 @@ SEED = SystemRandom().getrandbits(63) if os.environ.get("DPSQL_FUZZ") else 5
 STATEMENTS = 50_000
 pytestmark = pytest.mark.xdist_group("fuzz")  # one process has the tally that all look at
 
-EVERY = 40  # of the accepted statements that many are parsed, run and counted once
+EVERY = 100  # of the accepted statements that many are parsed, run and counted once
 ANSWERED = 56  # of the 64 that may be refused
 
 
