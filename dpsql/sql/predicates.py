@@ -13,8 +13,8 @@ from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.coerce import comparable
 from dpsql.sql.memberships import exists, in_query
 from dpsql.sql.nodes import only
+from dpsql.sql.parameters import LONGEST_PARAMETER
 from dpsql.sql.reader import Read, Reader
-from dpsql.sql.text import LONGEST_TEXT
 from dpsql.sql.tree import Call, Collate, Exists, Expression, In, InQuery, Literal
 from dpsql.sql.types import BOOLEAN, NULL, TEXT, Family
 
@@ -128,8 +128,8 @@ def _pattern(reader: Reader, node: Node) -> Literal:
     if texts is None:
         raise _unquoted(reader, node)
     whole = "".join(texts)
-    if len(whole.encode()) > LONGEST_TEXT:
-        reason = f"A pattern may have at most {LONGEST_TEXT} bytes."
+    if len(whole.encode()) > LONGEST_PARAMETER:
+        reason = f"A pattern may have at most {LONGEST_PARAMETER} bytes."
         raise Refusal("too-large", reason, hint="Look for a shorter text.", place=reader.place(node))
     return Literal(whole, TEXT, len(whole))
 

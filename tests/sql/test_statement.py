@@ -16,9 +16,10 @@ import dpsql.sql
 from dpsql.errors import Error, Place, Refusal, Unsupported, UsageError
 from dpsql.sql.analyze import analyze
 from dpsql.sql.catalog import Catalog, Table
+from dpsql.sql.parameters import LONGEST_PARAMETER
 from dpsql.sql.query import Order, PrivateQuery, ShowBudget
 from dpsql.sql.rewrite import rewrite
-from dpsql.sql.text import LONGEST_TEXT, ascii_lower
+from dpsql.sql.text import ascii_lower
 from dpsql.sql.types import Family, of_column, read_as
 
 CON = corpus_tables()
@@ -366,8 +367,8 @@ def test_tables_of_one_name_in_two_schemas_are_told_apart_by_them() -> None:
         ("article LIKE '%' || ? || '%'", ["a"], "%a%"),
         ("article LIKE ? || '%'", ["a"], "a%"),
         ("article LIKE ('%' || (:a)) || :b", {"a": "", "b": "a_%"}, "%a_%"),
-        ("article LIKE ?", ["x" * LONGEST_TEXT], "x" * LONGEST_TEXT),
-        ("article LIKE '' || ?", ["x" * LONGEST_TEXT], "x" * LONGEST_TEXT),
+        ("article LIKE ?", ["x" * LONGEST_PARAMETER], "x" * LONGEST_PARAMETER),
+        ("article LIKE '' || ?", ["x" * LONGEST_PARAMETER], "x" * LONGEST_PARAMETER),
     ],
 )
 def test_a_pattern_in_parts_is_the_pattern_that_they_make(where: str, given: object, pattern: str) -> None:
@@ -382,7 +383,7 @@ def test_a_pattern_in_parts_is_the_pattern_that_they_make(where: str, given: obj
     ("where", "given", "code"),
     [
         ("country = ?", [], "parameters"),
-        ("article LIKE '%' || ?", ["x" * LONGEST_TEXT], "too-large"),
+        ("article LIKE '%' || ?", ["x" * LONGEST_PARAMETER], "too-large"),
         ("article LIKE ? || ?", ["é" * 5_000, "é" * 5_000], "too-large"),
         ("article LIKE ? || '%'", [7], "pattern"),
         ("article LIKE ? || ? ESCAPE '#'", ["%", "b#"], "pattern"),
