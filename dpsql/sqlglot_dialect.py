@@ -34,6 +34,7 @@ __all__ = ["Dpsql"]
 _MARK = "dpsql\0clause "  # a name that no statement can hold
 _LONGEST_K = 2  # tokens: a number, a word, ? or :name
 _OF_K = frozenset([TokenType.NUMBER, TokenType.VAR, TokenType.PLACEHOLDER, TokenType.PARAMETER, TokenType.COLON])
+_DATED = frozenset(["date", "timestamp", "datetime"])
 Tree = TypeVar("Tree")
 
 
@@ -44,13 +45,15 @@ class Dpsql(DuckDB):
         """Return the trees of the statements; raises sqlglot's `ParseError`."""
         marked = _Marked(sql)
         tokens = marked.tokens(self.tokenize(sql))
-        return [marked.restored(tree) for tree in self.parser(**opts).parse(tokens, sql)]
+        return [_crossed(marked.restored(tree)) for tree in self.parser(**opts).parse(tokens, sql)]
 
     def parse_into(self, expression_type: Any, sql: str, **opts: Any) -> list[Any]:  # noqa: ANN401 - as above
         """Return the trees, read as the given kind of expression; raises sqlglot's `ParseError`."""
         marked = _Marked(sql)
         tokens = marked.tokens(self.tokenize(sql))
-        return [marked.restored(tree) for tree in self.parser(**opts).parse_into(expression_type, tokens, sql)]
+        return [
+            _crossed(marked.restored(tree)) for tree in self.parser(**opts).parse_into(expression_type, tokens, sql)
+        ]
 
     def generate(self, expression: Any, copy: bool = True, **opts: Any) -> str:  # noqa: ANN401, FBT001, FBT002 - as above
         """Return the text of a tree; where it is laid out in lines, the clause has one of its own."""
@@ -62,6 +65,31 @@ class Dpsql(DuckDB):
                 if isinstance(clause, exp.Var):
                     clause.set("this", "\n" + clause.name.strip())
         return str(super().generate(expression, copy=copy, **opts))
+
+
+def _dated(tokens: list[Token]) -> list[Token]:
+    """Return the tokens with DATE '...' in parentheses where a cast follows: DuckDB casts the date, not the text."""
+    found: list[Token] = []
+    for at, token in enumerate(tokens):
+        opens, closes = (_is_dated_and_cast(tokens, begin) for begin in (at, at - 1))
+        found += [_like(token, TokenType.L_PAREN, text="(")] if opens else []
+        found += [token, _like(token, TokenType.R_PAREN, text=")")] if closes else [token]
+    return found
+
+
+def _is_dated_and_cast(tokens: list[Token], at: int) -> bool:
+    if not 0 <= at < len(tokens) - 2 or tokens[at].token_type == TokenType.IDENTIFIER:
+        return False
+    follows = [token.token_type for token in tokens[at + 1 : at + 3]]
+    return ascii_lower(tokens[at].text) in _DATED and follows == [TokenType.STRING, TokenType.DCOLON]
+
+
+def _crossed(tree: Tree) -> Tree:
+    """Return the tree with a comma before UNNEST as the CROSS JOIN that it is; DuckDB's generator would add ON TRUE."""
+    for join in tree.find_all(exp.Join) if isinstance(tree, exp.Expression) else ():
+        if isinstance(join.this, exp.Unnest) and set(filter(join.args.get, join.args)) == {"this"}:
+            join.set("kind", "CROSS")
+    return tree
 
 
 @dataclass(slots=True)
@@ -82,7 +110,7 @@ class _Marked:
             end, put = taken.get(at, (at + 1, [_plain(tokens, at)]))
             marked += put
             at = end
-        return marked
+        return _dated(marked)
 
     def restored(self, tree: Tree) -> Tree:
         """Return the tree with each clause in place of its mark, and the names of functions as they were."""
