@@ -39,8 +39,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def shell(folder: Path) -> Iterator[InteractiveShell]:
+def shell(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
     """A shell with the extension loaded, whose kernel is only pretended where a test says so."""
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)  # another one may be active than the tests run in
     config = Config()
     config.HistoryManager.enabled = False
     config.InteractiveShell.ipython_dir = str(folder)
