@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from dpsql.policy.starter_text import Starter
     from dpsql.session import Session
 
-__all__ = ["IN_MEMORY", "MemoryLedgerWarning", "bump", "check_of", "connect", "grant", "history", "session_of"]
-__all__ += ["spending_of", "starter_of", "verified"]
+__all__ = ["IN_MEMORY", "MemoryLedgerWarning", "bump", "check_of", "connect", "engine_of", "grant", "history"]
+__all__ += ["session_of", "spending_of", "starter_of", "verified"]
 
 IN_MEMORY = ":memory:"
 
@@ -59,7 +59,7 @@ def connect(
     """
     known = _policy(policy)
     known.analyst(analyst)  # who may not ask opens nothing
-    engine = _engine(database, known, isolation=isolation)
+    engine = engine_of(database, known, isolation=isolation)
     try:
         return session_of(engine, known, ledger=ledger, analyst=analyst)
     except BaseException:
@@ -191,7 +191,7 @@ def check_of(policy: Policy | str | Path, *, database: str | Path | None = None)
     stored: dict[str, tuple[tuple[str, str], ...]] = {}
     if near:
         part = known.only(near)
-        engine = _engine(database, part)
+        engine = engine_of(database, part)
         try:
             catalog_of(engine, part)
             stored = {name: tuple((column.name, column.type) for column in engine.columns(name)) for name in near}
@@ -232,9 +232,10 @@ def _policy(given: Policy | str | Path | None) -> Policy:
     return Policy.from_toml(given)
 
 
-def _engine(
+def engine_of(
     database: str | Path | duckdb.DuckDBPyConnection | None, policy: Policy, *, isolation: str | None = None
 ) -> Engine:
+    """Return the engine that `connect` opens, for sessions made with `session_of`; raises as `connect` does."""
     sources = {name: _source(table) for name, table in policy.tables.items()}
     if isinstance(database, str | Path) and str(database) == IN_MEMORY:
         hint = "Pass an open DuckDB connection, or None when all tables are files."

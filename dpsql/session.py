@@ -184,6 +184,21 @@ class Session:
         """
         return forecast(self.explain(text, parameters), self.budget.columns, times=times)
 
+    def describe(self, text: str, parameters: Given = ()) -> pa.Schema:
+        """Return the columns that the answer of `sql` would have; reads no private row and charges nothing.
+
+        Raises as `sql` does for a statement that cannot be asked, but not for a budget that is short.
+        """
+        question = self._analyze(text, parameters)
+        if isinstance(question, PublicQuery):
+            return self._public(replace(question, limit=0)).schema
+        if not isinstance(question, PrivateQuery | WrappedQuery):
+            return self._public(question).schema
+        shown = shown_of(question)
+        if shown.inner.explained:
+            return self.sql(text, parameters).arrow().schema
+        return shown.fetched(self._public).nothing(self._draw(shown.inner)[0], self._parts.desk).schema
+
     @property
     def catalog(self) -> Catalog:
         """The tables that exist for the analyst."""
