@@ -8,11 +8,11 @@ full: a failure may depend on one unit's rows.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
-from dpsql.accounting import ZCDP, Columns
+from dpsql.accounting import Columns
 from dpsql.answer import Answer, CountColumns, Promise, Receipt
 from dpsql.engines import Desk, Engine, Exact, Statement
 from dpsql.errors import EngineError, Refusal, UsageError
@@ -22,8 +22,11 @@ from dpsql.mechanisms import Noise
 from dpsql.plan import (
     MOST_PUBLIC_ROWS,
     Balance,
+    Bought,
     Forecast,
     Plan,
+    Prepared,
+    Purchase,
     Release,
     Shown,
     Terms,
@@ -36,6 +39,7 @@ from dpsql.plan import (
     history_table,
     on_grid,
     pack,
+    plan_columns,
     plan_table,
     publish,
     release,
@@ -51,6 +55,7 @@ from dpsql.sql.catalog import Catalog
 from dpsql.sql.clock import Clock, system_clock
 from dpsql.sql.parameters import Given
 from dpsql.sql.partitions import values_asked, with_values
+from dpsql.sql.prepare import prepared
 from dpsql.sql.query import Describe, PrivateQuery, PublicQuery, ShowBudget, ShowTables, WrappedQuery
 from dpsql.sql.query import Statement as Question
 from dpsql.sql.rewrite_public import rewrite_public
@@ -58,7 +63,7 @@ from dpsql.sql.rewrite_public import rewrite_public
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Bought", "Draw", "Parts", "Purchase", "Session", "buy"]
+__all__ = ["Bought", "Parts", "Prepared", "Purchase", "Session", "buy"]
 
 Drawn = TypeVar("Drawn")
 
@@ -74,41 +79,6 @@ class Parts:
     noise: Noise
     desk: Desk
     clock: Clock = system_clock
-
-
-class Draw(Protocol):
-    """What makes a release, as bytes, of the engine's answer; it opens that answer, and nobody else does."""
-
-    def __call__(self, exact: Exact, *, noise: Noise) -> bytes:
-        """Return what is released; whatever goes wrong is charged in full."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Purchase:
-    """A release that is no statement: what it is called, what it costs whatever comes out, and how it is made.
-
-    `key` is the digest of all that its law depends on, by which it is found again. `draw` makes it of the engine's
-    answer to `statement`.
-    """
-
-    text: str
-    loss: ZCDP
-    key: str
-    statement: Statement
-    draw: Draw
-
-
-@dataclass(frozen=True, slots=True)
-class Bought:
-    """What was released, and what a receipt says of it besides; `replayed` if it was stored, at no cost."""
-
-    released: bytes
-    replayed: bool
-    sealed: bool
-    isolation: str
-    durable: bool
-    shared: bool
 
 
 class Session:
@@ -145,7 +115,7 @@ class Session:
         if stored is not None and not plan.fresh:
             return self._answer(plan, unpack(plan, stored), shown=shown, replayed=True)
         if shown.is_empty:
-            return self._free(shown.nothing(plan, self._parts.desk))
+            return self._free(shown.nothing(self._parts.desk))
         reservation = self._reserve(plan)
         drawn = self._release(plan, reservation)
         return self._answer(plan, self._settled(plan, reservation, drawn=drawn), shown=shown, replayed=False)
@@ -189,15 +159,16 @@ class Session:
 
         Raises as `sql` does for a statement that cannot be asked, but not for a budget that is short.
         """
-        question = self._analyze(text, parameters)
-        if isinstance(question, PublicQuery):
-            return self._public(replace(question, limit=0)).schema
-        if not isinstance(question, PrivateQuery | WrappedQuery):
-            return self._public(question).schema
-        shown = shown_of(question)
-        if shown.inner.explained:
-            return self.sql(text, parameters).arrow().schema
-        return shown.fetched(self._public).nothing(self._draw(shown.inner)[0], self._parts.desk).schema
+        return self._schema(self._analyze(text, parameters))
+
+    def prepare(self, text: str, types: Sequence[str] = ()) -> Prepared:
+        """Return the types of the parameters and the columns of the answer, before any value is bound; as `describe`.
+
+        `types` are those that are known already, as SQL names them, in the order of the parameters; UNKNOWN is none.
+        Raises as `sql` does for a statement that cannot be asked whatever is bound.
+        """
+        found, question, is_open = prepared(text, types, read=lambda given: self._analyze(text, given))
+        return Prepared(found, self._schema(question, is_open=is_open))
 
     @property
     def catalog(self) -> Catalog:
@@ -268,6 +239,19 @@ class Session:
                 return tables_table(parts.catalog, parts.terms)
             case Describe():
                 return columns_table(parts.catalog, parts.terms, name=question.table)
+
+    def _schema(self, question: Question, *, is_open: bool = False) -> pa.Schema:
+        """Return the columns of an answer; a query some of whose options `is_open` has no plan yet to be refused."""
+        if isinstance(question, PublicQuery):
+            return self._public(replace(question, limit=0)).schema
+        if not isinstance(question, PrivateQuery | WrappedQuery):
+            return self._public(question).schema
+        shown = shown_of(question)
+        if not is_open:
+            draw(self._known(shown.inner), self._parts.terms, salts=self._salts)
+        if shown.inner.explained:
+            return plan_columns()
+        return shown.fetched(lambda query: self._public(replace(query, limit=0))).nothing(self._parts.desk).schema
 
     def _check_open(self) -> None:
         if self._closed:

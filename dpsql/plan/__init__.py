@@ -5,14 +5,15 @@ from dpsql.plan.choose import draw
 from dpsql.plan.forecast import Forecast, forecast
 from dpsql.plan.grid import on_grid
 from dpsql.plan.plan import Plan
+from dpsql.plan.purchase import Bought, Draw, Purchase
 from dpsql.plan.release import MOST_PUBLIC_ROWS, Release, publish, release
 from dpsql.plan.replay import replay_key
 from dpsql.plan.shortfall import shortfall
 from dpsql.plan.simulation import simulated
 from dpsql.plan.stored import digest_of, pack, unpack
-from dpsql.plan.tables import budget_table, columns_table, history_table, plan_table, tables_table
+from dpsql.plan.tables import budget_table, columns_table, history_table, plan_columns, plan_table, tables_table
 from dpsql.plan.terms import Sublimit, Terms
-from dpsql.plan.wrapping import Shown, shown_of
+from dpsql.plan.wrapping import Prepared, Shown, shown_of
 
 __all__ = ["MOST_PUBLIC_ROWS", "Account", "Balance", "Forecast", "Plan", "Release", "Sublimit", "Terms", "balance_of"]
 __all__ += [
@@ -23,8 +24,10 @@ __all__ += [
     "history_table",
     "on_grid",
     "pack",
+    "plan_columns",
     "plan_table",
     "publish",
     "release",
 ]
+__all__ += ["Bought", "Draw", "Prepared", "Purchase"]
 __all__ += ["Shown", "digest_of", "replay_key", "shortfall", "shown_of", "simulated", "tables_table", "unpack"]

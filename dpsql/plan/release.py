@@ -107,13 +107,13 @@ def _canonical(plan: Plan, chosen: pa.Table, *, private: tuple[int, ...] | None)
     return pa.table(columns if private is None else {**columns, COUNT: pa.array(private, pa.int64())})
 
 
-def nothing(plan: Plan) -> pa.Table:
-    """Return the answer of `plan` without a row, for which nothing need be drawn."""
+def nothing(query: PrivateQuery) -> pa.Table:
+    """Return the answer of a query without a row, for which nothing need be drawn."""
     import pyarrow as pa
 
-    fields = [pa.field(str(at), arrow_type(key.type)) for at, key in enumerate(plan.query.keys)]
-    counts = () if plan.query.releases_counts else None
-    return presented(plan, _canonical(plan, pa.schema(fields).empty_table(), private=counts))
+    types = [pa.int64() if output.key is None else arrow_type(query.keys[output.key].type) for output in query.outputs]
+    names = [output.name for output in query.outputs]
+    return pa.schema(list(zip(names, types, strict=True))).empty_table()
 
 
 def presented(plan: Plan, canonical: pa.Table) -> pa.Table:

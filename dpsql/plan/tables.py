@@ -18,7 +18,7 @@ from dpsql.sql.text import ascii_lower
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["budget_table", "columns_table", "history_table", "outcome", "plan_table", "tables_table"]
+__all__ = ["budget_table", "columns_table", "history_table", "outcome", "plan_columns", "plan_table", "tables_table"]
 
 _UNANSWERED = frozenset([FAILED, "interrupted"])  # what stands in place of the digest of an answer
 
@@ -66,6 +66,13 @@ def outcome(entry: Entry) -> str:
     return entry.settlement.digest if entry.settlement.digest in _UNANSWERED else "answered"
 
 
+def plan_columns() -> pa.Schema:
+    """Return the columns of EXPLAIN."""
+    import pyarrow as pa
+
+    return pa.schema([("property", pa.string()), ("value", pa.string())])
+
+
 def plan_table(plan: Plan, forecast: Forecast, *, wrapped: bool = False) -> pa.Table:
     """Return EXPLAIN: the facts of a plan, and how many such queries the budget still buys.
 
@@ -75,7 +82,7 @@ def plan_table(plan: Plan, forecast: Forecast, *, wrapped: bool = False) -> pa.T
 
     around = [("around it", "a SELECT of the released rows, which costs nothing")] if wrapped else []
     names, values = zip(*plan.facts(), *around, *forecast.facts(), strict=True)
-    return pa.table({"property": names, "value": values})
+    return pa.table({"property": names, "value": values}, schema=plan_columns())
 
 
 def tables_table(catalog: Catalog, terms: Terms) -> pa.Table:

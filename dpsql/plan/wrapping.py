@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from dpsql.engines import Desk, Statement
 from dpsql.errors import EngineError
 from dpsql.plan.arrow import arrow_type
-from dpsql.plan.plan import Plan
 from dpsql.plan.release import MOST_PUBLIC_ROWS, nothing
 from dpsql.sql.emptiness import asks_for_no_row
 from dpsql.sql.query import PrivateQuery, PublicQuery, WrappedQuery
@@ -23,10 +22,21 @@ from dpsql.sql.wrapping import PATH, RANK, passed
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Shown", "shown_of"]
+__all__ = ["Prepared", "Shown", "shown_of"]
 
 Path = tuple[str, str, str]
 _MOST_ROWS = 1 << 62  # a row for each of the released ones at most: nothing is left to cut
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a statement says before values are bound: the types of its parameters, in order, and its answer's columns.
+
+    A parameter of which the statement says nothing is UNKNOWN; any value may be bound, and a text is as good as any.
+    """
+
+    parameters: tuple[str, ...]
+    schema: pa.Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +71,9 @@ class Shown:
         """Return the same with the public tables that the outer SELECT reads, for which `fetch` asks."""
         return replace(self, tables={path: fetch(query) for path, query in self.beside.items()})
 
-    def nothing(self, plan: Plan, desk: Desk) -> pa.Table:
+    def nothing(self, desk: Desk) -> pa.Table:
         """Return what is shown where no released row is asked for."""
-        return self.table(nothing(plan), desk)
+        return self.table(nothing(self.inner), desk)
 
     def table(self, released: pa.Table, desk: Desk) -> pa.Table:
         """Return what is shown of a released table, in types that the text decides; `desk` computes it."""

@@ -7,14 +7,18 @@ from contextlib import suppress
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.clock import moved
 from dpsql.sql.coerce import alike, as_type
+from dpsql.sql.holes import filled
 from dpsql.sql.tree import Call, Expression, Literal
-from dpsql.sql.types import BIGINT, DATE, DOUBLE, INTEGER, NULL, TIMESTAMP, WIDEST_DECIMAL, Family, decimal
+from dpsql.sql.types import BIGINT, DATE, DOUBLE, INTEGER, NULL, TIMESTAMP, WIDEST_DECIMAL, Family, Type, decimal
 
 __all__ = ["arithmetic", "of_integers", "shifted"]
+
+_DAYS = Literal(1, BIGINT)
 
 
 def arithmetic(left: Expression, operator: str, *, right: Expression, where: Place) -> Expression:
     """Return left operator right, of numbers or of a date and days."""
+    left, right = _filled(left, right.type), _filled(right, left.type)
     families = {left.type.family, right.type.family}
     if left.type == DATE:
         return _date_arithmetic(left, operator, right=right, where=where)
@@ -25,6 +29,13 @@ def arithmetic(left: Expression, operator: str, *, right: Expression, where: Pla
     if Family.DECIMAL in families:
         return _decimal_arithmetic(left, operator, right=right, where=where)
     return of_integers(left, operator, right=right, where=where)
+
+
+def _filled(side: Expression, other: Type) -> Expression:
+    """Return a side of which nothing is known yet as what goes with the other: whole numbers, days or DOUBLE."""
+    if other == DATE:
+        return filled(side, BIGINT, such_as=_DAYS)
+    return filled(side, BIGINT if other.family is Family.INTEGER else DOUBLE)
 
 
 def _decimal_arithmetic(left: Expression, operator: str, *, right: Expression, where: Place) -> Expression:
@@ -74,6 +85,7 @@ def _date_arithmetic(left: Expression, operator: str, *, right: Expression, wher
 
 def shifted(left: Expression, operator: str, *, interval: Literal, where: Place) -> Expression:
     """Return a date or time stamp plus or minus an INTERVAL."""
+    left = filled(left, TIMESTAMP)
     if operator not in {"+", "-"} or left.type.family not in {Family.DATE, Family.TIMESTAMP}:
         raise Refusal(
             "type",

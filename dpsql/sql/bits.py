@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal
 from dpsql.sql.arithmetic import of_integers
+from dpsql.sql.holes import filled
 from dpsql.sql.nodes import only
 from dpsql.sql.reader import Read, Reader
 from dpsql.sql.tree import Call, Expression
-from dpsql.sql.types import Family
+from dpsql.sql.types import BIGINT, DOUBLE, Family
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
@@ -42,7 +43,7 @@ def _before(reader: Reader, node: Node) -> Expression:
     if type(node).__name__ == "BitwiseNot":
         argument = _whole(reader, node.this)
         return Call("~", (argument,), argument.type)
-    argument = reader.read(node.this)
+    argument = filled(reader.read(node.this), DOUBLE)
     if argument.type.is_number:
         return Call("abs", (argument,), argument.type)
     raise Refusal("type", "@ takes a number.", hint="Cast it with CAST(x AS DOUBLE).", place=reader.place(node))
@@ -66,7 +67,7 @@ def _check_beside(reader: Reader, node: Node) -> None:
 
 def _whole(reader: Reader, node: Node) -> Expression:
     """Return an operand, which must be a whole number."""
-    argument = reader.read(node)
+    argument = filled(reader.read(node), BIGINT)
     if argument.type.family is Family.INTEGER:
         return argument
     hint = "Cast it with CAST(x AS BIGINT)."

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from dpsql.errors import Place, Refusal
+from dpsql.sql.holes import filled
 from dpsql.sql.tree import Call, Expression, Literal
-from dpsql.sql.types import BIGINT, TEXT, Family, Type
+from dpsql.sql.types import BIGINT, BOOLEAN, DATE, DOUBLE, TEXT, TIMESTAMP, Family, Type
 
 __all__ = [
     "COLUMN_CAP",
@@ -30,6 +31,7 @@ LONGEST_PATTERN = 256
 FARTHEST_POSITION = 10_000
 TIMES = frozenset({Family.DATE, Family.TIMESTAMP})
 NUMBERS = frozenset({Family.INTEGER, Family.DECIMAL, Family.DOUBLE})
+_FIRST_CHOICES = (TEXT, DOUBLE, TIMESTAMP, BIGINT, BOOLEAN, DATE)  # for a parameter of which nothing is known yet
 PatternCheck = Callable[[str], bool]
 
 
@@ -55,7 +57,8 @@ class Site:
 
     def of(self, index: int, families: frozenset[Family]) -> Expression:
         """Return an argument, which must be of one of the families."""
-        argument = self.arguments[index]
+        wanted = next(type_ for type_ in _FIRST_CHOICES if type_.family in families)
+        argument = filled(self.arguments[index], wanted)
         if argument.type.family not in families:
             names = " or ".join(sorted(family.value for family in families))
             raise self.refuse(f"argument {index + 1} must be {names}, not {argument.type}.", "Cast it with CAST.")
@@ -65,16 +68,16 @@ class Site:
         """Return an argument, which must be text."""
         return self.of(index, frozenset({Family.TEXT}))
 
-    def literal_text(self, index: int) -> Literal:
-        """Return an argument, which must be a quoted text."""
-        argument = self.arguments[index]
+    def literal_text(self, index: int, *, such_as: str = "a") -> Literal:
+        """Return an argument, which must be a quoted text; `such_as` is one that suits."""
+        argument = filled(self.arguments[index], TEXT, such_as=Literal(such_as, TEXT, len(such_as)))
         if isinstance(argument, Literal) and isinstance(argument.value, str) and argument.type == TEXT:
             return argument
         raise self.refuse(f"argument {index + 1} must be a quoted text.")
 
     def literal_position(self, index: int, type_: Type = BIGINT) -> Literal:
         """Return an argument, which must be a whole number that no position in a text exceeds."""
-        argument = self.arguments[index]
+        argument = filled(self.arguments[index], BIGINT, such_as=Literal(1, BIGINT))
         if isinstance(argument, Literal) and type(argument.value) is int and abs(argument.value) <= FARTHEST_POSITION:
             return Literal(argument.value, type_)
         raise self.refuse(f"argument {index + 1} must be a whole number up to {FARTHEST_POSITION}.")

@@ -15,6 +15,7 @@ from math import inf, isfinite, isnan, nan
 from struct import pack, unpack
 
 from dpsql.errors import Place, Refusal, Unsupported
+from dpsql.sql.holes import Open, filled
 from dpsql.sql.tree import Cast, Column, Expression, Literal
 from dpsql.sql.types import (
     BIGINT,
@@ -39,6 +40,7 @@ _LONGEST_NUMBER = 400  # a DOUBLE has at most 309 digits before its point
 _NUMBER = re.compile(r"([0-9]*)(?:\.([0-9]*))?([eE][+-]?[0-9]{1,4})?")
 _SIGNED = re.compile(r"(-?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_SOME_UUID = Literal("00000000-0000-0000-0000-000000000000", TEXT, 36)
 _LONGEST_PRINTED = 64  # characters of a number, a date or a truth value
 _NOT_FINITE = {"nan": nan, **dict.fromkeys(["inf", "infinity"], inf), **dict.fromkeys(["-inf", "-infinity"], -inf)}
 _LARGEST_FLOAT = 3.4028234663852886e38
@@ -81,6 +83,7 @@ def number(text: str, place: Place) -> Literal:
 
 def to_type(literal: Literal, wanted: Type, *, place: Place) -> Literal:
     """Return the literal as a value of `wanted`; refuse when it does not read as one."""
+    filled(literal, wanted)
     value = literal.value
     if value is None or literal.type == wanted:
         return Literal(value, wanted, literal.longest)
@@ -152,6 +155,7 @@ def as_type(expression: Expression, wanted: Type, *, place: Place) -> Expression
 
 def as_text(expression: Expression) -> Expression:
     """Return the expression as DuckDB prints it; a FLOAT, which is computed as a DOUBLE, prints as a FLOAT."""
+    expression = filled(expression, TEXT)
     if expression.type == TEXT:
         return expression
     stored = _read_column(expression)
@@ -190,6 +194,8 @@ def _read_column(expression: Expression) -> Column | None:
 
 
 def _stored(literal: Literal, stored: set[str], *, place: Place) -> Literal:
+    if "UUID" in stored and isinstance(literal, Open):
+        literal.hole.fill(TEXT, such_as=_SOME_UUID)
     value = literal.value
     if "FLOAT" in stored and isinstance(value, int | float | Decimal) and abs(float(value)) <= _LARGEST_FLOAT:
         return Literal(float(unpack("f", pack("f", value))[0]), DOUBLE)

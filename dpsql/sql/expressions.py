@@ -17,6 +17,7 @@ from dpsql.sql.calls import bounded, grown, length_of
 from dpsql.sql.clock import CLOCK_WORDS, on_day, reading
 from dpsql.sql.coerce import alike, as_text, as_type, comparable, negated, number
 from dpsql.sql.functions import FUNCTIONS, REFUSED, TAKES_INTERVAL, call, date_part
+from dpsql.sql.holes import Hole, filled
 from dpsql.sql.nodes import is_unnest, only
 from dpsql.sql.parameters import literal_of
 from dpsql.sql.reader import Read, Reader
@@ -114,7 +115,7 @@ def _paren(reader: Reader, node: Node) -> Expression:
 
 def _negative(reader: Reader, node: Node) -> Expression:
     only(reader.statement, node, "this")
-    argument = reader.read(node.this)
+    argument = filled(reader.read(node.this), DOUBLE)
     if isinstance(argument, Literal) and argument.type.is_number:
         negative = negated(argument, reader.at(node))
         if type(node.this.unnest()).__name__ == "Literal" and isinstance(negative.value, int):
@@ -140,7 +141,9 @@ def _interval(reader: Reader, node: Node) -> Literal:
     amount, unit = node.this, node.args.get("unit")
     while type(amount).__name__ == "Paren":
         amount = amount.this
-    written = _written(reader, str(amount.this)) if type(amount).__name__ == "Literal" else ""
+    written = ""
+    if type(amount).__name__ == "Literal":
+        written = _written(reader, str(amount.this), counts=unit is not None)
     spelled = f"{written.strip()} {unit.name}" if unit is not None else written.strip()
     found = _INTERVAL.fullmatch(spelled.lower())
     if not found:
@@ -149,14 +152,21 @@ def _interval(reader: Reader, node: Node) -> Literal:
     return Literal(f"{found[1]} {found[2]}", INTERVAL)
 
 
-def _written(reader: Reader, literal: str) -> str:
-    """Return the digits or the text of an INTERVAL, as written or bound; nothing for any other literal."""
+def _written(reader: Reader, literal: str, *, counts: bool) -> str:
+    """Return the digits or the text of an INTERVAL, as written or bound; nothing for any other literal.
+
+    It `counts` units that follow it, or else names them itself.
+    """
     value = reader.statement.value(literal)
     if value is None:
         return literal if literal.isdigit() else ""
     if value.kind == "string":
         return value.content
     bound = reader.bound[value]
+    if isinstance(bound, Hole):
+        some = Literal(1, BIGINT) if counts else Literal("1 day", TEXT, len("1 day"))
+        bound.fill(some.type, such_as=some)
+        return str(bound.literal().value)
     if type(bound) is int:
         return str(bound) if abs(bound) < 1 << 63 else ""
     return bound if isinstance(bound, str) else ""
@@ -167,7 +177,7 @@ def _joined_text(reader: Reader, node: Node) -> Expression:
     if {type(node.this).__name__, type(node.expression).__name__} & (_ARITHMETIC.keys() | bits.BITWISE.keys()):
         hint = "Put the arithmetic in parentheses."
         raise Refusal("precedence", "These operators can be read in two ways.", hint=hint, place=reader.place(node))
-    left, right = reader.operand(node.this), reader.operand(node.expression)
+    left, right = (filled(reader.operand(side), TEXT) for side in (node.this, node.expression))
     if NULL in {left.type, right.type}:
         hint = "Cast it with CAST(NULL AS VARCHAR)."
         raise Unsupported("type", "|| takes text.", hint=hint, place=reader.place(node))

@@ -92,7 +92,7 @@ def _split_part(site: Site) -> Expression:
 
 def _pattern(site: Site, options_at: int, *, replaces: bool = False) -> tuple[Literal, bool]:
     """Return the pattern, with its options written into it, and whether every match is meant."""
-    written = "" if len(site.arguments) <= options_at else str(site.literal_text(options_at).value)
+    written = "" if len(site.arguments) <= options_at else str(site.literal_text(options_at, such_as="").value)
     if not set(written) <= set("cisg" if replaces else "cis") or {"c", "i"} <= set(written):
         letters = "c, i, s and g" if replaces else "c, i and s"
         raise site.refuse(f"argument {options_at + 1} may hold the options {letters}.")

@@ -63,11 +63,11 @@ def date_part(name: str, argument: Expression, *, place: Place) -> Expression:
 
 def _named_part(site: Site) -> Expression:
     site.count(2, 2)
-    return date_part(str(site.literal_text(0).value).lower(), site.of(1, TIMES), place=site.place)
+    return date_part(str(site.literal_text(0, such_as="day").value).lower(), site.of(1, TIMES), place=site.place)
 
 
 def _unit(site: Site) -> Literal:
-    unit = str(site.literal_text(0).value).lower()
+    unit = str(site.literal_text(0, such_as="day").value).lower()
     if unit not in _UNITS:
         raise site.refuse("argument 1 must name a unit of time.", f"One of {', '.join(sorted(_UNITS))}.")
     return Literal(unit, TEXT, len(unit))
@@ -150,7 +150,7 @@ def _calendar(function: str, result: Type) -> Rule:
 
 
 def _format(site: Site, index: int) -> Literal:
-    literal = site.literal_text(index)
+    literal = site.literal_text(index, such_as="%Y")
     if not 0 < len(str(literal.value)) <= LONGEST_PATTERN or not _FORMAT.fullmatch(str(literal.value)):
         raise site.refuse("the format has a specifier that is not known.", "For example '%Y-%m-%d'.")
     return literal

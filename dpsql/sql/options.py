@@ -8,9 +8,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal
+from dpsql.sql.holes import Hole
 from dpsql.sql.parameters import Parameter, literal_of
 from dpsql.sql.query import Option, OptionValue
 from dpsql.sql.text import Statement, ascii_lower
+from dpsql.sql.types import BIGINT, BOOLEAN, DOUBLE, TEXT, Type
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -20,6 +22,11 @@ __all__ = ["OPTIONS", "read_options", "split"]
 _NAMES = "assume delta domain epsilon fresh k_bar max_groups_contributed mechanism monotone partitions penalty prefer"
 OPTIONS = frozenset(_NAMES.split())
 MOST_LISTED = 1_000
+_TYPES = {
+    **dict.fromkeys(["delta", "epsilon", "penalty"], DOUBLE),
+    **dict.fromkeys(["k_bar", "max_groups_contributed"], BIGINT),
+    **dict.fromkeys(["fresh", "monotone"], BOOLEAN),
+}  # of a parameter; of the others it is a text
 LONGEST_INTEGER = 64  # bits; Python does not even print those of more than 4,300 digits
 _NUMBER = re.compile(r"([0-9]{1,12}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][+-]?[0-9]{1,3})?")
 _SIGNS = {"EQ": "=", "FARROW": "=>"}
@@ -46,17 +53,21 @@ def read_options(
 ) -> MappingProxyType[str, Option]:
     """Return the options by name; `sign` is the token between name and value, `parameter` gives what is bound."""
     options: dict[str, Option] = {}
+    later: set[str] = set()  # their values are not known yet
     for item in items:
         name, option = _option(statement, item, sign=sign, parameter=parameter)
-        if name in options:
+        if name in options or name in later:
             raise Refusal(
                 "option", f"The option {name} stands twice.", hint="Keep one of them.", place=statement.place(item[0])
             )
-        options[name] = option
+        if option is None:
+            later.add(name)
+        else:
+            options[name] = option
     return MappingProxyType(options)
 
 
-def _option(statement: Statement, item: list[Token], *, sign: str, parameter: Parameter) -> tuple[str, Option]:
+def _option(statement: Statement, item: list[Token], *, sign: str, parameter: Parameter) -> tuple[str, Option | None]:
     name, place = ascii_lower(item[0].text), statement.place(item[0], item[-1])
     if item[0].token_type.name == "IDENTIFIER" or name not in OPTIONS:
         hint = f"The options are {', '.join(sorted(OPTIONS))}."
@@ -64,11 +75,24 @@ def _option(statement: Statement, item: list[Token], *, sign: str, parameter: Pa
     if len(item) < 3 or item[1].token_type.name != sign:  # noqa: PLR2004 - a name, a sign and a value
         hint = f"For example epsilon {_SIGNS[sign]} 0.05."
         raise Refusal("option", f"Write {name} {_SIGNS[sign]} value.", hint=hint, place=place)
+    if _is_later(statement, item[2:], wanted=_TYPES.get(name, TEXT), parameter=parameter):
+        return name, None
     value, word = _value(statement, item[2:], parameter=parameter)
     if value is None:
         hint = "A value is a plain decimal number, a quoted text, a list of quoted texts, a word or a parameter."
         raise Refusal("option", f"The value of {name} cannot be read.", hint=hint, place=place)
     return name, Option(value, place, word=word)
+
+
+def _is_later(statement: Statement, tokens: list[Token], *, wanted: Type, parameter: Parameter) -> bool:
+    """Say whether the value is, or holds, a parameter whose value is not known yet, and of what type that is."""
+    values = [value for token in tokens if (value := statement.value(token.text)) is not None]
+    bound = [parameter(value) for value in values if value.kind == "parameter"]
+    holes = [hole for hole in bound if isinstance(hole, Hole)]
+    for hole in holes:
+        hole.fill(wanted)
+        hole.is_option = True
+    return bool(holes)
 
 
 def _value(statement: Statement, tokens: list[Token], *, parameter: Parameter) -> tuple[OptionValue | None, bool]:

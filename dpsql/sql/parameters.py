@@ -9,6 +9,7 @@ from datetime import date, datetime
 from decimal import Decimal
 
 from dpsql.errors import Place, UsageError
+from dpsql.sql.holes import Hole, number_for
 from dpsql.sql.text import Statement, Value
 from dpsql.sql.tree import Literal
 from dpsql.sql.types import (
@@ -68,12 +69,14 @@ def whole(value: Value | None, parameter: Parameter, *, least: int) -> int | Non
     """Return the whole number, at least `least`, that is bound to a parameter; None for anything else."""
     if value is None or value.kind != "parameter":
         return None
-    bound = parameter(value)
+    bound = number_for(parameter(value))
     return bound if type(bound) is int and least <= bound < 1 << 63 else None
 
 
 def literal_of(value: object, place: Place) -> Literal:
     """Return a Python value as a typed literal: None, bool, int, float, Decimal, str, date or a naive datetime."""
+    if isinstance(value, Hole):
+        return value.literal()
     literal = _number(value) if isinstance(value, int | float | Decimal) else _plain(value)
     if literal is None:
         hint = "None, bool, 64-bit int, finite float or Decimal, short str, date and datetime without zone are."

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.coerce import comparable
+from dpsql.sql.holes import filled
 from dpsql.sql.memberships import exists, in_query
 from dpsql.sql.nodes import only
 from dpsql.sql.parameters import LONGEST_PARAMETER
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["READERS"]
 
 _ESCAPES = frozenset("!#$&*+-./:;<=>?@[\\]^`{|}~")  # one byte, and no letter: ILIKE folds the pattern, not the escape
+_SOME_ESCAPE = Literal("!", TEXT, 1)
 _COMPARISONS = {
     "EQ": "=",
     "NEQ": "<>",
@@ -75,7 +77,7 @@ def _is(reader: Reader, node: Node) -> Expression:
             hint="Write = or IS NOT DISTINCT FROM for other values.",
             place=reader.place(node),
         )
-    value = reader.operand(node.this)
+    value = filled(reader.operand(node.this), BOOLEAN)
     if value.type not in {BOOLEAN, NULL}:
         raise Refusal(
             "type", "IS TRUE takes a BOOLEAN.", hint="Write a comparison in parentheses.", place=reader.place(node)
@@ -109,7 +111,7 @@ def _like(reader: Reader, node: Node) -> Expression:
         only(reader.statement, node, "this", "expression")
         like, escape = node.this, (_quoted(reader, node.expression),)
     only(reader.statement, like, "this", "expression", "negate")
-    subject, pattern = reader.operand(like.this), _pattern(reader, like.expression)
+    subject, pattern = filled(reader.operand(like.this), TEXT), _pattern(reader, like.expression)
     if subject.type.family is not Family.TEXT:
         raise Refusal("type", "LIKE takes text.", hint="Cast it to VARCHAR.", place=reader.place(node))
     if escape and not _escapes_well(str(pattern.value), str(escape[0].value)):
@@ -124,7 +126,7 @@ def _like(reader: Reader, node: Node) -> Expression:
 
 def _pattern(reader: Reader, node: Node) -> Literal:
     """Return a pattern that is written out, whole or in parts between ||, such as '%' || ? || '%'."""
-    texts = _texts(reader.read(node))
+    texts = _texts(filled(reader.read(node), TEXT))
     if texts is None:
         raise _unquoted(reader, node)
     whole = "".join(texts)
@@ -146,7 +148,7 @@ def _texts(expression: Expression) -> list[str] | None:
 
 
 def _quoted(reader: Reader, node: Node) -> Literal:
-    literal = reader.read(node)
+    literal = filled(reader.read(node), TEXT, such_as=_SOME_ESCAPE)
     if isinstance(literal, Literal) and isinstance(literal.value, str) and literal.type == TEXT:
         return literal
     raise _unquoted(reader, node)

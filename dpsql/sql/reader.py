@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.clock import Clock
 from dpsql.sql.functions import PatternCheck
+from dpsql.sql.holes import filled
 from dpsql.sql.nodes import only, place
 from dpsql.sql.scope import Scope, ScopeColumn, ScopeTable, listed
 from dpsql.sql.text import Statement, Value
@@ -126,7 +127,7 @@ class Reader:
 
     def condition(self, node: Node) -> Expression:
         """Return a BOOLEAN expression."""
-        expression = self.read(node)
+        expression = filled(self.read(node), BOOLEAN)
         if expression.type == NULL:
             return Literal(None, BOOLEAN)
         if expression.type != BOOLEAN:

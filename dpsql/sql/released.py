@@ -8,12 +8,14 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal, Unsupported
+from dpsql.sql.holes import filled
 from dpsql.sql.nodes import only
 from dpsql.sql.parameters import whole
 from dpsql.sql.query import Keep, Order
 from dpsql.sql.reader import Reader
 from dpsql.sql.text import ascii_lower
 from dpsql.sql.tree import Expression, Literal
+from dpsql.sql.types import BIGINT
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
@@ -106,7 +108,7 @@ class Released:
     def _number(self, node: Node) -> int | float | Decimal | None:
         if type(node).__name__ not in {"Literal", "Neg", "Paren"}:
             return None
-        value = self.reader.read(node)
+        value = filled(self.reader.read(node), BIGINT)
         number = value.value if isinstance(value, Literal) else None
         return number if isinstance(number, int | float | Decimal) and not isinstance(number, bool) else None
 

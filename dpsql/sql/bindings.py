@@ -1,0 +1,79 @@
+"""Values that arrive as text, in the form in which PostgreSQL writes them, read for the parameters of a statement."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal
+from math import isfinite
+
+from dpsql.errors import UsageError
+
+__all__ = ["value_of"]
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,40}")
+_NUMBER = re.compile(r"[+-]?([0-9]{1,400}(\.[0-9]{0,400})?|\.[0-9]{1,400})([eE][+-]?[0-9]{1,3})?")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?")
+_TRUTH = {
+    **dict.fromkeys("t true y yes on 1".split(), True),
+    **dict.fromkeys("f false n no off 0".split(), False),
+}
+_INTEGERS = frozenset("TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER".split())
+_WIDEST = 63  # bits of a whole number
+
+
+def value_of(text: str, type: str) -> object:  # noqa: A002 - what it is called everywhere else
+    """Return the value that `text` is of a SQL `type`, such as BIGINT, DECIMAL(9,2) or UNKNOWN, which is a text.
+
+    The form is that of PostgreSQL: numbers in plain digits, t or f, dates as 2026-01-31 and time stamps as
+    2026-01-31 12:00:00. Raises `UsageError` for a text that is no such value, and for those that statements do not
+    take: NaN, infinities, whole numbers beyond 64 bits, time zones.
+    """
+    name = type.partition("(")[0].strip().upper()
+    read, hint = _READ["BIGINT" if name in _INTEGERS else name if name in _READ else "VARCHAR"]
+    try:
+        value = read(text if read is str else text.strip())
+    except (ValueError, OverflowError, ArithmeticError):
+        value = None
+    if value is None or "\0" in text:
+        raise UsageError("parameter-type", f"A parameter does not read as {name}.", hint=hint)
+    return value
+
+
+def _integer(text: str) -> int | None:
+    value = int(text) if _WHOLE.fullmatch(text) else None
+    return value if value is not None and -(1 << _WIDEST) <= value < 1 << _WIDEST else None
+
+
+def _double(text: str) -> float | None:
+    value = float(text) if _NUMBER.fullmatch(text) else None
+    return value if value is not None and isfinite(value) else None
+
+
+def _decimal(text: str) -> Decimal | None:
+    return Decimal(text) if _NUMBER.fullmatch(text) else None
+
+
+def _truth(text: str) -> bool | None:
+    return _TRUTH.get(text.lower())
+
+
+def _day(text: str) -> date | None:
+    return date.fromisoformat(text) if _DATE.fullmatch(text) else None
+
+
+def _moment(text: str) -> datetime | None:
+    return datetime.fromisoformat(text) if _MOMENT.fullmatch(text) else None
+
+
+_READ: dict[str, tuple[Callable[[str], object], str]] = {
+    "BIGINT": (_integer, "Send a whole number of at most 64 bits, in plain digits."),
+    "DOUBLE": (_double, "Send a finite number, such as 1.5 or 1e-3."),
+    "DECIMAL": (_decimal, "Send a finite number, such as 1.50."),
+    "BOOLEAN": (_truth, "Send t or f."),
+    "DATE": (_day, "Send a date of the years 1 to 9999, such as 2026-01-31."),
+    "TIMESTAMP": (_moment, "Send a time stamp without a zone, such as 2026-01-31 12:00:00."),
+    "VARCHAR": (str, "Leave the NUL character out."),
+}
