@@ -112,7 +112,8 @@ def _around(private: PrivateQuery, sources: Sources, *, tokens: list[Token]) -> 
     """Return the private query with the SELECT around it, which `tokens` spell and which reads its answer."""
     inside = sources.reader
     statement, catalog = inside.statement, sources.catalog
-    reader = Reader(statement, inside.bound, inside.accepts_pattern, READERS)
+    clock = None if inside.clock is None else inside.now  # one reading for both
+    reader = Reader(statement, inside.bound, inside.accepts_pattern, READERS, clock)
     outside = Sources(catalog, reader, answer_table(private))
     select = parse(statement, settle(statement, tokens, aggregates=AGGREGATES))
     query = read_public(outside, select, tokens=tokens)
@@ -148,11 +149,11 @@ class _Analysis:
 
     def query(self, select: Node) -> PrivateQuery:
         """Return the private query that the outermost SELECT spells."""
-        if select.args.get("offset") is not None:
+        if row_count(self.reader, select.args.get("offset")):
             hint = "Ask for more keys with TOP k and leave the first rows of the answer out."
             reason = "OFFSET is not read in a private query."
             raise Unsupported("limit", reason, hint=hint, place=self._at(select.args["offset"]))
-        only(self.statement, select, *_SELECT_PARTS)
+        only(self.statement, select, *_SELECT_PARTS, "offset")
         if select.args.get("with_") is not None:
             self.sources.define(select.args["with_"])
         body, scope = self.sources.block(select)
@@ -225,7 +226,8 @@ class _Analysis:
             hint = "Name the columns to group by."
             raise Refusal("star", "* would release raw columns.", hint=hint, place=self._at(node))
         check_alias(self.reader, alias, node=node, scope=scope)
-        name = self.reader.column(node).name if kind == "Column" and not alias else alias or spelled
+        is_column = kind == "Column" and not self.reader.means_clock(node)
+        name = self.reader.column(node).name if is_column and not alias else alias or spelled
         return Item(name, self.reader.read(node), node)
 
     def _keys(self, select: Node, items: list[Item], *, scope: Scope) -> tuple[Expression, ...]:

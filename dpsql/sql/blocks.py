@@ -53,7 +53,7 @@ def bare(reader: Reader, node: Node) -> Node:
 def read_output(reader: Reader, node: Node, *, readers: Mapping[str, Read]) -> Expression:
     """Return an expression in which `readers` may stand; a column, or its MIN or MAX, alone as it is stored."""
     node = bare(reader, node)
-    if type(node).__name__ == "Column":
+    if type(node).__name__ == "Column" and not reader.means_clock(node):
         return reader.column(node).column
     with reader.reading(readers):
         expression = reader.read(node)

@@ -20,11 +20,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal
+from dpsql.sql.limits import limits_last
 from dpsql.sql.options import read_options, split
 from dpsql.sql.parameters import Parameter, whole
 from dpsql.sql.query import Clause, Name, Option
 from dpsql.sql.text import Statement, ascii_lower
-from dpsql.sql.unwrap import unwrapped
+from dpsql.sql.unwrap import MOST_DOUBLED, unwrapped
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -57,11 +58,11 @@ class Lifted:
 
 def lift(statement: Statement, parameter: Parameter) -> Lifted:
     """Take the one clause off a statement; `parameter` gives the value bound to a parameter."""
-    tokens = list(statement.tokens)
+    tokens = limits_last(list(statement.tokens))
     while tokens and tokens[-1].token_type.name == "SEMICOLON":
         tokens.pop()
     explained = bool(tokens) and _is(tokens[0], "explain")
-    tokens = tokens[explained:]
+    tokens = _bare(tokens[explained:])
     _check_select(statement, tokens)
     start = _find(statement, tokens)
     if start is None:
@@ -72,6 +73,22 @@ def lift(statement: Statement, parameter: Parameter) -> Lifted:
         at = next(at for at, token in enumerate(inner) if token is tokens[start])
         return replace(_taken(statement, inner, start=at, parameter=parameter), explained=explained, outer=outer)
     return replace(_taken(statement, tokens, start=start, parameter=parameter), explained=explained)
+
+
+def _bare(tokens: list[Token]) -> list[Token]:
+    """Return the tokens without parentheses around all of them."""
+    for _ in range(MOST_DOUBLED):
+        if not tokens or tokens[0].token_type.name != "L_PAREN":
+            break
+        depth, end = 0, 0
+        for end, token in enumerate(tokens):  # noqa: B007 - where the first closes
+            depth += (token.token_type.name == "L_PAREN") - (token.token_type.name == "R_PAREN")
+            if not depth:
+                break
+        if depth or end < len(tokens) - 1:
+            break
+        tokens = tokens[1:-1]
+    return tokens
 
 
 def _taken(statement: Statement, tokens: list[Token], *, start: int, parameter: Parameter) -> Lifted:
@@ -216,7 +233,7 @@ def _k(statement: Statement, token: Token, *, parameter: Parameter) -> int | Non
 
 def _check_around(statement: Statement, before: list[Token], *, after: list[Token]) -> None:
     """Let only ORDER BY and LIMIT follow the clause, and no LIMIT stand before it."""
-    if after and after[0].token_type.name not in {"ORDER_BY", "LIMIT"}:
+    if after and after[0].token_type.name not in {"ORDER_BY", "LIMIT", "OFFSET"}:
         reason = "Only ORDER BY and LIMIT may follow TOP k PRIVATE and its options."
         raise Refusal("clause", reason, hint="Put everything else before TOP.", place=statement.place(after[0]))
     depth = 0

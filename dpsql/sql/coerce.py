@@ -44,7 +44,7 @@ _SOME_UUID = Literal("00000000-0000-0000-0000-000000000000", TEXT, 36)
 _LONGEST_PRINTED = 64  # characters of a number, a date or a truth value
 _NOT_FINITE = {"nan": nan, **dict.fromkeys(["inf", "infinity"], inf), **dict.fromkeys(["-inf", "-infinity"], -inf)}
 _LARGEST_FLOAT = 3.4028234663852886e38
-_TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?")
+_TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?Z?)?)?")
 
 
 def number(text: str, place: Place) -> Literal:
@@ -112,9 +112,9 @@ def _from_text(text: str, wanted: Type, *, place: Place) -> Literal:
     """Read a quoted literal as the type it meets: a date, a time stamp, a number, a truth value."""
     try:
         if wanted == DATE and _TIMESTAMP.fullmatch(text):
-            return Literal(datetime.fromisoformat(text).date().isoformat(), DATE)
+            return Literal(datetime.fromisoformat(text.removesuffix("Z")).date().isoformat(), DATE)
         if wanted == TIMESTAMP and _TIMESTAMP.fullmatch(text):
-            return Literal(datetime.fromisoformat(text).isoformat(sep=" "), TIMESTAMP)
+            return Literal(datetime.fromisoformat(text.removesuffix("Z")).isoformat(sep=" "), TIMESTAMP)
     except ValueError:
         wanted = Type(Family.OPAQUE, wanted.name)  # such as February 30th: refused below
     if wanted.is_number and (found := _SIGNED.fullmatch(text)):

@@ -14,7 +14,7 @@ from dpsql.errors import Refusal, Unsupported
 from dpsql.sql import bits, predicates
 from dpsql.sql.arithmetic import arithmetic, shifted
 from dpsql.sql.calls import bounded, grown, length_of
-from dpsql.sql.clock import CLOCK_WORDS, on_day, reading
+from dpsql.sql.clock import on_day, reading
 from dpsql.sql.coerce import alike, as_text, as_type, comparable, negated, number
 from dpsql.sql.functions import FUNCTIONS, REFUSED, TAKES_INTERVAL, call, date_part
 from dpsql.sql.holes import Hole, filled
@@ -66,16 +66,24 @@ _SIZES = frozenset(map(str, range(39)))
 
 
 def _column(reader: Reader, node: Node) -> Expression:
-    word = ascii_lower(node.name)
-    if word in CLOCK_WORDS and not node.args.get("table") and reader.scope.find(word, "", place=None) is None:
-        block = node.parent_select
-        items = [] if block is None else block.expressions
-        if any(type(item).__name__ == "Alias" and ascii_lower(item.alias) == word for item in items):
-            hint = "Choose another alias, or write today() or now() for the clock."
-            reason = "This name could mean the clock or an output."
-            raise Refusal("ambiguous-column", reason, hint=hint, place=reader.place(node))
-        return reading(reader.now(), word)  # a column of that name comes first, as in DuckDB
-    return reader.column(node).column
+    if not reader.means_clock(node):
+        return reader.column(node).column
+    word, block = ascii_lower(node.name), node.parent_select
+    items = [] if block is None else block.expressions
+    if any(_is_called(item, word) for item in items):
+        hint = "Choose another alias, or write today() or now() for the clock."
+        reason = "This name could mean the clock or an output."
+        raise Refusal("ambiguous-column", reason, hint=hint, place=reader.place(node))
+    return reading(reader.now(), word)
+
+
+def _is_called(item: Node, word: str) -> bool:
+    """Say whether an item of a select list has the alias `word`, and is not what that means without the alias."""
+    if type(item).__name__ != "Alias" or ascii_lower(item.alias) != word:
+        return False
+    return (
+        type(item.this).__name__ != "Column" or ascii_lower(item.this.name) != word or bool(item.this.args.get("table"))
+    )
 
 
 def _literal(reader: Reader, node: Node) -> Expression:

@@ -50,7 +50,7 @@ _TYPES = {
     "uinteger": "UINT",
     **dict.fromkeys(["decimal", "numeric"], "DECIMAL"),
     **dict.fromkeys(["double", "float8"], "DOUBLE"),
-    **dict.fromkeys(["varchar", "text", "string", "char", "bpchar"], "TEXT"),
+    **dict.fromkeys(["varchar", "text", "string", "char", "bpchar", "character varying"], "TEXT"),
     "date": "DATE",
     **dict.fromkeys(["timestamp", "datetime"], "TIMESTAMP"),
 }

@@ -79,6 +79,6 @@ def _named(reader: Reader, item: Node, *, text: str) -> list[Selected]:
     if (starred := reader.star(item)) is not None:
         return [Selected(column.name, column.column) for column in starred]
     name, node = output_name(reader, item)
-    if type(node).__name__ == "Column":
+    if type(node).__name__ == "Column" and not reader.means_clock(node):
         name = name or reader.column(node).name
     return [Selected(name or text, read_output(reader, node, readers=EXACT))]

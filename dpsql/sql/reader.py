@@ -9,12 +9,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal, Unsupported
-from dpsql.sql.clock import Clock
+from dpsql.sql.clock import CLOCK_WORDS, Clock
 from dpsql.sql.functions import PatternCheck
 from dpsql.sql.holes import filled
 from dpsql.sql.nodes import only, place
 from dpsql.sql.scope import Scope, ScopeColumn, ScopeTable, listed
-from dpsql.sql.text import Statement, Value
+from dpsql.sql.text import Statement, Value, ascii_lower
 from dpsql.sql.tree import Cast, Column, Derived, Exists, Expression, InQuery, Literal, Scalar, walk
 from dpsql.sql.types import BOOLEAN, NULL, Family, read_as
 
@@ -199,6 +199,12 @@ class Reader:
         if not isinstance(found.column, Column):  # an item of unnest, or what FULL JOIN ... USING makes of one
             self.copy(found.column, node)
         return found
+
+    def means_clock(self, node: Node) -> bool:
+        """Say whether a name is a word of the clock, which a column of that name would come before, as in DuckDB."""
+        if type(node).__name__ != "Column" or ascii_lower(node.name) not in CLOCK_WORDS or node.args.get("table"):
+            return False
+        return self.scope.find(node.name, "", place=None) is None
 
     def now(self) -> datetime:
         """Return the one reading of the clock that this statement sees; refuse where there is no clock."""

@@ -234,7 +234,8 @@ def _outputs(reader: Reader, item: Node, *, scope: Scope, lists: Lists) -> list[
         return [Selected(column.name, column.column, column.is_unit) for column in starred]
     name, node = output_name(reader, item)
     check_alias(reader, name, node=node, scope=scope)
-    if type(node).__name__ == "Column":
+    is_clock = reader.means_clock(node)
+    if type(node).__name__ == "Column" and not is_clock:
         column = reader.column(node)
         return [Selected(name or column.name, column.column, column.is_unit)]
     if is_unnest(node):
@@ -248,7 +249,7 @@ def _outputs(reader: Reader, item: Node, *, scope: Scope, lists: Lists) -> list[
             hint="Such as CAST(NULL AS VARCHAR).",
             place=reader.place(node),
         )
-    return [Selected(name, expression)]
+    return [Selected(name or (node.name if is_clock else ""), expression)]
 
 
 def check_alias(reader: Reader, name: str, *, node: Node, scope: Scope) -> None:
@@ -256,7 +257,7 @@ def check_alias(reader: Reader, name: str, *, node: Node, scope: Scope) -> None:
     private = scope.private
     if private is None or private.unit_name is None or ascii_lower(name) != ascii_lower(private.unit_name):
         return
-    if type(node).__name__ != "Column" or not reader.column(node).is_unit:
+    if type(node).__name__ != "Column" or reader.means_clock(node) or not reader.column(node).is_unit:
         reason = f"Only the privacy unit itself may be called {private.unit_name}."
         raise Refusal("unit-name", reason, hint="Choose another alias.", place=reader.place(node))
 

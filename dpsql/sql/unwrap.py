@@ -16,8 +16,9 @@ from dpsql.sql.text import Statement
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["RELEASED", "last_clause", "unwrapped"]
+__all__ = ["MOST_DOUBLED", "RELEASED", "last_clause", "unwrapped"]
 
+MOST_DOUBLED = 8  # parentheses that stand directly in others, and mean nothing
 RELEASED = "released\0"  # a name that no statement can hold
 _STANDS_FOR = (("SELECT", "SELECT"), ("STAR", "*"), ("FROM", "FROM"), ("IDENTIFIER", RELEASED))
 _CLAUSES = frozenset("SELECT FROM JOIN ON USING WHERE GROUP_BY HAVING ORDER_BY LIMIT OFFSET".split())
@@ -32,6 +33,12 @@ def unwrapped(statement: Statement, tokens: list[Token], *, start: int) -> tuple
     """
     openings = _openings(tokens, start)
     first, closing = openings[-1] + 1, _closing(tokens, start)
+    for _ in range(MOST_DOUBLED):
+        if closing is None or not _is_doubled(tokens, openings, closing=closing):
+            break
+        tokens = [*tokens[: openings[-1]], *tokens[openings[-1] + 1 : closing], *tokens[closing + 1 :]]
+        openings.pop()
+        start, first, closing = start - 1, first - 1, closing - 1
     if closing is None or not _is_source(tokens, openings[-1]):
         hint = "Write the private query in FROM, or as a CTE: SELECT * FROM (SELECT ... TOP 10 PRIVATE) AS x LIMIT 5."
         reason = "TOP k PRIVATE stands at the outermost level, in a subquery of FROM or in a CTE."
@@ -69,6 +76,12 @@ def _closing(tokens: list[Token], start: int) -> int | None:
         if not depth:
             return at
     return None
+
+
+def _is_doubled(tokens: list[Token], openings: list[int], *, closing: int) -> bool:
+    """Say whether the innermost parentheses stand directly in others, where FROM takes a subquery."""
+    closes = [token.token_type.name for token in tokens[closing + 1 : closing + 2]]
+    return openings[-2:-1] == [openings[-1] - 1] and closes == ["R_PAREN"]
 
 
 def _is_source(tokens: list[Token], opening: int) -> bool:

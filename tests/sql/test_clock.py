@@ -10,9 +10,12 @@ from sql_reference import NOON, accepts_pattern, catalog_of, corpus_tables, priv
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analyze import analyze
-from dpsql.sql.query import PrivateQuery
+from dpsql.sql.clock import reading
+from dpsql.sql.query import PrivateQuery, PublicQuery, WrappedQuery
 from dpsql.sql.rewrite import rewrite
+from dpsql.sql.rewrite_public import rewrite_public
 from dpsql.sql.tree import Literal
+from dpsql.sql.write import Writer
 
 CON = corpus_tables()
 CATALOG = catalog_of(CON, {"reads": "user_id"}, ["countries"])
@@ -134,3 +137,67 @@ def test_the_same_question_lasts_as_long_as_its_constant(condition: str, stays: 
     text = f"SELECT article FROM reads WHERE {condition} GROUP BY article TOP 3 PRIVATE"
     assert asked(text, NOON) == asked(text, NOON + stays)
     assert asked(text, NOON) != asked(text, NOON + max(stays * 2, timedelta(microseconds=1)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT article, current_date FROM reads GROUP BY ALL TOP 3 PRIVATE",
+        "SELECT article, CURRENT_DATE AS d FROM reads GROUP BY article, d TOP 3 PRIVATE",
+        "SELECT article, current_date AS current_date FROM reads GROUP BY ALL TOP 3 PRIVATE",
+        "SELECT article, d FROM (SELECT *, current_date AS d FROM reads) AS x GROUP BY ALL TOP 3 PRIVATE",
+        "SELECT article, x.current_date FROM (SELECT *, current_date FROM reads) AS x GROUP BY ALL TOP 3 PRIVATE",
+    ],
+)
+def test_a_word_of_the_clock_may_be_a_whole_column(text: str) -> None:
+    query = private(text, CATALOG)
+    writer = Writer()
+    shown = writer.body(query.body) + " ".join(map(writer.expression, query.keys))
+    assert str(NOON.date()) in map(str, writer.parameters), shown
+    assert query.outputs[1].name.lower() in {"d", "current_date"}
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("SELECT current_date", "current_date"),
+        ("SELECT Current_Date FROM countries", "Current_Date"),
+        ("SELECT (current_date) AS d FROM countries", "d"),
+        ("SELECT DISTINCT current_date AS d FROM countries", "d"),
+        ("SELECT current_date AS d, COUNT(*) AS n FROM countries GROUP BY current_date", "d"),
+        ("SELECT country, current_date FROM countries GROUP BY country, current_date", "country"),
+        ("SELECT d FROM (SELECT current_date AS d FROM countries UNION SELECT current_date FROM countries) AS u", "d"),
+        (
+            "SELECT continent FROM countries WHERE DATE '2026-04-29' IN (SELECT current_date FROM countries)",
+            "continent",
+        ),
+    ],
+)
+def test_also_of_public_tables_and_of_none(text: str, name: str) -> None:
+    query = analyze(text, CATALOG, accepts_pattern=accepts_pattern, clock=lambda: NOON)
+    assert isinstance(query, PublicQuery)
+    assert query.names[0] == name
+    counting = rewrite_public(query, 10)
+    assert str(NOON.date()) in map(str, counting.parameters)
+    CON.execute(counting.sql, list(counting.parameters))
+
+
+def test_around_a_private_query_the_clock_says_what_it_says_inside() -> None:
+    inner = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads WHERE ts < now() GROUP BY article TOP 3 PRIVATE"
+    readings = iter([NOON])
+    query = analyze(
+        f"SELECT now() AS time, n FROM ({inner}) AS x WHERE current_date > '2026-01-01'",
+        CATALOG,
+        accepts_pattern=accepts_pattern,
+        clock=lambda: next(readings),
+    )
+    assert isinstance(query, WrappedQuery)
+    assert query.outer.outputs[0] == reading(NOON, "now")
+
+
+def test_no_word_of_the_clock_passes_for_the_unit() -> None:
+    with pytest.raises(Refusal) as refused:
+        private(
+            "SELECT user_id FROM (SELECT current_date AS user_id FROM reads) AS x GROUP BY 1 TOP 3 PRIVATE", CATALOG
+        )
+    assert refused.value.code == "unit-name"
