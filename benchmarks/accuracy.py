@@ -3,8 +3,8 @@
 Not run itself; `recall.py`, `exp1.py`, `exp2.py` and `histograms.py` import it. Every mechanism answers the same
 question: the top k for a rho and a delta, all of which it may spend. A mechanism is one entry in MECHANISMS, a function
 of a question that returns the labels. AUTO is one more: dpsql's own planner chooses, as it does for a query that names
-no mechanism. With `most=` it is told that a policy bounds the groups of a unit, and is to be compared with what keeps
-to the same bound (`rivals`).
+no mechanism where the policy tells the population; "AUTO untold" does without. With `most=` it is told that a policy
+bounds the groups of a unit, and is to be compared with what keeps to the same bound (`rivals`).
 
 Recall is the share of k that was returned and belongs to the true top k. A label whose count ties with the k-th
 belongs; what is missing is a miss. The truth is the count of distinct units before any bounding.
@@ -238,20 +238,25 @@ def joint(question: Question) -> Answer:
 
 
 @cache
-def planned(k: int, rho: Rho, *, delta: Delta, most: int | None) -> Plan:
+def planned(k: int, rho: Rho, *, delta: Delta, most: int | None, population: int | None = None) -> Plan:
     """Return the plan of dpsql for a query of names that may spend rho and delta and names no mechanism."""
     query = analyze(_NAMES.format(k=k), _CATALOG, accepts_pattern=bool)
     if not isinstance(query, PrivateQuery):
         raise TypeError(query)
     own = Question(Sample(np.zeros(0, dtype=np.int64)), k, rho, delta).epsilon(k)
     total = ApproximateDP(Epsilon(1), delta)  # which decides nothing: the defaults of a query do
-    tables = {"events": PrivateTable("unit", max_groups_contributed=most)}
+    tables = {"events": PrivateTable("unit", max_groups_contributed=most, population=population)}
     return draw(query, Terms(total, ZCDP(rho, delta), own, delta, Limits(), tables), salts=(0, 0))
 
 
-def auto(question: Question, *, most: int | None = None) -> Answer:
-    """Answer by what dpsql chooses where a query names no mechanism and the policy has this bound, or none."""
-    plan = planned(question.k, question.rho, delta=question.delta, most=most)
+def auto(question: Question, *, most: int | None = None, told: bool = True) -> Answer:
+    """Answer by what dpsql chooses where a query names no mechanism and the policy has this bound, or none.
+
+    If it is `told`, the policy says how many units there are, to two digits.
+    """
+    log = question.sample.log
+    population = int(float(f"{log.population:.1e}")) if told and log is not None else None
+    plan = planned(question.k, question.rho, delta=question.delta, most=most, population=population)
     cap = plan.max_groups_contributed
     return CHOSEN[plan.mechanism](question) if cap is None else CHOSEN[plan.mechanism](question, most=cap)
 
@@ -260,6 +265,7 @@ CHOSEN: Mapping[str, Callable[..., Answer]] = {
     "limited_domain": limited_domain,
     "gaussian_histogram": gaussian_histogram,
     "weighted_gaussian": weighted_gaussian,
+    "domain_discovery": domain_discovery,
 }
 
 
@@ -270,6 +276,7 @@ def tuned(mechanism: Callable[..., Answer], **parameters: object) -> Mechanism:
 
 MECHANISMS: Mapping[str, Mechanism] = {
     "AUTO": auto,
+    "AUTO untold": lambda question: auto(question, told=False),
     **{f"AUTO most={most}": tuned(auto, most=most) for most in BOUNDS},
     "limited_domain": limited_domain,
     "limited_domain k_bar=k": tuned(limited_domain, k_bar_per_k=1),
@@ -291,8 +298,8 @@ KNOWN_DOMAIN: Mapping[str, Mechanism] = {"peeling": peeling, "joint": joint}
 def rivals(name: str) -> list[str]:
     """Return the fixed choices that a mechanism is compared with: all, or those of the bound that AUTO is told of."""
     fixed = [each for each in MECHANISMS if not each.startswith("AUTO")]
-    _, _, bound = name.partition("AUTO ")
-    return [each for each in fixed if each.endswith(f" {bound}")] if bound else fixed
+    bound = name.partition("AUTO most=")[2]
+    return [each for each in fixed if each.endswith(f" most={bound}")] if bound else fixed
 
 
 def recall(question: Question, returned: Sequence[int]) -> float:

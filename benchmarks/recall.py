@@ -6,13 +6,13 @@
 For each data set and total a table of mean recall, with the mean number of labels returned behind the stroke; then, for
 each mechanism, in which share of the cells it is within 0.03 of the best of all, what it loses to the best on average,
 and where it is furthest behind; then every cell where one mechanism, AUTO unless `--gaps` names another, is further
-behind than that. AUTO is what dpsql's planner chooses from public numbers; AUTO under a bound that a policy sets is
-compared with what keeps to the same bound. What such a choice could reach at best is printed too: the share of the rule
-that takes one mechanism for each k and epsilon, and knows all these cells. Half of delta = 1e-6 pays for the conversion
-to rho, half is the query's (`dpsql.plan.terms.budget_of`). Over the data sets whose labels are a public list anyway the
-mechanisms of a known domain are shown too, below a line; they do not compete. `--json` writes a line for every cell,
-`--plot` draws recall against k. The standard error of a mean is 0.01 where the recall of a trial deviates by 0.05, and
-seldom more.
+behind than that. AUTO is what dpsql's planner chooses from public numbers, the population among them, and without that
+("AUTO untold"); AUTO under a bound that a policy sets is compared with what keeps to the same bound. What such a choice
+could reach at best is printed too: the share of the rule that takes one mechanism for each k and epsilon, and knows all
+these cells. Half of delta = 1e-6 pays for the conversion to rho, half is the query's (`dpsql.plan.terms.budget_of`).
+Over the data sets whose labels are a public list anyway the mechanisms of a known domain are shown too, below a line;
+they do not compete. `--json` writes a line for every cell, `--plot` draws recall against k. The standard error of a
+mean is 0.01 where the recall of a trial deviates by 0.05, and seldom more.
 """
 
 from __future__ import annotations

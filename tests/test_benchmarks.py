@@ -75,7 +75,12 @@ def test_auto_is_what_the_planner_chooses_and_returns_what_that_does(accuracy: M
     assert {chosen[100, None], chosen[10, 1], chosen[100, 1]} == {"weighted_gaussian"}
     far_apart = np.array([9_000, 8_000, 7_000, *[3] * 50])
     question = accuracy.Question(accuracy.Sample(far_apart), 3, budget.rho, budget.delta)
-    for name in ("AUTO", "AUTO most=1"):
+    told = {
+        population: accuracy.planned(50, budget.rho, delta=budget.delta, most=None, population=population).mechanism
+        for population in (1_000, 12_000, 50_000)
+    }
+    assert told == {1_000: "weighted_gaussian", 12_000: "domain_discovery", 50_000: "limited_domain"}
+    for name in ("AUTO", "AUTO untold", "AUTO most=1"):
         assert list(accuracy.MECHANISMS[name](question)) == [0, 1, 2]
 
 
@@ -94,7 +99,7 @@ def test_auto_under_a_bound_is_compared_with_what_keeps_to_the_same(accuracy: Mo
         f"{name} most=5"
         for name in ("limited_domain", "laplace_limited_domain", "gaussian_histogram", "weighted_gaussian")
     ]
-    assert accuracy.rivals("AUTO") == accuracy.rivals("top_stable")
+    assert accuracy.rivals("AUTO") == accuracy.rivals("AUTO untold") == accuracy.rivals("top_stable")
     assert not any(name.startswith("AUTO") for name in accuracy.rivals("AUTO"))
 
 

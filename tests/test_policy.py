@@ -88,6 +88,8 @@ def test_what_is_no_number_is_refused(value: object) -> None:
         (lambda: PrivateTable("u", max_groups_contributed=10**6 + 1), "max_groups_contributed"),
         (lambda: PrivateTable("u", min_units=0), "min_units"),
         (lambda: PrivateTable("u", min_units=10**6 + 1), "min_units"),
+        (lambda: PrivateTable("u", population=0), "population"),
+        (lambda: PrivateTable("u", population=10**12 + 1), "population"),
         (lambda: Limits(max_delta=1), "limits.max_delta"),
         (lambda: Limits(max_epsilon=101), "limits.max_epsilon"),
         (lambda: Limits(max_epsilon=0.1, min_epsilon=0.2), "limits"),
@@ -105,6 +107,7 @@ def test_the_ends_of_the_ranges_are_in() -> None:
     for end in (1, 10**6):
         table = PrivateTable("u", max_groups_contributed=end, min_units=end)
         assert (table.max_groups_contributed, table.min_units) == (end, end)
+    assert [PrivateTable("u", population=end).population for end in (None, 1, 10**12)] == [None, 1, 10**12]
 
 
 @pytest.mark.parametrize(
@@ -123,6 +126,7 @@ def test_the_ends_of_the_ranges_are_in() -> None:
         (lambda: PrivateTable("u", max_groups_contributed=True), "max_groups_contributed"),
         (lambda: PrivateTable("u", max_groups_contributed=2.0), "max_groups_contributed"),  # type: ignore[arg-type]
         (lambda: PrivateTable("u", min_units="50"), "min_units"),  # type: ignore[arg-type]
+        (lambda: PrivateTable("u", population=5e6), "population"),  # type: ignore[arg-type]
         (lambda: Policy(1, {"a": PublicTable()}), "budget"),  # type: ignore[arg-type]
         (lambda: Policy(Budget(1, 0.1), ["a"]), "tables"),  # type: ignore[arg-type]
         (lambda: Policy(Budget(1, 0.1), {"a": "user_id"}), "tables.a"),  # type: ignore[dict-item]
@@ -201,7 +205,7 @@ def test_a_table_has_no_bounds_unless_it_says_so() -> None:
 
 
 def test_a_public_table_has_no_units_to_bound() -> None:
-    for name in ("max_groups_contributed", "min_units"):
+    for name in ("max_groups_contributed", "min_units", "population"):
         with pytest.raises(TypeError):
             PublicTable(**{name: 20})  # type: ignore[arg-type]
 

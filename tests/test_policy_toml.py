@@ -88,8 +88,9 @@ def test_limits_of_a_file(tmp_path: Path) -> None:
 
 
 def test_bounds_of_a_table(tmp_path: Path) -> None:
-    policy = read(tmp_path, BUDGET + TABLE + "max_groups_contributed = 20\nmin_units = 50\n")
-    assert policy.tables["reads"] == PrivateTable("user_id", max_groups_contributed=20, min_units=50)
+    policy = read(tmp_path, BUDGET + TABLE + "max_groups_contributed = 20\nmin_units = 50\npopulation = 2_000_000\n")
+    table = PrivateTable("user_id", max_groups_contributed=20, min_units=50, population=2_000_000)
+    assert policy.tables["reads"] == table
     assert policy != read(tmp_path, BUDGET + TABLE)
     assert pickle.loads(pickle.dumps(policy)) == policy
 
@@ -160,6 +161,8 @@ def test_a_public_csv_file_of_a_policy(tmp_path: Path) -> None:
 
 
 def test_a_bound_on_a_public_table_says_why_not(tmp_path: Path) -> None:
+    error = refused(lambda: read(tmp_path, BUDGET + "[tables.c]\npublic = true\npopulation = 50"))
+    assert "population means nothing in it" in str(error)
     error = refused(lambda: read(tmp_path, BUDGET + "[tables.c]\npublic = true\nmin_units = 50"))
     assert "no privacy units" in error.reason
 

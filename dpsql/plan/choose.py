@@ -24,7 +24,7 @@ from dpsql.plan.answering.stable import stable
 from dpsql.plan.answering.top_stable import top_stable
 from dpsql.plan.answering.weighted_gaussian import weighted_gaussian
 from dpsql.plan.plan import Plan
-from dpsql.plan.planner import CHOSEN, Candidate, best, candidates
+from dpsql.plan.planner import BY_COUNTS, CHOSEN, Candidate, best, candidates
 from dpsql.plan.replay import in_canonical_order, replay_key
 from dpsql.plan.terms import Terms
 from dpsql.policy import PrivateTable
@@ -66,13 +66,17 @@ def draw(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
         raise Refusal("k", f"k may be at most {limits.max_k} here.", hint=hint, place=query.clause.place)
     fitting, name = _mechanism(options.get("mechanism"), query)
     _check_words(query)
+    population = _population(query, terms)
     considered: tuple[Candidate, ...] = ()
     if k is not None and (name is None or query.explained):
-        names = [each for each in fitting if each in (_COMPARED if query.explained else CHOSEN)]
+        wanted = _COMPARED if query.explained else CHOSEN if population is None else CHOSEN.union(BY_COUNTS)
         considered = candidates(
-            query, names, build=lambda each: _built(fitting[each], query, terms=terms, salts=salts)[0]
+            query,
+            [each for each in fitting if each in wanted],
+            build=lambda each: _built(fitting[each], query, terms=terms, salts=salts)[0],
+            population=population,
         )
-    chosen = best(considered)
+    chosen = best(considered, last=None if population is None or k is None else population / k)
     if name is None:
         name = next(iter(fitting)) if chosen is None else chosen.name
     answering, query, groups = _built(fitting[name], query, terms=terms, salts=salts)
@@ -84,8 +88,18 @@ def draw(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
         max_groups_contributed=groups,
         rule=terms.rule,
         considered=considered,
+        population=population,
     )
     return replace(plan, key=replay_key(plan))  # once: it walks over the whole of the query
+
+
+def _population(query: PrivateQuery, terms: Terms) -> int | None:
+    """Return about how many units there are, in public, where that decides: the least that a table read tells."""
+    tables = [terms.tables[name] for name in query.tables]
+    bounded = groups_of(query.clause.options.get("max_groups_contributed"), tables) is not None
+    if bounded or query.partitions is not None or query.domain is not None:
+        return None
+    return min((table.population for table in tables if table.population is not None), default=None)
 
 
 def _built(

@@ -32,6 +32,7 @@ class CheckedTable:
     checked: bool
     one_value_per_unit: tuple[str, ...] = ()
     link: str | None = None
+    population: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

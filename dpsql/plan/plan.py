@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -10,7 +11,7 @@ from dpsql.errors import UsageError
 from dpsql.markup import Facts, Told, facts_html
 from dpsql.mechanisms import CountRelease
 from dpsql.plan.answering import Answering, Named, Offer
-from dpsql.plan.planner import CHOSEN, Candidate
+from dpsql.plan.planner import BY_COUNTS, CHOSEN, Candidate
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.query import PrivateQuery
 from dpsql.sql.rewrite import CountingQuery
@@ -26,7 +27,8 @@ class Plan(Told):
     mechanism sets itself, of which the offer tells. `key` is the replay key, the digest of all that the release's law
     depends on (`replay.py`), by which its answer is found again. `stored` says that the ledger holds this answer for
     this analyst, who may see it again at no cost. `rule` is the filter of another certificate than zcdp. `considered`
-    are the mechanisms among which the planner chose, or which EXPLAIN shows beside the one that was asked for.
+    are the mechanisms among which the planner chose, or which EXPLAIN shows beside the one that was asked for, and
+    `population` is about how many units there are in public, where the choice looks at it.
     """
 
     query: PrivateQuery
@@ -36,6 +38,7 @@ class Plan(Told):
     stored: bool = False
     rule: Rule | None = None
     considered: tuple[Candidate, ...] = ()
+    population: int | None = None
     key: str = ""
 
     @property
@@ -180,8 +183,15 @@ class Plan(Told):
             why = "it was asked for"
         elif sum(each.name in CHOSEN for each in self.considered) == 1:
             why = "AUTO knows no other for this query"
+        elif self._has_enough():
+            why = "it ranks by counts, and the population / k is as many units as groups need"
         told = [(f"candidate {each.name}", str(each)) for each in self.considered]
         return [("chosen because", why), *told] if told else []
+
+    def _has_enough(self) -> bool:
+        """Return whether the population that the policy tells decided for this mechanism."""
+        need = next((each.prediction.units for each in self.considered if each.name == self.mechanism), math.inf)
+        return self.population is not None and self.mechanism in BY_COUNTS and need * self.k <= self.population
 
     def _stored(self) -> list[tuple[str, str]]:
         if not self.stored:

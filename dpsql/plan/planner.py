@@ -9,6 +9,12 @@ how many units a group has an even chance to be returned. What the data would sa
   makes a weight of 1 / sqrt(t) of it. With 40 the mechanisms change places at about k = 11. Of the logs that
   `benchmarks/recall.py` reads, most have fewer groups to a unit and some have heavier units; below that k a limited
   domain is seldom far behind, ranks by counts, and charges only for what it returns.
+
+Where the policy tells the population in public, and nothing bounds the groups of a unit, the last of k keys is taken to
+have population / k units, as by Zipf's law if the first had all. A mechanism that ranks by counts and needs no more
+then goes before one that ranks by weights: first a limited domain, then domain discovery, for which a unit is taken to
+be in 20 groups. Of 5 to 20 groups those from 15 on did best on these logs, and of one half to 1.5 times that guess what
+lies between 0.9 and 1.
 """
 
 from __future__ import annotations
@@ -30,10 +36,12 @@ from dpsql.plan.answering.per_partition import AllPartitions, EachPartition
 from dpsql.plan.answering.weighted_gaussian import Weighted
 from dpsql.sql.query import Listed, PrivateQuery
 
-__all__ = ["CHOSEN", "Candidate", "Prediction", "best", "candidates", "typical"]
+__all__ = ["BY_COUNTS", "CHOSEN", "Candidate", "Prediction", "best", "candidates", "typical"]
 
 CHOSEN = frozenset("limited_domain gaussian_histogram weighted_gaussian peeling".split())
+BY_COUNTS = ("limited_domain", "domain_discovery")  # those that rank by counts, where nothing bounds them
 _TYPICAL = 40  # groups of a unit that nobody bounds
+_OF_POPULATION = 20  # the same, where the population is told: nothing else need be made up for
 _CANDIDATES = 1_000  # of a domain whose size only the database knows
 
 
@@ -64,44 +72,55 @@ class Candidate:
 
 
 def candidates(
-    query: PrivateQuery, names: Iterable[str], *, build: Callable[[str], Answering]
+    query: PrivateQuery, names: Iterable[str], *, build: Callable[[str], Answering], population: int | None = None
 ) -> tuple[Candidate, ...]:
     """Return those of the mechanisms that can answer the query, with what is predicted of them, in their order."""
+    most = _TYPICAL if population is None else _OF_POPULATION
     found = []
     for name in names:
         try:
             answering = build(name)
         except Refusal:  # it does not go with the query's options, or with the policy's
             continue
-        prediction = _predicted(answering, query)
+        prediction = _predicted(answering, query, most=most)
         if prediction is not None:
             found.append(Candidate(name, answering, prediction))
     return tuple(found)
 
 
-def best(found: Iterable[Candidate]) -> Candidate | None:
+def best(found: Iterable[Candidate], *, last: float | None = None) -> Candidate | None:
     """Return the first of those that cost least and, among these, need the fewest units; None of none.
 
-    Others than `CHOSEN` are there to be compared with, and never the best.
+    Others than `CHOSEN` are there to be compared with, and never the best. Where the last of the keys is taken to have
+    `last` units, the first of `BY_COUNTS` that costs no more and needs no more goes before them.
     """
+    found = tuple(found)
     chosen = (each for each in found if each.name in CHOSEN)
-    return min(chosen, key=lambda each: (each.prediction.items, each.prediction.units), default=None)
+    usual = min(chosen, key=lambda each: (each.prediction.items, each.prediction.units), default=None)
+    if usual is None or last is None:
+        return usual
+    enough = {
+        each.name: each
+        for each in found
+        if each.prediction.units <= last and each.prediction.items <= usual.prediction.items
+    }
+    return next((enough[name] for name in BY_COUNTS if name in enough), usual)
 
 
-def _predicted(answering: Answering, query: PrivateQuery) -> Prediction | None:
+def _predicted(answering: Answering, query: PrivateQuery, *, most: int) -> Prediction | None:
     """Return what is predicted; None for a mechanism whose answers are of another kind."""
     match answering:
         case EachPartition(each=each, reach=reach):
-            one = _predicted(each, query)
+            one = _predicted(each, query, most=most)
             return None if one is None else replace(one, items=one.items * reach)
         case AllPartitions(every=every):
-            return _predicted(every, query)
-    need, k, domain = _need(answering, query), query.clause.k or 0, query.domain
+            return _predicted(every, query, most=most)
+    need, k, domain = _need(answering, query, most=most), query.clause.k or 0, query.domain
     k = min(k, len(domain.values)) if isinstance(domain, Listed) else k
     return None if need is None else Prediction(*need, items=answering.price.items(k))
 
 
-def _need(answering: Answering, query: PrivateQuery) -> tuple[float, str] | None:
+def _need(answering: Answering, query: PrivateQuery, *, most: int) -> tuple[float, str] | None:
     match answering:
         case Leaders(selection=leaders):
             need = max(leaders.threshold_offset, leaders.least_threshold)
@@ -111,9 +130,9 @@ def _need(answering: Answering, query: PrivateQuery) -> tuple[float, str] | None
         case AllGroups(selection=histogram):
             return float(histogram.threshold), ""
         case Weighted(selection=weighted):
-            return _weighed(weighted)
+            return _weighed(weighted, most)
         case Discovered(selection=discovery):
-            return _weighed(discovery.discovery)
+            return _weighed(discovery.discovery, most)
         case Candidates(selection=peeled):
             return _margin(peeled, query)
         case Sequences(selection=sequence):
@@ -121,16 +140,16 @@ def _need(answering: Answering, query: PrivateQuery) -> tuple[float, str] | None
     return None
 
 
-def _weighed(mechanism: WeightedGaussian) -> tuple[float, str]:
+def _weighed(mechanism: WeightedGaussian, most: int) -> tuple[float, str]:
     """Return the need of a group whose units are in as many groups as is typical."""
-    groups = typical(mechanism.max_groups_contributed)
+    groups = typical(mechanism.max_groups_contributed, most)
     each = "" if groups == 1 else f", if each is in {groups} groups"
     return mechanism.threshold / WEIGHT_STEPS * math.sqrt(groups), each
 
 
-def typical(bound: int) -> int:
+def typical(bound: int, most: int = _TYPICAL) -> int:
     """Return in how many groups a unit is taken to be under a bound, where nothing is known of it."""
-    return min(math.ceil(bound / 2), _TYPICAL)
+    return min(math.ceil(bound / 2), most)
 
 
 def _margin(mechanism: Peeling | JointExponential, query: PrivateQuery) -> tuple[float, str]:

@@ -104,6 +104,11 @@ def _exposed(check: Check) -> Iterator[str]:
         if table.min_units is not None:
             least = f"min_units = {table.min_units}"
             yield from _wrapped(f"{least}: smaller groups are not released; a noisy rule, not an exact test.", depth=2)
+        if table.population is not None:
+            yield from _wrapped(
+                f"population = {table.population:,}: about so many units, in public; mechanisms are chosen by it.",
+                depth=2,
+            )
         if table.one_value_per_unit:
             single = ", ".join(map(spell, table.one_value_per_unit))
             yield from _wrapped(

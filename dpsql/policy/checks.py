@@ -101,10 +101,19 @@ def _fraction(value: Number, place: str) -> Fraction:
 
 def check_count(value: int, place: str) -> int:
     """Return a whole number from 1 to a million."""
+    return _whole(value, place, most=_GREATEST_COUNT)
+
+
+def check_population(value: int | None) -> int | None:
+    """Return about how many units there are, a whole number from 1 to a million million, or None."""
+    return None if value is None else _whole(value, "population", most=_GREATEST_COUNT**2)
+
+
+def _whole(value: int, place: str, *, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise wrong_type("a whole number", value, place=place)
-    if not 1 <= value <= _GREATEST_COUNT:
-        reason = f"A count must be at least 1 and at most {_GREATEST_COUNT}."
+    if not 1 <= value <= most:
+        reason = f"A count must be at least 1 and at most {most}."
         raise PolicyError("policy-range", reason, hint="Write a whole number such as 100.", place=place)
     return value
 

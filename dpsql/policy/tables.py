@@ -12,6 +12,7 @@ from dpsql.policy.checks import (
     check_columns,
     check_name,
     check_path,
+    check_population,
     check_single_valued,
     check_source,
     check_types,
@@ -25,7 +26,7 @@ from dpsql.policy.toml import Section
 
 __all__ = ["PrivateTable", "PublicTable", "Table", "beside", "check_tables", "read_tables"]
 
-_OF_UNITS = ("max_groups_contributed", "min_units")
+_OF_UNITS = ("max_groups_contributed", "min_units", "population")
 _SINGLE = "one_value_per_unit"
 Columns = Sequence[str] | Mapping[str, str] | None
 
@@ -43,6 +44,8 @@ class PrivateTable:
     groups; a query may ask for less, not for more. `min_units` raises the threshold so that a released group has at
     least so many units, except with probability delta: a noisy rule, never an exact test on the data. PER a column of
     `one_value_per_unit` a unit counts under one value alone: the engine sees to it, whatever the data holds.
+    `population` is about how many units there are, a public number: the choice of a mechanism looks at it, and what is
+    promised does not rest on it.
     """
 
     privacy_unit: str | None
@@ -51,6 +54,7 @@ class PrivateTable:
     source: Path | None
     max_groups_contributed: int | None
     min_units: int | None
+    population: int | None
     one_value_per_unit: tuple[str, ...]
     types: tuple[str, ...] | None = field(init=False)
 
@@ -63,6 +67,7 @@ class PrivateTable:
         source: Path | str | None = None,
         max_groups_contributed: int | None = None,
         min_units: int | None = None,
+        population: int | None = None,
         one_value_per_unit: Sequence[str] = (),
     ) -> None:
         if (privacy_unit is None) == (link is None):
@@ -75,6 +80,7 @@ class PrivateTable:
         fill(self, types=check_types(columns, self.source))
         fill(self, max_groups_contributed=optional_count(max_groups_contributed, "max_groups_contributed"))
         fill(self, min_units=optional_count(min_units, "min_units"))
+        fill(self, population=check_population(population))
         fill(self, one_value_per_unit=check_single_valued(one_value_per_unit, self.columns, unit=privacy_unit))
         if privacy_unit is not None and self.columns is not None and fold(privacy_unit) not in map(fold, self.columns):
             raise PolicyError(

@@ -207,6 +207,7 @@ def test_the_keys_of_the_json(folder: Path) -> None:
         "hidden": ["email", "country", "ts", "is_member", "mood"],
         "max_groups_contributed": 5,
         "min_units": 40,
+        "population": None,
         "one_value_per_unit": [],
         "link": None,
         "checked": True,
@@ -333,6 +334,18 @@ def test_who_may_ask_is_read_back(folder: Path) -> None:
     assert [(analyst["name"], analyst["epsilon"]) for analyst in asked] == [("alice", 0.5), ("bob", 0.1), (None, None)]
     policy.write_text(policy.read_text().replace(unlisted, "\n"))
     assert "Whoever is not listed may spend all of the total." in one_line(checked(folder))
+
+
+def test_the_population_is_told() -> None:
+    from dpsql.connect import check_of
+    from dpsql.plan.words import words
+
+    tables = {"reads": dpsql.PrivateTable("user_id", population=2_000_000), "visits": dpsql.PrivateTable("user_id")}
+    checked = check_of(dpsql.Policy(dpsql.Budget(1, "1e-6"), tables))
+    assert [table.population for table in checked.tables] == [2_000_000, None]
+    told = " ".join(" ".join(words(checked)).split())
+    assert told.count("population = ") == 1
+    assert "population = 2,000,000: about so many units, in public; mechanisms are chosen by it." in told
 
 
 def test_columns_of_one_value_per_unit_are_told() -> None:

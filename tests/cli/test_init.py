@@ -100,7 +100,8 @@ columns = [
 BOUNDS = """\
 # max_groups_contributed = 10  # count a unit in at most so many groups of a query: thresholds and counts sink
 # one_value_per_unit = []  # columns of which a unit has one value: the top of each value costs as one list
-# min_units = 100  # release no group of fewer units than about this: a noisy rule, not an exact test"""
+# min_units = 100  # release no group of fewer units than about this: a noisy rule, not an exact test
+# population = 10_000  # about how many units there are, if that is public: mechanisms are chosen by it"""
 HOSTILE = [
     "two words",
     'quote"d',
@@ -179,7 +180,7 @@ def test_every_commented_setting_holds_when_its_comment_sign_is_removed(shop: Pa
     assert policy.tables["messages"] == dpsql.PrivateTable("sender", ["sender", "recipient"])
     orders = policy.tables["orders"]
     assert isinstance(orders, dpsql.PrivateTable)
-    assert (orders.max_groups_contributed, orders.min_units) == (10, 100)
+    assert (orders.max_groups_contributed, orders.min_units, orders.population) == (10, 100, 10_000)
     dpsql.connect(shop, policy=file).close()
 
 

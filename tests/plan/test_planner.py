@@ -193,6 +193,61 @@ def test_it_costs_no_more_than_a_limited_domain_and_explain_shows_what_answers(
     assert {each.name for each in answer.considered} <= CHOSEN
 
 
+def chosen(population: int, *more: str, k: int = 10, counts: bool = False, per: bool = False) -> Plan:
+    told = session_over(population=population)
+    return told.explain(statement("delta = 2.5e-8", *more, k=k, counts=counts, per=per))
+
+
+@pytest.mark.parametrize("k", [5, 10, 50, 200])
+@pytest.mark.parametrize("counts", [False, True])
+def test_a_population_decides_for_who_ranks_by_counts_where_its_last_key_has_enough_units(k: int, counts: bool) -> None:
+    plan = chosen(1, k=k, counts=counts)
+    needs = {name: candidate(plan, name).prediction.units for name in ("limited_domain", "domain_discovery")}
+    names = sorted(needs, key=lambda name: needs[name])
+    lesser, greater = (-int(-needs[name] * k // 1) for name in names)
+    answers = [chosen(units, k=k, counts=counts).mechanism for units in (lesser, greater)]
+    assert answers == [names[0], "limited_domain"]
+    below = chosen(lesser - 1, k=k, counts=counts)
+    assert (
+        below.mechanism == min(below.considered, key=lambda each: (each.name not in CHOSEN, each.prediction.units)).name
+    )
+    assert ("chosen because", "groups need the fewest units, at the least price") in below.facts()
+    why = "it ranks by counts, and the population / k is as many units as groups need"
+    assert ("chosen because", why) in chosen(lesser, k=k, counts=counts).facts()
+
+
+def test_a_population_decides_nothing_under_a_bound_or_per_partition_or_where_a_mechanism_is_named() -> None:
+    for more, per in ((bounded(5), False), ((), True), (("mechanism = weighted_gaussian",), False)):
+        plan = chosen(10**12, *more, k=50, per=per)
+        assert plan.mechanism == winner(*more, k=50, per=per)
+    assert winner(*bounded(5), k=50) == "weighted_gaussian"
+
+
+def test_the_least_population_of_the_tables_read_decides() -> None:
+    tables = {
+        "reads": dpsql.PrivateTable("user_id", population=10**9),
+        "visits": dpsql.PrivateTable("user_id", population=10),
+        "likes": dpsql.PrivateTable("user_id"),
+    }
+    columns = "(user_id BIGINT, article VARCHAR)"
+    connection = filled(*[f"CREATE TABLE {name} {columns}" for name in tables])
+    session = session_on(connection, dpsql.Policy(dpsql.Budget(40, "0.9"), tables))
+    text = "SELECT article FROM reads {} GROUP BY article TOP 100 PRIVATE WITH (epsilon = 0.01)"
+    semi = "SEMI JOIN {} USING (user_id)"
+    assert session.explain(text.format("")).mechanism == "limited_domain"
+    assert session.explain(text.format(semi.format("likes"))).mechanism == "limited_domain"
+    assert session.explain(text.format(semi.format("visits"))).mechanism == "weighted_gaussian"
+
+
+def test_who_asks_gets_what_explain_showed_also_where_a_population_is_told() -> None:
+    told = session_over(population=30_000)
+    for k in (5, 20, 50, 100, 300):
+        text = statement("delta = 2.5e-8", k=k)
+        drawn = told._draw(told._analyze(text, ()))[0]
+        plan = told.explain(text)
+        assert (drawn.mechanism, drawn.answering) == (plan.mechanism, plan.answering)
+
+
 def test_nothing_is_best_of_nothing_or_of_what_is_only_compared() -> None:
     plan = SESSION.explain(statement(*bounded(1)))
     assert best(()) is None
