@@ -167,7 +167,7 @@ def test_what_is_written_opens_and_answers(shop: Path) -> None:
 def test_every_commented_setting_holds_when_its_comment_sign_is_removed(shop: Path) -> None:
     dpsql_command("init", "shop.duckdb", cwd=shop.parent)
     file = shop.parent / "policy.toml"
-    settings = ("# [limits]", "# max_", "# min_")
+    settings = ("# [limits]", "# max_", "# min_", "# population")
     lines = file.read_text().splitlines()
     text = "\n".join(line.removeprefix("# ") if line.startswith(settings) else line for line in lines)
     head, _, messages = text.partition("# [tables.messages]")
