@@ -23,6 +23,7 @@ from sqlglot import expressions as exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError
 
+from dpsql.sql.forms import is_typed_and_cast
 from dpsql.sql.functions import FUNCTIONS
 from dpsql.sql.text import FUNCTION_PREFIX, ascii_lower
 
@@ -34,7 +35,7 @@ __all__ = ["Dpsql"]
 _MARK = "dpsql\0clause "  # a name that no statement can hold
 _LONGEST_K = 2  # tokens: a number, a word, ? or :name
 _OF_K = frozenset([TokenType.NUMBER, TokenType.VAR, TokenType.PLACEHOLDER, TokenType.PARAMETER, TokenType.COLON])
-_DATED = frozenset(["date", "timestamp", "datetime"])
+_SIGNS = (exp.Neg, exp.BitwiseNot)
 Tree = TypeVar("Tree")
 
 
@@ -45,15 +46,13 @@ class Dpsql(DuckDB):
         """Return the trees of the statements; raises sqlglot's `ParseError`."""
         marked = _Marked(sql)
         tokens = marked.tokens(self.tokenize(sql))
-        return [_crossed(marked.restored(tree)) for tree in self.parser(**opts).parse(tokens, sql)]
+        return [_kept(marked.restored(tree)) for tree in self.parser(**opts).parse(tokens, sql)]
 
     def parse_into(self, expression_type: Any, sql: str, **opts: Any) -> list[Any]:  # noqa: ANN401 - as above
         """Return the trees, read as the given kind of expression; raises sqlglot's `ParseError`."""
         marked = _Marked(sql)
         tokens = marked.tokens(self.tokenize(sql))
-        return [
-            _crossed(marked.restored(tree)) for tree in self.parser(**opts).parse_into(expression_type, tokens, sql)
-        ]
+        return [_kept(marked.restored(tree)) for tree in self.parser(**opts).parse_into(expression_type, tokens, sql)]
 
     def generate(self, expression: Any, copy: bool = True, **opts: Any) -> str:  # noqa: ANN401, FBT001, FBT002 - as above
         """Return the text of a tree; where it is laid out in lines, the clause has one of its own."""
@@ -70,25 +69,27 @@ class Dpsql(DuckDB):
 def _dated(tokens: list[Token]) -> list[Token]:
     """Return the tokens with DATE '...' in parentheses where a cast follows: DuckDB casts the date, not the text."""
     found: list[Token] = []
+    kinds = [*(token.token_type.name for token in tokens), "", ""]
     for at, token in enumerate(tokens):
-        opens, closes = (_is_dated_and_cast(tokens, begin) for begin in (at, at - 1))
+        opens, closes = (begin >= 0 and is_typed_and_cast(tokens, kinds, at=begin) for begin in (at, at - 1))
         found += [_like(token, TokenType.L_PAREN, text="(")] if opens else []
         found += [token, _like(token, TokenType.R_PAREN, text=")")] if closes else [token]
     return found
 
 
-def _is_dated_and_cast(tokens: list[Token], at: int) -> bool:
-    if not 0 <= at < len(tokens) - 2 or tokens[at].token_type == TokenType.IDENTIFIER:
-        return False
-    follows = [token.token_type for token in tokens[at + 1 : at + 3]]
-    return ascii_lower(tokens[at].text) in _DATED and follows == [TokenType.STRING, TokenType.DCOLON]
+def _kept(tree: Tree) -> Tree:
+    """Return the tree with what DuckDB's generator would write otherwise than it was.
 
-
-def _crossed(tree: Tree) -> Tree:
-    """Return the tree with a comma before UNNEST as the CROSS JOIN that it is; DuckDB's generator would add ON TRUE."""
-    for join in tree.find_all(exp.Join) if isinstance(tree, exp.Expression) else ():
-        if isinstance(join.this, exp.Unnest) and set(filter(join.args.get, join.args)) == {"this"}:
-            join.set("kind", "CROSS")
+    It would add ON TRUE to a comma before UNNEST, which is a CROSS JOIN, and write - ~age without the space.
+    """
+    for node in list(tree.find_all(exp.Join, exp.BitwiseNot)) if isinstance(tree, exp.Expression) else ():
+        if isinstance(node, exp.Join):
+            if isinstance(node.this, exp.Unnest) and set(filter(node.args.get, node.args)) == {"this"}:
+                node.set("kind", "CROSS")
+            continue
+        for inner in (node, node.this):
+            if isinstance(inner, _SIGNS) and isinstance(inner.parent, _SIGNS):
+                inner.replace(exp.Paren(this=inner.copy()))
     return tree
 
 

@@ -54,6 +54,7 @@ _TYPES = {
     "date": "DATE",
     **dict.fromkeys(["timestamp", "datetime"], "TIMESTAMP"),
 }
+_TYPED = frozenset(_TYPES.values())
 _SIZES = {"TEXT": [["NUMBER"]], "DECIMAL": [["NUMBER"], ["NUMBER", "COMMA", "NUMBER"]]}
 _EACH_PARTITION = (
     "For the top of each partition group by both columns and write TOP 3 PRIVATE PER country WITH (partitions = ['DE', "
@@ -74,6 +75,7 @@ _STARTS = frozenset(
 _AFTER_NO_ITEM = frozenset(["COMMA", "R_PAREN", "R_BRACKET", ""]) | _KEYWORDS - _STARTS
 _BEFORE_NO_ITEM = _OPERATORS | _KEYWORDS - _VALUES | {""}
 _AFTER_NO_ALIAS = _SYMBOLS - {"L_PAREN"} | _KEYWORDS | _LITERALS | {""}
+_NO_NAMES = _SYMBOLS - {"STAR"} | {"NUMBER", "STRING", ""} | _KEYWORDS
 _BEFORE_STAR = frozenset(["SELECT", "DISTINCT", "COMMA", "DOT", "L_PAREN"])
 _AFTER_STAR = frozenset(["COMMA", "R_PAREN", "R_BRACKET", ""]) | _KEYWORDS - _VALUES - {"CASE", "NOT", "INTERVAL"}
 _SOURCES = {"FROM", "ON"}
@@ -126,15 +128,16 @@ def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[
     everything, settled = functions | INSIDE, list[Token]()
     openers: list[str] = []
     levels = [""]
+    kinds = ["", *(token.token_type.name for token in tokens), "", "", ""]  # each asked once: that takes most of it
     for index, token in enumerate(tokens):
         before, after = tokens[index - 1] if index else None, tokens[index + 1] if index + 1 < len(tokens) else None
-        kind = token.token_type.name
-        _check_neighbours(statement, token, before=before, after=after)
-        _check_sign(statement, tokens, index=index, level=levels[-1])
-        _check_order(statement, token, before=before, levels=levels)
-        inside = any(level in _CLAUSES for level in levels[1:])
-        third = tokens[index + 3].token_type.name if index + 3 < len(tokens) else ""
-        _check_place(statement, token, third=third, inside=inside)
+        around = kinds[index], kinds[index + 1], kinds[index + 2]
+        kind = around[1]
+        _check_neighbours(statement, token, around=around, before=before, after=after)
+        _check_sign(statement, tokens, kind=kind, index=index, level=levels[-1])
+        _check_order(statement, token, around=around, levels=levels)
+        inside = not _CLAUSES.isdisjoint(levels[1:])
+        _check_place(statement, token, kind=kind, third=kinds[index + 4], inside=inside)
         if kind == "L_PAREN":
             openers.append(ascii_lower(before.text) if before is not None else "")
         elif kind == "R_PAREN" and openers:
@@ -145,13 +148,13 @@ def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[
         new_kind, text = _word(
             statement,
             token,
-            before=before,
+            around=around,
             after=after,
             in_cast=openers[-1:] in (["cast"], ["try_cast"]),
             functions=everything if inside else functions,
         )
-        if new_kind in _TYPES.values():
-            _check_sizes(statement, tokens[index:], kind=new_kind)
+        if new_kind in _TYPED:
+            _check_sizes(statement, token, kind=new_kind, rest=kinds[index + 2 : index + 7])
         settled.append(Token(TokenType[new_kind], text, token.line, token.col, token.start, token.end))
     if len(levels) > 1:
         hint, where = "Close it with ) or END.", statement.place(tokens[-1])
@@ -161,41 +164,41 @@ def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[
     return settled
 
 
-def _check_place(statement: Statement, token: Token, *, third: str, inside: bool) -> None:
+def _check_place(statement: Statement, token: Token, *, kind: str, third: str, inside: bool) -> None:
     """Refuse what stands in subqueries alone outside them, and an EXTRACT that DuckDB does not read."""
-    kind = token.token_type.name
     if kind in _INSIDE_ONLY and not inside:
         reason = "This word has a place in subqueries alone."
         raise Unsupported("keyword", reason, hint=_INSIDE_ONLY[kind], place=statement.place(token))
-    if ascii_lower(token.text) == "extract" and third != "FROM":
+    if third != "FROM" and ascii_lower(token.text) == "extract":
         hint, where = "Such as EXTRACT(hour FROM ts).", statement.place(token)
         raise Refusal("syntax", "Write EXTRACT(part FROM x).", hint=hint, place=where)
 
 
-def _check_sizes(statement: Statement, rest: list[Token], *, kind: str) -> None:
-    """Refuse a size of a type that sqlglot would drop in silence: text takes one number, DECIMAL one or two."""
-    if len(rest) < 2 or rest[1].token_type.name != "L_PAREN":  # noqa: PLR2004 - a type and what follows it
+def _check_sizes(statement: Statement, token: Token, *, kind: str, rest: list[str]) -> None:
+    """Refuse a size of a type that sqlglot would drop in silence: text takes one number, DECIMAL one or two.
+
+    `rest` are the kinds of what follows the type.
+    """
+    if rest[0] != "L_PAREN":
         return
-    inside = [token.token_type.name for token in rest[2:6]]
-    closed = inside[: inside.index("R_PAREN")] if "R_PAREN" in inside else None
+    closed = rest[1 : rest.index("R_PAREN")] if "R_PAREN" in rest else None
     if closed not in _SIZES.get(kind, ()):
         hint = "Write VARCHAR, DECIMAL(10, 2) and the like."
-        raise Unsupported("type", "This type is not read.", hint=hint, place=statement.place(rest[0]))
+        raise Unsupported("type", "This type is not read.", hint=hint, place=statement.place(token))
 
 
 def _word(
     statement: Statement,
     token: Token,
     *,
-    before: Token | None,
+    around: tuple[str, str, str],
     after: Token | None,
     in_cast: bool,
     functions: Collection[str],
 ) -> tuple[str, str]:
     """Return the token type and text of a word, by what stands around it."""
-    word, kind = ascii_lower(" ".join(token.text.split())), token.token_type.name
-    calls = after is not None and after.token_type.name == "L_PAREN"
-    previous = before.token_type.name if before is not None else ""
+    word, (previous, kind, following) = ascii_lower(" ".join(token.text.split())), around
+    calls = following == "L_PAREN"
     if word in _TYPES and (previous == "DCOLON" or (previous == "ALIAS" and in_cast)):
         return _TYPES[word], token.text
     if word in {"date", "timestamp"} and after is not None and after.text.startswith(STAND_IN):
@@ -245,14 +248,13 @@ def _no_function(statement: Statement, token: Token, *, word: str) -> Refusal | 
     return Unsupported("function", "This function is not on the allow-list.", hint=hint, place=statement.place(token))
 
 
-def _check_order(statement: Statement, token: Token, *, before: Token | None, levels: list[str]) -> None:
+def _check_order(statement: Statement, token: Token, *, around: tuple[str, str, str], levels: list[str]) -> None:
     """Refuse clauses out of order, half a CASE and a * after a table, all of which sqlglot reads in silence.
 
     `levels` holds, for the statement and every open parenthesis or CASE, the keyword last seen at that level.
     """
-    kind, good = token.token_type.name, True
+    (previous, kind, _), good = around, True
     if kind in _CLOSED_BY:
-        previous = before.token_type.name if before is not None else ""
         levels.append(previous if kind == "L_PAREN" and previous in _OPEN_CLAUSES else _CLOSED_BY[kind])
     elif kind in {"R_PAREN", "END", "R_BRACKET"}:
         last = levels.pop() if len(levels) > 1 else kind
@@ -262,9 +264,9 @@ def _check_order(statement: Statement, token: Token, *, before: Token | None, le
         levels[-1] = "FROM"
     elif kind == "STAR":
         good = levels[-1] not in {"FROM", "JOIN"}
-    elif kind in _MAY_FOLLOW and not (kind == "FROM" and before is not None and before.token_type.name == "DISTINCT"):
+    elif kind in _MAY_FOLLOW and not (kind == "FROM" and previous == "DISTINCT"):
         good = levels[-1] in _MAY_FOLLOW[kind]
-        crossed = kind == "JOIN" and before is not None and before.token_type.name == "CROSS"
+        crossed = kind == "JOIN" and previous == "CROSS"
         levels[-1] = "FROM" if crossed or kind == "USING" else kind
     if not good:
         raise Refusal(
@@ -275,9 +277,8 @@ def _check_order(statement: Statement, token: Token, *, before: Token | None, le
         )
 
 
-def _check_sign(statement: Statement, tokens: list[Token], *, index: int, level: str) -> None:
+def _check_sign(statement: Statement, tokens: list[Token], *, kind: str, index: int, level: str) -> None:
     """Refuse a : that gives no name, and a list that is none of unnest."""
-    kind = tokens[index].token_type.name
     if kind not in {"COLON", "L_BRACKET"}:
         return
     before = tokens[max(index - 2, 0) : index]
@@ -294,11 +295,12 @@ def _is_name(token: Token) -> bool:
     return token.token_type.name == "IDENTIFIER" or ascii_lower(token.text) not in _RESERVED
 
 
-def _check_neighbours(statement: Statement, token: Token, *, before: Token | None, after: Token | None) -> None:
+def _check_neighbours(
+    statement: Statement, token: Token, *, around: tuple[str, str, str], before: Token | None, after: Token | None
+) -> None:
     """Refuse what sqlglot would repair in silence: empty list items, adjacent literals, names that call."""
-    kind, following = token.token_type.name, after.token_type.name if after is not None else ""
-    previous = before.token_type.name if before is not None else ""
-    typed = before is not None and previous != "IDENTIFIER" and ascii_lower(before.text) in _TYPES
+    previous, kind, following = around
+    typed = kind in _LITERALS and previous != "IDENTIFIER" and before is not None and ascii_lower(before.text) in _TYPES
     fault = _fault(kind, previous, following=following) or _absence(kind, previous, following=following)
     if kind == "STRING" and (typed and following == "DCOLON"):
         fault = "A typed literal may not be cast without parentheses."
@@ -319,7 +321,7 @@ def _fault(kind: str, previous: str, *, following: str) -> str:
             return "A list has an empty item."
         case "DOT" if following == "NUMBER" and previous in _BEFORE_LITERAL:
             return ""
-        case "DOT" if {previous, following} & (_SYMBOLS - {"STAR"} | {"NUMBER", "STRING", ""} | _KEYWORDS):
+        case "DOT" if previous in _NO_NAMES or following in _NO_NAMES:
             return "A dot stands between a table and a column."
         case "ALIAS" if previous in _BEFORE_NO_ITEM or following in _AFTER_NO_ALIAS:
             return "AS stands between an item and its name."

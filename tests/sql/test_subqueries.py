@@ -57,8 +57,15 @@ ACCEPTED = [
         "SELECT article FROM reads r WHERE EXISTS (SELECT 1 FROM likes l, users u WHERE l.user_id = r.user_id "
         "AND u.user_id = r.user_id AND u.age > 20) GROUP BY article"
     ),
+    "SELECT article FROM reads TABLESAMPLE SYSTEM (100 PERCENT) GROUP BY article",
+    "SELECT article FROM (SELECT * FROM reads AS r TABLESAMPLE bernoulli(100%)) AS s TABLESAMPLE (100 PERCENT) GROUP BY 1",
 ]
 REFUSED = {
+    "SELECT article FROM reads TABLESAMPLE SYSTEM (10 PERCENT) GROUP BY article": "keyword",
+    "SELECT article FROM reads TABLESAMPLE SYSTEM (100 PERCENT) REPEATABLE (7) GROUP BY article": "keyword",
+    "SELECT article FROM reads TABLESAMPLE reservoir (100%) GROUP BY article": "keyword",
+    "SELECT article FROM reads TABLESAMPLE SYSTEM (100) GROUP BY article": "keyword",
+    'SELECT article FROM reads TABLESAMPLE (100 "percent") GROUP BY article': "keyword",
     "SELECT n FROM (SELECT article, COUNT(*) AS n FROM reads GROUP BY article) GROUP BY n": "not-row-local",
     "SELECT n FROM (SELECT COUNT(*) AS n FROM reads) GROUP BY n": "not-row-local",
     "SELECT n FROM (SELECT user_id + 0 AS u, COUNT(*) AS n FROM reads GROUP BY ALL) GROUP BY n": "not-row-local",
