@@ -171,7 +171,7 @@ def _name(statement: Statement, token: Token) -> Name:
 
 
 def _is(token: Token, word: str) -> bool:
-    return token.token_type.name != "IDENTIFIER" and ascii_lower(token.text) == word
+    return ascii_lower(token.text) == word and token.token_type.name != "IDENTIFIER"
 
 
 def _check_select(statement: Statement, tokens: list[Token]) -> None:
@@ -190,6 +190,8 @@ def _find(statement: Statement, tokens: list[Token]) -> int | None:
     """Return where the only TOP or PRIVATE_TOP stands, or None when there is none."""
     found = []
     for index, token in enumerate(tokens):
+        if ascii_lower(token.text) not in {"top", "private_top"}:
+            continue
         following = tokens[index + 1 : index + 3]
         calls = bool(following) and following[0].token_type.name == "L_PAREN" and _is(token, "private_top")
         leads = len(following) > 1 and _is(following[1], "private") and _is_k(following[0]) and _is(token, "top")

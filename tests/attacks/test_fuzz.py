@@ -17,7 +17,7 @@ from sql_reference import catalog_of
 
 SEED = SystemRandom().getrandbits(63) if os.environ.get("DPSQL_FUZZ") else 5
 STATEMENTS = 50_000
-EVERY = 100  # of the accepted statements that many are parsed, run and counted once
+EVERY = 40  # of the accepted statements that many are parsed, run and counted once
 ANSWERED = 56  # of the 64 that may be refused
 
 
