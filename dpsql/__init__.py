@@ -23,7 +23,7 @@ from dpsql.errors import (
     Unsupported,
     UsageError,
 )
-from dpsql.policy import Analyst, Budget, EngineSettings, Limits, Policy, PrivateTable, PublicTable
+from dpsql.policy import Analyst, Budget, EngineSettings, Limits, Policy, PrivateTable, PublicTable, ServerSettings
 from dpsql.quantities import Delta, Epsilon, Rho
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ __all__ = [
     "Receipt",
     "Refusal",
     "Rho",
+    "ServerSettings",
     "Session",
     "Unsupported",
     "UsageError",

@@ -21,6 +21,7 @@ _SECTIONS = {
         "`[analysts.<name>]`, a limit within the total; `default` is for whoever is not listed.",
     ),
     "engine": ("Engine", "`[engine]`, where the data is open, and what a statement may take of the machine."),
+    "server": ("Server", "`[server]`, where `dpsql serve` listens, and who may come in."),
 }
 _TOP = {
     "ledger": "where the record of what was spent is: a file beside the policy, or the address of a schema in "
@@ -30,6 +31,7 @@ _TOP = {
     "limits": "[below](#limits)",
     "analysts": "[below](#analysts)",
     "engine": "[below](#engine)",
+    "server": "[below](#server)",
 }
 
 

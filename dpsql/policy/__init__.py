@@ -1,6 +1,7 @@
 """What is protected: tables, units, the total budget, who may ask, and the ceilings; frozen, from Python or TOML."""
 
 from dpsql.policy.policy import Analyst, Budget, EngineSettings, Limits, Policy
+from dpsql.policy.server import ServerSettings
 from dpsql.policy.tables import PrivateTable, PublicTable, Table
 from dpsql.policy.url import DatabaseUrl, is_url
 
@@ -13,6 +14,7 @@ __all__ = [
     "Policy",
     "PrivateTable",
     "PublicTable",
+    "ServerSettings",
     "Table",
     "is_url",
 ]

@@ -18,7 +18,7 @@ import pytest
 
 from dpsql.errors import Error
 from dpsql.plan.choose import MECHANISMS
-from dpsql.policy import EngineSettings, Limits
+from dpsql.policy import EngineSettings, Limits, ServerSettings
 from dpsql.sql.clock import system_clock
 from dpsql.sql.functions import FUNCTIONS
 from dpsql.sql.options import OPTIONS
@@ -86,7 +86,7 @@ def test_every_error_that_an_analyst_or_curator_meets_has_a_hint() -> None:
 
 
 def test_every_ceiling_and_setting_of_a_policy_is_documented() -> None:
-    for kind in (Limits, EngineSettings):
+    for kind in (Limits, EngineSettings, ServerSettings):
         for name in inspect.signature(kind.__init__).parameters:
             assert name == "self" or f"| `{name}` |" in SQL
 

@@ -1,0 +1,229 @@
+"""The door of all surfaces: who may come in, how often, as whom they ask, and what is told of it."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from dpsql import Budget, Policy, PrivateTable, ServerSettings
+from dpsql.errors import EngineError, Error, Refusal
+from dpsql.policy import Analyst
+from dpsql.server.front import Front
+from dpsql.server.service import Service
+from dpsql.server.throttle import Throttle
+from dpsql.server.users import User, Users
+from dpsql.server.users_file import add_user, remove_user
+from dpsql.server.watch import Watch
+
+WORDS = "correct horse battery"
+SECRET = "secret-article"
+QUESTION = "SELECT article FROM reads GROUP BY article TOP 3 PRIVATE WITH (epsilon = 0.1)"
+ALICE, SERVICE = User("alice"), User("bi", acts_as=("alice", "carol", "bob"))
+
+
+def policy_in(folder: Path, **keys: Any) -> Policy:
+    analysts = {"bob": Analyst(enabled=False), "default": Analyst(1)}
+    server = ServerSettings(users=folder / "users.toml", max_connections=2)
+    settings = {"server": server, "analysts": analysts, **keys}
+    tables = {"reads": PrivateTable("user_id")}
+    return Policy(Budget(10, "1e-6"), tables, ledger=folder / "ledger.sqlite", **settings)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    with duckdb.connect(str(tmp_path / "events.duckdb")) as database:
+        database.execute("CREATE TABLE reads AS SELECT i AS user_id, 'a' || i % 3 AS article FROM range(9000) t(i)")
+    for user in (ALICE, SERVICE, User("root", is_curator=True)):
+        add_user(tmp_path / "users.toml", user, password=WORDS)
+    return tmp_path
+
+
+@pytest.fixture
+def log() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def front(folder: Path, log: io.StringIO) -> Iterator[Front]:
+    service = Service(folder / "events.duckdb", policy_in(folder))
+    yield Front(service, Users.load(folder / "users.toml"), Watch(log), Throttle(60))
+    service.close()
+
+
+def lines(log: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.getvalue().splitlines()]
+
+
+def test_the_login_is_the_analyst_and_is_charged(front: Front, log: io.StringIO) -> None:
+    user = front.login("web", "alice", password=WORDS, address="10.0.0.1")
+    assert user == ALICE
+    answer = front.ask("web", user, text=QUESTION)
+    again = front.ask("postgres", user, text=QUESTION)
+    assert (answer.receipt.replayed, again.receipt.replayed) == (False, True)
+    assert front.session(user).history.num_rows == 1
+    told = front.watch.metrics()
+    assert 'dpsql_statements_total{surface="web",kind="private"} 1' in told
+    assert 'dpsql_statements_total{surface="postgres",kind="replay"} 1' in told
+    assert f"dpsql_charged_items_total {answer.receipt.items_charged}" in told
+    assert [(line["event"], line.get("kind")) for line in lines(log)] == [
+        ("login", None),
+        ("answered", "private"),
+        ("answered", "replay"),
+    ]
+
+
+def test_a_wrong_password_opens_nothing_and_then_waits(front: Front, log: io.StringIO) -> None:
+    for _ in range(6):
+        assert front.login("web", "alice", password="wrong", address="10.0.0.1") is None
+    assert front.login("web", "alice", password=WORDS, address="10.0.0.1") is None
+    assert front.login("web", "alice", password=WORDS, address="10.0.0.2") == ALICE
+    events = [line["event"] for line in lines(log)]
+    assert events == ["login-failed"] * 6 + ["login-throttled", "login"]
+    assert 'dpsql_failed_logins_total{surface="web"} 7' in front.watch.metrics()
+    assert WORDS not in log.getvalue()
+    assert "wrong" not in log.getvalue()
+
+
+def test_a_service_account_asks_for_those_whom_it_may_act_as(front: Front) -> None:
+    assert front.acting(SERVICE, "carol") == "carol"
+    front.ask("postgres", SERVICE, text=QUESTION, role="carol")
+    assert front.service.session("carol").history.num_rows == 1
+    assert front.session(SERVICE).history.num_rows == 0
+    for user, role, code in (
+        (ALICE, "carol", "role"),
+        (SERVICE, "root", "role"),
+        (SERVICE, "bob", "analyst-disabled"),
+        (User("alice", acts_as=("carol",)), "carol", "role"),  # what the file says counts, not what is claimed
+        (User("mallory"), "mallory", "user-removed"),
+    ):
+        with pytest.raises(Refusal) as caught:
+            front.ask("postgres", user, text=QUESTION, role=role)
+        assert caught.value.code == code
+    assert front.service.session("carol").history.num_rows == 1
+
+
+def test_who_is_removed_asks_nothing_more(front: Front, folder: Path) -> None:
+    front.ask("web", ALICE, text="SELECT 1")
+    remove_user(folder / "users.toml", "alice")
+    front.users.reload()
+    with pytest.raises(Refusal) as caught:
+        front.ask("web", ALICE, text="SELECT 1")
+    assert caught.value.code == "user-removed"
+
+
+def test_only_so_many_statements_a_minute_and_describing_is_free(front: Front) -> None:
+    answered = 0
+    with suppress(Refusal):
+        for _ in range(70):
+            front.ask("web", ALICE, text="SELECT 1")
+            answered += 1
+    assert 60 <= answered < 70
+    assert front.watch.refusals(1)[0].code == "too-many-statements"
+    assert front.describe("web", ALICE, text=QUESTION).names == ["article"]
+    assert front.ask("web", SERVICE, text="SELECT 1")
+
+
+def test_only_so_many_connections(front: Front) -> None:
+    assert [front.enter("postgres") for _ in range(3)] == [True, True, False]
+    front.leave("postgres")
+    assert front.enter("web")
+    assert 'dpsql_connections{surface="postgres"} 1' in front.watch.metrics()
+    front.service.close()
+    front.leave("web")
+    assert not front.enter("web")
+    assert front.health() == "stopping"
+
+
+def test_metrics_are_for_the_curator_and_this_machine(front: Front) -> None:
+    def may(user: User | None, address: str, *, forwarded: bool = False) -> bool:
+        return front.may_see_metrics(user, address=address, is_forwarded=forwarded)
+
+    assert may(None, "127.0.0.1")
+    assert may(None, "::1")
+    assert may(User("root"), "10.0.0.1", forwarded=True)
+    assert not may(None, "127.0.0.1", forwarded=True)
+    assert not may(None, "10.0.0.1")
+    assert not may(User("alice", is_curator=True), "10.0.0.1")
+
+
+def test_what_is_refused_is_counted_and_told_without_its_words(front: Front, log: io.StringIO) -> None:
+    for text in (f"SELECT '{SECRET}'' FROM reads", f"SELECT article FROM reads WHERE article = '{SECRET}'"):
+        with pytest.raises(Error):
+            front.ask("web", ALICE, text=text)
+    seen = front.watch.refusals(10)
+    assert [(one.surface, one.analyst) for one in seen] == [("web", "alice")] * 2
+    assert front.watch.refusals(1) == seen[:1]
+    assert front.watch.refusals(0) == []
+    assert f'code="{seen[0].code}"' in front.watch.metrics()
+    told = log.getvalue() + front.watch.metrics() + repr(seen)
+    assert SECRET not in told
+    assert "reads" not in told
+
+
+def test_a_fault_is_told_without_its_words(front: Front, log: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError(SECRET)
+
+    monkeypatch.setattr(Service, "ask", broken)
+    with pytest.raises(EngineError) as caught:
+        front.ask("web", ALICE, text=QUESTION)
+    assert caught.value.code == "server-failed"
+    assert caught.value.__context__ is None
+    assert SECRET not in str(caught.value) + log.getvalue()
+    fault = lines(log)[0]
+    assert (fault["event"], fault["kind"]) == ("fault", "KeyError")
+
+
+def test_how_long_a_private_statement_took_is_told_on_the_grid_or_not_at_all() -> None:
+    bare, grid = Watch(), Watch(grid_ms=250)
+    for watch in (bare, grid):
+        for seconds in (0.01, 0.251, 0.4):
+            watch.answered("web", "private", seconds=seconds)
+    assert "_seconds_" not in bare.metrics()
+    assert [grid.told("private", seconds) for seconds in (0.01, 0.251, 0.4, 1.2)] == [0.25, 0.5, 0.5, 2.0]
+    assert 'dpsql_statement_seconds_sum{surface="web",kind="private"} 1.25' in grid.metrics()
+    assert bare.told("free", 0.123) == 0.123
+
+
+def test_a_log_that_cannot_be_written_stops_nothing() -> None:
+    class Full(io.StringIO):
+        def write(self, _: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    Watch(Full()).log("login", user="alice")
+
+
+def test_a_line_of_the_log_is_one_line() -> None:
+    stream = io.StringIO()
+    moment = datetime(2026, 1, 2, tzinfo=UTC)
+    Watch(stream, clock=lambda: moment).log("login", user='a"b\n{}' + "x" * 999, count=3)
+    (line,) = stream.getvalue().splitlines()
+    told = json.loads(line)
+    assert told["at"] == "2026-01-02T00:00:00.000+00:00"
+    assert (told["user"][:6], len(told["user"]), told["count"]) == ('a"b\n{}', 200, 3)
+
+
+def test_a_policy_without_a_ledger_is_not_served(folder: Path) -> None:
+    policy = Policy(Budget(1, "1e-6"), {"reads": PrivateTable("user_id")})
+    with pytest.raises(Error) as caught:
+        Service(folder / "events.duckdb", policy)
+    assert caught.value.code == "policy-ledger"
+
+
+def test_another_policy_is_asked_from_then_on(front: Front, folder: Path) -> None:
+    front.ask("web", ALICE, text=QUESTION)
+    spent = front.session(ALICE).history
+    front.service.renew(policy_in(folder, analysts={"alice": Analyst(2)}))
+    assert front.session(ALICE).history == spent
+    assert front.ask("web", ALICE, text=QUESTION).receipt.replayed
+    with pytest.raises(Error) as caught:
+        front.service.renew(policy_in(folder / "elsewhere"))
+    assert caught.value.code == "policy-reload"

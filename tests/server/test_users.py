@@ -1,0 +1,205 @@
+"""Who may log in: passwords that are held against verifiers, and a file that keeps nothing else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from dpsql.errors import UsageError
+from dpsql.server.passwords import Verifier, has_password, is_preparable, prepared, verifier_of
+from dpsql.server.users import User, Users
+from dpsql.server.users_file import add_user, change_password, listed, remove_user
+
+WORDS = "correct horse battery"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "users.toml"
+    add_user(path, User("alice", is_curator=True), password=WORDS)
+    add_user(path, User('o"neil ünï', acts_as=("alice", "bob")), password="another one")
+    return path
+
+
+def test_the_verifier_is_that_of_the_rfc() -> None:
+    """RFC 7677, section 3: user, pencil, 4096 iterations."""
+    salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+    verifier = verifier_of("pencil", salt, iterations=4096)
+    nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    message = f"n=user,r=rOprNGfwEbeRWgbNEkqO,r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,c=biws,r={nonce}".encode()
+    signature = hmac.digest(verifier.stored_key, message, "sha256")
+    proof = base64.b64decode("dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=")
+    client_key = bytes(one ^ two for one, two in zip(proof, signature, strict=True))
+    assert hashlib.sha256(client_key).digest() == verifier.stored_key
+    answer = hmac.digest(verifier.server_key, message, "sha256")
+    assert base64.b64encode(answer) == b"6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        ("I\u00adX", "IX"),
+        ("user", "user"),
+        ("USER", "USER"),
+        ("\u00aa", "a"),
+        ("\u2168", "IX"),
+        ("a\u00a0b", "a b"),
+        ("\u0007", "\u0007"),
+        ("\u0627\u0031", "\u0627\u0031"),
+    ],
+)
+def test_passwords_are_written_as_saslprep_does(given: str, written: str) -> None:
+    """The examples of RFC 4013, section 3; what it forbids is left as it is."""
+    assert prepared(given) == written
+    assert is_preparable(given) is (given not in {"\u0007", "\u0627\u0031"})
+
+
+def test_a_password_opens_and_no_other(file: Path) -> None:
+    users = Users.load(file)
+    assert users.check("alice", WORDS) == User("alice", is_curator=True)
+    assert users.check('o"neil ünï', "another one") == User('o"neil ünï', acts_as=("alice", "bob"))
+    for name, password in (("alice", "another one"), ("alice", ""), ("alice", WORDS * 99), ("bob", WORDS), ("", "")):
+        assert users.check(name, password) is None
+
+
+def test_the_file_holds_no_password_and_shows_nothing(file: Path) -> None:
+    assert WORDS not in file.read_text()
+    users = Users.load(file)
+    verifier = users.verifier("alice")
+    spelled = verifier.spelled()
+    assert Verifier.read(spelled) == verifier
+    for part in spelled.split("$")[1:]:
+        assert part not in repr(verifier) + repr(users) + repr(vars(type(users)))
+    assert Verifier.read(spelled.replace("SHA-256", "SHA-1")) is None
+    assert Verifier.read("SCRAM-SHA-256$1:YQ==$YQ==:YQ==") is None
+
+
+def test_the_file_is_its_owners_alone(file: Path) -> None:
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    for mode in (0o640, 0o604, 0o620):
+        file.chmod(mode)
+        with pytest.raises(UsageError) as caught:
+            Users.load(file)
+        assert caught.value.code == "users-not-private"
+
+
+def test_an_unknown_name_cannot_be_told_from_a_known_one(file: Path) -> None:
+    users = Users.load(file)
+    made_up, known = users.verifier("mallory"), users.verifier("alice")
+    assert made_up == Users.load(file).verifier("mallory") != users.verifier("trent")
+    assert (made_up.iterations, len(made_up.salt)) == (known.iterations, len(known.salt))
+    add_user(file, User("carol"), password=WORDS)
+    assert Users.load(file).verifier("mallory") == made_up
+    assert not has_password(made_up, "")
+
+
+def test_an_unknown_name_is_as_much_work_as_a_wrong_password(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    users, works, computed = Users.load(file), [], hashlib.pbkdf2_hmac
+
+    def counted(name: str, password: bytes, salt: bytes, iterations: int) -> bytes:
+        works.append((name, len(password), len(salt), iterations))
+        return computed(name, password, salt, iterations)
+
+    monkeypatch.setattr(hashlib, "pbkdf2_hmac", counted)
+    assert users.check("alice", "wrong password") is users.check("nobody", "wrong password") is None
+    known, unknown = works
+    assert known == unknown
+
+
+def test_passwords_are_changed_and_users_removed(file: Path) -> None:
+    users = Users.load(file)
+    change_password(file, "alice", password="something new")
+    assert users.check("alice", WORDS)
+    users.reload()
+    assert users.check("alice", WORDS) is None
+    assert users.check("alice", "something new") == User("alice", is_curator=True)
+    remove_user(file, "alice")
+    users.reload()
+    assert users.get("alice") is None
+    assert [user.name for user in listed(file)] == ['o"neil ünï']
+
+
+@pytest.mark.parametrize(
+    ("name", "password", "code"),
+    [
+        ("alice", WORDS, "user-exists"),
+        ("default", WORDS, "analyst-name"),
+        ("", WORDS, "analyst-name"),
+        ("a\nb", WORDS, "analyst-name"),
+        ("bob", "short", "password"),
+        ("bob", "x" * 1001, "password"),
+        ("bob", "bell\a bell", "password"),
+    ],
+)
+def test_who_cannot_be_added(file: Path, name: str, password: str, code: str) -> None:
+    before = file.read_bytes()
+    with pytest.raises(UsageError) as caught:
+        add_user(file, User(name), password=password)
+    assert caught.value.code == code
+    assert password not in str(caught.value) or not password
+    assert file.read_bytes() == before
+
+
+def test_who_is_not_there_is_neither_changed_nor_removed(file: Path) -> None:
+    for act in (lambda: change_password(file, "bob", password=WORDS), lambda: remove_user(file, "bob")):
+        with pytest.raises(UsageError) as caught:
+            act()
+        assert caught.value.code == "user-unknown"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "mask = 1",
+        'mask = "not base64"',
+        'mask = "YQ=="\n[users.bob]\nverifier = "plain"',
+        'mask = "YQ=="\n[users.bob]\npassword = "plain"',
+        'mask = "YQ=="\nusers = 3',
+        "[" * 9999,
+        "\x00",
+    ],
+)
+def test_a_file_that_dpsql_did_not_write_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "users.toml"
+    path.write_text(text)
+    path.chmod(0o600)
+    with pytest.raises(UsageError) as caught:
+        Users.load(path)
+    assert caught.value.code == "users-unreadable"
+    assert "plain" not in str(caught.value)
+
+
+def test_a_file_that_was_spoilt_leaves_the_users_that_were_read(file: Path) -> None:
+    users = Users.load(file)
+    file.write_text("spoilt")
+    with pytest.raises(UsageError):
+        users.reload()
+    assert users.check("alice", WORDS)
+
+
+def test_no_file_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        Users.load(tmp_path / "users.toml")
+    assert caught.value.code == "users-missing"
+    with pytest.raises(UsageError) as caught:
+        add_user(tmp_path / "nowhere" / "users.toml", User("bob"), password=WORDS)
+    assert caught.value.code == "users-unwritable"
+
+
+def test_writers_at_once_lose_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "users.toml"
+    names = [f"user {number}" for number in range(12)]
+    threads = [threading.Thread(target=add_user, args=(path, User(name)), kwargs={"password": WORDS}) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(user.name for user in listed(path)) == sorted(names)
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["users.toml", "users.toml.lock"]

@@ -1,0 +1,113 @@
+"""The policy's words on the server: read, refused with a place, kept by copies; nothing in the clear for others."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+
+import pytest
+
+from dpsql import Budget, Policy, PolicyError, PrivateTable, ServerSettings
+from dpsql.policy.server import is_loopback
+
+FILE = """\
+[budget]
+epsilon = 1
+delta = 1e-6
+[tables.reads]
+privacy_unit = "user_id"
+[server]
+"""
+TABLES = {"reads": PrivateTable("user_id")}
+ALL = """\
+users = "people/users.toml"
+postgres = "0.0.0.0:5432"
+web = "off"
+flight = "[::1]:31337"
+certificate = "cert.pem"
+key = "/etc/key.pem"
+catalog = "minimal"
+statements_per_minute = 60
+max_connections = 8
+"""
+
+
+def read(folder: Path, text: str) -> ServerSettings:
+    file = folder / "policy.toml"
+    file.write_text(FILE + text, encoding="utf-8")
+    return Policy.from_toml(file).server
+
+
+def test_without_words_only_this_machine_is_served(tmp_path: Path) -> None:
+    settings = read(tmp_path, "")
+    assert settings == ServerSettings() == Policy(Budget(1, "1e-6"), TABLES).server
+    assert all(is_loopback(host) for host, _ in settings.listens().values())
+    assert settings.listens().keys() == {"postgres", "web"}
+
+
+def test_settings_of_a_file_whose_paths_are_beside_it(tmp_path: Path) -> None:
+    settings = read(tmp_path, ALL)
+    assert settings.users == tmp_path / "people/users.toml"
+    assert settings.certificate == tmp_path / "cert.pem"
+    assert settings.key == Path("/etc/key.pem")
+    assert settings.listens() == {"postgres": ("0.0.0.0", 5432), "flight": ("::1", 31337)}
+    assert (settings.catalog, settings.statements_per_minute, settings.max_connections) == ("minimal", 60, 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "key"),
+    [
+        ('postgres = "5432"', "policy-address", "postgres"),
+        ('postgres = "localhost:99999"', "policy-address", "postgres"),
+        ('web = "::1:8080"', "policy-address", "web"),
+        ('flight = ""', "policy-address", "flight"),
+        ("web = 8080", "policy-type", "web"),
+        ('users = ""', "policy-path", "users"),
+        ('catalog = "everything"', "policy-catalog", "catalog"),
+        ('catalog = "postgresql://a:secret@b@c/d"', "policy-url", "catalog"),
+        ('certificate = "cert.pem"', "policy-tls", "certificate"),
+        ('key = "key.pem"', "policy-tls", "key"),
+        ("statements_per_minute = 0", "policy-range", "statements_per_minute"),
+        ("max_connections = 2.5", "policy-type", "max_connections"),
+        ("port = 5432", "policy-unknown-key", "port"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_its_place(tmp_path: Path, text: str, code: str, key: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        read(tmp_path, text)
+    assert caught.value.code == code
+    assert str(caught.value.place).startswith(f"server.{key}")
+    assert caught.value.hint
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "[::]", "db.example", "localhost.example"])
+def test_other_machines_are_served_over_tls_alone(host: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        ServerSettings(postgres=f"{host}:5432")
+    assert (caught.value.code, caught.value.place) == ("policy-tls", "server.postgres")
+    assert ServerSettings(postgres=f"{host}:5432", certificate="cert.pem", key="key.pem").listens()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "[::1]", "localhost", "LOCALHOST"])
+def test_this_machine_is_served_without_a_certificate(host: str) -> None:
+    assert "postgres" in ServerSettings(postgres=f"{host}:5432").listens()
+
+
+def test_the_password_of_a_catalog_is_not_told() -> None:
+    settings = ServerSettings(catalog="postgresql://shadow:secret@localhost/empty")
+    assert "secret" not in repr(settings)
+
+
+def test_copies_keep_the_settings() -> None:
+    policy = Policy(Budget(1, "1e-6"), TABLES, server=ServerSettings(users="users.toml", flight="127.0.0.1:0"))
+    for made in (copy.deepcopy(policy), pickle.loads(pickle.dumps(policy)), policy.only(["reads"])):
+        assert made.server == policy.server
+
+
+def test_values_of_another_type_are_refused_in_python() -> None:
+    with pytest.raises(PolicyError):
+        Policy(Budget(1, "1e-6"), TABLES, server="0.0.0.0:1")  # type: ignore[arg-type]
+    with pytest.raises(PolicyError):
+        ServerSettings(catalog=3)  # type: ignore[arg-type]
