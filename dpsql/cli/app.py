@@ -12,6 +12,7 @@ import typer
 
 from dpsql.cli.data import app as data
 from dpsql.cli.ledger import app as ledger
+from dpsql.cli.user import app as user
 from dpsql.errors import (
     BudgetExceeded,
     EngineError,
@@ -243,8 +244,17 @@ def compare_budgets(
     run(total, epsilons=wanted, items=items, as_json=layout == Layout.json, plot=plot)
 
 
+@app.command()
+def serve(policy: Policy, *, db: Database = None) -> None:
+    """Let analysts ask over the network: by PostgreSQL's protocol, on a page, by Arrow Flight SQL; until a signal."""
+    from dpsql.server.serve import run
+
+    run(policy, db, tell=typer.echo, log=sys.stderr)
+
+
 app.add_typer(ledger)
 app.add_typer(data)
+app.add_typer(user)
 
 
 def _session(db: Path | None, policy: Path, *, analyst: str | None) -> Session:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dpsql.answer import Answer
     from dpsql.engines import Engine
     from dpsql.session import Session
+    from dpsql.sql.catalog import Catalog
     from dpsql.sql.parameters import Given
 
 __all__ = ["Service"]
@@ -52,6 +53,11 @@ class Service:
     def policy(self) -> Policy:
         """The policy that is in force."""
         return self._open.policy
+
+    @property
+    def catalog(self) -> Catalog:
+        """The tables that exist for analysts."""
+        return self._open.catalog
 
     @property
     def is_closed(self) -> bool:
@@ -92,10 +98,14 @@ class Service:
             self._retiring = [one for one in self._retiring if one.is_alive()] + [thread]
             thread.start()
 
-    def close(self) -> None:
-        """Let the statements that run be answered and settled, then close; further use raises `UsageError`."""
+    def stop(self) -> None:
+        """Begin no further statement: what is asked from now on raises `UsageError`, and what runs goes on."""
         with self._lock:
             self._stopping.set()
+
+    def close(self) -> None:
+        """Stop, let the statements that run be answered and settled, then close everything."""
+        self.stop()
         with self._renewing:
             for thread in self._retiring:
                 thread.join()
@@ -125,10 +135,12 @@ class Service:
 class _Open:
     """What is open under one policy: the engine, and a desk for each analyst."""
 
-    def __init__(self, engine: Engine, policy: Policy) -> None:
+    def __init__(self, engine: Engine, policy: Policy, *, catalog: Catalog) -> None:
         self.policy = policy
+        self.catalog = catalog
         self._engine = engine
         self._desks: dict[str, _Desk] = {}
+        self._is_closed = False
 
     @classmethod
     def of(cls, database: str | Path | None, policy: Policy, *, isolation: str | None) -> _Open:
@@ -141,12 +153,12 @@ class _Open:
             raise PolicyError("policy-ledger", reason, hint=hint, place=policy.where("ledger"))
         engine = engine_of(database, policy, isolation=isolation)
         try:
-            catalog_of(engine, policy)
+            catalog = catalog_of(engine, policy)
             spending_of(policy)
         except BaseException:
             engine.close()
             raise
-        return cls(engine, policy)
+        return cls(engine, policy, catalog=catalog)
 
     def desk(self, analyst: str) -> _Desk:
         """Return the desk of an analyst; who may not ask has none."""
@@ -157,10 +169,12 @@ class _Open:
 
     def close(self) -> None:
         """Let the statements that run be settled, and close everything."""
-        for desk in list(self._desks.values()):
-            with desk.turn:
-                desk.close()
-        self._engine.close()
+        if not self._is_closed:
+            self._is_closed = True
+            for desk in list(self._desks.values()):
+                with desk.turn:
+                    desk.close()
+            self._engine.close()
 
 
 class _Desk:

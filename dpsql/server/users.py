@@ -60,7 +60,11 @@ class Users:
 
     def reload(self) -> None:
         """Read the file again; whatever is wrong with it leaves what was read before. Raises as `load`."""
-        self._book = read_book(self._path)
+        self.take(read_book(self._path))
+
+    def take(self, book: Book) -> None:
+        """Let the users be those of a book from now on."""
+        self._book = book
 
     def get(self, name: str) -> User | None:
         """Return a user by name, or None."""

@@ -1,0 +1,188 @@
+"""What `dpsql serve` runs: every surface of one policy, until a signal ends it.
+
+SIGTERM and SIGINT stop it in order: nobody else is let in, statements that run are answered and settled, everything is
+closed. A second one ends the process at once; what was reserved then stays reserved. SIGHUP reads the policy, the users
+and the certificate again; whatever is wrong with one of them leaves all as they were.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TextIO
+
+from dpsql.errors import Error, UsageError
+from dpsql.policy import Policy, ServerSettings
+from dpsql.server.front import Front
+from dpsql.server.service import Service
+from dpsql.server.settings import load_certificate, tls_of, users_of
+from dpsql.server.surfaces import Listening, start
+from dpsql.server.throttle import Throttle
+from dpsql.server.users import Users, read_book
+from dpsql.server.watch import Watch
+
+__all__ = ["Server", "run"]
+
+_GRACE = 30.0  # seconds for clients that read their answers; statements that run have all the time they take
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_FIXED = ("users", "postgres", "web", "flight", "catalog")  # what of [server] only a start changes
+_AT_ONCE = 1
+
+
+def run(path: Path, database: Path | None, *, tell: Callable[[str], None], log: TextIO) -> None:
+    """Serve a policy over its data until a signal ends it; `tell` gets the words for whoever started it.
+
+    Raises `PolicyError`, `EngineError`, `LedgerError` and `UsageError` where it cannot begin.
+    """
+    policy = Policy.from_toml(path)
+    users = Users.load(users_of(policy))
+    watch = Watch(log, grid_ms=policy.engine.answer_grid_ms)
+    contexts = {name: tls_of(policy.server) for name in policy.server.listens()}
+    if not contexts:
+        hint = 'Leave postgres out of [server], or write postgres = "127.0.0.1:5433".'
+        raise UsageError("server-address", "The policy turns every surface off.", hint=hint, place="server")
+    service = Service(database, policy)
+    front = Front(service, users, watch, Throttle(policy.server.statements_per_minute))
+    usual, threading.excepthook = threading.excepthook, partial(_thread_fault, watch)
+    try:
+        asyncio.run(Server(front, path, contexts=contexts, tell=tell).run())
+    finally:
+        service.close()
+        threading.excepthook = usual
+
+
+class Server:
+    """The surfaces of a front, from the moment that they listen until a signal ends them."""
+
+    def __init__(
+        self,
+        front: Front,
+        path: Path,
+        *,
+        contexts: Mapping[str, ssl.SSLContext | None],
+        tell: Callable[[str], None],
+    ) -> None:
+        self._front, self._path, self._contexts, self._words = front, path, contexts, tell
+        self._started = front.service.policy.server
+        self._surfaces: dict[str, Listening] = {}
+        self._stopping = asyncio.Event()
+        self._reloads: set[asyncio.Task[None]] = set()
+        self._reloading = threading.Lock()
+
+    async def run(self) -> None:
+        """Listen, say where, and serve until a signal comes."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._fault)
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._stop)
+        try:
+            await self._start()
+            loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+            self._ready()
+            await self._stopping.wait()
+        finally:
+            await self._end()
+
+    async def _start(self) -> None:
+        for name, address in self._started.listens().items():
+            self._surfaces[name] = await start(name, self._front, address=address, tls=self._contexts[name])
+
+    def _ready(self) -> None:
+        for name, surface in self._surfaces.items():
+            encrypted = "" if self._contexts[name] is None else ", with TLS"
+            self._tell(f"{name} listens on {surface.place}{encrypted}")
+            self._front.watch.log("listens", surface=name, place=surface.place)
+        self._tell("ready")
+        self._front.watch.log("ready")
+        _notify("READY=1")
+
+    async def _end(self) -> None:
+        """Begin nothing more, let clients read what they were answered, and close."""
+        _notify("STOPPING=1")
+        self._front.watch.log("stopping")
+        self._front.service.stop()
+        await asyncio.gather(*(one.close(_GRACE) for one in self._surfaces.values()), return_exceptions=True)
+        await asyncio.to_thread(self._front.service.close)
+        self._front.watch.log("stopped")
+
+    def _stop(self) -> None:
+        if self._stopping.is_set():
+            self._front.watch.log("ended-at-once")
+            os._exit(_AT_ONCE)  # a thread that runs a statement would keep the process
+        self._stopping.set()
+        self._tell("stopping: statements that run are settled first; a second signal ends it at once")
+
+    def _hang_up(self) -> None:
+        task = asyncio.create_task(asyncio.to_thread(self.reload))
+        self._reloads.add(task)
+        task.add_done_callback(self._reloads.discard)
+
+    def reload(self) -> None:
+        """Read policy, users and certificate again, and say what came of it."""
+        watch = self._front.watch
+        try:
+            with self._reloading:
+                waits = self._reloaded()
+        except Error as error:
+            watch.log("reload-refused", code=error.code, place=str(error.place or ""), reason=error.reason)
+            self._tell(f"not reloaded, what was in force stays: {error}")
+            return
+        watch.log("reloaded", waits=", ".join(waits))
+        later = f"; a start is needed for {', '.join(waits)} of [server]" if waits else ""
+        self._tell(f"reloaded{later}")
+
+    def _reloaded(self) -> list[str]:
+        policy, front = Policy.from_toml(self._path), self._front
+        book = read_book(self._started.users or users_of(policy))
+        tls_of(policy.server)  # a certificate that cannot be read is found before anything changes
+        front.service.renew(policy)
+        front.users.take(book)
+        front.throttle.allow(policy.server.statements_per_minute)
+        front.watch.on_grid_of(policy.engine.answer_grid_ms)
+        for context in self._contexts.values():
+            if context is not None:
+                load_certificate(context, policy.server)
+        waits = _waiting(self._started, policy.server, encrypted=any(self._contexts.values()))
+        try:
+            for surface in self._surfaces.values():
+                surface.renew()
+        except Error as error:  # the policy is in force, and what tools are shown is that of the former
+            front.watch.log("catalog-stays", code=error.code)
+            waits.append("catalog")
+        return waits
+
+    def _tell(self, words: str) -> None:
+        with suppress(OSError):  # nobody reads them any more
+            self._words(words)
+
+    def _fault(self, _loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        """Say that something failed that nobody awaited, without its words, which could hold anything."""
+        error = context.get("exception")
+        self._front.watch.log("fault", kind=type(error).__name__, at="loop")
+
+
+def _thread_fault(watch: Watch, fault: threading.ExceptHookArgs) -> None:
+    watch.log("fault", kind=fault.exc_type.__name__, at="thread")
+
+
+def _waiting(started: ServerSettings, now: ServerSettings, *, encrypted: bool) -> list[str]:
+    """Return the keys of [server] that were changed and hold only from the next start."""
+    waits = [name for name in _FIXED if getattr(started, name) != getattr(now, name)]
+    return waits if encrypted == (now.certificate is not None) else [*waits, "certificate"]
+
+
+def _notify(state: str) -> None:
+    """Tell systemd, where it asked to be told."""
+    place = os.environ.get("NOTIFY_SOCKET")
+    if place:
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            channel.connect("\0" + place[1:] if place.startswith("@") else place)
+            channel.send(state.encode())
