@@ -47,7 +47,8 @@ class Service:
         self._renewing = threading.Lock()
         self._stopping = threading.Event()
         self._retiring: list[threading.Thread] = []
-        self._open = _Open.of(database, policy, isolation=isolation)
+        self._turns: dict[str, threading.Lock] = {}  # of analysts, whatever policy their statements began under
+        self._open = self._opened(policy)
 
     @property
     def policy(self) -> Policy:
@@ -87,7 +88,7 @@ class Service:
             if policy.ledger != self._open.policy.ledger:
                 hint = "Restore it, or stop the server and start it again."
                 raise PolicyError("policy-reload", "A server keeps its ledger.", hint=hint, place="ledger")
-            renewed = _Open.of(self._database, policy, isolation=self._isolation)
+            renewed = self._opened(policy)
             with self._lock:
                 closed = self.is_closed
                 former, self._open = (renewed, self._open) if closed else (self._open, renewed)
@@ -110,6 +111,9 @@ class Service:
             for thread in self._retiring:
                 thread.join()
         self._open.close()
+
+    def _opened(self, policy: Policy) -> _Open:
+        return _Open.of(self._database, policy, isolation=self._isolation, turns=self._turns)
 
     def _retire(self, former: _Open) -> None:
         self._stopping.wait(_GRACE)
@@ -135,15 +139,23 @@ class Service:
 class _Open:
     """What is open under one policy: the engine, and a desk for each analyst."""
 
-    def __init__(self, engine: Engine, policy: Policy, *, catalog: Catalog) -> None:
+    def __init__(self, engine: Engine, policy: Policy, *, catalog: Catalog, turns: dict[str, threading.Lock]) -> None:
         self.policy = policy
         self.catalog = catalog
+        self._turns = turns
         self._engine = engine
         self._desks: dict[str, _Desk] = {}
         self._is_closed = False
 
     @classmethod
-    def of(cls, database: str | Path | None, policy: Policy, *, isolation: str | None) -> _Open:
+    def of(
+        cls,
+        database: str | Path | None,
+        policy: Policy,
+        *,
+        isolation: str | None,
+        turns: dict[str, threading.Lock],
+    ) -> _Open:
         """Open a policy's data, and see that tables and ledger fit it before anybody asks."""
         from dpsql.plan.registration import catalog_of
 
@@ -158,13 +170,14 @@ class _Open:
         except BaseException:
             engine.close()
             raise
-        return cls(engine, policy, catalog=catalog)
+        return cls(engine, policy, catalog=catalog, turns=turns)
 
     def desk(self, analyst: str) -> _Desk:
         """Return the desk of an analyst; who may not ask has none."""
         if analyst not in self._desks:
             self.policy.analyst(analyst)
-            self._desks[analyst] = _Desk(self._engine, self.policy, analyst=analyst)
+            turn = self._turns.setdefault(analyst, threading.Lock())
+            self._desks[analyst] = _Desk(self._engine, self.policy, analyst=analyst, turn=turn)
         return self._desks[analyst]
 
     def close(self) -> None:
@@ -180,8 +193,8 @@ class _Open:
 class _Desk:
     """The session of one analyst, opened when it is first wanted, and whose turn it is at it."""
 
-    def __init__(self, engine: Engine, policy: Policy, *, analyst: str) -> None:
-        self.turn = threading.Lock()
+    def __init__(self, engine: Engine, policy: Policy, *, analyst: str, turn: threading.Lock) -> None:
+        self.turn = turn
         self.is_closed = False
         self._opening = threading.Lock()
         self._session: Session | None = None
