@@ -1,0 +1,6 @@
+"""What tools ask about tables before anybody asks about rows: the statements over PostgreSQL's system catalogs."""
+
+from dpsql.server.catalog.base import Catalog, CatalogError, CatalogRows, Column, Description, Parameter
+from dpsql.server.catalog.dispatch import is_catalog
+
+__all__ = ["Catalog", "CatalogError", "CatalogRows", "Column", "Description", "Parameter", "is_catalog"]
