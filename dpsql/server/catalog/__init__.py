@@ -2,5 +2,7 @@
 
 from dpsql.server.catalog.base import Catalog, CatalogError, CatalogRows, Column, Description, Parameter
 from dpsql.server.catalog.dispatch import is_catalog
+from dpsql.server.catalog.opening import open_catalog
 
 __all__ = ["Catalog", "CatalogError", "CatalogRows", "Column", "Description", "Parameter", "is_catalog"]
+__all__ += ["open_catalog"]

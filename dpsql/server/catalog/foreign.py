@@ -1,0 +1,86 @@
+"""A PostgreSQL of the user's as the catalog: a database that is used for nothing else, by a role with no power.
+
+Our schemas in it carry a mark, and only what carries it is ever replaced.
+"""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import make_conninfo
+from psycopg.pq.abc import PGconn
+
+from dpsql.errors import UsageError
+from dpsql.server.catalog.base import CatalogError
+from dpsql.server.catalog.ddl import HOME, definitions
+from dpsql.server.catalog.shadow import Shadow, connected, run
+from dpsql.sql.catalog import Catalog as Tables
+
+__all__ = ["open_foreign"]
+
+_MARK = "Made by dpsql serve, which makes it anew whenever it starts"
+_OTHERS = f"""
+SELECT EXISTS (
+  SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+  WHERE c.oid >= 16384 AND n.nspname !~ '^pg_'
+    AND coalesce(pg_catalog.obj_description(n.oid, 'pg_namespace'), '') <> '{_MARK}'
+)
+"""  # noqa: S608 - our own words
+_SCHEMAS = f"""
+SELECT n.nspname FROM pg_catalog.pg_namespace n WHERE pg_catalog.obj_description(n.oid, 'pg_namespace') = '{_MARK}'
+"""  # noqa: S608 - our own words
+_POWERFUL = "SELECT pg_catalog.current_setting('is_superuser') = 'on'"
+
+
+def open_foreign(url: str, tables: Tables) -> Shadow:
+    """Make the tables in the database at `url`, and return it as a catalog.
+
+    Raises `UsageError` where it cannot be reached, is not ours alone, or is entered by a superuser, whom nothing stops.
+    """
+    conninfo = _conninfo(url)
+    connection = connected(conninfo)
+    try:
+        if _value(connection, _POWERFUL) == b"t":
+            hint = "Give the address of a role that owns the database and is no superuser."
+            raise UsageError("catalog-superuser", "The role of the catalog is a superuser.", hint=hint)
+        run(connection, "BEGIN", "SELECT pg_catalog.pg_advisory_xact_lock(1146114880)")
+        if _value(connection, _OTHERS) == b"t":
+            hint = "Name a database that is used for nothing else: CREATE DATABASE dpsql_catalog OWNER ..."
+            raise UsageError(
+                "catalog-in-use", "The database of the catalog has tables that are not dpsql's.", hint=hint
+            )
+        run(connection, *_made(connection, tables), "COMMIT")
+    except (CatalogError, psycopg.Error):
+        hint = "The role must own the database: CREATE DATABASE dpsql_catalog OWNER ..."
+        raise UsageError("catalog-unavailable", "The tables cannot be made there.", hint=hint) from None
+    finally:
+        connection.finish()
+    return Shadow(conninfo, becoming=False)
+
+
+def _conninfo(url: str) -> str:
+    given = {"client_encoding": "UTF8", "connect_timeout": "10", "application_name": "dpsql"}
+    try:
+        return make_conninfo(url, options=f"-c search_path={HOME}", **given)
+    except psycopg.Error:  # its words may quote the address
+        hint = "Such as postgresql://user@host/database."
+        raise UsageError("catalog-url", "The address of the catalog cannot be read.", hint=hint) from None
+
+
+def _made(connection: PGconn, tables: Tables) -> list[str]:
+    """Return the statements that put the tables in place of those that were made before."""
+    found = connection.exec_(_SCHEMAS.encode())
+    quote = pq.Escaping(connection).escape_identifier
+    before = [quote(found.get_value(at, 0) or b"").decode() for at in range(found.ntuples)]
+    made = list(definitions(tables))
+    marked = [f"COMMENT ON {made_of.removeprefix('CREATE ')} IS '{_MARK}'" for made_of in made if _is_schema(made_of)]
+    return [f"DROP SCHEMA {schema} CASCADE" for schema in before] + made + marked
+
+
+def _is_schema(statement: str) -> bool:
+    return statement.startswith("CREATE SCHEMA ")
+
+
+def _value(connection: PGconn, statement: str) -> bytes | None:
+    found = connection.exec_(statement.encode())
+    return found.get_value(0, 0) if found.ntuples else None

@@ -1,0 +1,240 @@
+"""The catalog that a real PostgreSQL is: one that has the tables of the policy, and not a row.
+
+Every statement has a transaction of its own that is rolled back. Our own server makes the role of whoever asks in it,
+so that current_user is right and nobody sees who else may ask, and becomes that role before it reads the statement.
+Which tables a statement names, PostgreSQL tells itself: it holds a lock on each until the transaction ends.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+import psycopg
+from psycopg import pq
+from psycopg.pq.abc import PGconn, PGresult
+
+from dpsql.errors import UsageError
+from dpsql.server.catalog.base import CatalogError, CatalogRows, Column, Description, Parameter
+from dpsql.server.catalog.guard import MOST_BYTES, checked, not_private, too_large
+
+__all__ = ["Shadow", "connected", "run"]
+
+Answered = TypeVar("Answered")
+_MOST_CONNECTIONS = 4
+_STATEMENT_LIMIT = "10s"
+_GOOD = {pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK}
+_FIRST_OF_USERS = 16384  # below it are the OIDs that every PostgreSQL begins with
+_TOO_MUCH = frozenset(["53400", "53200"])
+_LOCKS = b"locks"
+_LOCKED = f"""
+SELECT 1 FROM pg_catalog.pg_locks WHERE pid = pg_catalog.pg_backend_pid() AND locktype = 'relation'
+AND relation >= {_FIRST_OF_USERS} LIMIT 1
+""".encode()  # noqa: S608 - our own number
+_OURS = frozenset(["dpsql", "public", "none"])
+
+
+class Shadow:
+    """Statements over the catalogs of one PostgreSQL; `becoming` says whether they are asked as roles of the users."""
+
+    def __init__(self, conninfo: str, *, becoming: bool, stop: Callable[[], None] = lambda: None) -> None:
+        """Connect once, to see that somebody is there. Raises `UsageError`; `stop` is called when this is closed."""
+        self._conninfo = conninfo
+        self._becoming = becoming
+        self._stop = stop
+        self._idle: list[PGconn] = []
+        self._lock = threading.Lock()
+        self._turns = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._closed = False
+        first = connected(conninfo)
+        number = first.server_version
+        self.version = f"{number // 10000}.{number % 10000}"
+        self._idle.append(first)
+
+    def describe(self, sql: str, types: Sequence[int] = (), *, user: str) -> Description:
+        """Return what one statement takes and gives. Raises `CatalogError`."""
+        text = checked(sql)
+        return self._asked(user, lambda connection: _prepared(connection, text, types))
+
+    def execute(
+        self, sql: str, parameters: Sequence[Parameter] = (), *, user: str, formats: Sequence[int] = ()
+    ) -> CatalogRows:
+        """Answer one statement. Raises `CatalogError`."""
+        text = checked(sql)
+
+        def answer(connection: PGconn) -> CatalogRows:
+            described = _prepared(connection, text, [each.type_oid for each in parameters])
+            if not {*formats} <= {0, 1} or len(formats) not in {0, 1, len(described.columns)}:
+                raise CatalogError("08P01", "The formats of the results do not fit the columns.")
+            wanted = sorted({*formats}) or [0]
+            read = {code: _rows(connection, parameters, code=code) for code in wanted}
+            rows, tag = read[wanted[0]]
+            if len(wanted) > 1:  # the same snapshot twice
+                chosen = [read[code][0] for code in formats]
+                rows = [tuple(cell[at] for at, cell in enumerate(cells)) for cells in zip(*chosen, strict=True)]
+            return CatalogRows(described.columns, rows, tag)
+
+        return self._asked(user, answer)
+
+    def close(self) -> None:
+        """Close the connections that nobody uses, then stop the server if it is ours."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.finish()
+        self._stop()
+
+    def _asked(self, user: str, act: Callable[[PGconn], Answered]) -> Answered:
+        with self._connection() as connection, _losing():
+            try:
+                _checked(connection, connection.exec_(self._beginning(connection, user)))
+                return act(connection)
+            finally:
+                if connection.status == pq.ConnStatus.OK:
+                    connection.exec_(b"ROLLBACK")
+
+    def _beginning(self, connection: PGconn, user: str) -> bytes:
+        """Return what begins a transaction in which nothing can be written, as the role of who asks."""
+        limits = f"SET LOCAL statement_timeout = '{_STATEMENT_LIMIT}'; SET LOCAL lock_timeout = '{_STATEMENT_LIMIT}';"
+        begin = f"BEGIN ISOLATION LEVEL REPEATABLE READ; {limits}".encode()
+        if not self._becoming:
+            return begin + b"SET TRANSACTION READ ONLY"
+        role = pq.Escaping(connection).escape_identifier(_role(user).encode())
+        return (
+            begin + b"CREATE ROLE " + role + b" LOGIN; SET TRANSACTION READ ONLY; SET LOCAL SESSION AUTHORIZATION "
+        ) + role
+
+    @contextmanager
+    def _connection(self) -> Iterator[PGconn]:
+        """Lend a connection that is in no transaction; one that a failure has left otherwise is closed."""
+        with self._turns:
+            with self._lock:
+                if self._closed:
+                    raise CatalogError("57P01", "The server is stopping.")
+                connection = self._idle.pop() if self._idle else None
+            if connection is None or connection.exec_(b"").status != pq.ExecStatus.EMPTY_QUERY:
+                connection = self._reconnected()
+            try:
+                yield connection
+            finally:
+                usable = connection.transaction_status == pq.TransactionStatus.IDLE  # a closed one's is unknown
+                with self._lock:
+                    keep = usable and not self._closed
+                    if keep:
+                        self._idle.append(connection)
+                if not keep:
+                    connection.finish()
+
+    def _reconnected(self) -> PGconn:
+        try:
+            return connected(self._conninfo)
+        except UsageError as error:
+            raise CatalogError("58000", error.reason, hint="Ask again in a moment.") from None
+
+
+@contextmanager
+def _losing() -> Iterator[None]:
+    """Say in our words that a connection has ended."""
+    try:
+        yield
+    except psycopg.Error:
+        raise _lost() from None
+
+
+def connected(conninfo: str) -> PGconn:
+    """Return a connection. Raises `UsageError`, whose words show nothing of `conninfo`."""
+    connection = pq.PGconn.connect(conninfo.encode())
+    if connection.status != pq.ConnStatus.OK:
+        connection.finish()
+        hint = "See to it that it runs, and that the address is right."
+        raise UsageError("catalog-unreachable", "The PostgreSQL for catalogs does not answer.", hint=hint)
+    connection.notice_handler = None
+    _checked(connection, connection.prepare(_LOCKS, _LOCKED))
+    return connection
+
+
+def run(connection: PGconn, *statements: str) -> None:
+    """Run statements of our own. Raises `CatalogError`."""
+    for statement in statements:
+        _checked(connection, connection.exec_(statement.encode()))
+
+
+def _role(user: str) -> str:
+    """Return the role of a user: their own name, unless PostgreSQL or we have another use for it."""
+    known = user.encode(errors="replace").replace(b"\0", b"")[:63].decode(errors="ignore")
+    return "analyst" if known in _OURS or known.startswith("pg_") or not known else known
+
+
+def _prepared(connection: PGconn, text: bytes, types: Sequence[int]) -> Description:
+    """Prepare a statement and return what it takes and gives, once it is known to return rows and to name no table."""
+    _checked(connection, connection.prepare(b"", text, list(types)))
+    told = _checked(connection, connection.describe_prepared(b""))
+    columns = tuple(
+        Column((told.fname(at) or b"").decode(), told.ftype(at), told.fsize(at), told.fmod(at))
+        for at in range(told.nfields)
+    )
+    if not columns:  # so is whatever acts, and it would end our transaction
+        raise CatalogError("0A000", "This statement returns no column.", hint="Write what to select.")
+    # by another prepared statement: a query of any other kind would forget the one without a name
+    if _checked(connection, connection.exec_prepared(_LOCKS, [])).ntuples:
+        raise not_private()
+    return Description(tuple(told.param_type(at) for at in range(told.nparams)), columns)
+
+
+def _rows(
+    connection: PGconn, parameters: Sequence[Parameter], *, code: int
+) -> tuple[list[tuple[bytes | None, ...]], str]:
+    """Run what is prepared and return its rows and tag; row by row, so that too many are never held."""
+    values, shapes = [each.value for each in parameters], [int(each.is_binary) for each in parameters]
+    connection.send_query_prepared(b"", values, shapes, code)
+    connection.set_single_row_mode()
+    rows: list[tuple[bytes | None, ...]] = []
+    size, tag, failure = 0, "", None
+    while (result := connection.get_result()) is not None:
+        if result.status not in {*_GOOD, pq.ExecStatus.SINGLE_TUPLE}:
+            failure = _error(result)
+            continue
+        tag = (result.command_status or b"").decode() or tag
+        for at in range(result.ntuples):
+            row = tuple(result.get_value(at, column) for column in range(result.nfields))
+            size += sum(len(value or b"") + 16 for value in row)
+            rows.append(row)
+        if size > MOST_BYTES:
+            connection.finish()
+            raise too_large()
+    if failure is not None:
+        raise failure
+    return rows, tag
+
+
+def _checked(connection: PGconn, result: PGresult) -> PGresult:
+    if result.status not in _GOOD:
+        raise _error(result) if connection.status == pq.ConnStatus.OK else _lost()
+    return result
+
+
+def _error(result: PGresult) -> CatalogError:
+    """Return what PostgreSQL says of a statement; it has no rows that its words could quote."""
+
+    def said(part: pq.DiagnosticField) -> str:
+        return (result.error_field(part) or b"").decode(errors="replace")
+
+    state = said(pq.DiagnosticField.SQLSTATE)
+    if not state:
+        return _lost()
+    if state in _TOO_MUCH:  # in the words of the wire the first of them means the budget
+        return too_large()
+    position = said(pq.DiagnosticField.STATEMENT_POSITION)
+    return CatalogError(
+        state,
+        said(pq.DiagnosticField.MESSAGE_PRIMARY),
+        hint=said(pq.DiagnosticField.MESSAGE_HINT),
+        position=int(position) if position.isdecimal() else None,
+    )
+
+
+def _lost() -> CatalogError:
+    return CatalogError("58000", "The PostgreSQL for catalogs has gone.", hint="Ask again in a moment.")
