@@ -1,0 +1,29 @@
+"""One shadow for all tests of a process: the package's PostgreSQL, started when it is first wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from dpsql.server.catalog import Catalog, open_catalog
+from dpsql.sql.catalog import Catalog as Tables
+from dpsql.sql.catalog import Table
+from dpsql.sql.types import of_column
+
+
+def table(name: str, unit: str | None, /, **columns: str) -> Table:
+    return Table(name, (name,), tuple((column, of_column(type_)) for column, type_ in columns.items()), unit)
+
+
+@pytest.fixture(scope="session")
+def tables() -> Tables:
+    reads = table("reads", "user_id", user_id="BIGINT", article="VARCHAR", price="DECIMAL(9,2)", at="TIMESTAMP")
+    return Tables((reads, table("countries", None, code="VARCHAR", name="VARCHAR")))
+
+
+@pytest.fixture(scope="session")
+def shadow(tables: Tables) -> Iterator[Catalog]:
+    opened = open_catalog("auto", tables)
+    yield opened
+    opened.close()

@@ -1,0 +1,81 @@
+"""A PostgreSQL of the user's may be the catalog: a database that has nothing else, and a role without power."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from ledger.postgres_kit import Server, server
+
+from dpsql.errors import UsageError
+from dpsql.server.catalog import CatalogError, open_catalog
+from dpsql.sql.catalog import Catalog as Tables
+
+NAMES = (f"catalog_{at}" for at in itertools.count())
+
+
+@pytest.fixture
+def running() -> Server:
+    return server()
+
+
+@pytest.fixture
+def name(running: Server) -> str:
+    name = next(NAMES)
+    running.run(f"CREATE ROLE {name} LOGIN", f"CREATE DATABASE {name} OWNER {name}")
+    return name
+
+
+def address(running: Server, name: str, user: str | None = None) -> str:
+    return f"postgresql://{user or name}@/{name}?host={running.folder}"
+
+
+def test_it_holds_the_tables_and_is_made_anew_by_the_next_start(running: Server, name: str, tables: Tables) -> None:
+    for exposed in (tables, Tables(tables.tables[:1])):
+        opened = open_catalog(address(running, name), exposed)
+        rows = opened.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'main'", user="ana").rows
+        assert {row[0] for row in rows} == {table.name.encode() for table in exposed.tables}
+        with pytest.raises(CatalogError) as caught:
+            opened.execute("SELECT count(*) FROM reads", user="ana")
+        assert caught.value.sqlstate == "42501"
+        with pytest.raises(CatalogError):
+            opened.execute("SELECT pg_sleep(9)", user="ana")
+        setting = "SELECT set_config('search_path', 'pg_catalog', false)"
+        assert opened.execute(setting, user="ana").tag == "SELECT 1"
+        assert opened.execute("SELECT current_schema()", user="ana").rows == [(b"main",)]
+        opened.close()
+
+
+def test_a_database_with_tables_of_others_is_left_alone(running: Server, name: str, tables: Tables) -> None:
+    open_catalog(address(running, name), tables).close()
+    url = f"host={running.folder} user={name} dbname={name}"
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA theirs")
+        connection.execute("CREATE TABLE theirs.customers (name text)")
+    with pytest.raises(UsageError) as caught:
+        open_catalog(address(running, name), tables)
+    assert caught.value.code == "catalog-in-use"
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SELECT count(*) FROM theirs.customers, main.reads").fetchone() == (0,)
+
+
+def test_a_superuser_is_no_role_for_it(running: Server, name: str, tables: Tables) -> None:
+    with pytest.raises(UsageError) as caught:
+        open_catalog(address(running, name, "tester"), tables)
+    assert caught.value.code == "catalog-superuser"
+
+
+@pytest.mark.parametrize("url", ["postgresql://secret@/x?host=/nowhere", "postgresql://secret:secret@["])
+def test_an_address_that_does_not_answer_is_told_without_a_word_of_it(url: str, tables: Tables) -> None:
+    with pytest.raises(UsageError) as caught:
+        open_catalog(url, tables)
+    assert caught.value.code in {"catalog-unreachable", "catalog-url"}
+    assert "secret" not in str(caught.value)
+
+
+def test_a_role_that_may_make_nothing_is_told_so(running: Server, name: str, tables: Tables) -> None:
+    with pytest.raises(UsageError) as caught:
+        open_catalog(address(running, "template1", name), tables)
+    assert caught.value.code == "catalog-unavailable"

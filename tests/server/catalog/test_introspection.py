@@ -1,0 +1,73 @@
+"""Every statement that tools send to learn of tables is answered: as the tools sent it, or as they are told to.
+
+The file has one a line: the tool; whether it was captured from the tool, running against a PostgreSQL with these two
+tables, or written after what the tool publishes; how many columns it had there; and which of our names it showed.
+{reads} and {countries} stand for the OIDs of the tables.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dpsql.server.catalog import Catalog, Parameter, is_catalog
+
+
+@dataclass(frozen=True)
+class Asked:
+    tool: str
+    got: str
+    shows: list[str]
+    columns: int
+    sql: str
+    parameters: list[str | None]
+
+
+LINES = (Path(__file__).parent / "introspection.jsonl").read_text().splitlines()
+CORPUS = [Asked(**json.loads(line)) for line in LINES]
+NAMES = ("reads", "countries")
+
+
+@pytest.fixture(scope="module")
+def oids(shadow: Catalog) -> dict[str, str]:
+    found = shadow.execute("SELECT relname, oid FROM pg_class WHERE relnamespace = 'main'::regnamespace", user="ana")
+    return {(name or b"").decode(): (oid or b"").decode() for name, oid in found.rows}
+
+
+def answered(shadow: Catalog, asked: Asked, oids: dict[str, str]) -> str:
+    """Return all that the answer shows, as text."""
+
+    def filled(text: str) -> str:
+        return text.replace("{reads}", oids["reads"]).replace("{countries}", oids["countries"])
+
+    given = [Parameter(None if value is None else filled(value).encode()) for value in asked.parameters]
+    sql = filled(asked.sql)
+    answer = shadow.execute(sql, given, user="ana")
+    assert len(answer.columns) == asked.columns, sql
+    assert shadow.describe(sql, user="ana").columns == answer.columns, sql
+    return " ".join((value or b"").decode(errors="replace") for row in answer.rows for value in row)
+
+
+def test_there_are_enough_statements_of_enough_tools() -> None:
+    assert len(CORPUS) > 250
+    assert len({asked.tool for asked in CORPUS}) > 20
+    assert sum(asked.got == "captured" for asked in CORPUS) > 200
+    assert sum(bool(asked.shows) for asked in CORPUS) > 70
+
+
+@pytest.mark.parametrize("tool", sorted({asked.tool for asked in CORPUS}))
+def test_the_shadow_answers_a_tool_and_shows_the_tables_where_postgresql_would(
+    shadow: Catalog, oids: dict[str, str], tool: str
+) -> None:
+    for asked in CORPUS:
+        if asked.tool == tool:
+            shown = answered(shadow, asked, oids)
+            assert [name for name in asked.shows if name not in shown] == [], asked.sql
+
+
+def test_all_of_them_are_told_from_what_the_session_answers() -> None:
+    missed = [asked.sql for asked in CORPUS if not is_catalog(asked.sql, NAMES)]
+    assert missed == []

@@ -1,0 +1,243 @@
+"""The shadow knows tables and no row, and lets nobody do anything there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from dpsql.server.catalog import Catalog, CatalogError, Parameter, open_catalog
+from dpsql.server.catalog.shadow import Shadow
+from dpsql.sql.catalog import Catalog as Tables
+from dpsql.sql.catalog import Table
+from dpsql.sql.types import of_column
+
+
+def values(shadow: Catalog, sql: str, user: str = "ana") -> list[tuple[str | None, ...]]:
+    rows = shadow.execute(sql, user=user).rows
+    return [tuple(None if value is None else value.decode() for value in row) for row in rows]
+
+
+def refused(shadow: Catalog, sql: str) -> CatalogError:
+    with pytest.raises(CatalogError) as caught:
+        shadow.execute(sql, user="ana")
+    return caught.value
+
+
+def test_tables_have_postgresqls_types(shadow: Catalog) -> None:
+    asked = "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'reads'"
+    assert values(shadow, asked) == [
+        ("user_id", "bigint"),
+        ("article", "text"),
+        ("price", "numeric"),
+        ("at", "timestamp without time zone"),
+    ]
+
+
+def test_whoever_asks_finds_themselves_and_nobody_else(shadow: Catalog) -> None:
+    asked = "SELECT current_user, session_user, (SELECT string_agg(rolname, ' ') FROM pg_roles WHERE rolname !~ '^pg_')"
+    for user in ("ana", 'b"ob; DROP', "Ærø"):
+        assert values(shadow, asked, user) == [(user, user, f"dpsql {user}")]
+    for user in ("dpsql", "pg_monitor", "public", "none", ""):
+        assert values(shadow, "SELECT current_user", user) == [("analyst",)]
+
+
+def test_the_catalog_says_which_postgresql_it_is(shadow: Catalog) -> None:
+    assert values(shadow, "SHOW server_version") == [(shadow.version,)]
+    assert values(shadow, "SELECT version()")[0][0].startswith(f"PostgreSQL {shadow.version}")
+    assert values(shadow, "SELECT current_schema(), current_database()") == [("main", "dpsql")]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT count(*) FROM reads",
+        "SELECT count(*) FROM pg_class, main.reads",
+        "TABLE reads",
+        "SELECT 1 WHERE false AND EXISTS (SELECT FROM reads)",
+        "SELECT (SELECT count(*) FROM reads) FROM pg_class",
+        "WITH r AS (SELECT * FROM reads) SELECT 1 FROM pg_class",
+        "SELECT * FROM pg_class c LEFT JOIN reads r ON false",
+        'SELECT 1 FROM pg_class, "countries" LIMIT 0',
+        "WITH gone AS (DELETE FROM reads RETURNING 1) SELECT * FROM gone",
+        "SELECT row_to_json(r) FROM ONLY reads r",
+    ],
+)
+def test_no_statement_may_name_a_table_of_the_policy(shadow: Catalog, sql: str) -> None:
+    error = refused(shadow, sql)
+    assert error.sqlstate == "42501"
+    assert error.hint.endswith("end the query with: TOP 10 PRIVATE")
+    with pytest.raises(CatalogError):
+        shadow.describe(sql, user="ana")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "COMMIT",
+        "RESET SESSION AUTHORIZATION",
+        "SET ROLE dpsql",
+        "SELECT 1; COMMIT",
+        "SELECT INTO mine FROM pg_class",
+        "SELECT FROM pg_class",
+        "CREATE TABLE mine (a int)",
+        "COPY pg_class TO STDOUT",
+        "COPY (SELECT 1) TO PROGRAM 'true'",
+        "DO $$ BEGIN END $$",
+        "LISTEN a",
+        "EXPLAIN ANALYZE SELECT 1",
+        "SELECT pg_sleep(9)",
+        'SELECT "pg_sleep"(9)',
+        "SELECT pg_catalog . pg_sleep(9)",
+        'SELECT U&"pg\\005fsleep"(9)',
+        "SELECT pg_read_file('/etc/passwd')",
+        "SELECT pg_ls_dir('/')",
+        "SELECT lo_creat(1)",
+        "SELECT lo_import('/etc/passwd')",
+        "SELECT pg_advisory_lock(1)",
+        "SELECT pg_notify('a', 'b')",
+        "SELECT pg_stat_reset()",
+        "SELECT pg_terminate_backend(pg_backend_pid())",
+        "SELECT query_to_xml('SELECT count(*) FROM reads', true, true, '')",
+        "SELECT table_to_xml('reads', true, true, '')",
+        "SELECT * FROM ts_stat('SELECT to_tsvector(article) FROM reads')",
+        "SELECT current_setting('data_directory')",
+        "SELECT * FROM pg_authid",
+        "SELECT * FROM pg_class FOR UPDATE",
+        "SELECT 1 \0",
+        "SELECT '\ud800'",
+        "SELECT 'open",
+        "",
+    ],
+)
+def test_what_acts_or_looks_elsewhere_is_refused_and_leaves_no_trace(shadow: Catalog, sql: str) -> None:
+    begun = time.monotonic()
+    refused(shadow, sql)
+    assert time.monotonic() - begun < 5
+    assert values(shadow, "SELECT current_user, current_setting('transaction_read_only')") == [("ana", "on")]
+
+
+def test_behind_the_first_wall_postgresql_refuses_too(shadow: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpsql.server.catalog.shadow.checked", str.encode)
+    acting = "pg_sleep(9) pg_advisory_lock(1) lo_creat(1) pg_ls_dir('/') pg_read_file('/etc/passwd') nextval('a')"
+    for call in [*acting.split(), "table_to_xml('reads', true, true, '')", "pg_notify('a', 'b')"]:
+        assert refused(shadow, f"SELECT {call}").sqlstate in {"42501", "42P01"}, call
+    for statement in ("COMMIT", "RESET SESSION AUTHORIZATION", "SET ROLE dpsql", "COPY (SELECT 1) TO PROGRAM 'true'"):
+        assert refused(shadow, statement).sqlstate == "0A000", statement
+    assert values(shadow, "SELECT current_user") == [("ana",)]
+
+
+def test_settings_are_taken_as_said_and_not_set(shadow: Catalog) -> None:
+    asked = (
+        "SELECT set_config('session_authorization', 'dpsql', false), set_config('transaction_read_only', 'off', false)"
+    )
+    assert values(shadow, asked) == [("dpsql", "off")]
+    assert values(shadow, "SELECT set_config('role', 'dpsql', true), current_user") == [("dpsql", "ana")]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT repeat('x', 900000000)",
+        "SELECT generate_series(1, 100000000)",
+        "SELECT string_agg(repeat('x', 1000), '') FROM generate_series(1, 10000000)",
+        "SELECT array_agg(i) FROM generate_series(1, 100000000) i",
+    ],
+)
+def test_an_answer_without_end_is_cut_and_others_are_answered(shadow: Catalog, sql: str) -> None:
+    assert refused(shadow, sql).sqlstate == "54000"
+    assert values(shadow, "SELECT 1") == [("1",)]
+
+
+def test_values_come_as_they_are_asked_for(shadow: Catalog) -> None:
+    sql, given = "SELECT $1::int4 + 1, 'x'::text", [Parameter(b"\0\0\0\x29", 23, is_binary=True)]
+    assert shadow.execute(sql, given, user="ana").rows == [(b"42", b"x")]
+    assert shadow.execute(sql, given, user="ana", formats=[1]).rows == [(b"\0\0\0\x2a", b"x")]
+    assert shadow.execute(sql, given, user="ana", formats=[0, 1]).rows == [(b"42", b"x")]
+    mixed = shadow.execute("SELECT 1, 2 FROM pg_class LIMIT 2", user="ana", formats=[1, 0])
+    assert (mixed.rows, mixed.tag) == ([(b"\0\0\0\x01", b"2")] * 2, "SELECT 2")
+    with pytest.raises(CatalogError):
+        shadow.execute(sql, given, user="ana", formats=[0, 0, 0])
+    described = shadow.describe("SELECT typname FROM pg_type WHERE oid = $1 AND typname = $2", [0, 25], user="ana")
+    assert described.parameters == (26, 25)
+    assert [(column.name, column.type_oid) for column in described.columns] == [("typname", 19)]
+
+
+def test_an_error_has_its_code_and_its_place(shadow: Catalog) -> None:
+    error = refused(shadow, "SELECT nothing FROM pg_class")
+    assert (error.sqlstate, error.position) == ("42703", 8)
+    assert refused(shadow, "SELECT * FROM pg_nothing").sqlstate == "42P01"
+
+
+def test_an_old_psql_may_list_databases(shadow: Catalog) -> None:
+    assert values(shadow, "SELECT d.daticulocale FROM pg_catalog.pg_database d WHERE datname = 'dpsql'") == [(None,)]
+
+
+def test_many_ask_at_once(shadow: Catalog) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        asked = list(pool.map(lambda at: values(shadow, "SELECT current_user", f"analyst {at % 5}"), range(200)))
+    assert [rows[0][0] for rows in asked] == [f"analyst {at % 5}" for at in range(200)]
+
+
+def test_strange_names_are_as_the_policy_has_them_or_not_there() -> None:
+    text = of_column("VARCHAR")
+    names = ["web.Clicks", 'a"b', "main.a.b", "pg_x.y", "information_schema.z", "x" * 70, "x" * 80]
+    odd = Table("odd", (), tuple((name, text) for name in ("ctid", "Ctid", "two words", "y" * 70, "y" * 75)), None)
+    opened = open_catalog("auto", Tables((*(Table(name, (), (("c", text),), None) for name in names), odd)))
+    try:
+        listed = "SELECT schemaname, tablename FROM pg_tables WHERE schemaname !~ '^(pg_|info)' ORDER BY 1, 2"
+        expected = [("main", 'a"b'), ("main", "a.b"), ("main", "odd"), ("main", "x" * 63), ("web", "Clicks")]
+        assert values(opened, listed) == expected
+        columns = "SELECT column_name FROM information_schema.columns WHERE table_name = 'odd'"
+        assert values(opened, columns) == [("Ctid",), ("two words",), ("y" * 63,)]
+    finally:
+        opened.close()
+    with pytest.raises(CatalogError):
+        opened.execute("SELECT 1", user="ana")
+
+
+def test_a_lost_postgresql_is_an_error_and_closing_removes_its_folder(tables: Tables) -> None:
+    opened = open_catalog("auto", tables)
+    assert isinstance(opened, Shadow)
+    folder = Path(opened._conninfo.split("'")[1])
+    assert values(opened, "SELECT 1") == [("1",)]
+    pid = int((folder / "data" / "postmaster.pid").read_text().split()[0])
+    os.kill(pid, 2)
+    deadline = time.monotonic() + 10
+    while folder.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert refused(opened, "SELECT 1").sqlstate == "58000"
+    opened.close()
+    opened.close()
+    assert not folder.exists()
+
+
+def test_a_killed_server_takes_its_postgresql_along() -> None:
+    code = (
+        "import sys, time; from dpsql.server.catalog import open_catalog; from dpsql.sql.catalog import Catalog;"
+        "shadow = open_catalog('auto', Catalog(())); print(shadow._conninfo.split(\"'\")[1], flush=True);"
+        "time.sleep(60)"
+    )
+    started = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert started.stdout is not None
+    folder = Path(started.stdout.readline().strip())
+    assert (folder / "data").exists()
+    started.kill()
+    started.wait()
+    started.stdout.close()
+    deadline = time.monotonic() + 20
+    while folder.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not folder.exists()
+
+
+def test_no_thread_is_left_behind(shadow: Catalog) -> None:
+    before = threading.active_count()
+    values(shadow, "SELECT 1")
+    assert threading.active_count() == before
