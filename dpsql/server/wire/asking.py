@@ -1,0 +1,177 @@
+"""Questions: which go to the session and which to the catalog, what they take and give, and what they answer.
+
+The session decides everything that is private; a statement over system catalogs never reaches it, nor a private one
+the catalog. Describing is free, whatever is described.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from dpsql.errors import Error
+from dpsql.server.catalog.base import Catalog, CatalogError, Parameter
+from dpsql.server.catalog.base import Column as CatalogColumn
+from dpsql.server.catalog.dispatch import is_catalog
+from dpsql.server.wire.codec import Column, Malformed
+from dpsql.server.wire.lexing import Piece, words
+from dpsql.server.wire.rows import ArrowRows, PlainRows, Rows, each_format
+from dpsql.server.wire.running import Runner
+from dpsql.server.wire.sqlstates import WireError, failure_of
+from dpsql.server.wire.startup import SURFACE
+from dpsql.server.wire.types import OIDS, columns_of
+from dpsql.server.wire.values import OID_OF, value_of_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+    from dpsql.server.front import Front
+    from dpsql.server.users import User
+    from dpsql.session import Session
+
+__all__ = ["Answered", "Asker", "Asking", "Bound", "Shape"]
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The values of a statement's parameters as they were sent, with their formats and the OIDs of their types."""
+
+    values: tuple[bytes | None, ...] = ()
+    formats: tuple[int, ...] = ()
+    types: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a statement takes and gives: OIDs of types, and columns, which are None where it gives no rows."""
+
+    parameters: tuple[int, ...] = ()
+    columns: tuple[Column, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The rows of an answer, and the receipt of one that read private rows."""
+
+    rows: Rows
+    receipt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """For whom and how a question is asked: the role, what gives it up, and after how many seconds it is given up."""
+
+    given_up: asyncio.Future[None]
+    role: str = ""
+    seconds: float = 0.0
+
+
+class Asker:
+    """One user's questions."""
+
+    def __init__(self, front: Front, catalog: Catalog, *, runner: Runner, user: User) -> None:
+        self._front, self._catalog, self._runner = front, catalog, runner
+        self.user = user
+
+    async def describe(self, piece: Piece, types: tuple[int, ...], *, asking: Asking) -> Shape:
+        """Return what a statement takes and gives, as far as can be told before its parameters have values."""
+        role = asking.role or self.user.name
+        shape = self._catalog_shape if self._is_catalog(piece.text) else self._session_shape
+        return await self._run(lambda: shape(piece.text, types, role=role), piece, asking=asking)
+
+    async def ask(self, piece: Piece, bound: Bound, *, formats: Sequence[int], asking: Asking) -> Answered:
+        """Answer a statement; `formats` are those of a Bind, and matter for what the catalog writes out itself."""
+        role = asking.role or self.user.name
+        if self._is_catalog(piece.text):
+            return await self._run(
+                lambda: self._catalog_rows(piece.text, bound, role=role, formats=formats), piece, asking=asking
+            )
+        return await self._run(lambda: self._answer(piece.text, bound, role=role), piece, asking=asking, turn=role)
+
+    def _is_catalog(self, text: str) -> bool:
+        return is_catalog(text, self._front.service.policy.tables)
+
+    async def _run(
+        self, work: Callable[[], Result], piece: Piece, *, asking: Asking, turn: str | None = None
+    ) -> Result:
+        """Run in a thread; whatever is raised there is raised here as a `WireError` that holds nothing of it."""
+        try:
+            return await self._runner.run(work, given_up=asking.given_up, seconds=asking.seconds, turn=turn)
+        except CatalogError as error:
+            position = error.position + piece.before if error.position else 0
+            failure = WireError(error.sqlstate, error.message, hint=error.hint, position=position)
+        except (Error, Malformed) as error:
+            failure = failure_of(error, piece.text, before=piece.before)
+        raise failure
+
+    def _catalog_shape(self, text: str, types: tuple[int, ...], *, role: str) -> Shape:
+        found = self._catalog.describe(text, types, user=role)
+        return Shape(found.parameters, _columns(found.columns))
+
+    def _catalog_rows(self, text: str, bound: Bound, *, role: str, formats: Sequence[int]) -> Answered:
+        codes, oids = each_format(bound.formats, len(bound.values)), _padded(bound.types, len(bound.values))
+        given = [Parameter(value, oid, bool(code)) for value, oid, code in zip(bound.values, oids, codes, strict=True)]
+        found = self._catalog.execute(text, given, user=role, formats=tuple(formats))
+        columns = _columns(found.columns)
+        return Answered(PlainRows(columns, found.rows, each_format(formats, len(columns))))
+
+    def _session_shape(self, text: str, types: tuple[int, ...], *, role: str) -> Shape:
+        prepared = prepared_for(self._front.session(self.user, role=role), text)
+        told = _padded(types, len(prepared.parameters))
+        oids = tuple(
+            said or OID_OF.get(name, OIDS["text"]) for said, name in zip(told, prepared.parameters, strict=True)
+        )
+        return Shape(oids, columns_of(prepared.schema))
+
+    def _answer(self, text: str, bound: Bound, *, role: str) -> Answered:
+        values = self._values(text, bound, role=role)
+        answer = self._front.ask(SURFACE, self.user, text=text, parameters=values, role=role)
+        receipt = str(answer.receipt) if answer.receipt.mechanism != "none" else ""
+        return Answered(ArrowRows(answer.arrow()), receipt)
+
+    def _values(self, text: str, bound: Bound, *, role: str) -> list[object]:
+        """Return the values of parameters; what type one is of that the client left open, the statement says."""
+        if not bound.values:
+            return []
+        codes, oids = each_format(bound.formats, len(bound.values)), _padded(bound.types, len(bound.values))
+        names: Sequence[str] = [""] * len(oids)
+        if any(oid in {0, OIDS["unknown"]} for oid in oids):
+            names = prepared_for(self._front.session(self.user, role=role), text).parameters
+            if len(names) != len(oids):
+                raise Malformed(f"The statement has {len(names)} parameters, and {len(oids)} values were bound.")
+        return [
+            value_of_bytes(value, oid, code=code, name=name)
+            for value, oid, code, name in zip(bound.values, oids, codes, names, strict=True)
+        ]
+
+
+def _padded(oids: tuple[int, ...], count: int) -> tuple[int, ...]:
+    return (*oids, *[0] * (count - len(oids)))[: max(count, len(oids))]
+
+
+def _columns(columns: Sequence[CatalogColumn]) -> tuple[Column, ...]:
+    return tuple(Column(one.name, one.type_oid, one.type_size, one.type_modifier) for one in columns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    parameters: tuple[str, ...]
+    schema: pa.Schema
+
+
+def prepared_for(session: Session, text: str) -> _Prepared:  # until the session can
+    count = max((int(word.written[1:]) for word in words(text) if word.kind == "parameter"), default=0)
+    failure: Error | None = None
+    for value in (None, 1, "a"):
+        try:
+            return _Prepared(("UNKNOWN",) * count, session.describe(text, [value] * count))
+        except Error as error:
+            failure = error
+    assert failure is not None  # noqa: S101
+    raise failure

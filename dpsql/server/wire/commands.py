@@ -1,0 +1,145 @@
+"""Statements that are the connection's own, once they are read: transactions, settings, cursors, COPY."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = [
+    "Begin",
+    "CloseCursor",
+    "Command",
+    "Commit",
+    "CopyOut",
+    "Deallocate",
+    "Declare",
+    "Discard",
+    "Fetch",
+    "Release",
+    "Reset",
+    "Rollback",
+    "Savepoint",
+    "Set",
+    "Show",
+    "Unlisten",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """BEGIN or START TRANSACTION, which `tag` says."""
+
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """COMMIT or END; `chain` begins the next at once."""
+
+    chain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """ROLLBACK or ABORT; to a savepoint if one is named."""
+
+    chain: bool = False
+    savepoint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Savepoint:
+    """SAVEPOINT."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """RELEASE SAVEPOINT."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """SET; a value of None is DEFAULT, and `local` is until the end of the transaction."""
+
+    name: str
+    value: str | None
+    local: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """RESET, of everything where no name is given."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """SHOW of a setting."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Declare:
+    """DECLARE CURSOR for the statement that begins at a character of the text."""
+
+    name: str
+    start: int
+    hold: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """FETCH or MOVE: relative to the position, or absolute; a count of None is ALL."""
+
+    name: str
+    count: int | None
+    absolute: bool = False
+    move: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CloseCursor:
+    """CLOSE, of all where no name is given."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOut:
+    """COPY (statement) TO STDOUT, or of a table by its `relation`, with options as written."""
+
+    start: int
+    stop: int
+    relation: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Deallocate:
+    """DEALLOCATE, of all where no name is given."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """DISCARD ALL, PLANS, SEQUENCES or TEMP."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unlisten:
+    """UNLISTEN, which has nothing to end."""
+
+
+Command = (
+    Begin | Commit | Rollback | Savepoint | Release | Set | Reset | Show
+    | Declare | Fetch | CloseCursor | CopyOut | Deallocate | Discard | Unlisten
+)  # fmt: skip

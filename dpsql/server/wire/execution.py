@@ -1,0 +1,273 @@
+"""Statements carried out for one connection: its own commands here, questions by `asking`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from dpsql.errors import Error
+from dpsql.server.wire import commands
+from dpsql.server.wire.asking import Asker, Asking, Bound, Shape
+from dpsql.server.wire.codec import Column
+from dpsql.server.wire.control import command_of
+from dpsql.server.wire.copying import layout_of
+from dpsql.server.wire.lexing import Piece
+from dpsql.server.wire.portals import Copied, Done, Fetched, Outcome, Portal, Prepared, Shelf, Stated
+from dpsql.server.wire.rows import ArrowRows, Rows
+from dpsql.server.wire.sqlstates import WireError, failure_of, notice
+from dpsql.server.wire.transaction import Settings, Transaction, known
+from dpsql.server.wire.types import columns_of
+
+if TYPE_CHECKING:
+    from dpsql.server.front import Front
+
+__all__ = ["Execution"]
+
+_QUIET = frozenset(["warning", "error", "log"])  # levels of client_min_messages under which no notice is wanted
+_SHOWN = pa.schema([("name", pa.string()), ("setting", pa.string()), ("description", pa.string())])
+
+
+class Execution:
+    """One connection's transaction, cursors and questions; `notices` are for the client, before what comes next."""
+
+    def __init__(self, front: Front, asker: Asker, transaction: Transaction) -> None:
+        self._front, self._asker = front, asker
+        self.transaction = transaction
+        self.shelf = Shelf()
+        self.notices: list[bytes] = []
+        self.given_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._receipt = ""
+
+    def check_may_run(self, statement: Stated) -> None:
+        """Raise `WireError` for a statement that a failed transaction does not take."""
+        if self.transaction.status == "E" and not isinstance(statement.command, commands.Commit | commands.Rollback):
+            raise WireError("25P02", "The transaction has failed; nothing is done until it ends.", hint="ROLLBACK.")
+
+    async def describe(self, prepared: Prepared) -> Shape:
+        """Return what a statement takes and gives; free."""
+        self.check_may_run(prepared.stated)
+        if prepared.shape is None or isinstance(prepared.stated.command, commands.Fetch):
+            prepared.shape = await self._shape(prepared.stated, prepared.types)
+        return prepared.shape
+
+    async def _shape(self, statement: Stated, types: tuple[int, ...]) -> Shape:
+        match statement.command:
+            case None if statement.is_empty:
+                return Shape()
+            case None:
+                return await self._asker.describe(statement.piece, types, asking=self._asking)
+            case commands.Fetch(name=name, move=False):
+                return Shape((), await self._columns(self.shelf.portal(name)))
+            case commands.Show(name=name):
+                return Shape((), columns_of(self._shown(name).schema))
+            case commands.Declare(start=start):
+                shape = await self._asker.describe(_inner(statement, start), types, asking=self._asking)
+                return replace(shape, columns=None)
+        return Shape()
+
+    async def _columns(self, portal: Portal) -> tuple[Column, ...] | None:
+        if portal.columns is None:
+            portal.columns = (await self.describe(portal.prepared)).columns
+        return portal.columns
+
+    async def columns(self, portal: Portal) -> tuple[Column, ...] | None:
+        """Return the columns of a portal, or None where it gives no rows; free."""
+        return await self._columns(portal)
+
+    async def run(self, portal: Portal) -> Outcome:
+        """Carry a statement out; raises `WireError`, with nothing of any row in it."""
+        statement = portal.prepared.stated
+        self.check_may_run(statement)
+        if statement.command is None:
+            rows = await self._ask(statement.piece, portal.bound, formats=portal.formats)
+            return Fetched(rows, 0, len(rows))
+        return await self._carried_out(statement.command, portal)
+
+    async def _ask(self, piece: Piece, bound: Bound, *, formats: tuple[int, ...]) -> Rows:
+        self.shelf.check_room()
+        answered = await self._asker.ask(piece, bound, formats=formats, asking=self._asking)
+        if answered.receipt:
+            self._receipt = answered.receipt
+            if self.transaction.now.get("client_min_messages").lower() not in _QUIET:
+                self.notices.append(notice(answered.receipt))
+        return answered.rows
+
+    @property
+    def _asking(self) -> Asking:
+        settings = self.transaction.now
+        return Asking(self.given_up, settings.role, settings.seconds)
+
+    async def _carried_out(self, command: commands.Command, portal: Portal) -> Outcome:
+        match command:
+            case commands.Declare():
+                return await self._declare(command, portal)
+            case commands.Fetch():
+                return await self._fetch(command, portal.formats)
+            case commands.CopyOut():
+                return await self._copy(command, portal.prepared.stated)
+            case commands.Show(name=name):
+                return Fetched(ArrowRows(self._shown(name)), 0, self._shown(name).num_rows, "SHOW")
+            case commands.Set() | commands.Reset():
+                return self._set(command)
+            case commands.CloseCursor() | commands.Deallocate() | commands.Discard() | commands.Unlisten():
+                return self._forget(command)
+        return self._block(command)
+
+    async def _declare(self, command: commands.Declare, portal: Portal) -> Outcome:
+        """Open a cursor; it is asked when it is first fetched from."""
+        if not command.hold and self.transaction.status == "I":
+            hint = "BEGIN first, or declare it WITH HOLD."
+            raise WireError("25P01", "DECLARE CURSOR is for transaction blocks.", hint=hint)
+        piece = _inner(portal.prepared.stated, command.start)
+        if command_of(piece.text) is not None:
+            raise WireError("42601", "A cursor is for a SELECT.", hint="DECLARE c CURSOR FOR SELECT ...")
+        prepared = Prepared(Stated(piece, None), portal.prepared.types)
+        await self.describe(prepared)
+        self.shelf.open(command.name, Portal(prepared, portal.bound, held=command.hold))
+        return Done("DECLARE CURSOR")
+
+    async def _fetch(self, command: commands.Fetch, formats: tuple[int, ...]) -> Outcome:
+        cursor = self.shelf.portal(command.name)
+        if cursor.outcome is None:
+            cursor.formats = formats
+            cursor.outcome = await self.run(cursor)
+        if not isinstance(cursor.outcome, Fetched):
+            raise WireError("55000", "This cursor gives no rows.", hint="DECLARE c CURSOR FOR SELECT ...")
+        rows, start = cursor.outcome.rows, cursor.position
+        count = len(rows) if command.count is None else command.count
+        if command.absolute:
+            start, count = (count - 1 if count > 0 else len(rows) + count if count else -1), 1
+        elif not count:
+            start, count = start - 1, 1
+        stop = min(max(start + count, 0), len(rows))
+        start = min(max(start, 0), stop)
+        cursor.position = stop
+        if command.move:
+            return Done(f"MOVE {stop - start}")
+        return Fetched(rows, start, stop, "FETCH")
+
+    async def _copy(self, command: commands.CopyOut, statement: Stated) -> Outcome:
+        layout = layout_of(command.options)
+        piece = _inner(statement, command.start, command.stop)
+        if command.relation:
+            piece = Piece(f"SELECT * FROM {command.relation}", 0)  # noqa: S608 - the language reads it
+        if command_of(piece.text) is not None:
+            raise WireError("42601", "Only a SELECT can be copied.", hint="COPY (SELECT ...) TO STDOUT.")
+        return Copied(await self._ask(piece, Bound(), formats=(layout.code,)), layout)
+
+    def _shown(self, name: str) -> pa.Table:
+        if name == "all":
+            listed = sorted((one, self._setting(one)) for one in {*known(), *self.transaction.now.values})
+            rows = [{"name": one, "setting": value, "description": ""} for one, value in listed]
+            return pa.Table.from_pylist(rows, schema=_SHOWN)
+        return pa.table({name: pa.array([self._setting(name)], pa.string())})
+
+    def _setting(self, name: str) -> str:
+        match name:
+            case "dpsql.receipt":
+                return self._receipt
+            case "role":
+                return self.transaction.now.role or "none"
+            case "session_authorization":
+                return self._asker.user.name
+        return self.transaction.now.get(name)
+
+    def _set(self, command: commands.Set | commands.Reset) -> Outcome:
+        value = command.value if isinstance(command, commands.Set) else None
+        local = isinstance(command, commands.Set) and command.local
+        if local and self.transaction.status == "I":
+            self._warn("25P01", "SET LOCAL is for transaction blocks.")
+        if command.name == "role":
+            self.set_role(value, local=local)
+        elif command.name != "transaction":
+            self.transaction.change(_changing(command.name, value), local=local)
+        return Done("SET" if isinstance(command, commands.Set) else "RESET")
+
+    def set_role(self, name: str | None, *, local: bool = False) -> None:
+        """Ask for another analyst from here on, as a service account may; raises `WireError`."""
+        role = "" if name is None or name.lower() == "none" else name
+        try:
+            role = role and self._front.acting(self._asker.user, role)
+        except Error as error:
+            failure = failure_of(error)
+        else:
+            self.transaction.change(lambda settings: replace(settings, role=role), local=local)
+            return
+        raise failure
+
+    def _forget(self, command: commands.Command) -> Outcome:
+        shelf = self.shelf
+        match command:
+            case commands.CloseCursor(name=name):
+                if name:
+                    shelf.portal(name)
+                shelf.portals = {one: kept for one, kept in shelf.portals.items() if name and one != name}
+                return Done("CLOSE CURSOR" if name else "CLOSE CURSOR ALL")
+            case commands.Deallocate(name=name):
+                if name:
+                    shelf.statement(name)
+                shelf.statements = {one: kept for one, kept in shelf.statements.items() if name and one != name}
+                return Done("DEALLOCATE" if name else "DEALLOCATE ALL")
+            case commands.Discard(what="ALL"):
+                if self.transaction.status != "I":
+                    raise WireError("25001", "DISCARD ALL is not for transaction blocks.", hint="COMMIT first.")
+                shelf.statements, shelf.portals, self._receipt = {}, {}, ""
+                self.transaction.change(lambda settings: replace(settings, values={}, role=""))
+                return Done("DISCARD ALL")
+            case commands.Discard(what=what):
+                return Done(f"DISCARD {what}")
+        return Done("UNLISTEN")
+
+    def _block(self, command: commands.Command) -> Outcome:
+        transaction = self.transaction
+        match command:
+            case commands.Begin(tag=tag):
+                if transaction.status == "T":
+                    self._warn("25001", "There is a transaction already.")
+                else:
+                    transaction.begin()
+                return Done(tag)
+            case commands.Commit(chain=chain):
+                return self._end(succeeds=transaction.status != "E", chain=chain)
+            case commands.Rollback(savepoint="", chain=chain):
+                return self._end(succeeds=False, chain=chain)
+            case commands.Rollback(savepoint=name):
+                transaction.back_to(name)
+                return Done("ROLLBACK")
+            case commands.Savepoint(name=name):
+                transaction.savepoint(name)
+                return Done("SAVEPOINT")
+            case commands.Release(name=name):
+                transaction.release(name)
+                return Done("RELEASE")
+        raise WireError("0A000", "This statement is not read.")
+
+    def _end(self, *, succeeds: bool, chain: bool) -> Outcome:
+        if self.transaction.status == "I":
+            if chain:
+                raise WireError("25P01", "AND CHAIN is for transaction blocks.", hint="BEGIN first.")
+            self._warn("25P01", "There is no transaction.")
+        self.shelf.end_block(all_of_them=not succeeds)
+        if succeeds:
+            self.transaction.commit()
+        else:
+            self.transaction.rollback()
+        if chain:
+            self.transaction.begin()
+        return Done("COMMIT" if succeeds else "ROLLBACK")
+
+    def _warn(self, sqlstate: str, text: str) -> None:
+        self.notices.append(notice(text, sqlstate=sqlstate, severity="WARNING"))
+
+
+def _changing(name: str, value: str | None) -> Callable[[Settings], Settings]:
+    return lambda settings: settings.without(name) if value is None else settings.having(name, value)
+
+
+def _inner(statement: Stated, start: int, stop: int | None = None) -> Piece:
+    """Return the question inside a statement."""
+    return Piece(statement.piece.text[start:stop], statement.piece.before + start)

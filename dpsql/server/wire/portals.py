@@ -1,0 +1,145 @@
+"""What a client has prepared and opened: statements, portals and cursors, within what one connection may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from dpsql.server.wire.asking import Bound, Shape
+from dpsql.server.wire.codec import Column
+from dpsql.server.wire.commands import Command
+from dpsql.server.wire.control import command_of
+from dpsql.server.wire.copying import Layout
+from dpsql.server.wire.lexing import Piece
+from dpsql.server.wire.rows import Rows
+from dpsql.server.wire.sqlstates import WireError
+
+__all__ = ["Copied", "Done", "Fetched", "Outcome", "Portal", "Prepared", "Shelf", "Stated", "stated"]
+
+_MOST_STATEMENTS, _MOST_PORTALS = 1_000, 100
+_MOST_TEXT, _MOST_HELD = 4 << 20, 256 << 20  # characters of statements, bytes of rows
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """A statement: what the connection is to do, or None where it is a question."""
+
+    piece: Piece
+    command: Command | None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no word in it."""
+        return not self.piece.text
+
+
+def stated(piece: Piece) -> Stated:
+    """Return what a statement is; raises `WireError` for one that there is not."""
+    return Stated(piece, command_of(piece.text))
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A statement without rows was carried out: its tag."""
+
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A statement gave rows: the word of its tag, and from where to where they were asked for."""
+
+    rows: Rows
+    start: int
+    stop: int
+    word: str = "SELECT"
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A statement gave rows that are to be copied."""
+
+    rows: Rows
+    layout: Layout
+
+
+Outcome = Done | Fetched | Copied
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A statement under a name, with the types that the client declared, and its shape once somebody asked for it."""
+
+    stated: Stated
+    types: tuple[int, ...] = ()
+    shape: Shape | None = None
+
+
+@dataclass(slots=True)
+class Portal:
+    """A statement with its values; once it has run its outcome, and how many of its rows were passed.
+
+    `columns` are those that the client was told of. A cursor that is `held` outlives its transaction.
+    """
+
+    prepared: Prepared
+    bound: Bound = field(default_factory=Bound)
+    formats: tuple[int, ...] = ()
+    columns: tuple[Column, ...] | None = None
+    outcome: Outcome | None = None
+    position: int = 0
+    held: bool = False
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of rows wait in it."""
+        return 0 if self.outcome is None or isinstance(self.outcome, Done) else self.outcome.rows.size
+
+
+class Shelf:
+    """The statements and portals of a connection, by name; the empty name is overwritten, others are not."""
+
+    def __init__(self) -> None:
+        self.statements: dict[str, Prepared] = {}
+        self.portals: dict[str, Portal] = {}
+
+    def prepare(self, name: str, prepared: Prepared) -> None:
+        """Keep a statement; raises `WireError` for a name that is taken, and for too much."""
+        if name and name in self.statements:
+            raise WireError("42P05", "There is a prepared statement of this name.", hint="Close it first.")
+        self.statements.pop(name, None)
+        texts = sum(len(one.stated.piece.text) for one in self.statements.values()) + len(prepared.stated.piece.text)
+        if len(self.statements) >= _MOST_STATEMENTS or texts > _MOST_TEXT:
+            raise WireError("54000", "There are too many prepared statements.", hint="Close or DEALLOCATE some.")
+        self.statements[name] = prepared
+
+    def statement(self, name: str) -> Prepared:
+        """Return a statement by name; raises `WireError`."""
+        if name not in self.statements:
+            raise WireError("26000", "There is no prepared statement of this name.", hint="Prepare it again.")
+        return self.statements[name]
+
+    def open(self, name: str, portal: Portal) -> None:
+        """Keep a portal; raises `WireError` for a name that is taken, and for too many."""
+        if name and name in self.portals:
+            raise WireError("42P03", "There is a cursor of this name.", hint="Close it first.")
+        self.portals.pop(name, None)
+        if len(self.portals) >= _MOST_PORTALS:
+            raise WireError("54000", "There are too many cursors.", hint="Close some.")
+        self.portals[name] = portal
+
+    def portal(self, name: str) -> Portal:
+        """Return a portal or cursor by name; raises `WireError`."""
+        if name not in self.portals:
+            raise WireError("34000", "There is no cursor of this name.", hint="It ends with its transaction.")
+        return self.portals[name]
+
+    def check_room(self) -> None:
+        """Raise `WireError` where more rows wait than a connection may hold."""
+        if sum(portal.size for portal in self.portals.values()) > _MOST_HELD:
+            raise WireError("53200", "Too many rows wait to be fetched.", hint="Fetch them, or close some cursors.")
+
+    def end_block(self, *, all_of_them: bool = False) -> None:
+        """Close what ends with a transaction: every portal, but held cursors where it succeeded."""
+        kept: Iterator[tuple[str, Portal]] = ((name, one) for name, one in self.portals.items() if one.held)
+        self.portals = {} if all_of_them else dict(kept)

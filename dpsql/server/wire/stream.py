@@ -1,0 +1,135 @@
+"""The bytes of one connection: messages in, each within a size and a time; messages out, which wait for the reader."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import struct
+from dataclasses import dataclass
+
+from dpsql.server.wire.codec import Malformed, Message, Unknown, read
+from dpsql.server.wire.sqlstates import WireError
+
+__all__ = ["Channel", "Gone", "Limits"]
+
+_CHUNK = 64 * 1024
+_HEAD = struct.Struct("!ci")
+
+
+class Gone(Exception):
+    """The client is no longer there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a client may send, in bytes, how long it may take, in seconds, and how many there may be."""
+
+    before_login: int = 10_000
+    message: int = 1 << 20
+    login_seconds: float = 30.0
+    idle_seconds: float = 12 * 3600.0
+    write_seconds: float = 60.0
+    logins: int = 100
+    connections: int = 200
+    connections_of_one: int = 50
+    threads: int = 16
+
+
+class Channel:
+    """One client's connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limits: Limits) -> None:
+        self._reader, self._writer, self._limits = reader, writer, limits
+        self._in, self._out = bytearray(), bytearray()
+
+    @property
+    def address(self) -> str:
+        """The client's address; empty for a socket that has none."""
+        peer = self._writer.get_extra_info("peername")
+        return str(peer[0]) if isinstance(peer, tuple) else ""
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether TLS stands."""
+        return self._writer.get_extra_info("ssl_object") is not None
+
+    async def startup(self) -> tuple[int, bytes]:
+        """Return the code and content of a packet without a type, the first of a connection."""
+        size = int.from_bytes(await self._exactly(4))
+        if not 8 <= size <= self._limits.before_login:  # noqa: PLR2004 - two whole numbers
+            raise Malformed("The first packet has an impossible length.")
+        packet = await self._exactly(size - 4)
+        return int.from_bytes(packet[:4]), packet[4:]
+
+    async def receive(self, *, most: int) -> Message:
+        """Return the next message, of at most so many bytes.
+
+        Raises `Gone`; `Malformed` for one that does not hold together, after which the next can be read; and a fatal
+        `WireError` where nothing after it can be.
+        """
+        kind, size = _HEAD.unpack(await self._exactly(5))
+        if not 4 <= size <= most:  # noqa: PLR2004 - the length counts itself
+            raise WireError("08P01", "A message has an impossible length.", hint="Send less at once.", fatal=True)
+        data = await self._exactly(size - 4)
+        try:
+            return read(kind, data)
+        except Unknown as error:
+            failure = WireError(error.sqlstate, str(error), fatal=True)
+        raise failure
+
+    async def _exactly(self, count: int) -> bytes:
+        while len(self._in) < count:
+            try:
+                chunk = await self._reader.read(_CHUNK)
+            except OSError:
+                chunk = b""
+            if not chunk:
+                raise Gone
+            self._in += chunk
+        data = bytes(self._in[:count])
+        del self._in[:count]
+        return data
+
+    async def encrypt(self, context: ssl.SSLContext) -> None:
+        """Say yes to TLS and begin it. Raises `Gone` where it fails, and `Malformed` for what was sent before it.
+
+        What arrived in the clear behind the request would otherwise be read as if it had been encrypted.
+        """
+        if self._in:
+            raise Malformed("Data was sent in the clear behind a request for TLS.")
+        self._writer.write(b"S")
+        try:
+            await self._writer.start_tls(context)
+        except (OSError, asyncio.IncompleteReadError):
+            raise Gone from None
+
+    def send(self, *messages: bytes) -> None:
+        """Put messages behind what is to be sent."""
+        for message in messages:
+            self._out += message
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what is to be sent should be, before more is added."""
+        return len(self._out) >= _CHUNK
+
+    async def flush(self) -> None:
+        """Send what is to be sent, and wait until the client has taken most of it; raises `Gone` when it does not."""
+        data, self._out = bytes(self._out), bytearray()
+        try:
+            async with asyncio.timeout(self._limits.write_seconds):
+                self._writer.write(data)
+                await self._writer.drain()
+        except (OSError, TimeoutError):
+            self._writer.transport.abort()
+            raise Gone from None
+
+    async def close(self) -> None:
+        """Send what is to be sent, if the client takes it, and hang up."""
+        try:
+            await self.flush()
+            self._writer.close()
+            async with asyncio.timeout(5):
+                await self._writer.wait_closed()
+        except (Gone, OSError, TimeoutError):
+            self._writer.transport.abort()
