@@ -108,11 +108,10 @@ class Conversation:
         execution.transaction.fail()
         if execution.transaction.status == "I":
             execution.shelf.end_block(all_of_them=True)
+        self._skipping = not is_simple
         if is_simple:
             self._ready()
-            await self._channel.flush()
-        else:
-            self._skipping = True
+        await self._channel.flush()  # of a client that waits for an answer before it sends Sync, too
 
     def _notices(self) -> list[bytes]:
         """Return what is to be told before anything else: notices, and settings that have changed."""
@@ -150,10 +149,11 @@ class Conversation:
             portal = Portal(Prepared(statement))
             outcome = await self._execution.run(portal)
             self._channel.send(*self._notices())
+            start = 0
             if isinstance(outcome, Fetched):
-                columns = outcome.rows.columns
+                columns, start = outcome.rows.columns, outcome.start
                 self._channel.send(row_description(columns, [0] * len(columns)))
-            await self._send(outcome, most=0, position=0, formats=())
+            await self._send(outcome, most=0, position=start, formats=())
         if not asked:
             self._channel.send(message(b"I"))
         self._end_batch()

@@ -41,7 +41,7 @@ _DEFAULTS: Mapping[str, str] = {
     "extra_float_digits": "1",
     "lc_collate": "C",
     "lc_ctype": "C",
-    "search_path": "public",
+    "search_path": "main",
     "statement_timeout": "0",
     "transaction_deferrable": "off",
 }
@@ -50,6 +50,7 @@ _READ_ONLY = frozenset(
     "server_version_num session_authorization dpsql.receipt".split()
 )
 _UNITS = {"": 1, "ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_PUNCTUATION = re.compile(r"[-_'\" ]")
 _DURATION = re.compile(r"([0-9]{1,10}) *(|ms|s|min|h|d)")
 
 
@@ -95,7 +96,7 @@ def known() -> dict[str, str]:
 
 def check(name: str, value: str) -> None:
     """Raise `WireError` for a value that would change what is sent, and for settings that are told, not set."""
-    plain = value.lower().replace("-", "").replace("_", "")
+    plain = _PUNCTUATION.sub("", value.lower())  # asyncpg quotes what it sets in its first message
     if name in _READ_ONLY or name.startswith("dpsql."):
         raise WireError("55P02", "This setting cannot be changed.", hint="SHOW tells it.")
     if len(value) > _LONGEST or len(name) > _LONGEST:
