@@ -29,6 +29,7 @@ RUN_ELSEWHERE = {  # by page and language, for code that needs other data than t
     ("README.md", "python"): "tests/house/test_documentation.py",
     ("README.md", "sh"): "tests/house/test_documentation.py",
     ("docs/dbapi.md", "ipython"): "tests/surfaces/test_notebooks.py",
+    ("docs/flight.md", "python"): "tests/server/flight/test_docs.py",
     ("docs/notebook.md", "ipython"): "tests/notebook/test_docs.py",
     ("docs/pate.md", "python"): "tests/pate/test_pate_label.py",
     ("docs/ledger.md", "python"): "tests/ledger/test_dp_events.py",

@@ -1,0 +1,95 @@
+"""Errors as Flight has them: one sentence, its code and hint, and nothing of the program that raised it.
+
+An exception of Python that leaves a handler of pyarrow takes its traceback to the client. So every door of the server
+lets out only what is made here: an error of Flight, whose text is all that is sent; and, for the two statuses that
+Flight has no error for, exceptions that cannot be printed beyond their text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import wraps
+from typing import NoReturn, ParamSpec, TypeVar
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from dpsql.errors import BudgetExceeded, Error, Refusal, Unsupported, UsageError
+
+__all__ = ["InvalidArgument", "NotSupported", "cleanly", "flight_error"]
+
+_Given = ParamSpec("_Given")
+_Returned = TypeVar("_Returned")
+_LONGEST = 1_500  # characters: headers of HTTP/2 carry it, and clients bound those
+_UNREADABLE = frozenset("character empty escape literal multiple number syntax".split())
+_ENTRANCE = frozenset(["flight-login"])
+_BUSY = frozenset(["closed", "server-busy", "too-many-statements"])
+
+
+class _Unprintable(Exception):
+    """An exception of which pyarrow tells the client the text and the name, since its cause cannot be asked for.
+
+    pyarrow adds what Python's `traceback` makes of an exception; that asks for its cause, fails, and leaves the name.
+    """
+
+    @property
+    def __cause__(self) -> NoReturn:  # type: ignore[override]
+        raise AttributeError
+
+
+class InvalidArgument(_Unprintable, pa.ArrowInvalid):  # type: ignore[misc]  # pyarrow has no types
+    """INVALID_ARGUMENT: a statement that cannot be read, or a message that is none."""
+
+
+class NotSupported(_Unprintable, NotImplementedError):
+    """UNIMPLEMENTED: what dpsql cannot do yet."""
+
+
+def cleanly(act: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:
+    """Return the same act, out of which only clean errors come."""
+
+    @wraps(act)
+    def acting(*args: _Given.args, **kwargs: _Given.kwargs) -> _Returned:
+        try:
+            return act(*args, **kwargs)
+        except Error as error:
+            failure = flight_error(error)
+        except BaseException:  # noqa: BLE001 - whatever it is, its words may hold what nobody may see
+            failure = fl.FlightInternalError("[internal]: The server could not do this.", b'{"code": "internal"}')
+        raise failure  # here and not where it was caught: no context hangs on it
+
+    return acting
+
+
+def flight_error(error: Error) -> Exception:
+    """Return an error of dpsql as the one that carries its status: text for a person, and JSON in `extra_info`."""
+    text, kind = str(error)[:_LONGEST], _kind_of(error)
+    failure: Exception = kind(text, _extra(error)) if issubclass(kind, fl.FlightError) else kind(text)
+    return failure
+
+
+def _kind_of(error: Error) -> type[Exception]:
+    kind: type[Exception]
+    match error:
+        case UsageError() if error.code in _ENTRANCE:
+            kind = fl.FlightUnauthenticatedError
+        case Error() if error.code in _BUSY:
+            kind = fl.FlightUnavailableError
+        case UsageError():
+            kind = InvalidArgument
+        case Refusal() if error.code in _UNREADABLE:
+            kind = InvalidArgument
+        case Unsupported():
+            kind = NotSupported
+        case Refusal() | BudgetExceeded():
+            kind = fl.FlightUnauthorizedError
+        case _:  # the engine, the ledger, the policy
+            kind = fl.FlightInternalError
+    return kind
+
+
+def _extra(error: Error) -> bytes:
+    place = None if error.place is None else str(error.place)
+    told = {"kind": type(error).__name__, "code": error.code, "reason": error.reason, "hint": error.hint}
+    return json.dumps({**told, "place": place})[: 2 * _LONGEST].encode()

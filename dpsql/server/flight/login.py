@@ -1,0 +1,206 @@
+"""Who calls: a password once, at the handshake, and from then on a token that the server made up for it."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow.flight as fl
+
+from dpsql.errors import Refusal, UsageError
+from dpsql.server.flight.failures import cleanly
+from dpsql.server.flight.kept import Kept
+
+if TYPE_CHECKING:
+    from dpsql.server.front import Front
+    from dpsql.server.users import User
+
+__all__ = ["ADDRESS", "SURFACE", "Caller", "Calls", "Doors", "Handshake", "Login", "Tokens"]
+
+SURFACE = "flight"
+ADDRESS = "x-dpsql-address"  # the header in which the guard at the door writes where a call comes from
+_LONGEST_HEADER = 2_000
+_TOKEN_SECONDS = 12 * 3600.0
+_MOST_CALLS = 32  # of one user at a time
+_MOST_TOKENS = 200  # of one user; a connection has one
+Headers = Mapping[str, list[str | bytes]]
+
+
+class Doors:
+    """The connections through the guard by number, and which of them had a call of a user; threads may share it."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._open: dict[int, bool] = {}
+
+    def open(self) -> int:
+        """Return the number of a new connection."""
+        number = next(self._numbers)
+        self._open[number] = False
+        return number
+
+    def prove(self, number: int) -> None:
+        """Remember that a call of this connection was a user's."""
+        if number in self._open:
+            self._open[number] = True
+
+    def is_proved(self, number: int) -> bool:
+        """Say whether a call of this connection was a user's."""
+        return self._open.get(number, False)
+
+    def close(self, number: int) -> None:
+        """Forget a connection."""
+        self._open.pop(number, None)
+
+
+class Tokens:
+    """The tokens that were handed out: for half a day, and as long as the user is one and has the same password."""
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
+        self._kept: Kept[tuple[User, bytes]] = Kept(most=_MOST_TOKENS, seconds=_TOKEN_SECONDS)
+
+    def hand_out(self, user: User) -> str:
+        """Return a new token for a user who has shown their password."""
+        return self._kept.put(user.name, (user, self._proof(user.name))).hex()
+
+    def user(self, token: str) -> User | None:
+        """Return whose token this is; None for one that is not known, or no more."""
+        try:
+            found = self._kept.find(bytes.fromhex(token))
+        except ValueError:
+            return None
+        if found is None:
+            return None
+        name, (user, proof) = found
+        return user if self._front.users.get(name) == user and self._proof(name) == proof else None
+
+    def take_back(self, name: str, token: str) -> None:
+        """Forget a token."""
+        try:
+            self._kept.drop(name, bytes.fromhex(token))
+        except ValueError:
+            return
+
+    def _proof(self, name: str) -> bytes:
+        """Return what changes with the password."""
+        return self._front.users.verifier(name).stored_key
+
+
+class Handshake(fl.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
+    """The call in which a password was shown; its answer carries the token."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__()
+        self._token = token
+
+    def sending_headers(self) -> dict[str, str]:
+        """Return the headers of the answer."""
+        return {"authorization": f"Bearer {self._token}"}
+
+
+class Calls:
+    """How many calls of each user are under way; threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: Counter[str] = Counter()
+
+    def begin(self, name: str) -> bool:
+        """Count a call, or return False where so many are under way: each holds a thread until its client has read."""
+        with self._lock:
+            if self._running[name] >= _MOST_CALLS:
+                return False
+            self._running[name] += 1
+            return True
+
+    def end(self, name: str) -> None:
+        """Count the end of a call."""
+        with self._lock:
+            self._running[name] -= 1
+            if not self._running[name]:
+                del self._running[name]
+
+    def __len__(self) -> int:
+        with self._lock:
+            return self._running.total()
+
+
+class Caller(fl.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
+    """The call of a user who is known by a token, until it has ended."""
+
+    def __init__(self, user: User, token: str, *, calls: Calls) -> None:
+        super().__init__()
+        self.user = user
+        self.token = token
+        self._calls = calls
+
+    def call_completed(self, *_: object) -> None:
+        """Count the end of the call, however it ended."""
+        self._calls.end(self.user.name)
+
+
+class Login(fl.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
+    """Lets nobody in but users: every call has a token, or is the handshake, with name and password."""
+
+    def __init__(self, front: Front, tokens: Tokens, *, doors: Doors, calls: Calls) -> None:
+        super().__init__()
+        self._front, self._tokens, self._doors, self._calls = front, tokens, doors, calls
+
+    @cleanly
+    def start_call(self, info: fl.CallInfo, headers: Headers) -> fl.ServerMiddleware:
+        """Return who calls. Raises what Flight calls unauthenticated, in the same words whatever was wrong."""
+        kind, _, shown = _header(headers, "authorization").partition(" ")
+        number, _, address = _header(headers, ADDRESS).partition(" ")
+        if info.method == fl.FlightMethod.HANDSHAKE:
+            if kind.lower() != "basic":
+                raise _refused()
+            user = self._checked(shown, address=address)
+            token = self._tokens.hand_out(user)
+        else:
+            found = self._tokens.user(shown) if kind.lower() == "bearer" else None
+            if found is None:
+                raise _refused()
+            user, token = found, shown
+        if number.isdecimal():
+            self._doors.prove(int(number))
+        if info.method == fl.FlightMethod.HANDSHAKE:
+            return Handshake(token)
+        if not self._calls.begin(user.name):
+            hint = "Read the answers that are there, or close them."
+            raise Refusal("server-busy", "Too many calls of this user are under way.", hint=hint)
+        return Caller(user, token, calls=self._calls)
+
+    def _checked(self, shown: str, *, address: str) -> User:
+        name, password = _basic(shown)
+        user = self._front.login(SURFACE, name, password=password, address=address)
+        if user is None:
+            raise _refused()
+        return user
+
+
+def _header(headers: Headers, name: str) -> str:
+    """Return a header; of several the last, which the guard at the door has written."""
+    value = headers.get(name, [""])[-1]
+    return value if isinstance(value, str) and len(value) <= _LONGEST_HEADER else ""
+
+
+def _basic(shown: str) -> tuple[str, str]:
+    """Return name and password, of base64 with or without its padding."""
+    try:
+        text = base64.b64decode(shown.rstrip("=") + "=" * (-len(shown.rstrip("=")) % 4), validate=True).decode()
+    except ValueError:
+        text = ""
+    name, colon, password = text.partition(":")
+    if not colon:
+        raise _refused()
+    return name, password
+
+
+def _refused() -> UsageError:
+    hint = "Give name and password of a user of this server; after some failures, wait. A token lasts for half a day."
+    return UsageError("flight-login", "This call is nobody's.", hint=hint)

@@ -1,0 +1,175 @@
+"""The server of Arrow Flight SQL: every call is a user's, and only fetching an answer may charge.
+
+Clients ask for a statement in three calls or more: GetFlightInfo or CreatePreparedStatement, perhaps DoPut of its
+parameters, and DoGet of a ticket. All but the last describe the statement, which is free. What a client hangs up on
+while it runs is settled and stored, and asking it again is a replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NoReturn
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from dpsql.errors import Refusal
+from dpsql.server.flight.actions import ACTIONS, Acts
+from dpsql.server.flight.binding import parameters_of
+from dpsql.server.flight.codec import malformed
+from dpsql.server.flight.commands import (
+    Command,
+    Prepared,
+    ServerInfo,
+    Statement,
+    Ticket,
+    TypeInfo,
+    read_command,
+    ticket_of,
+)
+from dpsql.server.flight.failures import cleanly
+from dpsql.server.flight.info import SERVER_INFO, TYPE_INFO, server_info, type_info
+from dpsql.server.flight.login import Caller, Calls, Doors, Login, Tokens
+from dpsql.server.flight.statements import Statements
+from dpsql.server.flight.tables import listed, schema_of
+
+if TYPE_CHECKING:
+    from dpsql.server.front import Front
+    from dpsql.server.users import User
+
+__all__ = ["FlightSQLServer"]
+
+_LARGEST_BATCH = 4 << 20  # bytes: clients of gRPC read messages of some megabytes
+_UNKNOWN = -1  # how many rows and bytes an answer has is not told before it is there
+
+
+class _Anybody(fl.ServerAuthHandler):  # type: ignore[misc]  # pyarrow has no types
+    """Lets the handshake through to `Login`, which is who decides."""
+
+    def authenticate(self, *_: object) -> None:
+        """Do nothing: name and password stand in a header."""
+
+    def is_valid(self, *_: object) -> bytes:
+        """Return no name: who calls is known by another token."""
+        return b""
+
+
+class FlightSQLServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
+    """Flight SQL on one address, from the moment that it is made until `shutdown`.
+
+    `location` is where it listens, as pyarrow writes it; `serve_flight` puts a guard in front of it.
+    """
+
+    def __init__(self, front: Front, location: str, *, doors: Doors | None = None) -> None:
+        tokens, self.calls = Tokens(front), Calls()
+        self._front = front
+        self._statements = Statements(front)
+        self._acts = Acts(self._statements, tokens)
+        login = Login(front, tokens, doors=Doors() if doors is None else doors, calls=self.calls)
+        super().__init__(location, auth_handler=_Anybody(), middleware={"login": login})
+
+    @cleanly
+    def get_flight_info(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> fl.FlightInfo:
+        """Return the columns of an answer and a ticket for it; nothing is charged."""
+        user, command = _user(context), _command(descriptor)
+        ticket = bytes(descriptor.command)
+        if isinstance(command, Prepared):
+            found = self._statements.prepared(user, command.handle)
+            schema = self._statements.described(user, found.text, parameters=found.bound)
+            ticket = ticket_of(self._statements.ticket(user, found.text, parameters=found.bound))
+        else:
+            schema = self._columns(user, command)
+            if isinstance(command, Statement):
+                ticket = ticket_of(self._statements.ticket(user, command.text))
+        endpoint = fl.FlightEndpoint(fl.Ticket(ticket), [])
+        return fl.FlightInfo(schema, descriptor, [endpoint], _UNKNOWN, _UNKNOWN)
+
+    @cleanly
+    def get_schema(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> fl.SchemaResult:
+        """Return the columns of an answer; nothing is charged."""
+        return fl.SchemaResult(self._columns(_user(context), _command(descriptor)))
+
+    @cleanly
+    def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.RecordBatchStream:
+        """Return an answer; a statement that reads private rows is charged here, once for a ticket."""
+        user, command = _user(context), read_command(bytes(ticket.ticket))
+        match command:
+            case Ticket():
+                return _stream(self._statements.answered(user, command.handle))
+            case Statement() | Prepared():
+                raise malformed()
+            case ServerInfo():
+                return _stream(server_info(command))
+            case TypeInfo():
+                return _stream(type_info(command))
+            case _:
+                return _stream(listed(command, self._front.session(user).catalog))
+
+    @cleanly
+    def do_put(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor, *streams: object) -> None:
+        """Bind parameters to a prepared statement; nothing is written, and nothing is charged."""
+        user, command = _user(context), _command(descriptor)
+        if not isinstance(command, Prepared):
+            raise malformed()
+        prepared = self._statements.prepared(user, command.handle)
+        prepared.bound = parameters_of(streams[0])
+
+    @cleanly
+    def do_action(self, context: fl.ServerCallContext, action: fl.Action) -> Iterator[fl.Result]:
+        """Prepare or close a statement, take a ticket back, begin or end a transaction; nothing is charged."""
+        caller = _caller(context)
+        return iter(self._acts.act(caller, action.type, body=action.body.to_pybytes()))
+
+    @cleanly
+    def list_actions(self, context: fl.ServerCallContext) -> list[tuple[str, str]]:
+        """Return the actions that there are."""
+        _user(context)
+        return list(ACTIONS.items())
+
+    @cleanly
+    def list_flights(self, *_: object) -> NoReturn:
+        """Refuse: answers are not listed."""
+        raise malformed()
+
+    @cleanly
+    def do_exchange(self, *_: object) -> NoReturn:
+        """Refuse: Flight SQL has no such call."""
+        raise malformed()
+
+    def _columns(self, user: User, command: Command) -> pa.Schema:
+        match command:
+            case Statement():
+                return self._statements.described(user, command.text)
+            case Prepared():
+                return self._statements.prepared(user, command.handle).schema
+            case ServerInfo():
+                return SERVER_INFO
+            case TypeInfo():
+                return TYPE_INFO
+            case Ticket():
+                raise malformed()
+            case _:
+                return schema_of(command)
+
+
+def _stream(table: pa.Table) -> fl.RecordBatchStream:
+    """Return a table in batches that clients take."""
+    rows = max(1, table.num_rows * _LARGEST_BATCH // max(1, table.nbytes))
+    return fl.RecordBatchStream(pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=rows)))
+
+
+def _command(descriptor: fl.FlightDescriptor) -> Command:
+    if descriptor.descriptor_type != fl.DescriptorType.CMD:
+        raise malformed()
+    return read_command(bytes(descriptor.command))
+
+
+def _caller(context: fl.ServerCallContext) -> Caller:
+    caller = context.get_middleware("login")
+    if not isinstance(caller, Caller):
+        raise Refusal("flight-handle", "This call is nobody's.", hint="Log in first.")
+    return caller
+
+
+def _user(context: fl.ServerCallContext) -> User:
+    return _caller(context).user

@@ -1,0 +1,150 @@
+"""The statements of clients: described for nothing, answered once for each ticket, prepared and bound."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dpsql.errors import Refusal
+from dpsql.server.flight.kept import Kept
+from dpsql.server.flight.login import SURFACE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dpsql.answer import Answer, Receipt
+    from dpsql.server.front import Front
+    from dpsql.server.users import User
+
+__all__ = ["Ask", "PreparedStatement", "Statements", "receipt_of"]
+
+RECEIPT = b"dpsql.receipt"
+_HOUR = 3600.0
+_MOST_TICKETS, _MOST_PREPARED = 100, 100  # of one user
+_LARGEST_KEPT = 256 * 1024  # bytes of an answer that stays with its ticket
+
+
+@dataclass(slots=True)
+class Ask:
+    """A statement and its parameters, which a ticket stands for; once it is answered, what the answer was."""
+
+    text: str
+    parameters: tuple[object, ...]
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    answer: pa.Table | None = None
+    is_running: bool = False
+    is_over: bool = False
+
+
+@dataclass(slots=True)
+class PreparedStatement:
+    """A statement that was prepared, the types of its parameters, its columns, and what is bound now."""
+
+    text: str
+    types: tuple[str, ...]
+    schema: pa.Schema
+    bound: tuple[object, ...] = ()
+
+
+class Statements:
+    """What clients have asked and are about to ask; threads may share it."""
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
+        self._tickets: Kept[Ask] = Kept(most=_MOST_TICKETS, seconds=_HOUR)
+        self._prepared: Kept[PreparedStatement] = Kept(most=_MOST_PREPARED, seconds=12 * _HOUR)
+
+    def described(self, user: User, text: str, *, parameters: tuple[object, ...] = ()) -> pa.Schema:
+        """Return the columns of an answer; nothing is charged."""
+        return self._front.describe(SURFACE, user, text=text, parameters=parameters)
+
+    def ticket(self, user: User, text: str, *, parameters: tuple[object, ...] = ()) -> bytes:
+        """Return the handle by which this user gets the answer to a statement that was described."""
+        return self._tickets.put(user.name, Ask(text, parameters))
+
+    def answered(self, user: User, handle: bytes) -> pa.Table:
+        """Return the answer that a ticket stands for; the same one however often it is fetched, charged at most once.
+
+        What was released stays with the ticket, so that a client that fetches again what WITH (fresh = true) drew is
+        not charged again; where it is too large for that the ticket is used up. What read no private row is computed
+        anew. The schema has the receipt, as JSON under "dpsql.receipt".
+        """
+        asked = self._tickets.get(user.name, handle)
+        if asked is None:
+            raise _unknown("ticket")
+        with asked.turn:
+            if asked.is_over:
+                raise _unknown("ticket")
+            if asked.answer is not None:
+                return asked.answer
+            asked.is_running = True
+            try:
+                answer = self._front.ask(SURFACE, user, text=asked.text, parameters=asked.parameters)
+            finally:
+                asked.is_running = False
+            table = _with_receipt(answer)
+            if answer.receipt.epsilon is not None:
+                asked.is_over = table.nbytes > _LARGEST_KEPT
+                asked.answer = None if asked.is_over else table
+            return table
+
+    def cancelled(self, user: User, handle: bytes) -> bool:
+        """Take a ticket back, and return whether that was before its statement began; one that runs goes on.
+
+        It is settled and stored then, and asking the same again costs nothing.
+        """
+        asked = self._tickets.get(user.name, handle)
+        if asked is None or asked.is_running:
+            return False
+        return self._tickets.drop(user.name, handle)
+
+    def prepare(self, user: User, text: str) -> tuple[bytes, PreparedStatement]:
+        """Return the handle of a statement, and what is known of it before anything is bound; nothing is charged."""
+        found = self._front.session(user).prepare(text)
+        prepared = PreparedStatement(text, found.parameters, found.schema)
+        return self._prepared.put(user.name, prepared), prepared
+
+    def prepared(self, user: User, handle: bytes) -> PreparedStatement:
+        """Return a statement that this user has prepared."""
+        found = self._prepared.get(user.name, handle)
+        if found is None:
+            raise _unknown("prepared statement")
+        return found
+
+    def close(self, user: User, handle: bytes) -> None:
+        """Forget a prepared statement, if there is one."""
+        self._prepared.drop(user.name, handle)
+
+
+def receipt_of(answer: Answer) -> dict[str, object]:
+    """Return a receipt as JSON has it: losses and budgets as text, since they are exact."""
+    receipt: Receipt = answer.receipt
+    return {
+        "mechanism": receipt.mechanism,
+        "k": receipt.k,
+        "k_bar": receipt.k_bar,
+        "epsilon": None if receipt.epsilon is None else str(receipt.epsilon),
+        "delta": str(receipt.delta),
+        "items_charged": receipt.items_charged,
+        "loss": str(receipt.loss),
+        "remaining": str(receipt.remaining),
+        "stopped_at_bottom": receipt.stopped_at_bottom,
+        "replayed": receipt.replayed,
+        "shared": receipt.shared,
+        "durable": receipt.durable,
+        "words": str(receipt),
+        "statement": answer.statement(),
+    }
+
+
+def _with_receipt(answer: Answer) -> pa.Table:
+    table = answer.arrow()
+    told = {**(table.schema.metadata or {}), RECEIPT: json.dumps(receipt_of(answer)).encode()}
+    return table.replace_schema_metadata(told)
+
+
+def _unknown(what: str) -> Refusal:
+    hint = "It is yours alone, and for a time: ask the statement again, which costs nothing where it was answered."
+    return Refusal("flight-handle", f"There is no such {what}.", hint=hint)
