@@ -1,0 +1,173 @@
+"""Send a server of our own hostile bytes, by the million if wanted.
+
+    python tests/server/fuzz.py [--messages 1000000] [--seed 7]
+
+Each connection logs in and sends some hundred messages: valid conversations, mutated. What comes back must be whole
+messages without a word of data, code or paths, and whoever did not ask for an answer is charged nothing.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+
+from server.hostile import (
+    SYNC,
+    TERMINATE,
+    Login,
+    before_login,
+    conversation,
+    executions,
+    frames,
+    log_in,
+    mutated,
+    replies,
+)
+
+__all__ = ["CANARY", "Tally", "attack", "knock"]
+
+CANARY = "canary"  # a value of the private data that is in one row alone, and so in no answer
+LEAKS = (
+    CANARY,
+    "Traceback",
+    'File "',
+    ".py",
+    "dpsql.",
+    "asyncio",
+    "duckdb",
+    "Error(",
+    "/tmp",
+    "/home",
+    "site-packages",
+)
+PATIENCE = 20.0
+
+
+@dataclass
+class Tally:
+    """What was sent, what came back, and what should not have."""
+
+    messages: int = 0
+    connections: int = 0
+    executions: int = 0
+    states: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+
+    def judge(self, stream: bytes, sent: bytes) -> None:
+        """Look through what a server sent."""
+        try:
+            told = replies(stream)
+        except AssertionError:
+            self.failures.append(f"no whole messages came back: {stream[-80:]!r} after {sent[-200:]!r}")
+            return
+        for kind, payload in told:
+            self.kinds[kind.decode()] += 1
+            if kind in b"EN":
+                self._error(kind, payload, sent)
+        for leak in LEAKS:
+            if leak.encode() in stream:
+                self.failures.append(f"{leak} came back: {stream!r} after {sent[-200:]!r}")
+
+    def _error(self, kind: bytes, payload: bytes, sent: bytes) -> None:
+        fields = {part[:1]: part[1:] for part in payload.rstrip(b"\0").split(b"\0")}
+        if not {b"S", b"C", b"M"} <= fields.keys() or len(fields[b"C"]) != 5:
+            self.failures.append(f"an error of a shape of its own came back: {payload!r}")
+            return
+        state = fields[b"C"].decode()
+        self.states[state if kind == b"E" else "notice"] += 1
+        if state.startswith("XX"):
+            self.failures.append(f"the server failed: {payload!r} after {sent!r}")
+
+
+def attack(address: tuple[str, int], login: Login, *, random: Random, messages: int, asks: bool) -> Tally:
+    """Send so many messages over connections that have logged in; without `asks`, none that asks for an answer."""
+    tally = Tally()
+    while tally.messages < messages:
+        stream = _stream(random, asks=asks)
+        with _connected(address) as connection:
+            log_in(connection, login)
+            told = _exchange(connection, stream)
+        tally.connections += 1
+        tally.messages += _sent(stream)
+        tally.executions += executions(stream)
+        if told is None:
+            tally.failures.append(f"the server did not end the connection after {stream!r}")
+        else:
+            tally.judge(told, stream)
+    return tally
+
+
+def knock(address: tuple[str, int], *, random: Random, connections: int, source: str) -> Tally:
+    """Open so many connections that never log in, and send what should not be."""
+    tally = Tally()
+    for _ in range(connections):
+        sent = before_login(random)
+        stream = mutated(random, sent, breaking=True) if random.random() < 0.8 else b"".join(sent)
+        with _connected(address, source) as connection:
+            told = _exchange(connection, stream)
+        tally.connections += 1
+        tally.messages += max(1, len(sent))
+        if told is None:
+            tally.failures.append(f"the server did not end the connection after {stream!r}")
+        elif told[:1] != b"N":  # no to encryption is no message
+            tally.judge(told, stream)
+    return tally
+
+
+def _stream(random: Random, *, asks: bool) -> bytes:
+    """Return some mutated conversations; the last may break the frames, and nothing behind it would be read."""
+    while True:
+        parts = [mutated(random, conversation(random, asks=asks), breaking=False) + SYNC for _ in range(6)]
+        if random.random() < 0.7:
+            parts.append(mutated(random, conversation(random, asks=asks), breaking=True))
+        else:
+            parts.append(TERMINATE)
+        stream = b"".join(parts)
+        if asks or not any(letter in _types(stream) for letter in b"QE"):
+            return stream
+
+
+def _types(stream: bytes) -> set[int]:
+    """Return the types of the messages, and every byte of what cannot be told apart."""
+    found, end = set[int](), 0
+    for kind, payload in frames(stream):
+        found |= set(kind)
+        end += len(payload) + 5
+    return found | set(stream[end:])
+
+
+def _sent(stream: bytes) -> int:
+    return sum(1 for _ in frames(stream)) + 1
+
+
+def _connected(address: tuple[str, int], source: str = "127.0.0.1") -> socket.socket:
+    return socket.create_connection(address, timeout=PATIENCE, source_address=(source, 0))
+
+
+def _exchange(connection: socket.socket, stream: bytes) -> bytes | None:
+    """Send a stream and its end, and return what comes back to its end; None if that never comes."""
+    connection.setblocking(False)
+    got, deadline = bytearray(), time.monotonic() + PATIENCE
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection, selectors.EVENT_READ | selectors.EVENT_WRITE)
+        while time.monotonic() < deadline:
+            for _, events in selector.select(1.0):
+                try:
+                    if events & selectors.EVENT_WRITE:
+                        stream = stream[connection.send(stream) :]
+                        if not stream:
+                            connection.shutdown(socket.SHUT_WR)
+                            selector.modify(connection, selectors.EVENT_READ)
+                    if events & selectors.EVENT_READ:
+                        more = connection.recv(65536)
+                        if not more:
+                            return bytes(got)
+                        got += more
+                except OSError:  # it was hung up on while it still sent
+                    return bytes(got)
+    return None
