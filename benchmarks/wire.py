@@ -2,8 +2,8 @@
 
     python benchmarks/wire.py [--rows 1000000] [--questions 40] [--clients 1 8] [--quick]
 
-`dpsql serve` answers `TOP 10 PRIVATE` of a DuckDB file, with its ledger on the disk of the temporary folder; PostgreSQL,
-that of the test extra, answers the plain query on the same rows: the exact counts of all groups, `ORDER BY n DESC LIMIT
+`dpsql serve` answers `TOP 10 PRIVATE` of a DuckDB file, with its ledger on the disk of the temporary folder. PostgreSQL,
+of the test extra, answers the plain query on the same rows: the exact counts of all groups, `ORDER BY n DESC LIMIT
 10`. Both run on this machine in processes of their own, over TCP without TLS, and are asked by psycopg in turns.
 A *distinct* question was never asked before: dpsql plans it, charges the ledger durably, counts and draws. One *again*
 is the question before it: dpsql replays its answer for nothing, PostgreSQL counts once more. `SELECT 1` is what the way
@@ -66,7 +66,7 @@ web = "off"
 catalog = "minimal"
 statements_per_minute = 1_000_000
 """
-NAME = PASSWORD = "benchmark"
+NAME = PASSWORD = "benchmark"  # noqa: S105 - of a server that lives for a minute, on this machine alone
 START = 60.0
 NUMBERS = itertools.count(1_000)  # dwell is below: the condition is always true, and every question is another
 SETTINGS = ("shared_buffers=512MB", "work_mem=256MB", "fsync=on")
@@ -147,6 +147,7 @@ def in_postgres(folder: Path) -> Iterator[Place]:
     port, home = free_port(), folder / "postgres"
     home.mkdir()
     server = kit["Server"](home)
+    os.environ["PGPORT"] = str(port)  # the kit names none
     server.start("listen_addresses=127.0.0.1", f"port={port}", *SETTINGS)
     try:
         place = Place("PostgreSQL", f"host=127.0.0.1 port={port} user=tester dbname=postgres", PLAIN)
