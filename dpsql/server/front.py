@@ -95,8 +95,7 @@ class Front:
             self._count(analyst)
             began = time.monotonic()
             answer = self.service.ask(analyst, text, parameters=parameters)
-            self._told(surface, analyst, kind=_kind(answer), seconds=time.monotonic() - began)
-            self.watch.charged(answer.receipt.items_charged)
+            self._told(surface, analyst, answer=answer, seconds=time.monotonic() - began)
             return answer
 
         return self._watched(surface, user, role=role, act=asking)
@@ -157,11 +156,13 @@ class Front:
             hint = "Wait a little; the policy's statements_per_minute says how many there may be."
             raise Refusal("too-many-statements", "This analyst asks too often.", hint=hint)
 
-    def _told(self, surface: str, analyst: str, *, kind: str, seconds: float) -> None:
+    def _told(self, surface: str, analyst: str, *, answer: Answer, seconds: float) -> None:
+        kind, items = _kind(answer), answer.receipt.items_charged
         self.watch.answered(surface, kind, seconds=seconds)
+        self.watch.charged(items)
         told = self.watch.told(kind, seconds)
         took = {} if told is None else {"seconds": round(told, 3)}
-        self.watch.log("answered", surface=surface, analyst=analyst, kind=kind, **took)
+        self.watch.log("answered", surface=surface, analyst=analyst, kind=kind, items=items, **took)
 
 
 def _kind(answer: Answer) -> str:

@@ -95,6 +95,7 @@ class Folder:
             database.execute(f"COPY (SELECT 1 AS user_id, 'x' AS page) TO '{path / 'visits.parquet'}'")
         (path / "policy.toml").write_text(whole('ledger = "ledger.sqlite"'))
         (path / "questions.sql").write_text("SHOW TABLES;")
+        (path / "password.txt").write_text("correct horse battery")
         (path / "visits.csv").write_text("user_id,page,ts\n1,x,2026-01-01 00:00:00\n")
 
     def run(self, block: Block) -> None:
@@ -172,6 +173,7 @@ def test_what_is_not_run_is_counted() -> None:
     assert {str(block.page.relative_to(DOCS)): block.reason for block in ALL if block.reason} == {
         "harlequin.md": "Harlequin is not in the environment of the tests; tests/harlequin_trial.py runs it",
         "notebook.md": "installs",
+        "server.md": "waits for a signal; tests/server/test_serve.py runs it",
         "shell.md": "installs, and then waits for what is typed; tests/cli/test_shell.py types",
         "start.md": "installs; .ci/run runs the README's command, which is the same",
         "superset.md": "Superset is not in the environment of the tests; tests/superset_trial.py runs it",
