@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from dpsql.connect import engine_of, session_of, spending_of
 from dpsql.errors import PolicyError, UsageError
 from dpsql.policy import Policy
-from dpsql.server.lent import Lent
+from dpsql.server.lent import Gate, Lent
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,6 +144,7 @@ class _Open:
         self.catalog = catalog
         self._turns = turns
         self._engine = engine
+        self._gate = Gate(policy.engine.answer_grid_ms)
         self._desks: dict[str, _Desk] = {}
         self._is_closed = False
 
@@ -177,7 +178,8 @@ class _Open:
         if analyst not in self._desks:
             self.policy.analyst(analyst)
             turn = self._turns.setdefault(analyst, threading.Lock())
-            self._desks[analyst] = _Desk(self._engine, self.policy, analyst=analyst, turn=turn)
+            lent = Lent(self._engine, self._gate)
+            self._desks[analyst] = _Desk(lent, self.policy, analyst=analyst, turn=turn)
         return self._desks[analyst]
 
     def close(self) -> None:
@@ -206,7 +208,7 @@ class _Desk:
             if self.is_closed:
                 raise _stopping()
             if self._session is None:
-                self._session = session_of(Lent(self._engine), self._policy, analyst=self._analyst)
+                self._session = session_of(self._engine, self._policy, analyst=self._analyst)
             return self._session
 
     def close(self) -> None:

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TextIO
 
+from dpsql.server.lent import step_of
+
 __all__ = ["PRIVATE", "Refused", "Watch"]
 
 PRIVATE = "private"  # the kind of a statement for which rows of privacy units were read
@@ -68,10 +70,7 @@ class Watch:
             return seconds
         if self._grid is None:
             return None
-        step = self._grid / 1000
-        while step < seconds:
-            step *= 2
-        return step
+        return step_of(self._grid / 1000, seconds)
 
     def on_grid_of(self, milliseconds: int | None) -> None:
         """Tell times on another grid from now on, since the policy was read again."""

@@ -22,7 +22,7 @@ from dpsql.errors import BudgetExceeded, Error, PolicyError, Refusal, UsageError
 from dpsql.policy import Analyst
 from dpsql.server.service import Service
 
-CLIENTS, QUERIES = (64, 200) if os.environ.get("DPSQL_LOAD") else (16, 50)
+CLIENTS, QUERIES = (64, 200) if os.environ.get("DPSQL_LOAD") else (16, 30)
 ANALYSTS, QUESTIONS = 4, 6
 
 
