@@ -1,0 +1,117 @@
+"""The HTTP server under the page: it ends in order, writes nothing, and takes no more connections than it may."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+
+import pytest
+import trustme
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from dpsql.server.http import Http, serve_http
+
+SECRET = "secret-value"
+HOST = "127.0.0.1"
+
+
+async def client(request: Request) -> PlainTextResponse:
+    return PlainTextResponse("" if request.client is None else request.client.host)
+
+
+async def slow(_: Request) -> PlainTextResponse:
+    await asyncio.sleep(0.5)
+    return PlainTextResponse("done")
+
+
+async def broken(_: Request) -> PlainTextResponse:
+    raise KeyError(SECRET)
+
+
+APPLICATION = Starlette(routes=[Route("/client", client), Route("/slow", slow), Route("/broken", broken)])
+
+
+async def asked(http: Http, path: str, *, tls: ssl.SSLContext | None = None, head: str = "") -> str:
+    name = None if tls is None else "localhost"
+    reader, writer = await asyncio.open_connection(HOST, http.port, ssl=tls, server_hostname=name)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{head}\r\n".encode())
+    answer = await reader.read()
+    writer.close()
+    return answer.decode()
+
+
+def trial(act: Callable[[Http], Awaitable[object]], *, tls: ssl.SSLContext | None = None, connections: int = 9) -> None:
+    async def run() -> None:
+        http = await serve_http(APPLICATION, (HOST, 0), tls=tls, connections=connections)
+        try:
+            await act(http)
+        finally:
+            await http.close(5.0)
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(HOST, http.port)
+
+    asyncio.run(run())
+
+
+def test_the_address_of_the_peer_is_its_own_whatever_headers_say() -> None:
+    async def act(http: Http) -> None:
+        answer = await asked(http, "/client", head="X-Forwarded-For: 10.9.9.9\r\n")
+        assert answer.endswith(HOST)
+        assert "uvicorn" not in answer
+
+    trial(act)
+
+
+def test_a_fault_is_not_written_anywhere(capfd: pytest.CaptureFixture[str]) -> None:
+    async def act(http: Http) -> None:
+        answer = await asked(http, "/broken")
+        assert answer.startswith("HTTP/1.1 500")
+        assert SECRET not in answer
+        assert (await asked(http, "/ no such HTTP")).startswith("HTTP/1.1 400")
+
+    trial(act)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_is_being_answered_when_it_closes_is_answered() -> None:
+    async def act(http: Http) -> None:
+        answering = asyncio.create_task(asked(http, "/slow"))
+        await asyncio.sleep(0.2)
+        await http.close(5.0)
+        assert (await answering).endswith("done")
+
+    trial(act)
+
+
+def test_it_speaks_tls_with_a_context_that_is_given() -> None:
+    authority, trusting = trustme.CA(), ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    authority.configure_trust(trusting)
+
+    async def act(http: Http) -> None:
+        assert (await asked(http, "/client", tls=trusting)).endswith(HOST)
+
+    trial(act, tls=context)
+
+
+def test_beyond_the_most_connections_it_says_so() -> None:
+    async def act(http: Http) -> None:
+        answering = [asyncio.create_task(asked(http, "/slow")) for _ in range(2)]
+        await asyncio.sleep(0.2)
+        assert (await asked(http, "/client")).startswith("HTTP/1.1 503")
+        assert all("done" in answer for answer in await asyncio.gather(*answering))
+
+    trial(act, connections=3)
+
+
+def test_an_address_that_is_taken_is_an_error() -> None:
+    async def act(http: Http) -> None:
+        with pytest.raises(OSError, match="in use"):
+            await serve_http(APPLICATION, (HOST, http.port), tls=None, connections=9)
+
+    trial(act)
