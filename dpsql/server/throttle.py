@@ -7,6 +7,7 @@ never waits for what others try elsewhere.
 
 from __future__ import annotations
 
+import ipaddress
 import threading
 import time
 from collections import OrderedDict
@@ -19,6 +20,7 @@ __all__ = ["Throttle"]
 _MOST_REMEMBERED = 10_000
 _FORGOTTEN_AFTER = 900.0  # seconds without a failure
 _MINUTE = 60.0
+_IPV6_NETWORK = 64  # bits
 Key = TypeVar("Key")
 Kept = TypeVar("Kept")
 
@@ -56,14 +58,14 @@ class Throttle:
         """Return whether a password may be looked at now; one that may not is not even computed."""
         now = self._clock()
         with self._lock:
-            known = [self._failures.get(key) for key, _ in self._keys(name, address)]
+            known = [self._failures.get(key) for key, _ in self._keys(name, _network(address))]
             return all(found is None or found.until <= now for found in known)
 
     def failed(self, name: str, address: str) -> None:
         """Remember a password that was wrong."""
         now = self._clock()
         with self._lock:
-            for key, rule in self._keys(name, address):
+            for key, rule in self._keys(name, _network(address)):
                 found = self._failures.pop(key, None)
                 count = 1 if found is None or now - found.last > _FORGOTTEN_AFTER else found.count + 1
                 over = count - rule.free
@@ -73,10 +75,11 @@ class Throttle:
 
     def passed(self, name: str, address: str) -> None:
         """Remember that a name has logged in from an address, and forget what it got wrong there."""
+        network = _network(address)
         with self._lock:
-            self._failures.pop((name, address), None)
-            self._known.pop((name, address), None)
-            self._known[name, address] = None
+            self._failures.pop((name, network), None)
+            self._known.pop((name, network), None)
+            self._known[name, network] = None
             _forget(self._known)
 
     def may_ask(self, name: str) -> bool:
@@ -96,11 +99,22 @@ class Throttle:
             self._per_minute = statements_per_minute
             self._asked.clear()
 
-    def _keys(self, name: str, address: str) -> Iterator[tuple[Hashable, _Rule]]:
-        yield (name, address), _PAIR
-        yield ("address", "", address), _ADDRESS
-        if (name, address) not in self._known:
+    def _keys(self, name: str, network: str) -> Iterator[tuple[Hashable, _Rule]]:
+        yield (name, network), _PAIR
+        yield ("address", "", network), _ADDRESS
+        if (name, network) not in self._known:
             yield ("name", "", name), _NAME
+
+
+def _network(address: str) -> str:
+    """Return what stands for everybody behind an address: of IPv6 the first half, since one host may have all of it."""
+    try:
+        known = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(known, ipaddress.IPv4Address):
+        return str(known)
+    return str(known.ipv4_mapped or ipaddress.ip_network((known, _IPV6_NETWORK), strict=False))
 
 
 def _forget(remembered: OrderedDict[Key, Kept]) -> None:

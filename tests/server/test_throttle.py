@@ -50,6 +50,19 @@ def test_one_address_that_tries_many_names_is_slowed_down() -> None:
     assert tried == 31
 
 
+def test_the_addresses_of_one_network_of_ipv6_are_one() -> None:
+    throttle = Throttle(clock=Clock())
+    for number in range(40):
+        throttle.failed(f"user {number}", f"2001:db8:1:2::{number:x}")
+    assert not throttle.admit("somebody", "2001:db8:1:2:ffff::1")
+    assert throttle.admit("somebody", "2001:db8:1:3::1")
+    for number in range(40):
+        throttle.failed(f"user {number}", "::ffff:10.0.0.1")
+    assert not throttle.admit("somebody", "10.0.0.1")
+    assert throttle.admit("somebody", "10.0.0.2")
+    assert throttle.admit("somebody", "no address")
+
+
 def test_one_name_tried_from_many_addresses_is_slowed_down_but_not_for_its_owner() -> None:
     clock = Clock()
     throttle = Throttle(clock=clock)
