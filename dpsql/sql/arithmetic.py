@@ -18,7 +18,8 @@ _DAYS = Literal(1, BIGINT)
 
 def arithmetic(left: Expression, operator: str, *, right: Expression, where: Place) -> Expression:
     """Return left operator right, of numbers or of a date and days."""
-    left, right = _filled(left, right.type), _filled(right, left.type)
+    exact = operator != "/"
+    left, right = _filled(left, right.type if exact else DOUBLE), _filled(right, left.type if exact else DOUBLE)
     families = {left.type.family, right.type.family}
     if left.type == DATE:
         return _date_arithmetic(left, operator, right=right, where=where)

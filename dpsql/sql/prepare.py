@@ -30,11 +30,14 @@ def prepared(
     holes = {name: Hole() for name in _names(text)}
     for hole, known in zip(holes.values(), types, strict=False):
         hole.fill(_type(known))
+    unknown = [hole for hole in holes.values() if hole.value is None]
     for _ in range(_READINGS):
-        open_before = [hole for hole in holes.values() if hole.value is None]
+        if not unknown:
+            break
         with suppress(Refusal, Unsupported):
             read(holes)
-        if not any(hole.value for hole in open_before):
+        before, unknown = unknown, [hole for hole in unknown if hole.value is None]
+        if len(unknown) == len(before):
             break
     found = tuple(hole.type for hole in holes.values())
     for hole in holes.values():
