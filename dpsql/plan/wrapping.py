@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dpsql.engines import Desk, Statement
-from dpsql.errors import EngineError
+from dpsql.errors import EngineError, UsageError
 from dpsql.plan.arrow import arrow_type
 from dpsql.plan.release import MOST_PUBLIC_ROWS, nothing
 from dpsql.sql.emptiness import asks_for_no_row
@@ -37,6 +37,21 @@ class Prepared:
 
     parameters: tuple[str, ...]
     schema: pa.Schema
+
+    def fitted(self, table: pa.Table) -> pa.Table:
+        """Return an answer in the columns that were told: a whole number that was bound may have made them narrower.
+
+        Raises `UsageError` where a value does not fit, which those of the types of `parameters` do.
+        """
+        import pyarrow as pa
+
+        if table.schema == self.schema:
+            return table
+        try:
+            return table.cast(self.schema)
+        except (pa.ArrowInvalid, ValueError):
+            hint = "Cast it in the statement, such as CAST(? AS BIGINT) + n."
+        raise UsageError("parameter-type", "With these values the answer has other columns than were told.", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

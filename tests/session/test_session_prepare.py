@@ -90,20 +90,27 @@ def test_a_parameter_is_of_the_type_that_its_place_says(session: Session, text: 
 
 @pytest.mark.parametrize(("text", "values"), BOUND)
 def test_once_values_are_bound_the_answer_has_these_columns(session: Session, text: str, values: list[object]) -> None:
-    schema = session.prepare(text).schema
-    answer = session.sql(text, values).arrow()
-    assert answer.schema.names == schema.names
-    assert answer.cast(schema).num_rows == answer.num_rows
+    prepared, answer = session.prepare(text), session.sql(text, values).arrow()
+    assert prepared.fitted(answer).schema == prepared.schema
     assert [str(type_) for type_ in answer.schema.types] == [
-        "int32" if name in {"g", "p"} else str(type_) for name, type_ in zip(schema.names, schema.types, strict=True)
+        "int32" if column.name in {"g", "p"} else str(column.type) for column in prepared.schema
     ]
 
 
 def test_what_a_number_makes_is_as_wide_as_it_may_become(session: Session) -> None:
     text = "SELECT n + ? AS m FROM shops"
-    (wide,) = session.prepare(text).schema.types
-    assert [str(wide), str(session.sql(text, [1]).arrow().schema.types[0])] == ["int64", "int32"]
-    assert session.sql(text, [1 << 40]).arrow().schema.types == [wide]
+    prepared, narrow = session.prepare(text), session.sql(text, [1]).arrow()
+    assert [*map(str, prepared.schema.types), *map(str, narrow.schema.types)] == ["int64", "int32"]
+    assert session.sql(text, [1 << 40]).arrow().schema == prepared.schema
+    assert prepared.fitted(narrow).to_pylist() == narrow.to_pylist()
+
+
+def test_a_value_that_makes_other_columns_is_told_so(session: Session) -> None:
+    text = "SELECT coalesce(price, ?) AS p FROM shops"
+    with pytest.raises(dpsql.UsageError) as refused:
+        session.prepare(text).fitted(session.sql(text.replace("price", "NULL"), ["x"]).arrow())
+    assert refused.value.code == "parameter-type"
+    assert "CAST" in refused.value.hint
 
 
 def test_types_that_a_client_names_are_kept(session: Session) -> None:
