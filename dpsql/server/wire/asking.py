@@ -16,22 +16,19 @@ from dpsql.server.catalog.base import Catalog, CatalogError, Parameter
 from dpsql.server.catalog.base import Column as CatalogColumn
 from dpsql.server.catalog.dispatch import is_catalog
 from dpsql.server.wire.codec import Column, Malformed
-from dpsql.server.wire.lexing import Piece, words
+from dpsql.server.wire.lexing import Piece
 from dpsql.server.wire.rows import ArrowRows, PlainRows, Rows, each_format
 from dpsql.server.wire.running import Runner
 from dpsql.server.wire.sqlstates import WireError, failure_of
 from dpsql.server.wire.startup import SURFACE
 from dpsql.server.wire.types import OIDS, columns_of
-from dpsql.server.wire.values import OID_OF, value_of_bytes
+from dpsql.server.wire.values import oid_of, type_of, value_of_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import pyarrow as pa
-
     from dpsql.server.front import Front
     from dpsql.server.users import User
-    from dpsql.session import Session
 
 __all__ = ["Answered", "Asker", "Asking", "Bound", "Shape"]
 
@@ -106,8 +103,11 @@ class Asker:
         except CatalogError as error:
             position = error.position + piece.before if error.position else 0
             failure = WireError(error.sqlstate, error.message, hint=error.hint, position=position)
-        except (Error, Malformed) as error:
+        except (Error, Malformed, WireError) as error:
             failure = failure_of(error, piece.text, before=piece.before)
+        except Exception as error:  # noqa: BLE001 - its words could hold anything
+            self._front.watch.log("fault", surface=SURFACE, kind=type(error).__name__)
+            failure = failure_of(error)
         raise failure
 
     def _catalog_shape(self, text: str, types: tuple[int, ...], *, role: str) -> Shape:
@@ -122,11 +122,9 @@ class Asker:
         return Answered(PlainRows(columns, found.rows, each_format(formats, len(columns))))
 
     def _session_shape(self, text: str, types: tuple[int, ...], *, role: str) -> Shape:
-        prepared = prepared_for(self._front.session(self.user, role=role), text)
+        prepared = self._front.session(self.user, role=role).prepare(text, [type_of(oid) for oid in types])
         told = _padded(types, len(prepared.parameters))
-        oids = tuple(
-            said or OID_OF.get(name, OIDS["text"]) for said, name in zip(told, prepared.parameters, strict=True)
-        )
+        oids = tuple(said or oid_of(name) for said, name in zip(told, prepared.parameters, strict=True))
         return Shape(oids, columns_of(prepared.schema))
 
     def _answer(self, text: str, bound: Bound, *, role: str) -> Answered:
@@ -142,7 +140,8 @@ class Asker:
         codes, oids = each_format(bound.formats, len(bound.values)), _padded(bound.types, len(bound.values))
         names: Sequence[str] = [""] * len(oids)
         if any(oid in {0, OIDS["unknown"]} for oid in oids):
-            names = prepared_for(self._front.session(self.user, role=role), text).parameters
+            told = [type_of(oid) for oid in oids]
+            names = self._front.session(self.user, role=role).prepare(text, told).parameters
             if len(names) != len(oids):
                 raise Malformed(f"The statement has {len(names)} parameters, and {len(oids)} values were bound.")
         return [
@@ -157,21 +156,3 @@ def _padded(oids: tuple[int, ...], count: int) -> tuple[int, ...]:
 
 def _columns(columns: Sequence[CatalogColumn]) -> tuple[Column, ...]:
     return tuple(Column(one.name, one.type_oid, one.type_size, one.type_modifier) for one in columns)
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    parameters: tuple[str, ...]
-    schema: pa.Schema
-
-
-def prepared_for(session: Session, text: str) -> _Prepared:  # until the session can
-    count = max((int(word.written[1:]) for word in words(text) if word.kind == "parameter"), default=0)
-    failure: Error | None = None
-    for value in (None, 1, "a"):
-        try:
-            return _Prepared(("UNKNOWN",) * count, session.describe(text, [value] * count))
-        except Error as error:
-            failure = error
-    assert failure is not None  # noqa: S101
-    raise failure

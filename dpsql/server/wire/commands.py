@@ -22,6 +22,7 @@ __all__ = [
     "Set",
     "Show",
     "Unlisten",
+    "Unlock",
 ]
 
 
@@ -139,7 +140,12 @@ class Unlisten:
     """UNLISTEN, which has nothing to end."""
 
 
+@dataclass(frozen=True, slots=True)
+class Unlock:
+    """SELECT pg_advisory_unlock_all(), by which asyncpg's pools tidy up; nobody holds a lock."""
+
+
 Command = (
     Begin | Commit | Rollback | Savepoint | Release | Set | Reset | Show
-    | Declare | Fetch | CloseCursor | CopyOut | Deallocate | Discard | Unlisten
+    | Declare | Fetch | CloseCursor | CopyOut | Deallocate | Discard | Unlisten | Unlock
 )  # fmt: skip

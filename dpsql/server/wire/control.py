@@ -24,6 +24,7 @@ from dpsql.server.wire.commands import (
     Set,
     Show,
     Unlisten,
+    Unlock,
 )
 from dpsql.server.wire.lexing import Word, words
 from dpsql.server.wire.sqlstates import WireError
@@ -36,7 +37,8 @@ _WRITES = frozenset(
 )
 _ABSENT = frozenset("LISTEN NOTIFY PREPARE EXECUTE CALL DO LOAD ATTACH DETACH USE PRAGMA INSTALL".split())
 _OURS = frozenset(["BUDGET", "TABLES"])  # what SHOW shows that is the session's
-_WORDS_READ = 20_000  # more than a question has that the language reads
+_UNLOCK = "PG_ADVISORY_UNLOCK_ALL"
+_FEW, _WORDS_READ = 5, 20_000  # more than a question has that the language reads
 
 
 def command_of(text: str) -> Command | None:
@@ -49,7 +51,9 @@ def command_of(text: str) -> Command | None:
     if name in _ABSENT:
         raise WireError("0A000", f"There is no {name} here.", hint="Prepare and notify through the driver, if at all.")
     reader = _READERS.get(name)
-    return None if reader is None else reader(Reader(list(islice(words(text), _WORDS_READ))))
+    if reader is None:
+        return None
+    return reader(Reader(list(islice(words(text), _FEW if name == "SELECT" else _WORDS_READ))))
 
 
 class Reader:
@@ -374,6 +378,11 @@ def _discard(reader: Reader) -> Command:
     return Discard(what)
 
 
+def _select(reader: Reader) -> Command | None:
+    named = reader.eat(_UNLOCK) and reader.eat("(") and reader.eat(")")
+    return Unlock() if named and not reader.peek() else None
+
+
 def _unlisten(reader: Reader) -> Command:
     reader.rest()
     return Unlisten()
@@ -383,5 +392,5 @@ _READERS = {
     "BEGIN": _begin, "START": _begin, "COMMIT": _commit, "END": _commit, "ROLLBACK": _rollback, "ABORT": _rollback,
     "SAVEPOINT": _savepoint, "RELEASE": _savepoint, "SET": _set, "RESET": _reset, "SHOW": _show,
     "DECLARE": _declare, "FETCH": _fetch, "MOVE": _fetch, "CLOSE": _close, "DEALLOCATE": _deallocate,
-    "DISCARD": _discard, "UNLISTEN": _unlisten, "COPY": _copy,
+    "DISCARD": _discard, "UNLISTEN": _unlisten, "COPY": _copy, "SELECT": _select,
 }  # fmt: skip

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Execution"]
 
 _QUIET = frozenset(["warning", "error", "log"])  # levels of client_min_messages under which no notice is wanted
+_UNLOCKED = pa.table({"pg_advisory_unlock_all": [""]})
 _SHOWN = pa.schema([("name", pa.string()), ("setting", pa.string()), ("description", pa.string())])
 
 
@@ -64,6 +65,8 @@ class Execution:
                 return Shape((), await self._columns(self.shelf.portal(name)))
             case commands.Show(name=name):
                 return Shape((), columns_of(self._shown(name).schema))
+            case commands.Unlock():
+                return Shape((), columns_of(_UNLOCKED.schema))
             case commands.Declare(start=start):
                 shape = await self._asker.describe(_inner(statement, start), types, asking=self._asking)
                 return replace(shape, columns=None)
@@ -111,6 +114,8 @@ class Execution:
                 return await self._copy(command, portal.prepared.stated)
             case commands.Show(name=name):
                 return Fetched(ArrowRows(self._shown(name)), 0, self._shown(name).num_rows, "SHOW")
+            case commands.Unlock():
+                return Fetched(ArrowRows(_UNLOCKED), 0, 1)
             case commands.Set() | commands.Reset():
                 return self._set(command)
             case commands.CloseCursor() | commands.Deallocate() | commands.Discard() | commands.Unlisten():

@@ -11,10 +11,11 @@ from dpsql.server.wire.calendar import day_of, moment_of
 from dpsql.server.wire.codec import Malformed
 from dpsql.server.wire.sqlstates import WireError
 from dpsql.server.wire.types import OIDS
+from dpsql.sql.bindings import value_of
 
-__all__ = ["OID_OF", "value_of_bytes"]
+__all__ = ["oid_of", "type_of", "value_of_bytes"]
 
-OID_OF: Mapping[str, int] = {
+_OID_OF: Mapping[str, int] = {
     "BOOLEAN": OIDS["bool"],
     "BIGINT": OIDS["int8"],
     "DOUBLE": OIDS["float8"],
@@ -24,7 +25,7 @@ OID_OF: Mapping[str, int] = {
     "DECIMAL": OIDS["numeric"],
 }
 _NAMES: Mapping[int, str] = {
-    **{oid: name for name, oid in OID_OF.items()},
+    **{oid: name for name, oid in _OID_OF.items()},
     OIDS["int2"]: "BIGINT",
     OIDS["int4"]: "BIGINT",
     26: "BIGINT",  # oid
@@ -35,6 +36,16 @@ _NAMES: Mapping[int, str] = {
     19: "VARCHAR",  # name
     1042: "VARCHAR",  # char(n)
 }
+
+
+def oid_of(name: str) -> int:
+    """Return the OID of a type of the language; text for one of which nothing is known."""
+    return _OID_OF.get(name.partition("(")[0], OIDS["text"])
+
+
+def type_of(oid: int) -> str:
+    """Return the type of the language that an OID means; UNKNOWN where the client left it open."""
+    return _NAMES.get(oid, "UNKNOWN")
 
 
 def value_of_bytes(data: bytes | None, oid: int, *, code: int, name: str) -> object:
@@ -50,7 +61,7 @@ def value_of_bytes(data: bytes | None, oid: int, *, code: int, name: str) -> obj
         hint = "Numbers, texts, booleans, dates and timestamps are."
         raise WireError("0A000", "A value of this type is not bound.", hint=hint)
     if code and kind not in {"VARCHAR", "UNKNOWN"}:
-        return _BINARY[OID_OF[kind] if is_open else oid](data)
+        return _BINARY[oid_of(kind) if is_open else oid](data)
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -123,24 +134,3 @@ _BINARY: Mapping[int, Callable[[bytes], object]] = {
     OIDS["timestamp"]: _moment,
     OIDS["timestamptz"]: _moment,
 }
-
-
-def value_of(text: str, name: str) -> object:  # the language's own takes its place
-    kind = name.partition("(")[0]
-    try:
-        match kind:
-            case "BOOLEAN":
-                return text.lower() in {"t", "true", "1", "on", "yes"}
-            case "BIGINT":
-                return int(text)
-            case "DOUBLE":
-                return float(text)
-            case "DECIMAL":
-                return Decimal(text)
-            case "DATE":
-                return date.fromisoformat(text)
-            case "TIMESTAMP":
-                return datetime.fromisoformat(text).replace(tzinfo=None)
-    except (ValueError, ArithmeticError):
-        pass
-    raise WireError("22P02", "This value does not read as its type.")
