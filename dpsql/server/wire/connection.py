@@ -107,7 +107,7 @@ class Conversation:
         self._channel.send(*self._notices(), error_message(failure))
         execution.transaction.fail()
         if execution.transaction.status == "I":
-            execution.shelf.end_block(all_of_them=True)
+            execution.shelf.end_block(succeeds=False)
         self._skipping = not is_simple
         if is_simple:
             self._ready()
@@ -137,7 +137,7 @@ class Conversation:
         execution = self._execution
         if execution.transaction.status == "I":
             execution.transaction.commit()
-            execution.shelf.end_block()
+            execution.shelf.end_block(succeeds=True)
 
     async def _simple(self, text: str) -> None:
         """Answer a text of statements, in their order, up to the first that fails."""

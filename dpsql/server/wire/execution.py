@@ -256,7 +256,7 @@ class Execution:
             if chain:
                 raise WireError("25P01", "AND CHAIN is for transaction blocks.", hint="BEGIN first.")
             self._warn("25P01", "There is no transaction.")
-        self.shelf.end_block(all_of_them=not succeeds)
+        self.shelf.end_block(succeeds=succeeds)
         if succeeds:
             self.transaction.commit()
         else:

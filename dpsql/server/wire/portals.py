@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from dpsql.server.wire.asking import Bound, Shape
@@ -79,7 +78,8 @@ class Prepared:
 class Portal:
     """A statement with its values; once it has run its outcome, and how many of its rows were passed.
 
-    `columns` are those that the client was told of. A cursor that is `held` outlives its transaction.
+    `columns` are those that the client was told of. A cursor that is `held` outlives its transaction, and
+    `stands` once it has.
     """
 
     prepared: Prepared
@@ -89,6 +89,7 @@ class Portal:
     outcome: Outcome | None = None
     position: int = 0
     held: bool = False
+    stands: bool = False
 
     @property
     def size(self) -> int:
@@ -139,7 +140,9 @@ class Shelf:
         if sum(portal.size for portal in self.portals.values()) > _MOST_HELD:
             raise WireError("53200", "Too many rows wait to be fetched.", hint="Fetch them, or close some cursors.")
 
-    def end_block(self, *, all_of_them: bool = False) -> None:
-        """Close what ends with a transaction: every portal, but held cursors where it succeeded."""
-        kept: Iterator[tuple[str, Portal]] = ((name, one) for name, one in self.portals.items() if one.held)
-        self.portals = {} if all_of_them else dict(kept)
+    def end_block(self, *, succeeds: bool) -> None:
+        """Close what ends with a transaction: all but held cursors, and those too that began in one that failed."""
+        kept = {name: one for name, one in self.portals.items() if one.held and (succeeds or one.stands)}
+        for one in kept.values():
+            one.stands = True
+        self.portals = kept

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Mapping
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 from dpsql.server.wire.calendar import day_of, moment_of
@@ -37,6 +38,11 @@ _NAMES: Mapping[int, str] = {
     1042: "VARCHAR",  # char(n)
 }
 
+_MOMENT = re.compile(
+    r"(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})(?P<time>[ T][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?)?"
+    r"\s*(?P<zone>Z|[+-][0-9]{2}(?::?[0-9]{2}){0,2})?"
+)
+
 
 def oid_of(name: str) -> int:
     """Return the OID of a type of the language; text for one of which nothing is known."""
@@ -68,7 +74,28 @@ def value_of_bytes(data: bytes | None, oid: int, *, code: int, name: str) -> obj
         text = None
     if text is None:
         raise Malformed("A value is not UTF-8.", sqlstate="22021")
-    return text if kind in {"VARCHAR", "UNKNOWN"} else value_of(text, name if is_open else kind)
+    if kind in {"VARCHAR", "UNKNOWN"}:
+        return text
+    return value_of(_plain(text, kind, is_absolute=oid == OIDS["timestamptz"]), name if is_open else kind)
+
+
+def _plain(text: str, kind: str, *, is_absolute: bool) -> str:
+    """Return a date or moment without its zone, which is read as UTC if it is a point in time and else dropped.
+
+    So PostgreSQL does, and JDBC sends a zone with every date.
+    """
+    found = _MOMENT.fullmatch(text.strip()) if kind in {"DATE", "TIMESTAMP"} else None
+    if found is None:
+        return text
+    if kind == "DATE":
+        return found["day"]
+    plain = found["day"] + (found["time"] or "")
+    if not (is_absolute and found["zone"]):
+        return plain
+    try:
+        return str(datetime.fromisoformat(plain + found["zone"]).astimezone(UTC).replace(tzinfo=None))
+    except (ValueError, OverflowError):
+        return text
 
 
 def _number(layout: str, data: bytes) -> int | float | bool:

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import adbc_driver_postgresql.dbapi as adbc
 import asyncpg
