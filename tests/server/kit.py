@@ -47,7 +47,7 @@ class NoCatalog:
     def describe(self, sql: str, types: object = (), *, user: str) -> Description:  # noqa: ARG002
         if "version()" in sql:
             return Description((), (Column("version", 25, -1, -1),))
-        raise CatalogError("0A000", "There is no catalog here.")
+        raise CatalogError("42704" if sql.startswith("SHOW") else "0A000", "There is no catalog here.")
 
     def execute(self, sql: str, _: object = (), *, user: str, formats: object = ()) -> CatalogRows:  # noqa: ARG002
         found = self.describe(sql, user=user)
@@ -68,10 +68,10 @@ class Served:
     faults: list[Mapping[str, object]]
 
     def url(self, user: str = "ana", scheme: str = "postgresql") -> str:
-        return f"{scheme}://{user}:{PASSWORD.replace(' ', '%20')}@127.0.0.1:{self.port}/events"
+        return f"{scheme}://{user}:{PASSWORD.replace(' ', '%20')}@127.0.0.1:{self.port}/dpsql"
 
     def conninfo(self, user: str = "ana") -> str:
-        return f"host=127.0.0.1 port={self.port} user={user} password='{PASSWORD}' dbname=events"
+        return f"host=127.0.0.1 port={self.port} user={user} password='{PASSWORD}' dbname=dpsql"
 
     def charges(self, user: str = "ana") -> int:
         """Return how many queries the ledger was charged for."""

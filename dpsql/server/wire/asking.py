@@ -44,6 +44,9 @@ class Bound:
     types: tuple[int, ...] = ()
 
 
+NOTHING = Bound()
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What a statement takes and gives: OIDs of types, and columns, which are None where it gives no rows."""
@@ -75,6 +78,7 @@ class Asker:
     def __init__(self, front: Front, catalog: Catalog, *, runner: Runner, user: User) -> None:
         self._front, self._catalog, self._runner = front, catalog, runner
         self.user = user
+        self.version = catalog.version
 
     async def describe(self, piece: Piece, types: tuple[int, ...], *, asking: Asking) -> Shape:
         """Return what a statement takes and gives, as far as can be told before its parameters have values."""
@@ -86,10 +90,17 @@ class Asker:
         """Answer a statement; `formats` are those of a Bind, and matter for what the catalog writes out itself."""
         role = asking.role or self.user.name
         if self._is_catalog(piece.text):
-            return await self._run(
-                lambda: self._catalog_rows(piece.text, bound, role=role, formats=formats), piece, asking=asking
-            )
+            return await self.look_up(piece, bound, formats=formats, asking=asking)
         return await self._run(lambda: self._answer(piece.text, bound, role=role), piece, asking=asking, turn=role)
+
+    async def look_up(
+        self, piece: Piece, bound: Bound = NOTHING, *, formats: Sequence[int] = (), asking: Asking
+    ) -> Answered:
+        """Answer a statement by the catalog, whatever it is."""
+        role = asking.role or self.user.name
+        return await self._run(
+            lambda: self._catalog_rows(piece.text, bound, role=role, formats=formats), piece, asking=asking
+        )
 
     def _is_catalog(self, text: str) -> bool:
         return is_catalog(text, self._front.service.policy.tables)

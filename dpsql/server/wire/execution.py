@@ -19,7 +19,7 @@ from dpsql.server.wire.lexing import Piece
 from dpsql.server.wire.portals import Copied, Done, Fetched, Outcome, Portal, Prepared, Shelf, Stated
 from dpsql.server.wire.rows import ArrowRows, Rows
 from dpsql.server.wire.sqlstates import WireError, failure_of, notice
-from dpsql.server.wire.transaction import Settings, Transaction, known
+from dpsql.server.wire.transaction import Settings, Transaction, known, version_of
 from dpsql.server.wire.types import columns_of
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Execution:
             case commands.Fetch(name=name, move=False):
                 return Shape((), await self._columns(self.shelf.portal(name)))
             case commands.Show(name=name):
-                return Shape((), columns_of(self._shown(name).schema))
+                return Shape((), (await self._show(name)).columns)
             case commands.Unlock():
                 return Shape((), columns_of(_UNLOCKED.schema))
             case commands.Declare(start=start):
@@ -113,7 +113,8 @@ class Execution:
             case commands.CopyOut():
                 return await self._copy(command, portal.prepared.stated)
             case commands.Show(name=name):
-                return Fetched(ArrowRows(self._shown(name)), 0, self._shown(name).num_rows, "SHOW")
+                rows = await self._show(name)
+                return Fetched(rows, 0, len(rows), "SHOW")
             case commands.Unlock():
                 return Fetched(ArrowRows(_UNLOCKED), 0, 1)
             case commands.Set() | commands.Reset():
@@ -164,6 +165,16 @@ class Execution:
             raise WireError("42601", "Only a SELECT can be copied.", hint="COPY (SELECT ...) TO STDOUT.")
         return Copied(await self._ask(piece, Bound(), formats=(layout.code,)), layout)
 
+    async def _show(self, name: str) -> Rows:
+        """Return a setting; one that is nobody's here is the catalog's, if it has it."""
+        try:
+            return ArrowRows(self._shown(name))
+        except WireError as error:
+            unknown = error
+        if not name.isidentifier():
+            raise unknown
+        return (await self._asker.look_up(Piece(f"SHOW {name}", 0), asking=self._asking)).rows
+
     def _shown(self, name: str) -> pa.Table:
         if name == "all":
             listed = sorted((one, self._setting(one)) for one in {*known(), *self.transaction.now.values})
@@ -179,6 +190,11 @@ class Execution:
                 return self.transaction.now.role or "none"
             case "session_authorization":
                 return self._asker.user.name
+            case "server_version":
+                return version_of(self._asker.version)
+            case "server_version_num":
+                major, _, minor = self._asker.version.partition(".")
+                return str(int(major) * 10_000 + int(minor))
         return self.transaction.now.get(name)
 
     def _set(self, command: commands.Set | commands.Reset) -> Outcome:

@@ -11,7 +11,7 @@ from dpsql.server.chance import unguessable
 from dpsql.server.wire.codec import message, texts
 from dpsql.server.wire.sqlstates import WireError
 from dpsql.server.wire.startup import Startup
-from dpsql.server.wire.transaction import OWN, REPORTED, Settings
+from dpsql.server.wire.transaction import OWN, REPORTED, Settings, version_of
 
 __all__ = ["configured", "greeting", "new_key", "statuses"]
 
@@ -53,7 +53,7 @@ def new_key(minor: int) -> bytes:
 
 def greeting(settings: Settings, *, version: str, user: str) -> dict[str, str]:
     """Return the settings that a client is told when it has come in, by their names."""
-    own = {"server_version": f"{version} (dpsql)", "session_authorization": user}
+    own = {"server_version": version_of(version), "session_authorization": user}
     return {name: own[name] if name in OWN else settings.get(name.lower()) for name in REPORTED}
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from dpsql.server.wire.sqlstates import WireError
 
-__all__ = ["OWN", "REPORTED", "Settings", "Transaction", "known"]
+__all__ = ["OWN", "REPORTED", "Settings", "Transaction", "known", "version_of"]
 
 REPORTED = (
     "application_name client_encoding DateStyle default_transaction_read_only in_hot_standby integer_datetimes "
@@ -87,6 +87,11 @@ class Settings:
     def seconds(self) -> float:
         """How long a statement may take; 0 is without end."""
         return _milliseconds(self.get("statement_timeout")) / 1_000
+
+
+def version_of(catalog: str) -> str:
+    """Return the version that clients are told: that of the catalog, which says what they may ask of it."""
+    return f"{catalog} (dpsql)"
 
 
 def known() -> dict[str, str]:

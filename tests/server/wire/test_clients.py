@@ -1,4 +1,4 @@
-"""Drivers as people have them, against a server with a real catalog: right answers, and one charge for each question."""
+"""Drivers as people have them, with a real catalog: right answers, and one charge for each question."""
 
 from __future__ import annotations
 
@@ -136,7 +136,8 @@ def use_adbc(served: Served, name: str) -> None:
 
 def use_connectorx(served: Served, name: str) -> None:
     """In a process of its own: it keeps Python's lock while it waits for the server, which is in this one."""
-    program = "import connectorx, sys\nfor way in ('binary', 'cursor', 'csv'):\n" + (
+    program = (
+        "import connectorx, sys\nfor way in ('binary', 'cursor', 'csv'):\n"
         "    print(connectorx.read_sql(sys.argv[1], sys.argv[2], protocol=way).values.tolist())"
     )
     found = run(sys.executable, "-c", program, served.url(), question(name))

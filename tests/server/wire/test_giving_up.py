@@ -1,0 +1,170 @@
+"""Cancel, time limits, clients that hang up, and a server that stops: what runs is settled, and asked again is free."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from server.kit import NAMES, TOP, Served, serving
+
+from dpsql.answer import Answer
+from dpsql.server.service import Service
+
+
+class Gate:
+    """Holds statements back once they are with the service, until it is opened."""
+
+    def __init__(self) -> None:
+        self.entered, self.opened, self.asked = threading.Event(), threading.Event(), list[str]()
+
+    def wait(self) -> None:
+        self.entered.set()
+        assert self.opened.wait(30)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    held, ask = Gate(), Service.ask
+
+    def slowly(service: Service, analyst: str, text: str, *args: object, **named: object) -> Answer:
+        held.asked.append(text)
+        held.wait()
+        return ask(service, analyst, text, *args, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Service, "ask", slowly)
+    yield held
+    held.opened.set()
+
+
+@pytest.fixture
+def served(tmp_path: Path, gate: Gate) -> Iterator[Served]:
+    with serving(tmp_path) as found:
+        yield found
+        gate.opened.set()
+
+
+def settled(served: Served, count: int) -> bool:
+    for _ in range(100):
+        if served.charges() == count:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def cancelling(connection: psycopg.Connection, gate: Gate) -> threading.Thread:
+    def cancel() -> None:
+        assert gate.entered.wait(30)
+        connection.cancel_safe()
+
+    thread = threading.Thread(target=cancel)
+    thread.start()
+    return thread
+
+
+def test_a_cancelled_statement_is_settled_and_replayed(served: Served, gate: Gate) -> None:
+    with psycopg.connect(served.conninfo(), autocommit=True) as connection:
+        thread = cancelling(connection, gate)
+        began = time.monotonic()
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            connection.execute(TOP)
+        assert time.monotonic() - began < 5
+        thread.join()
+        assert connection.execute("SHOW server_version").fetchone() is not None  # it is usable at once
+        assert served.charges() == 0
+        gate.opened.set()
+        assert settled(served, 1)
+        connection.execute(TOP)
+        assert served.charges() == 1
+
+
+def test_a_time_limit_gives_up(served: Served) -> None:
+    with psycopg.connect(served.conninfo(), autocommit=True) as connection:
+        connection.execute("SET statement_timeout TO '200ms'")
+        with pytest.raises(psycopg.errors.QueryCanceled, match="too long"):
+            connection.execute(TOP)
+
+
+def test_a_statement_that_was_given_up_while_it_waited_is_not_asked(served: Served, gate: Gate) -> None:
+    with (
+        psycopg.connect(served.conninfo(), autocommit=True) as one,
+        psycopg.connect(served.conninfo(), autocommit=True) as two,
+    ):
+        first = threading.Thread(target=one.execute, args=(TOP,))
+        first.start()
+        assert gate.entered.wait(30)
+        two.execute("SET statement_timeout TO '200ms'")
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            two.execute(NAMES)
+        gate.opened.set()
+        first.join()
+    assert gate.asked == [TOP]
+    assert settled(served, 1)
+
+
+def test_one_analyst_does_not_wait_for_another(served: Served, gate: Gate) -> None:
+    with (
+        psycopg.connect(served.conninfo("ana"), autocommit=True) as one,
+        psycopg.connect(served.conninfo("ben"), autocommit=True) as two,
+    ):
+        first = threading.Thread(target=one.execute, args=(TOP,))
+        first.start()
+        assert gate.entered.wait(30)
+        assert two.execute("SHOW server_version").fetchone() is not None
+        gate.opened.set()
+        first.join()
+
+
+def test_whoever_hangs_up_is_charged_once(served: Served, gate: Gate) -> None:
+    async def hang_up() -> None:
+        connection = await psycopg.AsyncConnection.connect(served.conninfo(), autocommit=True)
+        task = asyncio.ensure_future(connection.execute(TOP))
+        await asyncio.to_thread(gate.entered.wait, 30)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await connection.close()
+
+    asyncio.run(hang_up())
+    gate.opened.set()
+    assert settled(served, 1)
+    with psycopg.connect(served.conninfo()) as connection:
+        connection.execute(TOP)
+    assert served.charges() == 1
+
+
+def test_a_cancel_with_another_key_cancels_nothing(served: Served, gate: Gate) -> None:
+    with psycopg.connect(served.conninfo(), autocommit=True) as connection:
+        thread = threading.Thread(target=connection.execute, args=(TOP,))
+        thread.start()
+        assert gate.entered.wait(30)
+        for key in (b"\0\0\0\0", bytes(32)):
+            with socket.create_connection(("127.0.0.1", served.port), timeout=5) as other:
+                number = connection.info.backend_pid
+                other.sendall(struct.pack("!iii", 12 + len(key), 80877102, number) + key)
+                assert other.recv(1) == b""
+        gate.opened.set()
+        thread.join()
+    assert settled(served, 1)
+
+
+def test_a_server_that_stops_answers_what_runs_and_tells_who_waits(tmp_path: Path, gate: Gate) -> None:
+    found = list[object]()
+    with serving(tmp_path) as served:
+        idle = psycopg.connect(served.conninfo("ben"), autocommit=True)
+        busy = psycopg.connect(served.conninfo("ana"), autocommit=True)
+        thread = threading.Thread(target=lambda: found.extend(busy.execute(TOP).fetchall()))
+        thread.start()
+        assert gate.entered.wait(30)
+        threading.Timer(0.3, gate.opened.set).start()
+    thread.join()
+    assert len(found) == 3
+    with pytest.raises(psycopg.errors.AdminShutdown):
+        idle.execute("SELECT 1")
+    idle.close()
+    busy.close()
