@@ -11,7 +11,7 @@ from dpsql.sql.catalog import Catalog as Tables
 from dpsql.sql.catalog import Table
 from dpsql.sql.types import Type, answered_as, read_as
 
-__all__ = ["HOME", "definitions", "sql_type", "table_path"]
+__all__ = ["HOME", "definitions", "exposed", "sql_type"]
 
 HOME = "main"  # as statements name it to the session
 _TYPES = {
@@ -44,18 +44,27 @@ def definitions(tables: Tables) -> tuple[str, ...]:
     What PostgreSQL cannot name is left out: schemas of its own, its system columns, more than 1,600 columns, and names
     that are alike in their first 63 bytes.
     """
-    paths = {_cut(path): table for table in reversed(tables.tables) if _can_name(path := table_path(table))}
+    paths = exposed(tables)
     schemas = sorted({schema for schema, _ in paths} | {HOME})
     made = [f"CREATE SCHEMA {_quoted(schema)}" for schema in schemas]
     made += [f"GRANT USAGE ON SCHEMA {_quoted(schema)} TO PUBLIC" for schema in schemas]
-    for path, table in reversed(paths.items()):
+    for path, columns in paths.items():
         name = ".".join(map(_quoted, path))
-        columns = ", ".join(f"{_quoted(column)} {sql_type(type_)}" for column, type_ in _columns(table))
-        made += [f"CREATE TABLE {name} ({columns})", f"GRANT SELECT ON {name} TO PUBLIC"]
+        spelled = ", ".join(f"{_quoted(column)} {type_}" for column, type_ in columns.items())
+        made += [f"CREATE TABLE {name} ({spelled})", f"GRANT SELECT ON {name} TO PUBLIC"]
     return tuple(made)
 
 
-def table_path(table: Table) -> tuple[str, str]:
+def exposed(tables: Tables) -> dict[tuple[str, str], dict[str, str]]:
+    """Return schema and name of each table that PostgreSQL can name, and the types of its columns."""
+    paths: dict[tuple[str, str], dict[str, str]] = {}
+    for table in tables.tables:
+        if _can_name(path := _path(table)):
+            paths.setdefault(_cut(path), {column: sql_type(type_) for column, type_ in _columns(table)})
+    return paths
+
+
+def _path(table: Table) -> tuple[str, str]:
     """Return schema and name of a table, as statements may write them."""
     schema, dot, name = table.name.partition(".")
     return (schema, name) if dot else (HOME, schema)
@@ -73,11 +82,11 @@ def sql_type(type_: Type) -> str:
 
 
 def _columns(table: Table) -> Iterator[tuple[str, Type]]:
-    seen: set[bytes] = set(map(str.encode, _SYSTEM_COLUMNS))
+    seen = set(_SYSTEM_COLUMNS)
     for name, type_ in table.columns[:_MOST_COLUMNS]:
-        if (known := name.encode()[:_LONGEST_NAME]) not in seen:
+        if (known := _kept(name)) not in seen:
             seen.add(known)
-            yield name, type_
+            yield known, type_
 
 
 def _can_name(path: tuple[str, str]) -> bool:
@@ -87,8 +96,12 @@ def _can_name(path: tuple[str, str]) -> bool:
 
 def _cut(path: tuple[str, str]) -> tuple[str, str]:
     """Return a path as PostgreSQL keeps it."""
-    schema, name = (part.encode()[:_LONGEST_NAME].decode(errors="ignore") for part in path)
+    schema, name = map(_kept, path)
     return schema, name
+
+
+def _kept(name: str) -> str:
+    return name.encode()[:_LONGEST_NAME].decode(errors="ignore")
 
 
 def _quoted(name: str) -> str:

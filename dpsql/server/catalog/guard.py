@@ -11,10 +11,11 @@ import re
 from dpsql.server.catalog.base import CatalogError
 from dpsql.server.catalog.dispatch import words_of
 
-__all__ = ["MOST_BYTES", "checked", "not_private", "too_large"]
+__all__ = ["MOST_BYTES", "MOST_ROWS", "checked", "not_private", "too_large"]
 
 LONGEST = 128 * 1024  # characters of a statement
 MOST_BYTES = 16 * 1024 * 1024  # of an answer; the longest of a tool has some hundred thousand
+MOST_ROWS = 100_000  # and some thousand
 
 _READING = ("select", "with", "values", "table", "show")
 _ACTING = re.compile(

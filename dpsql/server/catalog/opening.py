@@ -32,7 +32,9 @@ def open_catalog(kind: str, tables: Tables) -> Catalog:
         return open_foreign(kind, tables)
     if kind == "auto" and is_installed():
         return _own(tables)
-    raise NotImplementedError
+    from dpsql.server.catalog.minimal import Minimal
+
+    return Minimal(tables)
 
 
 def _needs_driver() -> None:

@@ -18,7 +18,7 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from dpsql.errors import UsageError
 from dpsql.server.catalog.base import CatalogError, CatalogRows, Column, Description, Parameter
-from dpsql.server.catalog.guard import MOST_BYTES, checked, not_private, too_large
+from dpsql.server.catalog.guard import MOST_BYTES, MOST_ROWS, checked, not_private, too_large
 
 __all__ = ["Shadow", "connected", "run"]
 
@@ -202,7 +202,7 @@ def _rows(
             row = tuple(result.get_value(at, column) for column in range(result.nfields))
             size += sum(len(value or b"") + 16 for value in row)
             rows.append(row)
-        if size > MOST_BYTES:
+        if size > MOST_BYTES or len(rows) > MOST_ROWS:
             connection.finish()
             raise too_large()
     if failure is not None:

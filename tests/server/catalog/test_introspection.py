@@ -1,33 +1,12 @@
-"""Every statement that tools send to learn of tables is answered: as the tools sent it, or as they are told to.
-
-The file has one a line: the tool; whether it was captured from the tool, running against a PostgreSQL with these two
-tables, or written after what the tool publishes; how many columns it had there; and which of our names it showed.
-{reads} and {countries} stand for the OIDs of the tables.
-"""
+"""Every statement that tools send to learn of tables is answered by the empty PostgreSQL, as one with rows would."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from pathlib import Path
-
 import pytest
+from server.catalog.corpus import CORPUS, Asked
 
-from dpsql.server.catalog import Catalog, Parameter, is_catalog
+from dpsql.server.catalog import Catalog, is_catalog
 
-
-@dataclass(frozen=True)
-class Asked:
-    tool: str
-    got: str
-    shows: list[str]
-    columns: int
-    sql: str
-    parameters: list[str | None]
-
-
-LINES = (Path(__file__).parent / "introspection.jsonl").read_text().splitlines()
-CORPUS = [Asked(**json.loads(line)) for line in LINES]
 NAMES = ("reads", "countries")
 
 
@@ -39,12 +18,7 @@ def oids(shadow: Catalog) -> dict[str, str]:
 
 def answered(shadow: Catalog, asked: Asked, oids: dict[str, str]) -> str:
     """Return all that the answer shows, as text."""
-
-    def filled(text: str) -> str:
-        return text.replace("{reads}", oids["reads"]).replace("{countries}", oids["countries"])
-
-    given = [Parameter(None if value is None else filled(value).encode()) for value in asked.parameters]
-    sql = filled(asked.sql)
+    sql, given = asked.filled(oids)
     answer = shadow.execute(sql, given, user="ana")
     assert len(answer.columns) == asked.columns, sql
     assert shadow.describe(sql, user="ana").columns == answer.columns, sql
