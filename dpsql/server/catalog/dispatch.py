@@ -86,7 +86,7 @@ def is_catalog(sql: str, tables: Collection[str] = ()) -> bool:
     read = [parts for parts in _relations(words) if len(parts) > 1 or parts[0] not in defined]
     if any(_is_system(parts, exposed) for parts in read):
         return True
-    return not read and any(_tells(*near) for near in _triples([_END, *words]))
+    return not read and any(map(_tells, _triples([_END, *words])))
 
 
 def words_of(sql: str) -> list[_Word] | None:
@@ -147,7 +147,7 @@ def _relations(words: list[_Word]) -> Iterator[tuple[str, ...]]:
         word = words[at]
         if reading.awaiting and _is_name(word):
             parts = _parts(words, at)
-            if not _follows(words, at + 2 * len(parts) - 1, "("):
+            if not _follows(words, at + 2 * len(parts) - 1, sign="("):
                 yield parts
             reading.awaiting = False
         _step(reading, word, before=before)
@@ -189,13 +189,13 @@ def _is_name(word: _Word) -> bool:
 def _parts(words: list[_Word], at: int) -> tuple[str, ...]:
     """Return the parts of the dotted name that begins there."""
     parts = [words[at].name]
-    while _follows(words, at + 1, ".") and at + 2 < len(words):
+    while _follows(words, at + 1, sign=".") and at + 2 < len(words):
         at += 2
         parts.append(words[at].name)
     return tuple(parts)
 
 
-def _follows(words: list[_Word], at: int, sign: str) -> bool:
+def _follows(words: list[_Word], at: int, *, sign: str) -> bool:
     return at < len(words) and words[at].says(sign)
 
 
@@ -206,8 +206,9 @@ def _is_system(parts: tuple[str, ...], exposed: Collection[str]) -> bool:
     return parts[0].startswith("pg_") and ascii_lower(parts[0]) not in exposed
 
 
-def _tells(before: _Word, word: _Word, after: _Word) -> bool:
-    """Say whether a word calls, names or casts to what only a catalog knows."""
+def _tells(near: tuple[_Word, _Word, _Word]) -> bool:
+    """Say whether a word, between its neighbours, calls, names or casts to what only a catalog knows."""
+    before, word, after = near
     if after.says(".") and word.name in _SCHEMAS:
         return True
     if before.says("::", "as") and word.name in _TYPES:

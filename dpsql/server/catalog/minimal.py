@@ -230,9 +230,10 @@ def _of_role(column: str) -> str:
     return f'{f"{PREFIX}current_user()" if value == "name" else value} AS "{column}"'
 
 
-def _authorized(action: int, _: str | None, called: str | None, *__: str | None) -> int:
+def _authorized(action: int, *named: str | None) -> int:
     """Say what SQLite may do: read, and call what tools use."""
     if action == sqlite3.SQLITE_FUNCTION:
+        called = named[1]
         known = called is not None and (called.startswith(PREFIX) or called.lower() in BUILT_IN)
         return sqlite3.SQLITE_OK if known else sqlite3.SQLITE_DENY
     return sqlite3.SQLITE_OK if action in _READING else sqlite3.SQLITE_DENY

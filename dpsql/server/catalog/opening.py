@@ -40,7 +40,7 @@ def open_catalog(kind: str, tables: Tables) -> Catalog:
 def _needs_driver() -> None:
     if importlib.util.find_spec("psycopg") is None:
         hint = "pip install 'dpsql[bi]'"
-        raise UsageError("catalog-driver", "A PostgreSQL as the catalog needs the package psycopg.", hint=hint)
+        raise UsageError("not-installed", "A PostgreSQL as the catalog needs the package psycopg.", hint=hint)
 
 
 def _own(tables: Tables) -> Catalog:

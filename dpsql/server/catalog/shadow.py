@@ -56,7 +56,7 @@ class Shadow:
     def describe(self, sql: str, types: Sequence[int] = (), *, user: str) -> Description:
         """Return what one statement takes and gives. Raises `CatalogError`."""
         text = checked(sql)
-        return self._asked(user, lambda connection: _prepared(connection, text, types))
+        return self._asked(user, lambda connection: _prepared(connection, text, types=types))
 
     def execute(
         self, sql: str, parameters: Sequence[Parameter] = (), *, user: str, formats: Sequence[int] = ()
@@ -65,7 +65,7 @@ class Shadow:
         text = checked(sql)
 
         def answer(connection: PGconn) -> CatalogRows:
-            described = _prepared(connection, text, [each.type_oid for each in parameters])
+            described = _prepared(connection, text, types=[each.type_oid for each in parameters])
             if not {*formats} <= {0, 1} or len(formats) not in {0, 1, len(described.columns)}:
                 raise CatalogError("08P01", "The formats of the results do not fit the columns.")
             wanted = sorted({*formats}) or [0]
@@ -168,7 +168,7 @@ def _role(user: str) -> str:
     return "analyst" if known in _OURS or known.startswith("pg_") or not known else known
 
 
-def _prepared(connection: PGconn, text: bytes, types: Sequence[int]) -> Description:
+def _prepared(connection: PGconn, text: bytes, *, types: Sequence[int]) -> Description:
     """Prepare a statement and return what it takes and gives, once it is known to return rows and to name no table."""
     _checked(connection, connection.prepare(b"", text, list(types)))
     told = _checked(connection, connection.describe_prepared(b""))
