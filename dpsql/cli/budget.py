@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from dpsql.accounting import Certificate
 from dpsql.answer import printable
 from dpsql.cli.show import write_json, write_pairs
+from dpsql.plain import plain_spending
 from dpsql.plan.tables import outcome
 
 if TYPE_CHECKING:
-    from dpsql.ledger import Calendar, Entry
-    from dpsql.plan import Balance
+    from dpsql.ledger import Entry
     from dpsql.plan.spending import Spender, Spending
 
 __all__ = ["write_spending"]
@@ -35,10 +34,7 @@ def write_spending(spending: Spending, layout: str, *, last: int) -> None:
         for line in (*_accounts(spending), *_queries(latest, len(spending.entries))):
             typer.echo(line)
     elif layout == "json":
-        currencies = spending.balance.certificate.currencies
-        accounts = (_account(spender, currencies) for spender in spending.spenders)
-        queries = map(_query, latest)
-        write_json({**_sums(spending.balance), "accounts": list(accounts), "queries": list(queries)})
+        write_json(plain_spending(spending, latest))
     else:
         write_pairs(spending.balance.rows(), _MEASURES, layout=layout)
 
@@ -94,46 +90,3 @@ def _queries(latest: Sequence[Entry], count: int) -> Iterator[str]:
 
 def _name(account: str | None) -> str:
     return _NOBODY if account is None else printable(account)
-
-
-def _sums(balance: Balance) -> dict[str, object]:
-    total = {"epsilon": float(balance.granted.epsilon), "delta": float(balance.granted.delta)}
-    rows = [dict(zip(_MEASURES, row, strict=True)) for row in balance.rows()]
-    sums = {"total": total, "measures": rows, "items": balance.items, "epsilon": float(balance.epsilon)}
-    if balance.certificate is not Certificate.zcdp:
-        sums["certificate"] = balance.certificate.value
-    return sums if balance.calendar is None else {**sums, "period": _period(balance.calendar)}
-
-
-def _period(calendar: Calendar) -> dict[str, object]:
-    periods, over = calendar.periods, calendar.is_over
-    return {
-        "length": str(periods),
-        "number": None if over else calendar.number + 1,
-        "most": periods.most,
-        "until": None if over else calendar.next_begins.isoformat(),
-    }
-
-
-def _account(spender: Spender, currencies: tuple[str, str]) -> dict[str, object]:
-    (first, second), limit, spent = currencies, spender.limit, spender.state.spent
-    return {
-        "account": spender.name,
-        "limit": None if limit is None else {first: float(limit.rho), second: float(limit.delta)},
-        "spent": {first: float(spent.rho), second: float(spent.delta)},
-        "reserved": {first: float(spender.state.reserved)},
-    }
-
-
-def _query(entry: Entry) -> dict[str, object]:
-    first, second = entry.certificate.currencies
-    return {
-        "asked_at": entry.opened_at.isoformat(),
-        "account": entry.account,
-        "query": entry.query,
-        "data_version": entry.data_version,
-        f"{first}_reserved": float(entry.worst_case.rho),
-        f"{first}_charged": None if entry.settlement is None else float(entry.settlement.loss),
-        f"{second}_charged": float(entry.worst_case.delta),
-        "state": outcome(entry),
-    }

@@ -17,10 +17,10 @@ from prompt_toolkit.lexers import PygmentsLexer
 from prompt_toolkit.output import Output
 from pygments.lexers.sql import SqlLexer
 
-from dpsql.cli.completion import completions
 from dpsql.cli.shell import Reader
-from dpsql.cli.statements import is_complete
 from dpsql.sql.catalog import Catalog
+from dpsql.typed.completion import completions
+from dpsql.typed.statements import is_complete
 
 __all__ = ["prompt_reader"]
 

@@ -14,8 +14,8 @@ import typer
 
 from dpsql.answer import printable
 from dpsql.cli.show import write_answer, write_pairs, write_plan
-from dpsql.cli.statements import WORDS, items
 from dpsql.errors import Error, Place, UsageError
+from dpsql.typed.statements import WORDS, items
 
 if TYPE_CHECKING:
     from dpsql.session import Session

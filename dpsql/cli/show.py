@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
-from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import typer
@@ -21,8 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from dpsql.accounting import ZCDP, Amount, Loss
-    from dpsql.answer import Answer, Receipt
+    from dpsql.answer import Answer
     from dpsql.plan import Forecast, Plan
 
 __all__ = ["bar_table", "check_output", "console", "write_answer", "write_json", "write_pairs", "write_plan"]
@@ -47,13 +43,9 @@ def write_answer(answer: Answer, layout: str) -> None:
         screen.print(str(answer.receipt), style="dim", markup=False)
         return
     if layout == "json":
-        columns, rows = answer.arrow().column_names, answer.fetchall()
-        body = {
-            "columns": columns,
-            "rows": [list(map(_plain, row)) for row in rows],
-            "receipt": _receipt(answer.receipt),
-        }
-        write_json(body)
+        from dpsql.plain import plain_answer
+
+        write_json(plain_answer(answer))
         return
     _write_table(_in_calendar(answer) if layout == "csv" else answer.arrow(), layout)
     typer.echo(str(answer.receipt), err=True)
@@ -117,56 +109,6 @@ def _write_table(table: pa.Table, layout: str) -> None:
         with pa.ipc.new_stream(sys.stdout.buffer, table.schema) as stream:
             stream.write_table(table)
     sys.stdout.buffer.flush()
-
-
-def _plain(value: object) -> object:
-    """Return a value that JSON has: dates and decimals as text, what is not finite as text."""
-    if isinstance(value, date | Decimal):
-        return str(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
-
-
-def _receipt(receipt: Receipt) -> dict[str, object]:
-    return {
-        "mechanism": receipt.mechanism,
-        "k": receipt.k,
-        "k_bar": receipt.k_bar,
-        "epsilon": None if receipt.epsilon is None else float(receipt.epsilon),
-        "delta": float(receipt.delta),
-        "threshold_offset": float(receipt.threshold_offset),
-        "items_charged": receipt.items_charged,
-        "loss": _loss(receipt.loss),
-        "remaining": _remaining(receipt.remaining),
-        "stopped_at_bottom": receipt.stopped_at_bottom,
-        "sealed": receipt.sealed,
-        "isolation": receipt.isolation,
-        "replayed": receipt.replayed,
-        "shared": receipt.shared,
-        "durable": receipt.durable,
-        "chosen": receipt.chosen,
-        "certificate": receipt.certificate.value,
-    }
-
-
-def _loss(loss: Loss) -> dict[str, float]:
-    from dpsql.accounting import PureLoss, Steps
-
-    if isinstance(loss, PureLoss):
-        return {"epsilon": float(loss.epsilon), "delta": float(loss.delta)}
-    if isinstance(loss, Steps):
-        return {"items": loss.items, "epsilon": float(loss.each.epsilon), "delta": float(loss.delta)}
-    return {"rho": float(loss.rho), "delta": float(loss.delta)}
-
-
-def _remaining(left: ZCDP | Amount) -> dict[str, float]:
-    from dpsql.accounting import Amount
-
-    if not isinstance(left, Amount):
-        return {"rho": float(left.rho), "delta": float(left.delta)}
-    first, second = left.certificate.currencies
-    return {first: float(left.refunded), second: float(left.gone)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from string import Template
 
 from dpsql.markup.element import Html, element
 
-__all__ = ["ACCENT", "BAR", "framed"]
+__all__ = ["ACCENT", "BAR", "framed", "style_sheet", "unstyled"]
 
 BAR = "#4c78a8"
 ACCENT = "#c8621b"
@@ -55,3 +55,13 @@ $all .dpsql-box p { color: inherit }
 def framed(label: str, *content: Html) -> Html:
     """Return content in the frame that our style reaches, named for those who hear the page."""
     return element("div", {"class": "dpsql-sheet", "role": "group", "aria-label": label}, _STYLE, *content)
+
+
+def unstyled(html: str) -> str:
+    """Return what we made without its style, for a page that lets no style in but from its own files."""
+    return html.replace(_STYLE, "")
+
+
+def style_sheet() -> str:
+    """Return the style as the text of such a file."""
+    return _STYLE.removeprefix("<style>").removesuffix("</style>")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from dpsql.cli.completion import KEYWORDS, completions
-from dpsql.cli.statements import is_complete, items, split
 from dpsql.plan.choose import MECHANISMS
 from dpsql.sql import grammar
 from dpsql.sql.catalog import Catalog, Table
 from dpsql.sql.options import OPTIONS
 from dpsql.sql.types import of_column
+from dpsql.typed.completion import KEYWORDS, completions
+from dpsql.typed.statements import is_complete, items, split
 
 CATALOG = Catalog(
     (

@@ -20,7 +20,19 @@ import dpsql
 from dpsql.accounting import ZCDP
 from dpsql.answer import Answer, CountColumns
 from dpsql.errors import Place
-from dpsql.markup import Bar, Column, Message, Meter, Part, Sheet, box_html, printable, sheet_html
+from dpsql.markup import (
+    Bar,
+    Column,
+    Message,
+    Meter,
+    Part,
+    Sheet,
+    box_html,
+    printable,
+    sheet_html,
+    style_sheet,
+    unstyled,
+)
 from dpsql.markup.element import element
 from dpsql.markup.meter import meter_html
 from dpsql.quantities import Delta, Rho
@@ -242,3 +254,11 @@ def test_a_bar_is_drawn_on_the_scale_of_the_largest() -> None:
     root = page(sheet_html(Sheet("t", [Column("key", False)], rows, 3, bars=bars)))
     assert [rect.get("width") for rect in root.iter("rect")] == ["500", "50"]
     assert math.isclose(max(float(line.get("x2", "")) for line in root.iter("line")), 1000)
+
+
+def test_a_page_that_lets_no_style_in_gets_the_rest_and_the_style_as_a_file() -> None:
+    html = answer_of(["<style>a</style>"])._repr_html_()
+    bare = unstyled(html)
+    assert "<style" not in bare
+    assert "&lt;style&gt;a&lt;/style&gt;" in bare
+    assert html == bare.replace('">', f'"><style>{style_sheet()}</style>', 1)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from dpsql.cli.statements import split
 from dpsql.plan.choose import MECHANISMS
 from dpsql.sql.catalog import Catalog, Table
 from dpsql.sql.functions import AGGREGATES, FUNCTIONS, WINDOWS
 from dpsql.sql.options import OPTIONS
 from dpsql.sql.text import ascii_lower
+from dpsql.typed.statements import split
 
 __all__ = ["KEYWORDS", "completions"]
 

@@ -1,0 +1,1 @@
+"""What is typed: where statements end, and what may stand next in one."""
