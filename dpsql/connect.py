@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from dpsql.policy.starter_text import Starter
     from dpsql.session import Session
 
-__all__ = ["IN_MEMORY", "MemoryLedgerWarning", "bump", "check_of", "connect", "engine_of", "grant", "history"]
-__all__ += ["session_of", "spending_of", "starter_of", "verified"]
+__all__ = ["IN_MEMORY", "MemoryLedgerWarning", "bump", "check_of", "check_on", "connect", "engine_of", "grant"]
+__all__ += ["history", "session_of", "spending_of", "starter_of", "verified"]
 
 IN_MEMORY = ":memory:"
 
@@ -108,7 +108,7 @@ def starter_of(database: str | Path) -> Starter:
     return starter(Found(Path(database).name, tables, tuple(unnamed), unread=tuple(map(".".join, schema.unread))))
 
 
-def grant(ledger: str | Path, budget: Budget, *, note: str) -> tuple[ApproximateDP, Periods | None]:
+def grant(ledger: str | Path | DatabaseUrl, budget: Budget, *, note: str) -> tuple[ApproximateDP, Periods | None]:
     """Raise the total of a ledger to that of `budget`, for good; what was spent and the certificate stay.
 
     A `budget` with a period is granted in each from then on, or in more of them; one without keeps those there are.
@@ -152,7 +152,7 @@ def spending_of(policy: Policy | str | Path, *, analyst: str | None = None) -> S
         return spending(known, entries, terms=terms, calendar=record.calendar)
 
 
-def verified(ledger: str | Path) -> Verified:
+def verified(ledger: str | Path | DatabaseUrl) -> Verified:
     """Check everything in a ledger and change nothing. Raises `LedgerError` at the first thing that does not fit."""
     if is_url(ledger):
         _require_psycopg()
@@ -161,7 +161,7 @@ def verified(ledger: str | Path) -> Verified:
         return verify_postgres(DatabaseUrl.of(ledger))
     from dpsql.ledger import verify
 
-    return verify(ledger)
+    return verify(str(ledger))
 
 
 def history(ledger: str | Path) -> Iterator[Event]:
@@ -176,9 +176,6 @@ def check_of(policy: Policy | str | Path, *, database: str | Path | None = None)
     Of private rows only the keys that links lead to are read, to see that none stands twice, and no ledger is opened.
     Raises `PolicyError` or `EngineError`.
     """
-    from dpsql.answer import CountColumns
-    from dpsql.plan.check import check
-    from dpsql.plan.registration import catalog_of
     from dpsql.policy.owners import path_of
 
     known = _policy(policy)
@@ -188,16 +185,26 @@ def check_of(policy: Policy | str | Path, *, database: str | Path | None = None)
         if database is not None
         or all(known.tables[passed].source is not None for passed in path_of(known.tables, name))
     }
+    if not near:
+        return check_on(None, known, tables=())
+    engine = engine_of(database, known.only(near))
+    try:
+        return check_on(engine, known, tables=tuple(near))
+    finally:
+        engine.close()
+
+
+def check_on(engine: Engine | None, policy: Policy, *, tables: Collection[str]) -> Check:
+    """Return what a policy means, checked against those of its tables that an engine has open; raises as `check_of`."""
+    from dpsql.answer import CountColumns
+    from dpsql.plan.check import check
+    from dpsql.plan.registration import catalog_of
+
     stored: dict[str, tuple[tuple[str, str], ...]] = {}
-    if near:
-        part = known.only(near)
-        engine = engine_of(database, part)
-        try:
-            catalog_of(engine, part)
-            stored = {name: tuple((column.name, column.type) for column in engine.columns(name)) for name in near}
-        finally:
-            engine.close()
-    return check(known, stored, reach=lambda noisy: CountColumns((), noisy.variance, noisy.scale).reach(0.95))
+    if engine is not None:
+        catalog_of(engine, policy.only(tables))
+        stored = {name: tuple((column.name, column.type) for column in engine.columns(name)) for name in tables}
+    return check(policy, stored, reach=lambda noisy: CountColumns((), noisy.variance, noisy.scale).reach(0.95))
 
 
 def _found(table: StoredTable, names: Mapping[tuple[str, str], str]) -> FoundTable:
@@ -279,7 +286,7 @@ def _source(table: Table) -> Path | CsvFile | None:
     return CsvFile(table.source, tuple(map(Column, table.columns, table.types)))
 
 
-def _recorded(place: str | Path) -> Ledger:
+def _recorded(place: str | Path | DatabaseUrl) -> Ledger:
     """Open a ledger that is there, on the terms that it records."""
     if is_url(place):
         _require_psycopg()
@@ -288,7 +295,7 @@ def _recorded(place: str | Path) -> Ledger:
         return PostgresLedger.open(DatabaseUrl.of(place))
     from dpsql.ledger import SQLiteLedger
 
-    return SQLiteLedger.open(place)
+    return SQLiteLedger.open(str(place))
 
 
 def _require_psycopg() -> None:

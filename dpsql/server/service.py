@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.connect import engine_of, session_of, spending_of
+from dpsql.connect import check_on, engine_of, session_of, spending_of
 from dpsql.errors import PolicyError, UsageError
 from dpsql.policy import Policy
 from dpsql.server.lent import Gate, Lent
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from dpsql.answer import Answer
     from dpsql.engines import Engine
+    from dpsql.plan.facts import Check
     from dpsql.session import Session
     from dpsql.sql.catalog import Catalog
     from dpsql.sql.parameters import Given
@@ -77,6 +78,10 @@ class Service:
     def describe(self, analyst: str, text: str, *, parameters: Given = ()) -> pa.Schema:
         """Return the columns that the answer to a statement would have; reads no row and charges nothing."""
         return self.session(analyst).describe(text, parameters)
+
+    def check(self) -> Check:
+        """Return what the policy in force means, checked against the data that is open."""
+        return self._open.check()
 
     def renew(self, policy: Policy) -> None:
         """Answer by another policy from now on; statements that run are answered by the one they began under.
@@ -181,6 +186,10 @@ class _Open:
             lent = Lent(self._engine, self._gate)
             self._desks[analyst] = _Desk(lent, self.policy, analyst=analyst, turn=turn)
         return self._desks[analyst]
+
+    def check(self) -> Check:
+        """Return what the policy means, checked against the data."""
+        return check_on(self._engine, self.policy, tables=self.policy.tables)
 
     def close(self) -> None:
         """Let the statements that run be settled, and close everything."""

@@ -1,0 +1,301 @@
+"""The JSON API: what each operation is called, who may use it, what it takes, and what it does.
+
+The same declarations make the routes and the OpenAPI document. A request says who asks by itself, with a password or a
+token, never by a cookie: so no other site can have a browser ask.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dpsql.errors import Error, Refusal
+from dpsql.plain import plain_answer, plain_balance, plain_receipt, plain_value
+from dpsql.plan.tables import columns_table, tables_table
+from dpsql.server.users import User
+from dpsql.server.web import curating
+from dpsql.server.web.bodies import json_of
+from dpsql.server.web.desk import Desk, require_curator
+from dpsql.server.web.problems import plain_problem, status_of
+from dpsql.server.web.schemas import ASKED, DESCRIBED, EXPLAINED, GRANTED, LAST, Schema, check, number_in
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dpsql.answer import Answer
+    from dpsql.session import Session
+
+__all__ = ["ARROW", "OPERATIONS", "Call", "Operation", "answer_call", "identified", "json_answer"]
+__all__ += ["problem_answer"]
+
+ARROW = "application/vnd.apache.arrow.stream"
+_LEVEL = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request whose user is known and whose body fits; `token` is that of its visit, if it came with one."""
+
+    desk: Desk
+    user: User
+    body: Mapping[str, object]
+    numbers: Mapping[str, int]
+    token: str | None
+    accepts: str
+
+    @property
+    def sql(self) -> str:
+        """The statement."""
+        return str(self.body["sql"])
+
+    @property
+    def parameters(self) -> list[object] | dict[str, object]:
+        """The values of its parameters."""
+        given = self.body.get("parameters", [])
+        return given if isinstance(given, list | dict) else []
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of one path; `numbers` are parameters of its address, `body` is what a request must bring along."""
+
+    method: str
+    path: str
+    name: str
+    summary: str
+    act: Callable[[Call], Awaitable[Response]]
+    body: Schema | None = None
+    numbers: Mapping[str, Schema] = field(default_factory=dict)
+    curators_only: bool = False
+
+
+async def answer_call(desk: Desk, request: Request, *, operation: Operation) -> Response:
+    """Return the answer to a request, or the problem with it."""
+    try:
+        user, token = await _who(desk, request)
+        if operation.curators_only:
+            require_curator(user)
+        numbers = {
+            name: number_in(schema, request.query_params[name], name=name)
+            for name, schema in operation.numbers.items()
+            if name in request.query_params
+        }
+        body: object = {}
+        if operation.body is not None:
+            body = await json_of(request)
+            check(operation.body, body)
+        known = body if isinstance(body, dict) else {}
+        return await operation.act(Call(desk, user, known, numbers, token, request.headers.get("accept", "")))
+    except Error as error:
+        return problem_answer(error)
+
+
+def problem_answer(error: Error) -> Response:
+    """Return an error as a problem."""
+    status = status_of(error)
+    headers = {"www-authenticate": 'Basic realm="dpsql", charset="UTF-8"'} if status == status.UNAUTHORIZED else {}
+    return json_answer(plain_problem(error), status=status, kind="application/problem+json", headers=headers)
+
+
+def json_answer(
+    body: object,
+    *,
+    status: int = 200,
+    kind: str = "application/json",
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """Return values as JSON; what JSON does not have comes as text."""
+    text = json.dumps(body, default=str)
+    return Response(text, status_code=status, media_type=kind, headers=dict(headers or {}))
+
+
+async def _who(desk: Desk, request: Request) -> tuple[User, str | None]:
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    match scheme.lower():
+        case "bearer":
+            name = desk.visits.name_of(given.strip())
+            user = None if name is None else desk.front.users.get(name)
+            if user is not None:
+                return user, given.strip()
+        case "basic":
+            name, password = _basic(given)
+            address = "" if request.client is None else request.client.host
+            return await desk.login(name, password, address=address), None
+    hint = "Send Authorization: Basic, or the Bearer token of POST /api/v1/token; tokens end when they are not used."
+    raise Refusal("login-required", "Log in first.", hint=hint)
+
+
+def _basic(given: str) -> tuple[str, str]:
+    try:
+        name, colon, password = base64.b64decode(given.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        return "", ""
+    return (name, password) if colon else ("", "")
+
+
+async def identified(desk: Desk, request: Request) -> User | None:
+    """Return who asks, or None where nobody says; raise `Refusal` for whoever says it wrongly."""
+    return (await _who(desk, request))[0] if "authorization" in request.headers else None
+
+
+async def _token(call: Call) -> Response:
+    if call.token is not None:
+        hint = "Send Authorization: Basic to get another."
+        raise Refusal("login-required", "A token is given for a password.", hint=hint)
+    return json_answer({"token": call.desk.visits.begin(call.user.name), "type": "Bearer"}, status=201)
+
+
+async def _end(call: Call) -> Response:
+    if call.token is not None:
+        call.desk.visits.end(call.token)
+    return Response(status_code=204)
+
+
+async def _query(call: Call) -> Response:
+    answer = await call.desk.ask(call.user, call.sql, parameters=call.parameters)
+    if ARROW in call.accepts:
+        return Response(_stream(answer), media_type=ARROW)
+    return json_answer({**plain_answer(answer), "interval": _interval(answer), "statement": answer.statement()})
+
+
+def _interval(answer: Answer) -> dict[str, object] | None:
+    """Return how far the exact counts are from the released ones at most, with which probability, and which those are.
+
+    Counts that were made monotone have none.
+    """
+    if answer.counts is None or answer.counts.adjusted:
+        return None
+    return {"level": _LEVEL, "reach": answer.counts.reach(_LEVEL), "columns": list(answer.counts.columns)}
+
+
+def _stream(answer: Answer) -> bytes:
+    """Return the answer as a stream of Arrow's IPC, its receipt in the metadata of the schema."""
+    import pyarrow as pa
+
+    table = answer.arrow()
+    receipt = json.dumps(plain_receipt(answer.receipt))
+    schema = table.schema.with_metadata({**(table.schema.metadata or {}), b"dpsql.receipt": receipt.encode()})
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, schema) as stream:
+        stream.write_table(table.replace_schema_metadata(schema.metadata))
+    return sink.getvalue()
+
+
+async def _explain(call: Call) -> Response:
+    times = call.body.get("times", 1)
+    planned = int(times) if isinstance(times, int | float) else 1
+
+    def act(session: Session) -> dict[str, object]:
+        plan = session.explain(call.sql, call.parameters)
+        told = session.forecast(call.sql, call.parameters, times=planned)
+        return {
+            "facts": [{"name": name, "value": value} for name, value in plan.facts()],
+            "mechanism": plan.mechanism,
+            "items": plan.worst_items,
+            "free": plan.stored and not plan.fresh,
+            "fits": {"times": told.times, "all": told.fits, "at_worst": told.at_worst, "at_half": told.at_half},
+            "words": str(told),
+        }
+
+    return json_answer(await call.desk.look(call.user, act))
+
+
+async def _describe(call: Call) -> Response:
+    schema = await call.desk.look(call.user, lambda session: session.describe(call.sql, call.parameters))
+    return json_answer({"columns": [{"name": each.name, "type": str(each.type)} for each in schema]})
+
+
+async def _budget(call: Call) -> Response:
+    return json_answer(await call.desk.look(call.user, lambda session: plain_balance(session.budget)))
+
+
+async def _history(call: Call) -> Response:
+    last = call.numbers.get("last", 100)
+
+    def act(session: Session) -> list[dict[str, object]]:
+        table = session.history
+        return _rows(table.slice(max(0, table.num_rows - last)))
+
+    return json_answer({"queries": await call.desk.look(call.user, act)})
+
+
+async def _tables(call: Call) -> Response:
+    def act(session: Session) -> list[dict[str, object]]:
+        return [
+            {**row, "columns": _rows(columns_table(session.catalog, session.terms, name=str(row["name"])))}
+            for row in _rows(tables_table(session.catalog, session.terms))
+        ]
+
+    return json_answer({"tables": await call.desk.look(call.user, act)})
+
+
+async def _spending(call: Call) -> Response:
+    last = call.numbers.get("last", 100)
+    return json_answer(await call.desk.run(lambda: curating.plain_spent(call.desk.front, last=last)))
+
+
+async def _grant(call: Call) -> Response:
+    granted = await call.desk.run(lambda: curating.raise_total(call.desk.front, call.user, given=call.body))
+    return json_answer(granted.plain(), status=201)
+
+
+async def _verification(call: Call) -> Response:
+    found = await call.desk.run(lambda: curating.verify(call.desk.front))
+    return json_answer({"events": found.events, "head": found.head})
+
+
+async def _refusals(call: Call) -> Response:
+    seen = call.desk.front.watch.refusals(call.numbers.get("last", 100))
+    return json_answer(
+        {
+            "refusals": [
+                {"at": one.at.isoformat(), "surface": one.surface, "code": one.code, "analyst": one.analyst}
+                for one in seen
+            ]
+        }
+    )
+
+
+def _rows(table: pa.Table) -> list[dict[str, object]]:
+    return [{name: plain_value(value) for name, value in row.items()} for row in table.to_pylist()]
+
+
+_LAST = {"last": LAST}
+OPERATIONS = (
+    Operation("POST", "/token", "token", "Exchange a password for a token, which ends when it is not used.", _token),
+    Operation("DELETE", "/token", "endToken", "End the token that the request came with.", _end),
+    Operation("POST", "/query", "query", "Answer a statement, and charge it once.", _query, ASKED),
+    Operation("POST", "/explain", "explain", "Tell what a private query may cost, for nothing.", _explain, EXPLAINED),
+    Operation("POST", "/describe", "describe", "Tell the columns of an answer, for nothing.", _describe, DESCRIBED),
+    Operation("GET", "/budget", "budget", "What was granted, spent, held and is left.", _budget),
+    Operation("GET", "/history", "history", "What this analyst asked, oldest first.", _history, numbers=_LAST),
+    Operation("GET", "/tables", "tables", "The tables that may be asked, and their columns.", _tables),
+    Operation(
+        "GET",
+        "/spending",
+        "spending",
+        "Who spent what, on which queries.",
+        _spending,
+        numbers=_LAST,
+        curators_only=True,
+    ),
+    Operation("POST", "/grants", "grant", "Raise the total, for good.", _grant, GRANTED, curators_only=True),
+    Operation("GET", "/verification", "verify", "Check the whole ledger.", _verification, curators_only=True),
+    Operation(
+        "GET",
+        "/refusals",
+        "refusals",
+        "What was not answered, newest first.",
+        _refusals,
+        numbers=_LAST,
+        curators_only=True,
+    ),
+)

@@ -1,0 +1,190 @@
+"""The page, the API, health and metrics as one application of ASGI."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from dpsql.errors import Error, Refusal, UsageError
+from dpsql.markup import style_sheet
+from dpsql.server.front import Front
+from dpsql.server.web import asked, curator, pages
+from dpsql.server.web.api import OPERATIONS, answer_call, identified, json_answer, problem_answer
+from dpsql.server.web.desk import Desk
+from dpsql.server.web.guard import Guard
+from dpsql.server.web.openapi import PREFIX, document
+from dpsql.server.web.render import page
+
+__all__ = ["application"]
+
+_STATIC = Path(__file__).parent / "static"
+_FILES = {
+    "htmx.min.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+    "page.css": "text/css; charset=utf-8",
+    "page.js": "text/javascript; charset=utf-8",
+}
+_AN_HOUR = {"cache-control": "max-age=3600"}
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def application(front: Front, *, secure: bool) -> Starlette:
+    """Return the application over a front; `secure` says that browsers reach it by TLS, and by nothing else.
+
+    Whoever runs it must pass on the address of the peer as it is, and no address that a header names.
+    """
+    desk = Desk(front, secure)
+    return Starlette(
+        routes=[*_pages(desk), *_curators(desk), *_api(desk), *_operated(desk), *_static()],
+        middleware=[Middleware(Guard, watch=front.watch, secure=secure)],
+        exception_handlers={HTTPException: _http_problem},
+    )
+
+
+def _pages(desk: Desk) -> list[Route]:
+    return [
+        Route("/", _page(desk, pages.home)),
+        Route("/ask", _page(desk, pages.ask), methods=["POST"]),
+        Route("/preview", _page(desk, pages.preview), methods=["POST"]),
+        Route("/complete", _page(desk, pages.complete), methods=["POST"]),
+        Route("/history", _page(desk, pages.history)),
+        Route("/replay", _page(desk, pages.replay), methods=["POST"]),
+        Route("/tables", _page(desk, pages.tables)),
+        Route("/login", partial(_login_form, desk)),
+        Route("/login", partial(_login, desk), methods=["POST"]),
+        Route("/logout", _page(desk, _logout), methods=["POST"]),
+    ]
+
+
+def _curators(desk: Desk) -> list[Route]:
+    shown = {
+        "spending": curator.spending,
+        "policy": curator.policy,
+        "ledger": curator.ledger,
+        "refusals": curator.refusals,
+    }
+    done = {"verify": curator.verify, "grant": curator.grant}
+    return [
+        *(Route(f"/curator/{name}", _page(desk, act, curators_only=True)) for name, act in shown.items()),
+        *(
+            Route(f"/curator/{name}", _page(desk, act, curators_only=True), methods=["POST"])
+            for name, act in done.items()
+        ),
+    ]
+
+
+def _api(desk: Desk) -> list[Route]:
+    described = document()
+
+    async def openapi(_: Request) -> Response:
+        return json_answer(described)
+
+    return [
+        Route("/api/openapi.json", openapi),
+        *(
+            Route(PREFIX + operation.path, partial(answer_call, desk, operation=operation), methods=[operation.method])
+            for operation in OPERATIONS
+        ),
+    ]
+
+
+def _operated(desk: Desk) -> list[Route]:
+    async def health(_: Request) -> Response:
+        state = desk.front.health()
+        return PlainTextResponse(state, status_code=200 if state == "ok" else 503)
+
+    async def metrics(request: Request) -> Response:
+        try:
+            user = await identified(desk, request)
+        except Error as error:
+            return problem_answer(error)
+        address = "" if request.client is None else request.client.host
+        if desk.front.may_see_metrics(user, address=address, is_forwarded=_is_forwarded(request)):
+            return PlainTextResponse(desk.front.watch.metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        hint = "Log in as a curator, or ask from this machine itself."
+        return problem_answer(Refusal("curators-only", "Metrics are for curators.", hint=hint))
+
+    return [Route("/healthz", health), Route("/metrics", metrics)]
+
+
+def _static() -> list[Route]:
+    def file(body: bytes, kind: str) -> Endpoint:
+        async def send(_: Request) -> Response:
+            return Response(body, media_type=kind, headers=_AN_HOUR)
+
+        return send
+
+    files = {name: ((_STATIC / name).read_bytes(), kind) for name, kind in _FILES.items()}
+    files["sheet.css"] = style_sheet().encode(), _FILES["page.css"]
+    return [Route(f"/static/{name}", file(body, kind)) for name, (body, kind) in files.items()]
+
+
+def _page(desk: Desk, handler: asked.Handler, *, curators_only: bool = False) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        return await asked.answer(desk, request, handler=handler, curators_only=curators_only)
+
+    return endpoint
+
+
+async def _login_form(desk: Desk, request: Request) -> Response:
+    return _login_page(desk, request)
+
+
+async def _login(desk: Desk, request: Request) -> Response:
+    """Begin a visit, under a token that nobody has seen before."""
+    try:
+        form = await asked.proven_form(desk, request, token=request.cookies.get(asked.cookie_name(desk), ""))
+        address = "" if request.client is None else request.client.host
+        user = await desk.login(form.get("name", ""), form.get("password", ""), address=address)
+    except Error as error:
+        return _login_page(desk, request, error=error)
+    response = RedirectResponse("/", status_code=303)
+    asked.set_cookie(desk, response, token=desk.visits.begin(user.name))
+    return response
+
+
+async def _logout(asks: asked.Asked) -> Response:
+    asks.desk.visits.end(asks.token)
+    response = RedirectResponse("/login", status_code=303)
+    response.delete_cookie(
+        asked.cookie_name(asks.desk), httponly=True, samesite="strict", secure=asks.desk.secure, path="/"
+    )
+    return response
+
+
+def _login_page(desk: Desk, request: Request, *, error: Error | None = None) -> Response:
+    token, proof = asked.proof_for(desk, request)
+    status = 200 if error is None else asked.status_of(error)
+    response = page("login.html", {"proof": proof, "box": error and asked.box(error)}, status=status)
+    asked.set_cookie(desk, response, token=token)
+    return response
+
+
+def _is_forwarded(request: Request) -> bool:
+    """Return whether a proxy passes the request on for another, or a browser was told another name for this machine."""
+    host = request.headers.get("host", "").rpartition(":")[0] or request.headers.get("host", "")
+    return any(name in request.headers for name in _FORWARDED) or host.strip("[]") not in {
+        "localhost",
+        "127.0.0.1",
+        "::1",
+    }
+
+
+async def _http_problem(request: Request, error: Exception) -> Response:
+    """Answer for a path or a method that there is not."""
+    status = error.status_code if isinstance(error, HTTPException) else 404
+    told: Error = UsageError("no-such-page", "There is nothing here.", hint="See /, or /api/openapi.json.")
+    if status == 405:  # noqa: PLR2004 - the status of HTTP
+        told = UsageError("no-such-method", "This is asked by another method.", hint="See /api/openapi.json.")
+    if request.url.path.startswith("/api"):
+        return problem_answer(told)
+    return asked.plain_page(told)

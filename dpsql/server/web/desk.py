@@ -1,0 +1,110 @@
+"""Where the page's requests meet the service: who asks, in which thread, and how many at once.
+
+What blocks runs in one of two bounded pools, so that statements that take their time hold up no page; and no user holds
+more of the first than a few threads. Whoever goes away leaves their statement running: it is settled and stored.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+from anyio import CapacityLimiter
+
+from dpsql.errors import Refusal
+from dpsql.server.front import Front
+from dpsql.server.users import User
+from dpsql.server.web.visits import Visits
+
+if TYPE_CHECKING:
+    from dpsql.answer import Answer
+    from dpsql.session import Session
+    from dpsql.sql.parameters import Given
+
+__all__ = ["SURFACE", "Desk", "may_ask", "require_curator"]
+
+SURFACE = "web"
+_STATEMENTS, _OTHERS = 16, 8  # threads
+_AT_ONCE = 4  # statements of one user
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What every handler of a request is given."""
+
+    front: Front
+    secure: bool
+    visits: Visits = field(default_factory=Visits)
+    asking: Counter[str] = field(default_factory=Counter)
+    statements: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_STATEMENTS))
+    others: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_OTHERS))
+
+    async def login(self, name: str, password: str, *, address: str) -> User:
+        """Return the user whose password this is; raise the same `Refusal` whatever is wrong."""
+        user = await self.run(lambda: self.front.login(SURFACE, name, password=password, address=address))
+        if user is None:
+            hint = "Check both; after several failures, wait some minutes."
+            raise Refusal("login-failed", "Name and password do not fit.", hint=hint)
+        return user
+
+    async def ask(self, user: User, text: str, *, parameters: Given = ()) -> Answer:
+        """Return the answer to a statement; raise as `Front.ask`, and `Refusal` for too many at once."""
+        require_analyst(self.front, user)
+        with self._counted(user):
+            return await anyio.to_thread.run_sync(
+                lambda: self.front.ask(SURFACE, user, text=text, parameters=parameters), limiter=self.statements
+            )
+
+    async def look(self, user: User, act: Callable[[Session], T]) -> T:
+        """Return what `read` does, counted as a statement of the minute's."""
+        require_analyst(self.front, user)
+        if not self.front.throttle.may_ask(user.name):
+            hint = "Wait a little; the policy's statements_per_minute says how many there may be."
+            raise Refusal("too-many-statements", "This analyst asks too often.", hint=hint)
+        return await self.read(user, act)
+
+    async def read(self, user: User, act: Callable[[Session], T]) -> T:
+        """Return what an act makes of the user's session that reads no private row and charges nothing."""
+        require_analyst(self.front, user)
+        with self._counted(user):
+            return await self.run(lambda: act(self.front.session(user)))
+
+    async def run(self, act: Callable[[], T]) -> T:
+        """Return what a blocking act returns."""
+        return await anyio.to_thread.run_sync(act, limiter=self.others)
+
+    @contextmanager
+    def _counted(self, user: User) -> Iterator[None]:
+        if self.asking[user.name] >= _AT_ONCE:
+            hint = "Wait for the answers to those that are running."
+            raise Refusal("server-busy", "This user has too many statements running.", hint=hint)
+        self.asking[user.name] += 1
+        try:
+            yield
+        finally:
+            self.asking[user.name] -= 1
+            if not self.asking[user.name]:
+                del self.asking[user.name]
+
+
+def may_ask(front: Front, user: User) -> bool:
+    """Return whether a user may ask as an analyst: a curator may where the policy lists them by name, and not else."""
+    return not user.is_curator or user.name in front.service.policy.analysts
+
+
+def require_analyst(front: Front, user: User) -> None:
+    """Raise `Refusal` for a curator who is no analyst."""
+    if not may_ask(front, user):
+        hint = "List the curator under [analysts] in the policy, or ask as somebody else."
+        raise Refusal("no-analyst", "A curator asks only where the policy lists them as an analyst.", hint=hint)
+
+
+def require_curator(user: User) -> None:
+    """Raise `Refusal` for whoever is no curator."""
+    if not user.is_curator:
+        raise Refusal("curators-only", "This is for curators.", hint="Ask a curator; dpsql user add makes one.")

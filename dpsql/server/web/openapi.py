@@ -1,0 +1,83 @@
+"""The OpenAPI document of the API, written from the declarations that its requests are checked by."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from dpsql.server.web.api import ARROW, OPERATIONS, Operation
+from dpsql.server.web.schemas import PROBLEM
+
+__all__ = ["PREFIX", "document"]
+
+PREFIX = "/api/v1"
+_PROBLEMS = {
+    "400": "The request cannot be read.",
+    "401": "Nobody has logged in.",
+    "403": "This user may not do this.",
+    "408": "The body did not come in time.",
+    "409": "The budget that is left does not cover the worst case, or a grant would lower the total; nothing was done.",
+    "413": "The body is too long.",
+    "415": "The body has another type.",
+    "422": "The statement is not answered, or what was given cannot be used; nothing was charged.",
+    "429": "Too many requests.",
+    "500": "The server could not answer; what was charged stands in the ledger.",
+    "503": "The server is stopping, or its ledger cannot be used.",
+}
+_MADE = {"token": "201", "grant": "201", "endToken": "204"}
+
+
+def document() -> dict[str, object]:
+    """Return the document, of version 3.1."""
+    paths: dict[str, dict[str, object]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(PREFIX + operation.path, {})[operation.method.lower()] = _operation(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "dpsql",
+            "version": version("dpsql"),
+            "description": "Private top-k analytics in SQL: every answer is within the policy's total guarantee.",
+        },
+        "paths": paths,
+        "components": {
+            "securitySchemes": {
+                "password": {"type": "http", "scheme": "basic"},
+                "token": {"type": "http", "scheme": "bearer"},
+            },
+            "schemas": {"Problem": PROBLEM},
+            "responses": {"Problem": _problem("What went wrong.")},
+        },
+        "security": [{"password": []}, {"token": []}],
+    }
+
+
+def _operation(operation: Operation) -> dict[str, object]:
+    made = _MADE.get(operation.name, "200")
+    told: dict[str, object] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "tags": ["curator" if operation.curators_only else "analyst"],
+        "responses": {made: _made(operation), **{status: _problem(words) for status, words in _PROBLEMS.items()}},
+    }
+    if operation.numbers:
+        told["parameters"] = [
+            {"name": name, "in": "query", "required": False, "schema": dict(schema)}
+            for name, schema in operation.numbers.items()
+        ]
+    if operation.body is not None:
+        told["requestBody"] = {"required": True, "content": {"application/json": {"schema": operation.body}}}
+    return told
+
+
+def _made(operation: Operation) -> dict[str, object]:
+    if operation.name == "endToken":
+        return {"description": "The token has ended."}
+    content: dict[str, object] = {"application/json": {"schema": {"type": "object"}}}
+    if operation.name == "query":
+        content[ARROW] = {"schema": {"type": "string", "contentMediaType": ARROW}}
+    return {"description": "The answer.", "content": content}
+
+
+def _problem(words: str) -> dict[str, object]:
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {"description": words, "content": {"application/problem+json": {"schema": schema}}}

@@ -1,0 +1,70 @@
+"""What went wrong, as a status of HTTP and as application/problem+json (RFC 9457); never a traceback, never a value."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from dpsql.errors import BudgetExceeded, EngineError, Error, LedgerError, Place
+
+__all__ = ["fault", "plain_problem", "status_of"]
+
+_STATUS = {
+    "analyst-disabled": HTTPStatus.FORBIDDEN,
+    "closed": HTTPStatus.SERVICE_UNAVAILABLE,
+    "curators-only": HTTPStatus.FORBIDDEN,
+    "form-expired": HTTPStatus.FORBIDDEN,
+    "ledger-grant": HTTPStatus.CONFLICT,
+    "login-failed": HTTPStatus.UNAUTHORIZED,
+    "login-required": HTTPStatus.UNAUTHORIZED,
+    "no-analyst": HTTPStatus.FORBIDDEN,
+    "no-such-method": HTTPStatus.METHOD_NOT_ALLOWED,
+    "no-such-page": HTTPStatus.NOT_FOUND,
+    "request-length": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    "request-malformed": HTTPStatus.BAD_REQUEST,
+    "request-slow": HTTPStatus.REQUEST_TIMEOUT,
+    "request-type": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    "server-busy": HTTPStatus.TOO_MANY_REQUESTS,
+    "server-failed": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "too-many-statements": HTTPStatus.TOO_MANY_REQUESTS,
+    "user-removed": HTTPStatus.UNAUTHORIZED,
+}
+
+
+def status_of(error: Error) -> HTTPStatus:
+    """Return the status that tells an error: of a statement that is not answered 422, and 409 for a short budget."""
+    known = _STATUS.get(error.code)
+    if known is not None:
+        return known
+    match error:
+        case BudgetExceeded():
+            return HTTPStatus.CONFLICT
+        case EngineError():
+            return HTTPStatus.INTERNAL_SERVER_ERROR
+        case LedgerError():
+            return HTTPStatus.SERVICE_UNAVAILABLE
+        case _:
+            return HTTPStatus.UNPROCESSABLE_ENTITY
+
+
+def plain_problem(error: Error) -> dict[str, object]:
+    """Return an error as values that JSON has; the place is that of a `Place`, or words."""
+    status, place = status_of(error), error.place
+    where: object = None if place is None else str(place)
+    if isinstance(place, Place):
+        where = {"line": place.line, "column": place.column, "fragment": place.fragment}
+    return {
+        "type": f"urn:dpsql:{error.code}",
+        "title": type(error).__name__,
+        "status": int(status),
+        "detail": error.reason,
+        "code": error.code,
+        "reason": error.reason,
+        "hint": error.hint,
+        "place": where,
+    }
+
+
+def fault() -> EngineError:
+    """Return what is said of whatever nobody foresaw: the same words each time."""
+    hint = "Ask the curator: what happened is in the server's log, without values."
+    return EngineError("server-failed", "The server could not answer.", hint=hint)

@@ -1,0 +1,64 @@
+"""Pages as text: templates that escape what they are given, in which no character turns the writing around."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+from starlette.responses import HTMLResponse
+
+from dpsql.markup import printable
+
+__all__ = ["answered_html", "as_typed", "page"]
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+def page(name: str, given: Mapping[str, object], *, status: int = 200) -> HTMLResponse:
+    """Return a template's page."""
+    return HTMLResponse(_environment.get_template(name).render(given), status_code=status)
+
+
+def as_typed(text: str) -> Markup:
+    """Return an analyst's own text as it is, for the box in which they write."""
+    return Markup(escape(text))  # noqa: S704 - it is escaped
+
+
+def answered_html(html: str) -> Markup:
+    """Return what dpsql.markup made, which is escaped already, as markup."""
+    return Markup(html)  # noqa: S704 - see dpsql.markup
+
+
+def _shown(value: object) -> object:
+    """Return what stands on a page for a value: markup as it is, and nothing that a page would obey."""
+    if value is None:
+        return ""
+    return value if isinstance(value, Markup) else printable(str(value))
+
+
+def _moment(value: datetime) -> str:
+    return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _lines(text: str) -> Markup:
+    """Return text of several lines with its breaks; nothing else of it is obeyed."""
+    return Markup("\n".join(escape(printable(line.expandtabs(4))) for line in text.split("\n")))  # noqa: S704 - escaped
+
+
+def _figures(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+_environment = Environment(
+    loader=FileSystemLoader(_TEMPLATES),
+    autoescape=True,
+    undefined=StrictUndefined,
+    finalize=_shown,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    auto_reload=False,
+)
+_environment.filters.update(as_typed=as_typed, figures=_figures, lines=_lines, moment=_moment)

@@ -1,0 +1,82 @@
+"""Who is logged in: tokens that nobody can guess, of which the server alone knows whose they are, and until when.
+
+A visit ends when nothing is asked for a while, when it has lasted for a working day, at logout, and with the server.
+All of it is touched by the event loop alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dpsql.server.chance import unguessable, unguessable_text
+
+__all__ = ["IDLE", "LONGEST", "Visits"]
+
+IDLE = 30 * 60.0  # seconds
+LONGEST = 12 * 3600.0
+_TOKEN_BYTES = 32
+_MOST_OF_ONE = 20  # visits of one user; the oldest ends
+
+
+@dataclass(slots=True)
+class _Visit:
+    name: str
+    began: float
+    asked: float
+
+
+class Visits:
+    """The visits that have not ended."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._key = unguessable(_TOKEN_BYTES)
+        self._visits: OrderedDict[bytes, _Visit] = OrderedDict()
+
+    def begin(self, name: str) -> str:
+        """Return the token of a new visit; the token itself is not kept."""
+        self._forget()
+        own = [kept for kept, visit in self._visits.items() if visit.name == name]
+        for oldest in own[: max(0, len(own) - _MOST_OF_ONE + 1)]:
+            del self._visits[oldest]
+        token, now = unguessable_text(_TOKEN_BYTES), self._clock()
+        self._visits[_digest(token)] = _Visit(name, now, now)
+        return token
+
+    def name_of(self, token: str) -> str | None:
+        """Return whose visit this is, and that it goes on; None if it has ended or never was."""
+        visit, now = self._visits.get(_digest(token)), self._clock()
+        if visit is None or _is_over(visit, now):
+            return None
+        visit.asked = now
+        return visit.name
+
+    def end(self, token: str) -> None:
+        """End a visit, if it has not ended."""
+        self._visits.pop(_digest(token), None)
+
+    def proof(self, token: str) -> str:
+        """Return what a form must bring along to have come from our own page; another site cannot know it."""
+        return hmac.digest(self._key, token.encode(errors="replace"), "sha256").hex()
+
+    def proves(self, token: str, given: str) -> bool:
+        """Return whether a form brought along what `proof` told the page."""
+        return hmac.compare_digest(self.proof(token).encode(), given.encode(errors="replace"))
+
+    def _forget(self) -> None:
+        now = self._clock()
+        for kept in [kept for kept, visit in self._visits.items() if _is_over(visit, now)]:
+            del self._visits[kept]
+
+
+def _is_over(visit: _Visit, now: float) -> bool:
+    return now - visit.asked > IDLE or now - visit.began > LONGEST
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode(errors="replace")).digest()

@@ -1,0 +1,215 @@
+"""The JSON API: what it answers, whom, what it takes, and that its document says the same."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.errors import Unsatisfiable
+from starlette.testclient import TestClient
+from web_kit import COUNTS, PASSWORD, World
+
+from dpsql.server.web.api import ARROW, OPERATIONS
+from dpsql.server.web.bodies import LONGEST_BODY
+
+ALICE, CLARA = ("alice", PASSWORD), ("clara", PASSWORD)
+GRANT = {"epsilon": 5, "delta": "1e-6", "note": "agreed"}
+
+
+@pytest.fixture
+def client(world: World) -> TestClient:
+    return world.client()
+
+
+def post(client: TestClient, name: str, body: object, auth: tuple[str, str] = ALICE) -> dict[str, object]:
+    answer = client.post(f"/api/v1/{name}", json=body, auth=auth)
+    assert answer.status_code in {200, 201}, answer.text
+    found = answer.json()
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_query_is_answered_with_its_receipt_and_charged_once(client: TestClient, world: World) -> None:
+    first = post(client, "query", {"sql": COUNTS})
+    again = post(client, "query", {"sql": COUNTS})
+    assert first["columns"] == ["article", "n"]
+    assert first["rows"] == again["rows"]
+    assert first["interval"] == {"level": 0.95, "reach": 48, "columns": [1]}
+    assert first["receipt"]["items_charged"] == 6  # type: ignore[index]
+    assert again["receipt"]["replayed"] is True  # type: ignore[index]
+    assert world.charges() == 1
+
+
+def test_an_answer_comes_as_arrow_where_that_is_asked_for(client: TestClient) -> None:
+    answer = client.post("/api/v1/query", json={"sql": COUNTS}, auth=ALICE, headers={"accept": ARROW})
+    assert answer.headers["content-type"] == ARROW
+    table = pa.ipc.open_stream(answer.content).read_all()
+    assert table.column_names == ["article", "n"]
+    assert json.loads(table.schema.metadata[b"dpsql.receipt"])["items_charged"] == 6
+
+
+def test_parameters_are_bound(client: TestClient) -> None:
+    text = "SELECT article FROM reads WHERE country = ? GROUP BY article TOP 2 PRIVATE"
+    assert post(client, "query", {"sql": text, "parameters": ["DE"]})["columns"] == ["article"]
+    named = post(client, "explain", {"sql": text.replace("?", ":land"), "parameters": {"land": "DE"}})
+    assert named["mechanism"] == "limited_domain"
+    wrong = client.post("/api/v1/query", json={"sql": text, "parameters": [["DE"]]}, auth=ALICE)
+    assert (wrong.status_code, wrong.json()["code"]) == (400, "request-malformed")
+
+
+def test_what_is_told_of_a_query_is_free(client: TestClient, world: World) -> None:
+    told = post(client, "explain", {"sql": COUNTS, "times": 30})
+    assert told["fits"] == {"times": 30, "all": False, "at_worst": 16, "at_half": 19}
+    columns = post(client, "describe", {"sql": COUNTS})["columns"]
+    assert columns == [{"name": "article", "type": "string"}, {"name": "n", "type": "int64"}]
+    tables = client.get("/api/v1/tables", auth=ALICE).json()["tables"]
+    assert [table["name"] for table in tables] == ["reads", "countries"]
+    assert world.charges() == 0
+
+
+def test_an_analyst_reads_their_own_budget_and_history(client: TestClient) -> None:
+    post(client, "query", {"sql": COUNTS})
+    budget = client.get("/api/v1/budget", auth=ALICE).json()
+    assert [row["measure"] for row in budget["measures"]] == ["rho", "delta", "items of epsilon 0.0817"]
+    assert [row["query"] for row in client.get("/api/v1/history?last=5", auth=ALICE).json()["queries"]] == [COUNTS]
+    assert client.get("/api/v1/history", auth=("both", PASSWORD)).json() == {"queries": []}
+
+
+def test_a_curator_reads_what_was_spent_grants_and_verifies(client: TestClient) -> None:
+    post(client, "query", {"sql": COUNTS})
+    client.post("/api/v1/query", json={"sql": "SELECT user_id FROM reads"}, auth=ALICE)
+    spent = client.get("/api/v1/spending", auth=CLARA).json()
+    assert [query["account"] for query in spent["queries"]] == ["alice"]
+    assert client.get("/api/v1/refusals", auth=CLARA).json()["refusals"][0]["code"] == "not-private"
+    granted = post(client, "grants", GRANT, CLARA)
+    assert (granted["before"], granted["now"]) == ({"epsilon": 4.0, "delta": 1e-6}, {"epsilon": 5.0, "delta": 1e-6})
+    assert client.get("/api/v1/verification", auth=CLARA).json()["events"] > 3
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.name)
+def test_who_may_use_what(client: TestClient, operation: object) -> None:
+    bodies = {"grant": GRANT, "query": {"sql": COUNTS}, "explain": {"sql": COUNTS}, "describe": {"sql": COUNTS}}
+    method, path, name = (getattr(operation, each) for each in ("method", "path", "name"))
+    only = bool(getattr(operation, "curators_only", None))
+
+    def status(auth: tuple[str, str] | None) -> int:
+        return client.request(method, f"/api/v1{path}", json=bodies.get(name), auth=auth).status_code
+
+    anybody = name in {"token", "endToken"}
+    assert status(None) == 401
+    assert status(("alice", "wrong")) == 401
+    assert status(("nobody", PASSWORD)) == 401
+    assert (status(ALICE) < 300) == (not only)
+    assert (status(CLARA) < 300) == (only or anybody)
+
+
+def test_a_password_is_exchanged_for_a_token_which_ends(client: TestClient) -> None:
+    token = post(client, "token", None)["token"]
+    bearer = {"authorization": f"Bearer {token}"}
+    assert client.get("/api/v1/budget", headers=bearer).status_code == 200
+    assert client.post("/api/v1/token", headers=bearer).status_code == 401
+    assert client.delete("/api/v1/token", headers=bearer).status_code == 204
+    assert client.get("/api/v1/budget", headers=bearer).status_code == 401
+
+
+def test_a_cookie_alone_asks_nothing(world: World) -> None:
+    client = world.login()
+    assert client.get("/api/v1/budget").status_code == 401
+    assert client.post("/api/v1/query", json={"sql": COUNTS}).status_code == 401
+
+
+@pytest.mark.parametrize("header", ["", "Basic", "Basic !!", "Basic YWxpY2U=", "Basic /////w==", "Bearer", "Digest x"])
+def test_a_header_that_says_nothing_lets_nobody_in(client: TestClient, header: str) -> None:
+    answer = client.get("/api/v1/budget", headers={"authorization": header})
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"].startswith("Basic ")
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_refusal_is_a_problem_with_code_reason_hint_and_place(client: TestClient, world: World) -> None:
+    answer = client.post("/api/v1/query", json={"sql": "SELECT x FROM reads TOP 3 PRIVATE"}, auth=ALICE)
+    assert answer.status_code == 422
+    assert answer.json() == {
+        "type": "urn:dpsql:unknown-column",
+        "title": "Refusal",
+        "status": 422,
+        "detail": answer.json()["reason"],
+        "code": "unknown-column",
+        "reason": answer.json()["reason"],
+        "hint": answer.json()["hint"],
+        "place": {"line": 1, "column": 8, "fragment": "x"},
+    }
+    poor = ("poor", PASSWORD)
+    short = client.post("/api/v1/query", json={"sql": f"{COUNTS} WITH (epsilon = 0.5)"}, auth=poor)
+    assert (short.status_code, short.json()["code"]) == (409, "budget-exceeded")
+    assert world.charges() == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        (b"{", "application/json", 400),
+        (b"[" * 100_000, "application/json", 400),
+        (b'{"sql": NaN}', "application/json", 400),
+        (b'{"sql": "SELECT 1", "times": ' + b"1" * 5000 + b"}", "application/json", 400),
+        (b'{"sql": "SELECT 1", "other": 1}', "application/json", 400),
+        (b'{"sql": "\\ud800"}', "application/json", 422),
+        (b'{"sql": "SELECT 1"}', "text/plain", 415),
+        (b"\xff", "application/json", 400),
+        (b" " * (LONGEST_BODY + 1), "application/json", 413),
+    ],
+)
+def test_a_body_that_cannot_be_read_is_a_problem(client: TestClient, body: bytes, kind: str, status: int) -> None:
+    answer = client.post("/api/v1/query", content=body, auth=ALICE, headers={"content-type": kind})
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+
+
+def test_paths_and_methods_that_there_are_not_are_problems(client: TestClient) -> None:
+    assert client.get("/api/v1/nothing").json()["code"] == "no-such-page"
+    assert client.get("/api/v1/query").json()["code"] == "no-such-method"
+
+
+def test_a_number_of_the_address_that_cannot_be_read_is_a_problem(client: TestClient) -> None:
+    for last in ("0", "1001", "-1", "x", "\u0663", "1e3", ""):
+        assert client.get("/api/v1/history", params={"last": last}, auth=ALICE).status_code == 400
+
+
+@pytest.mark.parametrize("user", ["alice", "clara"])
+def test_the_document_says_what_the_api_does(world: World, user: str) -> None:
+    """Have schemathesis make requests of the document, good ones and bad ones, and hold the answers against it."""
+    import schemathesis
+
+    token = world.client().post("/api/v1/token", auth=(user, PASSWORD)).json()["token"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its client
+        schema = schemathesis.openapi.from_asgi("/api/openapi.json", world.app)
+        tried = {found.ok().definition.raw["operationId"]: found.ok() for found in schema.get_all_operations()}
+        assert tried.keys() == {operation.name for operation in OPERATIONS}
+        for name, operation in tried.items():
+            if name not in {"endToken", "token"}:
+                _try(operation, token, good=True)
+                _try(operation, token, good=False)
+
+
+def _try(operation: Any, token: str, *, good: bool) -> None:
+    from schemathesis.generation import GenerationMode
+    from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
+
+    mode = GenerationMode.POSITIVE if good else GenerationMode.NEGATIVE
+
+    @given(case=operation.as_strategy(generation_mode=mode))
+    @settings(max_examples=12, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    def tried(case: Any) -> None:
+        response = case.call(headers={"authorization": f"Bearer {token}"})
+        assert response.status_code < 500, response.text
+        assert response.status_code != 400 or not good, response.text
+        # it does not see our token, and knows of JSON, but not of SQL
+        case.validate_response(response, excluded_checks=[ignored_auth, positive_data_acceptance])
+
+    with suppress(Unsatisfiable):  # nothing bad can be said where nothing is said
+        tried()
