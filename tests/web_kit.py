@@ -50,8 +50,8 @@ public = true
 epsilon = 2.0
 [analysts.poor]
 epsilon = 0.05
-items = 1
-queries = 1
+items = 2
+queries = 20
 [analysts.both]
 epsilon = 1.0
 """

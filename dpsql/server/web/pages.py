@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from dpsql.errors import Error, UsageError
 from dpsql.markup import unstyled
 from dpsql.server.web.asked import Asked, box
-from dpsql.server.web.desk import may_ask, require_analyst
+from dpsql.server.web.desk import may_ask
 from dpsql.server.web.preview import Preview, balance_html, preview_of
 from dpsql.server.web.render import answered_html
 from dpsql.typed.completion import completions
@@ -24,6 +24,7 @@ __all__ = ["ask", "complete", "history", "home", "preview", "replay", "tables"]
 
 _SHOWN = 100  # entries of the history
 _OFFERED = 12  # words
+_COMPLETED = 4096  # characters; nobody types more by hand, and what is offered is looked for at every key
 _FREE = frozenset(["free", "stored"])
 
 
@@ -67,13 +68,15 @@ async def ask(asked: Asked) -> Response:
 
 async def preview(asked: Asked) -> Response:
     """Tell what the question would cost; nothing is charged, and while it is typed errors are told quietly."""
-    if not asked.text.strip():
-        return asked.page("preview.html", {"preview": None, "problem": None})
-    try:
-        found = await asked.desk.look(asked.user, lambda session: preview_of(session, asked.text))
-    except Error as error:
-        return asked.page("preview.html", {"preview": None, "problem": error})
-    return asked.page("preview.html", {"preview": _told(found), "problem": None})
+    found, problem = None, None
+    if asked.text.strip():
+        try:
+            found = _told(await asked.desk.look(asked.user, lambda session: preview_of(session, asked.text)))
+        except Error as error:
+            problem = error
+    if asked.is_fragment:
+        return asked.page("preview.html", {"preview": found, "problem": problem})
+    return await _page(asked, text=asked.text, preview=found, problem=problem and box(problem, asked.text))
 
 
 async def replay(asked: Asked) -> Response:
@@ -96,9 +99,8 @@ async def replay(asked: Asked) -> Response:
 
 async def complete(asked: Asked) -> Response:
     """Offer what may stand next in a statement that is being typed: words of the language and names of the policy."""
-    require_analyst(asked.desk.front, asked.user)
-    session = await asked.desk.run(lambda: asked.desk.front.session(asked.user))
-    begun, words = completions(asked.text, session.catalog, commands={})
+    before = asked.text if len(asked.text) <= _COMPLETED else ""
+    begun, words = await asked.desk.read(asked.user, lambda session: completions(before, session.catalog, commands={}))
     is_written = begun.lower() in map(str.lower, words)
     return JSONResponse({"begun": begun, "words": [] if is_written else words[:_OFFERED]})
 

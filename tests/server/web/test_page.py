@@ -107,7 +107,10 @@ def test_the_history_shows_answers_again_and_never_charges(world: World) -> None
     fresh = client.post("/replay", data={**sent, "number": "1"}, headers=FRAGMENT).text
     assert "draws new noise" in fresh
     assert "no-such-page" in client.post("/replay", data={**sent, "number": "7"}, headers=FRAGMENT).text
-    assert world.charges() == 2
+    text = NAMES.replace("GROUP", "WHERE country = ? GROUP")
+    client.post("/api/v1/query", json={"sql": text, "parameters": ["DE"]}, auth=("alice", PASSWORD))
+    assert "No value was given" in client.post("/replay", data={**sent, "number": "2"}, headers=FRAGMENT).text
+    assert world.charges() == 3
     assert f">\n{COUNTS}</textarea>" in client.get("/?again=0").text
 
 
@@ -124,6 +127,8 @@ def test_words_are_offered_and_names_that_may_be_asked_alone(world: World) -> No
     assert client.post("/complete", data=sent, headers=FRAGMENT).json() == {"begun": "ar", "words": ["article"]}
     sent["text"] = "SELECT article"
     assert client.post("/complete", data=sent, headers=FRAGMENT).json()["words"] == []
+    for long in ("private with(" * 315, "SELECT a" * 2_000):
+        assert client.post("/complete", data={**sent, "text": long}, headers=FRAGMENT).status_code == 200
 
 
 def test_without_scripts_the_page_answers_whole_pages(world: World) -> None:
@@ -132,6 +137,9 @@ def test_without_scripts_the_page_answers_whole_pages(world: World) -> None:
     page = client.post("/ask", data=sent).text
     assert page.startswith("<!doctype html>")
     assert "charged 6 items" in page
+    told = client.post("/preview", data=sent).text
+    assert told.startswith("<!doctype html>")
+    assert "Answered before" in told
     assert ">\n" + COUNTS.replace(" FROM", "\nFROM") in page
 
 
@@ -323,6 +331,7 @@ def test_a_grant_is_confirmed_recorded_and_leaves_the_ledger_whole(world: World)
     done = curator.post("/curator/grant", data={**sent, "confirmed": "yes"}).text
     assert "epsilon = 5" in done
     assert "and is now opened for epsilon 4" in curator.get("/curator/ledger").text
+    assert "and is now opened for epsilon 4" in world.login("both").get("/").text
     shown = curator.post("/curator/verify", data={"proof": sent["proof"]}).text
     assert "events hold together" in shown
     from dpsql.connect import history
