@@ -17,7 +17,6 @@ __all__ = ["parameter_schema", "parameters_of"]
 
 _MOST_PARAMETERS = 3_100  # as many as a statement has literals
 _MOST_BATCHES = 16
-_LARGEST = 1 << 20  # bytes of all parameters
 _TYPES = {
     "BOOLEAN": pa.bool_(),
     "BIGINT": pa.int64(),
@@ -26,6 +25,20 @@ _TYPES = {
     "DATE": pa.date32(),
     "TIMESTAMP": pa.timestamp("us"),
 }
+
+
+_PLAIN = (
+    pa.types.is_null,
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+    pa.types.is_date,
+    pa.types.is_timestamp,
+)
 
 
 def parameter_schema(types: tuple[str, ...]) -> pa.Schema:
@@ -37,6 +50,8 @@ def parameters_of(reader: fl.MetadataRecordBatchReader) -> tuple[object, ...]:
     """Return the one row of values that a client sends. Raises `UsageError` for none, several, and what is no value."""
     if len(reader.schema) > _MOST_PARAMETERS:
         raise _unbound("There are too many parameters.")
+    if not all(_can_be_read(field.type) for field in reader.schema):
+        raise _unbound("A parameter has a type that cannot be bound.")
     found: list[tuple[object, ...]] = []
     for _ in range(_MOST_BATCHES):
         batch = _next(reader)
@@ -48,6 +63,13 @@ def parameters_of(reader: fl.MetadataRecordBatchReader) -> tuple[object, ...]:
     if len(found) != 1:
         raise _unbound("One row of parameters is bound.")
     return found[0]
+
+
+def _can_be_read(type_: pa.DataType) -> bool:
+    """Say whether values are plain: of anything nested, or known to Arrow by a name, nothing is looked at."""
+    if pa.types.is_dictionary(type_):
+        type_ = type_.value_type
+    return any(is_one(type_) for is_one in _PLAIN)
 
 
 def _next(reader: fl.MetadataRecordBatchReader) -> pa.RecordBatch | None:
@@ -69,12 +91,12 @@ def _rows(batch: pa.RecordBatch, *, most: int) -> list[tuple[object, ...]]:
     """Return the rows of a batch as Python values; offsets and lengths in it are the client's and are checked first."""
     problem = ""
     try:
-        if batch.num_rows > most or batch.nbytes > _LARGEST:
-            problem = "One row of parameters is bound, of at most a megabyte."
+        if batch.num_rows > most:
+            problem = "One row of parameters is bound."
         else:
-            batch.validate(full=True)
+            batch.validate(full=True)  # before anything else of it: even its size is computed from its offsets
             return [tuple(_value(column[row]) for column in batch.columns) for row in range(batch.num_rows)]
-    except (pa.ArrowException, ValueError, OverflowError, TypeError):
+    except (pa.ArrowException, ArithmeticError, ValueError, TypeError):
         problem = "A parameter has a value that cannot be bound."
     raise _unbound(problem)
 

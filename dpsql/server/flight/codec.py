@@ -56,10 +56,13 @@ class Fields:
         """Return text in UTF-8, none where it is left out."""
         return _decoded(self.bytes(number))
 
+    def parts(self, number: int) -> tuple[bytes, ...]:
+        """Return repeated bytes, which may be messages themselves."""
+        return tuple(value for value in self._found.get(number, []) if isinstance(value, bytes))
+
     def texts(self, number: int) -> tuple[str, ...]:
         """Return a repeated text."""
-        values = self._found.get(number, [])
-        return tuple(_decoded(value) for value in values if isinstance(value, bytes))
+        return tuple(map(_decoded, self.parts(number)))
 
     def wholes(self, number: int) -> tuple[int, ...]:
         """Return a repeated number, whether its values stand in one field or in one each."""

@@ -17,7 +17,7 @@ import pyarrow.flight as fl
 
 from dpsql.errors import BudgetExceeded, Error, Refusal, Unsupported, UsageError
 
-__all__ = ["InvalidArgument", "NotSupported", "cleanly", "flight_error"]
+__all__ = ["InvalidArgument", "NotSupported", "cleanly", "flight_error", "unprintably"]
 
 _Given = ParamSpec("_Given")
 _Returned = TypeVar("_Returned")
@@ -58,6 +58,23 @@ def cleanly(act: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:
         except BaseException:  # noqa: BLE001 - whatever it is, its words may hold what nobody may see
             failure = fl.FlightInternalError("[internal]: The server could not do this.", b'{"code": "internal"}')
         raise failure  # here and not where it was caught: no context hangs on it
+
+    return acting
+
+
+def unprintably(act: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:
+    """Return the same act, for a door at which pyarrow does not know its own errors, and would print them."""
+    clean = cleanly(act)
+
+    @wraps(act)
+    def acting(*args: _Given.args, **kwargs: _Given.kwargs) -> _Returned:
+        try:
+            return clean(*args, **kwargs)
+        except NotSupported as error:
+            failure: Exception = NotSupported(str(error))
+        except Exception as error:  # noqa: BLE001 - these are clean already
+            failure = InvalidArgument(str(error))
+        raise failure
 
     return acting
 

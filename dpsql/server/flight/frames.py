@@ -8,6 +8,7 @@ no knowledge of those: a literal that is not remembered (RFC 7541, 6.2.2).
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -22,6 +23,8 @@ _MOST_STREAMS = 256  # calls of one connection at a time
 _MOST_HEADERS = 64 * 1024
 _DATA, _HEADERS, _RESET, _CONTINUATION = 0, 1, 3, 9
 _END_STREAM, _END_HEADERS, _PADDED = 1, 4, 8
+_COMPRESSED = re.compile(rb"[\x22-\x28]\xb5\x2f\xfd|\x04\x22\x4d\x18")  # how zstd, also its older forms, and LZ4 begin
+_OVERLAP = 3
 _PREFIX = 5  # bytes before a message of gRPC: whether it is compressed, and its length
 
 
@@ -57,6 +60,7 @@ class Stream:
     missing: int = 0
     prefix: bytes = b""
     arrived: int = 0
+    last: bytes = b""
 
 
 class Watchman:
@@ -126,7 +130,13 @@ class Watchman:
 
 
 def _arrived(stream: Stream, payload: bytes) -> None:
-    """Take in the next bytes of a call; raise `Hostile` for a message that is compressed, or announces too much."""
+    """Take in the next bytes of a call; raise `Hostile` for a message that is compressed, or announces too much.
+
+    Arrow may compress the buffers inside a message too, and would unpack half a megabyte to gigabytes.
+    """
+    if _COMPRESSED.search(stream.last + payload):
+        raise Hostile
+    stream.last = (stream.last + payload)[-_OVERLAP:]
     at = 0
     while at < len(payload):
         if stream.missing:

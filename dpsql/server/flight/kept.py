@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from dpsql.server.chance import unguessable
+from dpsql.server.chance import unguessable_text
 
 __all__ = ["Kept"]
 
@@ -43,7 +43,7 @@ class Kept(Generic[Value]):
 
     def put(self, owner: str, value: Value) -> bytes:
         """Keep a value for an owner and return its name."""
-        name = unguessable(_NAME_BYTES)
+        name = unguessable_text(_NAME_BYTES).encode()
         with self._lock:
             self._forget_old()
             owned = self._owned.setdefault(owner, OrderedDict())

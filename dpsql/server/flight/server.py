@@ -27,7 +27,7 @@ from dpsql.server.flight.commands import (
     read_command,
     ticket_of,
 )
-from dpsql.server.flight.failures import cleanly
+from dpsql.server.flight.failures import cleanly, unprintably
 from dpsql.server.flight.info import SERVER_INFO, TYPE_INFO, server_info, type_info
 from dpsql.server.flight.login import Caller, Calls, Doors, Login, Tokens
 from dpsql.server.flight.statements import Statements
@@ -84,7 +84,7 @@ class FlightSQLServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         endpoint = fl.FlightEndpoint(fl.Ticket(ticket), [])
         return fl.FlightInfo(schema, descriptor, [endpoint], _UNKNOWN, _UNKNOWN)
 
-    @cleanly
+    @unprintably
     def get_schema(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> fl.SchemaResult:
         """Return the columns of an answer; nothing is charged."""
         return fl.SchemaResult(self._columns(_user(context), _command(descriptor)))

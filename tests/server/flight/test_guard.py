@@ -1,0 +1,131 @@
+"""The guard in front of pyarrow's server: what never reaches it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pyarrow.flight as fl
+import pytest
+
+from dpsql.errors import PolicyError
+from dpsql.server.flight import guard, serve_flight
+from dpsql.server.flight.codec import packed
+from dpsql.server.flight.frames import PREFACE, Frame
+
+from .conftest import Served
+
+SETTINGS, END_HEADERS = Frame(4, 0, 0, b""), 4
+
+
+@pytest.fixture
+def plug(served: Served) -> Iterator[Callable[[], socket.socket]]:
+    plugs: list[socket.socket] = []
+
+    def connect() -> socket.socket:
+        plugs.append(socket.create_connection(("localhost", served.flight.port), timeout=10))
+        return plugs[-1]
+
+    yield connect
+    for one in plugs:
+        one.close()
+
+
+def is_over(connection: socket.socket) -> bool:
+    """Say whether the server has ended a connection, once everything that it sent is read."""
+    try:
+        while connection.recv(65_536):
+            pass
+    except ConnectionResetError:
+        return True
+    return True
+
+
+def test_a_message_of_any_length_is_not_waited_for(served: Served) -> None:
+    client, options = served.client()
+    before = psutil.Process().memory_info().rss
+    for _ in range(3):
+        with pytest.raises((fl.FlightError, pa.ArrowException, OSError)):
+            list(client.do_action(fl.Action("BeginTransaction", b"x" * 50_000_000), options))
+    assert psutil.Process().memory_info().rss - before < 120_000_000  # the client's own copies are in it
+    assert list(served.client()[0].list_actions(options))
+
+
+def test_a_message_that_announces_too_much_ends_the_connection(plug: Callable[[], socket.socket]) -> None:
+    connection = plug()
+    head = Frame(1, END_HEADERS, 1, b"\x83\x86\x44\x01/")
+    connection.sendall(PREFACE + SETTINGS.bytes + head.bytes + Frame(0, 0, 1, b"\x00\xff\xff\xff\xff").bytes)
+    assert is_over(connection)
+
+
+@pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", os.urandom(200), PREFACE + b"\xff" * 9])
+def test_who_does_not_speak_http_2_is_put_down(plug: Callable[[], socket.socket], sent: bytes) -> None:
+    connection = plug()
+    connection.sendall(sent)
+    assert is_over(connection)
+
+
+def test_who_does_not_log_in_is_put_down(
+    served: Served, plug: Callable[[], socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "_LOGIN_SECONDS", 0.3)
+    silent, polite = plug(), plug()
+    polite.sendall(PREFACE + SETTINGS.bytes)
+    client, options = served.client()
+    assert is_over(silent)
+    assert is_over(polite)
+    time.sleep(0.3)
+    assert list(client.list_actions(options))  # who has logged in stays
+
+
+def test_connections_are_counted_and_bounded(served: Served, plug: Callable[[], socket.socket]) -> None:
+    most = served.front.service.policy.server.max_connections
+    connections = [plug() for _ in range(most)]
+    for connection in connections:
+        connection.sendall(PREFACE + SETTINGS.bytes)
+        assert connection.recv(9)
+    assert is_over(plug())
+    for connection in connections:
+        connection.close()
+    deadline = time.monotonic() + 10
+    while served.front.watch.connections() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert served.front.watch.connections() == 0
+
+
+def test_an_address_that_a_client_makes_up_is_not_believed(served: Served) -> None:
+    client = fl.connect(served.uri)
+    header = (b"x-dpsql-address", b"1 203.0.113.7")
+    with pytest.raises(fl.FlightUnauthenticatedError):
+        client.authenticate_basic_token("alice", "wrong horse", fl.FlightCallOptions(headers=[header]))
+    assert "203.0.113.7" not in served.log.getvalue()
+    assert "login-failed" in served.log.getvalue()
+
+
+def test_the_server_behind_the_guard_is_nobody_elses(served: Served) -> None:
+    inside = Path(served.flight._guard._inside)
+    assert stat.S_IMODE(inside.parent.stat().st_mode) == 0o700
+    served.run(served.flight.close())
+    assert not inside.parent.exists()
+
+
+def test_other_machines_need_tls(served: Served) -> None:
+    with pytest.raises(PolicyError, match=r"\[policy-tls\]"):
+        served.run(serve_flight(served.front, ("0.0.0.0", 0)))
+
+
+def test_a_large_answer_arrives_whole(served: Served) -> None:
+    joined = " CROSS JOIN ".join(f"countries c{at}" for at in range(11))
+    client, options = served.client()
+    command = packed("CommandStatementQuery", (1, f"SELECT c0.country, c1.continent, c2.since FROM {joined}"))
+    info = client.get_flight_info(fl.FlightDescriptor.for_command(command), options)
+    batches = list(client.do_get(info.endpoints[0].ticket, options))
+    assert sum(batch.data.num_rows for batch in batches) == 3**11
+    assert len(batches) > 1
+    assert max(batch.data.nbytes for batch in batches) < 5_000_000
