@@ -48,20 +48,20 @@ class Acts:
             case "CreatePreparedStatement":
                 return [_result(self._create(caller, _request(kind, body)))]
             case "ClosePreparedStatement":
-                self._statements.close(caller.user, _request(kind, body).bytes(1))
+                self._statements.close(caller.user, _request(kind, body).raw(1))
                 return []
             case "BeginTransaction":
                 _request(kind, body)
                 return [_result(packed("ActionBeginTransactionResult", (1, _TRANSACTION)))]
             case "EndTransaction":
-                if _request(kind, body).bytes(1) != _TRANSACTION:
+                if _request(kind, body).raw(1) != _TRANSACTION:
                     raise malformed()
                 return []
             case "CancelQuery":
-                status = self._cancel(caller, _request(kind, body).bytes(1))
+                status = self._cancel(caller, _request(kind, body).raw(1))
                 return [_result(packed("ActionCancelQueryResult", (1, status)))]
             case "CancelFlightInfo":
-                return [_result(written((1, self._cancel(caller, Fields(body).bytes(1)))))]
+                return [_result(written((1, self._cancel(caller, Fields(body).raw(1)))))]
             case "CloseSession":
                 self._tokens.take_back(caller.user.name, caller.token)
                 return [_result(written((1, _CLOSED)))]
@@ -78,7 +78,7 @@ class Acts:
     def _cancel(self, caller: Caller, message: bytes) -> int:
         """Take back every ticket of a FlightInfo; what runs already goes on, is charged and is stored."""
         endpoints = map(Fields, Fields(message).parts(_ENDPOINTS))
-        tickets = [Fields(endpoint.bytes(1)).bytes(1) for endpoint in endpoints]
+        tickets = [Fields(endpoint.raw(1)).raw(1) for endpoint in endpoints]
         if not tickets:
             raise malformed()
         commands = [read_command(ticket) for ticket in tickets]

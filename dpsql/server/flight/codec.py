@@ -45,7 +45,7 @@ class Fields:
             raise malformed()
         return value
 
-    def bytes(self, number: int) -> bytes:
+    def raw(self, number: int) -> bytes:
         """Return bytes, none where they are left out."""
         value = self._found.get(number, [b""])[-1]
         if not isinstance(value, bytes):
@@ -54,7 +54,7 @@ class Fields:
 
     def text(self, number: int) -> str:
         """Return text in UTF-8, none where it is left out."""
-        return _decoded(self.bytes(number))
+        return _decoded(self.raw(number))
 
     def parts(self, number: int) -> tuple[bytes, ...]:
         """Return repeated bytes, which may be messages themselves."""
@@ -95,7 +95,7 @@ def unpacked(message: bytes) -> tuple[str, Fields]:
     kind = outer.text(1)
     if not kind.startswith(_TYPES):
         raise malformed()
-    return kind.removeprefix(_TYPES), Fields(outer.bytes(2))
+    return kind.removeprefix(_TYPES), Fields(outer.raw(2))
 
 
 def malformed() -> UsageError:

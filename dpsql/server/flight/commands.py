@@ -146,8 +146,8 @@ _WRITING = frozenset(["CommandStatementUpdate", "CommandPreparedStatementUpdate"
 _READERS: Mapping[str, Callable[[Fields], Command]] = MappingProxyType(
     {
         "CommandStatementQuery": lambda fields: Statement(fields.text(1)),
-        "CommandPreparedStatementQuery": lambda fields: Prepared(fields.bytes(1)),
-        "TicketStatementQuery": lambda fields: Ticket(fields.bytes(1)),
+        "CommandPreparedStatementQuery": lambda fields: Prepared(fields.raw(1)),
+        "TicketStatementQuery": lambda fields: Ticket(fields.raw(1)),
         "CommandGetSqlInfo": lambda fields: ServerInfo(tuple(code for code in fields.wholes(1) if code < _MOST_INFO)),
         "CommandGetXdbcTypeInfo": _type_info,
         "CommandGetCatalogs": lambda _: Catalogs(),

@@ -56,7 +56,7 @@ def test_fields_that_are_not_known_are_passed_over() -> None:
 def test_what_is_written_is_read(fields: list[tuple[int, int | bytes]]) -> None:
     found = Fields(written(*fields))
     for number, value in dict(fields).items():
-        assert (found.whole(number) if isinstance(value, int) else found.bytes(number)) == value
+        assert (found.whole(number) if isinstance(value, int) else found.raw(number)) == value
         parts = [part for other, part in fields if other == number and isinstance(part, bytes)]
         assert list(found.parts(number)) == parts
 
@@ -71,7 +71,7 @@ def test_repeated_numbers_are_read_in_both_forms(values: list[int]) -> None:
 @given(st.text(max_size=50), st.binary(max_size=50))
 def test_a_ticket_holds_its_handle(text: str, handle: bytes) -> None:
     kind, fields = unpacked(ticket_of(handle))
-    assert (kind, fields.bytes(1)) == ("TicketStatementQuery", handle)
+    assert (kind, fields.raw(1)) == ("TicketStatementQuery", handle)
     assert unpacked(packed("Some", (1, text)))[1].text(1) == text
 
 

@@ -83,7 +83,7 @@ def test_a_ticket_is_worth_nothing_to_others(served: Served) -> None:
     with pytest.raises(fl.FlightUnauthorizedError, match=r"\[flight-handle\]"):
         fetched(served, info, "carol")
     assert served.charges("carol") == served.charges() == 0
-    handle = unpacked(acted(served, "CreatePreparedStatement", (1, TOP))[0])[1].bytes(1)
+    handle = unpacked(acted(served, "CreatePreparedStatement", (1, TOP))[0])[1].raw(1)
     client, options = served.client("carol")
     command = fl.FlightDescriptor.for_command(packed("CommandPreparedStatementQuery", (1, handle)))
     for call in (client.get_flight_info, client.get_schema):
@@ -148,8 +148,8 @@ def test_what_a_prepared_statement_binds_is_what_its_ticket_holds(served: Served
     (result,) = acted(served, "CreatePreparedStatement", (1, text))
     kind, fields = unpacked(result)
     assert kind == "ActionCreatePreparedStatementResult"
-    assert pa.ipc.read_schema(pa.py_buffer(fields.bytes(3))).types == [pa.string()]
-    command = fl.FlightDescriptor.for_command(packed("CommandPreparedStatementQuery", (1, fields.bytes(1))))
+    assert pa.ipc.read_schema(pa.py_buffer(fields.raw(3))).types == [pa.string()]
+    command = fl.FlightDescriptor.for_command(packed("CommandPreparedStatementQuery", (1, fields.raw(1))))
     client, options = served.client()
     infos = []
     for country in ("DE", "FR"):
@@ -174,9 +174,7 @@ def test_what_a_prepared_statement_binds_is_what_its_ticket_holds(served: Served
 )
 def test_a_batch_that_cannot_be_bound_is_refused(served: Served, batch: pa.RecordBatch) -> None:
     (result,) = acted(served, "CreatePreparedStatement", (1, NAMES))
-    command = fl.FlightDescriptor.for_command(
-        packed("CommandPreparedStatementQuery", (1, unpacked(result)[1].bytes(1)))
-    )
+    command = fl.FlightDescriptor.for_command(packed("CommandPreparedStatementQuery", (1, unpacked(result)[1].raw(1))))
     client, options = served.client()
     writer, _ = client.do_put(command, batch.schema, options)
     with pytest.raises(pa.ArrowInvalid, match=r"\[flight-parameters\]"):  # noqa: PT012 - whichever of them hears first
