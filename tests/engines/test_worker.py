@@ -241,10 +241,10 @@ time.sleep(600)
 
 
 @pytest.mark.parametrize("sql", ["", SLOW], ids=["idle", "counting"])
-def test_the_worker_ends_with_a_front_that_is_killed(database: Path, sql: str) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", PARENT, str(database), sql], stdout=subprocess.PIPE, text=True
-    ) as front:
+def test_the_worker_ends_with_a_front_that_is_killed(database: Path, tmp_path: Path, sql: str) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", PARENT, str(database), sql]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as front:
         assert front.stdout is not None
         worker, folder = front.stdout.readline().split(maxsplit=1)
         time.sleep(0.5)

@@ -184,12 +184,19 @@ class Nursery:
 
 @contextmanager
 def nursery() -> Iterator[Nursery]:
-    """Start a nursery."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(HOME.parent), str(Path(__file__).parents[1])))}
+    """Start a nursery; who is killed leaves the folder behind into which it would spill, in one that goes with it."""
+    paths = os.pathsep.join((str(HOME.parent), str(Path(__file__).parents[1])))
     command = [sys.executable, __file__, "--nurse"]
-    with subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen(
+            command,
+            env={**os.environ, "PYTHONPATH": paths, "TMPDIR": folder},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
         yield Nursery(process)
         process.stdin.close()
 
