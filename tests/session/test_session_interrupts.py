@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dis
+import functools
 import os
 import signal
 import subprocess
@@ -12,7 +13,8 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
+from typing import Any
 
 import pytest
 from session.session_kit import filled, rebuilt, values_rows
@@ -27,6 +29,7 @@ from dpsql.session import Session
 SQL = "SELECT article FROM reads WHERE user_id <> -{} GROUP BY article TOP 2 PRIVATE"
 POLICY = dpsql.Policy(dpsql.Budget(1, "1e-6", items=10**5, queries=10**4), {"reads": dpsql.PrivateTable("user_id")})
 Hook = Callable[[Statement, Callable[[Statement], Exact]], Exact]
+Tracer = Callable[[FrameType, str, Any], Any]
 
 
 @pytest.fixture
@@ -60,27 +63,46 @@ class Interrupting:
     That is after a call, in whatever frame: also between the end of what `with` enters and its block.
     """
 
-    WATCHED = tuple(str(Path(dpsql.__file__).parent / part) for part in ("session.py", "ledger"))
-
     def __init__(self, left: int) -> None:
         self.left = left
-        self._last: dict[FrameType, str] = {}
+        self._called: set[FrameType] = set()  # whose last step was a call
 
-    def __call__(self, frame: FrameType, event: str, _argument: object) -> Interrupting | None:
-        if not frame.f_code.co_filename.startswith((*self.WATCHED, contextlib.__file__)):
+    def __call__(self, frame: FrameType, _event: str, _argument: object) -> Tracer | None:
+        if not is_watched(frame.f_code.co_filename):
             return None
         frame.f_trace_opcodes = True
-        if event == "opcode":
-            last = self._last.get(frame, "")
-            self._last[frame] = now = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-            # where the call has raised, no signal is noticed
-            if last.startswith("CALL") and now != "PUSH_EXC_INFO":
+        names = names_of(frame.f_code)
+
+        def step(frame: FrameType, event: str, _argument: object) -> Tracer:
+            if event == "opcode":
+                self._step(frame, names[frame.f_lasti])
+            return step
+
+        return step
+
+    def _step(self, frame: FrameType, now: str) -> None:
+        if frame in self._called:
+            self._called.remove(frame)
+            if now != "PUSH_EXC_INFO":  # where the call has raised, no signal is noticed
                 self.left -= 1
                 if self.left == -1:
-                    self._last.clear()  # it holds frames, and these what they hold
+                    self._called.clear()  # it holds frames, and these what they hold
                     sys.settrace(None)
                     raise KeyboardInterrupt
-        return self
+        if now.startswith("CALL"):
+            self._called.add(frame)
+
+
+@functools.cache
+def is_watched(file: str) -> bool:
+    home = Path(dpsql.__file__).parent
+    return file.startswith((str(home / "session.py"), str(home / "ledger"), contextlib.__file__))
+
+
+@functools.cache
+def names_of(code: CodeType) -> list[str]:
+    """Return the name of each byte's operation: every look at a code object copies its bytes."""
+    return [dis.opname[byte] for byte in code.co_code]
 
 
 def interrupt_everywhere(path: Path) -> None:
