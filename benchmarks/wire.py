@@ -1,14 +1,14 @@
-"""The wire server beside PostgreSQL: first row and questions a second, of the same rows, clients and minutes.
+"""The wire server beside PostgreSQL: first row and questions a second, of the same rows and clients in one run.
 
-    python benchmarks/wire.py [--rows 1000000] [--questions 40] [--clients 1 8] [--quick]
+    python benchmarks/wire.py [--rows 1000000] [--questions 16] [--clients 1 8] [--quick]
 
-`dpsql serve` answers `TOP 10 PRIVATE` of a DuckDB file, with its ledger on the disk of the temporary folder. PostgreSQL,
-of the test extra, answers the plain query on the same rows: the exact counts of all groups, `ORDER BY n DESC LIMIT
-10`. Both run on this machine in processes of their own, over TCP without TLS, and are asked by psycopg in turns.
+`dpsql serve` answers `TOP 10 PRIVATE` of a DuckDB file, with its ledger on the disk of the temporary folder. The
+PostgreSQL of the test extra answers the plain query on the same rows: the exact counts of all groups, `ORDER BY n DESC
+LIMIT 10`. Both run on this machine in processes of their own, over TCP without TLS, and are asked by psycopg.
 A *distinct* question was never asked before: dpsql plans it, charges the ledger durably, counts and draws. One *again*
-is the question before it: dpsql replays its answer for nothing, PostgreSQL counts once more. `SELECT 1` is what the way
-there and back costs. First row is the median from sending a question to holding a row, by one client that is connected;
-questions a second are of so many clients at once.
+is one that was: dpsql replays its answer for nothing, PostgreSQL counts once more. `SELECT 1` is what the way there and
+back costs. First row is the median from sending a question to holding a row, by one client that is connected; questions
+a second are of so many clients at once.
 
 The plain query is not private: the figures say what a private answer costs beside an exact one, and nothing else.
 """
@@ -211,7 +211,7 @@ def main() -> None:
     """Run the comparison for each size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[100_000, 1_000_000])
-    parser.add_argument("--questions", type=int, default=40)
+    parser.add_argument("--questions", type=int, default=16)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--quick", action="store_true", help="few rows and questions: whether it runs")
     given = parser.parse_args()

@@ -8,12 +8,19 @@ messages without a word of data, code or paths, and whoever did not ask for an a
 
 from __future__ import annotations
 
+import argparse
 import selectors
 import socket
+import sys
+import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from random import Random
+from pathlib import Path
+from random import Random, SystemRandom
+
+if __name__ == "__main__":  # the tests find it themselves
+    sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from server.hostile import (
     SYNC,
@@ -27,8 +34,11 @@ from server.hostile import (
     mutated,
     replies,
 )
+from server.kit import PASSWORD, serving
 
-__all__ = ["CANARY", "Tally", "attack", "knock"]
+from dpsql.server.wire.codec import Malformed, read
+
+__all__ = ["CANARY", "Tally", "attack", "decoded", "knock"]
 
 CANARY = "canary"  # a value of the private data that is in one row alone, and so in no answer
 LEAKS = (
@@ -45,6 +55,7 @@ LEAKS = (
     "site-packages",
 )
 PATIENCE = 20.0
+HALF = 0.5
 
 
 @dataclass
@@ -82,6 +93,24 @@ class Tally:
         self.states[state if kind == b"E" else "notice"] += 1
         if state.startswith("XX"):
             self.failures.append(f"the server failed: {payload!r} after {sent!r}")
+
+
+def decoded(random: Random, messages: int) -> Tally:
+    """Read so many messages as the server does, without a server: each is one, or `Malformed`, and nothing else."""
+    tally = Tally()
+    while tally.messages < messages:
+        stream = _stream(random, asks=True)
+        for kind, payload in frames(stream):
+            try:
+                read(kind, payload)
+            except Malformed:
+                tally.kinds["malformed"] += 1
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is a fault
+                tally.failures.append(f"{error!r} of {kind!r} {payload!r}")
+            else:
+                tally.kinds["read"] += 1
+            tally.messages += 1
+    return tally
 
 
 def attack(address: tuple[str, int], login: Login, *, random: Random, messages: int, asks: bool) -> Tally:
@@ -171,3 +200,33 @@ def _exchange(connection: socket.socket, stream: bytes) -> bytes | None:
                 except OSError:  # it was hung up on while it still sent
                     return bytes(got)
     return None
+
+
+def main() -> None:
+    """Send as many messages as are wanted, and end in an error where something should not have come back."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=SystemRandom().getrandbits(63))
+    given = parser.parse_args()
+    sys.stdout.write(f"--seed {given.seed}" + "\n")
+    with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as served:
+        began, sent, failures = time.monotonic(), 0, list[str]()
+        while sent < given.messages and not failures:
+            random = Random(f"{given.seed} {sent}")
+            asks = random.random() < HALF
+            before = served.charges("ana" if asks else "ben")
+            login = Login("ana" if asks else "ben", PASSWORD)
+            tally = attack(("127.0.0.1", served.port), login, random=random, messages=20_000, asks=asks)
+            sent, failures = sent + tally.messages, tally.failures
+            if served.charges(login.user) - before > tally.executions:
+                failures.append(f"{login.user} was charged for more than was asked")
+            failures += map(str, served.faults)
+            states = ", ".join(f"{state} {count:,}" for state, count in tally.states.most_common(8))
+            sys.stdout.write(f"{sent:,} messages, {time.monotonic() - began:.0f} s: {states}" + "\n")
+    for failure in failures:
+        sys.stdout.write(failure + "\n")
+    sys.exit(bool(failures))
+
+
+if __name__ == "__main__":
+    main()

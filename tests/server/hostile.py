@@ -189,6 +189,14 @@ def _inside(random: Random, sent: list[bytes]) -> None:
     sent[at] = message(kind, random.choice(ways))
 
 
+def _flip_inside(random: Random, sent: list[bytes]) -> None:
+    at = random.randrange(len(sent))
+    changed = bytearray(sent[at][5:])
+    for _ in range(random.choice([1, 1, 2, 8]) if changed else 0):
+        changed[random.randrange(len(changed))] ^= 1 << random.randrange(8)
+    sent[at] = message(sent[at][:1], bytes(changed))
+
+
 def _numbers(random: Random, sent: list[bytes]) -> None:
     """Bind so many parameters, of such formats, as nobody has."""
     count = random.choice([-1, -32768, 1, 999, 32767])
@@ -218,14 +226,14 @@ def _noise(random: Random, sent: list[bytes]) -> None:
 
 
 # what keeps the frames stands first: a stream is read on behind it
-KEEPING: tuple[Change, ...] = (_repeat, _shuffle, _inside, _inside, _numbers)
+KEEPING: tuple[Change, ...] = (_repeat, _shuffle, *[_inside] * 3, *[_flip_inside] * 3, _numbers)
 BREAKING: tuple[Change, ...] = (_flip, _cut, _length, _kind, _again, _noise)
 
 
 def mutated(random: Random, sent: list[bytes], *, breaking: bool) -> bytes:
-    """Return the messages with one to three things done to them, as one stream."""
+    """Return the messages with one to twelve things done to them, as one stream."""
     changed = list(sent)
-    for _ in range(random.choice([1, 1, 2, 3])):
+    for _ in range(random.choice([1, 3, 6, 12])):
         random.choice(KEEPING)(random, changed)
     if breaking:
         random.choice(BREAKING)(random, changed)

@@ -139,14 +139,14 @@ public final class Client {
         bound(connection, "smallint", asking -> asking.setShort(1, (short) -7));
         bound(connection, "integer", asking -> asking.setInt(1, 2_000_000_000));
         bound(connection, "bigint", asking -> asking.setLong(1, -9_000_000_000_000_000_000L));
-        bound(connection, "real", asking -> asking.setFloat(1, 1.5f));
         bound(connection, "double precision", asking -> asking.setDouble(1, 0.1));
+        bound(connection, "float8", asking -> asking.setFloat(1, 1.5f));
         bound(connection, "boolean", asking -> asking.setBoolean(1, true));
         bound(connection, "date", asking -> asking.setDate(1, java.sql.Date.valueOf("2026-02-03")));
         bound(connection, "timestamp", asking -> asking.setTimestamp(1, java.sql.Timestamp.valueOf("2026-02-03 04:05:06.5")));
         bound(connection, "numeric", asking -> asking.setBigDecimal(1, new BigDecimal("12.50")));
-        bound(connection, "text", asking -> asking.setNull(1, Types.VARCHAR));
-        bound(connection, "bigint", asking -> asking.setObject(1, 5L));
+        bound(connection, "varchar", asking -> asking.setNull(1, Types.VARCHAR));
+        bound(connection, "int8", asking -> asking.setObject(1, 5L));
     }
 
     interface Binding {
