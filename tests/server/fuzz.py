@@ -15,13 +15,19 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random, SystemRandom
+from unittest.mock import patch
+
+import duckdb
 
 if __name__ == "__main__":  # the tests find it themselves
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from server import kit
 from server.hostile import (
     SYNC,
     TERMINATE,
@@ -34,25 +40,18 @@ from server.hostile import (
     mutated,
     replies,
 )
-from server.kit import PASSWORD, serving
+from server.kit import PASSWORD, Served
+from surfaces_kit import make_data
 
 from dpsql.server.wire.codec import Malformed, read
+from dpsql.server.wire.stream import Limits
 
-__all__ = ["CANARY", "Tally", "attack", "decoded", "knock"]
+__all__ = ["CANARY", "Tally", "attack", "decoded", "knock", "watched"]
 
 CANARY = "canary"  # a value of the private data that is in one row alone, and so in no answer
 LEAKS = (
-    CANARY,
-    "Traceback",
-    'File "',
-    ".py",
-    "dpsql.",
-    "asyncio",
-    "duckdb",
-    "Error(",
-    "/tmp",
-    "/home",
-    "site-packages",
+    *(CANARY, "secret", "Traceback", 'File "', ".py", "dpsql.server", "dpsql/", "asyncio"),
+    *("duckdb", "Error(", "/tmp", "/home", "site-packages"),
 )
 PATIENCE = 20.0
 HALF = 0.5
@@ -93,6 +92,20 @@ class Tally:
         self.states[state if kind == b"E" else "notice"] += 1
         if state.startswith("XX"):
             self.failures.append(f"the server failed: {payload!r} after {sent!r}")
+
+
+@contextmanager
+def watched(folder: Path, limits: Limits) -> Iterator[Served]:
+    """Serve data in which one unit has an article and a country of its own, which no answer may name."""
+
+    def with_canary(place: Path) -> Path:
+        make_data(place)
+        with duckdb.connect(str(place / "events.duckdb")) as connection:
+            connection.execute("INSERT INTO reads SELECT 999999, $1, $1, TIMESTAMP '2026-01-01', 7", [CANARY])
+        return place
+
+    with patch.object(kit, "make_data", with_canary), kit.serving(folder, limits=limits) as served:
+        yield served
 
 
 def decoded(random: Random, messages: int) -> Tally:
@@ -209,7 +222,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=SystemRandom().getrandbits(63))
     given = parser.parse_args()
     sys.stdout.write(f"--seed {given.seed}" + "\n")
-    with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as served:
+    with tempfile.TemporaryDirectory() as folder, watched(Path(folder), Limits()) as served:
         began, sent, failures = time.monotonic(), 0, list[str]()
         while sent < given.messages and not failures:
             random = Random(f"{given.seed} {sent}")

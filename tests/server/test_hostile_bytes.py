@@ -19,9 +19,9 @@ from random import Random, SystemRandom
 
 import psycopg
 import pytest
-from server.fuzz import CANARY, attack, decoded, knock
+from server.fuzz import CANARY, Tally, attack, decoded, knock, watched
 from server.hostile import ASKS, SYNC, Login, execute, frames, log_in, message, query, receive, startup
-from server.kit import PASSWORD, Served, serving
+from server.kit import PASSWORD, Served
 
 from dpsql.server.wire.stream import Limits
 
@@ -36,7 +36,7 @@ GIGABYTE = 1 << 30
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     limits = Limits(login_seconds=2.0, logins=20)
-    with serving(tmp_path_factory.mktemp("served"), limits=limits) as running:
+    with watched(tmp_path_factory.mktemp("served"), limits) as running:
         yield running
 
 
@@ -84,6 +84,23 @@ def test_seventy_thousand_messages_are_read_or_malformed() -> None:
     assert tally.failures == []
     assert tally.messages >= DECODED
     assert min(tally.kinds.values()) > DECODED // 20, tally.kinds
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        message(b"D", f"\0\1\0\0\0\6{CANARY}".encode()),
+        message(b"E", b"SERROR\0C58000\0MTraceback (most recent call last)\0\0"),
+        message(b"E", b"SERROR\0CXX000\0MThe server failed.\0\0"),
+        message(b"E", b"SERROR\0MNo state.\0\0"),
+        message(b"Z", b"I")[:-1],
+        message(b"y"),
+    ],
+)
+def test_what_should_not_come_back_is_found(told: bytes) -> None:
+    tally = Tally()
+    tally.judge(told, b"")
+    assert len(tally.failures) == 1
 
 
 def test_messages_that_ask_for_no_answer_are_not_charged(served: Served) -> None:
