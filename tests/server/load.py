@@ -9,6 +9,8 @@ import argparse
 import asyncio
 import contextlib
 import re
+import socket
+import struct
 import sys
 import tempfile
 import time
@@ -23,7 +25,8 @@ if __name__ == "__main__":  # the tests find it themselves
 
 import psycopg
 from psycopg import errors
-from server.kit import Served, serving
+from server.hostile import Login, log_in, query
+from server.kit import PASSWORD, Served, serving
 
 from dpsql.connect import verified
 from dpsql.server.wire.stream import Limits
@@ -52,6 +55,7 @@ NUMBER = re.compile(r"'q(\d+)'")
 CHARGED = re.compile(r"charged \d+ items? of .*\(rho ([0-9.e-]+),")
 KINDS = {"ask": 30, "prepare": 15, "wrap": 15, "describe": 10, "nothing": 10, "refused": 5, "syntax": 5}
 KINDS |= {"cancel": 6, "hang up": 4}
+REST = 0.01  # seconds
 Rows = tuple[tuple[object, ...], ...]
 Asked = tuple[str, int]  # an analyst, and the number of a question
 
@@ -145,15 +149,20 @@ class Client:
         self._told.kinds["nothing"] += 1
 
     async def _hang_up(self, asked: Asked, *, after: float) -> None:
+        """Ask on a connection of its own, and leave without a word, or with one that it was reset."""
         self._told.left.add(asked)
-        leaving = Client(self._served, self._user, Told())
-        connection = await leaving.connected()
-        asking = asyncio.create_task(connection.execute(QUESTION.format(number=asked[1])))
-        await asyncio.sleep(after)
-        connection.pgconn.finish()
-        with contextlib.suppress(psycopg.Error, asyncio.CancelledError, OSError, ValueError):
-            asking.cancel()
-            await asking
+        await asyncio.to_thread(
+            _leave, self._served.port, self._user, text=QUESTION.format(number=asked[1]), after=after
+        )
+
+
+def _leave(port: int, user: str, *, text: str, after: float) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        log_in(connection, Login(user, PASSWORD))
+        connection.sendall(query(text))
+        time.sleep(after)
+        if after < REST:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 @contextlib.contextmanager
@@ -190,8 +199,8 @@ def check(served: Served, told: Told, *, statements: int) -> list[str]:
     for user in ANALYSTS:
         history = served.front.service.session(user).history
         entries: dict[Asked, list[float]] = {}
-        for query, rho, state in zip(*(history.column(name).to_pylist() for name in COLUMNS), strict=True):
-            found = NUMBER.search(query)
+        for text, rho, state in zip(*(history.column(name).to_pylist() for name in COLUMNS), strict=True):
+            found = NUMBER.search(text)
             entries.setdefault((user, int(found[1]) if found else -1), []).append(rho)
             if state != "answered":
                 wrong.append(f"an entry of {user} is {state}")

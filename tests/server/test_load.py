@@ -12,7 +12,7 @@ from random import Random
 import pytest
 from server.load import ANALYSTS, KINDS, QUESTION, Told, check, load, serving_many
 
-CLIENTS, STATEMENTS, QUESTIONS = 64, 8, 12
+CLIENTS, STATEMENTS, QUESTIONS = 64, 6, 12
 
 
 def test_sixty_four_clients_lose_nothing_and_are_charged_what_they_are_told(tmp_path: Path) -> None:
