@@ -58,6 +58,7 @@ class Watch:
         self._grid = grid_ms
         self._clock = clock
         self._lock = threading.Lock()
+        self._writing = threading.Lock()  # of its own: a reader of the stream who stands still must not stop counting
         self._counts: Counter[tuple[str, Key]] = Counter()
         self._open: Counter[str] = Counter()
         self._times: dict[Key, list[int]] = {}
@@ -134,7 +135,7 @@ class Watch:
             return
         kept = {name: field[:_LONGEST_TEXT] if isinstance(field, str) else field for name, field in fields.items()}
         line = json.dumps({"at": self._clock().isoformat(timespec="milliseconds"), "event": event, **kept})
-        with self._lock, suppress(OSError, ValueError):
+        with self._writing, suppress(OSError, ValueError):
             self._stream.write(line + "\n")
             self._stream.flush()
 

@@ -21,7 +21,7 @@ def guesses(throttle: Throttle, clock: Clock, *, name: str, address: str, second
             throttle.failed(name, address)
             tried += 1
         else:
-            clock.now += 0.25
+            clock.now += 1.0
     return tried
 
 
