@@ -1,4 +1,4 @@
-"""The page's HTTP server: uvicorn on a socket of ours, which answers to the loop's signals and writes no log."""
+"""The page's HTTP server: uvicorn on a socket of ours, which leaves signals to `dpsql serve` and writes no log."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
 if TYPE_CHECKING:
-    import uvicorn
     from starlette.types import ASGIApp
 
 __all__ = ["Http", "serve_http"]
 
 _SILENT = 100  # above every level: what it would say holds tracebacks
 _LARGEST_HEAD = 16_384
+_SLOWEST_HEAD = 10.0  # seconds
 
 
 class Http:
@@ -37,25 +40,10 @@ async def serve_http(
     application: ASGIApp, address: tuple[str, int], *, tls: ssl.SSLContext | None, connections: int
 ) -> Http:
     """Listen on a host and port, of which 0 is any; beyond so many connections the answer is 503. Raises `OSError`."""
-    import uvicorn
-
-    listens = asyncio.Event()
-
-    class Quiet(uvicorn.Server):
-        """One that says when it listens, and leaves the signals of the process to `dpsql serve`."""
-
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            listens.set()
-
-        @contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            yield
-
     listening = _listen(address)
     config = uvicorn.Config(
         application,
-        http="h11",
+        http=_Prompt,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -67,14 +55,50 @@ async def serve_http(
         h11_max_incomplete_event_size=_LARGEST_HEAD,
         ssl_context_factory=None if tls is None else lambda _config, _usual: tls,
     )
-    server = Quiet(config)
+    server = _Quiet(config)
     task = asyncio.create_task(server.serve(sockets=[listening]))
-    waiting = asyncio.create_task(listens.wait())
+    waiting = asyncio.create_task(server.listens.wait())
     await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
     if task.done():
         waiting.cancel()
         await task
     return Http(server, task, port=listening.getsockname()[1])
+
+
+class _Quiet(uvicorn.Server):
+    """A server that says when it listens, and leaves the signals of the process to `dpsql serve`."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listens = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listens.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _Prompt(H11Protocol):
+    """A connection that is closed when no request comes, or half of one; uvicorn would wait for it without end."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._before: object = None
+        self._look = self.loop.call_later(_SLOWEST_HEAD, self._close_if_silent)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._look.cancel()
+        super().connection_lost(exc)
+
+    def _close_if_silent(self) -> None:
+        if self.cycle is self._before and (self.cycle is None or self.cycle.response_complete):
+            self.transport.close()
+            return
+        self._before = self.cycle
+        self._look = self.loop.call_later(_SLOWEST_HEAD, self._close_if_silent)
 
 
 def _listen(address: tuple[str, int]) -> socket.socket:

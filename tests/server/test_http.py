@@ -115,3 +115,18 @@ def test_an_address_that_is_taken_is_an_error() -> None:
             await serve_http(APPLICATION, (HOST, http.port), tls=None, connections=9)
 
     trial(act)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /client HTT", b"GET /client HTTP/1.1\r\nHost: x\r\n\r\nGET /cl"])
+def test_who_sends_no_request_or_half_of_one_is_hung_up_on(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    monkeypatch.setattr("dpsql.server.http._SLOWEST_HEAD", 0.3)
+
+    async def act(http: Http) -> None:
+        reader, writer = await asyncio.open_connection(HOST, http.port)
+        writer.write(sent)
+        answer = await asyncio.wait_for(reader.read(), timeout=20)
+        assert answer.count(b"200 OK") == sent.count(b"\r\n\r\n")
+        writer.close()
+        assert (await asked(http, "/slow")).endswith("done")  # which takes longer, and is not silent
+
+    trial(act)
