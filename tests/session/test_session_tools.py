@@ -123,8 +123,8 @@ SELECT article AS article, sum(n) AS "SUM(n)" FROM {} AS virtual_table GROUP BY 
 1000
 
 SELECT DATE_TRUNC('day', ts) AS __timestamp, SUM(n) AS sum__n FROM {} AS virtual_table WHERE ts >=
-CAST('2026-01-02 00:00:00.000000' AS TIMESTAMP) AND article IN ('a0', 'a1') GROUP BY DATE_TRUNC('day', ts) ORDER BY sum__n DESC LIMIT
-100
+CAST('2026-01-02 00:00:00.000000' AS TIMESTAMP) AND article IN ('a0', 'a1') GROUP BY DATE_TRUNC('day', ts)
+ORDER BY sum__n DESC LIMIT 100
 
 SELECT COUNT(*) AS "COUNT(*)" FROM {} AS virtual_table HAVING COUNT(*) > 0
 
