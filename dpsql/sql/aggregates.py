@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from dpsql.errors import Refusal
 from dpsql.sql.expressions import READERS
 from dpsql.sql.functions import AGGREGATES
+from dpsql.sql.holes import filled
 from dpsql.sql.nodes import only
 from dpsql.sql.passes.canonical import canonical
 from dpsql.sql.passes.rebuild import rebuild
@@ -75,6 +76,8 @@ def _named(reader: Reader, node: Node) -> tuple[str, Expression] | None:
         return None
     only(reader.statement, node, "this", "expressions")
     arguments = [argument_of(reader, argument) for argument in node.expressions]
+    if name in {"sum", "avg"}:
+        arguments = [filled(argument, DOUBLE) for argument in arguments]
     if len(arguments) != 1 or (name in {"sum", "avg"} and not arguments[0].type.is_number):
         hint = f"Write {name}(x) of one column{' of numbers' if name in {'sum', 'avg'} else ''}."
         raise Refusal("function-arguments", f"This {name} is not read.", hint=hint, place=reader.place(node))

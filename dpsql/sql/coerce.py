@@ -165,6 +165,8 @@ def as_text(expression: Expression) -> Expression:
 
 def alike(expressions: Sequence[Expression], place: Place) -> tuple[Expression, ...]:
     """Return the expressions brought to one type, that of a CASE or COALESCE; refuse one too wide to compute with."""
+    if all(expression.type == NULL for expression in expressions):
+        expressions = [filled(expression, TEXT) for expression in expressions]
     wanted = _common(expressions, place, digits=_literal_digits)
     if wanted.family is Family.DECIMAL and wanted.precision[0] > WIDEST_DECIMAL:
         hint = "Cast one of them: CAST(x AS DOUBLE)."

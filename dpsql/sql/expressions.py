@@ -17,7 +17,7 @@ from dpsql.sql.calls import bounded, grown, length_of
 from dpsql.sql.clock import on_day, reading
 from dpsql.sql.coerce import alike, as_text, as_type, comparable, negated, number
 from dpsql.sql.functions import FUNCTIONS, REFUSED, TAKES_INTERVAL, call, date_part
-from dpsql.sql.holes import Hole, filled
+from dpsql.sql.holes import Hole, Open, filled
 from dpsql.sql.nodes import is_unnest, only
 from dpsql.sql.parameters import literal_of
 from dpsql.sql.reader import Read, Reader
@@ -123,7 +123,10 @@ def _paren(reader: Reader, node: Node) -> Expression:
 
 def _negative(reader: Reader, node: Node) -> Expression:
     only(reader.statement, node, "this")
-    argument = filled(reader.read(node.this), DOUBLE)
+    argument = reader.read(node.this)
+    if isinstance(argument, Open):
+        argument.hole.otherwise = DOUBLE
+        return argument
     if isinstance(argument, Literal) and argument.type.is_number:
         negative = negated(argument, reader.at(node))
         if type(node.this.unnest()).__name__ == "Literal" and isinstance(negative.value, int):

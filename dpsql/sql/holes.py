@@ -37,9 +37,13 @@ _VALUES = {
 
 @dataclass(slots=True)
 class Hole:
-    """A parameter without a value; `value`, which is made up, stands for it once its type is known."""
+    """A parameter without a value; `value`, which is made up, stands for it once its type is known.
+
+    It is of type `otherwise` where no place says more.
+    """
 
     value: Literal | None = None
+    otherwise: Type = TEXT
     is_option: bool = False
 
     @property
@@ -73,9 +77,9 @@ def filled(expression: Expression, wanted: Type, *, such_as: Literal | None = No
     return expression
 
 
-def number_for(value: object) -> object:
-    """Return what is bound, or 1 for a parameter whose value is not known yet: a number of rows, or a position."""
+def number_for(value: object, least: int) -> object:
+    """Return what is bound, or the least number of rows for a parameter whose value is not known yet."""
     if isinstance(value, Hole):
-        value.fill(BIGINT, such_as=Literal(1, BIGINT))
-        return 1
+        value.fill(BIGINT, such_as=Literal(least, BIGINT))
+        return least
     return value

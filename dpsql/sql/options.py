@@ -12,6 +12,7 @@ from dpsql.sql.holes import Hole
 from dpsql.sql.parameters import Parameter, literal_of
 from dpsql.sql.query import Option, OptionValue
 from dpsql.sql.text import Statement, ascii_lower
+from dpsql.sql.tree import Literal
 from dpsql.sql.types import BIGINT, BOOLEAN, DOUBLE, TEXT, Type
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ _TYPES = {
     **dict.fromkeys(["k_bar", "max_groups_contributed"], BIGINT),
     **dict.fromkeys(["fresh", "monotone"], BOOLEAN),
 }  # of a parameter; of the others it is a text
+_SOME_TEXT = Literal("1", TEXT, 1)  # which a partition of most types may be
 LONGEST_INTEGER = 64  # bits; Python does not even print those of more than 4,300 digits
 _NUMBER = re.compile(r"([0-9]{1,12}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][+-]?[0-9]{1,3})?")
 _SIGNS = {"EQ": "=", "FARROW": "=>"}
@@ -75,7 +77,8 @@ def _option(statement: Statement, item: list[Token], *, sign: str, parameter: Pa
     if len(item) < 3 or item[1].token_type.name != sign:  # noqa: PLR2004 - a name, a sign and a value
         hint = f"For example epsilon {_SIGNS[sign]} 0.05."
         raise Refusal("option", f"Write {name} {_SIGNS[sign]} value.", hint=hint, place=place)
-    if _is_later(statement, item[2:], wanted=_TYPES.get(name, TEXT), parameter=parameter):
+    is_later = _is_later(statement, item[2:], wanted=_TYPES.get(name, TEXT), parameter=parameter)
+    if is_later and name != "partitions":  # without which PER cannot be read
         return name, None
     value, word = _value(statement, item[2:], parameter=parameter)
     if value is None:
@@ -90,7 +93,7 @@ def _is_later(statement: Statement, tokens: list[Token], *, wanted: Type, parame
     bound = [parameter(value) for value in values if value.kind == "parameter"]
     holes = [hole for hole in bound if isinstance(hole, Hole)]
     for hole in holes:
-        hole.fill(wanted)
+        hole.fill(wanted, such_as=_SOME_TEXT if wanted == TEXT else None)
         hole.is_option = True
     return bool(holes)
 
@@ -119,10 +122,16 @@ def _list(statement: Statement, tokens: list[Token], *, parameter: Parameter) ->
     values = [statement.value(token.text) for token in tokens[1:-1:2]]
     commas = all(token.token_type.name == "COMMA" for token in tokens[2:-1:2])
     texts = [
-        None if value is None else value.content if value.kind == "string" else parameter(value) for value in values
+        None if value is None else value.content if value.kind == "string" else _text(parameter(value))
+        for value in values
     ]
     place = statement.place(tokens[0], tokens[-1])
     return _texts(texts, place) if commas and len(tokens) % 2 == 1 else None
+
+
+def _text(value: object) -> object:
+    """Return what is bound, or a text for a parameter whose value is not known yet."""
+    return value.literal().value if isinstance(value, Hole) else value
 
 
 def _decimal(text: str) -> Decimal | None:

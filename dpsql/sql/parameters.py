@@ -69,7 +69,7 @@ def whole(value: Value | None, parameter: Parameter, *, least: int) -> int | Non
     """Return the whole number, at least `least`, that is bound to a parameter; None for anything else."""
     if value is None or value.kind != "parameter":
         return None
-    bound = number_for(parameter(value))
+    bound = number_for(parameter(value), least)
     return bound if type(bound) is int and least <= bound < 1 << 63 else None
 
 

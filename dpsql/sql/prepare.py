@@ -39,8 +39,11 @@ def prepared(
         before, unknown = unknown, [hole for hole in unknown if hole.value is None]
         if len(unknown) == len(before):
             break
+    for hole in unknown:
+        if hole.otherwise != TEXT:
+            hole.fill(hole.otherwise)
     found = tuple(hole.type for hole in holes.values())
-    for hole in holes.values():
+    for hole in unknown:
         hole.fill(TEXT)  # of which nothing is said is a text, as in PostgreSQL
     return found, read(holes), any(hole.is_option for hole in holes.values())
 

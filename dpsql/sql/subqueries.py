@@ -10,6 +10,7 @@ from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.aggregates import LOCAL, aggregates
 from dpsql.sql.blocks import Block, Grouping, Selected
 from dpsql.sql.functions import INSIDE
+from dpsql.sql.holes import filled
 from dpsql.sql.nodes import is_unnest, only
 from dpsql.sql.passes.canonical import canonical
 from dpsql.sql.reader import Read, Reader
@@ -18,7 +19,7 @@ from dpsql.sql.scope import Scope, ScopeColumn, ScopeTable
 from dpsql.sql.staging import Stage, grouped
 from dpsql.sql.text import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.tree import Body, Column, Cut, Derived, Expression, Sorted, Window, walk
-from dpsql.sql.types import NULL, Family, Type, has_one_form
+from dpsql.sql.types import NULL, TEXT, Family, Type, has_one_form
 from dpsql.sql.unnest import Lists
 from dpsql.sql.windows import has_windows, read_window, totally_ordered
 
@@ -241,7 +242,7 @@ def _outputs(reader: Reader, item: Node, *, scope: Scope, lists: Lists) -> list[
     if is_unnest(node):
         return [Selected(name, lists.read(reader, node))]
     with reader.reading(READERS_INSIDE):
-        expression = reader.read(node)
+        expression = filled(reader.read(node), TEXT)
     if expression.type == NULL or expression.type.family is Family.INTERVAL:
         raise Unsupported(
             "type",

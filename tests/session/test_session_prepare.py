@@ -24,6 +24,8 @@ READS = (
 ASK = "SELECT article FROM reads WHERE {} GROUP BY article TOP 3 PRIVATE"
 LOOK = "SELECT n FROM shops WHERE {}"
 TOP = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 3 PRIVATE"
+BOTH = "SELECT article, day, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY ALL TOP 3 PRIVATE PER article"
+NAMES_OF = "SELECT article FROM reads GROUP BY article TOP 3 PRIVATE"
 TYPES = [
     (ASK.format("article = ? AND dwell > ? AND user_id = ?"), "VARCHAR DOUBLE BIGINT"),
     (
@@ -50,6 +52,11 @@ TYPES = [
     ("SELECT substr(country, ?, ?) AS s, lower(?) AS l FROM shops", "BIGINT BIGINT VARCHAR"),
     ("SELECT sqrt(?) AS r, round(ratio, ?) AS o FROM shops", "DOUBLE BIGINT"),
     ("SELECT CASE n WHEN ? THEN ? ELSE 'x' END AS c FROM shops", "BIGINT VARCHAR"),
+    (
+        "SELECT CASE WHEN open THEN ? END AS c, coalesce(?, ?) AS d FROM shops WHERE n = ?",
+        "VARCHAR VARCHAR VARCHAR BIGINT",
+    ),
+    ("SELECT x FROM (SELECT ? AS x, n FROM shops) AS y WHERE n = ?", "VARCHAR BIGINT"),
     ("SELECT coalesce(country, ?) AS d, greatest(n, ?) AS g FROM shops", "VARCHAR BIGINT"),
     ("SELECT date_trunc(?, ts) AS d, strftime(ts, ?) AS f FROM reads GROUP BY ALL TOP 3 PRIVATE", "VARCHAR VARCHAR"),
     (f"{TOP} WITH (epsilon = ?, mechanism = ?, k_bar = ?, fresh = ?)", "DOUBLE VARCHAR BIGINT BOOLEAN"),
@@ -59,6 +66,11 @@ TYPES = [
         f"SELECT article, n * ? AS m FROM ({TOP}) AS x WHERE n > ? AND article <> ? LIMIT ?",
         "BIGINT BIGINT VARCHAR BIGINT",
     ),
+    (f"{BOTH} WITH (partitions = ['DE', ?, ?])", "VARCHAR VARCHAR"),
+    (f"{NAMES_OF} LIMIT ? OFFSET ?", "BIGINT BIGINT"),
+    ("SELECT * FROM reads LIMIT ?", "BIGINT"),
+    (LOOK.format("n = -? AND -? > ratio AND -? < -?"), "BIGINT DOUBLE DOUBLE DOUBLE"),
+    ("SELECT sum(?) AS s, avg(-?) AS a, max(?) AS m FROM shops", "DOUBLE DOUBLE UNKNOWN"),
     (f"EXPLAIN {ASK.format('article = ?')}", "VARCHAR"),
     ("SHOW BUDGET", ""),
 ]
