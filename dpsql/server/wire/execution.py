@@ -35,7 +35,7 @@ _SHOWN = pa.schema([("name", pa.string()), ("setting", pa.string()), ("descripti
 class Execution:
     """One connection's transaction, cursors and questions; `notices` are for the client, before what comes next."""
 
-    def __init__(self, front: Front, asker: Asker, transaction: Transaction) -> None:
+    def __init__(self, front: Front, asker: Asker, *, transaction: Transaction) -> None:
         self._front, self._asker = front, asker
         self.transaction = transaction
         self.shelf = Shelf()
@@ -158,7 +158,7 @@ class Execution:
 
     async def _copy(self, command: commands.CopyOut, statement: Stated) -> Outcome:
         layout = layout_of(command.options)
-        piece = _inner(statement, command.start, command.stop)
+        piece = _inner(statement, command.start, stop=command.stop)
         if command.relation:
             piece = Piece(f"SELECT * FROM {command.relation}", 0)  # noqa: S608 - the language reads it
         if command_of(piece.text) is not None:
@@ -289,6 +289,6 @@ def _changing(name: str, value: str | None) -> Callable[[Settings], Settings]:
     return lambda settings: settings.without(name) if value is None else settings.having(name, value)
 
 
-def _inner(statement: Stated, start: int, stop: int | None = None) -> Piece:
+def _inner(statement: Stated, start: int, *, stop: int | None = None) -> Piece:
     """Return the question inside a statement."""
     return Piece(statement.piece.text[start:stop], statement.piece.before + start)

@@ -83,7 +83,7 @@ class Wire:
         if task is not None:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        channel = Channel(reader, writer, self._limits)
+        channel = Channel(reader, writer, limits=self._limits)
         try:
             await self._serve(channel)
         except (WireError, Malformed) as error:
@@ -133,7 +133,7 @@ class Wire:
     async def _converse(self, channel: Channel, startup: Startup, *, user: User) -> None:
         settings = configured(startup)
         asker = Asker(self._front, self._catalog, runner=self._runner, user=user)
-        execution = Execution(self._front, asker, Transaction(replace(settings, role="")))
+        execution = Execution(self._front, asker, transaction=Transaction(replace(settings, role="")))
         if settings.role:
             execution.set_role(settings.role)
         told = greeting(settings, version=self._catalog.version, user=user.name)

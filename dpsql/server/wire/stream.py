@@ -38,7 +38,7 @@ class Limits:
 class Channel:
     """One client's connection."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limits: Limits) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, limits: Limits) -> None:
         self._reader, self._writer, self._limits = reader, writer, limits
         self._in, self._out = bytearray(), bytearray()
 
