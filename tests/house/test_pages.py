@@ -32,6 +32,8 @@ RUN_ELSEWHERE = {  # by page and language, for code that needs other data than t
     ("docs/flight.md", "python"): "tests/server/flight/test_docs.py",
     ("docs/notebook.md", "ipython"): "tests/notebook/test_docs.py",
     ("docs/pate.md", "python"): "tests/pate/test_pate_label.py",
+    ("docs/postgres.md", "python"): "tests/server/wire/test_docs.py",
+    ("docs/postgres.md", "sql"): "tests/server/wire/test_docs.py",
     ("docs/ledger.md", "python"): "tests/ledger/test_dp_events.py",
     ("docs/ledger.md", "sql"): "tests/ledger/test_postgres.py",
 }

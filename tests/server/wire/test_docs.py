@@ -1,0 +1,39 @@
+"""The code of docs/postgres.md runs against a server."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import psycopg
+import pytest
+from server.kit import PASSWORD, serving
+
+PAGE = (Path(__file__).parents[3] / "docs" / "postgres.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def test_the_code_of_postgres_md_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (python,), (sql,) = blocks("python"), blocks("sql")
+    with serving(tmp_path) as served:
+        monkeypatch.setenv("PGPASSWORD", PASSWORD)
+        exec(python.replace("127.0.0.1:5433", f"127.0.0.1:{served.port}"), {})
+        said = capsys.readouterr().out.splitlines()
+        assert said[0].startswith("limited_domain: charged")
+        assert [line.split()[0] for line in said[1:]] == ["a0", "a1", "a2"]
+        with psycopg.connect(served.conninfo(), autocommit=True) as connection:
+            before = served.charges()
+            for statement in filter(str.strip, sql.split(";")):
+                if statement.strip().startswith("COPY"):
+                    with connection.cursor().copy(statement) as copy:
+                        assert bytes(next(iter(copy))) == b"article\n"
+                        list(copy)
+                else:
+                    found = connection.execute(statement)
+            assert served.charges() == before + 1
+            assert "charged nothing" in found.fetchone()[0]
