@@ -16,16 +16,19 @@ from dpsql.server.catalog.base import Catalog, CatalogError, Parameter
 from dpsql.server.catalog.base import Column as CatalogColumn
 from dpsql.server.catalog.dispatch import is_catalog
 from dpsql.server.wire.codec import Column, Malformed
-from dpsql.server.wire.lexing import Piece
+from dpsql.server.wire.lexing import Piece, pieces
 from dpsql.server.wire.rows import ArrowRows, PlainRows, Rows, each_format
 from dpsql.server.wire.running import Runner
-from dpsql.server.wire.sqlstates import WireError, failure_of
+from dpsql.server.wire.sqlstates import WireError, failure_of, where
 from dpsql.server.wire.startup import SURFACE
 from dpsql.server.wire.types import OIDS, columns_of
 from dpsql.server.wire.values import oid_of, type_of, value_of_bytes
+from dpsql.sql.text import LONGEST_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import pyarrow as pa
 
     from dpsql.server.front import Front
     from dpsql.server.users import User
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
 __all__ = ["Answered", "Asker", "Asking", "Bound", "Shape"]
 
 Result = TypeVar("Result")
+LONG_TEXT = 2_000  # characters, which take a millisecond or so to read
+_LONGEST_TEXT = 160 * 1024  # characters; the language reads fewer, in each statement
+_MOST_AT_ONCE = 1_000  # statements of one text
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +55,14 @@ NOTHING = Bound()
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a statement takes and gives: OIDs of types, and columns, which are None where it gives no rows."""
+    """What a statement takes and gives: OIDs of types, and columns, which are None where it gives no rows.
+
+    `schema` has the types of Arrow behind the columns, where they are the session's.
+    """
 
     parameters: tuple[int, ...] = ()
     columns: tuple[Column, ...] | None = None
+    schema: pa.Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +93,15 @@ class Asker:
     async def describe(self, piece: Piece, types: tuple[int, ...], *, asking: Asking) -> Shape:
         """Return what a statement takes and gives, as far as can be told before its parameters have values."""
         role = asking.role or self.user.name
-        shape = self._catalog_shape if self._is_catalog(piece.text) else self._session_shape
+        shape = self._catalog_shape if await self._is_catalog(piece, asking) else self._session_shape
         return await self._run(lambda: shape(piece.text, types, role=role), piece, asking=asking)
 
     async def ask(self, piece: Piece, bound: Bound, *, formats: Sequence[int], asking: Asking) -> Answered:
         """Answer a statement; `formats` are those of a Bind, and matter for what the catalog writes out itself."""
         role = asking.role or self.user.name
-        if self._is_catalog(piece.text):
+        if await self._is_catalog(piece, asking):
             return await self.look_up(piece, bound, formats=formats, asking=asking)
-        return await self._run(lambda: self._answer(piece.text, bound, role=role), piece, asking=asking, turn=role)
+        return await self._run(lambda: self._answer(piece.text, bound, role=role), piece, asking=asking, asks=role)
 
     async def look_up(
         self, piece: Piece, bound: Bound = NOTHING, *, formats: Sequence[int] = (), asking: Asking
@@ -102,22 +112,42 @@ class Asker:
             lambda: self._catalog_rows(piece.text, bound, role=role, formats=formats), piece, asking=asking
         )
 
-    def _is_catalog(self, text: str) -> bool:
-        return is_catalog(text, self._front.service.policy.tables)
+    async def _is_catalog(self, piece: Piece, asking: Asking) -> bool:
+        """Say whose a statement is; a long one is read in a thread, while other clients are served."""
+        text, tables = piece.text, self._front.service.policy.tables
+        if len(text) <= LONG_TEXT:
+            return is_catalog(text, tables)
+        return await self._run(lambda: len(text) <= LONGEST_TEXT and is_catalog(text, tables), piece, asking=asking)
 
-    async def _run(
-        self, work: Callable[[], Result], piece: Piece, *, asking: Asking, turn: str | None = None
-    ) -> Result:
-        """Run in a thread; whatever is raised there is raised here as a `WireError` that holds nothing of it."""
+    async def pieces(self, text: str, *, asking: Asking) -> list[Piece]:
+        """Return the statements of a text; raises `WireError` for too long a text, and for too many."""
+        if len(text) > _LONGEST_TEXT:
+            hint = f"Send at most {_LONGEST_TEXT} characters at once."
+            raise WireError("54000", "The text is too long.", hint=hint)
+        if len(text) <= LONG_TEXT:
+            found = pieces(text)
+        else:
+            found = await self._run(lambda: pieces(text), Piece(text, 0), asking=asking)
+        if len(found) > _MOST_AT_ONCE:
+            raise WireError("54000", "There are too many statements in one text.", hint="Send fewer at once.")
+        return found
+
+    async def _run(self, work: Callable[[], Result], piece: Piece, *, asking: Asking, asks: str = "") -> Result:
+        """Run in a thread, as what `asks` for an analyst or else as free work of this user.
+
+        Whatever is raised there is raised here as a `WireError` that holds nothing of it.
+        """
         try:
-            return await self._runner.run(work, given_up=asking.given_up, seconds=asking.seconds, turn=turn)
+            return await self._runner.run(
+                work, given_up=asking.given_up, seconds=asking.seconds, turn=asks or self.user.name, free=not asks
+            )
         except CatalogError as error:
             position = error.position + piece.before if error.position else 0
             failure = WireError(error.sqlstate, error.message, hint=error.hint, position=position)
         except (Error, Malformed, WireError) as error:
             failure = failure_of(error, piece.text, before=piece.before)
         except Exception as error:  # noqa: BLE001 - its words could hold anything
-            self._front.watch.log("fault", surface=SURFACE, kind=type(error).__name__)
+            self._front.watch.log("fault", surface=SURFACE, kind=type(error).__name__, at=where(error))
             failure = failure_of(error)
         raise failure
 
@@ -136,7 +166,7 @@ class Asker:
         prepared = self._front.session(self.user, role=role).prepare(text, [type_of(oid) for oid in types])
         told = _padded(types, len(prepared.parameters))
         oids = tuple(said or oid_of(name) for said, name in zip(told, prepared.parameters, strict=True))
-        return Shape(oids, columns_of(prepared.schema))
+        return Shape(oids, columns_of(prepared.schema), prepared.schema)
 
     def _answer(self, text: str, bound: Bound, *, role: str) -> Answered:
         values = self._values(text, bound, role=role)
@@ -162,7 +192,7 @@ class Asker:
 
 
 def _padded(oids: tuple[int, ...], count: int) -> tuple[int, ...]:
-    return (*oids, *[0] * (count - len(oids)))[: max(count, len(oids))]
+    return (*oids, *[0] * count)[:count]
 
 
 def _columns(columns: Sequence[CatalogColumn]) -> tuple[Column, ...]:

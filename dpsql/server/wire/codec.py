@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 __all__ = [
+    "KINDS",
     "Bind",
     "Close",
     "Column",
@@ -27,7 +28,6 @@ __all__ = [
     "Query",
     "Sync",
     "Terminate",
-    "Unknown",
     "cstrings",
     "fields",
     "message",
@@ -39,21 +39,22 @@ __all__ = [
     "tuple_of",
 ]
 
+KINDS: Final = frozenset(bytes([kind]) for kind in b"BCDEFHPQSXcdfp")
 _INT16, _INT32 = struct.Struct("!H"), struct.Struct("!i")
 _LENGTH = struct.Struct("!ci")
 _COLUMN = struct.Struct("!ihihih")
 
 
 class Malformed(Exception):
-    """A message that does not fit its own lengths, or text that is not UTF-8: `sqlstate` says which."""
+    """A message that does not fit its own lengths, or text that is not UTF-8: `sqlstate` says which.
+
+    It `is_simple` where it is of the simple protocol, which waits for no Sync.
+    """
 
     def __init__(self, reason: str, *, sqlstate: str = "08P01") -> None:
         self.sqlstate = sqlstate
+        self.is_simple = False
         super().__init__(reason)
-
-
-class Unknown(Malformed):
-    """A message of a type that there is not: nothing after it can be trusted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,7 @@ class _Body:
 
 
 def read(kind: bytes, data: bytes) -> Message:
-    """Return a client's message of this type and content; raises `Malformed`, and `Unknown` for a type."""
+    """Return a client's message of one of the types `KINDS` and of this content; raises `Malformed`."""
     body = _Body(data)
     found = _read(kind, body)
     body.end()
@@ -253,7 +254,7 @@ def _bare(kind: bytes) -> Message:
             return Flush()
         case b"X":
             return Terminate()
-    raise Unknown("A message is of a type that there is not.")
+    raise Malformed("A message is of a type that there is not.")
 
 
 def cstrings(data: bytes) -> list[str]:

@@ -14,17 +14,14 @@ from dpsql.server.wire.asking import Bound
 from dpsql.server.wire.codec import Malformed, message, parameter_description, row, row_description, texts
 from dpsql.server.wire.copying import copied, copy_header
 from dpsql.server.wire.execution import Execution
-from dpsql.server.wire.lexing import Piece, pieces
+from dpsql.server.wire.lexing import Piece
 from dpsql.server.wire.portals import Copied, Done, Fetched, Outcome, Portal, Prepared, stated
 from dpsql.server.wire.rows import each_format
 from dpsql.server.wire.sqlstates import WireError, error_message, failure_of
-from dpsql.server.wire.stream import Channel, Limits
+from dpsql.server.wire.stream import Channel, Gone, Limits
 from dpsql.server.wire.transaction import OWN
 
 __all__ = ["Conversation"]
-
-_LONGEST_TEXT = 160 * 1024  # characters; the language reads fewer, in each statement
-_MOST_AT_ONCE = 1_000  # statements of one text
 
 
 class Conversation:
@@ -55,7 +52,8 @@ class Conversation:
             try:
                 said = await self._listen()
             except Malformed as error:
-                await self._failed(failure_of(error), is_simple=False)
+                if not self._skipping:
+                    await self._failed(failure_of(error), is_simple=error.is_simple)
                 continue
             if isinstance(said, codec.Terminate):
                 return
@@ -96,10 +94,14 @@ class Conversation:
                     pass  # what a client sends after COPY has failed
                 case _:
                     await self._extended(said)
-        except (WireError, Malformed, Error) as error:
+        except Gone:
+            raise
+        except Exception as error:
             failure = failure_of(error)
             if failure.fatal:
                 raise
+            if not isinstance(error, WireError | Malformed | Error):
+                self._execution.tell_fault(error)
             await self._failed(failure, is_simple=is_simple)
 
     async def _failed(self, failure: WireError, *, is_simple: bool) -> None:
@@ -144,7 +146,7 @@ class Conversation:
         shelf = self._execution.shelf
         shelf.statements.pop("", None)
         shelf.portals.pop("", None)
-        asked = [stated(piece) for piece in _pieces(text)]
+        asked = [stated(piece) for piece in await self._execution.pieces(text)]
         for statement in asked:
             portal = Portal(Prepared(statement))
             outcome = await self._execution.run(portal)
@@ -163,7 +165,7 @@ class Conversation:
     async def _extended(self, said: codec.Message) -> None:
         match said:
             case codec.Parse():
-                self._parse(said)
+                await self._parse(said)
             case codec.Bind():
                 await self._bind(said)
             case codec.Describe(kind="S", name=name):
@@ -181,8 +183,8 @@ class Conversation:
             case codec.Password():
                 raise WireError("08P01", "The login is over.", fatal=True)
 
-    def _parse(self, said: codec.Parse) -> None:
-        listed = _pieces(said.text)
+    async def _parse(self, said: codec.Parse) -> None:
+        listed = await self._execution.pieces(said.text)
         if len(listed) > 1:
             raise WireError("42601", "Several statements cannot be prepared as one.", hint="Send them one by one.")
         statement = stated(listed[0] if listed else Piece("", 0))
@@ -265,15 +267,6 @@ class Conversation:
                 await asyncio.sleep(0)
                 if self._execution.given_up.done():
                     raise WireError("57014", "The statement was cancelled.", hint="Asking again replays it.")
-
-
-def _pieces(text: str) -> list[Piece]:
-    if len(text) > _LONGEST_TEXT:
-        raise WireError("54000", "The text is too long.", hint=f"Send at most {_LONGEST_TEXT} characters at once.")
-    found = pieces(text)
-    if len(found) > _MOST_AT_ONCE:
-        raise WireError("54000", "There are too many statements in one text.", hint="Send fewer at once.")
-    return found
 
 
 def _stopped() -> WireError:

@@ -17,8 +17,9 @@ from dpsql.server.wire.control import command_of
 from dpsql.server.wire.copying import layout_of
 from dpsql.server.wire.lexing import Piece
 from dpsql.server.wire.portals import Copied, Done, Fetched, Outcome, Portal, Prepared, Shelf, Stated
-from dpsql.server.wire.rows import ArrowRows, Rows
-from dpsql.server.wire.sqlstates import WireError, failure_of, notice
+from dpsql.server.wire.rows import ArrowRows, Rows, fitted
+from dpsql.server.wire.sqlstates import WireError, failure_of, notice, where
+from dpsql.server.wire.startup import SURFACE
 from dpsql.server.wire.transaction import Settings, Transaction, known, version_of
 from dpsql.server.wire.types import columns_of
 
@@ -48,6 +49,14 @@ class Execution:
         if self.transaction.status == "E" and not isinstance(statement.command, commands.Commit | commands.Rollback):
             raise WireError("25P02", "The transaction has failed; nothing is done until it ends.", hint="ROLLBACK.")
 
+    async def pieces(self, text: str) -> list[Piece]:
+        """Return the statements of a text; raises `WireError`."""
+        return await self._asker.pieces(text, asking=self._asking)
+
+    def tell_fault(self, error: Exception) -> None:
+        """Log that something went wrong which nobody foresaw; of its words, which could hold anything, nothing."""
+        self._front.watch.log("fault", surface=SURFACE, kind=type(error).__name__, at=where(error))
+
     async def describe(self, prepared: Prepared) -> Shape:
         """Return what a statement takes and gives; free."""
         self.check_may_run(prepared.stated)
@@ -62,14 +71,14 @@ class Execution:
             case None:
                 return await self._asker.describe(statement.piece, types, asking=self._asking)
             case commands.Fetch(name=name, move=False):
-                return Shape((), await self._columns(self.shelf.portal(name)))
+                return Shape((), await self._columns(self._cursor(name)))
             case commands.Show(name=name):
                 return Shape((), (await self._show(name)).columns)
             case commands.Unlock():
                 return Shape((), columns_of(_UNLOCKED.schema))
             case commands.Declare(start=start):
                 shape = await self._asker.describe(_inner(statement, start), types, asking=self._asking)
-                return replace(shape, columns=None)
+                return replace(shape, columns=None, schema=None)
         return Shape()
 
     async def _columns(self, portal: Portal) -> tuple[Column, ...] | None:
@@ -86,7 +95,9 @@ class Execution:
         statement = portal.prepared.stated
         self.check_may_run(statement)
         if statement.command is None:
+            shape = portal.prepared.shape
             rows = await self._ask(statement.piece, portal.bound, formats=portal.formats)
+            rows = fitted(rows, None if shape is None else shape.schema)
             return Fetched(rows, 0, len(rows))
         return await self._carried_out(statement.command, portal)
 
@@ -137,7 +148,7 @@ class Execution:
         return Done("DECLARE CURSOR")
 
     async def _fetch(self, command: commands.Fetch, formats: tuple[int, ...]) -> Outcome:
-        cursor = self.shelf.portal(command.name)
+        cursor = self._cursor(command.name)
         if cursor.outcome is None:
             cursor.formats = formats
             cursor.outcome = await self.run(cursor)
@@ -155,6 +166,13 @@ class Execution:
         if command.move:
             return Done(f"MOVE {stop - start}")
         return Fetched(rows, start, stop, "FETCH")
+
+    def _cursor(self, name: str) -> Portal:
+        """Return a portal that can be fetched from, as one that fetches from a portal itself cannot."""
+        found = self.shelf.portal(name)
+        if found.prepared.stated.command is not None:
+            raise WireError("34000", "This cursor gives no rows.", hint="DECLARE c CURSOR FOR SELECT ...")
+        return found
 
     async def _copy(self, command: commands.CopyOut, statement: Stated) -> Outcome:
         layout = layout_of(command.options)

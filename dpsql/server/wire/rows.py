@@ -13,7 +13,7 @@ from dpsql.server.wire.types import columns_of, encoded
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ArrowRows", "PlainRows", "Rows", "each_format"]
+__all__ = ["ArrowRows", "PlainRows", "Rows", "each_format", "fitted"]
 
 Values = tuple[bytes | None, ...]
 _AT_ONCE = 1_000  # rows that are encoded together
@@ -92,6 +92,20 @@ class PlainRows:
             hint = "Fetch them in the format that they were first fetched in."
             raise WireError("0A000", "These rows are written in another format already.", hint=hint)
         yield from self.rows[start:stop]
+
+
+def fitted(rows: Rows, schema: pa.Schema | None) -> Rows:
+    """Return rows in the types that were described, before values were bound that could make them narrower.
+
+    Raises `WireError` where a value does not fit, and says nothing of it.
+    """
+    if schema is None or not isinstance(rows, ArrowRows) or rows.table.schema.types == schema.types:
+        return rows
+    try:
+        return ArrowRows(rows.table.cast(schema))
+    except (ArithmeticError, ValueError, NotImplementedError):  # of which Arrow's errors are
+        pass
+    raise WireError("22003", "A value does not fit the type that was described.", hint="Cast it in the statement.")
 
 
 def each_format(codes: Sequence[int], count: int) -> tuple[int, ...]:

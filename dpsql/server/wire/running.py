@@ -15,6 +15,7 @@ from dpsql.server.wire.sqlstates import WireError
 __all__ = ["Runner"]
 
 Result = TypeVar("Result")
+_FREE_AT_ONCE = 3
 
 
 class _Job(Generic[Result]):
@@ -26,11 +27,11 @@ class _Job(Generic[Result]):
 
 
 class Runner:
-    """So many threads; one analyst has one statement in them at a time, so that a few can not take them all."""
+    """So many threads; one analyst has one question in them at a time, so that a few cannot take them all."""
 
     def __init__(self, threads: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="dpsql-wire")
-        self._turns: dict[str, asyncio.Lock] = {}
+        self._turns: dict[tuple[str, bool], asyncio.Semaphore] = {}
         self._running: set[asyncio.Task[Any]] = set()
 
     async def run(
@@ -38,15 +39,17 @@ class Runner:
         work: Callable[[], Result],
         *,
         given_up: asyncio.Future[None],
-        turn: str | None = None,
+        turn: str,
+        free: bool,
         seconds: float = 0.0,
     ) -> Result:
         """Return what the work gives; raise `WireError` once it is given up or takes longer than so many seconds.
 
-        Work that waits for its turn is then not begun at all.
+        Work that waits for its turn is then not begun at all. At one `turn` there is one piece of work at a time, and a
+        few that are `free`.
         """
         job = _Job(work)
-        task = asyncio.ensure_future(self._work(job, turn))
+        task = asyncio.ensure_future(self._work(job, (turn, free)))
         self._running.add(task)
         task.add_done_callback(self._ended)
         try:
@@ -60,15 +63,12 @@ class Runner:
         reason = "The statement was cancelled." if given_up.done() else "The statement took too long."
         raise WireError("57014", reason, hint="It may be charged already; asking again replays what was answered.")
 
-    async def _work(self, job: _Job[Result], turn: str | None) -> Result:
-        if turn is None:
-            return await self._in_thread(job)
-        async with self._turns.setdefault(turn, asyncio.Lock()):
-            return await self._in_thread(job)
-
-    async def _in_thread(self, job: _Job[Result]) -> Result:
-        job.has_begun = True
-        return await asyncio.get_running_loop().run_in_executor(self._pool, job.work)
+    async def _work(self, job: _Job[Result], turn: tuple[str, bool]) -> Result:
+        if turn not in self._turns:
+            self._turns[turn] = asyncio.Semaphore(_FREE_AT_ONCE if turn[1] else 1)
+        async with self._turns[turn]:
+            job.has_begun = True
+            return await asyncio.get_running_loop().run_in_executor(self._pool, job.work)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)

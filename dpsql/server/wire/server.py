@@ -18,7 +18,7 @@ from dpsql.server.wire.connection import Conversation
 from dpsql.server.wire.execution import Execution
 from dpsql.server.wire.greeting import configured, greeting, new_key, statuses
 from dpsql.server.wire.running import Runner
-from dpsql.server.wire.sqlstates import WireError, error_message, failure_of
+from dpsql.server.wire.sqlstates import WireError, error_message, failure_of, where
 from dpsql.server.wire.startup import SURFACE, CancelRequest, Startup, login, negotiate
 from dpsql.server.wire.stream import Channel, Gone, Limits
 from dpsql.server.wire.transaction import Transaction
@@ -92,6 +92,11 @@ class Wire:
             channel.send(error_message(failure))
         except Gone:
             pass
+        except Exception as error:  # noqa: BLE001 - its words could hold anything
+            self._front.watch.log("fault", surface=SURFACE, kind=type(error).__name__, at=where(error))
+            failure = failure_of(error)
+            failure.fatal = True
+            channel.send(error_message(failure))
         finally:
             await channel.close()
 

@@ -17,7 +17,7 @@ from dpsql.errors import (
 )
 from dpsql.server.wire.codec import Malformed, fields
 
-__all__ = ["WireError", "error_message", "failure_of", "notice"]
+__all__ = ["WireError", "error_message", "failure_of", "notice", "where"]
 
 _OF_CODE: Mapping[str, str] = {
     "alias": "42712",
@@ -41,11 +41,14 @@ _OF_CODE: Mapping[str, str] = {
     "parameters": "08P01",
     "source": "42P01",
     "syntax": "42601",
+    "server-failed": "XX000",
     "too-deep": "54001",
     "too-large": "54000",
     "too-long": "54000",
+    "too-many-statements": "53000",
     "too-many-tables": "54000",
     "type": "42804",
+    "user-removed": "28000",
     "unknown-column": "42703",
     "unknown-table": "42P01",
 }
@@ -97,6 +100,14 @@ def _position(text: str, place: Place) -> int:
     for _ in range(place.line - 1):
         at = text.find("\n", at) + 1
     return at + place.column
+
+
+def where(error: Exception) -> str:
+    """Return module and line of the innermost frame of an error, for the log; no name and no value."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "" if trace is None else f"{trace.tb_frame.f_globals.get('__name__', '?')}:{trace.tb_lineno}"
 
 
 def error_message(error: WireError) -> bytes:

@@ -26,6 +26,7 @@ __all__ = ["SURFACE", "CancelRequest", "Startup", "login", "negotiate"]
 _CANCEL, _TLS, _GSS = 80877102, 80877103, 80877104
 _MAJOR, _NEWEST = 3, 2
 _NUMBER, _LONGEST_KEY = 4, 256  # bytes
+_LONGEST_NAME = 200  # more than any user has, and less than would fill a memory
 SURFACE = "wire"
 
 
@@ -95,7 +96,7 @@ def _started(channel: Channel, code: int, *, data: bytes) -> Startup:
 
 async def login(channel: Channel, startup: Startup, *, front: Front, limits: Limits) -> User:
     """Return the user who has proved to know their password; raises a fatal `WireError`, `Malformed` and `Gone`."""
-    name, address = startup.user, channel.address
+    name, address = startup.user[:_LONGEST_NAME], channel.address
     if not (channel.is_encrypted or not address or is_loopback(address)):
         raise WireError("28000", "Connections are encrypted here.", hint="Connect with sslmode=require.", fatal=True)
     if not front.admit(SURFACE, name, address=address):

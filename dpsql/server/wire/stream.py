@@ -7,12 +7,13 @@ import ssl
 import struct
 from dataclasses import dataclass
 
-from dpsql.server.wire.codec import Malformed, Message, Unknown, read
+from dpsql.server.wire.codec import KINDS, Malformed, Message, read
 from dpsql.server.wire.sqlstates import WireError
 
 __all__ = ["Channel", "Gone", "Limits"]
 
 _CHUNK = 64 * 1024
+_SIMPLE = frozenset([b"Q", b"F"])
 _HEAD = struct.Struct("!ci")
 
 
@@ -68,14 +69,16 @@ class Channel:
         `WireError` where nothing after it can be.
         """
         kind, size = _HEAD.unpack(await self._exactly(5))
+        if kind not in KINDS:
+            raise WireError("08P01", "A message is of a type that there is not.", fatal=True)
         if not 4 <= size <= most:  # noqa: PLR2004 - the length counts itself
             raise WireError("08P01", "A message has an impossible length.", hint="Send less at once.", fatal=True)
         data = await self._exactly(size - 4)
         try:
             return read(kind, data)
-        except Unknown as error:
-            failure = WireError(error.sqlstate, str(error), fatal=True)
-        raise failure
+        except Malformed as error:
+            error.is_simple = kind in _SIMPLE
+            raise
 
     async def _exactly(self, count: int) -> bytes:
         while len(self._in) < count:

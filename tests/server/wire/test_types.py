@@ -83,6 +83,25 @@ def test_psycopg_binds_in_text_and_in_binary(value: object, served: Served) -> N
 
 
 @pytest.mark.parametrize(
+    ("text", "values", "row"),
+    [
+        ("SELECT %s AS x", [7], (7,)),
+        ("SELECT %s + 1 AS x", [7], (8,)),
+        ("SELECT %s AS x", [None], (None,)),
+        ("SELECT t FROM every WHERE id IN (%s,%s) AND n < %s", [1, 2, 0], ("ü'\"\\\t, ",)),
+        ("SELECT id FROM every WHERE ts = %s", ["2026-01-31 12:34:56.000789"], (1,)),
+        ("SELECT id FROM every ORDER BY id LIMIT %s", [1], (1,)),
+    ],
+)
+@pytest.mark.parametrize("binary", [False, True])
+def test_an_answer_has_the_types_that_were_described(
+    text: str, values: list[object], row: tuple[object, ...], *, binary: bool, served: Served
+) -> None:
+    with psycopg.connect(served.conninfo()) as connection:
+        assert connection.execute(text, values, binary=binary, prepare=True).fetchall() == [row]
+
+
+@pytest.mark.parametrize(
     ("data", "oid", "code", "value"),
     [
         (b"2026-02-03 +00", OIDS["date"], 0, date(2026, 2, 3)),
