@@ -105,7 +105,8 @@ def scan(text: str) -> Statement:
     from sqlglot.errors import SqlglotError
 
     explain = _EXPLAIN.match(text)
-    plain = _without(text, spans, marks=True)  # sqlglot has operators that begin with ?
+    # sqlglot has operators that begin with ?, and reads $1,$ as the quote of a string
+    plain = _without(text, spans, marks=True)
     try:
         if explain is None:
             tokens = tokenize(plain, read="duckdb")
@@ -124,16 +125,22 @@ def scan(text: str) -> Statement:
     return _with_stand_ins(text, tokens, spans=spans)
 
 
+def _is_mark(text: str, start: int) -> bool:
+    """Say whether a parameter is ? or $1; behind a dot 0 would make it one number with that."""
+    numbered = text[start] == "$" and text[start + 1 : start + 2].isdigit() and text[start - 1 : start] != "."
+    return numbered or text[start] == "?"
+
+
 def _without(text: str, spans: list[tuple[int, int, str]], *, marks: bool) -> str:
-    """Return the text with spaces for its comments, since sqlglot reads GROUP /* */ BY as two words, and 0 for ?."""
+    """Return the text with spaces for its comments, since sqlglot reads GROUP /* */ BY as two words, and 0 for marks."""
     parts, at = list[str](), 0
     for start, end, kind in spans:
         if kind == "comment":
             parts += [text[at:start], re.sub(r"[^\n]", " ", text[start:end])]
             at = end
-        elif marks and kind == "parameter" and end == start + 1:
+        elif marks and kind == "parameter" and _is_mark(text, start):
             parts += [text[at:start], "0"]
-            at = end
+            at = start + 1
     return "".join([*parts, text[at:]])
 
 
