@@ -148,7 +148,9 @@ class Conversation:
         shelf.portals.pop("", None)
         asked = [stated(piece) for piece in await self._execution.pieces(text)]
         for statement in asked:
-            portal = Portal(Prepared(statement))
+            if self._stopping:
+                raise _stopped()
+            portal = Portal(Prepared(statement), role=self._execution.role)
             outcome = await self._execution.run(portal)
             self._channel.send(*self._notices())
             start = 0
@@ -202,7 +204,7 @@ class Conversation:
             if wanted != len(said.values):
                 raise Malformed(f"The statement has {wanted} parameters, and {len(said.values)} values were bound.")
         types = prepared.types if prepared.shape is None else prepared.shape.parameters
-        portal = Portal(prepared, Bound(said.values, said.formats, types), said.results)
+        portal = Portal(prepared, Bound(said.values, said.formats, types), said.results, role=execution.role)
         execution.shelf.open(said.portal, portal)
         self._channel.send(message(b"2"))
 

@@ -96,19 +96,25 @@ class Execution:
         self.check_may_run(statement)
         if statement.command is None:
             shape = portal.prepared.shape
-            rows = await self._ask(statement.piece, portal.bound, formats=portal.formats)
+            rows = await self._ask(statement.piece, portal.bound, role=portal.role, formats=portal.formats)
             rows = fitted(rows, None if shape is None else shape.schema)
             return Fetched(rows, 0, len(rows))
         return await self._carried_out(statement.command, portal)
 
-    async def _ask(self, piece: Piece, bound: Bound, *, formats: tuple[int, ...]) -> Rows:
+    async def _ask(self, piece: Piece, bound: Bound, *, role: str, formats: tuple[int, ...]) -> Rows:
         self.shelf.check_room()
-        answered = await self._asker.ask(piece, bound, formats=formats, asking=self._asking)
+        asking = replace(self._asking, role=role)
+        answered = await self._asker.ask(piece, bound, formats=formats, asking=asking)
         if answered.receipt:
             self._receipt = answered.receipt
             if self.transaction.now.get("client_min_messages").lower() not in _QUIET:
                 self.notices.append(notice(answered.receipt))
         return answered.rows
+
+    @property
+    def role(self) -> str:
+        """For whom is asked now; empty for the user itself."""
+        return self.transaction.now.role
 
     @property
     def _asking(self) -> Asking:
@@ -144,7 +150,7 @@ class Execution:
             raise WireError("42601", "A cursor is for a SELECT.", hint="DECLARE c CURSOR FOR SELECT ...")
         prepared = Prepared(Stated(piece, None), portal.prepared.types)
         await self.describe(prepared)
-        self.shelf.open(command.name, Portal(prepared, portal.bound, held=command.hold))
+        self.shelf.open(command.name, Portal(prepared, portal.bound, role=portal.role, held=command.hold))
         return Done("DECLARE CURSOR")
 
     async def _fetch(self, command: commands.Fetch, formats: tuple[int, ...]) -> Outcome:
@@ -181,7 +187,7 @@ class Execution:
             piece = Piece(f"SELECT * FROM {command.relation}", 0)  # noqa: S608 - the language reads it
         if command_of(piece.text) is not None:
             raise WireError("42601", "Only a SELECT can be copied.", hint="COPY (SELECT ...) TO STDOUT.")
-        return Copied(await self._ask(piece, Bound(), formats=(layout.code,)), layout)
+        return Copied(await self._ask(piece, Bound(), role=self.role, formats=(layout.code,)), layout)
 
     async def _show(self, name: str) -> Rows:
         """Return a setting; one that is nobody's here is the catalog's, if it has it."""

@@ -16,7 +16,7 @@ from dpsql.server.wire.sqlstates import WireError
 __all__ = ["Copied", "Done", "Fetched", "Outcome", "Portal", "Prepared", "Shelf", "Stated", "stated"]
 
 _MOST_STATEMENTS, _MOST_PORTALS = 1_000, 100
-_MOST_TEXT, _MOST_HELD = 4 << 20, 256 << 20  # characters of statements, bytes of rows
+_MOST_TEXT, _MOST_HELD = 4 << 20, 32 << 20  # characters of statements, bytes of rows and values
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,8 @@ class Prepared:
 class Portal:
     """A statement with its values; once it has run its outcome, and how many of its rows were passed.
 
-    `columns` are those that the client was told of. A cursor that is `held` outlives its transaction, and
-    `stands` once it has.
+    `columns` are those that the client was told of, and `role` is for whom it was opened. A cursor that is `held`
+    outlives its transaction, and `stands` once it has.
     """
 
     prepared: Prepared
@@ -88,13 +88,15 @@ class Portal:
     columns: tuple[Column, ...] | None = None
     outcome: Outcome | None = None
     position: int = 0
+    role: str = ""
     held: bool = False
     stands: bool = False
 
     @property
     def size(self) -> int:
-        """About how many bytes of rows wait in it."""
-        return 0 if self.outcome is None or isinstance(self.outcome, Done) else self.outcome.rows.size
+        """About how many bytes of values and of rows wait in it."""
+        rows = 0 if self.outcome is None or isinstance(self.outcome, Done) else self.outcome.rows.size
+        return rows + sum(len(value or b"") for value in self.bound.values)
 
 
 class Shelf:
@@ -127,6 +129,7 @@ class Shelf:
         self.portals.pop(name, None)
         if len(self.portals) >= _MOST_PORTALS:
             raise WireError("54000", "There are too many cursors.", hint="Close some.")
+        self.check_room()
         self.portals[name] = portal
 
     def portal(self, name: str) -> Portal:
@@ -136,7 +139,7 @@ class Shelf:
         return self.portals[name]
 
     def check_room(self) -> None:
-        """Raise `WireError` where more rows wait than a connection may hold."""
+        """Raise `WireError` where more waits than a connection may hold, which the last answer may be beyond."""
         if sum(portal.size for portal in self.portals.values()) > _MOST_HELD:
             raise WireError("53200", "Too many rows wait to be fetched.", hint="Fetch them, or close some cursors.")
 

@@ -165,6 +165,17 @@ def test_only_a_service_account_asks_for_others_and_they_are_charged(served: Ser
     assert {name: served.charges(name) - count for name, count in before.items()} == dict.fromkeys(before, 1)
 
 
+def test_a_cursor_asks_for_whom_it_was_opened(served: Served) -> None:
+    before = {name: served.charges(name) for name in ("ana", "ben")}
+    with psycopg.connect(served.conninfo("metabase"), autocommit=True) as service:
+        service.execute("SET ROLE ben")
+        question = "SELECT article FROM reads WHERE country = 'FR' GROUP BY article TOP 2 PRIVATE"
+        service.execute(f"DECLARE c CURSOR WITH HOLD FOR {question}")
+        service.execute("SET ROLE ana")
+        service.execute("FETCH 1 FROM c")
+    assert {name: served.charges(name) - count for name, count in before.items()} == {"ana": 0, "ben": 1}
+
+
 def test_a_role_may_be_given_with_the_connection(served: Served) -> None:
     with psycopg.connect(f"{served.conninfo('metabase')} options='-c role=ben -c application_name=x\\\\ y'") as service:
         assert (shown(service, "role"), shown(service, "application_name")) == ("ben", "x y")
