@@ -50,6 +50,7 @@ _SETTINGS = {
     "jit": "off",
     "statement_timeout": "0",
 }
+_WHOLE = frozenset([16, 20, 21, 23, 26])  # types whose columns are never NULL in a system relation
 _PATTERN = re.compile(r"(\^?)\(?([\w ]+(?:\|[\w ]+)*)\)?(\$?)")
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: 1_000_000,
@@ -61,6 +62,7 @@ _LIMITS = {
 }
 _READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ}
 _ROLE = {"rolname": "name", "usename": "name", "oid": "10", "usesysid": "10", "rolcanlogin": "1", "rolinherit": "1"}
+_ROLE |= {"rolconnlimit": "-1", "rolvaliduntil": "NULL", "rolconfig": "NULL", "useconfig": "NULL"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,8 @@ class Minimal:
                 f'"{name}" {"TEXT" if oid in {18, 19, 25} else "INTEGER"}' for name, oid in columns.items()
             )
             run(f'CREATE TABLE "{relation}" ({spelled})')
-            for row in rows.get(relation, ()):
+            zeros = {name: 0 for name, oid in columns.items() if oid in _WHOLE and "." not in relation}
+            for row in (zeros | known for known in rows.get(relation, ())):
                 names, marks = ", ".join(f'"{name}"' for name in row), ", ".join("?" * len(row))
                 run(f'INSERT INTO "{relation}" ({names}) VALUES ({marks})', tuple(row.values()))  # noqa: S608 - our names
         for limit, most in _LIMITS.items():
@@ -194,6 +197,7 @@ class Minimal:
             "format_type": _Function(25, _format_type),
             "quote_ident": _Function(25, lambda text: text),
             "regexp": _Function(16, _matches),
+            "getdatabaseencoding": _Function(19, lambda: "UTF8"),
             "pg_is_wal_replay_paused": _Function(16, zero),
             "pg_size_pretty": _Function(25, lambda _: "0 bytes"),
             "regclass": _Function(26, self._table_oid),
@@ -215,6 +219,7 @@ class Minimal:
 _UNKNOWN = """
     obj_description col_description shobj_description pg_get_expr pg_get_constraintdef pg_get_indexdef pg_get_viewdef
     pg_get_partkeydef pg_get_serial_sequence pg_get_functiondef pg_tablespace_location array_to_string json_build_object
+    generate_subscripts array_length array_upper array_lower pg_get_function_sqlbody pg_get_statisticsobjdef_columns
     pg_get_function_result pg_get_function_arguments pg_get_function_identity_arguments pg_get_statisticsobjdef
 """.split()
 _ALWAYS = """

@@ -5,6 +5,7 @@ Nothing here guards anything: what SQLite may do with the words is decided where
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
@@ -15,13 +16,15 @@ from sqlglot.errors import ErrorLevel, SqlglotError
 from dpsql.server.catalog.base import CatalogError
 from dpsql.server.catalog.guard import not_private
 from dpsql.server.catalog.minimal_tables import RELATIONS, type_named
+from dpsql.sql.text import ascii_lower
 
 __all__ = ["BUILT_IN", "PREFIX", "Translated", "cannot", "translated"]
 
 PREFIX = "fn_"  # our own functions, told from SQLite's
 BUILT_IN = frozenset(
-    "count max min coalesce ifnull nullif lower upper length substr substring trim ltrim rtrim replace like".split()
-) | {"row_number"}
+    "count max min coalesce ifnull nullif lower upper length substr substring trim ltrim rtrim replace like "
+    "row_number group_concat".split()
+)
 _BOOLEAN, _BIGINT, _INTEGER, _OID, _TEXT = 16, 20, 23, 26, 25
 _NUMBERS = {20, 21, 23, 26}
 _TYPED = {
@@ -34,6 +37,7 @@ _TYPED = {
     "Version": "version",
     "CurrentVersion": "version",
 }
+_PLAIN_ARRAY = re.compile(r"""\{("?)[^",{}\\]*\1(?:,("?)[^",{}\\]*\2)*\}""")
 _IDENTIFIERS = {"regclass", "regtype", "regnamespace", "regproc"}
 _TRUTHS = (exp.Predicate, exp.Connector, exp.Not, exp.Boolean)
 
@@ -87,6 +91,8 @@ def _placed(tree: exp.Query, tables: Collection[str]) -> dict[str, Mapping[str, 
     known: dict[str, Mapping[str, int]] = {}
     for table in list(tree.find_all(exp.Table)):
         name, schema = table.name.lower(), table.db.lower()
+        if isinstance(table.this, exp.Func):  # one that returns rows, of which some are relations of ours
+            name = table.this.name.lower()
         if not schema and name in defined:
             continue
         key = f"information_schema.{name}" if schema == "information_schema" else name
@@ -123,6 +129,8 @@ def _parameters(tree: exp.Query, known: Mapping[str, Mapping[str, int]], *, give
 def _spoken(tree: exp.Query) -> str:
     """Return the words for SQLite, what is inside of something before the thing itself."""
     for node in reversed(list(tree.walk())):
+        if isinstance(node, exp.Alias):  # a name may be one that SQLite has another use for
+            node.set("alias", exp.to_identifier(node.alias, quoted=True))
         said = _step(node)
         if said is not node:
             node.replace(said)
@@ -164,12 +172,14 @@ def _without_array(node: exp.Expr) -> exp.Expr:
     match node:
         case exp.EQ() if isinstance(node.expression, exp.Any):
             return _among(node.this, node.expression.this)
+        case exp.NEQ() if node.expression.name.lower() == f"{PREFIX}all" and node.expression.expressions:
+            return exp.Not(this=_among(node.this, node.expression.expressions[0]))
         case exp.ArrayAgg():
             most = exp.Max(this=node.this.this if isinstance(node.this, exp.Order) else node.this)
             return _call("nullif", most, most.copy())
-        case exp.Bracket():
+        case exp.Bracket() | exp.Explode():
             return exp.null()
-        case exp.Array() if node.find_ancestor(exp.Any) is None:
+        case exp.Array() if node.find_ancestor(exp.Any, exp.All) is None:
             return exp.null()
     return node
 
@@ -197,7 +207,10 @@ def _operator(node: exp.Operator) -> exp.Expr:
 def _among(value: exp.Expr, listed: exp.Expr) -> exp.Expr:
     """Return x = ANY (ARRAY[...]) as IN; arrays that are stored belong to what is not here."""
     inner = listed.unnest()
-    if isinstance(inner, exp.Placeholder):
+    if isinstance(inner, exp.Literal) and _PLAIN_ARRAY.fullmatch(inner.name):
+        spelled = inner.name.strip("{}").split(",")
+        return exp.In(this=value, expressions=[exp.Literal.string(each.strip('"')) for each in spelled])
+    if isinstance(inner, exp.Placeholder | exp.Literal):
         raise cannot()
     listed_here = isinstance(inner, exp.Array) and not isinstance(next(iter(inner.expressions), None), exp.Query)
     return exp.In(this=value, expressions=inner.expressions) if listed_here else exp.Literal.number(0)
@@ -205,7 +218,7 @@ def _among(value: exp.Expr, listed: exp.Expr) -> exp.Expr:
 
 def _type_name(node: exp.Cast) -> str:
     """Return the name of the type of a cast, without a schema."""
-    return node.to.sql("postgres").lower().rpartition(".")[2].strip('"')
+    return node.to.sql("postgres").lower().rpartition(".")[2]
 
 
 def _cast_to(node: exp.Cast) -> int:
@@ -234,12 +247,12 @@ def _inner(node: exp.Cast) -> exp.Expr:
 def _name(item: exp.Expr) -> str:
     """Return what PostgreSQL calls a column."""
     if item.alias:
-        return item.alias
+        return _folded(item.args["alias"])
     inner = item.unnest()
     while isinstance(inner, exp.Dot | exp.Cast):
         inner = inner.expression if isinstance(inner, exp.Dot) else inner.this
     if isinstance(inner, exp.Column):
-        return inner.name
+        return _folded(inner.this)
     if isinstance(inner, exp.Case):
         return "case"
     if isinstance(inner, exp.Exists):
@@ -247,6 +260,10 @@ def _name(item: exp.Expr) -> str:
     if isinstance(inner, exp.Anonymous):
         return inner.name.lower()
     return _TYPED.get(type(inner).__name__) or (inner.key if isinstance(inner, exp.AggFunc) else "?column?")
+
+
+def _folded(name: exp.Expr) -> str:
+    return name.name if name.args.get("quoted") else ascii_lower(name.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +301,7 @@ class _Types:
         return self.functions.get(name, _TEXT) if name else _BOOLEAN if isinstance(node, _TRUTHS) else _TEXT
 
     def _column(self, node: exp.Column) -> int:
-        name, table = node.name, node.table.lower()
+        name, table = node.name.lower(), node.table.lower()
         if table in self.known:
             return self.known[table].get(name, _TEXT)
         return next((columns[name] for columns in self.known.values() if name in columns), _TEXT)

@@ -107,6 +107,21 @@ _SPEC = """
     information_schema.character_sets: character_set_catalog:n character_set_schema:n character_set_name:n
         character_repertoire:n form_of_use:n default_collate_catalog:n default_collate_schema:n
         default_collate_name:n
+    pg_statistic_ext: oid:o stxrelid:o stxname:n stxnamespace:o stxowner:o stxkeys stxstattarget:2 stxkind
+        stxexprs
+    pg_publication: oid:o pubname:n pubowner:o puballtables:b pubinsert:b pubupdate:b pubdelete:b pubtruncate:b
+        pubviaroot:b pubgencols:c
+    pg_publication_rel: oid:o prpubid:o prrelid:o prqual prattrs
+    pg_publication_namespace: oid:o pnpubid:o pnnspid:o
+    pg_rewrite: oid:o rulename:n ev_class:o ev_type:c ev_enabled:c is_instead:b ev_qual ev_action
+    pg_foreign_table: ftrelid:o ftserver:o ftoptions
+    pg_foreign_server: oid:o srvname:n srvowner:o srvfdw:o srvtype srvversion srvacl srvoptions
+    pg_partitioned_table: partrelid:o partstrat:c partnatts:2 partdefid:o partattrs partclass partcollation
+        partexprs
+    pg_get_keywords: word catcode:c catdesc barelabel:b baredesc
+    pg_opclass: oid:o opcmethod:o opcname:n opcnamespace:o opcowner:o opcfamily:o opcintype:o opcdefault:b opckeytype:o
+    pg_default_acl: oid:o defaclrole:o defaclnamespace:o defaclobjtype:c defaclacl
+    pg_foreign_data_wrapper: oid:o fdwname:n fdwowner:o fdwhandler:o fdwvalidator:o fdwacl fdwoptions
 """
 # OID, name, length, category, OID of the array type
 _TYPE_SPEC = """
@@ -129,6 +144,9 @@ _SPOKEN = {
     "timestamp without time zone": "timestamp",
     "timestamp with time zone": "timestamptz",
     "character varying": "varchar",
+    "char": "bpchar",
+    "character": "bpchar",
+    '"char"': "char",
 }
 Rows = dict[str, list[dict[str, object]]]
 
@@ -201,14 +219,14 @@ def rows_of(tables: Tables) -> Rows:
 
 def _type_rows() -> Iterator[dict[str, object]]:
     same = {"typnamespace": _SYSTEM, "typowner": _OWNER, "typisdefined": 1, "typdelim": ",", "typtypmod": -1}
-    none = {"typrelid": 0, "typbasetype": 0, "typndims": 0, "typnotnull": 0, "typcollation": 0}
     for each in TYPES.values():
         kind = "p" if each.category in "PX" else "b"
         own = {"oid": each.oid, "typname": each.name, "typlen": each.size, "typcategory": each.category}
-        yield same | none | own | {"typtype": kind, "typelem": 0, "typarray": each.array, "typinput": f"{each.name}in"}
+        own["typbyval"] = int(each.size in {1, 2, 4, 8})
+        yield same | own | {"typtype": kind, "typarray": each.array, "typinput": f"{each.name}in"}
         if each.array:
             own = {"oid": each.array, "typname": f"_{each.name}", "typlen": -1, "typcategory": "A"}
-            yield same | none | own | {"typtype": "b", "typelem": each.oid, "typarray": 0, "typinput": "array_in"}
+            yield same | own | {"typtype": "b", "typelem": each.oid, "typinput": "array_in"}
 
 
 def _table_rows(
@@ -216,18 +234,15 @@ def _table_rows(
 ) -> Iterator[tuple[str, dict[str, object]]]:
     """Yield the rows that one table has in the relations, each with the relation's name."""
     kind = {"relkind": "r", "relpersistence": "p", "relam": 2, "reltuples": -1, "relreplident": "d"}
-    none = dict.fromkeys("relhasindex relisshared relchecks relhasrules relhastriggers relispartition".split(), 0)
-    none |= dict.fromkeys("relrowsecurity relforcerowsecurity reltablespace reltype reloftype relpages".split(), 0)
-    yield "pg_class", kind | none | {"oid": oid, "relname": path[1], "relnamespace": schema, "relowner": _OWNER}
+    yield "pg_class", kind | {"oid": oid, "relname": path[1], "relnamespace": schema, "relowner": _OWNER}
     yield "pg_tables", {"schemaname": path[0], "tablename": path[1], "tableowner": DATABASE}
     place: dict[str, object] = {"table_catalog": DATABASE, "table_schema": path[0], "table_name": path[1]}
     yield "information_schema.tables", place | {"table_type": "BASE TABLE", "is_insertable_into": "YES"}
     for at, (name, type_) in enumerate(columns.items(), 1):
         known = type_named(type_) or TYPES[25]
         own = {"attrelid": oid, "attname": name, "attnum": at, "atttypid": known.oid, "attlen": known.size}
-        none = dict.fromkeys("attnotnull atthasdef attisdropped attcollation attndims attinhcount".split(), 0)
         blank = {"attidentity": "", "attgenerated": "", "attislocal": 1, "atttypmod": _modifier(type_)}
-        yield "pg_attribute", own | none | blank
+        yield "pg_attribute", own | blank
         told = {"column_name": name, "ordinal_position": at, "data_type": type_.partition("(")[0], "is_nullable": "YES"}
         told |= {"udt_catalog": DATABASE, "udt_schema": "pg_catalog", "udt_name": known.name, "is_identity": "NO"}
         yield "information_schema.columns", told | place | {"is_generated": "NEVER", "is_updatable": "YES"}

@@ -70,8 +70,8 @@ def test_values_come_as_they_are_asked_for(minimal: Catalog) -> None:
         "SELECT oid, typname, typbyval FROM pg_type WHERE oid = $1",
         [Parameter(b"\0\0\0\x19", 26, is_binary=True)],
     )
-    assert minimal.execute(sql, given, user="ana", formats=[1]).rows == [(b"\0\0\0\x19", b"text", None)]
-    assert minimal.execute(sql, given, user="ana", formats=[0, 1, 1]).rows == [(b"25", b"text", None)]
+    assert minimal.execute(sql, given, user="ana", formats=[1]).rows == [(b"\0\0\0\x19", b"text", b"\0")]
+    assert minimal.execute(sql, given, user="ana", formats=[0, 1, 1]).rows == [(b"25", b"text", b"\0")]
     visible = "SELECT pg_table_is_visible(c.oid) FROM pg_class c LIMIT 1"
     assert minimal.execute(visible, user="ana").rows == [(b"t",)]
     assert minimal.execute(visible, user="ana", formats=[1]).rows == [(b"\1",)]
