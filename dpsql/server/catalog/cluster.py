@@ -39,6 +39,7 @@ _SETTINGS = (
     "min_wal_size=32MB",
     "shared_buffers=16MB",
     "max_connections=12",
+    "max_locks_per_transaction=1024",  # all tables are made in one
     "max_worker_processes=0",
     "max_parallel_workers_per_gather=0",
     "max_logical_replication_workers=0",

@@ -14,8 +14,8 @@ from dpsql.server.catalog.dispatch import words_of
 __all__ = ["MOST_BYTES", "MOST_ROWS", "checked", "not_private", "too_large"]
 
 LONGEST = 128 * 1024  # characters of a statement
-MOST_BYTES = 16 * 1024 * 1024  # of an answer; the longest of a tool has some hundred thousand
-MOST_ROWS = 100_000  # and some thousand
+MOST_BYTES = 64 * 1024 * 1024  # of an answer; thousands of tables have some tens of millions
+MOST_ROWS = 100_000
 
 _READING = ("select", "with", "values", "table", "show")
 _ACTING = re.compile(

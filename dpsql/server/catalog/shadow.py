@@ -25,6 +25,7 @@ __all__ = ["Shadow", "connected", "run"]
 Answered = TypeVar("Answered")
 _MOST_CONNECTIONS = 4
 _STATEMENT_LIMIT = "10s"
+_WAIT = 15.0  # seconds for a turn
 _GOOD = {pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK}
 _FIRST_OF_USERS = 16384  # below it are the OIDs that every PostgreSQL begins with
 _TOO_MUCH = frozenset(["53400", "53200"])
@@ -47,6 +48,7 @@ class Shadow:
         self._idle: list[PGconn] = []
         self._lock = threading.Lock()
         self._turns = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._roles: dict[str, threading.Lock] = {}  # whose statement is being answered; as many as there are users
         self._closed = False
         first = connected(conninfo)
         number = first.server_version
@@ -88,21 +90,24 @@ class Shadow:
         self._stop()
 
     def _asked(self, user: str, act: Callable[[PGconn], Answered]) -> Answered:
-        with self._connection() as connection, _losing():
+        role = _role(user)
+        with self._lock:
+            own = self._roles.setdefault(role, threading.Lock())
+        with _losing(), _turn(own), _turn(self._turns), self._connection() as connection:
             try:
-                _checked(connection, connection.exec_(self._beginning(connection, user)))
+                _checked(connection, connection.exec_(self._beginning(connection, role)))
                 return act(connection)
             finally:
                 if connection.status == pq.ConnStatus.OK:
                     connection.exec_(b"ROLLBACK")
 
-    def _beginning(self, connection: PGconn, user: str) -> bytes:
+    def _beginning(self, connection: PGconn, name: str) -> bytes:
         """Return what begins a transaction in which nothing can be written, as the role of who asks."""
         limits = f"SET LOCAL statement_timeout = '{_STATEMENT_LIMIT}'; SET LOCAL lock_timeout = '{_STATEMENT_LIMIT}';"
         begin = f"BEGIN ISOLATION LEVEL REPEATABLE READ; {limits}".encode()
         if not self._becoming:
             return begin + b"SET TRANSACTION READ ONLY"
-        role = pq.Escaping(connection).escape_identifier(_role(user).encode())
+        role = pq.Escaping(connection).escape_identifier(name.encode())
         return (
             begin + b"CREATE ROLE " + role + b" LOGIN; SET TRANSACTION READ ONLY; SET LOCAL SESSION AUTHORIZATION "
         ) + role
@@ -110,29 +115,39 @@ class Shadow:
     @contextmanager
     def _connection(self) -> Iterator[PGconn]:
         """Lend a connection that is in no transaction; one that a failure has left otherwise is closed."""
-        with self._turns:
+        with self._lock:
+            if self._closed:
+                raise CatalogError("57P01", "The server is stopping.")
+            connection = self._idle.pop() if self._idle else None
+        if connection is None or connection.exec_(b"").status != pq.ExecStatus.EMPTY_QUERY:
+            connection = self._reconnected()
+        try:
+            yield connection
+        finally:
+            usable = connection.transaction_status == pq.TransactionStatus.IDLE  # a closed one's is unknown
             with self._lock:
-                if self._closed:
-                    raise CatalogError("57P01", "The server is stopping.")
-                connection = self._idle.pop() if self._idle else None
-            if connection is None or connection.exec_(b"").status != pq.ExecStatus.EMPTY_QUERY:
-                connection = self._reconnected()
-            try:
-                yield connection
-            finally:
-                usable = connection.transaction_status == pq.TransactionStatus.IDLE  # a closed one's is unknown
-                with self._lock:
-                    keep = usable and not self._closed
-                    if keep:
-                        self._idle.append(connection)
-                if not keep:
-                    connection.finish()
+                keep = usable and not self._closed
+                if keep:
+                    self._idle.append(connection)
+            if not keep:
+                connection.finish()
 
     def _reconnected(self) -> PGconn:
         try:
             return connected(self._conninfo)
         except UsageError as error:
             raise CatalogError("58000", error.reason, hint="Ask again in a moment.") from None
+
+
+@contextmanager
+def _turn(gate: threading.Lock | threading.BoundedSemaphore) -> Iterator[None]:
+    """Wait to be let in, so that slow statements of one keep others waiting for a bounded time."""
+    if not gate.acquire(timeout=_WAIT):
+        raise CatalogError("53300", "Too many statements wait for the catalog.", hint="Ask again in a moment.")
+    try:
+        yield
+    finally:
+        gate.release()
 
 
 @contextmanager
@@ -200,7 +215,7 @@ def _rows(
         tag = (result.command_status or b"").decode() or tag
         for at in range(result.ntuples):
             row = tuple(result.get_value(at, column) for column in range(result.nfields))
-            size += sum(len(value or b"") + 16 for value in row)
+            size += sum(len(value or b"") + 4 for value in row)
             rows.append(row)
         if size > MOST_BYTES or len(rows) > MOST_ROWS:
             connection.finish()

@@ -42,8 +42,9 @@ def test_tables_have_postgresqls_types(shadow: Catalog) -> None:
 
 def test_whoever_asks_finds_themselves_and_nobody_else(shadow: Catalog) -> None:
     asked = "SELECT current_user, session_user, (SELECT string_agg(rolname, ' ') FROM pg_roles WHERE rolname !~ '^pg_')"
-    for user in ("ana", 'b"ob; DROP', "Ærø"):
+    for user in ("ana", 'b"ob; DROP', "Ærø", "current_user", "PG_monitor", "default"):
         assert values(shadow, asked, user) == [(user, user, f"dpsql {user}")]
+    assert values(shadow, "SELECT current_user", "é" * 60) == [("é" * 31,)]
     for user in ("dpsql", "pg_monitor", "public", "none", ""):
         assert values(shadow, "SELECT current_user", user) == [("analyst",)]
 
@@ -177,6 +178,20 @@ def test_an_error_has_its_code_and_its_place(shadow: Catalog) -> None:
 
 def test_an_old_psql_may_list_databases(shadow: Catalog) -> None:
     assert values(shadow, "SELECT d.daticulocale FROM pg_catalog.pg_database d WHERE datname = 'dpsql'") == [(None,)]
+
+
+def test_whoever_waits_too_long_is_told_so_and_others_are_answered(
+    shadow: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpsql.server.catalog.shadow._WAIT", 0.1)
+    monkeypatch.setattr("dpsql.server.catalog.shadow._STATEMENT_LIMIT", "2s")
+    slow = "SELECT count(*) FROM pg_proc a, pg_proc b, pg_type c WHERE a.proname < b.proname"
+    with ThreadPoolExecutor(2) as pool:
+        asked = pool.submit(refused, shadow, slow)
+        time.sleep(0.5)
+        assert refused(shadow, "SELECT 1").sqlstate == "53300"
+        assert values(shadow, "SELECT 1", "ben") == [("1",)]
+        assert asked.result().sqlstate == "57014"
 
 
 def test_many_ask_at_once(shadow: Catalog) -> None:
