@@ -13,13 +13,16 @@ from dataclasses import dataclass, field
 
 from dpsql.sql.text import ascii_lower
 
-__all__ = ["is_catalog", "words_of"]
+__all__ = ["LONGEST", "is_catalog", "words_of"]
 
+LONGEST = 128 * 1024  # characters; what is longer is no statement of a tool, and the session reads no more either
+_MOST_WORDS = 16_000
 _TOKEN = re.compile(
     r"""
       (?P<space>  \s+ | --[^\n]* )
     | (?P<string> [eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | \$(?P<tag>[A-Za-z_]*)\$.*?\$(?P=tag)\$ )
     | (?P<quoted> "(?:[^"]|"")+" )
+    | (?P<open>   ['"] | \$[A-Za-z_]*\$ )
     | (?P<word>   [^\W\d][\w$]* )
     | (?P<other>  \d[\w.]* | :: | . )
     """,
@@ -90,8 +93,11 @@ def is_catalog(sql: str, tables: Collection[str] = ()) -> bool:
 
 
 def words_of(sql: str) -> list[_Word] | None:
-    """Return the tokens of a statement without spaces and comments, or None where one does not end."""
-    words, at = [], 0
+    """Return the tokens of a statement without spaces and comments, or None where one does not end, or for too many."""
+    if len(sql) > LONGEST:
+        return None
+    words: list[_Word] = []
+    at = 0
     while at < len(sql):
         if sql.startswith("/*", at):
             end = _end_of_comment(sql, at)
@@ -100,10 +106,10 @@ def words_of(sql: str) -> list[_Word] | None:
             at = end
             continue
         found = _TOKEN.match(sql, at)
-        if found is None or found[0] in {"'", '"'}:
+        if found is None or found["open"] or len(words) > _MOST_WORDS:
             return None
         at = found.end()
-        if found.lastgroup != "space" and not found["space"]:
+        if not found["space"]:
             words.append(_word(found))
     return words
 

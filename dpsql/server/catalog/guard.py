@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 
 from dpsql.server.catalog.base import CatalogError
-from dpsql.server.catalog.dispatch import words_of
+from dpsql.server.catalog.dispatch import LONGEST, words_of
 
 __all__ = ["MOST_BYTES", "MOST_ROWS", "checked", "not_private", "too_large"]
 
-LONGEST = 128 * 1024  # characters of a statement
 MOST_BYTES = 64 * 1024 * 1024  # of an answer; thousands of tables have some tens of millions
 MOST_ROWS = 100_000
 
@@ -39,7 +38,7 @@ def checked(sql: str) -> bytes:
         raise CatalogError("54000", "The statement is too long.", hint=f"At most {LONGEST} characters are read.")
     words = None if "\0" in sql else words_of(sql)
     if words is None:
-        raise CatalogError("42601", "A string, a name or a comment does not end.")
+        raise CatalogError("42601", "A string, a name or a comment does not end, or there are too many words.")
     begins = next((word for word in words if word.name != "("), None)
     if begins is None or not begins.says(*_READING):
         hint = "Here only the tables can be looked at; nothing can be set, written or run."

@@ -7,7 +7,9 @@ Which tables a statement names, PostgreSQL tells itself: it holds a lock on each
 
 from __future__ import annotations
 
+import select
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
@@ -25,7 +27,9 @@ __all__ = ["Shadow", "connected", "run"]
 Answered = TypeVar("Answered")
 _MOST_CONNECTIONS = 4
 _STATEMENT_LIMIT = "10s"
-_WAIT = 15.0  # seconds for a turn
+_WAIT = 15.0  # seconds for a turn, or for a connection
+_LONGEST = 30.0  # seconds for what PostgreSQL should have ended itself
+_WAITING: dict[int, int] = {pq.PollingStatus.READING: select.POLLIN, pq.PollingStatus.WRITING: select.POLLOUT}
 _GOOD = {pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK}
 _FIRST_OF_USERS = 16384  # below it are the OIDs that every PostgreSQL begins with
 _TOO_MUCH = frozenset(["53400", "53200"])
@@ -161,8 +165,14 @@ def _losing() -> Iterator[None]:
 
 def connected(conninfo: str) -> PGconn:
     """Return a connection. Raises `UsageError`, whose words show nothing of `conninfo`."""
-    connection = pq.PGconn.connect(conninfo.encode())
-    if connection.status != pq.ConnStatus.OK:
+    connection = pq.PGconn.connect_start(conninfo.encode())
+    deadline = time.monotonic() + _WAIT
+    wanted: int = pq.PollingStatus.FAILED
+    if connection.status != pq.ConnStatus.BAD:
+        wanted = connection.connect_poll()
+    while wanted in _WAITING and _is_ready(connection, _WAITING[wanted], seconds=deadline - time.monotonic()):
+        wanted = connection.connect_poll()
+    if wanted != pq.PollingStatus.OK:
         connection.finish()
         hint = "See to it that it runs, and that the address is right."
         raise UsageError("catalog-unreachable", "The PostgreSQL for catalogs does not answer.", hint=hint)
@@ -208,7 +218,7 @@ def _rows(
     connection.set_single_row_mode()
     rows: list[tuple[bytes | None, ...]] = []
     size, tag, failure = 0, "", None
-    while (result := connection.get_result()) is not None:
+    while (result := _next(connection)) is not None:
         if result.status not in {*_GOOD, pq.ExecStatus.SINGLE_TUPLE}:
             failure = _error(result)
             continue
@@ -223,6 +233,23 @@ def _rows(
     if failure is not None:
         raise failure
     return rows, tag
+
+
+def _next(connection: PGconn) -> PGresult | None:
+    """Return the next result; the driver would wait for it too, and keep every other thread waiting."""
+    while connection.is_busy():
+        if not _is_ready(connection, select.POLLIN, seconds=_LONGEST):
+            connection.finish()
+            raise _lost()
+        connection.consume_input()
+    return connection.get_result()
+
+
+def _is_ready(connection: PGconn, event: int, *, seconds: float) -> bool:
+    """Wait until the socket of a connection is ready, and say whether it is."""
+    waiting = select.poll()
+    waiting.register(connection.socket, event)
+    return bool(waiting.poll(max(0.0, seconds) * 1000))
 
 
 def _checked(connection: PGconn, result: PGresult) -> PGresult:

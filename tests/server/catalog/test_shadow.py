@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -12,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from dpsql.errors import UsageError
 from dpsql.server.catalog import Catalog, CatalogError, Parameter, open_catalog
-from dpsql.server.catalog.shadow import Shadow
+from dpsql.server.catalog.shadow import Shadow, connected
 from dpsql.sql.catalog import Catalog as Tables
 from dpsql.sql.catalog import Table
 from dpsql.sql.types import of_column
@@ -192,6 +194,30 @@ def test_whoever_waits_too_long_is_told_so_and_others_are_answered(
         assert refused(shadow, "SELECT 1").sqlstate == "53300"
         assert values(shadow, "SELECT 1", "ben") == [("1",)]
         assert asked.result().sqlstate == "57014"
+
+
+def test_a_slow_statement_stops_no_other_thread(shadow: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpsql.server.catalog.shadow._STATEMENT_LIMIT", "1s")
+    asked = threading.Thread(
+        target=refused, args=(shadow, "SELECT count(*) FROM pg_proc a, pg_proc b, pg_proc c, pg_proc d")
+    )
+    longest, before = 0.0, time.monotonic()
+    asked.start()
+    while asked.is_alive():
+        time.sleep(0.001)
+        longest, before = max(longest, time.monotonic() - before), time.monotonic()
+    assert longest < 0.5
+
+
+def test_one_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpsql.server.catalog.shadow._WAIT", 0.3)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(1)
+        begun = time.monotonic()
+        with pytest.raises(UsageError):
+            connected(f"host=127.0.0.1 port={silent.getsockname()[1]}")
+        assert time.monotonic() - begun < 5
 
 
 def test_many_ask_at_once(shadow: Catalog) -> None:
