@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
-from anyio import CapacityLimiter
+from anyio import CapacityLimiter, Semaphore
 
 from dpsql.errors import Refusal
 from dpsql.server.front import Front
@@ -29,7 +29,8 @@ __all__ = ["SURFACE", "Desk", "may_ask", "require_curator"]
 
 SURFACE = "web"
 _STATEMENTS, _OTHERS = 16, 8  # threads
-_AT_ONCE = 4  # statements of one user
+_AT_ONCE = 4  # statements of one user; further ones are refused
+_LOOKS = 3  # threads of the others of one user; further looks wait
 T = TypeVar("T")
 
 
@@ -41,6 +42,7 @@ class Desk:
     secure: bool
     visits: Visits = field(default_factory=Visits)
     asking: Counter[str] = field(default_factory=Counter)
+    looking: dict[str, Semaphore] = field(default_factory=dict)
     statements: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_STATEMENTS))
     others: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_OTHERS))
 
@@ -71,7 +73,7 @@ class Desk:
     async def read(self, user: User, act: Callable[[Session], T]) -> T:
         """Return what an act makes of the user's session that reads no private row and charges nothing."""
         require_analyst(self.front, user)
-        with self._counted(user):
+        async with self.looking.setdefault(user.name, Semaphore(_LOOKS)):
             return await self.run(lambda: act(self.front.session(user)))
 
     async def run(self, act: Callable[[], T]) -> T:

@@ -203,7 +203,7 @@ def _try(operation: Any, token: str, *, good: bool) -> None:
     mode = GenerationMode.POSITIVE if good else GenerationMode.NEGATIVE
 
     @given(case=operation.as_strategy(generation_mode=mode))
-    @settings(max_examples=12, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @settings(max_examples=8, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     def tried(case: Any) -> None:
         response = case.call(headers={"authorization": f"Bearer {token}"})
         assert response.status_code < 500, response.text

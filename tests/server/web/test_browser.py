@@ -44,9 +44,9 @@ def visiting(chromium: Any, address: str, name: str, **options: Any) -> Iterator
     page, told = context.new_page(), []
     page.on("console", lambda message: told.append(message.text))
     page.on("pageerror", lambda error: told.append(str(error)))
-    page.on("requestfailed", lambda request: told.append(request.url))
+    page.on("requestfailed", lambda request: "ABORTED" in request.failure or told.append(request.url))  # by leaving
     page.on("request", lambda request: request.url.startswith(address) or told.append(request.url))
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(60_000)
     page.goto(f"{address}/login")
     page.keyboard.type(name)  # the field has the focus
     page.keyboard.press("Tab")

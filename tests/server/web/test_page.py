@@ -398,7 +398,10 @@ def test_no_user_holds_all_threads(world: World) -> None:
     (desk,) = [cell.cell_contents for cell in desk_of if type(cell.cell_contents).__name__ == "Desk"]
     token = proof(client)
     desk.asking["alice"] = 4
-    shown = client.post("/preview", data={"proof": token, "text": COUNTS}, headers=FRAGMENT).text
-    assert "too many statements running" in shown
-    desk.asking["alice"] = 0
-    assert "At most" in ask(client, COUNTS, "/preview")
+    sent = {"proof": token, "text": COUNTS}
+    assert "too many statements running" in client.post("/ask", data=sent, headers=FRAGMENT).text
+    assert "At most" in client.post("/preview", data=sent, headers=FRAGMENT).text
+    assert world.charges() == 0
+    desk.asking["alice"] = 3
+    assert "charged 6 items" in client.post("/ask", data=sent, headers=FRAGMENT).text
+    assert desk.asking["alice"] == 3

@@ -11,9 +11,12 @@
   let marked = -1;
   let asked = 0;
   let timer = 0;
+  let waiting = false;
+  let again = false;
 
   const close = () => {
     asked += 1;
+    again = false;
     offered = [];
     marked = -1;
     list.hidden = true;
@@ -79,17 +82,24 @@
     mark(-1);
   };
 
+  // One request at a time: what is typed meanwhile is asked once that has been answered.
   const offer = async () => {
     const number = (asked += 1);
+    again = waiting;
+    if (waiting) return;
     const before = box.value.slice(0, box.selectionStart);
     if (!/[\w".]$/.test(before)) return close();
     const body = new URLSearchParams({ proof, text: before });
+    waiting = true;
     try {
       const response = await fetch("/complete", { method: "POST", body, headers: { "HX-Request": "true" } });
       if (number === asked && response.ok) show(await response.json());
     } catch {
       close();
+    } finally {
+      waiting = false;
     }
+    if (again) offer();
   };
 
   box.addEventListener("input", (event) => {
