@@ -54,6 +54,8 @@ items = 2
 queries = 20
 [analysts.both]
 epsilon = 1.0
+[analysts.dora]
+enabled = false
 """
 COLUMN = "<img src=x>"
 
@@ -103,7 +105,7 @@ def made(folder: Path) -> None:
         )
         connection.execute("CREATE TABLE countries AS SELECT 'DE' AS country, 'Europe' AS continent")
     (folder / "policy.toml").write_text(POLICY.replace("{column}", COLUMN))
-    for name, is_curator in (("alice", False), ("poor", False), ("clara", True), ("both", True)):
+    for name, is_curator in (("alice", False), ("poor", False), ("clara", True), ("both", True), ("dora", True)):
         add_user(folder / "users.toml", User(name, is_curator), password=PASSWORD)
 
 

@@ -152,6 +152,7 @@ class _Open:
         self._gate = Gate(policy.engine.answer_grid_ms)
         self._desks: dict[str, _Desk] = {}
         self._is_closed = False
+        self._check: Check | None = None
 
     @classmethod
     def of(
@@ -188,8 +189,11 @@ class _Open:
         return self._desks[analyst]
 
     def check(self) -> Check:
-        """Return what the policy means, checked against the data."""
-        return check_on(self._engine, self.policy, tables=self.policy.tables)
+        """Return what the policy means, checked against the data the first time."""
+        if self._check is None:
+            with self._gate.passed():
+                self._check = check_on(self._engine, self.policy, tables=self.policy.tables)
+        return self._check
 
     def close(self) -> None:
         """Let the statements that run be settled, and close everything."""

@@ -96,7 +96,8 @@ class Desk:
 
 def may_ask(front: Front, user: User) -> bool:
     """Return whether a user may ask as an analyst: a curator may where the policy lists them by name, and not else."""
-    return not user.is_curator or user.name in front.service.policy.analysts
+    own = front.service.policy.analysts.get(user.name)
+    return not user.is_curator or (own is not None and own.enabled)
 
 
 def require_analyst(front: Front, user: User) -> None:

@@ -215,6 +215,7 @@ def test_a_curator_asks_nothing_unless_the_policy_lists_them(world: World) -> No
     given = {"proof": proof(client, "/curator/ledger"), "text": NAMES, "number": "0"}
     for path in ("/ask", "/preview", "/complete", "/replay"):
         assert "no-analyst" in client.post(path, data=given).text or path == "/preview"
+    assert world.login("dora").get("/").headers["location"] == "/curator/spending"
     assert world.charges() == 0
     both = world.login("both")
     assert "charged 3 items" in ask(both, NAMES)
