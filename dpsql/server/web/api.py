@@ -121,8 +121,7 @@ async def _who(desk: Desk, request: Request) -> tuple[User, str | None]:
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     match scheme.lower():
         case "bearer":
-            name = desk.visits.name_of(given.strip())
-            user = None if name is None else desk.front.users.get(name)
+            user = desk.visitor(given.strip())
             if user is not None:
                 return user, given.strip()
         case "basic":
@@ -150,7 +149,7 @@ async def _token(call: Call) -> Response:
     if call.token is not None:
         hint = "Send Authorization: Basic to get another."
         raise Refusal("login-required", "A token is given for a password.", hint=hint)
-    return json_answer({"token": call.desk.visits.begin(call.user.name), "type": "Bearer"}, status=201)
+    return json_answer({"token": call.desk.begin(call.user), "type": "Bearer"}, status=201)
 
 
 async def _end(call: Call) -> Response:

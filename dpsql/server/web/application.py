@@ -148,7 +148,7 @@ async def _login(desk: Desk, request: Request) -> Response:
     except Error as error:
         return _login_page(desk, request, error=error)
     response = RedirectResponse("/", status_code=303)
-    asked.set_cookie(desk, response, token=desk.visits.begin(user.name))
+    asked.set_cookie(desk, response, token=desk.begin(user))
     return response
 
 

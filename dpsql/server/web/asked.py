@@ -61,8 +61,7 @@ Handler = Callable[[Asked], Awaitable[Response]]
 async def answer(desk: Desk, request: Request, *, handler: Handler, curators_only: bool = False) -> Response:
     """Return what a handler answers; who is not logged in is sent to do so, and errors are shown."""
     token = request.cookies.get(cookie_name(desk), "")
-    name = desk.visits.name_of(token)
-    user = None if name is None else desk.front.users.get(name)
+    user = desk.visitor(token)
     if user is None:
         return _to_login(request)
     asked = Asked(desk, request, user, token, {})

@@ -54,6 +54,21 @@ class Desk:
             raise Refusal("login-failed", "Name and password do not fit.", hint=hint)
         return user
 
+    def begin(self, user: User) -> str:
+        """Return the token of a new visit of a user who has logged in."""
+        return self.visits.begin(user.name, mark=self.front.users.verifier(user.name).stored_key)
+
+    def visitor(self, token: str) -> User | None:
+        """Return whose visit this is; None if it has ended, if the user was removed or has another password now."""
+        name = self.visits.name_of(token)
+        if name is None:
+            return None
+        user = self.front.users.get(name)
+        if user is None or self.front.users.verifier(name).stored_key != self.visits.mark_of(token):
+            self.visits.end(token)
+            return None
+        return user
+
     async def ask(self, user: User, text: str, *, parameters: Given = ()) -> Answer:
         """Return the answer to a statement; raise as `Front.ask`, and `Refusal` for too many at once."""
         require_analyst(self.front, user)

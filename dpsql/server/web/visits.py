@@ -26,6 +26,7 @@ _MOST_OF_ONE = 20  # visits of one user; the oldest ends
 @dataclass(slots=True)
 class _Visit:
     name: str
+    mark: bytes
     began: float
     asked: float
 
@@ -38,23 +39,28 @@ class Visits:
         self._key = unguessable(_TOKEN_BYTES)
         self._visits: OrderedDict[bytes, _Visit] = OrderedDict()
 
-    def begin(self, name: str) -> str:
-        """Return the token of a new visit; the token itself is not kept."""
+    def begin(self, name: str, *, mark: bytes = b"") -> str:
+        """Return the token of a new visit, which is not kept; `mark` stands for the password that was given."""
         self._forget()
         own = [kept for kept, visit in self._visits.items() if visit.name == name]
         for oldest in own[: max(0, len(own) - _MOST_OF_ONE + 1)]:
             del self._visits[oldest]
         token, now = unguessable_text(_TOKEN_BYTES), self._clock()
-        self._visits[_digest(token)] = _Visit(name, now, now)
+        self._visits[_digest(token)] = _Visit(name, mark, now, now)
         return token
 
     def name_of(self, token: str) -> str | None:
-        """Return whose visit this is, and that it goes on; None if it has ended or never was."""
+        """Return whose visit this is, and let it go on; None if it has ended or never was."""
         visit, now = self._visits.get(_digest(token)), self._clock()
         if visit is None or _is_over(visit, now):
             return None
         visit.asked = now
         return visit.name
+
+    def mark_of(self, token: str) -> bytes | None:
+        """Return the mark that a visit began with, or None."""
+        visit = self._visits.get(_digest(token))
+        return None if visit is None else visit.mark
 
     def end(self, token: str) -> None:
         """End a visit, if it has not ended."""

@@ -286,13 +286,17 @@ def test_a_visit_ends_by_itself() -> None:
     assert visits.name_of("") is None
 
 
-def test_a_user_who_was_removed_is_logged_out(world: World) -> None:
-    from dpsql.server.users_file import remove_user
+def test_a_user_who_was_removed_or_has_another_password_is_logged_out(world: World) -> None:
+    from dpsql.server.users_file import change_password, remove_user
 
-    client = world.login()
-    remove_user(world.folder / "users.toml", "alice")
+    users = world.folder / "users.toml"
+    alice, poor, both = (world.login(name) for name in ("alice", "poor", "both"))
+    remove_user(users, "alice")
+    change_password(users, "poor", password="another horse")
     world.front.users.reload()
-    assert client.get("/").headers["location"] == "/login"
+    for client in (alice, poor):
+        assert client.get("/").headers["location"] == "/login"
+    assert both.get("/").status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/", "/tables", "/history", "/?again=0"])
