@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import wraps
-from typing import NoReturn, ParamSpec, TypeVar
+from typing import Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -21,6 +21,7 @@ __all__ = ["InvalidArgument", "NotSupported", "cleanly", "flight_error", "unprin
 
 _Given = ParamSpec("_Given")
 _Returned = TypeVar("_Returned")
+_Owner = TypeVar("_Owner", bound="_Faulty")
 _LONGEST = 1_500  # characters: headers of HTTP/2 carry it, and clients bound those
 _UNREADABLE = frozenset("character empty escape literal multiple number syntax".split())
 _ENTRANCE = frozenset(["flight-login"])
@@ -46,30 +47,43 @@ class NotSupported(_Unprintable, NotImplementedError):
     """UNIMPLEMENTED: what dpsql cannot do yet."""
 
 
-def cleanly(act: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:
-    """Return the same act, out of which only clean errors come."""
+class _Faulty(Protocol):
+    """Whose method it is that fails, and who tells those who run the server."""
+
+    def fault(self, kind: str) -> None:
+        """Tell what kind of an exception it was."""
+        ...
+
+
+def cleanly(
+    act: Callable[Concatenate[_Owner, _Given], _Returned],
+) -> Callable[Concatenate[_Owner, _Given], _Returned]:
+    """Return the same method, out of which only clean errors come; of any other it tells the kind, and no words."""
 
     @wraps(act)
-    def acting(*args: _Given.args, **kwargs: _Given.kwargs) -> _Returned:
+    def acting(owner: _Owner, /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Returned:
         try:
-            return act(*args, **kwargs)
+            return act(owner, *args, **kwargs)
         except Error as error:
             failure = flight_error(error)
-        except BaseException:  # noqa: BLE001 - whatever it is, its words may hold what nobody may see
+        except BaseException as error:  # noqa: BLE001 - whatever it is, its words may hold what nobody may see
+            owner.fault(type(error).__name__)
             failure = fl.FlightInternalError("[internal]: The server could not do this.", b'{"code": "internal"}')
         raise failure  # here and not where it was caught: no context hangs on it
 
     return acting
 
 
-def unprintably(act: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:
-    """Return the same act, for a door at which pyarrow does not know its own errors, and would print them."""
+def unprintably(
+    act: Callable[Concatenate[_Owner, _Given], _Returned],
+) -> Callable[Concatenate[_Owner, _Given], _Returned]:
+    """Return the same method, for a door at which pyarrow does not know its own errors, and would print them."""
     clean = cleanly(act)
 
     @wraps(act)
-    def acting(*args: _Given.args, **kwargs: _Given.kwargs) -> _Returned:
+    def acting(owner: _Owner, /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Returned:
         try:
-            return clean(*args, **kwargs)
+            return clean(owner, *args, **kwargs)
         except NotSupported as error:
             failure: Exception = NotSupported(str(error))
         except Exception as error:  # noqa: BLE001 - these are clean already

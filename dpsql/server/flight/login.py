@@ -169,6 +169,10 @@ class Login(fl.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no
             raise Refusal("server-busy", "Too many calls of this user are under way.", hint=hint)
         return Caller(user, token, calls=self._calls)
 
+    def fault(self, kind: str) -> None:
+        """Tell those who run the server that something failed, without its words."""
+        self._front.watch.log("fault", surface=SURFACE, kind=kind)
+
     def _checked(self, shown: str, *, address: str) -> User:
         name, password = _basic(shown)
         user = self._front.login(SURFACE, name, password=password, address=address)

@@ -29,7 +29,7 @@ from dpsql.server.flight.commands import (
 )
 from dpsql.server.flight.failures import cleanly, unprintably
 from dpsql.server.flight.info import SERVER_INFO, TYPE_INFO, server_info, type_info
-from dpsql.server.flight.login import Caller, Calls, Doors, Login, Tokens
+from dpsql.server.flight.login import SURFACE, Caller, Calls, Doors, Login, Tokens
 from dpsql.server.flight.statements import Statements
 from dpsql.server.flight.tables import listed, schema_of
 
@@ -135,6 +135,10 @@ class FlightSQLServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has
     def do_exchange(self, *_: object) -> NoReturn:
         """Refuse: Flight SQL has no such call."""
         raise malformed()
+
+    def fault(self, kind: str) -> None:
+        """Tell those who run the server that something failed, without its words."""
+        self._front.watch.log("fault", surface=SURFACE, kind=kind)
 
     def _columns(self, user: User, command: Command) -> pa.Schema:
         match command:
