@@ -8,6 +8,7 @@ what the guard passes on.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import ssl
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ _LOGIN_SECONDS = 20.0  # until a call of a connection is a user's
 _IDLE_SECONDS = 1800.0  # without a byte from the client; it connects again by itself
 _STALLED_SECONDS = 60.0  # in which a client takes nothing of what is sent
 _CHUNK = 64 * 1024
+_FRAMES_AT_ONCE = 32
 _ENDED = (OSError, EOFError, Hostile, TimeoutError, ssl.SSLError)
 
 
@@ -101,7 +103,9 @@ class Guard:
         if preface != PREFACE:
             raise Hostile
         out.write(preface)
-        while True:
+        for count in itertools.count():
+            if not count % _FRAMES_AT_ONCE:
+                await asyncio.sleep(0)  # others are served between, however small the frames are
             async with asyncio.timeout(_IDLE_SECONDS):
                 head = await reader.readexactly(FRAME_HEAD)
             size = int.from_bytes(head[:3])

@@ -36,7 +36,7 @@ async def serve_flight(front: Front, address: tuple[str, int], *, tls: ssl.SSLCo
         raise PolicyError("policy-tls", reason, hint=hint, place="server.flight")
     if tls is not None:
         tls.set_alpn_protocols(["h2"])
-    folder = tempfile.TemporaryDirectory(prefix="dpsql-")  # which its owner alone may enter
+    folder = tempfile.TemporaryDirectory(prefix="dpsql-flight-")  # which its owner alone may enter
     doors, inside = Doors(), str(Path(folder.name) / "flight")
     server = FlightSQLServer(front, f"grpc+unix://{inside}", doors=doors)
     guard = Guard(front, doors, inside=inside)
