@@ -215,7 +215,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--quick", action="store_true", help="few rows and questions: whether it runs")
     given = parser.parse_args()
-    rows, questions = ([5_000], 8) if given.quick else (given.rows, given.questions)
+    rows, questions = ([5_000], 4) if given.quick else (given.rows, given.questions)
     print(f"Python {platform.python_version()}, DuckDB {duckdb.__version__}, {os.cpu_count()} cores")
     for count in rows:
         with tempfile.TemporaryDirectory() as made:

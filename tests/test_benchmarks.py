@@ -254,3 +254,16 @@ def test_the_distance_of_times_is_small_between_equals_and_large_between_others(
     largest, chance = timing.distance(values, [value + 100 for value in values])
     assert largest == pytest.approx(0.5)
     assert chance < 1e-20
+
+
+def test_the_wire_benchmark_asks_both_servers_each_kind_of_question(tmp_path: Path) -> None:
+    lines = run_alone("wire.py", "--clients", 1, 2, cwd=tmp_path).splitlines()
+    assert lines[2] == "5,000 rows"
+    assert [line[:34].strip() for line in lines[4:]] == [
+        f"{place}, {kind}" for kind in ("distinct", "again", "SELECT 1") for place in ("PostgreSQL", "dpsql")
+    ]
+    for line in lines[4:]:
+        first, _, *rates = line[34:].replace("/s", "").split()
+        assert float(first) >= 0
+        assert len(rates) == 2
+        assert min(map(float, rates)) > 0
