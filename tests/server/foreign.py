@@ -38,7 +38,7 @@ def missing(what: str) -> None:
 def run(command: Sequence[str | Path], given: dict[str, str], *, cwd: Path) -> Steps:
     """Run a program with `name=value` words, and return what it printed of each step."""
     words = [*map(str, command), *(f"{name}={value}" for name, value in given.items())]
-    done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=40, check=False)
+    done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, (done.stdout[-2000:], done.stderr[-2000:])
     told = [json.loads(line) for line in done.stdout.splitlines()]
     return {line.pop("step"): line for line in told}

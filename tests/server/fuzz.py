@@ -53,7 +53,7 @@ LEAKS = (
     *(CANARY, "secret", "Traceback", 'File "', ".py", "dpsql.server", "dpsql/", "asyncio"),
     *("duckdb", "Error(", "/tmp", "/home", "site-packages"),
 )
-PATIENCE = 20.0
+PATIENCE = 60.0
 HALF = 0.5
 
 
