@@ -5,39 +5,20 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from dpsql.errors import UsageError
 from dpsql.policy import DatabaseUrl
 from dpsql.server.front import Front
 
+if TYPE_CHECKING:
+    from dpsql.server.catalog import Catalog, CatalogRows, Description, Parameter
+
 __all__ = ["STARTERS", "Listening", "start"]
 
 _GRACE = 5.0  # seconds in which whoever reads from the former catalog may finish
-
-
-class Closing(Protocol):
-    """What a catalog is to whoever starts and ends it; the surface that it is for knows the rest."""
-
-    def close(self) -> None:
-        """Let go of what it runs on."""
-        ...
-
-
-class Closed(Protocol):
-    """What a surface is once it listens."""
-
-    @property
-    def port(self) -> int:
-        """The port that is listened on."""
-        ...
-
-    async def close(self, seconds: float) -> None:
-        """Let nobody in, wait so many seconds for what is being answered, and end."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +54,11 @@ async def start(name: str, front: Front, *, address: tuple[str, int], tls: ssl.S
 
 
 async def _postgres(front: Front, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
-    serve_wire = import_module("dpsql.server.wire").serve_wire
+    from dpsql.server.wire import serve_wire
+
     catalog = await asyncio.to_thread(_Current, front)
     try:
-        wire: Closed = await serve_wire(front, address, tls=tls, catalog=catalog)
+        wire = await serve_wire(front, address, tls=tls, catalog=catalog)
     except BaseException:
         await asyncio.to_thread(catalog.close)
         raise
@@ -92,16 +74,18 @@ async def _postgres(front: Front, address: tuple[str, int], *, tls: ssl.SSLConte
 
 async def _web(front: Front, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
     from dpsql.server.http import serve_http
+    from dpsql.server.web.application import application
 
-    application = import_module("dpsql.server.web.application").application(front, secure=tls is not None)
     most = front.service.policy.server.max_connections
-    http = await serve_http(application, address, tls=tls, connections=most)
+    http = await serve_http(application(front, secure=tls is not None), address, tls=tls, connections=most)
     scheme = "http" if tls is None else "https"
     return Listening(f"{scheme}://{_place(address, http.port)}", http.close)
 
 
 async def _flight(front: Front, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
-    flight: Closed = await import_module("dpsql.server.flight").serve_flight(front, address, tls=tls)
+    from dpsql.server.flight import serve_flight
+
+    flight = await serve_flight(front, address, tls=tls)
     scheme = "grpc" if tls is None else "grpc+tls"
     return Listening(f"{scheme}://{_place(address, flight.port)}", flight.close)
 
@@ -117,6 +101,21 @@ class _Current:
         self._tables = front.service.catalog
         self._catalog = self._opened()
 
+    @property
+    def version(self) -> str:
+        """The PostgreSQL that it speaks as."""
+        return self._catalog.version
+
+    def describe(self, sql: str, types: Sequence[int] = (), *, user: str) -> Description:
+        """Return what one statement takes and gives."""
+        return self._catalog.describe(sql, types, user=user)
+
+    def execute(
+        self, sql: str, parameters: Sequence[Parameter] = (), *, user: str, formats: Sequence[int] = ()
+    ) -> CatalogRows:
+        """Answer one statement."""
+        return self._catalog.execute(sql, parameters, user=user, formats=formats)
+
     def renew(self) -> None:
         """Open the catalog of the tables that there are now, and close the former when nobody can be reading it."""
         tables = self._front.service.catalog
@@ -128,15 +127,12 @@ class _Current:
         """Close it."""
         self._catalog.close()
 
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._catalog, name)
+    def _opened(self) -> Catalog:
+        from dpsql.server.catalog import open_catalog
 
-    def _opened(self) -> Closing:
         kind = self._front.service.policy.server.catalog
-        opened = import_module("dpsql.server.catalog").open_catalog
         named = kind.target if isinstance(kind, DatabaseUrl) else kind
-        catalog: Closing = opened(named, self._front.service.catalog)
-        return catalog
+        return open_catalog(named, self._front.service.catalog)
 
 
 def _place(address: tuple[str, int], port: int) -> str:
