@@ -27,7 +27,7 @@ _CANCEL, _TLS, _GSS = 80877102, 80877103, 80877104
 _MAJOR, _NEWEST = 3, 2
 _NUMBER, _LONGEST_KEY = 4, 256  # bytes
 _LONGEST_NAME = 200  # more than any user has, and less than would fill a memory
-SURFACE = "wire"
+SURFACE = "postgres"
 
 
 @dataclass(frozen=True, slots=True)
