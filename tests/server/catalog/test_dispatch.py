@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path
 
 import pytest
 
@@ -104,3 +106,10 @@ def test_a_hostile_statement_is_told_quickly(sql: str) -> None:
 
 def test_the_long_lists_of_tools_are_read() -> None:
     assert is_catalog("SELECT * FROM pg_class WHERE oid IN (" + "1, " * 5_000 + "1)")
+
+
+def test_no_attack_on_the_session_is_for_the_catalog() -> None:
+    lines = (Path(__file__).parents[2] / "attacks" / "statements.jsonl").read_text().splitlines()
+    attacks = [sql for line in lines if (sql := json.loads(line)["sql"])]
+    assert len(attacks) > 300
+    assert [sql for sql in attacks if is_catalog(sql, ["reads", "likes", "users", "articles", "countries"])] == []
