@@ -201,7 +201,7 @@ def test_a_visit_that_has_ended_leads_back_to_the_login(chromium: Any, place: tu
     with visiting(chromium, place[1], "alice") as page:
         page.click("text=Log out")
         page.wait_for_url("**/login")
-        page.go_back()
+        page.goto(place[1] + "/history")
         assert page.url.endswith("/login")
 
 

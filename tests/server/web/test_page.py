@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 from html.parser import HTMLParser
@@ -12,6 +13,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 from web_kit import COUNTS, HOSTILE, NAMES, PASSWORD, World, opened, proof
 
+from dpsql.server.web import guard
 from dpsql.server.web.guard import POLICY
 from dpsql.server.web.visits import IDLE, LONGEST, Visits
 
@@ -395,6 +397,16 @@ def test_metrics_are_for_curators_and_this_machine_alone(world: World) -> None:
     assert far.get("/metrics", auth=("alice", PASSWORD)).status_code == 403
     assert far.get("/metrics", auth=("clara", PASSWORD)).status_code == 200
     assert far.get("/metrics", auth=("clara", "x")).status_code == 401
+
+
+def test_what_is_not_ours_is_the_file_that_was_published_with_its_licence() -> None:
+    static = Path(guard.__file__).parent / "static"
+    script = (static / "htmx.min.js").read_bytes()
+    published = "a0abb04f2f45a1f89d1d4844023245537e5e6014c87b144553e0607b4cc32130"  # of htmx.org 4.0.1, from npm
+    assert hashlib.sha256(script).hexdigest() == published
+    assert (static / "htmx.LICENSE.txt").read_text().startswith("Zero-Clause BSD")
+    for name in ("page.js", "page.css"):
+        assert "//" not in re.sub(r"^\s*//.*$", "", (static / name).read_text(), flags=re.MULTILINE), name
 
 
 def test_no_user_holds_all_threads(world: World) -> None:
