@@ -41,7 +41,7 @@ def plainly(statement: Statement, tokens: list[Token]) -> list[Token]:
         width = _lateral(tokens, kinds, at=at)
         if kinds[at] == "TABLE_SAMPLE":
             samples += 1
-            width = _sample(statement, tokens, kinds, at=at) if samples <= MOST_SAMPLES else 0
+            width = _sample(statement, tokens, kinds=kinds, at=at) if samples <= MOST_SAMPLES else 0
         if width:
             at += width
             continue
@@ -73,7 +73,7 @@ def _lateral(tokens: list[Token], kinds: list[str], *, at: int) -> int:
     return int(ascii_lower(tokens[at + 1].text) == "unnest" and kinds[at - 1] in {"COMMA", "JOIN"})
 
 
-def _sample(statement: Statement, tokens: list[Token], kinds: list[str], *, at: int) -> int:
+def _sample(statement: Statement, tokens: list[Token], *, kinds: list[str], at: int) -> int:
     """Return how many tokens a sample of all rows has that begins at tokens[at], 0 for none; refuse any other."""
     if ascii_lower(tokens[at].text) != "tablesample" or last_clause(kinds[:at]) not in {"FROM", "JOIN"}:
         return 0
