@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sqlalchemy import exc, types
 from sqlalchemy.engine import default
-from sqlalchemy.sql import compiler
 
 from dpsql import dbapi, errors
 from dpsql.dbapi.errors import translates
@@ -49,16 +48,6 @@ _TYPES: dict[str, types.TypeEngine[Any]] = {
 }
 
 
-class DPSQLCompiler(compiler.SQLCompiler):
-    """SQLAlchemy's plain SQL, in which a column is named by its table alone, without the table's schema before it."""
-
-    def visit_column(self, column: Any, *arguments: Any, **settings: Any) -> str:
-        """Return a column as orders.product, where SQLAlchemy would write shop.orders.product."""
-        written: str = super().visit_column(column, *arguments, **settings)
-        schema = getattr(column.table, "schema", None)
-        return written if schema is None else written.removeprefix(f"{self.preparer.quote_schema(schema)}.")
-
-
 class DPSQLDialect(default.DefaultDialect):
     """How SQLAlchemy speaks to dpsql: in its plain SQL, with ? for parameters."""
 
@@ -66,7 +55,6 @@ class DPSQLDialect(default.DefaultDialect):
     driver = "duckdb"
     default_paramstyle = "qmark"
     default_schema_name = _MAIN
-    statement_compiler = DPSQLCompiler
     supports_statement_cache = True
     supports_native_boolean = True
     supports_native_decimal = True
