@@ -15,15 +15,17 @@ import duckdb
 
 from dpsql.sql.analyze import analyze
 from dpsql.sql.catalog import Catalog, Table
-from dpsql.sql.query import PrivateQuery
+from dpsql.sql.query import PrivateQuery, WrappedQuery
 from dpsql.sql.rewrite import Bound, rewrite
 from dpsql.sql.types import of_column
 
 __all__ = [
     "NASTY_COLUMNS",
     "NOON",
+    "TOP_ARTICLES",
     "accepts_pattern",
     "catalog_of",
+    "corpus_catalog",
     "corpus_tables",
     "counts",
     "nasty_tables",
@@ -32,11 +34,13 @@ __all__ = [
     "reference_sql",
     "same",
     "strip_clause",
+    "wrapped_query",
 ]
 
 Row = tuple[object, ...]
 LONGEST = 1.0  # seconds of this process: most take milliseconds, the longest lists a third of it, a bomb minutes
 NOON = datetime(2026, 4, 29, 12, 34, 56, 789_000)  # noqa: DTZ001 - the reading of the tests' clock, in UTC
+TOP_ARTICLES = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 5 PRIVATE"
 EVERYTHING = 1_000_000  # more groups than any test has: nothing is cut
 
 _CORPUS = """
@@ -165,6 +169,11 @@ def catalog_of(con: duckdb.DuckDBPyConnection, units: dict[str, str], public: It
     return Catalog(tuple(table(name, unit) for name, unit in names.items()))
 
 
+def corpus_catalog(con: duckdb.DuckDBPyConnection) -> Catalog:
+    """Return the catalog of `corpus_tables`, of which three are private."""
+    return catalog_of(con, dict.fromkeys(["reads", "likes", "users"], "user_id"), ["countries", "articles"])
+
+
 @cache
 def accepts_pattern(pattern: str) -> bool:
     """Say whether DuckDB compiles a regular expression, tried on the empty text."""
@@ -186,6 +195,13 @@ def private(text: str, catalog: Catalog, parameters: object = ()) -> PrivateQuer
     )
     assert isinstance(query, PrivateQuery)
     return query
+
+
+def wrapped_query(text: str, catalog: Catalog) -> WrappedQuery:
+    """Return what a text around a private query asks."""
+    question = analyze(text, catalog, accepts_pattern=accepts_pattern)
+    assert isinstance(question, WrappedQuery)
+    return question
 
 
 def counts(con: duckdb.DuckDBPyConnection, query: PrivateQuery, bound: Bound | None = None) -> dict[Row, int]:

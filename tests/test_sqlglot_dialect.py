@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import sqlglot
-from sql_reference import NOON, accepts_pattern, catalog_of, corpus_tables
+from sql_reference import NOON, accepts_pattern, corpus_catalog, corpus_tables
 from sqlglot.errors import ParseError
 
 from dpsql.errors import Error, Place
@@ -21,7 +21,7 @@ from dpsql.sqlglot_dialect import Dpsql
 
 ROOT = Path(__file__).parents[1]
 SUPERSETS = "28.10.*"
-CATALOG = catalog_of(corpus_tables(), dict.fromkeys(["reads", "likes", "users"], "user_id"), ["countries", "articles"])
+CATALOG = corpus_catalog(corpus_tables())
 AGAIN = """
 import json, sys
 import sqlglot

@@ -9,14 +9,23 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sql_reference import LONGEST, NOON, accepts_pattern, catalog_of, corpus_tables, counts, private, reference_counts
+from sql_reference import (
+    LONGEST,
+    NOON,
+    accepts_pattern,
+    corpus_catalog,
+    corpus_tables,
+    counts,
+    private,
+    reference_counts,
+)
 
 from dpsql.errors import Error
 from dpsql.sql.analyze import analyze
 
 STATEMENTS = [json.loads(line) for line in Path(__file__).with_name("statements.jsonl").read_text().splitlines()]
 CON = corpus_tables()
-CATALOG = catalog_of(CON, dict.fromkeys(["reads", "likes", "users"], "user_id"), ["countries", "articles"])
+CATALOG = corpus_catalog(CON)
 # DuckDB raises on the text of these; their reference gives NULL there.
 TOTAL_REFERENCES = {
     "error-data-dependent-001": "CAST(article AS INTEGER)",

@@ -45,14 +45,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 f"INSERT INTO reads SELECT i, ?, 2020, DATE 'infinity' FROM range({6000 - 800 * number}) t(i)", [label]
             )
         connection.execute("INSERT INTO reads SELECT i, NULL, 1999, DATE '2026-01-02' FROM range(1500) t(i)")
+    (folder / "policy.toml").write_text(POLICY)
     return folder
-
-
-@pytest.fixture
-def folder(data: Path, tmp_path: Path) -> Path:
-    (tmp_path / "events.duckdb").write_bytes((data / "events.duckdb").read_bytes())
-    (tmp_path / "policy.toml").write_text(POLICY)
-    return tmp_path
 
 
 def asked(

@@ -50,14 +50,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         connection.execute("INSERT INTO reads SELECT -1, 'a1', i FROM range(20000) t(i)")
         connection.execute("CREATE TABLE countries AS SELECT 'DE' AS country, 'Europe' AS continent")
+    (folder / "policy.toml").write_text(POLICY)
     return folder
-
-
-@pytest.fixture
-def folder(data: Path, tmp_path: Path) -> Path:
-    (tmp_path / "events.duckdb").write_bytes((data / "events.duckdb").read_bytes())
-    (tmp_path / "policy.toml").write_text(POLICY)
-    return tmp_path
 
 
 def piped(folder: Path, script: str, *options: str) -> tuple[int, str, str]:

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import duckdb
 import pytest
 from sql_golden import Case, check, load
-from sql_reference import accepts_pattern, catalog_of, corpus_tables, nasty_tables, private
+from sql_reference import TOP_ARTICLES as TOP
+from sql_reference import (
+    accepts_pattern,
+    catalog_of,
+    corpus_catalog,
+    corpus_tables,
+    nasty_tables,
+    private,
+    wrapped_query,
+)
 
 from dpsql.errors import Error, Place
 from dpsql.sql.analyze import analyze
 from dpsql.sql.catalog import Catalog, Link, Table
 from dpsql.sql.emptiness import asks_for_no_row
-from dpsql.sql.query import PublicQuery, WrappedQuery
+from dpsql.sql.query import PublicQuery
 from dpsql.sql.rewrite_public import CountingQuery, rewrite_public
 from dpsql.sql.types import BIGINT, TEXT
 
 CON = corpus_tables()
-CATALOG = catalog_of(CON, dict.fromkeys(["reads", "likes", "users"], "user_id"), ["countries", "articles"])
-TOP = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 5 PRIVATE"
+CATALOG = corpus_catalog(CON)
+around = partial(wrapped_query, catalog=CATALOG)
 NONE = "(SELECT user_id, article FROM reads WHERE 1 = 0)"
-
-
-def around(text: str) -> WrappedQuery:
-    question = analyze(text, CATALOG, accepts_pattern=accepts_pattern)
-    assert isinstance(question, WrappedQuery)
-    return question
 
 
 @pytest.mark.parametrize(

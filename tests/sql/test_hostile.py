@@ -16,7 +16,7 @@ import duckdb
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from sql_reference import LONGEST, accepts_pattern, catalog_of, corpus_tables, strip_clause
+from sql_reference import LONGEST, accepts_pattern, corpus_catalog, corpus_tables, strip_clause
 
 from dpsql.errors import Error
 from dpsql.sql.analyze import analyze
@@ -27,7 +27,7 @@ CORPUS = Path(__file__).parents[1] / "attacks" / "statements.jsonl"
 TEXTS = [text for line in CORPUS.read_text().splitlines() if len(text := json.loads(line)["sql"]) < 3_000]
 CON = corpus_tables()
 TABLES = {"reads", "likes", "users", "countries", "articles"}
-CATALOG = catalog_of(CON, dict.fromkeys(["reads", "likes", "users"], "user_id"), ["countries", "articles"])
+CATALOG = corpus_catalog(CON)
 TOKEN = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|\w+|\s+|\S")
 TOKENS = [found for text in TEXTS if (found := TOKEN.findall(text))]
 ALL = [token for tokens in TOKENS for token in tokens]

@@ -10,7 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from sql_reference import accepts_pattern, catalog_of, corpus_tables, counts, nasty_tables, private
+from sql_reference import accepts_pattern, catalog_of, corpus_catalog, corpus_tables, counts, nasty_tables, private
 
 import dpsql.sql
 from dpsql.errors import Error, Place, Refusal, Unsupported, UsageError
@@ -23,7 +23,7 @@ from dpsql.sql.text import ascii_lower
 from dpsql.sql.types import Family, of_column, read_as
 
 CON = corpus_tables()
-CATALOG = catalog_of(CON, dict.fromkeys(["reads", "likes", "users"], "user_id"), ["countries", "articles"])
+CATALOG = corpus_catalog(CON)
 CALLED = "HAVING PRIVATE_TOP(10, epsilon => ?)"
 READS = "FROM reads GROUP BY article"
 

@@ -7,7 +7,7 @@ from random import Random
 
 import duckdb
 import pytest
-from sql_reference import accepts_pattern, catalog_of, corpus_tables, counts, private, reference_counts
+from sql_reference import accepts_pattern, catalog_of, corpus_catalog, corpus_tables, counts, private, reference_counts
 
 from dpsql.errors import Error, Unsupported
 from dpsql.sql.analyze import analyze
@@ -15,7 +15,7 @@ from dpsql.sql.query import PrivateQuery
 from dpsql.sql.rewrite import rewrite
 
 CON = corpus_tables()
-CATALOG = catalog_of(CON, dict.fromkeys(["reads", "likes", "users"], "user_id"), ["countries", "articles"])
+CATALOG = corpus_catalog(CON)
 MANY = 3_000
 
 ACCEPTED = [

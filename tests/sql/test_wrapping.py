@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
-from sql_reference import accepts_pattern, catalog_of, corpus_tables, private
+from sql_reference import TOP_ARTICLES as TOP
+from sql_reference import accepts_pattern, corpus_catalog, corpus_tables, private, wrapped_query
 
 from dpsql.errors import Error, Refusal, Unsupported
 from dpsql.sql.analyze import analyze
-from dpsql.sql.query import PrivateQuery, WrappedQuery
+from dpsql.sql.query import PrivateQuery
 from dpsql.sql.rewrite_public import rewrite_public
 from dpsql.sql.wrapping import passed
 
 CON = corpus_tables()
-CATALOG = catalog_of(CON, dict.fromkeys(["reads", "likes", "users"], "user_id"), ["countries", "articles"])
-TOP = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 5 PRIVATE"
+CATALOG = corpus_catalog(CON)
+around = partial(wrapped_query, catalog=CATALOG)
 HERE = "here AS (SELECT user_id, article FROM reads WHERE country = 'DE')"
-
-
-def around(text: str) -> WrappedQuery:
-    question = analyze(text, CATALOG, accepts_pattern=accepts_pattern)
-    assert isinstance(question, WrappedQuery)
-    return question
 
 
 @pytest.mark.parametrize(
