@@ -223,9 +223,10 @@ def test_tls_may_be_asked_for_once_and_a_second_start_is_no_message(served: Serv
         assert b"08P01" in rest(connection)
     with opened(served) as connection:
         log_in(connection, Login("ana", PASSWORD))
-        connection.sendall(startup(user="ben", database="events"))  # it reads as a message of type 0
-        connection.shutdown(socket.SHUT_WR)
-        assert b"08P01" in rest(connection)
+        connection.sendall(startup(user="ben", database="events"))  # its first byte is the type of no message
+        told = rest(connection)
+        assert [kind for kind, _ in frames(told)] == [b"E"]
+        assert b"08P01" in told
 
 
 def test_questions_before_the_login_are_not_answered(served: Served) -> None:
