@@ -79,9 +79,17 @@ class Front:
             return None
         return self.let_in(surface, name, address=address)
 
+    def may_ask(self, user: User) -> bool:
+        """Return whether a user may ask as an analyst: a curator may where the policy lists them by name alone."""
+        own = self.service.policy.analysts.get(user.name)
+        return not user.is_curator or (own is not None and own.enabled)
+
     def acting(self, user: User, role: str) -> str:
         """Return the analyst for whom a user asks after SET ROLE; raise `Refusal` for one that they may not act as."""
         current = self._current(user)
+        if role == current.name and not self.may_ask(current):
+            hint = "List the curator under [analysts] in the policy, or ask as somebody else."
+            raise Refusal("no-analyst", "A curator asks only where the policy lists them as an analyst.", hint=hint)
         if role != current.name and role not in current.acts_as:
             hint = "A curator says for whom a service account asks: dpsql user add NAME --acts-as ANALYST"
             raise Refusal("role", "This user may not ask for this analyst.", hint=hint)

@@ -132,7 +132,7 @@ def _is_mark(text: str, start: int) -> bool:
 
 
 def _without(text: str, spans: list[tuple[int, int, str]], *, marks: bool) -> str:
-    """Return the text with spaces for its comments, since sqlglot reads GROUP /* */ BY as two words, and 0 for marks."""
+    """Return the text with spaces for its comments, as sqlglot reads GROUP /* */ BY as two words, and 0 for marks."""
     parts, at = list[str](), 0
     for start, end, kind in spans:
         if kind == "comment":

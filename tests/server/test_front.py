@@ -92,6 +92,23 @@ def test_a_wrong_password_opens_nothing_and_then_waits(front: Front, log: io.Str
     assert "wrong" not in log.getvalue()
 
 
+def test_a_curator_asks_only_where_the_policy_lists_them(front: Front, folder: Path) -> None:
+    root = User("root", is_curator=True)
+    assert (front.may_ask(root), front.may_ask(ALICE)) == (False, True)
+    for act in (
+        lambda: front.ask("postgres", root, text=QUESTION),
+        lambda: front.describe("flight", root, text=QUESTION),
+        lambda: front.session(root),
+        lambda: front.ask("postgres", User("root"), text=QUESTION),  # what the file says counts
+    ):
+        with pytest.raises(Refusal) as caught:
+            act()
+        assert caught.value.code == "no-analyst"
+    front.service.renew(policy_in(folder, analysts={"root": Analyst(1)}))
+    assert front.may_ask(root)
+    assert len(front.ask("postgres", root, text=QUESTION)) == 3
+
+
 def test_a_service_account_asks_for_those_whom_it_may_act_as(front: Front) -> None:
     assert front.acting(SERVICE, "carol") == "carol"
     front.ask("postgres", SERVICE, text=QUESTION, role="carol")

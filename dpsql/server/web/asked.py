@@ -13,7 +13,7 @@ from dpsql.markup import Message, box_html, unstyled
 from dpsql.server.chance import unguessable_text
 from dpsql.server.users import User
 from dpsql.server.web.bodies import form_of
-from dpsql.server.web.desk import Desk, may_ask, require_curator
+from dpsql.server.web.desk import Desk, require_curator
 from dpsql.server.web.problems import status_of
 from dpsql.server.web.render import answered_html, page
 
@@ -50,7 +50,7 @@ class Asked:
             "path": self.request.url.path,
             "proof": self.desk.visits.proof(self.token),
             "user": self.user,
-            "may_ask": may_ask(self.desk.front, self.user),
+            "may_ask": self.desk.front.may_ask(self.user),
         }
         return page(name, {**common, **given}, status=status)
 

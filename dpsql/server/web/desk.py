@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dpsql.session import Session
     from dpsql.sql.parameters import Given
 
-__all__ = ["SURFACE", "Desk", "may_ask", "require_curator"]
+__all__ = ["SURFACE", "Desk", "require_curator"]
 
 SURFACE = "web"
 _STATEMENTS, _OTHERS = 16, 8  # threads
@@ -71,7 +71,6 @@ class Desk:
 
     async def ask(self, user: User, text: str, *, parameters: Given = ()) -> Answer:
         """Return the answer to a statement; raise as `Front.ask`, and `Refusal` for too many at once."""
-        require_analyst(self.front, user)
         with self._counted(user):
             return await anyio.to_thread.run_sync(
                 lambda: self.front.ask(SURFACE, user, text=text, parameters=parameters), limiter=self.statements
@@ -79,7 +78,6 @@ class Desk:
 
     async def look(self, user: User, act: Callable[[Session], T]) -> T:
         """Return what `read` does, counted as a statement of the minute's."""
-        require_analyst(self.front, user)
         if not self.front.throttle.may_ask(user.name):
             hint = "Wait a little; the policy's statements_per_minute says how many there may be."
             raise Refusal("too-many-statements", "This analyst asks too often.", hint=hint)
@@ -87,7 +85,6 @@ class Desk:
 
     async def read(self, user: User, act: Callable[[Session], T]) -> T:
         """Return what an act makes of the user's session that reads no private row and charges nothing."""
-        require_analyst(self.front, user)
         async with self.looking.setdefault(user.name, Semaphore(_LOOKS)):
             return await self.run(lambda: act(self.front.session(user)))
 
@@ -107,19 +104,6 @@ class Desk:
             self.asking[user.name] -= 1
             if not self.asking[user.name]:
                 del self.asking[user.name]
-
-
-def may_ask(front: Front, user: User) -> bool:
-    """Return whether a user may ask as an analyst: a curator may where the policy lists them by name, and not else."""
-    own = front.service.policy.analysts.get(user.name)
-    return not user.is_curator or (own is not None and own.enabled)
-
-
-def require_analyst(front: Front, user: User) -> None:
-    """Raise `Refusal` for a curator who is no analyst."""
-    if not may_ask(front, user):
-        hint = "List the curator under [analysts] in the policy, or ask as somebody else."
-        raise Refusal("no-analyst", "A curator asks only where the policy lists them as an analyst.", hint=hint)
 
 
 def require_curator(user: User) -> None:

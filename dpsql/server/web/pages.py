@@ -10,7 +10,6 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from dpsql.errors import Error, UsageError
 from dpsql.markup import unstyled
 from dpsql.server.web.asked import Asked, box
-from dpsql.server.web.desk import may_ask
 from dpsql.server.web.preview import Preview, balance_html, preview_of
 from dpsql.server.web.render import answered_html
 from dpsql.typed.completion import completions
@@ -48,7 +47,7 @@ class _Shown:
 
 async def home(asked: Asked) -> Response:
     """Show the box for a question, with the text of an earlier one where its number is given."""
-    if not may_ask(asked.desk.front, asked.user):
+    if not asked.desk.front.may_ask(asked.user):
         return RedirectResponse("/curator/spending", status_code=303)
     wanted = asked.request.query_params.get("again", "")
     text = ""
