@@ -8,17 +8,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal
+from dpsql.plain import plain_receipt
 from dpsql.server.flight.kept import Kept
 from dpsql.server.flight.login import SURFACE
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dpsql.answer import Answer, Receipt
+    from dpsql.answer import Answer
     from dpsql.server.front import Front
     from dpsql.server.users import User
 
-__all__ = ["Ask", "PreparedStatement", "Statements", "receipt_of"]
+__all__ = ["Ask", "PreparedStatement", "Statements"]
 
 RECEIPT = b"dpsql.receipt"
 _HOUR = 3600.0
@@ -118,30 +119,9 @@ class Statements:
         self._prepared.drop(user.name, handle)
 
 
-def receipt_of(answer: Answer) -> dict[str, object]:
-    """Return a receipt as JSON has it: losses and budgets as text, since they are exact."""
-    receipt: Receipt = answer.receipt
-    return {
-        "mechanism": receipt.mechanism,
-        "k": receipt.k,
-        "k_bar": receipt.k_bar,
-        "epsilon": None if receipt.epsilon is None else str(receipt.epsilon),
-        "delta": str(receipt.delta),
-        "items_charged": receipt.items_charged,
-        "loss": str(receipt.loss),
-        "remaining": str(receipt.remaining),
-        "stopped_at_bottom": receipt.stopped_at_bottom,
-        "replayed": receipt.replayed,
-        "shared": receipt.shared,
-        "durable": receipt.durable,
-        "words": str(receipt),
-        "statement": answer.statement(),
-    }
-
-
 def _with_receipt(answer: Answer) -> pa.Table:
     table = answer.arrow()
-    told = {**(table.schema.metadata or {}), RECEIPT: json.dumps(receipt_of(answer)).encode()}
+    told = {**(table.schema.metadata or {}), RECEIPT: json.dumps(plain_receipt(answer.receipt)).encode()}
     return table.replace_schema_metadata(told)
 
 
