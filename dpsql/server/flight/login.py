@@ -25,7 +25,7 @@ SURFACE = "flight"
 ADDRESS = "x-dpsql-address"  # the header in which the guard at the door writes where a call comes from
 _LONGEST_HEADER = 2_000
 _TOKEN_SECONDS = 12 * 3600.0
-_MOST_CALLS = 32  # of one user at a time
+_MOST_CALLS = 100  # of one user at a time
 _MOST_TOKENS = 200  # of one user; a connection has one
 Headers = Mapping[str, list[str | bytes]]
 

@@ -286,12 +286,12 @@ def test_what_fails_leaves_nothing_but_its_kind() -> None:
 
 def test_calls_of_a_user_are_bounded(served: Served) -> None:
     calls = served.server.calls
-    for _ in range(32):
+    for _ in range(100):
         assert calls.begin("alice")
     with pytest.raises(fl.FlightUnavailableError, match=r"\[server-busy\]"):
         info_of(served, TOP)
     assert info_of(served, "SELECT 1", "carol").schema.names
-    for _ in range(32):
+    for _ in range(100):
         calls.end("alice")
     assert info_of(served, TOP).schema.names == ["article", "n"]
 
