@@ -146,3 +146,11 @@ def test_the_server_names_a_version_that_clients_take(served: Served) -> None:
         assert connection.info.server_version == 180004
         assert connection.info.parameter_status("server_version") == "18.4 (dpsql)"
         assert connection.info.parameter_status("standard_conforming_strings") == "on"
+
+
+def test_from_another_machine_nothing_is_said_in_the_clear(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpsql.server.wire.startup.is_loopback", lambda _: False)
+    with pytest.raises(psycopg.OperationalError, match="Connections are encrypted here"):
+        psycopg.connect(f"{served.conninfo()} sslmode=disable")
+    with psycopg.connect(f"{served.conninfo()} sslmode=require") as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)

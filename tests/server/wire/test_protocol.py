@@ -233,3 +233,22 @@ def test_a_long_text_keeps_nobody_else_waiting(raw: Raw, served: Served) -> None
     assert other.said() == "T D C Z"
     assert time.monotonic() - began < 5
     other.socket.close()
+
+
+def test_what_waits_in_one_connection_is_bounded(raw: Raw) -> None:
+    raw.send(*parse("SELECT $1 AS x", "", 25))
+    for at in range(60):
+        raw.send(*bind(b"x" * 1_000_000, portal=f"p{at}"))
+    raw.socket.sendall(SYNC)
+    said = raw.said().split()
+    assert said[-2:] == ["E53200", "Z"]
+    assert 20 < said.count("2") < 40
+
+
+def test_statements_and_settings_are_bounded_too(raw: Raw) -> None:
+    for at in range(60):
+        raw.send(*parse("SELECT '" + "x" * 100_000 + "'", f"s{at}"))
+    raw.socket.sendall(SYNC)
+    assert raw.said().endswith("1 E54000 Z")
+    raw.send(b"Q", b"".join(b"SET a.b%d TO 1;" % at for at in range(300)) + b"\0")
+    assert raw.said().endswith("C E54000 Z")
