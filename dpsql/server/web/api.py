@@ -24,7 +24,7 @@ from dpsql.server.users import User
 from dpsql.server.web import curating
 from dpsql.server.web.bodies import json_of
 from dpsql.server.web.desk import Desk, require_curator
-from dpsql.server.web.problems import plain_problem, status_of
+from dpsql.server.web.problems import plain_problem, status_of, without_paths
 from dpsql.server.web.schemas import ASKED, DESCRIBED, EXPLAINED, GRANTED, LAST, Schema, check, number_in
 
 if TYPE_CHECKING:
@@ -81,6 +81,9 @@ async def answer_call(desk: Desk, request: Request, *, operation: Operation) -> 
     """Return the answer to a request, or the problem with it."""
     try:
         user, token = await _who(desk, request)
+    except Error as error:
+        return problem_answer(error)
+    try:
         if operation.curators_only:
             require_curator(user)
         numbers = {
@@ -95,7 +98,7 @@ async def answer_call(desk: Desk, request: Request, *, operation: Operation) -> 
         known = body if isinstance(body, dict) else {}
         return await operation.act(Call(desk, user, known, numbers, token, request.headers.get("accept", "")))
     except Error as error:
-        return problem_answer(error)
+        return problem_answer(error if user.is_curator else without_paths(error))
 
 
 def problem_answer(error: Error) -> Response:

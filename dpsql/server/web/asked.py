@@ -14,7 +14,7 @@ from dpsql.server.chance import unguessable_text
 from dpsql.server.users import User
 from dpsql.server.web.bodies import form_of
 from dpsql.server.web.desk import Desk, require_curator
-from dpsql.server.web.problems import status_of
+from dpsql.server.web.problems import status_of, without_paths
 from dpsql.server.web.render import answered_html, page
 
 __all__ = ["PROOF", "Asked", "Handler", "answer", "box", "cookie_name", "plain_page", "proof_for"]
@@ -54,6 +54,10 @@ class Asked:
         }
         return page(name, {**common, **given}, status=status)
 
+    def box(self, error: Error) -> object:
+        """Return an error as markup, for this user."""
+        return box(error if self.user.is_curator else without_paths(error), self.text)
+
 
 Handler = Callable[[Asked], Awaitable[Response]]
 
@@ -73,8 +77,8 @@ async def answer(desk: Desk, request: Request, *, handler: Handler, curators_onl
         return await handler(asked)
     except Error as error:
         if asked.is_fragment:
-            return page("box.html", {"box": box(error, asked.text)}, status=200)
-        return asked.page("problem.html", {"box": box(error, asked.text)}, status=status_of(error))
+            return page("box.html", {"box": asked.box(error)}, status=200)
+        return asked.page("problem.html", {"box": asked.box(error)}, status=status_of(error))
 
 
 def box(error: Error, statement: str = "") -> object:

@@ -14,7 +14,7 @@ from dpsql.markup import Meter, Part, budget_html, unstyled
 from dpsql.plan.tables import outcome
 from dpsql.plan.words import words
 from dpsql.server.web import curating
-from dpsql.server.web.asked import Asked, box
+from dpsql.server.web.asked import Asked
 from dpsql.server.web.render import answered_html
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ async def verify(asked: Asked) -> Response:
     try:
         found = await asked.desk.run(lambda: curating.verify(asked.desk.front))
     except Error as error:
-        return await _ledger(asked, problem=box(error))
+        return await _ledger(asked, problem=asked.box(error))
     return await _ledger(asked, verified=found)
 
 
@@ -83,7 +83,7 @@ async def grant(asked: Asked) -> Response:
             raise UsageError("grant-note", "A grant has a note.", hint="Say why; it is recorded for good.")
         found = await asked.desk.run(lambda: curating.spent(front))
     except Error as error:
-        return await _ledger(asked, problem=box(error))
+        return await _ledger(asked, problem=asked.box(error))
     wanted = ApproximateDP(budget.epsilon, budget.delta)
     given = {"before": found.balance.granted, "wanted": wanted, "form": _fields(form)}
     return asked.page("confirm.html", given)
@@ -99,7 +99,7 @@ async def _ledger(asked: Asked, *, verified: object = None, problem: object = No
     try:
         balance = (await asked.desk.run(lambda: curating.spent(asked.desk.front))).balance
     except LedgerError as error:  # such as after a grant that the policy does not know of yet
-        problem = problem or box(error)
+        problem = problem or asked.box(error)
     else:
         total, periods = balance.granted, "" if balance.calendar is None else words_of(balance.calendar.periods)
     given = {

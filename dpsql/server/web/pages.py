@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from dpsql.errors import Error, UsageError
 from dpsql.markup import unstyled
-from dpsql.server.web.asked import Asked, box
+from dpsql.server.web.asked import Asked
 from dpsql.server.web.preview import Preview, balance_html, preview_of
 from dpsql.server.web.render import answered_html
 from dpsql.typed.completion import completions
@@ -61,7 +61,7 @@ async def ask(asked: Asked) -> Response:
     try:
         answer = await asked.desk.ask(asked.user, asked.text)
     except Error as error:
-        return await _page(asked, text=asked.text, problem=box(error, asked.text))
+        return await _page(asked, text=asked.text, problem=asked.box(error))
     return await _page(asked, text=asked.text, answer=_Shown.of(answer))
 
 
@@ -75,7 +75,7 @@ async def preview(asked: Asked) -> Response:
             problem = error
     if asked.is_fragment:
         return asked.page("preview.html", {"preview": found, "problem": problem})
-    return await _page(asked, text=asked.text, preview=found, problem=problem and box(problem, asked.text))
+    return await _page(asked, text=asked.text, preview=found, problem=problem and asked.box(problem))
 
 
 async def replay(asked: Asked) -> Response:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from dpsql.errors import BudgetExceeded, EngineError, Error, LedgerError, Place
+from dpsql.errors import BudgetExceeded, EngineError, Error, LedgerError, Place, PolicyError
 
-__all__ = ["fault", "plain_problem", "status_of"]
+__all__ = ["fault", "plain_problem", "status_of", "without_paths"]
 
 _STATUS = {
     "analyst-disabled": HTTPStatus.FORBIDDEN,
@@ -62,6 +62,13 @@ def plain_problem(error: Error) -> dict[str, object]:
         "hint": error.hint,
         "place": where,
     }
+
+
+def without_paths(error: Error) -> Error:
+    """Return an error without a place of the curator's, such as the path of the ledger, for whoever is no curator."""
+    if isinstance(error, EngineError | LedgerError | PolicyError) and error.place is not None:
+        return type(error)(error.code, error.reason, hint=error.hint)
+    return error
 
 
 def fault() -> EngineError:

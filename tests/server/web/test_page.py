@@ -386,6 +386,18 @@ def test_no_value_of_a_row_stands_in_an_error(world: World) -> None:
         assert "SECRET-" not in ask(client, text)
 
 
+def test_where_the_ledger_lies_is_told_to_curators_alone(world: World) -> None:
+    alice, clara = world.login(), world.login("clara")
+    token, curators = proof(alice, "/login"), proof(clara, "/curator/ledger")
+    (world.folder / "ledger.sqlite").write_bytes(b"no ledger any more" * 100)
+    told = [alice.get("/").text, alice.post("/ask", data={"proof": token, "text": NAMES}, headers=FRAGMENT).text]
+    told += [alice.get("/api/v1/budget", auth=("alice", PASSWORD)).text]
+    for each in told:
+        assert "LedgerError" in each
+        assert "ledger.sqlite" not in each
+    assert "ledger.sqlite" in clara.post("/curator/verify", data={"proof": curators}).text
+
+
 def test_metrics_are_for_curators_and_this_machine_alone(world: World) -> None:
     client = world.client()
     assert client.get("/healthz").text == "ok"
