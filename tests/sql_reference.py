@@ -43,6 +43,7 @@ NOON = datetime(2026, 4, 29, 12, 34, 56, 789_000)  # noqa: DTZ001 - the reading 
 TOP_ARTICLES = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 5 PRIVATE"
 EVERYTHING = 1_000_000  # more groups than any test has: nothing is cut
 
+_ALONE = "SET threads = 1"  # so few rows are never shared out, and to wake other threads takes longer than to read them
 _CORPUS = """
     CREATE TABLE reads(user_id BIGINT, article VARCHAR, country VARCHAR, ts TIMESTAMP, dwell DOUBLE);
     CREATE TABLE likes(user_id BIGINT, article VARCHAR, ts TIMESTAMP);
@@ -116,6 +117,7 @@ def _corpus_rows() -> list[Row]:
 def corpus_tables() -> duckdb.DuckDBPyConnection:
     """Return an in-memory database with the schema of the corpus of hostile statements."""
     con = duckdb.connect()
+    con.execute(_ALONE)
     con.execute(_CORPUS)
     _insert(con, "reads", _corpus_rows())
     _insert(con, "likes", [(unit, f"a{unit % 4}", None) for unit in range(10)])
@@ -128,6 +130,7 @@ def corpus_tables() -> duckdb.DuckDBPyConnection:
 def nasty_tables(*, empty: bool = False, plain: bool = False) -> duckdb.DuckDBPyConnection:
     """Return a database whose private table `nasty` holds every extreme of every type; `plain` drops collations."""
     con = duckdb.connect()
+    con.execute(_ALONE)
     types = {
         name: type_.removesuffix(" COLLATE NOCASE") if plain else type_ for name, (type_, _) in NASTY_COLUMNS.items()
     }

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,7 @@ def asked(sql: str) -> object:
     return meaning(analyze(sql, CATALOG, accepts_pattern=accepts_pattern, clock=lambda: NOON))
 
 
+@cache
 def accepted() -> dict[str, object]:
     """Return what is asked by every statement that is accepted, of the documentation and of the corpus."""
     corpus = (ROOT / "tests" / "attacks" / "statements.jsonl").read_text().splitlines()

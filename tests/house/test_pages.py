@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_kit import dpsql_command
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -125,31 +126,24 @@ class Folder:
 
     def sh(self, block: Block) -> None:
         for line in block.text.splitlines():
-            done = self.command(line)
-            assert done.returncode == 0, done.stderr
-            assert done.stdout
+            code, printed, said = self.command(line)
+            assert code == 0, said
+            assert printed
 
     def console(self, block: Block) -> None:
         """Run what stands after $ and compare what it prints with what stands below; ... is anything."""
         for line, output in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE):
-            done = self.command(line)
-            printed = done.stdout + done.stderr
+            _, printed, said = self.command(line)
+            printed += said
             assert doctest.OutputChecker().check_output(output, printed, doctest.ELLIPSIS), printed
 
-    def command(self, line: str) -> subprocess.CompletedProcess[str]:
+    def command(self, line: str) -> tuple[int, str, str]:
+        """Run a line as the shell would; return its exit code and what it prints."""
         program, *words = shlex.split(line, comments=True)
         assert program == "dpsql", f"{line}: only dpsql is run; mark what is not"
         words, given = (words[:-2], (self.path / words[-1]).read_text()) if "<" in words else (words, "")
-        return subprocess.run(
-            [Path(sys.executable).with_name("dpsql"), *words],
-            input=given,
-            cwd=self.path,
-            env={**os.environ, "COLUMNS": "100"},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        code, printed, said = dpsql_command(*words, cwd=self.path, stdin=given.encode(), COLUMNS="100")
+        return code, printed.decode(), said
 
 
 def whole(part: str) -> str:
@@ -257,7 +251,7 @@ def test_the_probabilities_of_the_picture_are_those_of_the_mechanism(picture: An
 def test_the_sizes_that_pages_tell_are_those_of_the_defaults(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     (tmp_path / "policy.toml").write_text("[budget]\nepsilon = 1.0\ndelta = 1e-6\n[tables.t]\nprivacy_unit = 'u'")
-    checked = folder.command("dpsql check --policy policy.toml").stdout
+    _, checked, _ = folder.command("dpsql check --policy policy.toml")
     assert re.search(r"TOP 10 with counts +20 +5 +200 +533\.4 +± 92", checked)
     assert "needs about 530 users" in words("faq.md")
     assert "within 92 of the exact one" in words("faq.md")
