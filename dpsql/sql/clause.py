@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal
 from dpsql.sql.limits import limits_last
+from dpsql.sql.moments import moments_typed
 from dpsql.sql.options import read_options, split
 from dpsql.sql.parameters import Parameter, whole
 from dpsql.sql.query import Clause, Name, Option
@@ -58,7 +59,7 @@ class Lifted:
 
 def lift(statement: Statement, parameter: Parameter) -> Lifted:
     """Take the one clause off a statement; `parameter` gives the value bound to a parameter."""
-    tokens = limits_last(list(statement.tokens))
+    tokens = moments_typed(statement, limits_last(list(statement.tokens)))
     while tokens and tokens[-1].token_type.name == "SEMICOLON":
         tokens.pop()
     explained = bool(tokens) and _is(tokens[0], "explain")
