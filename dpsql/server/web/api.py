@@ -33,10 +33,11 @@ if TYPE_CHECKING:
     from dpsql.answer import Answer
     from dpsql.session import Session
 
-__all__ = ["ARROW", "OPERATIONS", "Call", "Operation", "answer_call", "identified", "json_answer"]
+__all__ = ["ARROW", "MOST_JSON_ROWS", "OPERATIONS", "Call", "Operation", "answer_call", "identified", "json_answer"]
 __all__ += ["problem_answer"]
 
 ARROW = "application/vnd.apache.arrow.stream"
+MOST_JSON_ROWS = 20_000
 _LEVEL = 0.95
 
 
@@ -165,6 +166,10 @@ async def _query(call: Call) -> Response:
     answer = await call.desk.ask(call.user, call.sql, parameters=call.parameters)
     if ARROW in call.accepts:
         return Response(_stream(answer), media_type=ARROW)
+    if len(answer) > MOST_JSON_ROWS:  # written in one piece, which keeps everybody else waiting
+        hint = f"Send Accept: {ARROW}, or add LIMIT {MOST_JSON_ROWS}; what was charged is stored, and free again."
+        reason = f"An answer in JSON has at most {MOST_JSON_ROWS} rows."
+        raise Refusal("answer-too-long", reason, hint=hint)
     return json_answer({**plain_answer(answer), "interval": _interval(answer), "statement": answer.statement()})
 
 

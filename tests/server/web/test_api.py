@@ -53,6 +53,16 @@ def test_an_answer_comes_as_arrow_where_that_is_asked_for(client: TestClient) ->
     assert json.loads(table.schema.metadata[b"dpsql.receipt"])["items_charged"] == 6
 
 
+def test_an_answer_of_very_many_rows_comes_as_arrow_alone(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpsql.server.web.api.MOST_JSON_ROWS", 2)
+    refused = client.post("/api/v1/query", json={"sql": COUNTS}, auth=ALICE)
+    assert (refused.status_code, refused.json()["code"]) == (422, "answer-too-long")
+    answer = client.post("/api/v1/query", json={"sql": COUNTS}, auth=ALICE, headers={"accept": ARROW})
+    table = pa.ipc.open_stream(answer.content).read_all()
+    assert (table.num_rows, json.loads(table.schema.metadata[b"dpsql.receipt"])["items_charged"]) == (3, 0)
+    assert len(post(client, "query", {"sql": f"SELECT * FROM ({COUNTS}) AS x LIMIT 2"})["rows"]) == 2  # type: ignore[arg-type]
+
+
 def test_parameters_are_bound(client: TestClient) -> None:
     text = "SELECT article FROM reads WHERE country = ? GROUP BY article TOP 2 PRIVATE"
     assert post(client, "query", {"sql": text, "parameters": ["DE"]})["columns"] == ["article"]
