@@ -115,8 +115,10 @@ def serving(
 
     try:
         wire = asyncio.run_coroutine_threadsafe(start(), loop).result(30)
-        yield Served(wire.port, front, wire, log, faults)
-        asyncio.run_coroutine_threadsafe(wire.close(), loop).result(60)
+        try:
+            yield Served(wire.port, front, wire, log, faults)
+        finally:
+            asyncio.run_coroutine_threadsafe(wire.close(), loop).result(60)
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
