@@ -66,6 +66,7 @@ TYPES = [
         f"SELECT article, n * ? AS m FROM ({TOP}) AS x WHERE n > ? AND article <> ? LIMIT ?",
         "BIGINT BIGINT VARCHAR BIGINT",
     ),
+    (f"{TOP} WITH (mechanism = gaussian_histogram, max_groups_contributed = ?)", "BIGINT"),
     (f"{BOTH} WITH (partitions = ['DE', ?, ?])", "VARCHAR VARCHAR"),
     (f"{NAMES_OF} LIMIT ? OFFSET ?", "BIGINT BIGINT"),
     ("SELECT * FROM reads LIMIT ?", "BIGINT"),
