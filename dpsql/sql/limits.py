@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 
 __all__ = ["limits_last"]
 
+_SAID = frozenset(["LIMIT", "OFFSET", "FETCH"])
 _ROWS = frozenset(["row", "rows"])
 _COUNTS = frozenset(["NUMBER", "STRING"])  # a parameter is a STRING
 
 
 def limits_last(tokens: list[Token]) -> list[Token]:
     """Return the tokens with every LIMIT and OFFSET as LIMIT n OFFSET m, where they say so in other words."""
+    if _SAID.isdisjoint(token.token_type.name for token in tokens):
+        return tokens
     found: list[Token] = []
     at = 0
     while at < len(tokens):

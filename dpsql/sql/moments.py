@@ -27,6 +27,8 @@ _CALL = ["L_PAREN", "STRING", "COMMA", "STRING", "R_PAREN"]
 
 def moments_typed(statement: Statement, tokens: list[Token]) -> list[Token]:
     """Return the tokens with each of these calls as a typed literal in parentheses."""
+    if not any(token.text[:3].lower() == "to_" for token in tokens):
+        return tokens
     found: list[Token] = []
     at = 0
     while at < len(tokens):
