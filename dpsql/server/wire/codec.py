@@ -1,7 +1,8 @@
 """Messages of PostgreSQL's protocol, version 3: what a client sends as values, what it is sent as bytes.
 
 The one place that knows how a message is laid out. A message is read strictly, to its last byte: what does not fit its
-own lengths is `Malformed`, never guessed at.
+own lengths is `Malformed`, never guessed at. That is why no library reads it: the one that is there, pygwire, takes
+lengths that lead back and bytes that nobody asks for (`tests/server/wire/test_codec.py`, where each reads the other).
 """
 
 from __future__ import annotations
