@@ -141,7 +141,7 @@ def server() -> Server:
     folder.chmod(0o755)
     started = Server(folder)
     started.start()
-    atexit.register(started.stop)
+    atexit.register(started.stop, signal.SIGQUIT)  # at once: who waits long here is killed, and the server stays
     return started
 
 
