@@ -229,7 +229,7 @@ def test_psql_lists_asks_and_copies(served: Served, root: Path) -> None:
     environment = {
         "PGHOST": "localhost",
         "PGPORT": str(served.port),
-        "PGUSER": "curator",
+        "PGUSER": "cleo",
         "PGPASSWORD": PASSWORD,
         "PGDATABASE": "events",
         "PGSSLMODE": "verify-full",

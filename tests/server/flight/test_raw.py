@@ -290,7 +290,7 @@ def test_calls_of_a_user_are_bounded(served: Served) -> None:
         assert calls.begin("alice")
     with pytest.raises(fl.FlightUnavailableError, match=r"\[server-busy\]"):
         info_of(served, TOP)
-    assert info_of(served, "SELECT 1", "carol").schema.names
+    assert info_of(served, "SELECT 1", "bob").schema.names
     for _ in range(100):
         calls.end("alice")
     assert info_of(served, TOP).schema.names == ["article", "n"]
