@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from dpsql.server.flight.frames import FRAME_HEAD, LARGEST_FRAME, PREFACE, Frame, Hostile, Watchman
-from dpsql.server.flight.login import ADDRESS, SURFACE
+from dpsql.server.flight.login import DOOR, SURFACE
 
 if TYPE_CHECKING:
     from dpsql.server.flight.login import Doors
@@ -78,20 +78,20 @@ class Guard:
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass on what both sides send, until one of them ends or the client does what it may not."""
         host = str(writer.get_extra_info("peername")[0])
-        number = self._doors.open()
         inside, out = await asyncio.open_unix_connection(self._inside)
-        watchman = Watchman((ADDRESS.encode(), f"{number} {host}".encode()))
+        door = self._doors.open(host)
+        watchman = Watchman((DOOR.encode(), door.encode()))
         passing = (
             asyncio.ensure_future(self._inward(reader, out, watchman=watchman)),
             asyncio.ensure_future(_outward(inside, writer)),
-            asyncio.ensure_future(self._proved(number)),
+            asyncio.ensure_future(self._proved(door)),
         )
         try:
             done, _ = await asyncio.wait(passing, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.exception()
         finally:
-            self._doors.close(number)
+            self._doors.close(door)
             for transport in (out.transport, writer.transport):
                 transport.abort()
             for task in passing:
@@ -116,10 +116,10 @@ class Guard:
             out.write(watchman.passed(Frame.headed(head, payload)))
             await out.drain()
 
-    async def _proved(self, number: int) -> None:
+    async def _proved(self, door: str) -> None:
         """Return once a connection had its time to log in and nobody has; otherwise wait for ever."""
         await asyncio.sleep(_LOGIN_SECONDS)
-        if self._doors.is_proved(number):
+        if self._doors.is_proved(door):
             await asyncio.Event().wait()
 
 

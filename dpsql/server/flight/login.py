@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import itertools
 import threading
 from collections import Counter
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow.flight as fl
 
 from dpsql.errors import Refusal, UsageError
+from dpsql.server.chance import unguessable_text
 from dpsql.server.flight.failures import cleanly
 from dpsql.server.flight.kept import Kept
 
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from dpsql.server.front import Front
     from dpsql.server.users import User
 
-__all__ = ["ADDRESS", "SURFACE", "Caller", "Calls", "Doors", "Handshake", "Login", "Tokens"]
+__all__ = ["DOOR", "SURFACE", "Caller", "Calls", "Doors", "Handshake", "Login", "Tokens"]
 
 SURFACE = "flight"
-ADDRESS = "x-dpsql-address"  # the header in which the guard at the door writes where a call comes from
+DOOR = "x-dpsql-door"  # the header in which the guard writes at which door a call came in
+_DOOR_BYTES = 24
 _LONGEST_HEADER = 2_000
 _TOKEN_SECONDS = 12 * 3600.0
 _MOST_CALLS = 100  # of one user at a time
@@ -31,30 +32,40 @@ Headers = Mapping[str, list[str | bytes]]
 
 
 class Doors:
-    """The connections through the guard by number, and which of them had a call of a user; threads may share it."""
+    """The connections through the guard, where they come from, and which had a call of a user; threads may share it.
+
+    Each has a name that nobody can guess. A client can write headers, and can have what the guard writes behind them be
+    read as a part of its own; so a call says by such a name alone at which door it came in.
+    """
 
     def __init__(self) -> None:
-        self._numbers = itertools.count(1)
-        self._open: dict[int, bool] = {}
+        self._open: dict[str, tuple[str, bool]] = {}
 
-    def open(self) -> int:
-        """Return the number of a new connection."""
-        number = next(self._numbers)
-        self._open[number] = False
-        return number
+    def open(self, address: str) -> str:
+        """Return the name of a new connection."""
+        name = unguessable_text(_DOOR_BYTES)
+        self._open[name] = address, False
+        return name
 
-    def prove(self, number: int) -> None:
+    def address(self, name: str) -> str | None:
+        """Return where a connection comes from; None for a name that there is not."""
+        found = self._open.get(name)
+        return None if found is None else found[0]
+
+    def prove(self, name: str) -> None:
         """Remember that a call of this connection was a user's."""
-        if number in self._open:
-            self._open[number] = True
+        found = self._open.get(name)
+        if found is not None:
+            self._open[name] = found[0], True
 
-    def is_proved(self, number: int) -> bool:
+    def is_proved(self, name: str) -> bool:
         """Say whether a call of this connection was a user's."""
-        return self._open.get(number, False)
+        found = self._open.get(name)
+        return found is not None and found[1]
 
-    def close(self, number: int) -> None:
+    def close(self, name: str) -> None:
         """Forget a connection."""
-        self._open.pop(number, None)
+        self._open.pop(name, None)
 
 
 class Tokens:
@@ -149,7 +160,10 @@ class Login(fl.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no
     def start_call(self, info: fl.CallInfo, headers: Headers) -> fl.ServerMiddleware:
         """Return who calls. Raises what Flight calls unauthenticated, in the same words whatever was wrong."""
         kind, _, shown = _header(headers, "authorization").partition(" ")
-        number, _, address = _header(headers, ADDRESS).partition(" ")
+        door = _header(headers, DOOR)
+        address = self._doors.address(door)
+        if address is None:
+            raise _refused()
         if info.method == fl.FlightMethod.HANDSHAKE:
             if kind.lower() != "basic":
                 raise _refused()
@@ -160,8 +174,7 @@ class Login(fl.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no
             if found is None:
                 raise _refused()
             user, token = found, shown
-        if number.isdecimal():
-            self._doors.prove(int(number))
+        self._doors.prove(door)
         if info.method == fl.FlightMethod.HANDSHAKE:
             return Handshake(token)
         if not self._calls.begin(user.name):

@@ -57,15 +57,16 @@ class _Anybody(fl.ServerAuthHandler):  # type: ignore[misc]  # pyarrow has no ty
 class FlightSQLServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
     """Flight SQL on one address, from the moment that it is made until `shutdown`.
 
-    `location` is where it listens, as pyarrow writes it; `serve_flight` puts a guard in front of it.
+    `location` is where it listens, as pyarrow writes it; `serve_flight` puts a guard in front of it, which alone lets
+    anybody in: calls that come through none of its `doors` are refused.
     """
 
-    def __init__(self, front: Front, location: str, *, doors: Doors | None = None) -> None:
+    def __init__(self, front: Front, location: str, *, doors: Doors) -> None:
         tokens, self.calls = Tokens(front), Calls()
         self._front = front
         self._statements = Statements(front)
         self._acts = Acts(self._statements, tokens)
-        login = Login(front, tokens, doors=Doors() if doors is None else doors, calls=self.calls)
+        login = Login(front, tokens, doors=doors, calls=self.calls)
         super().__init__(location, auth_handler=_Anybody(), middleware={"login": login})
 
     @cleanly

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import socket
 import stat
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -101,7 +104,7 @@ def test_connections_are_counted_and_bounded(served: Served, plug: Callable[[], 
 
 def test_an_address_that_a_client_makes_up_is_not_believed(served: Served) -> None:
     client = fl.connect(served.uri)
-    header = (b"x-dpsql-address", b"1 203.0.113.7")
+    header = (b"x-dpsql-door", b"203.0.113.7")
     with pytest.raises(fl.FlightUnauthenticatedError):
         client.authenticate_basic_token("alice", "wrong horse", fl.FlightCallOptions(headers=[header]))
     assert "203.0.113.7" not in served.log.getvalue()
@@ -129,3 +132,34 @@ def test_a_large_answer_arrives_whole(served: Served) -> None:
     assert sum(batch.data.num_rows for batch in batches) == 3**11
     assert len(batches) > 1
     assert max(batch.data.nbytes for batch in batches) < 5_000_000
+
+
+def literal(name: bytes, value: bytes, *, length: int | None = None) -> bytes:
+    """Return a header as HPACK writes it out; with another `length`, its value is made to be what follows."""
+    return bytes([0, len(name)]) + name + bytes([len(value) if length is None else length]) + value
+
+
+def test_the_guards_header_cannot_be_made_the_value_of_a_clients(
+    served: Served, plug: Callable[[], socket.socket]
+) -> None:
+    before = [
+        b"\x83\x86",  # POST, http
+        literal(b":path", b"/arrow.flight.protocol.FlightService/Handshake"),
+        literal(b":authority", b"localhost"),
+        literal(b"te", b"trailers"),
+        literal(b"content-type", b"application/grpc"),
+        literal(b"authorization", b"Basic " + base64.b64encode(b"alice:wrong horse")),
+        literal(b"x-dpsql-door", b"1 203.0.113.7"),
+    ]
+    length = len(literal(b"x-dpsql-door", b"d" * 32))
+    for swallowed in range(length - 24, length + 1):
+        block = b"".join([*before, literal(b"x-any-bin", b"", length=swallowed)])
+        connection = plug()
+        connection.sendall(PREFACE + SETTINGS.bytes + Frame(1, END_HEADERS, 1, block).bytes)
+        connection.settimeout(0.1)
+        with suppress(TimeoutError, ConnectionResetError):
+            while connection.recv(65_536):
+                pass
+    served.client()  # a login of another connection is told by then
+    logged = list(map(json.loads, served.log.getvalue().splitlines()))
+    assert {one["address"] for one in logged if one["event"].startswith("login")} <= {"127.0.0.1", "::1"}
