@@ -23,6 +23,7 @@ __all__ = ["PRIVATE", "Refused", "Watch"]
 PRIVATE = "private"  # the kind of a statement for which rows of privacy units were read
 _KEPT = 500
 _LONGEST_TEXT = 200
+_MOST_LINES = {"login-throttled": 60, "login-failed": 600, "refused": 6000}  # a minute; clients cause them at will
 _BOUNDS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
 _HELP = {
     "dpsql_statements_total": "Statements that were answered, by surface and kind.",
@@ -31,6 +32,7 @@ _HELP = {
     "dpsql_connections_total": "Connections that were made, by surface.",
     "dpsql_charged_items_total": "Items that were returned and charged.",
 }
+_MINUTE = 60.0  # seconds
 Key = tuple[str, ...]
 
 
@@ -42,6 +44,15 @@ class Refused:
     surface: str
     code: str
     analyst: str
+
+
+@dataclass(slots=True)
+class _Minute:
+    """How many lines of an event were written since a moment, and how many were left out since the last of them."""
+
+    began: datetime
+    written: int = 0
+    unsaid: int = 0
 
 
 class Watch:
@@ -64,6 +75,7 @@ class Watch:
         self._times: dict[Key, list[int]] = {}
         self._sums: Counter[Key] = Counter()  # in microseconds
         self._refused: deque[Refused] = deque(maxlen=_KEPT)
+        self._minutes: dict[str, _Minute] = {}
 
     def told(self, kind: str, seconds: float) -> float | None:
         """Return how long a statement took as far as it may be told; of a private one, the step of the grid or None."""
@@ -130,14 +142,37 @@ class Watch:
             return "".join(f"{line}\n" for line in self._lines())
 
     def log(self, event: str, **fields: str | float) -> None:
-        """Write one line of JSON; what cannot be written is lost, and stops nobody's answer."""
-        if self._stream is None:
+        """Write one line of JSON; what cannot be written is lost, and stops nobody's answer.
+
+        Of what clients cause at will so many lines are written a minute; the next then says how many are `unsaid`.
+        """
+        now = self._clock()
+        unsaid = self._unsaid(event, now)
+        if self._stream is None or unsaid is None:
             return
+        if unsaid:
+            fields["unsaid"] = unsaid
         kept = {name: field[:_LONGEST_TEXT] if isinstance(field, str) else field for name, field in fields.items()}
-        line = json.dumps({"at": self._clock().isoformat(timespec="milliseconds"), "event": event, **kept})
+        line = json.dumps({"at": now.isoformat(timespec="milliseconds"), "event": event, **kept})
         with self._writing, suppress(OSError, ValueError):
             self._stream.write(line + "\n")
             self._stream.flush()
+
+    def _unsaid(self, event: str, now: datetime) -> int | None:
+        """Return how many lines of an event were left out before this one, or None where this one is left out too."""
+        most = _MOST_LINES.get(event)
+        if most is None:
+            return 0
+        with self._lock:
+            minute = self._minutes.setdefault(event, _Minute(now))
+            if abs((now - minute.began).total_seconds()) >= _MINUTE:
+                minute.began, minute.written = now, 0
+            if minute.written >= most:
+                minute.unsaid += 1
+                return None
+            minute.written += 1
+            unsaid, minute.unsaid = minute.unsaid, 0
+            return unsaid
 
     def _lines(self) -> Iterator[str]:
         labels = {
