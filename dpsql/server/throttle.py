@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-__all__ = ["Throttle"]
+__all__ = ["Throttle", "network_of"]
 
 _MOST_REMEMBERED = 10_000
 _FORGOTTEN_AFTER = 900.0  # seconds without a failure
@@ -58,14 +58,14 @@ class Throttle:
         """Return whether a password may be looked at now; one that may not is not even computed."""
         now = self._clock()
         with self._lock:
-            known = [self._failures.get(key) for key, _ in self._keys(name, _network(address))]
+            known = [self._failures.get(key) for key, _ in self._keys(name, network_of(address))]
             return all(found is None or found.until <= now for found in known)
 
     def failed(self, name: str, address: str) -> None:
         """Remember a password that was wrong."""
         now = self._clock()
         with self._lock:
-            for key, rule in self._keys(name, _network(address)):
+            for key, rule in self._keys(name, network_of(address)):
                 found = self._failures.pop(key, None)
                 count = 1 if found is None or now - found.last > _FORGOTTEN_AFTER else found.count + 1
                 over = count - rule.free
@@ -75,7 +75,7 @@ class Throttle:
 
     def passed(self, name: str, address: str) -> None:
         """Remember that a name has logged in from an address, and forget what it got wrong there."""
-        network = _network(address)
+        network = network_of(address)
         with self._lock:
             self._failures.pop((name, network), None)
             self._known.pop((name, network), None)
@@ -106,7 +106,7 @@ class Throttle:
             yield ("name", "", name), _NAME
 
 
-def _network(address: str) -> str:
+def network_of(address: str) -> str:
     """Return what stands for everybody behind an address: of IPv6 the first half, since one host may have all of it."""
     try:
         known = ipaddress.ip_address(address.partition("%")[0])

@@ -125,4 +125,4 @@ def serving(
         loop.close()
         front.service.close()
         catalog.close()
-    assert not faults
+    assert not faults, faults

@@ -12,6 +12,7 @@ from hmac import compare_digest
 from typing import TYPE_CHECKING
 
 from dpsql.server.catalog.base import Catalog
+from dpsql.server.throttle import network_of
 from dpsql.server.wire.asking import Asker
 from dpsql.server.wire.codec import Malformed
 from dpsql.server.wire.connection import Conversation
@@ -50,7 +51,7 @@ class Wire:
         self._runner = Runner(limits.threads)
         self._open: dict[int, _Open] = {}
         self._of_one = Counter[str]()
-        self._logins = 0
+        self._logins = Counter[str]()  # that are under way, of each network
         self._next = 1
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -83,7 +84,12 @@ class Wire:
         if task is not None:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        channel = Channel(reader, writer, limits=self._limits)
+        try:
+            await self._attend(Channel(reader, writer, limits=self._limits))
+        except asyncio.CancelledError:  # `close` has waited long enough for this client
+            writer.transport.abort()
+
+    async def _attend(self, channel: Channel) -> None:
         try:
             await self._serve(channel)
         except (WireError, Malformed) as error:
@@ -101,22 +107,27 @@ class Wire:
             await channel.close()
 
     async def _serve(self, channel: Channel) -> None:
-        if self._logins >= self._limits.logins:
+        network = network_of(channel.address)
+        if self._logins.total() >= self._limits.logins or self._logins[network] >= self._limits.logins // 2:
             return
-        self._logins += 1
+        with _one_of(self._logins, network):
+            wish = await self._met(channel)
+        if wish is not None:
+            startup, user = wish
+            with self._counted(user.name):
+                await self._converse(channel, startup, user=user)
+
+    async def _met(self, channel: Channel) -> tuple[Startup, User] | None:
+        """Return who has come in and what they want, or None for one who only cancels; raises `WireError`."""
         try:
             async with asyncio.timeout(self._limits.login_seconds):
                 wish = await negotiate(channel, self._tls)
                 if isinstance(wish, CancelRequest):
                     self._cancel(wish)
-                    return
-                user = await login(channel, wish, front=self._front, limits=self._limits)
+                    return None
+                return wish, await login(channel, wish, front=self._front, limits=self._limits)
         except TimeoutError:
             raise WireError("08006", "The login took too long.", hint="Connect again.", fatal=True) from None
-        finally:
-            self._logins -= 1
-        with self._counted(user.name):
-            await self._converse(channel, wish, user=user)
 
     def _cancel(self, wish: CancelRequest) -> None:
         found = self._open.get(wish.number)
@@ -127,12 +138,10 @@ class Wire:
     def _counted(self, name: str) -> Iterator[None]:
         if self._of_one[name] >= self._limits.connections_of_one or not self._front.enter(SURFACE):
             raise WireError("53300", "There are too many connections.", hint="Close some, or try later.", fatal=True)
-        self._of_one[name] += 1
         try:
-            yield
+            with _one_of(self._of_one, name):
+                yield
         finally:
-            self._of_one[name] -= 1
-            self._of_one += Counter()  # forgets who has none
             self._front.leave(SURFACE)
 
     async def _converse(self, channel: Channel, startup: Startup, *, user: User) -> None:
@@ -158,6 +167,18 @@ class Wire:
             self._next = self._next % _LAST_NUMBER + 1
             if self._next not in self._open:
                 return self._next
+
+
+@contextmanager
+def _one_of(counts: Counter[str], name: str) -> Iterator[None]:
+    """Count one more under a name while the body runs; who has none is forgotten."""
+    counts[name] += 1
+    try:
+        yield
+    finally:
+        counts[name] -= 1
+        if not counts[name]:
+            del counts[name]
 
 
 async def serve_wire(

@@ -23,15 +23,17 @@ class Gone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much a client may send, in bytes, how long it may take, in seconds, and how many there may be."""
+    """How much a client may send, in bytes, how long it may take, in seconds, and how many there may be.
+
+    Of the `logins` that are under way an address has at most half; behind one there may be many clients.
+    """
 
     before_login: int = 10_000
     message: int = 1 << 20
     login_seconds: float = 30.0
     idle_seconds: float = 12 * 3600.0
     write_seconds: float = 60.0
-    logins: int = 100
-    connections: int = 200
+    logins: int = 200
     connections_of_one: int = 50
     threads: int = 16
 
