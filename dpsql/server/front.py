@@ -51,7 +51,10 @@ class Front:
         self.watch.disconnected(surface)
 
     def admit(self, surface: str, name: str, *, address: str) -> bool:
-        """Return whether a proof of a password may be looked at; after failures it may not for a while."""
+        """Return whether a proof of a password may be looked at; after failures it may not for a while.
+
+        A surface asks before it lets anybody begin, and again once the proof is there: others may have failed since.
+        """
         if self.throttle.admit(name, address):
             return True
         self.watch.failed_login(surface)
@@ -76,6 +79,8 @@ class Front:
             return None
         if self.users.check(name, password) is None:
             self.turn_away(surface, name, address=address)
+            return None
+        if not self.admit(surface, name, address=address):  # guesses that are made at once do not share one admission
             return None
         return self.let_in(surface, name, address=address)
 

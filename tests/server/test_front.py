@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,44 @@ def test_a_wrong_password_opens_nothing_and_then_waits(front: Front, log: io.Str
     assert 'dpsql_failed_logins_total{surface="web"} 7' in front.watch.metrics()
     assert WORDS not in log.getvalue()
     assert "wrong" not in log.getvalue()
+
+
+def test_guesses_that_are_made_at_once_are_no_more_than_one_after_the_other(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together, check = threading.Barrier(12), Users.check
+    found: list[User | None] = []
+
+    def at_once(users: Users, name: str, password: str) -> User | None:
+        together.wait(30)  # all were admitted before the first is computed
+        if password == WORDS:
+            time.sleep(0.5)
+        return check(users, name, password)
+
+    def guess(password: str) -> None:
+        found.append(front.login("web", "alice", password=password, address="10.0.0.1"))
+
+    monkeypatch.setattr(Users, "check", at_once)
+    guesses = [threading.Thread(target=guess, args=(word,)) for word in [WORDS, *["wrong"] * 11]]
+    for one in guesses:
+        one.start()
+    for one in guesses:
+        one.join()
+    assert found == [None] * 12
+
+
+def test_of_what_clients_cause_at_will_only_so_many_lines_are_written() -> None:
+    log, now = io.StringIO(), [datetime(2026, 1, 1, tzinfo=UTC)]
+    watch = Watch(log, clock=lambda: now[0])
+    for _ in range(1000):
+        watch.log("login-throttled", user="alice")
+    watch.log("login", user="bob")
+    now[0] += timedelta(minutes=1)
+    watch.log("login-throttled", user="alice")
+    told = lines(log)
+    assert [line["event"] for line in told] == ["login-throttled"] * 60 + ["login", "login-throttled"]
+    assert told[-1]["unsaid"] == 940
+    assert "unsaid" not in told[0]
 
 
 def test_a_curator_asks_only_where_the_policy_lists_them(front: Front, folder: Path) -> None:

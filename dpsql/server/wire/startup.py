@@ -99,13 +99,14 @@ async def login(channel: Channel, startup: Startup, *, front: Front, limits: Lim
     name, address = startup.user[:_LONGEST_NAME], channel.address
     if not (channel.is_encrypted or not address or is_loopback(address)):
         raise WireError("28000", "Connections are encrypted here.", hint="Connect with sslmode=require.", fatal=True)
-    if not front.admit(SURFACE, name, address=address):
-        raise WireError("53300", "Too many logins were tried.", hint="Try again in a few minutes.", fatal=True)
+    _admit(front, name, address=address)
     exchange = Exchange(front.users.verifier(name))
     channel.send(message(b"R", (10).to_bytes(4), MECHANISM.encode(), b"\0\0"))
     first = initial_response(await _step(channel, limits))
     channel.send(message(b"R", (11).to_bytes(4), exchange.challenge(first)))
-    proof = exchange.outcome(await _step(channel, limits))
+    last = await _step(channel, limits)
+    _admit(front, name, address=address)  # of guesses that are made at once, the first that fails has the others wait
+    proof = exchange.outcome(last)
     user = None
     if proof is None:
         front.turn_away(SURFACE, name, address=address)
@@ -117,6 +118,11 @@ async def login(channel: Channel, startup: Startup, *, front: Front, limits: Lim
         )
     channel.send(message(b"R", (12).to_bytes(4), proof), message(b"R", bytes(4)))
     return user
+
+
+def _admit(front: Front, name: str, *, address: str) -> None:
+    if not front.admit(SURFACE, name, address=address):
+        raise WireError("53300", "Too many logins were tried.", hint="Try again in a few minutes.", fatal=True)
 
 
 async def _step(channel: Channel, limits: Limits) -> bytes:

@@ -6,12 +6,14 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
 import pytest
 import trustme
+from server.hostile import message, receive
 from server.kit import PASSWORD, Served, serving
 
 from dpsql.server.wire.stream import Limits
@@ -139,6 +141,57 @@ def test_guesses_are_slowed_down(tmp_path: Path) -> None:
         assert not states[0]
         assert states[-1]
         assert PASSWORD not in served.log.getvalue()
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[..., socket.socket]]:
+    connections: list[socket.socket] = []
+
+    def open_one(served: Served, source: str = "127.0.0.1") -> socket.socket:
+        connections.append(socket.create_connection(("127.0.0.1", served.port), 10, (source, 0)))
+        return connections[-1]
+
+    yield open_one
+    for connection in connections:
+        connection.close()
+
+
+def test_guesses_that_are_made_at_once_are_looked_at_one_by_one(
+    tmp_path: Path, opened: Callable[..., socket.socket]
+) -> None:
+    with serving(tmp_path) as served:
+        begun = [opened(served) for _ in range(20)]
+        for connection in begun:  # all are admitted, and asked for a proof
+            connection.sendall(startup("user", "ana", "database", "events"))
+            receive(connection, b"R")
+            connection.sendall(message(b"p", b"SCRAM-SHA-256\0" + (17).to_bytes(4) + b"n,,n=,r=abcdefghi"))
+        challenges = [receive(connection, b"R")[-1][1][4:].decode() for connection in begun]
+        told = []
+        for connection, challenge in zip(begun, challenges, strict=True):
+            nonce = challenge.partition(",")[0]
+            connection.sendall(message(b"p", f"c=biws,{nonce},p={'A' * 43}=".encode()))
+            told.append(b"Too many logins" in receive(connection, b"E")[-1][1])
+        assert told[:6] == [False] * 6
+        assert sum(told) >= 10  # after a second, one more is looked at
+
+
+def test_one_address_takes_at_most_half_of_the_logins(tmp_path: Path, opened: Callable[..., socket.socket]) -> None:
+    with serving(tmp_path, limits=Limits(logins=8)) as served:
+        greedy = [opened(served, "127.0.0.8") for _ in range(5)]
+        assert greedy[-1].recv(1) == b""  # hung up on
+        with psycopg.connect(served.conninfo()) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+        for connection in greedy:
+            connection.close()
+        for _ in range(100):
+            last = opened(served, "127.0.0.8")
+            last.sendall(startup("user", "ana", "database", "events"))
+            with suppress(ConnectionResetError):
+                if last.recv(1):
+                    last.close()
+                    return
+            time.sleep(0.05)
+        pytest.fail("a login that ended is still counted")
 
 
 def test_the_server_names_a_version_that_clients_take(served: Served) -> None:
