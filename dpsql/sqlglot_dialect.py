@@ -25,6 +25,7 @@ from sqlglot.errors import ParseError
 
 from dpsql.sql.forms import is_typed_and_cast
 from dpsql.sql.functions import FUNCTIONS
+from dpsql.sql.moments import MOMENTS
 from dpsql.sql.text import FUNCTION_PREFIX, ascii_lower
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ __all__ = ["Dpsql"]
 _MARK = "dpsql\0clause "  # a name that no statement can hold
 _LONGEST_K = 2  # tokens: a number, a word, ? or :name
 _OF_K = frozenset([TokenType.NUMBER, TokenType.VAR, TokenType.PLACEHOLDER, TokenType.PARAMETER, TokenType.COLON])
+_KEPT = MOMENTS.union(FUNCTIONS)
 _SIGNS = (exp.Neg, exp.BitwiseNot)
 Tree = TypeVar("Tree")
 
@@ -204,7 +206,7 @@ def _starts(tokens: list[Token]) -> Iterator[int]:
 def _plain(tokens: list[Token], at: int) -> Token:
     """Return a token as the parser shall read it: a function of the language under a name that it does not know."""
     token = tokens[at]
-    if token.token_type != TokenType.IDENTIFIER and _opens(tokens, at + 1) and ascii_lower(token.text) in FUNCTIONS:
+    if token.token_type != TokenType.IDENTIFIER and _opens(tokens, at + 1) and ascii_lower(token.text) in _KEPT:
         return _like(token, TokenType.VAR, text=FUNCTION_PREFIX + token.text)
     return token
 

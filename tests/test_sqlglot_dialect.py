@@ -23,6 +23,8 @@ from dpsql.sqlglot_dialect import Dpsql
 ROOT = Path(__file__).parents[1]
 SUPERSETS = "28.10.*"
 CATALOG = corpus_catalog(corpus_tables())
+POSTGRESQLS = """SELECT article FROM reads WHERE ts >= TO_TIMESTAMP('2026-02-01 00:00:00.000000', 'YYYY-MM-DD HH24:MI:SS.US')
+AND ts < to_date('2026-03-01', 'YYYY-MM-DD') GROUP BY article TOP 10 PRIVATE"""
 AGAIN = """
 import json, sys
 import sqlglot
@@ -61,6 +63,7 @@ def accepted() -> dict[str, object]:
     corpus = (ROOT / "tests" / "attacks" / "statements.jsonl").read_text().splitlines()
     texts = re.findall(r"```sql\n(.*?)```", (ROOT / "docs" / "sql.md").read_text(), re.DOTALL)
     texts += [json.loads(line)["sql"] for line in corpus if json.loads(line)["expect"] != "reject"]
+    texts.append(POSTGRESQLS)
     found = {}
     for text in texts:
         try:
@@ -101,6 +104,7 @@ def written_by(folder: Path | None, texts: list[str]) -> dict[str, list[str]]:
 def check_same_questions(folder: Path | None, *, may_fail: int) -> None:
     questions = accepted()
     assert len(questions) > 130
+    assert POSTGRESQLS in questions
     written = written_by(folder, list(questions))
     assert sum(not texts for texts in written.values()) <= may_fail
     for text, texts in written.items():
