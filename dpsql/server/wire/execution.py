@@ -43,6 +43,7 @@ class Execution:
         self.notices: list[bytes] = []
         self.given_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._receipt = ""
+        self._begun_as = ""
 
     def check_may_run(self, statement: Stated) -> None:
         """Raise `WireError` for a statement that a failed transaction does not take."""
@@ -232,9 +233,23 @@ class Execution:
             self.transaction.change(_changing(command.name, value), local=local)
         return Done("SET" if isinstance(command, commands.Set) else "RESET")
 
+    def begin_as(self, role: str) -> None:
+        """Ask for an analyst as long as the connection lasts; raises `WireError`.
+
+        A tool that says for whom it connects may let that person write statements, who could else become another.
+        """
+        self._become(role, local=False)
+        self._begun_as = self.role
+
     def set_role(self, name: str | None, *, local: bool = False) -> None:
         """Ask for another analyst from here on, as a service account may; raises `WireError`."""
-        role = "" if name is None or name.lower() == "none" else name
+        role = self._begun_as if name is None else "" if name.lower() == "none" else name
+        if self._begun_as and role != self._begun_as:
+            hint = "Connect anew, with the role of another analyst or with none."
+            raise WireError("42501", "This connection asks for the analyst that it began with.", hint=hint)
+        self._become(role, local=local)
+
+    def _become(self, role: str, *, local: bool) -> None:
         try:
             role = role and self._front.acting(self._asker.user, role)
         except Error as error:
@@ -261,7 +276,7 @@ class Execution:
                 if self.transaction.status != "I":
                     raise WireError("25001", "DISCARD ALL is not for transaction blocks.", hint="COMMIT first.")
                 shelf.statements, shelf.portals, self._receipt = {}, {}, ""
-                self.transaction.change(lambda settings: replace(settings, values={}, role=""))
+                self.transaction.change(lambda settings: replace(settings, values={}, role=self._begun_as))
                 return Done("DISCARD ALL")
             case commands.Discard(what=what):
                 return Done(f"DISCARD {what}")

@@ -149,7 +149,7 @@ class Wire:
         asker = Asker(self._front, self._catalog, runner=self._runner, user=user)
         execution = Execution(self._front, asker, transaction=Transaction(replace(settings, role="")))
         if settings.role:
-            execution.set_role(settings.role)
+            execution.begin_as(settings.role)
         told = greeting(settings, version=self._catalog.version, user=user.name)
         number, key = self._number(), new_key(startup.minor)
         channel.send(*statuses(told, number=number, key=key))

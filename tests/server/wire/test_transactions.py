@@ -183,6 +183,25 @@ def test_a_role_may_be_given_with_the_connection(served: Served) -> None:
         psycopg.connect(f"{served.conninfo('cleo')} options='-c role=ben'")
 
 
+def test_a_role_that_was_given_with_the_connection_stays(served: Served) -> None:
+    conninfo = f"{served.conninfo('metabase')} options='-c role=ben'"
+    with psycopg.connect(conninfo, autocommit=True) as service:
+        for other in (
+            "SET ROLE ana",
+            "SET ROLE NONE",
+            "SET ROLE metabase",
+            "SET role TO ana",
+            "BEGIN; SET LOCAL ROLE ana",
+        ):
+            assert sqlstate(service, other) == "42501"
+            service.execute("ROLLBACK")
+        for same in ("SET ROLE ben", "RESET ROLE", "RESET ALL", "DISCARD ALL", "BEGIN; SET LOCAL ROLE ben; ROLLBACK"):
+            service.execute(same)
+            assert shown(service, "role") == "ben"
+    with pytest.raises(psycopg.OperationalError, match="may not ask"):
+        psycopg.connect(f"{served.conninfo('metabase')} options='-c role=none'")
+
+
 def test_an_empty_text_is_answered(client: psycopg.Connection) -> None:
     assert client.execute("").statusmessage in {None, ""}
     assert client.execute(" ; -- nothing\n;").statusmessage in {None, ""}
