@@ -23,7 +23,8 @@ from dpsql.sqlglot_dialect import Dpsql
 ROOT = Path(__file__).parents[1]
 SUPERSETS = "28.10.*"
 CATALOG = corpus_catalog(corpus_tables())
-POSTGRESQLS = """SELECT article FROM reads WHERE ts >= TO_TIMESTAMP('2026-02-01 00:00:00.000000', 'YYYY-MM-DD HH24:MI:SS.US')
+POSTGRESQLS = """SELECT article FROM reads
+WHERE ts >= TO_TIMESTAMP('2026-02-01 00:00:00.000000', 'YYYY-MM-DD HH24:MI:SS.US')
 AND ts < to_date('2026-03-01', 'YYYY-MM-DD') GROUP BY article TOP 10 PRIVATE"""
 AGAIN = """
 import json, sys
