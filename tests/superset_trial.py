@@ -28,7 +28,7 @@ ADMIN = {"username": "ana", "password": "ana"}
 
 
 def prepare(folder: Path) -> None:
-    """Make data, policy and Superset's own database."""
+    """Make data and policy."""
     import duckdb
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,11 @@ def prepare(folder: Path) -> None:
         connection.execute("CREATE TABLE reads AS SELECT i AS user_id, 'a' || i % 3 AS article FROM range(9000) t(i)")
     (folder / "policy.toml").write_text(POLICY.format(ledger=folder / "ledger.sqlite"))
     (folder / "superset_config.py").write_text(CONFIG.format(folder=folder))
-    os.environ.update(SUPERSET_CONFIG_PATH=str(folder / "superset_config.py"), FLASK_APP="superset.app:create_app()")
+
+
+def prepare_superset(config: Path) -> None:
+    """Make Superset's own database, as its configuration says, and a user."""
+    os.environ.update(SUPERSET_CONFIG_PATH=str(config), FLASK_APP="superset.app:create_app()")
     superset = str(Path(sys.executable).with_name("superset"))
     admin = "--username ana --password ana --firstname a --lastname a --email ana@example.org".split()
     for words in (["db", "upgrade"], ["fab", "create-admin", *admin], ["init"]):
@@ -56,6 +60,12 @@ class Browser:
 
     def post(self, path: str, **body: object) -> Any:
         return self._checked(self.client.post(f"/api/v1/{path}", json=body, headers=self.headers))
+
+    def put(self, path: str, **body: object) -> Any:
+        return self._checked(self.client.put(f"/api/v1/{path}", json=body, headers=self.headers))
+
+    def delete(self, path: str) -> Any:
+        return self._checked(self.client.delete(f"/api/v1/{path}", headers=self.headers))
 
     def _checked(self, response: Any) -> Any:
         assert response.status_code < 300, (response.status_code, response.json)
@@ -98,4 +108,5 @@ def run(folder: Path) -> None:
 if __name__ == "__main__":
     place = Path(sys.argv[1]).resolve()
     prepare(place)
+    prepare_superset(place / "superset_config.py")
     run(place)

@@ -172,7 +172,7 @@ def test_what_is_not_run_is_counted() -> None:
         "server.md": "waits for a signal; tests/server/test_serve.py runs it",
         "shell.md": "installs, and then waits for what is typed; tests/cli/test_shell.py types",
         "start.md": "installs; .ci/run runs the README's command, which is the same",
-        "superset.md": "Superset is not in the environment of the tests; tests/superset_trial.py runs it",
+        "superset.md": "Superset is not in the environment of the tests; two trials in tests run it, by hand",
     }
 
 
