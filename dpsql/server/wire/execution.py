@@ -16,7 +16,7 @@ from dpsql.server.wire.codec import Column
 from dpsql.server.wire.control import command_of
 from dpsql.server.wire.copying import layout_of
 from dpsql.server.wire.lexing import Piece
-from dpsql.server.wire.portals import Copied, Done, Fetched, Outcome, Portal, Prepared, Shelf, Stated
+from dpsql.server.wire.portals import Copied, Done, Fetched, Outcome, Portal, Prepared, Room, Shelf, Stated
 from dpsql.server.wire.rows import ArrowRows, Rows, fitted
 from dpsql.server.wire.sqlstates import WireError, failure_of, notice, where
 from dpsql.server.wire.startup import SURFACE
@@ -36,8 +36,8 @@ _SHOWN = pa.schema([("name", pa.string()), ("setting", pa.string()), ("descripti
 class Execution:
     """One connection's transaction, cursors and questions; `notices` are for the client, before what comes next."""
 
-    def __init__(self, front: Front, asker: Asker, *, transaction: Transaction) -> None:
-        self._front, self._asker = front, asker
+    def __init__(self, front: Front, asker: Asker, *, transaction: Transaction, room: Room) -> None:
+        self._front, self._asker, self._room = front, asker, room
         self.transaction = transaction
         self.shelf = Shelf()
         self.notices: list[bytes] = []
@@ -98,12 +98,13 @@ class Execution:
         if statement.command is None:
             shape = portal.prepared.shape
             rows = await self._ask(statement.piece, portal.bound, role=portal.role, formats=portal.formats)
-            rows = fitted(rows, None if shape is None else shape.schema)
+            rows = self._room.keep(fitted(rows, None if shape is None else shape.schema), self._asker.user.name)
             return Fetched(rows, 0, len(rows))
         return await self._carried_out(statement.command, portal)
 
     async def _ask(self, piece: Piece, bound: Bound, *, role: str, formats: tuple[int, ...]) -> Rows:
         self.shelf.check_room()
+        self._room.check(self._asker.user.name)
         asking = replace(self._asking, role=role)
         answered = await self._asker.ask(piece, bound, formats=formats, asking=asking)
         if answered.receipt:
@@ -188,7 +189,8 @@ class Execution:
             piece = Piece(f"SELECT * FROM {command.relation}", 0)  # noqa: S608 - the language reads it
         if command_of(piece.text) is not None:
             raise WireError("42601", "Only a SELECT can be copied.", hint="COPY (SELECT ...) TO STDOUT.")
-        return Copied(await self._ask(piece, Bound(), role=self.role, formats=(layout.code,)), layout)
+        rows = await self._ask(piece, Bound(), role=self.role, formats=(layout.code,))
+        return Copied(self._room.keep(rows, self._asker.user.name), layout)
 
     async def _show(self, name: str) -> Rows:
         """Return a setting; one that is nobody's here is the catalog's, if it has it."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 from dpsql.server.wire.asking import Bound, Shape
 from dpsql.server.wire.codec import Column
@@ -13,7 +15,7 @@ from dpsql.server.wire.lexing import Piece
 from dpsql.server.wire.rows import Rows
 from dpsql.server.wire.sqlstates import WireError
 
-__all__ = ["Copied", "Done", "Fetched", "Outcome", "Portal", "Prepared", "Shelf", "Stated", "stated"]
+__all__ = ["Copied", "Done", "Fetched", "Outcome", "Portal", "Prepared", "Room", "Shelf", "Stated", "stated"]
 
 _MOST_STATEMENTS, _MOST_PORTALS = 1_000, 100
 _MOST_TEXT, _MOST_HELD = 4 << 20, 32 << 20  # characters of statements, bytes of rows and values
@@ -97,6 +99,31 @@ class Portal:
         """About how many bytes of values and of rows wait in it."""
         rows = 0 if self.outcome is None or isinstance(self.outcome, Done) else self.outcome.rows.size
         return rows + sum(len(value or b"") for value in self.bound.values)
+
+
+class Room:
+    """The rows of all connections, for as long as something holds them: what waits in portals, and what is being sent.
+
+    Touched by the event loop alone.
+    """
+
+    def __init__(self, most: int) -> None:
+        """`most` are bytes of all users together; one has at most half."""
+        self._most = most
+        self._held: WeakKeyDictionary[Rows, tuple[str, int]] = WeakKeyDictionary()
+
+    def check(self, user: str) -> None:
+        """Raise `WireError` where so much waits already that nothing more is asked, which answers may be beyond."""
+        held = list(self._held.values())
+        own = sum(size for name, size in held if name == user)
+        if own > self._most // 2 or sum(size for _, size in held) > self._most:
+            raise WireError("53200", "Too many rows wait to be fetched, of all connections.", hint="Try again later.")
+
+    def keep(self, rows: Rows, user: str) -> Rows:
+        """Return the rows of a user's answer, counted until nobody holds what is returned."""
+        kept = copy(rows)  # the thread that made them holds its own a moment longer
+        self._held[kept] = user, kept.size
+        return kept
 
 
 class Shelf:

@@ -40,7 +40,7 @@ class Rows(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class ArrowRows:
     """The rows of an answer."""
 
@@ -70,7 +70,7 @@ class ArrowRows:
             yield from zip(*columns, strict=True)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class PlainRows:
     """Rows that are written out already, each column in the format of `written`."""
 

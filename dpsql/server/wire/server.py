@@ -18,6 +18,7 @@ from dpsql.server.wire.codec import Malformed
 from dpsql.server.wire.connection import Conversation
 from dpsql.server.wire.execution import Execution
 from dpsql.server.wire.greeting import configured, greeting, new_key, statuses
+from dpsql.server.wire.portals import Room
 from dpsql.server.wire.running import Runner
 from dpsql.server.wire.sqlstates import WireError, error_message, failure_of, where
 from dpsql.server.wire.startup import SURFACE, CancelRequest, Startup, login, negotiate
@@ -49,10 +50,12 @@ class Wire:
     def __init__(self, front: Front, catalog: Catalog, *, tls: ssl.SSLContext | None, limits: Limits) -> None:
         self._front, self._catalog, self._tls, self._limits = front, catalog, tls, limits
         self._runner = Runner(limits.threads)
+        self._room = Room(limits.rows)
         self._open: dict[int, _Open] = {}
         self._of_one = Counter[str]()
         self._logins = Counter[str]()  # that are under way, of each network
         self._next = 1
+        self._is_closing = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -67,6 +70,7 @@ class Wire:
 
     async def close(self, seconds: float = 30.0) -> None:
         """Let nobody in any more, wait so long for statements that run, tell every client, and hang up."""
+        self._is_closing = True  # who was accepted and not met yet is hung up on
         if self._server is not None:
             self._server.close()
         for one in list(self._open.values()):
@@ -108,7 +112,11 @@ class Wire:
 
     async def _serve(self, channel: Channel) -> None:
         network = network_of(channel.address)
-        if self._logins.total() >= self._limits.logins or self._logins[network] >= self._limits.logins // 2:
+        if (
+            self._is_closing
+            or self._logins.total() >= self._limits.logins
+            or self._logins[network] >= self._limits.logins // 2
+        ):
             return
         with _one_of(self._logins, network):
             wish = await self._met(channel)
@@ -147,7 +155,7 @@ class Wire:
     async def _converse(self, channel: Channel, startup: Startup, *, user: User) -> None:
         settings = configured(startup)
         asker = Asker(self._front, self._catalog, runner=self._runner, user=user)
-        execution = Execution(self._front, asker, transaction=Transaction(replace(settings, role="")))
+        execution = Execution(self._front, asker, transaction=Transaction(replace(settings, role="")), room=self._room)
         if settings.role:
             execution.begin_as(settings.role)
         told = greeting(settings, version=self._catalog.version, user=user.name)

@@ -25,7 +25,8 @@ class Gone(Exception):
 class Limits:
     """How much a client may send, in bytes, how long it may take, in seconds, and how many there may be.
 
-    Of the `logins` that are under way an address has at most half; behind one there may be many clients.
+    Of the `logins` that are under way an address has at most half; behind one there may be many clients. `rows` are
+    bytes of rows that wait to be fetched, of all connections; of them a user has at most half.
     """
 
     before_login: int = 10_000
@@ -36,6 +37,7 @@ class Limits:
     logins: int = 200
     connections_of_one: int = 50
     threads: int = 16
+    rows: int = 512 << 20
 
 
 class Channel:

@@ -173,6 +173,8 @@ def test_a_server_that_stops_answers_what_runs_and_tells_who_waits(tmp_path: Pat
 def test_a_server_that_stops_leaves_whoever_never_logs_in_and_faults_nothing(served: Served) -> None:
     with socket.create_connection(("127.0.0.1", served.port), timeout=10) as connection:
         connection.sendall(b"\0\0")
+        while not served.wire._logins:
+            time.sleep(0.01)
         closing = asyncio.run_coroutine_threadsafe(served.wire.close(0.2), served.wire._server.get_loop())
         assert connection.recv(1) == b""
         closing.result(10)

@@ -6,10 +6,14 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
+import psycopg
 import pytest
 from scramp import ScramClient
 from server.kit import PASSWORD, TOP, Served, serving
+
+from dpsql.server.wire.stream import Limits
 
 SYNC, FLUSH, END = b"S\0\0\0\4", b"H\0\0\0\4", b"X\0\0\0\4"
 
@@ -252,3 +256,23 @@ def test_statements_and_settings_are_bounded_too(raw: Raw) -> None:
     assert raw.said().endswith("1 E54000 Z")
     raw.send(b"Q", b"".join(b"SET a.b%d TO 1;" % at for at in range(300)) + b"\0")
     assert raw.said().endswith("C E54000 Z")
+
+
+def test_what_waits_in_all_connections_is_bounded_and_one_user_has_at_most_half(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, limits=Limits(rows=3_000)) as served,
+        psycopg.connect(served.conninfo("ana")) as holding,
+        psycopg.connect(served.conninfo("ana"), autocommit=True) as other,
+        psycopg.connect(served.conninfo("ben"), autocommit=True) as another,
+    ):
+        waiting = holding.cursor("waiting")
+        waiting.execute(f"SELECT '{'x' * 2_000}' AS x")
+        assert waiting.fetchone() is not None
+        for _ in range(2):
+            with pytest.raises(psycopg.errors.OutOfMemory, match="of all connections"):
+                other.execute("SELECT 1")
+        assert another.execute("SELECT 1").fetchone() == (1,)
+        waiting.close()
+        holding.rollback()
+        for _ in range(5):  # what was sent is counted no longer
+            assert other.execute(f"SELECT '{'y' * 2_000}' AS x").fetchone() == ("y" * 2_000,)
