@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pygwire import messages
 
@@ -15,6 +15,7 @@ TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 VALUES = st.lists(st.none() | st.binary(max_size=20), max_size=5)
 CODES = st.lists(st.sampled_from([0, 1]), max_size=5)
 OIDS = st.lists(st.integers(0, 2**32 - 1), max_size=5)
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the table of characters is made first
 
 
 def body(framed: bytes) -> memoryview:
@@ -23,6 +24,7 @@ def body(framed: bytes) -> memoryview:
     return memoryview(framed)[5:]
 
 
+@PATIENT
 @given(TEXT, TEXT, OIDS)
 def test_a_parse_is_read_as_it_was_meant(name: str, text: str, oids: list[int]) -> None:
     written = messages.Parse(name, text, oids).encode()
@@ -30,6 +32,7 @@ def test_a_parse_is_read_as_it_was_meant(name: str, text: str, oids: list[int]) 
     assert codec.read(b"Q", messages.Query(text).encode()) == codec.Query(text)
 
 
+@PATIENT
 @given(TEXT, TEXT, CODES, VALUES, CODES)
 def test_a_bind_is_read_as_it_was_meant(
     portal: str, statement: str, formats: list[int], values: list[bytes | None], results: list[int]
@@ -53,6 +56,7 @@ def test_the_description_of_a_row_is_read_as_it_was_meant(columns: list[tuple[st
     assert all((field.type_size, field.type_modifier) == (8, -1) for field in found)
 
 
+@PATIENT
 @given(TEXT.filter(bool))
 def test_an_error_and_a_tag_are_read_as_they_were_meant(text: str) -> None:
     assert messages.ErrorResponse.decode(body(codec.fields(b"E", {"C": "42501", "M": text}))).fields == {
