@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 Row = tuple[object, ...]
-LONGEST = 2.0  # seconds of this process: most take milliseconds, the longest lists a third of one, a bomb minutes
+LONGEST = 2.0  # seconds of this process: most take milliseconds, the longest lists many, a bomb minutes
 NOON = datetime(2026, 4, 29, 12, 34, 56, 789_000)  # noqa: DTZ001 - the reading of the tests' clock, in UTC
 TOP_ARTICLES = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 5 PRIVATE"
 EVERYTHING = 1_000_000  # more groups than any test has: nothing is cut
