@@ -67,4 +67,5 @@ class Flight:
             await asyncio.sleep(_STEP_SECONDS)
         await self._guard.close()
         await asyncio.to_thread(self._server.shutdown)
+        self._server.forget()
         self._folder.cleanup()

@@ -66,8 +66,14 @@ class FlightSQLServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         self._front = front
         self._statements = Statements(front)
         self._acts = Acts(self._statements, tokens)
-        login = Login(front, tokens, doors=doors, calls=self.calls)
-        super().__init__(location, auth_handler=_Anybody(), middleware={"login": login})
+        self._login = Login(front, tokens, doors=doors, calls=self.calls)
+        super().__init__(location, auth_handler=_Anybody(), middleware={"login": self._login})
+
+    def forget(self) -> None:
+        """Let go of the front, once nothing is answered any more: pyarrow keeps this object until the process ends."""
+        for name in ("_front", "_statements", "_acts"):
+            self.__dict__.pop(name, None)  # again is no harm
+        self._login.__dict__.clear()
 
     @cleanly
     def get_flight_info(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> fl.FlightInfo:

@@ -18,6 +18,8 @@ from surfaces_kit import NAMES, TOP
 from dpsql.server.flight.actions import ACTIONS
 from dpsql.server.flight.codec import Fields, packed, unpacked, written
 from dpsql.server.flight.failures import InvalidArgument, NotSupported, cleanly
+from dpsql.server.flight.statements import Statements
+from dpsql.server.front import Front
 from dpsql.server.service import Service
 from dpsql.server.users_file import change_password, remove_user
 
@@ -315,3 +317,11 @@ def test_closing_waits_for_what_runs_and_settles_it(served: Served, monkeypatch:
     assert served.charges() == 1
     with pytest.raises(fl.FlightError):
         fl.connect(served.uri).authenticate_basic_token("alice", WORDS)
+
+
+def test_what_is_closed_lets_go_of_the_front_which_pyarrow_would_keep_until_the_process_ends(served: Served) -> None:
+    server = served.flight._server
+    served.run(served.flight.close())
+    served.run(served.flight.close())
+    for held in (server, server._login):
+        assert not [value for value in vars(held).values() if isinstance(value, Front | Statements)]
