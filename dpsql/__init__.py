@@ -23,7 +23,17 @@ from dpsql.errors import (
     Unsupported,
     UsageError,
 )
-from dpsql.policy import Analyst, Budget, EngineSettings, Limits, Policy, PrivateTable, PublicTable, ServerSettings
+from dpsql.policy import (
+    Analyst,
+    Budget,
+    DataSource,
+    EngineSettings,
+    Limits,
+    Policy,
+    PrivateTable,
+    PublicTable,
+    ServerSettings,
+)
 from dpsql.quantities import Delta, Epsilon, Rho
 
 if TYPE_CHECKING:
@@ -39,6 +49,7 @@ __all__ = [
     "Balance",
     "Budget",
     "BudgetExceeded",
+    "DataSource",
     "Delta",
     "EngineError",
     "EngineSettings",

@@ -10,14 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.errors import EngineError, LedgerError, PolicyError, UsageError
-from dpsql.policy import Budget, DatabaseUrl, EngineSettings, Policy, PrivateTable, Table, is_url
+from dpsql.errors import LedgerError, PolicyError, UsageError
+from dpsql.opening import IN_MEMORY, engine_of
+from dpsql.policy import Budget, DatabaseUrl, Policy, PrivateTable, is_url
 
 if TYPE_CHECKING:
     import duckdb
+    from pyspark.sql import SparkSession
 
     from dpsql.accounting import ApproximateDP, Periods
-    from dpsql.engines import Column, CsvFile, Engine
+    from dpsql.engines import Column, Engine
     from dpsql.engines.duckdb_schema import StoredTable
     from dpsql.ledger import Event, Ledger, Verified
     from dpsql.plan import Terms
@@ -30,25 +32,25 @@ if TYPE_CHECKING:
 __all__ = ["IN_MEMORY", "MemoryLedgerWarning", "bump", "check_of", "check_on", "connect", "engine_of", "grant"]
 __all__ += ["history", "session_of", "spending_of", "starter_of", "verified"]
 
-IN_MEMORY = ":memory:"
-
 
 class MemoryLedgerWarning(UserWarning):
     """The policy names no ledger: what is spent is forgotten when the session ends."""
 
 
 def connect(
-    database: str | Path | duckdb.DuckDBPyConnection | None = None,
+    database: str | Path | duckdb.DuckDBPyConnection | Engine | SparkSession | None = None,
     *,
     policy: Policy | str | Path | None = None,
     ledger: str | Path | None = None,
     analyst: str | None = None,
     isolation: str | None = None,
 ) -> Session:
-    """Open a session over a DuckDB file, an open connection, or the files that the policy names alone.
+    """Open a session over a DuckDB file, an open connection, or what the policy names alone: files, or a source.
 
     A path is opened read-only in a locked instance of its own; an open connection is used through a fresh cursor, its
-    settings untouched, and the receipts say sealed = False. `policy` is a `Policy` or the path of a TOML file.
+    settings untouched, and the receipts say sealed = False, as for a Spark session. The URL of another engine, such as
+    "postgresql://user@host/db", may stand for the path, and so may an open `dpsql.engines.Engine`. `policy` is a
+    `Policy` or the path of a TOML file.
     `ledger` overrides the policy's; ":memory:" is the ledger of a trial, forgotten at the end, and
     "postgresql://..." names one in a database. `analyst` is who asks: the policy limits them by this name, which is
     taken on trust, and what they were answered is stored under it. `isolation` "process" opens the data in a process
@@ -237,53 +239,6 @@ def _policy(given: Policy | str | Path | None) -> Policy:
         hint = 'connect(..., policy="policy.toml"), or policy=dpsql.Policy(...).'
         raise PolicyError("policy-missing", "Nothing can be asked without a policy.", hint=hint)
     return Policy.from_toml(given)
-
-
-def engine_of(
-    database: str | Path | duckdb.DuckDBPyConnection | None, policy: Policy, *, isolation: str | None = None
-) -> Engine:
-    """Return the engine that `connect` opens, for sessions made with `session_of`; raises as `connect` does."""
-    sources = {name: _source(table) for name, table in policy.tables.items()}
-    if isinstance(database, str | Path) and str(database) == IN_MEMORY:
-        hint = "Pass an open DuckDB connection, or None when all tables are files."
-        raise UsageError("database", "A new in-memory database holds no tables.", hint=hint)
-    try:
-        return _opened(database, policy.engine, sources=sources, isolated=policy.engine.isolates(isolation))
-    except EngineError as error:
-        # the engine knows the table by its name; the curator wants its line
-        named = [f"tables.{name}" for name in sources if error.place == f"table {name}"]
-        place = policy.where(named[0]) if named else error.place
-        raise EngineError(error.code, error.reason, hint=error.hint, place=place) from None
-
-
-def _opened(
-    database: str | Path | duckdb.DuckDBPyConnection | None,
-    settings: EngineSettings,
-    *,
-    sources: Mapping[str, Path | CsvFile | None],
-    isolated: bool,
-) -> Engine:
-    limits = settings.memory_limit, settings.threads, settings.time_limit
-    if isolated:
-        if database is not None and not isinstance(database, str | Path):
-            reason = "An open connection is this process's, and cannot be isolated from it."
-            raise UsageError("isolation-connection", reason, hint="Pass the path of the database file.")
-        from dpsql.engines.worker import WorkerEngine
-
-        return WorkerEngine.open(database, sources, memory_limit=limits[0], threads=limits[1], time_limit=limits[2])
-    from dpsql.engines.duckdb import DuckDBEngine
-
-    if database is None or isinstance(database, str | Path):
-        return DuckDBEngine.open(database, sources, memory_limit=limits[0], threads=limits[1], time_limit=limits[2])
-    return DuckDBEngine.borrow(database, sources, time_limit=settings.time_limit)
-
-
-def _source(table: Table) -> Path | CsvFile | None:
-    from dpsql.engines import Column, CsvFile
-
-    if table.source is None or table.columns is None or table.types is None:
-        return table.source
-    return CsvFile(table.source, tuple(map(Column, table.columns, table.types)))
 
 
 def _recorded(place: str | Path | DatabaseUrl) -> Ledger:

@@ -46,6 +46,7 @@ from dpsql.plan import (
     shortfall,
     shown_of,
     simulated,
+    statement_of,
     tables_table,
     unpack,
 )
@@ -231,8 +232,8 @@ class Session:
         parts = self._parts
         match question:
             case PublicQuery():
-                counting = rewrite_public(question, MOST_PUBLIC_ROWS + 1)
-                return publish(question, parts.engine.execute(Statement(counting.sql, counting.parameters)))
+                counting = rewrite_public(question, MOST_PUBLIC_ROWS + 1, dialect=parts.engine.dialect)
+                return publish(question, parts.engine.execute(statement_of(counting)))
             case ShowBudget():
                 return budget_table(self.budget)
             case ShowTables():
@@ -294,9 +295,9 @@ class Session:
         return Request(text, worst, account, key, terms.certificate, terms.limits.failures_per_day)
 
     def _release(self, plan: Plan, reservation: Reservation) -> Release:
-        statement, noise = Statement(plan.counting.sql, plan.counting.parameters), self._parts.noise
+        noise = self._parts.noise
         return self._drawn(
-            statement,
+            statement_of(plan.counting),
             lambda exact: release(plan, exact, noise=noise),
             held=reservation,
             worst=plan.columns(plan.worst_case),

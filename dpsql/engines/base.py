@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, Protocol, final
 from weakref import WeakKeyDictionary
 
+from dpsql.dialects import Dialect
 from dpsql.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,10 +36,14 @@ class CsvFile:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Statement:
-    """One SELECT in the engine's SQL, and the values of its parameters in order."""
+    """One SELECT in the engine's SQL, the values of its parameters in order, and the types of its columns.
+
+    These are named as DuckDB names them; an engine with other types brings its answer to them (`engines/arrow.py`).
+    """
 
     sql: str
     parameters: tuple[object, ...] = ()
+    types: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Statement({self.sql!r}, <{len(self.parameters)} parameters>)"
@@ -79,13 +84,18 @@ class Engine(Protocol):
     """Something that holds the data, knows its tables by the names of the policy, and runs one SELECT at a time."""
 
     @property
+    def dialect(self) -> Dialect:
+        """The SQL in which its statements are written."""
+        ...
+
+    @property
     def sealed(self) -> bool:
         """Whether the engine was opened by dpsql, read-only and locked, and not lent by the user."""
         ...
 
     @property
     def isolation(self) -> str:
-        """Where the data is open: "process", one that has nothing else, or "in_process", the analyst's own."""
+        """Where the data is open: a "process" that has nothing else, the analyst's own ("in_process"), or "remote"."""
         ...
 
     def relation(self, name: str) -> tuple[str, ...]:
@@ -93,7 +103,10 @@ class Engine(Protocol):
         ...
 
     def columns(self, name: str) -> tuple[Column, ...]:
-        """Return the columns of the table that was registered as `name`, as they were when the engine opened."""
+        """Return the columns of the table that was registered as `name`, as they were when the engine opened.
+
+        Their types are named as DuckDB names them; any other name is of a type that dpsql does not compute with.
+        """
         ...
 
     def unique(self, name: str, column: str) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
+from dpsql.dialects import DUCKDB
 from dpsql.engines import duckdb_catalog as catalog
 from dpsql.engines.base import Column, CsvFile, Exact, Statement
 from dpsql.errors import EngineError, UsageError
@@ -38,6 +39,7 @@ class DuckDBEngine:
     whatever is not one SELECT is not run at all.
     """
 
+    dialect = DUCKDB
     isolation = "in_process"
 
     def __init__(

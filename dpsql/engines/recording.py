@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dpsql.dialects import Dialect
 from dpsql.engines.base import Column, Engine, Exact, Statement
 from dpsql.errors import EngineError
 
@@ -15,6 +16,11 @@ class RecordingEngine:
         self.statements: list[Statement] = []
         self.fail_with = fail_with
         self._engine = engine
+
+    @property
+    def dialect(self) -> Dialect:
+        """The SQL in which statements are written."""
+        return self._engine.dialect
 
     @property
     def sealed(self) -> bool:

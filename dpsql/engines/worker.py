@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from dpsql.dialects import DUCKDB
 from dpsql.engines import wire
 from dpsql.engines.base import Column, CsvFile, Exact, Statement
 from dpsql.errors import EngineError, UsageError
@@ -57,6 +58,7 @@ class _Recipe:
 class WorkerEngine:
     """Runs one SELECT at a time in another process; hands out its result sealed, and says nothing of a failure."""
 
+    dialect = DUCKDB
     isolation = "process"
     sealed = True
 

@@ -4,7 +4,7 @@ from dpsql.plan.balance import Account, Balance, balance_of
 from dpsql.plan.choose import draw
 from dpsql.plan.forecast import Forecast, forecast
 from dpsql.plan.grid import on_grid
-from dpsql.plan.plan import Plan
+from dpsql.plan.plan import Plan, statement_of
 from dpsql.plan.purchase import Bought, Draw, Purchase
 from dpsql.plan.release import MOST_PUBLIC_ROWS, Release, publish, release
 from dpsql.plan.replay import replay_key
@@ -30,4 +30,5 @@ __all__ += [
     "release",
 ]
 __all__ += ["Bought", "Draw", "Prepared", "Purchase"]
-__all__ += ["Shown", "digest_of", "replay_key", "shortfall", "shown_of", "simulated", "tables_table", "unpack"]
+__all__ += ["Shown", "digest_of", "replay_key", "shortfall", "shown_of", "simulated", "statement_of"]
+__all__ += ["tables_table", "unpack"]

@@ -6,8 +6,9 @@ import math
 import operator
 from typing import TYPE_CHECKING
 
+from dpsql.engines.arrow import arrow_of
 from dpsql.sql.query import Keep, Order
-from dpsql.sql.types import Family, Type
+from dpsql.sql.types import Type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,26 +26,11 @@ _COMPARISONS = {
 
 
 def arrow_type(type_: Type) -> pa.DataType:
-    """Return the Arrow type of a key."""
-    import pyarrow as pa
-
-    if type_.family is Family.DECIMAL:
-        return pa.decimal128(*type_.precision)
-    names = {
-        "BOOLEAN": pa.bool_(),
-        "TINYINT": pa.int8(),
-        "SMALLINT": pa.int16(),
-        "INTEGER": pa.int32(),
-        "BIGINT": pa.int64(),
-        "UTINYINT": pa.uint8(),
-        "USMALLINT": pa.uint16(),
-        "UINTEGER": pa.uint32(),
-        "DOUBLE": pa.float64(),
-        "VARCHAR": pa.string(),
-        "DATE": pa.date32(),
-        "TIMESTAMP": pa.timestamp("us"),
-    }
-    return names[type_.name]
+    """Return the Arrow type of a key, whose type is one that dpsql computes with."""
+    known = arrow_of(type_.name)
+    if known is None:
+        raise KeyError(type_.name)
+    return known
 
 
 def kept(table: pa.Table, keep: tuple[Keep, ...]) -> pa.Table:

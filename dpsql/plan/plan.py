@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, BoundedRange, Certificate, Columns, Loss, Rule, item_price
+from dpsql.engines import Statement
 from dpsql.errors import UsageError
 from dpsql.markup import Facts, Told, facts_html
 from dpsql.mechanisms import CountRelease
@@ -16,7 +17,7 @@ from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.query import PrivateQuery
 from dpsql.sql.rewrite import CountingQuery
 
-__all__ = ["Plan"]
+__all__ = ["Plan", "statement_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,3 +209,8 @@ class Plan(Told):
     def _repr_html_(self) -> str:
         """Return the plan for a notebook."""
         return facts_html(Facts("Plan: nothing was read, nothing was charged", self.facts()))
+
+
+def statement_of(counting: CountingQuery) -> Statement:
+    """Return what the engine is asked."""
+    return Statement(counting.sql, counting.parameters, counting.types)

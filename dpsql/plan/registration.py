@@ -31,7 +31,7 @@ def catalog_of(engine: Engine, policy: Policy) -> Catalog:
 
     Raises `PolicyError` for a column that is not there, one that cannot be a unit, and a key that is not unique.
     """
-    return Catalog(tuple(_known_table(engine, policy, name=name) for name in policy.tables))
+    return Catalog(tuple(_known_table(engine, policy, name=name) for name in policy.tables), engine.dialect)
 
 
 def may_be_unit(type_: str) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from dpsql.engines import Desk, Statement
 from dpsql.errors import EngineError, UsageError
 from dpsql.plan.arrow import arrow_type
+from dpsql.plan.plan import statement_of
 from dpsql.plan.release import MOST_PUBLIC_ROWS, nothing
 from dpsql.sql.emptiness import asks_for_no_row
 from dpsql.sql.query import PrivateQuery, PublicQuery, WrappedQuery
@@ -113,5 +114,5 @@ def shown_of(question: PrivateQuery | WrappedQuery) -> Shown:
     if isinstance(question, PrivateQuery):
         return Shown(question)
     written = rewrite_public(question.outer, (MOST_PUBLIC_ROWS if question.beside else _MOST_ROWS) + 1)
-    statement = Statement(written.sql, written.parameters)
+    statement = statement_of(written)
     return Shown(question.inner, question.outer, statement, dict(question.beside))

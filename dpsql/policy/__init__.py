@@ -1,13 +1,15 @@
 """What is protected: tables, units, the total budget, who may ask, and the ceilings; frozen, from Python or TOML."""
 
-from dpsql.policy.policy import Analyst, Budget, EngineSettings, Limits, Policy
+from dpsql.policy.policy import Analyst, Budget, DataSource, EngineSettings, Limits, Policy
 from dpsql.policy.server import ServerSettings
+from dpsql.policy.source import is_address
 from dpsql.policy.tables import PrivateTable, PublicTable, Table
 from dpsql.policy.url import DatabaseUrl, is_url
 
 __all__ = [
     "Analyst",
     "Budget",
+    "DataSource",
     "DatabaseUrl",
     "EngineSettings",
     "Limits",
@@ -16,5 +18,6 @@ __all__ = [
     "PublicTable",
     "ServerSettings",
     "Table",
+    "is_address",
     "is_url",
 ]

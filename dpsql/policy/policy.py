@@ -30,14 +30,15 @@ from dpsql.policy.engine import EngineSettings, read_engine
 from dpsql.policy.limits import Limits, read_limits
 from dpsql.policy.owners import check_links
 from dpsql.policy.server import ServerSettings, read_server
+from dpsql.policy.source import DataSource, read_source
 from dpsql.policy.suggestion import suggested
 from dpsql.policy.tables import PrivateTable, PublicTable, Table, beside, check_tables, read_tables
 from dpsql.policy.toml import Lines, Section, read_toml
 from dpsql.policy.url import DatabaseUrl, is_url
 from dpsql.quantities import Delta, Epsilon, Number
 
-__all__ = ["Analyst", "Budget", "EngineSettings", "Limits", "Policy", "PrivateTable", "PublicTable", "ServerSettings"]
-__all__ += ["Table"]
+__all__ = ["Analyst", "Budget", "DataSource", "EngineSettings", "Limits", "Policy", "PrivateTable", "PublicTable"]
+__all__ += ["ServerSettings", "Table"]
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -110,7 +111,8 @@ class Policy:
     Without a `ledger` the record of what was spent lives in memory. `analysts` says who may spend how much of the
     total; "default" stands for the unlisted, who without it may spend all. `data_version` is the operator's public
     counter of the data, counted up by an act or a schedule, never because the data changed. `engine` says where the
-    data is open, and what a statement may take; `server` where `dpsql serve` listens, and who may come in.
+    data is open, and what a statement may take; `server` where `dpsql serve` listens, and who may come in. With a
+    `source` the tables are in that engine, and not in a database that is given with the question.
 
     >>> policy = Policy(Budget(1, "1e-6"), {"reads": PrivateTable("user_id"), "countries": PublicTable()})
     >>> policy.budget.delta
@@ -125,6 +127,7 @@ class Policy:
     data_version: int | None
     engine: EngineSettings
     server: ServerSettings
+    source: DataSource | None
     lines: Lines | None = field(init=False, repr=False, compare=False)
 
     def __init__(  # noqa: PLR0913 - the keys of a policy file
@@ -138,6 +141,7 @@ class Policy:
         data_version: int | None = None,
         engine: EngineSettings | None = None,
         server: ServerSettings | None = None,
+        source: DataSource | None = None,
     ) -> None:
         if not isinstance(budget, Budget):
             raise wrong_type("a dpsql.Budget", budget, place="budget")
@@ -147,7 +151,9 @@ class Policy:
             raise wrong_type("dpsql.EngineSettings", engine, place="engine")
         if server is not None and not isinstance(server, ServerSettings):
             raise wrong_type("dpsql.ServerSettings", server, place="server")
-        fill(self, budget=budget, lines=None)
+        if source is not None and not isinstance(source, DataSource):
+            raise wrong_type("dpsql.DataSource", source, place="source")
+        fill(self, budget=budget, lines=None, source=source)
         fill(self, engine=EngineSettings() if engine is None else engine)
         fill(self, server=ServerSettings() if server is None else server)
         fill(self, tables=check_tables(tables))
@@ -162,16 +168,17 @@ class Policy:
         """Read a policy file; paths in it are relative to it. Raises `PolicyError`, with the line of what is wrong."""
         file = check_path(path, "policy").absolute()
         root = read_toml(file)
-        root.only("ledger", "budget", "limits", "tables", "analysts", "data_version", "engine", "server")
+        root.only("ledger", "budget", "limits", "tables", "analysts", "data_version", "engine", "server", "source")
         root.require("budget", "tables")
         ledger, version = root.text("ledger"), root.whole("data_version") if "data_version" in root.values else None
         budget, limits, tables = _read_budget(root), read_limits(root), read_tables(root, file.parent)
         listed, engine, server = root.section("analysts"), read_engine(root), read_server(root, file.parent)
+        source = read_source(root, file.parent)
         analysts = {name: read_analyst(listed.section(name)) for name in listed.values}
         with root.placing():
             place = DatabaseUrl.of(ledger) if ledger and is_url(ledger) else beside(file.parent, ledger, place="ledger")
             make = partial(cls, budget, tables, ledger=place, limits=limits, analysts=analysts, data_version=version)
-            policy = make(engine=engine, server=server)
+            policy = make(engine=engine, server=server, source=source)
         fill(policy, lines=root.lines)
         return policy
 
@@ -201,7 +208,7 @@ class Policy:
         """Copy and pickle by the arguments: a read-only mapping itself cannot be pickled."""
         make = partial(Policy, self.budget, dict(self.tables), ledger=self.ledger, limits=self.limits)
         make = partial(make, analysts=dict(self.analysts), data_version=self.data_version, engine=self.engine)
-        make = partial(make, server=self.server)
+        make = partial(make, server=self.server, source=self.source)
         return _placed, (make, self.lines)
 
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from dpsql.dialects import Dialect
     from dpsql.engines import Column, Engine, Exact, Statement
 
 __all__ = ["Gate", "Lent", "step_of"]
@@ -66,6 +67,11 @@ class Lent:
     def __init__(self, engine: Engine, gate: Gate) -> None:
         self._engine = engine
         self._gate = gate
+
+    @property
+    def dialect(self) -> Dialect:
+        """The SQL in which statements are written."""
+        return self._engine.dialect
 
     @property
     def sealed(self) -> bool:

@@ -188,6 +188,7 @@ class _Analysis:
             if domain is None or self.clause.per
             else read_domain(domain, keys, catalog=self.sources.catalog),
             assumed=None if assumed is None else read_assumption(assumed, catalog=self.sources.catalog),
+            dialect=self.sources.catalog.dialect,
         )
         return partitioned(query, self._per(items, keys, scope=scope), catalog=self.sources.catalog)
 

@@ -4,8 +4,7 @@ Sound, because what is kept of a unit is a function of its own rows, the bound a
 a unit moves at most `Bound.groups` counts, each by 1, and nobody else's groups. Every form takes a unit's groups in
 one order, by a draw that hashes the group and the unit under the salts, then by the keys themselves, NULLS LAST,
 text by its bytes. Groups whose 64-bit draws collide are thus told apart, and no row order or thread decides. Salts
-are no part of the guarantee: they keep whoever writes labels from steering which of them survive. The parts are
-hashed apart and once more together, since DuckDB's hash of several values only XORs in the last: an uneven draw.
+are no part of the guarantee: they keep whoever writes labels from steering which of them survive.
 
 Fast, because each bound takes the form that does least. One group is the least (draw, keys) of a unit's raw rows: one
 pass, since duplicates share their draw. A few groups are the first in a window over the distinct pairs; its second
@@ -53,11 +52,11 @@ class Bounded:
 def bounded(writer: Writer, base: str, *, names: Sequence[str], bound: Bound) -> Bounded:
     """Return what is kept of `base`, a SELECT of the canonical keys `names` and of UNIT, which is never NULL."""
     columns = ", ".join((*names, UNIT))
-    draw = _draw(writer, names, salts=bound.salts)
+    draw = writer.draw(names, UNIT, salts=bound.salts)
     pairs = f"SELECT DISTINCT {columns} FROM ({base})"  # noqa: S608 - nothing in it is the analyst's text
-    if bound.groups == 1:
+    if bound.groups == 1 and writer.native:
         return Bounded((), _least(base, names, draw=draw))
-    if bound.groups < MANY:
+    if bound.groups < MANY or not writer.native:
         return Bounded((), _first(f"({pairs})", names, draw=draw, groups=bound.groups))
     above = f"SELECT {UNIT} FROM dpsql_pairs GROUP BY {UNIT} HAVING system.main.count() > {bound.groups:d}"  # noqa: S608 - as above
     ctes = f"dpsql_pairs AS MATERIALIZED ({pairs})", f"dpsql_above AS MATERIALIZED ({above})"
@@ -74,8 +73,9 @@ def weighted(writer: Writer, base: str, *, names: Sequence[str], bound: Bound, w
     twice, whatever the bound, and only units above it are drawn and sorted.
     """
     table, ctes, within = _weighed(writer, base, names=names, bound=bound, weights=weights)
-    first = _first(_ABOVE, names, draw=_draw(writer, names, salts=bound.salts), groups=bound.groups)
-    cut = f"SELECT {', '.join(names)}, {_last(table, bound)} AS {WEIGHT} FROM ({first})"  # noqa: S608 - nothing in it is the analyst's text
+    most = f"{bound.groups:d}"
+    first = _first(_above(writer), names, draw=writer.draw(names, UNIT, salts=bound.salts), groups=bound.groups)
+    cut = f"SELECT {', '.join(names)}, {writer.looked_up(table, most)} AS {WEIGHT} FROM ({first})"  # noqa: S608 - nothing in it is the analyst's text
     return Bounded(ctes, f"{within} UNION ALL {cut}")
 
 
@@ -84,12 +84,16 @@ def weighted_of_all(
 ) -> Bounded:
     """Return every pair of `base`, one row each, with WEIGHT as by `weighted`, and 0 where that does not keep it."""
     table, ctes, within = _weighed(writer, base, names=names, bound=bound, weights=weights)
-    ranked = _ranked(_ABOVE, names, draw=_draw(writer, names, salts=bound.salts))
-    own = f"CASE WHEN dpsql_rank <= {bound.groups:d} THEN {_last(table, bound)} ELSE 0 END AS {WEIGHT}"
+    most = f"{bound.groups:d}"
+    ranked = _ranked(_above(writer), names, draw=writer.draw(names, UNIT, salts=bound.salts))
+    own = f"CASE WHEN dpsql_rank <= {most} THEN {writer.looked_up(table, most)} ELSE 0 END AS {WEIGHT}"
     return Bounded(ctes, f"{within} UNION ALL SELECT {', '.join(names)}, {own} FROM ({ranked})")  # noqa: S608 - as above
 
 
-_ABOVE = f"dpsql_pairs SEMI JOIN (SELECT {UNIT} FROM dpsql_units WHERE dpsql_above) USING ({UNIT})"  # noqa: S608 - as above
+def _above(writer: Writer) -> str:
+    """Return the pairs of units above the bound; no unit stands twice in what is joined."""
+    above = f"SELECT {UNIT} FROM dpsql_units WHERE dpsql_above"  # noqa: S608 - as above
+    return f"dpsql_pairs {writer.semi} JOIN ({above}) USING ({UNIT})"
 
 
 def _weighed(
@@ -97,28 +101,13 @@ def _weighed(
 ) -> tuple[str, tuple[str, ...], str]:
     """Return the list of weights, the distinct pairs and their units, and the rows of units within the bound."""
     keys, most = ", ".join(names), f"{bound.groups:d}"
-    table, count = f"CAST({writer.bind(list(weights))} AS INTEGER[])", "system.main.count()"
-    own = f"system.main.list_extract({table}, system.main.least({count}, {most})) AS {WEIGHT}"
+    table, count = writer.listed(weights), "system.main.count()"
+    own = f"{writer.looked_up(table, f'system.main.least({count}, {most})')} AS {WEIGHT}"
     units = f"SELECT {UNIT}, {own}, {count} > {most} AS dpsql_above FROM dpsql_pairs GROUP BY {UNIT}"  # noqa: S608 - as above
     pairs = f"SELECT DISTINCT {keys}, {UNIT} FROM ({base})"  # noqa: S608 - as above
     ctes = f"dpsql_pairs AS MATERIALIZED ({pairs})", f"dpsql_units AS MATERIALIZED ({units})"
     within = f"SELECT {keys}, {WEIGHT} FROM dpsql_pairs JOIN dpsql_units USING ({UNIT}) WHERE NOT dpsql_above"  # noqa: S608 - as above
     return table, ctes, within
-
-
-def _last(table: str, bound: Bound) -> str:
-    """Return the weight of a unit that is in as many groups as the bound allows, or in more."""
-    return f"system.main.list_extract({table}, {bound.groups:d})"
-
-
-def _draw(writer: Writer, names: Sequence[str], *, salts: tuple[int, int]) -> str:
-    """Return the 64-bit number by which a unit's groups are taken in order."""
-    group = f"system.main.hash({', '.join(names)})"
-    mixed = ", ".join(
-        f"system.main.hash(system.main.xor(system.main.hash({part}), CAST({writer.bind(salt)} AS UBIGINT)))"
-        for part, salt in zip((group, UNIT), salts, strict=True)
-    )
-    return f"system.main.hash(system.main.xor({mixed}))"
 
 
 def _least(rows: str, names: Sequence[str], *, draw: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dpsql.dialects import DUCKDB, Dialect
 from dpsql.sql.text import ascii_lower
 from dpsql.sql.types import Type
 
@@ -43,9 +44,10 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """All tables; a table that is not here does not exist."""
+    """All tables, and the SQL of the engine that has them; a table that is not here does not exist."""
 
     tables: tuple[Table, ...]
+    dialect: Dialect = DUCKDB
 
     def find(self, name: str, schema: str = "") -> Table | None:
         """Return the table of that name, compared by ASCII case; the schema main may be left out or written."""

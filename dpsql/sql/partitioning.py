@@ -14,7 +14,7 @@ from dpsql.sql.passes.canonical import canonical
 from dpsql.sql.query import Partitions
 from dpsql.sql.write import Writer
 
-__all__ = ["arranged", "within"]
+__all__ = ["arranged", "leading", "within"]
 
 POSITION = "dpsql_position"
 _LIST = "dpsql_partitions"
@@ -35,17 +35,27 @@ def within(writer: Writer, base: str, *, names: Sequence[str], partitions: Parti
         return (listed,), inside
     distinct = f"{_ROWS} AS MATERIALIZED (SELECT DISTINCT {columns} FROM ({inside}))"  # noqa: S608 - as above
     own = bounded(writer, f"SELECT {key}, {UNIT} FROM {_ROWS}", names=[key], bound=Bound(1, partitions.salts))  # noqa: S608 - as above
-    kept = f"SELECT {columns} FROM {_ROWS} SEMI JOIN ({own.source}) AS dpsql_own USING ({key}, {UNIT})"  # noqa: S608 - as above
+    kept = f"SELECT {columns} FROM {_ROWS} {writer.semi} JOIN ({own.source}) AS dpsql_own USING ({key}, {UNIT})"  # noqa: S608 - as above
     return (listed, distinct, *own.ctes), kept
 
 
-def arranged(counted: str, order: str, *, rows: int | None, key: str) -> str:
-    """Return the SQL for the counted groups, each with the position of its partition as the last column.
+def arranged(counted: str, order: str, *, key: str) -> str:
+    """Return the SQL for all counted groups by `order`, the position of the partition of each as the last column."""
+    return f"SELECT * FROM ({_placed(counted, key)}) ORDER BY {order}"  # noqa: S608 - nothing in it is the analyst's text
 
-    The first `rows` of each partition by `order`, partition by partition; None stands for all groups, by `order` alone.
+
+def leading(writer: Writer, counted: str, order: str, *, rows: int, key: str, columns: Sequence[str]) -> str:
+    """Return the SQL for the first `rows` counted groups of each partition by `order`, partition by partition.
+
+    `columns` are those of `counted`; the position of the partition is the last column.
     """
-    placed = f"SELECT dpsql_counted.*, {POSITION} FROM ({counted}) AS dpsql_counted JOIN {_LIST} USING ({key})"  # noqa: S608 - as above
-    if rows is None:
-        return f"SELECT * FROM ({placed}) ORDER BY {order}"  # noqa: S608 - as above
     rank = f"system.main.row_number() OVER (PARTITION BY {POSITION} ORDER BY {order})"
-    return f"SELECT * FROM ({placed}) QUALIFY {rank} <= {rows:d} ORDER BY {POSITION}, {order}"  # noqa: S608 - as above
+    if writer.native:
+        return f"SELECT * FROM ({_placed(counted, key)}) QUALIFY {rank} <= {rows:d} ORDER BY {POSITION}, {order}"  # noqa: S608 - as above
+    names = ", ".join((*columns, POSITION))
+    ranked = f"SELECT {names}, {rank} AS dpsql_rank FROM ({_placed(counted, key)})"  # noqa: S608 - as above
+    return f"SELECT {names} FROM ({ranked}) WHERE dpsql_rank <= {rows:d} ORDER BY {POSITION}, {order}"  # noqa: S608 - as above
+
+
+def _placed(counted: str, key: str) -> str:
+    return f"SELECT dpsql_counted.*, {POSITION} FROM ({counted}) AS dpsql_counted JOIN {_LIST} USING ({key})"  # noqa: S608 - as above

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
+from dpsql.dialects import DUCKDB, Dialect
 from dpsql.errors import Place
 from dpsql.sql.tree import Body, Expression, Literal, Sorted
 
@@ -138,7 +139,8 @@ class PrivateQuery:
 
     `table` is the first of the `protected` ones, which are all private tables that are read, wherever they stand, each
     with its privacy unit; `unit_name` is that of the first. With a `domain` the one key takes its values and no others;
-    with `partitions` one of the keys does. What is `assumed` of the counts is for EXPLAIN alone.
+    with `partitions` one of the keys does. What is `assumed` of the counts is for EXPLAIN alone. `dialect` is that of
+    the engine which has the tables.
     """
 
     text: str
@@ -157,6 +159,7 @@ class PrivateQuery:
     domain: Domain | None = None
     partitions: Partitions | None = None
     assumed: Assumption | None = None
+    dialect: Dialect = DUCKDB
 
     @property
     def tables(self) -> tuple[str, ...]:

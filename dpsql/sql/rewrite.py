@@ -12,11 +12,13 @@ from dataclasses import dataclass, replace
 
 from dpsql.errors import UsageError
 from dpsql.sql.bounding import UNIT, WEIGHT, Bound, Bounded, bounded, weighted, weighted_of_all
-from dpsql.sql.partitioning import arranged, within
+from dpsql.sql.partitioning import arranged, leading, within
 from dpsql.sql.passes.canonical import canonical
 from dpsql.sql.passes.rebuild import rebuild_body
 from dpsql.sql.passes.total import total
+from dpsql.sql.portable import writer_for
 from dpsql.sql.query import Domain, Listed, PrivateQuery, Stored
+from dpsql.sql.types import BIGINT
 from dpsql.sql.write import Writer
 
 __all__ = [
@@ -39,11 +41,12 @@ class CountingQuery:
     """Engine SQL and its parameters.
 
     The answer's columns are the keys in order, then the count, then any weight and, with partitions, the position of
-    the group's own.
+    the group's own; `types` are theirs.
     """
 
     sql: str
     parameters: tuple[object, ...]
+    types: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"CountingQuery({self.sql!r}, {len(self.parameters)} parameters)"
@@ -80,10 +83,7 @@ def rewrite(query: PrivateQuery, rows: int | None, *, bound: Bound | None = None
 
 def rewrite_by_label(query: PrivateQuery, rows: int, *, bound: Bound | None = None) -> CountingQuery:
     """Return the SQL for the first `rows` groups by distinct units, in the order of the keys and not of the counts."""
-    leading = rewrite(query, rows, bound=bound)
-    order = ", ".join(f"dpsql_key_{at} ASC NULLS LAST" for at in range(1, len(query.keys) + 1))
-    sql = f"SELECT * FROM ({leading.sql}) ORDER BY {order}"  # noqa: S608 - nothing in it is the analyst's text
-    return CountingQuery(sql, leading.parameters)
+    return _counted(query, bound, first=(f"{COUNT} DESC",), rows=rows, by_label=True)
 
 
 def rewrite_all(query: PrivateQuery, *, bound: Bound | None = None) -> CountingQuery:
@@ -113,7 +113,7 @@ def _weighted(
         raise UsageError("bound-range", reason, hint="Give the weights of 1 to max_groups_contributed groups.")
     for step in PASSES:
         query = step(query)
-    writer = Writer()
+    writer = writer_for(query.dialect)
     names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
     keys, base = ", ".join(names), _unit_rows(writer, query, names=names)
     listed: tuple[str, ...] = ()
@@ -125,15 +125,17 @@ def _weighted(
     order = ", ".join(f"{name} ASC NULLS LAST" for name in names)
     found = f"{groups} ORDER BY {order}"
     if query.partitions is not None:
-        found = arranged(groups, order, rows=None, key=names[query.partitions.key])
-    return CountingQuery(f"WITH {', '.join((*listed, *kept.ctes))} {found}", tuple(writer.parameters))
+        found = arranged(groups, order, key=names[query.partitions.key])
+    return _finished(writer, f"WITH {', '.join((*listed, *kept.ctes))} {found}", query, measures=2)
 
 
-def _counted(query: PrivateQuery, bound: Bound | None, *, first: tuple[str, ...], rows: int | None) -> CountingQuery:
-    """Return the SQL for the groups and their counts, ordered by `first` and then by the keys."""
+def _counted(
+    query: PrivateQuery, bound: Bound | None, *, first: tuple[str, ...], rows: int | None, by_label: bool = False
+) -> CountingQuery:
+    """Return the SQL for the groups and their counts, ordered by `first` and then by the keys, or just by these."""
     for step in PASSES:
         query = step(query)
-    writer = Writer()
+    writer = writer_for(query.dialect)
     names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
     keys = ", ".join(names)
     base = _unit_rows(writer, query, names=names)
@@ -155,13 +157,26 @@ def _counted(query: PrivateQuery, bound: Bound | None, *, first: tuple[str, ...]
             f"SELECT {DOMAIN}.{keys} AS {keys}, COALESCE({COUNT}, 0) AS {COUNT} "  # noqa: S608 - as above
             f"FROM {DOMAIN} LEFT JOIN ({counted}) AS dpsql_counted ON {DOMAIN}.{keys} = dpsql_counted.{keys}"
         )
-    order = ", ".join([*first, *(f"{name} ASC NULLS LAST" for name in names)])
+    labels = [f"{name} ASC NULLS LAST" for name in names]
+    order = ", ".join([*first, *labels])
     opening = f"WITH {', '.join(ctes)} " if ctes else ""
-    if query.partitions is not None:
-        found = arranged(counted, order, rows=rows, key=names[query.partitions.key])
+    if query.partitions is not None and rows is not None:
+        key, columns = names[query.partitions.key], (*names, COUNT)
+        found = leading(writer, counted, order, rows=rows, key=key, columns=columns)
+    elif query.partitions is not None:
+        found = arranged(counted, order, key=names[query.partitions.key])
     else:
         found = f"{counted} ORDER BY {order}{'' if rows is None else f' LIMIT {rows:d}'}"
-    return CountingQuery(f"{opening}{found}", tuple(writer.parameters))
+    found = f"{opening}{found}"
+    if by_label:
+        found = f"SELECT * FROM ({found}) ORDER BY {', '.join(labels)}"  # noqa: S608 - as above
+    return _finished(writer, found, query, measures=1)
+
+
+def _finished(writer: Writer, sql: str, query: PrivateQuery, *, measures: int) -> CountingQuery:
+    positions = query.partitions is not None
+    types = *(key.type.name for key in query.keys), *[BIGINT.name] * (measures + positions)
+    return CountingQuery(writer.finished(sql), tuple(writer.parameters), types)
 
 
 def _candidates(writer: Writer, domain: Domain, *, name: str) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dpsql.dialects import DUCKDB, Dialect
 from dpsql.sql.passes.rebuild import rebuild_body
 from dpsql.sql.passes.total import total
+from dpsql.sql.portable import writer_for
 from dpsql.sql.query import PublicQuery
 from dpsql.sql.rewrite import CountingQuery
 from dpsql.sql.staging import grouped
@@ -18,18 +20,19 @@ __all__ = ["rewrite_public"]
 _GROUPED = 0  # tables of the query itself are numbered from 1
 
 
-def rewrite_public(query: PublicQuery, rows: int) -> CountingQuery:
+def rewrite_public(query: PublicQuery, rows: int, *, dialect: Dialect = DUCKDB) -> CountingQuery:
     """Return the SQL of a query over public tables, cut to `rows`; its columns come in the order of the outputs."""
     if query.keys is not None:
         query = _staged(query, query.keys)
-    writer = Writer()
+    writer = writer_for(dialect)
     outputs = ", ".join(f"{writer.expression(total(each))} AS c{at}" for at, each in enumerate(query.outputs, start=1))
     parts = [f"SELECT {'DISTINCT ' if query.distinct else ''}{outputs} {writer.body(rebuild_body(query.body, total))}"]
     if query.order:
         parts.append(f"ORDER BY {', '.join(_term(writer, term, outputs=query.outputs) for term in query.order)}")
     limit = rows if query.limit is None else min(query.limit, rows)
     sql = f"{' '.join(parts)} LIMIT {limit:d} OFFSET {query.offset:d}"
-    return CountingQuery(_exactly(sql, query.outputs), tuple(writer.parameters))
+    types = tuple(answered_as(output.type).name for output in query.outputs)
+    return CountingQuery(writer.finished(_exactly(sql, query.outputs)), tuple(writer.parameters), types)
 
 
 def _exactly(sql: str, outputs: tuple[Expression, ...]) -> str:

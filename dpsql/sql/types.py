@@ -52,8 +52,14 @@ class Type:
 
     def holds(self, value: int) -> bool:
         """Say whether an integer type can hold `value`."""
+        least, greatest = self.ends
+        return least <= value <= greatest
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """Return the least and the greatest value of an integer type."""
         low, high = _INTEGER_BITS[self.name]
-        return (-(1 << -low) if low else 0) <= value < 1 << high
+        return (-(1 << -low) if low else 0), (1 << high) - 1
 
     @property
     def precision(self) -> tuple[int, int]:

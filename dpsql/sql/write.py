@@ -5,6 +5,7 @@ Functions are written by their qualified name, so that no macro or temporary obj
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dpsql.sql.tree import (
@@ -70,6 +71,41 @@ class Writer:
     """Writes one statement and gathers its parameters in the order of their numbers."""
 
     parameters: list[object] = field(default_factory=list)
+
+    @property
+    def native(self) -> bool:
+        """Whether the statement is for DuckDB, whose own forms are then the quickest."""
+        return True
+
+    @property
+    def semi(self) -> str:
+        """The word for a join with what has no row twice and no column of its own."""
+        return "SEMI"
+
+    def finished(self, sql: str) -> str:
+        """Return the whole statement as the engine reads it."""
+        return sql
+
+    def draw(self, names: Sequence[str], unit: str, *, salts: tuple[int, int]) -> str:
+        """Return the 64-bit number by which a unit's groups are taken in order.
+
+        The parts are hashed apart and once more together, since DuckDB's hash of several values only XORs in the last:
+        an uneven draw.
+        """
+        group = f"system.main.hash({', '.join(names)})"
+        mixed = ", ".join(
+            f"system.main.hash(system.main.xor(system.main.hash({part}), CAST({self.bind(salt)} AS UBIGINT)))"
+            for part, salt in zip((group, unit), salts, strict=True)
+        )
+        return f"system.main.hash(system.main.xor({mixed}))"
+
+    def listed(self, values: Sequence[int]) -> str:
+        """Return a list of whole numbers as `looked_up` wants it."""
+        return f"CAST({self.bind(list(values))} AS INTEGER[])"
+
+    def looked_up(self, listed: str, position: str) -> str:
+        """Return the expression for the one of the numbers at a position, counted from 1."""
+        return f"system.main.list_extract({listed}, {position})"
 
     def bind(self, value: object) -> str:
         """Return the placeholder of a new parameter."""

@@ -1,0 +1,47 @@
+"""A dialect: how the calls of the language are written for an engine that is not DuckDB.
+
+The language is DuckDB's, whatever holds the data. A **form** is the text by which an engine computes what DuckDB would:
+the same value for every row that can be stored, NULL where DuckDB gives NULL or would fail, and never an error, which
+could depend on one unit's row. So forms are an allow-list: what a dialect has no form for is refused, as `Unsupported`,
+before anything is read or charged. The conformance tests hold every form against DuckDB, on values chosen to break it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+__all__ = ["DUCKDB", "Dialect"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dialect:
+    """The SQL of an engine: its `name` in sentences, sqlglot's name for it, and its `forms`.
+
+    A form stands under the name of an operator or function (`sql/functions.py`), with the families of its operands'
+    types behind it where they matter: "<" is for any, "< TEXT" for text, "cast INTEGER TEXT" from and to; that of the
+    most words is taken. In it {0}, {1} are the operands, {*} all of them and {1*} those from number 1 on, {type} is the
+    type of the result as the engine names it, {least} and {greatest} the ends of an integer type. `parameter` is how
+    the value number {n} is written, from 1. With `materialized`, AS MATERIALIZED is kept. `lacks` are the joins and set
+    operations that the engine does not have, or has with another meaning.
+    """
+
+    name: str
+    sqlglot: str
+    forms: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    parameter: str = "${n}"
+    materialized: bool = False
+    lacks: frozenset[str] = frozenset()
+
+    def form(self, function: str, families: tuple[str, ...]) -> str | None:
+        """Return the form of a call whose operands' types are of these families; None where there is none."""
+        return next((form for name in _names(function, families) if (form := self.forms.get(name)) is not None), None)
+
+
+DUCKDB = Dialect("DuckDB", "duckdb")  # the language itself: written as it is, not by forms
+
+
+def _names(function: str, families: tuple[str, ...]) -> Iterator[str]:
+    for most in range(len(families), -1, -1):
+        yield " ".join((function, *families[:most]))

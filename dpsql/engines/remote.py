@@ -1,0 +1,183 @@
+"""What engines outside this process have in common: one statement at a time, sealed answers, no word of theirs.
+
+An engine is a class below this one that says how a statement is sent, how a running one is stopped, and what there is
+to close; `docs/engines.md` shows two. Its connection is the curator's: whoever runs code in this process can use it.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dpsql.dialects import Dialect
+from dpsql.engines.arrow import conformed
+from dpsql.engines.base import Column, Exact, Statement
+from dpsql.errors import EngineError, UsageError
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+__all__ = ["Registered", "RemoteEngine", "table_missing"]
+
+_PATIENCE = 0.5  # seconds between two looks at a statement that runs; where waiting cannot be interrupted, this can
+_LAST_WAIT = 10.0  # seconds that a statement has to end once it was told to
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A table that the engine may be asked about: the parts of its qualified name, and its columns."""
+
+    relation: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+
+class RemoteEngine(ABC):
+    """Runs one SELECT at a time elsewhere, hands out its result sealed, and tells nobody why one failed.
+
+    `tables` are all that it may be asked about, by the names of the policy. A statement that takes longer than
+    `time_limit` seconds is stopped, and fails; so does one that is interrupted.
+    """
+
+    isolation = "remote"
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        tables: Mapping[str, Registered],
+        *,
+        time_limit: float | None = None,
+        sealed: bool = True,
+    ) -> None:
+        self._dialect = dialect
+        self._tables = dict(tables)
+        self._time_limit = time_limit
+        self._sealed = sealed
+        self._lock = threading.Lock()
+        self._closed = False
+        self._bare: duckdb.DuckDBPyConnection | None = None
+
+    @abstractmethod
+    def fetch(self, statement: Statement) -> pa.Table:
+        """Send one SELECT and return its whole answer; runs in a thread of its own, and may raise anything."""
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """Stop the statement that runs, if there is one; called from another thread, and may raise anything."""
+
+    @abstractmethod
+    def disconnect(self) -> None:
+        """Let go of what `fetch` uses; called once."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """The SQL in which its statements are written."""
+        return self._dialect
+
+    @property
+    def sealed(self) -> bool:
+        """Whether dpsql opened the connection itself, to read alone."""
+        return self._sealed
+
+    def relation(self, name: str) -> tuple[str, ...]:
+        """Return the qualified identifier of the table that was registered as `name`."""
+        return self._registered(name).relation
+
+    def columns(self, name: str) -> tuple[Column, ...]:
+        """Return the columns of the table that was registered as `name`, as they were when the engine opened."""
+        return self._registered(name).columns
+
+    def unique(self, name: str, column: str) -> bool:
+        """Return whether no value but NULL stands twice in a column of the table that was registered as `name`."""
+        from sqlglot.expressions import to_identifier
+
+        table, dialect = self._registered(name), self._dialect
+        quoted = [
+            str(to_identifier(each, quoted=True).sql(dialect=dialect.sqlglot)) for each in (column, *table.relation)
+        ]
+        (kind,) = (known.type for known in table.columns if known.name == column)
+        value = (dialect.forms.get("canonical TEXT", "{0}") if kind == "VARCHAR" else "{0}").replace("{0}", quoted[0])
+        sql = (
+            f"SELECT 1 AS one FROM {'.'.join(quoted[1:])} WHERE {quoted[0]} IS NOT NULL "  # noqa: S608 - quoted
+            f"GROUP BY {value} HAVING COUNT(*) > 1 LIMIT 1"
+        )
+        return len(self._answer(Statement(sql))) == 0
+
+    def accepts_pattern(self, pattern: str) -> bool:
+        """Return whether DuckDB, whose language it is, compiles this regular expression."""
+        from dpsql.engines.duckdb_catalog import compiles, connect_bare
+
+        with self._lock:
+            if self._bare is None:
+                self._bare = connect_bare()
+            return compiles(self._bare, pattern)
+
+    def execute(self, statement: Statement) -> Exact:
+        """Run one SELECT once, to its end; no word of the engine is passed on, since they may carry cell values."""
+        return Exact(self._answer(statement))
+
+    def close(self) -> None:
+        """Let go of the connection, once no statement is running; closing twice is closing once."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            if self._bare is not None:
+                self._bare.close()
+            with suppress(Exception):
+                self.disconnect()
+
+    def _answer(self, statement: Statement) -> pa.Table:
+        with self._lock:
+            if self._closed:
+                raise UsageError("engine-closed", "The engine is closed.", hint="Open a new session.")
+            table = self._run(statement)
+        if table is None:  # raised here and not where it was caught: no context hangs on it
+            hint = "Ask the curator: the details may hold private values and are not kept."
+            raise EngineError("engine-failed", "The engine could not answer this statement.", hint=hint)
+        return table
+
+    def _run(self, statement: Statement) -> pa.Table | None:
+        """Return the answer, or None whatever went wrong; wait where an interrupt can come through."""
+        outcome: list[pa.Table] = []
+        done = threading.Event()
+        threading.Thread(target=self._carry_out, args=(statement, outcome, done), daemon=True).start()
+        deadline = math.inf if self._time_limit is None else time.monotonic() + self._time_limit
+        try:
+            while not done.wait(min(_PATIENCE, max(0.0, deadline - time.monotonic()))):
+                if time.monotonic() >= deadline:
+                    raise TimeoutError  # noqa: TRY301 - to be stopped as an interrupt is
+        except BaseException as reason:
+            with suppress(Exception):
+                self.cancel()
+            done.wait(_LAST_WAIT)
+            if not isinstance(reason, TimeoutError):
+                raise
+            return None
+        return outcome[0] if outcome else None
+
+    def _carry_out(self, statement: Statement, outcome: list[pa.Table], done: threading.Event) -> None:
+        with suppress(BaseException):
+            outcome.append(conformed(self.fetch(statement), statement.types))
+        done.set()
+
+    def _registered(self, name: str) -> Registered:
+        try:
+            return self._tables[name]
+        except KeyError:
+            raise UsageError(
+                "table-unknown", f'No table was registered as "{name}".', hint="Name it in the policy."
+            ) from None
+
+
+def table_missing(name: str, *, engine: str) -> EngineError:
+    """Return the error for a table that the engine does not have, or does not show to this user."""
+    reason = f'{engine} has no table or view "{name}" that can be read.'
+    hint = "Name it as table or schema.table, in the spelling that it was made with, and see that it may be read."
+    return EngineError("table-missing", reason, hint=hint, place=f"table {name}")

@@ -1,0 +1,93 @@
+"""Where the data is, if not in a file that is given with the question: the engine, by its address, and its settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from dpsql.errors import PolicyError
+from dpsql.policy.checks import fill, wrong_type
+from dpsql.policy.toml import Section
+
+__all__ = ["DataSource", "is_address", "read_source"]
+
+_URL = re.compile(r"(?!duckdb:)[a-z][a-z0-9+.-]*:[!-~]+|duckdb:.+")
+_PASSWORD = re.compile(r"(?<=:)[^:@/]*(?=@)|(?<=password=)[^&;]*|(?<=token=)[^&;]*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class DataSource:
+    """The engine that has the tables: its `url`, such as "postgresql://user@host/db" or "sc://host:15002".
+
+    What stands before the first colon names the kind of engine. `options` are the engine's own settings, name by name.
+    As text it shows no password.
+
+    >>> DataSource("postgresql://audit:secret@db.example/main")
+    DataSource('postgresql://audit:***@db.example/main')
+    """
+
+    url: str = field(repr=False)
+    options: Mapping[str, str]
+
+    def __init__(self, url: str, *, options: Mapping[str, str] | None = None) -> None:
+        if not isinstance(url, str):
+            raise wrong_type("text", url, place="source.url")
+        if _URL.fullmatch(url) is None:
+            hint = "Such as postgresql://user@host/database, sc://host:15002 or spark:local[2]."
+            raise PolicyError("policy-url", "The address of the data cannot be read.", hint=hint, place="source.url")
+        given = {} if options is None else options
+        if not isinstance(given, Mapping):
+            raise wrong_type("a table of texts", given, place="source.options")
+        for name, value in given.items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise wrong_type("text", value, place="source.options")
+        fill(self, url=url)
+        fill(self, options=MappingProxyType(dict(given)))
+
+    @property
+    def path(self) -> Path | None:
+        """Return the path of a DuckDB file, "duckdb:events.duckdb"; None for another engine."""
+        return Path(self.url.partition(":")[2]) if self.scheme == "duckdb" else None
+
+    @property
+    def scheme(self) -> str:
+        """Return the word before the first colon."""
+        return self.url.partition(":")[0]
+
+    def __str__(self) -> str:
+        return _PASSWORD.sub("***", self.url)
+
+    def __repr__(self) -> str:
+        return f"DataSource({str(self)!r})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copy and pickle by the arguments: a read-only mapping itself cannot be pickled."""
+        return _again, (self.url, dict(self.options))
+
+
+def is_address(text: str) -> bool:
+    """Say whether a text is the URL of an engine and no path."""
+    return _URL.fullmatch(text) is not None and ("://" in text or text.startswith(("spark:", "duckdb:")))
+
+
+def read_source(root: Section, folder: Path) -> DataSource | None:
+    """Return where the table [source] of a policy file, which stands in `folder`, says that the data is, or None."""
+    if "source" not in root.values:
+        return None
+    section = root.section("source")
+    section.only("url", "options")
+    section.require("url")
+    options = section.section("options")
+    texts = {name: text for name in options.values if (text := options.text(name)) is not None}
+    with root.placing():
+        source = DataSource(section.text("url") or "", options=texts)
+    if source.path is None:
+        return source
+    return DataSource(f"duckdb:{folder / source.path}", options=texts)
+
+
+def _again(url: str, options: dict[str, str]) -> DataSource:
+    return DataSource(url, options=options)

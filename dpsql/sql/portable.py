@@ -1,0 +1,141 @@
+"""The writer for engines that are not DuckDB: the same statement, each call in the form that the engine's dialect has.
+
+The statement is first written as DuckDB's, with a mark for every form. sqlglot reads it, the marks become the forms,
+and sqlglot writes the tree for the engine: its quotes, its types, its order of NULLs. What has no form is refused.
+
+A unit's groups are drawn by MD5 under the session's salts, which takes the same groups on every engine: each part is
+hashed alone and then all of them together, so that no two rows of parts are written alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from dpsql.dialects import DUCKDB, Dialect
+from dpsql.errors import Unsupported
+from dpsql.sql.tree import Call, Cast, Collate, Combined, Expression, Joined, Literal, Relation, Try
+from dpsql.sql.types import TEXT, Family, Type
+from dpsql.sql.write import Writer
+
+__all__ = ["PortableWriter", "writer_for"]
+
+_MOST_WEIGHTS = 1_024
+_OF_LITERAL = frozenset(["date_part", "date_trunc", "date_diff", "date_sub"])  # these are told what by a word
+
+
+def writer_for(dialect: Dialect) -> Writer:
+    """Return the writer of statements for an engine of this dialect."""
+    return Writer() if dialect is DUCKDB else PortableWriter(dialect=dialect)
+
+
+@dataclass(slots=True)
+class PortableWriter(Writer):
+    """Writes one statement for an engine of `dialect`; `forms` are those behind the marks, in their order."""
+
+    dialect: Dialect = DUCKDB
+    forms: list[str] = field(default_factory=list)
+
+    @property
+    def native(self) -> bool:
+        """Whether the statement is for DuckDB: it is not."""
+        return False
+
+    @property
+    def semi(self) -> str:
+        """The word for a join with what has no row twice and no column of its own: an inner join, which all have."""
+        return "INNER"
+
+    def finished(self, sql: str) -> str:
+        """Return the statement as the engine reads it. Raises `Unsupported` for what it cannot be asked."""
+        from dpsql.sql.translate import translated
+
+        return translated(sql, self.forms, dialect=self.dialect)
+
+    def expression(self, expression: Expression) -> str:
+        """Return an expression as text, with marks for its forms."""
+        match expression:
+            case Try():  # a form gives NULL where the call would fail
+                return self.expression(expression.argument)
+            case Cast(argument=argument, type=type_):
+                return self._form("cast", (argument,), type_=type_, families=(*_words([argument]), _word(type_)))
+            case Collate(argument=argument, type=type_):
+                return self._form("canonical", (argument,), type_=type_)
+            case Call(function="and" | "or", arguments=arguments):
+                return f"({f' {expression.function.upper()} '.join(map(self.expression, arguments))})"
+            case _:
+                return Writer.expression(self, expression)
+
+    def relation(self, relation: Relation) -> str:
+        """Return an item of FROM as text; refuse what the engine joins or combines otherwise."""
+        if isinstance(relation, Joined | Combined) and relation.kind in self.dialect.lacks:
+            raise self._lacking(relation.kind)
+        return Writer.relation(self, relation)
+
+    def draw(self, names: Sequence[str], unit: str, *, salts: tuple[int, int]) -> str:
+        """Return the text by which a unit's groups are taken in order."""
+        salt = self.bind("".join(f"{each:016x}" for each in salts))
+        parts = (f"COALESCE({self._hashed(f'CAST({name} AS VARCHAR)')}, '')" for name in (unit, *names))
+        return self._hashed(" || ".join((f"CAST({salt} AS VARCHAR)", *parts)))
+
+    def listed(self, values: Sequence[int]) -> str:
+        """Return a list of whole numbers as `looked_up` wants it: written out, since few clients bind lists."""
+        if len(values) > _MOST_WEIGHTS:
+            reason = f"{self.dialect.name} is given at most {_MOST_WEIGHTS} weights."
+            hint = "Ask for fewer max_groups_contributed, or for mechanism = limited_domain."
+            raise Unsupported("engine-lacks", reason, hint=hint)
+        return ", ".join(f"{value:d}" for value in values)
+
+    def looked_up(self, listed: str, position: str) -> str:
+        """Return the expression for the one of the numbers at a position, counted from 1."""
+        return self._marked(self._found("lookup", ()), (position, listed))
+
+    def _hashed(self, text: str) -> str:
+        return self._marked(self._found("md5", (_word(TEXT),)), (text,))
+
+    def _call(self, call: Call) -> str:
+        name, arguments = call.function, call.arguments
+        if name in _OF_LITERAL and isinstance(arguments[0], Literal):
+            name, arguments = f"{name}.{arguments[0].value}", arguments[1:]
+        if name in {"like", "ilike"} and len(arguments) > 2:  # noqa: PLR2004 - the optional third operand
+            name = f"{name}_escape"
+        return self._form(name, arguments, type_=call.type)
+
+    def _form(
+        self, name: str, arguments: tuple[Expression, ...], *, type_: Type, families: tuple[str, ...] | None = None
+    ) -> str:
+        from dpsql.sql.translate import type_in
+
+        form = self._found(name, _words(arguments) if families is None else families)
+        if "{type}" in form:
+            form = form.replace("{type}", type_in(self.dialect, type_))
+        if "{least}" in form and type_.family is Family.INTEGER:
+            least, greatest = type_.ends
+            form = form.replace("{least}", f"({least})").replace("{greatest}", f"{greatest}")
+        return self._marked(form, tuple(map(self.expression, arguments)))
+
+    def _found(self, name: str, words: tuple[str, ...]) -> str:
+        form = self.dialect.form(name, words)
+        if form is None:
+            raise self._lacking(f"{name}({', '.join(words)})" if words else name)
+        return form
+
+    def _marked(self, form: str, operands: tuple[str, ...]) -> str:
+        from dpsql.sql.translate import MARK
+
+        self.forms.append(form)
+        return f"{MARK}{len(self.forms) - 1}({', '.join(operands)})"
+
+    def _lacking(self, what: str) -> Unsupported:
+        reason = f"{self.dialect.name} has no {what} that gives what DuckDB's gives."
+        hint = "docs/engines.md lists what each engine answers."
+        return Unsupported("engine-lacks", reason, hint=hint)
+
+
+def _words(expressions: Sequence[Expression]) -> tuple[str, ...]:
+    return tuple(_word(expression.type) for expression in expressions)
+
+
+def _word(type_: Type) -> str:
+    """Return the family of a type or, where dpsql does not compute with it, its own name."""
+    return type_.name.split("(")[0] if type_.family is Family.OPAQUE else type_.family.name
