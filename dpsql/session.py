@@ -232,7 +232,7 @@ class Session:
         parts = self._parts
         match question:
             case PublicQuery():
-                counting = rewrite_public(question, MOST_PUBLIC_ROWS + 1, dialect=parts.engine.dialect)
+                counting = rewrite_public(question, MOST_PUBLIC_ROWS + 1, dialect=parts.catalog.dialect)
                 return publish(question, parts.engine.execute(statement_of(counting)))
             case ShowBudget():
                 return budget_table(self.budget)

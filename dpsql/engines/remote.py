@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dpsql.dialects import Dialect
@@ -147,7 +148,8 @@ class RemoteEngine(ABC):
         """Return the answer, or None whatever went wrong; wait where an interrupt can come through."""
         outcome: list[pa.Table] = []
         done = threading.Event()
-        threading.Thread(target=self._carry_out, args=(statement, outcome, done), daemon=True).start()
+        task = partial(self._carry_out, statement, outcome=outcome, done=done)
+        threading.Thread(target=task, name="dpsql-statement", daemon=True).start()
         deadline = math.inf if self._time_limit is None else time.monotonic() + self._time_limit
         try:
             while not done.wait(min(_PATIENCE, max(0.0, deadline - time.monotonic()))):
@@ -162,7 +164,7 @@ class RemoteEngine(ABC):
             return None
         return outcome[0] if outcome else None
 
-    def _carry_out(self, statement: Statement, outcome: list[pa.Table], done: threading.Event) -> None:
+    def _carry_out(self, statement: Statement, *, outcome: list[pa.Table], done: threading.Event) -> None:
         with suppress(BaseException):
             outcome.append(conformed(self.fetch(statement), statement.types))
         done.set()

@@ -44,7 +44,7 @@ def arranged(counted: str, order: str, *, key: str) -> str:
     return f"SELECT * FROM ({_placed(counted, key)}) ORDER BY {order}"  # noqa: S608 - nothing in it is the analyst's text
 
 
-def leading(writer: Writer, counted: str, order: str, *, rows: int, key: str, columns: Sequence[str]) -> str:
+def leading(writer: Writer, counted: str, *, order: str, rows: int, key: str, columns: Sequence[str]) -> str:
     """Return the SQL for the first `rows` counted groups of each partition by `order`, partition by partition.
 
     `columns` are those of `counted`; the position of the partition is the last column.

@@ -126,7 +126,7 @@ def _weighted(
     found = f"{groups} ORDER BY {order}"
     if query.partitions is not None:
         found = arranged(groups, order, key=names[query.partitions.key])
-    return _finished(writer, f"WITH {', '.join((*listed, *kept.ctes))} {found}", query, measures=2)
+    return _finished(writer, f"WITH {', '.join((*listed, *kept.ctes))} {found}", query=query, measures=2)
 
 
 def _counted(
@@ -162,7 +162,7 @@ def _counted(
     opening = f"WITH {', '.join(ctes)} " if ctes else ""
     if query.partitions is not None and rows is not None:
         key, columns = names[query.partitions.key], (*names, COUNT)
-        found = leading(writer, counted, order, rows=rows, key=key, columns=columns)
+        found = leading(writer, counted, order=order, rows=rows, key=key, columns=columns)
     elif query.partitions is not None:
         found = arranged(counted, order, key=names[query.partitions.key])
     else:
@@ -170,10 +170,10 @@ def _counted(
     found = f"{opening}{found}"
     if by_label:
         found = f"SELECT * FROM ({found}) ORDER BY {', '.join(labels)}"  # noqa: S608 - as above
-    return _finished(writer, found, query, measures=1)
+    return _finished(writer, found, query=query, measures=1)
 
 
-def _finished(writer: Writer, sql: str, query: PrivateQuery, *, measures: int) -> CountingQuery:
+def _finished(writer: Writer, sql: str, *, query: PrivateQuery, measures: int) -> CountingQuery:
     positions = query.partitions is not None
     types = *(key.type.name for key in query.keys), *[BIGINT.name] * (measures + positions)
     return CountingQuery(writer.finished(sql), tuple(writer.parameters), types)

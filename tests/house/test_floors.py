@@ -32,7 +32,7 @@ def test_only_the_composition_root_names_real_parts() -> None:
     assert who_uses("OperatingSystemNoise") <= {"mechanisms/noise.py", "mechanisms/__init__.py", "connect.py"}
     assert who_uses("SQLiteLedger") <= {"ledger/sqlite.py", "ledger/__init__.py", "connect.py"}
     assert who_uses("PostgresLedger") <= {"ledger/postgres.py", "connect.py"}
-    assert {name for name in who_uses("DuckDBEngine") if not name.startswith("engines/")} == {"connect.py"}
+    assert {name for name in who_uses("DuckDBEngine") if not name.startswith("engines/")} == {"opening.py"}
 
 
 def test_no_randomness_but_the_operating_systems() -> None:
