@@ -72,9 +72,13 @@ def weighted(writer: Writer, base: str, *, names: Sequence[str], bound: Bound, w
     every t up to the bound. A weight depends on how many groups a unit has, so the distinct pairs are kept and read
     twice, whatever the bound, and only units above it are drawn and sorted.
     """
+    if not writer.native:
+        weight, ranked = _in_one_pass(writer, base, names=names, bound=bound, weights=weights)
+        kept = f"SELECT {', '.join(names)}, {weight} AS {WEIGHT} FROM ({ranked}) WHERE dpsql_rank <= {bound.groups:d}"  # noqa: S608 - nothing in it is the analyst's text
+        return Bounded((), kept)
     table, ctes, within = _weighed(writer, base, names=names, bound=bound, weights=weights)
     most = f"{bound.groups:d}"
-    first = _first(_above(writer), names, draw=writer.draw(names, UNIT, salts=bound.salts), groups=bound.groups)
+    first = _first(_ABOVE, names, draw=writer.draw(names, UNIT, salts=bound.salts), groups=bound.groups)
     cut = f"SELECT {', '.join(names)}, {writer.looked_up(table, most)} AS {WEIGHT} FROM ({first})"  # noqa: S608 - nothing in it is the analyst's text
     return Bounded(ctes, f"{within} UNION ALL {cut}")
 
@@ -83,17 +87,34 @@ def weighted_of_all(
     writer: Writer, base: str, *, names: Sequence[str], bound: Bound, weights: Sequence[int]
 ) -> Bounded:
     """Return every pair of `base`, one row each, with WEIGHT as by `weighted`, and 0 where that does not keep it."""
+    if not writer.native:
+        weight, ranked = _in_one_pass(writer, base, names=names, bound=bound, weights=weights)
+        own = f"CASE WHEN dpsql_rank <= {bound.groups:d} THEN {weight} ELSE 0 END AS {WEIGHT}"
+        return Bounded((), f"SELECT {', '.join(names)}, {own} FROM ({ranked})")  # noqa: S608 - as above
     table, ctes, within = _weighed(writer, base, names=names, bound=bound, weights=weights)
     most = f"{bound.groups:d}"
-    ranked = _ranked(_above(writer), names, draw=writer.draw(names, UNIT, salts=bound.salts))
+    ranked = _ranked(_ABOVE, names, draw=writer.draw(names, UNIT, salts=bound.salts))
     own = f"CASE WHEN dpsql_rank <= {most} THEN {writer.looked_up(table, most)} ELSE 0 END AS {WEIGHT}"
     return Bounded(ctes, f"{within} UNION ALL SELECT {', '.join(names)}, {own} FROM ({ranked})")  # noqa: S608 - as above
 
 
-def _above(writer: Writer) -> str:
-    """Return the pairs of units above the bound; no unit stands twice in what is joined."""
-    above = f"SELECT {UNIT} FROM dpsql_units WHERE dpsql_above"  # noqa: S608 - as above
-    return f"dpsql_pairs {writer.semi} JOIN ({above}) USING ({UNIT})"
+def _in_one_pass(
+    writer: Writer, base: str, *, names: Sequence[str], bound: Bound, weights: Sequence[int]
+) -> tuple[str, str]:
+    """Return the weight of a pair, and the distinct pairs with what it takes: its rank, and how many its unit has.
+
+    For engines that may read twice what stands in WITH, from a table that may have changed in between: a unit that had
+    few groups the first time, and so a large weight, could then add it to many.
+    """
+    columns = ", ".join((*names, UNIT))
+    weight = writer.looked_up(writer.listed(weights), f"system.main.least(dpsql_groups, {bound.groups:d})")
+    pairs = f"(SELECT DISTINCT {columns} FROM ({base}))"  # noqa: S608 - as above
+    ranked = _ranked(pairs, names, draw=writer.draw(names, UNIT, salts=bound.salts))
+    numbered = f"SELECT *, system.main.count() OVER (PARTITION BY {UNIT}) AS dpsql_groups FROM ({ranked})"  # noqa: S608 - as above
+    return weight, numbered
+
+
+_ABOVE = f"dpsql_pairs SEMI JOIN (SELECT {UNIT} FROM dpsql_units WHERE dpsql_above) USING ({UNIT})"  # noqa: S608 - as above
 
 
 def _weighed(

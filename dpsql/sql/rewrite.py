@@ -126,7 +126,8 @@ def _weighted(
     found = f"{groups} ORDER BY {order}"
     if query.partitions is not None:
         found = arranged(groups, order, key=names[query.partitions.key])
-    return _finished(writer, f"WITH {', '.join((*listed, *kept.ctes))} {found}", query=query, measures=2)
+    ctes = ", ".join((*listed, *kept.ctes))
+    return _finished(writer, f"WITH {ctes} {found}" if ctes else found, query=query, measures=2)
 
 
 def _counted(
