@@ -51,7 +51,7 @@ class Receipt:
     charged in full either way, and what is guaranteed is the data set's total, not what one analyst was charged.
     `durable` says that what was spent outlives the process, as it does not in a ledger in memory, for trials.
     `sealed` says that dpsql opened the data itself, read-only and locked, and `isolation` where: in a "process" that
-    has nothing else, or "in_process", where the analyst's code runs.
+    has nothing else, "in_process", where the analyst's code runs, or "remote", in another program which this one asks.
     `chosen` names what the mechanism chose in private, "k" (ADAPTIVE) or "k_bar" (AUTO), "of each" partition with PER,
     where k and k_bar are the most that it could be; it is empty where nothing was. Loss and what remains are told in
     the currencies of the `certificate`.
