@@ -5,18 +5,20 @@ Source: Canonne, Kamath and Steinke 2020, arXiv:2004.00010, Algorithms 1 and 2 (
 
 from __future__ import annotations
 
+import math
+from functools import cache
+
 from dpsql.mechanisms.noise import BitReader
 
 __all__ = ["bernoulli_exp", "discrete_exponential"]
+
+_PLACES = 32
 
 
 def bernoulli_exp(numerator: int, denominator: int, *, reader: BitReader) -> bool:
     """Return True with probability exp(-numerator / denominator), for a ratio of 0 or more."""
     whole, rest = divmod(numerator, denominator)
-    for _ in range(whole):
-        if not _bernoulli_exp_unit(1, 1, reader=reader):
-            return False
-    return _bernoulli_exp_unit(rest, denominator, reader=reader)
+    return not (whole and _unit_exponential(reader) < whole) and _bernoulli_exp_unit(rest, denominator, reader=reader)
 
 
 def discrete_exponential(numerator: int, denominator: int, *, reader: BitReader) -> int:
@@ -28,16 +30,45 @@ def discrete_exponential(numerator: int, denominator: int, *, reader: BitReader)
     while True:
         within = reader.below(denominator)
         if _bernoulli_exp_unit(within, denominator, reader=reader):
-            break
-    whole = 0
-    while _bernoulli_exp_unit(1, 1, reader=reader):
-        whole += 1
-    return (within + denominator * whole) // numerator
+            return (within + denominator * _unit_exponential(reader)) // numerator
 
 
 def _bernoulli_exp_unit(numerator: int, denominator: int, *, reader: BitReader) -> bool:
     """Return True with probability exp(-numerator / denominator), for a ratio in [0, 1]."""
     trial = 1
-    while reader.below(denominator * trial) < numerator:
+    while reader.chance(numerator, denominator * trial):
         trial += 1
     return trial % 2 == 1
+
+
+def _unit_exponential(reader: BitReader) -> int:
+    """Return a unit exponential, rounded down: the number n with exp(-n - 1) <= U < exp(-n), for a uniform U in (0, 1).
+
+    Of the binary places of U so many are read as decide.
+    """
+    places, whole = _PLACES, 0
+    prefix = reader.bits(places)
+    while True:
+        bound = _power_of_exp(whole + 1, places)
+        if prefix > bound:
+            return whole
+        if prefix < bound:
+            whole += 1
+        else:
+            prefix, places = (prefix << _PLACES) | reader.bits(_PLACES), places + _PLACES
+
+
+@cache
+def _power_of_exp(power: int, places: int) -> int:
+    """Return exp(-power) to so many binary places, rounded down; it has no last one, so U is on one side of it.
+
+    An even number of terms of the series of exp(-1) is below it by less than the next term, one part of `parts`.
+    """
+    terms = places
+    while True:
+        parts = math.factorial(terms)
+        low = sum((-1) ** at * (parts // math.factorial(at)) for at in range(terms))
+        below, above = (int((least**power << places) // parts**power) for least in (low, low + 1))
+        if below == above:
+            return below
+        terms *= 2

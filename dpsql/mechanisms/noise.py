@@ -7,6 +7,8 @@ could repeat. There is no seeded source in this package; the tests bring their o
 from __future__ import annotations
 
 import secrets
+import struct
+from collections.abc import Iterator
 from typing import Protocol
 
 __all__ = ["BitReader", "Noise", "OperatingSystemNoise"]
@@ -30,25 +32,44 @@ class OperatingSystemNoise:
         return secrets.token_bytes(count)
 
 
+_BLOCK = 256  # bytes
+_WORD = 32  # bits
+
+
+def _words(noise: Noise) -> Iterator[int]:
+    """Yield uniform words, from one block of noise after another."""
+    while True:
+        yield from struct.unpack(f">{8 * _BLOCK // _WORD}I", noise.draw(_BLOCK))
+
+
 class BitReader:
     """Uniform integers for one release, from blocks of noise; made in the release and dropped with it."""
 
-    __slots__ = ("_bits", "_noise", "_pool")
-    _BLOCK = 256
+    __slots__ = ("_bits", "_pool", "_words")
 
     def __init__(self, noise: Noise) -> None:
-        self._noise = noise
+        self._words = _words(noise)
         self._pool = 0
         self._bits = 0
 
     def bits(self, count: int) -> int:
         """Return an integer uniform on [0, 2**count)."""
         while self._bits < count:
-            self._pool = (self._pool << (8 * self._BLOCK)) | int.from_bytes(self._noise.draw(self._BLOCK))
-            self._bits += 8 * self._BLOCK
+            self._pool = (self._pool << _WORD) | next(self._words)
+            self._bits += _WORD
         self._bits -= count
         value, self._pool = self._pool >> self._bits, self._pool & ((1 << self._bits) - 1)
         return value
+
+    def chance(self, numerator: int, denominator: int) -> bool:
+        """Return True with probability numerator / denominator, which is at most 1.
+
+        A uniform number is compared with the ratio; of its binary places a word is read at a time, until they decide.
+        """
+        left = (numerator << _WORD) - next(self._words) * denominator
+        while 0 < left < denominator:
+            left = (left << _WORD) - next(self._words) * denominator
+        return left > 0
 
     def below(self, bound: int) -> int:
         """Return an integer uniform on [0, bound), by rejection."""
