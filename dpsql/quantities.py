@@ -25,6 +25,8 @@ Number = int | float | str | Decimal | Fraction
 
 def exact(value: Number, what: str) -> Fraction:
     """Return `value` as a Fraction; refuse booleans, NaN, infinities and what is no number, naming it `what`."""
+    if type(value) is Fraction:
+        return value
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal | Fraction):
         raise UsageError(
             "not-a-number",
@@ -106,7 +108,7 @@ class Epsilon(_Quantity):
 
     @staticmethod
     def _check(value: Fraction) -> None:
-        if value <= 0:
+        if value.numerator <= 0:
             raise UsageError("epsilon-range", "Epsilon must be greater than 0.", hint="Such as 0.05.")
 
 
@@ -117,7 +119,7 @@ class Rho(_Additive):
 
     @staticmethod
     def _check(value: Fraction) -> None:
-        if value < 0:
+        if value.numerator < 0:
             raise UsageError("rho-range", "Rho must be at least 0.", hint="A loss is never negative.")
 
 
@@ -132,5 +134,5 @@ class Delta(_Additive):
 
     @staticmethod
     def _check(value: Fraction) -> None:
-        if value < 0:
+        if value.numerator < 0:
             raise UsageError("delta-range", "Delta must be at least 0.", hint="Such as 1e-6.")

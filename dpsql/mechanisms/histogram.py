@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from operator import lt
 from typing import NewType
 
 import numpy as np
@@ -33,9 +33,9 @@ class Histogram:
 
     def __post_init__(self) -> None:
         counts = (*self.leaders, self.following)
-        if any(type(count) is not int for count in counts) or any(not 0 <= count < COUNT_LIMIT for count in counts):
+        if set(map(type, counts)) != {int} or not 0 <= min(counts) <= max(counts) < COUNT_LIMIT:
             raise UsageError("histogram-counts", "The counts of a histogram must be integers between 0 and 2**53.")
-        if any(first < second for first, second in pairwise(counts)):
+        if any(map(lt, counts, counts[1:])):
             raise UsageError("histogram-order", "The counts of a histogram must come in descending order.")
 
     @classmethod

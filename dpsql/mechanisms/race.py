@@ -68,7 +68,7 @@ def race(
     Cost: O(n log n) and 16 random bytes a candidate.
     """
     scores: list[int | Fraction] = [*counts] if bottom is None else [*counts, bottom]
-    reference = max(math.ceil(score) for score in scores)
+    reference = max(counts if bottom is None else (*counts, math.ceil(bottom)))
     prefixes, lengths = _draw_uniforms(len(scores), noise, mantissa_bits=mantissa_bits)
     low, high = _enclose(prefixes, lengths, gaps=_gaps(counts, bottom, epsilon=epsilon, reference=reference))
     reader = BitReader(noise)
@@ -126,9 +126,9 @@ def _leading_groups(low: _Floats, high: _Floats, *, steps: int) -> Iterator[list
     order = np.argsort(low, kind="stable")
     reach = np.maximum.accumulate(high[order])
     ends = np.flatnonzero(reach[:-1] < low[order][1:]) + 1
-    start = 0
-    for end in (*ends.tolist(), len(order)):
-        yield [int(position) for position in order[start:end]]
+    positions, start = order.tolist(), 0
+    for end in (*ends.tolist(), len(positions)):
+        yield positions[start:end]
         start = end
         if end >= steps:
             return
