@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal, Unsupported
@@ -277,7 +278,8 @@ class _Analysis:
                 return found
             hint = "Positions count the select list from 1 and may not mean the count."
             raise Refusal("group-position", "This is no position of a key.", hint=hint, place=self._at(node))
-        if kind == "Column" and not node.args.get("table") and scope.find(node.name, "", place=self._at(node)) is None:
+        is_name = kind == "Column" and not node.args.get("table")
+        if is_name and scope.find(node.name, "", place=partial(self._at, node)) is None:
             named = [item for item in items if ascii_lower(item.name) == ascii_lower(node.name)]
             if len(named) == 1 and named[0].expression is not None:
                 return named[0].expression
@@ -289,7 +291,7 @@ class _Analysis:
         if per is None:
             return None
         named = [item.expression for item in items if ascii_lower(item.name) == ascii_lower(per.text)]
-        if not named and (found := scope.find(per.text, "", place=per.place)) is not None:
+        if not named and (found := scope.find(per.text, "", place=lambda: per.place)) is not None:
             named = [found.column, Cast(found.column, read_as(found.column.type))]
         return next((keys.index(expression) for expression in named if expression in keys), None)
 

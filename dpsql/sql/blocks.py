@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal
@@ -142,7 +143,7 @@ class Block:
             return self.reader.condition(node.this)
 
     def _column(self, reader: Reader, node: Node) -> Expression:
-        known = node.args.get("table") or reader.scope.find(node.name, "", place=reader.place(node))
+        known = node.args.get("table") or reader.scope.find(node.name, "", place=partial(reader.place, node))
         found = None if known else self.aliased(node.name)
         if found is None:
             return self.readers["Column"](reader, node)
@@ -165,7 +166,7 @@ class Block:
         """Return what GROUP BY names: a position, a column, an alias or an expression, in this order."""
         node = bare(self.reader, node)
         is_name = type(node).__name__ == "Column" and not node.args.get("table")
-        if is_name and self.reader.scope.find(node.name, "", place=self.reader.place(node)) is not None:
+        if is_name and self.reader.scope.find(node.name, "", place=partial(self.reader.place, node)) is not None:
             return self._read(node)
         return self._named(node) or self._read(node)
 

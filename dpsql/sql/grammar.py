@@ -124,8 +124,8 @@ def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[
     """
     from sqlglot import Token, TokenType
 
-    functions, tokens = FUNCTIONS.keys() | aggregates, plainly(statement, tokens)
-    everything, settled = functions | INSIDE, list[Token]()
+    tokens, settled = plainly(statement, tokens), list[Token]()
+    everything = INSIDE.union(aggregates)
     openers: list[str] = []
     levels = [""]
     kinds = ["", *(token.token_type.name for token in tokens), "", "", ""]  # each asked once: that takes most of it
@@ -151,11 +151,14 @@ def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[
             around=around,
             after=after,
             in_cast=openers[-1:] in (["cast"], ["try_cast"]),
-            functions=everything if inside else functions,
+            besides=everything if inside else aggregates,
         )
         if new_kind in _TYPED:
             _check_sizes(statement, token, kind=new_kind, rest=kinds[index + 2 : index + 7])
-        settled.append(Token(TokenType[new_kind], text, token.line, token.col, token.start, token.end))
+        same = (new_kind, text) == (kind, token.text)
+        settled.append(
+            token if same else Token(TokenType[new_kind], text, token.line, token.col, token.start, token.end)
+        )
     if len(levels) > 1:
         hint, where = "Close it with ) or END.", statement.place(tokens[-1])
         raise Refusal("syntax", "A parenthesis or a CASE is not closed.", hint=hint, place=where)
@@ -194,7 +197,7 @@ def _word(
     around: tuple[str, str, str],
     after: Token | None,
     in_cast: bool,
-    functions: Collection[str],
+    besides: Collection[str],
 ) -> tuple[str, str]:
     """Return the token type and text of a word, by what stands around it."""
     word, (previous, kind, following) = ascii_lower(" ".join(token.text.split())), around
@@ -203,7 +206,8 @@ def _word(
         return _TYPES[word], token.text
     if word in {"date", "timestamp"} and after is not None and after.text.startswith(STAND_IN):
         return _TYPES[word], token.text
-    if calls and (word in functions or word in {"cast", "try_cast", "extract", "count", "unnest"}):
+    known = word in FUNCTIONS or word in besides or word in {"cast", "try_cast", "extract", "count", "unnest"}
+    if calls and known:
         return "VAR", token.text if word in {"cast", "try_cast", "extract", "count"} else FUNCTION_PREFIX + word
     if kind in _WORDS and _stands(kind, previous, calls=calls):
         return kind, token.text

@@ -9,6 +9,7 @@ once. The answer is the same, since a group of nobody does not exist in it.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
@@ -136,19 +137,19 @@ def _using(
     """Return the names after a join with its USING columns merged, and the equalities they mean."""
     conditions: list[Expression] = []
     for name in join.args["using"]:
-        where = reader.at(name)
+        where = partial(reader.at, name)
         left, right = scope.find(name.name, "", place=where), Scope((table,)).find(name.name, "", place=where)
         if left is None or right is None:
             raise Refusal(
                 "unknown-column",
                 "USING needs this column on both sides.",
                 hint="Write ON left.x = right.y instead.",
-                place=where,
+                place=where(),
             )
         if left.is_unit and right.is_unit and left.column.type == right.column.type:
             sides: tuple[Expression, ...] = (left.column, right.column)
         else:
-            sides = comparable(tuple(reader.computed(side.column, name) for side in (left, right)), where)
+            sides = comparable(tuple(reader.computed(side.column, name) for side in (left, right)), where())
         conditions.append(Call("=", sides, BOOLEAN))
         side = str(join.args.get("side") or "")
         if left.is_unit != right.is_unit and (scope.private is None or table.table is None):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal, Unsupported
@@ -192,7 +193,7 @@ class Reader:
         """Return the column that a name means."""
         only(self.statement, node, "this", "table", "db")
         qualifier, schema = (part.name if part else "" for part in (node.args.get("table"), node.args.get("db")))
-        found = self.scope.find(node.name, qualifier, place=self.place(node), schema=schema)
+        found = self.scope.find(node.name, qualifier, place=partial(self.place, node), schema=schema)
         if type(node.this).__name__ != "Identifier" or found is None:
             hint = listed("The columns here are", [column.name for column in self.scope.star()])
             raise Refusal("unknown-column", "There is no such column here.", hint=hint, place=self.place(node))
@@ -204,7 +205,7 @@ class Reader:
         """Say whether a name is a word of the clock, which a column of that name would come before, as in DuckDB."""
         if type(node).__name__ != "Column" or ascii_lower(node.name) not in CLOCK_WORDS or node.args.get("table"):
             return False
-        return self.scope.find(node.name, "", place=None) is None
+        return self.scope.find(node.name, "", place=lambda: None) is None
 
     def now(self) -> datetime:
         """Return the one reading of the clock that this statement sees; refuse where there is no clock."""

@@ -6,7 +6,7 @@ table, passed on unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dpsql.errors import Place, Refusal
@@ -91,14 +91,17 @@ class Scope:
     @property
     def unit(self) -> Expression | None:
         """Return what is the privacy unit in every row that belongs to somebody, where the block is private."""
-        whole = [column.column for column in self.units if not column.absent]
-        if whole or not self.units:
+        units = self.units
+        whole = [column.column for column in units if not column.absent]
+        if whole or not units:
             return whole[0] if whole else None
-        columns = tuple(dict.fromkeys(column.column for column in self.units))
+        columns = tuple(dict.fromkeys(column.column for column in units))
         return columns[0] if len(columns) == 1 else Call("coalesce", columns, columns[0].type)
 
-    def find(self, name: str, qualifier: str, *, place: Place | None, schema: str = "") -> ScopeColumn | None:
-        """Return the column a name means, or None; refuse a name that could mean two."""
+    def find(
+        self, name: str, qualifier: str, *, place: Callable[[], Place | None], schema: str = ""
+    ) -> ScopeColumn | None:
+        """Return the column a name means, or None; refuse a name that could mean two, at its `place`."""
         wanted = ascii_lower(name)
         found = [
             column if qualifier else column.bare
@@ -109,7 +112,7 @@ class Scope:
         ]
         if len(found) > 1:
             hint = "Write it with its table: alias.column."
-            raise Refusal("ambiguous-column", "This name could mean two columns.", hint=hint, place=place)
+            raise Refusal("ambiguous-column", "This name could mean two columns.", hint=hint, place=place())
         known = qualifier and any(table.is_called(qualifier, schema) for table in self.tables)
         if not found and not known and self.outer is not None:
             return self.outer.find(name, qualifier, place=place, schema=schema)

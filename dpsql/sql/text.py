@@ -55,7 +55,7 @@ _ASCII_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
 def ascii_lower(name: str) -> str:
     """Fold A-Z only, as DuckDB compares names; Python's `lower` would fold the Kelvin sign to k."""
-    return name.translate(_ASCII_LOWER)
+    return name.lower() if name.isascii() else name.translate(_ASCII_LOWER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +308,7 @@ def _check_agreement(text: str, tokens: list[Token], *, spans: list[tuple[int, i
 
     `text` has spaces for comments, which a token of two words may go across.
     """
-    solid = re.sub(r"\s", "\0", re.sub(r"\S", "\1", text)).encode()
+    solid = bytes(not space for space in map(str.isspace, text))
     meant = bytearray(solid)
     for start, end, kind in spans:
         meant[start:end] = bytes([kind != "comment"]) * (end - start)
