@@ -134,9 +134,10 @@ class Sources:
 
     def _tied(self, select: Node, condition: Expression | None, *, scope: Scope) -> tuple[Expression | None, Scope]:
         """Return WHERE and the names of a block in whose rows all units are equal; refuse any other block."""
-        condition, pairs = ties_in(condition, scope.units, right=scope.units)
-        condition, outside = ties_in(condition, scope.units, right=scope.outer_units)
-        around = [(inner, scope.outer_units[0].column) for inner, _ in outside]  # which are all of one unit
+        units, outer_units = scope.units, scope.outer_units
+        condition, pairs = ties_in(condition, units, right=units)
+        condition, outside = ties_in(condition, units, right=outer_units)
+        around = [(inner, outer_units[0].column) for inner, _ in outside]  # which are all of one unit
         if not connected(scope, (*pairs, *around)):
             reason = "Private tables meet only where their privacy units are equal."
             place = self.reader.place((select.args.get("joins") or [select])[0])

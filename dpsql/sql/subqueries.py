@@ -187,11 +187,10 @@ class _Subquery:
             for part in walk(each)
             if isinstance(part, Window)
         ]
-        place = self.block.place
         if (qualify is not None and not windows) or (windows and grouping.keys is not None):
             hint = "Group in a subquery and write the windows, and QUALIFY, over it."
             raise Unsupported(
-                "window", "QUALIFY and windows stand only where nothing is grouped.", hint=hint, place=place
+                "window", "QUALIFY and windows stand only where nothing is grouped.", hint=hint, place=self.block.place
             )
         if self.scope.private is None:
             return
@@ -201,12 +200,17 @@ class _Subquery:
         self._check_uncut()
         if grouping.keys is not None and not units & set(grouping.keys):
             hint = f"Group by {name} too: what is computed for each unit is its own."
-            raise Refusal("not-row-local", "This grouping mixes rows of several privacy units.", hint=hint, place=place)
+            raise Refusal(
+                "not-row-local", "This grouping mixes rows of several privacy units.", hint=hint, place=self.block.place
+            )
         # a unit that an outer join leaves NULL would put rows of several units, which another column names, together
         if not all(any(canonical(unit) in window.partition for unit in always) for window in windows):
             hint = f"Write OVER (PARTITION BY {name} ...)."
             raise Refusal(
-                "not-row-local", "This window looks at rows of several privacy units.", hint=hint, place=place
+                "not-row-local",
+                "This window looks at rows of several privacy units.",
+                hint=hint,
+                place=self.block.place,
             )
 
     def _check_uncut(self) -> None:

@@ -15,6 +15,7 @@ import unicodedata
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import not_
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal, Unsupported, UsageError
@@ -308,7 +309,7 @@ def _check_agreement(text: str, tokens: list[Token], *, spans: list[tuple[int, i
 
     `text` has spaces for comments, which a token of two words may go across.
     """
-    solid = bytes(not space for space in map(str.isspace, text))
+    solid = bytes(map(not_, map(str.isspace, text)))
     meant = bytearray(solid)
     for start, end, kind in spans:
         meant[start:end] = bytes([kind != "comment"]) * (end - start)

@@ -90,4 +90,5 @@ def connected(scope: Scope, ties: Iterable[Pair] = ()) -> bool:
     for first, second in (*scope.ties, *ties):
         touched = [group for group in groups if first in group or second in group]
         groups = [group for group in groups if group not in touched] + [set().union({first, second}, *touched)]
-    return sum(any(unit.column in group for unit in scope.units) for group in groups) <= 1
+    units = scope.units
+    return sum(any(unit.column in group for unit in units) for group in groups) <= 1
