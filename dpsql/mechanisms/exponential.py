@@ -8,11 +8,9 @@ from __future__ import annotations
 import math
 from functools import cache
 
-from dpsql.mechanisms.noise import BitReader
+from dpsql.mechanisms.noise import WORD, BitReader
 
 __all__ = ["bernoulli_exp", "discrete_exponential"]
-
-_PLACES = 32
 
 
 def bernoulli_exp(numerator: int, denominator: int, *, reader: BitReader) -> bool:
@@ -46,8 +44,7 @@ def _unit_exponential(reader: BitReader) -> int:
 
     Of the binary places of U so many are read as decide.
     """
-    places, whole = _PLACES, 0
-    prefix = reader.bits(places)
+    places, whole, prefix = WORD, 0, reader.word()
     while True:
         bound = _power_of_exp(whole + 1, places)
         if prefix > bound:
@@ -55,7 +52,7 @@ def _unit_exponential(reader: BitReader) -> int:
         if prefix < bound:
             whole += 1
         else:
-            prefix, places = (prefix << _PLACES) | reader.bits(_PLACES), places + _PLACES
+            prefix, places = (prefix << WORD) | reader.word(), places + WORD
 
 
 @cache

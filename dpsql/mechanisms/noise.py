@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from typing import Protocol
 
-__all__ = ["BitReader", "Noise", "OperatingSystemNoise"]
+__all__ = ["WORD", "BitReader", "Noise", "OperatingSystemNoise"]
 
 
 class Noise(Protocol):
@@ -33,30 +33,30 @@ class OperatingSystemNoise:
 
 
 _BLOCK = 256  # bytes
-_WORD = 32  # bits
+WORD = 32  # bits
 
 
 def _words(noise: Noise) -> Iterator[int]:
     """Yield uniform words, from one block of noise after another."""
     while True:
-        yield from struct.unpack(f">{8 * _BLOCK // _WORD}I", noise.draw(_BLOCK))
+        yield from struct.unpack(f">{8 * _BLOCK // WORD}I", noise.draw(_BLOCK))
 
 
 class BitReader:
     """Uniform integers for one release, from blocks of noise; made in the release and dropped with it."""
 
-    __slots__ = ("_bits", "_pool", "_words")
+    __slots__ = ("_bits", "_pool", "word")
 
     def __init__(self, noise: Noise) -> None:
-        self._words = _words(noise)
+        self.word = _words(noise).__next__  # a uniform integer of WORD bits
         self._pool = 0
         self._bits = 0
 
     def bits(self, count: int) -> int:
         """Return an integer uniform on [0, 2**count)."""
         while self._bits < count:
-            self._pool = (self._pool << _WORD) | next(self._words)
-            self._bits += _WORD
+            self._pool = (self._pool << WORD) | self.word()
+            self._bits += WORD
         self._bits -= count
         value, self._pool = self._pool >> self._bits, self._pool & ((1 << self._bits) - 1)
         return value
@@ -66,9 +66,9 @@ class BitReader:
 
         A uniform number is compared with the ratio; of its binary places a word is read at a time, until they decide.
         """
-        left = (numerator << _WORD) - next(self._words) * denominator
+        left = (numerator << WORD) - self.word() * denominator
         while 0 < left < denominator:
-            left = (left << _WORD) - next(self._words) * denominator
+            left = (left << WORD) - self.word() * denominator
         return left > 0
 
     def below(self, bound: int) -> int:
