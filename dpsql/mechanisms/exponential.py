@@ -1,6 +1,8 @@
 """Coins of probability exp(-x) and discrete exponentials, in whole numbers; nothing is ever rounded.
 
 Source: Canonne, Kamath and Steinke 2020, arXiv:2004.00010, Algorithms 1 and 2 (its lines 1 to 7).
+The whole part of an exponential, for which they toss coins of probability exp(-1), is read off a uniform number here:
+one word of noise decides it almost always, and how long it takes does not depend on what it is compared with.
 """
 
 from __future__ import annotations
