@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tomllib
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ EVERYTHING = "".join(module.read_text() for module in MODULES)
 KINDS = {kind.__name__ for kind in Error.__subclasses__()}
 
 
+@cache
 def codes() -> dict[str, set[str]]:
     """Return every literal code of an error that is constructed anywhere in the package, and of which kinds."""
     found: dict[str, set[str]] = {}
@@ -45,6 +47,7 @@ def codes() -> dict[str, set[str]]:
     return found
 
 
+@cache
 def documented() -> dict[str, str]:
     """Return the codes of docs/errors.md and the kind under whose heading each stands."""
     found: dict[str, str] = {}

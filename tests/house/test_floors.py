@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -11,11 +12,12 @@ MODULES = sorted((ROOT / "dpsql").rglob("*.py"))
 RANDOM = re.compile(r"\brandom\.|numpy\.random|np\.random|default_rng|import random|from random|scipy|\bseed\b\(")
 
 
-def names_in(module: Path) -> set[str]:
-    tree = ast.parse(module.read_text())
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    names |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    return names | {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+@cache
+def names_in(module: Path) -> frozenset[str]:
+    nodes = list(ast.walk(ast.parse(module.read_text())))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    names |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    return frozenset(names | {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names})
 
 
 def who_uses(name: str) -> set[str]:
