@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import time
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -48,21 +49,38 @@ def sources(folder: Path) -> dict[str, Path | CsvFile | None]:
     return {"reads": None, "codes": None, 'web.odd "name': None, "cheap": None, **files}
 
 
-@pytest.fixture(params=["sealed", "worker", "borrowed", "recording"])
-def engine(request: pytest.FixtureRequest, folder: Path) -> Iterator[Engine]:
+KINDS = ["sealed", "worker", "borrowed", "recording"]
+
+
+@contextmanager
+def opened(kind: str, folder: Path) -> Iterator[Engine]:
     file = folder / "events.duckdb"
-    if request.param == "borrowed":
+    if kind == "borrowed":
         with (
             closing(duckdb.connect(file)) as connection,
             closing(DuckDBEngine.borrow(connection, sources(folder))) as it,
         ):
             yield it
-    elif request.param == "worker":
+    elif kind == "worker":
         with closing(WorkerEngine.open(file, sources(folder), memory_limit="1GB", threads=2)) as started:
             yield started
     else:
-        with closing(DuckDBEngine.open(file, sources(folder), threads=2)) as opened:
-            yield RecordingEngine(opened) if request.param == "recording" else opened
+        with closing(DuckDBEngine.open(file, sources(folder), threads=2)) as it:
+            yield RecordingEngine(it) if kind == "recording" else it
+
+
+@pytest.fixture(params=KINDS, scope="module")
+def engine(request: pytest.FixtureRequest, folder: Path) -> Iterator[Engine]:
+    """One for all tests, which no statement may change."""
+    with opened(request.param, folder) as it:
+        yield it
+
+
+@pytest.fixture(params=KINDS)
+def own(request: pytest.FixtureRequest, folder: Path, tmp_path: Path) -> Iterator[Engine]:
+    """One that a test may close, on a copy of the data."""
+    with opened(request.param, Path(shutil.copytree(folder, tmp_path / "own"))) as it:
+        yield it
 
 
 def spelled(engine: Engine, name: str) -> str:
@@ -227,10 +245,10 @@ def test_whether_a_value_stands_twice(engine: Engine, name: str, column: str, un
     assert engine.unique(name, column) is unique
 
 
-def test_a_closed_engine_does_not_say_what_stands_twice(engine: Engine) -> None:
-    engine.close()
+def test_a_closed_engine_does_not_say_what_stands_twice(own: Engine) -> None:
+    own.close()
     with pytest.raises(UsageError) as caught:
-        engine.unique("reads", "user_id")
+        own.unique("reads", "user_id")
     assert caught.value.code == "engine-closed"
 
 
@@ -242,11 +260,11 @@ def test_a_name_that_was_not_registered_does_not_exist(engine: Engine, name: str
         assert caught.value.code == "table-unknown"
 
 
-def test_a_closed_engine_answers_nothing(engine: Engine) -> None:
-    assert engine.accepts_pattern("a")
-    engine.close()
-    engine.close()
-    for ask in (lambda: run(engine, "SELECT 1"), lambda: engine.accepts_pattern("a")):
+def test_a_closed_engine_answers_nothing(own: Engine) -> None:
+    assert own.accepts_pattern("a")
+    own.close()
+    own.close()
+    for ask in (lambda: run(own, "SELECT 1"), lambda: own.accepts_pattern("a")):
         with pytest.raises(UsageError) as caught:
             ask()
         assert caught.value.code == "engine-closed"
