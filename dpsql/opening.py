@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dpsql.engines import CsvFile, Engine
+    from dpsql.engines.folder import Folder
 
-    Sources = Mapping[str, Path | CsvFile | None]
+    Sources = Mapping[str, Path | CsvFile | Folder | None]
 
 __all__ = ["IN_MEMORY", "engine_of"]
 
@@ -45,9 +46,9 @@ def engine_of(database: object, policy: Policy, *, isolation: str | None = None)
     """
     _check(database, policy)
     isolated = policy.engine.isolates(isolation)
-    sources = {name: _source(table) for name, table in policy.tables.items()}
     given = DataSource(database) if isinstance(database, str) and is_address(database) else policy.source
     try:
+        sources = {name: _source(name, table) for name, table in policy.tables.items()}
         if given is not None and given.path is None:
             _check_elsewhere(policy, isolated=isolated)
             return _opener(given)(given.url, sources, options=given.options, time_limit=policy.engine.time_limit)
@@ -62,7 +63,7 @@ def engine_of(database: object, policy: Policy, *, isolation: str | None = None)
         return _opened(place, policy.engine, sources=sources, isolated=isolated)
     except EngineError as error:
         # the engine knows the table by its name; the curator wants its line
-        named = [f"tables.{name}" for name in sources if error.place == f"table {name}"]
+        named = [f"tables.{name}" for name in policy.tables if error.place == f"table {name}"]
         place_ = policy.where(named[0]) if named else error.place
         raise EngineError(error.code, error.reason, hint=error.hint, place=place_) from None
 
@@ -130,9 +131,15 @@ def _opened(
     return DuckDBEngine.borrow(database, sources, time_limit=settings.time_limit)
 
 
-def _source(table: Table) -> Path | CsvFile | None:
+def _source(name: str, table: Table) -> Path | CsvFile | Folder | None:
     from dpsql.engines import Column, CsvFile
 
-    if table.source is None or table.columns is None or table.types is None:
-        return table.source
+    if table.source is None:
+        return None
+    if table.columns is None or table.types is None:
+        if table.source.suffix.lower() == ".parquet" and not table.source.is_dir():
+            return table.source
+        from dpsql.engines.folders import folder_of
+
+        return folder_of(table.source, place=f"table {name}")
     return CsvFile(table.source, tuple(map(Column, table.columns, table.types)))

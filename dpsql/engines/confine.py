@@ -20,6 +20,7 @@ _ROOM = 3 << 29  # bytes: what Python, Arrow and DuckDB reserve beside DuckDB's 
 _OF_A_THREAD = 1 << 26  # bytes: the arena of a thread's allocations
 _MOST_SPILLED = 64 << 30  # bytes of one file
 _MOST_FILES = 256
+_OF_A_DATA_FILE = 4
 _NO_NEW_PRIVILEGES = 38  # of prctl; of system calls the numbers below are the same on every architecture
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
@@ -53,11 +54,15 @@ def leave_network() -> None:
             Path("/proc/self/gid_map").write_text(f"{group} {group} 1", encoding="ascii")
 
 
-def limit_process(memory: int, threads: int) -> None:
-    """Bound addresses, open files and what a file can grow to, and leave no core; `memory` is DuckDB's, in bytes."""
+def limit_process(memory: int, threads: int, *, data_files: int = 0) -> None:
+    """Bound addresses, open files and what a file can grow to, and leave no core.
+
+    `memory` is DuckDB's, in bytes. It opens files of a folder ahead of reading them, each once for every time that a
+    statement reads the folder.
+    """
     for kind, most in (
         (resource.RLIMIT_AS, memory + _ROOM + threads * _OF_A_THREAD),
-        (resource.RLIMIT_NOFILE, _MOST_FILES),
+        (resource.RLIMIT_NOFILE, _MOST_FILES + _OF_A_DATA_FILE * data_files),
         (resource.RLIMIT_FSIZE, _MOST_SPILLED),
         (resource.RLIMIT_CORE, 0),
     ):

@@ -16,6 +16,8 @@ from pathlib import Path
 import duckdb
 
 from dpsql.engines.base import Column, CsvFile
+from dpsql.engines.duckdb_folder import rows_of
+from dpsql.engines.folder import Folder
 from dpsql.errors import EngineError, UsageError
 
 __all__ = [
@@ -140,29 +142,34 @@ def _trouble(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
 
 def place(
     connection: duckdb.DuckDBPyConnection,
-    sources: Mapping[str, Path | CsvFile | None],
+    sources: Mapping[str, Path | CsvFile | Folder | None],
     *,
     home: str | None,
     sealed: bool,
 ) -> dict[str, tuple[str, ...]]:
-    """Return the fully qualified identifier of every table; a view of its Parquet file, or a table of its CSV file.
+    """Return the fully qualified identifier of every table; a view of its Parquet files, or a table of its CSV file.
 
     A sealed connection may read the Parquet files and no others; in a borrowed one views and tables are temporary.
     """
-    files = {name: _file(source, name) for name, source in sources.items() if source is not None}
-    views = [_literal(file) for name, file in files.items() if not isinstance(sources[name], CsvFile)]
+    given = {name: source for name, source in sources.items() if source is not None}
+    files = {name: _file(source, name) for name, source in given.items() if not isinstance(source, Folder)}
+    views = [file for name, file in files.items() if not isinstance(sources[name], CsvFile)]
+    views += [file.path for source in given.values() if isinstance(source, Folder) for file in source.files]
     if sealed and views:
-        _set(connection, f"SET GLOBAL allowed_paths = [{', '.join(views)}]")
+        _set(connection, f"SET GLOBAL allowed_paths = [{', '.join(map(_literal, views))}]")
     paths: dict[str, tuple[str, ...]] = {}
     for name, source in sources.items():
-        if name in files:
+        if source is not None:
             paths[name] = ("memory" if sealed else "temp", "main", name)
+            kind = "VIEW" if sealed else "TEMP VIEW"
             if isinstance(source, CsvFile):
                 _make_table(connection, paths[name], file=CsvFile(files[name], source.columns))
+            elif isinstance(source, Folder):
+                _make_folder_view(connection, name, folder=source, kind=kind)
             else:
-                _make_view(connection, name, file=files[name], kind="VIEW" if sealed else "TEMP VIEW")
+                _make_view(connection, name, file=files[name], kind=kind)
         elif home is None:
-            hint = "Give the database, or give the table a Parquet or CSV file as its source."
+            hint = "Give the database, or give the table a Parquet or CSV file or a folder as its source."
             reason = f'There is no database in which the table "{name}" could be.'
             raise EngineError("table-missing", reason, hint=hint, place=f"table {name}")
         else:
@@ -233,6 +240,15 @@ def _make_view(connection: duckdb.DuckDBPyConnection, name: str, *, file: Path, 
         hint = "Write it again as Parquet, and see that it may be read."
         reason = f'The file "{file.name}" is no Parquet file DuckDB can read.'
         raise EngineError("source-unreadable", reason, hint=hint, place=f"table {name}")
+
+
+def _make_folder_view(connection: duckdb.DuckDBPyConnection, name: str, *, folder: Folder, kind: str) -> None:
+    rows = rows_of(connection, folder, place=f"table {name}")
+    if _trouble(connection, f"CREATE {kind} {_identifier(name)} AS {rows}"):
+        hint = "See that its files may be read, and that DuckDB reads them."
+        raise EngineError(
+            "source-unreadable", "The folder cannot be read as one table.", hint=hint, place=f"table {name}"
+        )
 
 
 def lock(connection: duckdb.DuckDBPyConnection) -> None:

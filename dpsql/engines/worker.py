@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Self
 from dpsql.dialects import DUCKDB
 from dpsql.engines import wire
 from dpsql.engines.base import Column, CsvFile, Exact, Statement
+from dpsql.engines.folder import Folder, spelled
 from dpsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WorkerEngine"]
 
-Sources = Mapping[str, Path | CsvFile | None]
+Sources = Mapping[str, Path | CsvFile | Folder | None]
 Tables = Mapping[str, tuple[tuple[str, ...], tuple[Column, ...]]]
 Versions = Mapping[str, tuple[int, int, int]]
 
@@ -334,7 +335,9 @@ def _paths() -> list[str]:
     return paths if own in paths else [own, *paths]
 
 
-def _spelled(source: Path | CsvFile | None) -> object:
+def _spelled(source: Path | CsvFile | Folder | None) -> object:
+    if isinstance(source, Folder):
+        return spelled(source)
     if isinstance(source, CsvFile):
         return [str(source.path), [[column.name, column.type] for column in source.columns]]
     return None if source is None else str(source)

@@ -19,12 +19,15 @@ from typing import TYPE_CHECKING
 
 from dpsql.engines import confine, wire
 from dpsql.engines.base import Column, CsvFile, Statement, open_exact
+from dpsql.engines.folder import Folder, heard
 from dpsql.errors import Error
 
 if TYPE_CHECKING:
     from dpsql.engines.duckdb import DuckDBEngine
 
 __all__ = ["main"]
+
+Sources = Mapping[str, Path | CsvFile | Folder | None]
 
 _GRACE = 5  # seconds beyond its limit after which a statement that nobody stopped stops itself
 _LONGEST = 10**6  # seconds
@@ -36,8 +39,10 @@ def main() -> None:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # whatever the front does with its own
     confine.leave_network()
     asked = wire.heard(wire.receive(questions, wire.MOST_JSON))
-    confine.limit_process(_whole(asked["memory"]), threads=_whole(asked["threads"] or os.cpu_count()))
     sources = _sources(asked["sources"])
+    most = sum(len(source.files) for source in sources.values() if isinstance(source, Folder))
+    threads = _whole(asked["threads"] or os.cpu_count())
+    confine.limit_process(_whole(asked["memory"]), threads=threads, data_files=most)
     confine.forbid_files([*_own_files(), *_files(asked["database"], sources)], writable=Path(tempfile.gettempdir()))
     threading.Thread(target=_end_with, args=(questions,), name="dpsql-front", daemon=True).start()
     engine = _opened(asked, sources, answers=answers)
@@ -78,12 +83,14 @@ def _whole(value: object) -> int:
     return value
 
 
-def _sources(given: object) -> dict[str, Path | CsvFile | None]:
-    found: dict[str, Path | CsvFile | None] = {}
+def _sources(given: object) -> dict[str, Path | CsvFile | Folder | None]:
+    found: dict[str, Path | CsvFile | Folder | None] = {}
     for name, source in dict(given).items() if isinstance(given, dict) else ():
         match source:
             case [str(path), list(columns)]:
                 found[name] = CsvFile(Path(path), tuple(Column(*column) for column in columns))
+            case [str(path), str(kind), list(files), list(partitions), list(fields)]:
+                found[name] = heard((path, kind, files, partitions, fields))
             case str(path):
                 found[name] = Path(path)
             case _:
@@ -99,15 +106,18 @@ def _own_files() -> list[Path]:
     return [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[1], *packages, *map(Path, system)]
 
 
-def _files(database: object, sources: Mapping[str, Path | CsvFile | None]) -> list[Path]:
+def _files(database: object, sources: Sources) -> list[Path]:
     """Return every file that may be read, and of a database also what was not yet written into it."""
-    files = [source.path if isinstance(source, CsvFile) else source for source in sources.values() if source]
+    files: list[Path] = []
+    for source in sources.values():
+        if isinstance(source, Folder):
+            files += [file.path for file in source.files]
+        elif source is not None:
+            files.append(source.path if isinstance(source, CsvFile) else source)
     return [*files, Path(database), Path(database + ".wal")] if isinstance(database, str) else files
 
 
-def _opened(
-    asked: Mapping[str, object], sources: Mapping[str, Path | CsvFile | None], *, answers: int
-) -> DuckDBEngine | None:
+def _opened(asked: Mapping[str, object], sources: Sources, *, answers: int) -> DuckDBEngine | None:
     """Open the data and tell its tables, or which of our errors says why not."""
     from dpsql.engines.duckdb import DuckDBEngine
 

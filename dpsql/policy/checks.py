@@ -18,6 +18,7 @@ from dpsql.quantities import Delta, Epsilon, Number, exact
 
 __all__ = [
     "CERTIFICATES",
+    "METADATA",
     "check_certificate",
     "check_columns",
     "check_count",
@@ -49,6 +50,9 @@ _TYPES = (
 _DECIMAL = re.compile(r" *decimal *\( *([0-9]{1,2}) *, *([0-9]{1,2}) *\) *")
 _WIDEST_DECIMAL = 18
 _PERIOD = re.compile(r"([0-9]{1,6}) ?([hdw])")
+METADATA = ".metadata.json"  # ends the name of a file that says what an Iceberg table is
+_SOURCES = (".parquet", ".csv", ".delta", ".iceberg", METADATA)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # of an address; a Path has lost one of its slashes
 _HOURS = {"h": 1, "d": 24, "w": 168}
 CERTIFICATES = ("zcdp", "pure", "theorem2", "optimal")
 _LONGEST_PERIOD = timedelta(days=10_000)
@@ -234,14 +238,21 @@ def check_path(value: Path | str, place: str) -> Path:
 
 
 def check_source(value: Path | str | None) -> Path | None:
-    """Return the path of a Parquet or CSV file, or None; whether it is there is seen when the engine opens it."""
+    """Return the path of a Parquet or CSV file or of a folder, or None; what is there is seen when the engine opens it.
+
+    A name with another ending is that of a folder only if there is one.
+    """
     if value is None:
         return None
     path = check_path(value, "source")
-    if not path.name.lower().endswith((".parquet", ".csv")):
+    if any(map(_SCHEME.fullmatch, path.parts)):
+        reason = "A source is a path of this machine, and not an address."
+        hint = "Copy or mount the files, and name the folder in which they are."
+        raise PolicyError("policy-source", reason, hint=hint, place="source")
+    if not path.name.lower().endswith(_SOURCES) and path.suffix and not path.is_dir():
         raise PolicyError(
             "policy-source",
-            "A source must be a file whose name ends in .parquet or .csv.",
+            "A source must be a folder, or a file whose name ends in .parquet or .csv.",
             hint="Convert it, for example in DuckDB: COPY (FROM 'data.json') TO 'data.parquet'.",
             place="source",
         )

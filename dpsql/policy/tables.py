@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from dpsql.errors import PolicyError
 from dpsql.policy.checks import (
+    METADATA,
     check_columns,
     check_name,
     check_path,
@@ -124,13 +125,30 @@ def check_tables(tables: Mapping[str, Table]) -> Mapping[str, Table]:
                 reason = f'The tables "{data[identity]}" and "{name}" are the same; case and "main." do not count.'
                 hint = "Declare every table, and every source, once."
                 raise PolicyError("policy-duplicate-table", reason, hint=hint, place=f"tables.{name}")
+    _check_apart({place: name for place, name in data.items() if isinstance(place, Path)})
     return MappingProxyType(dict(tables))
 
 
+def _check_apart(sources: Mapping[Path, str]) -> None:
+    """Refuse a source that lies in the folder of another one: its rows would be in both tables."""
+    for place, name in sources.items():
+        for above in place.parents:
+            if above in sources:
+                reason = f'The source of the table "{name}" lies in the folder of the table "{sources[above]}".'
+                hint = "Declare every table, and every source, once."
+                raise PolicyError("policy-duplicate-table", reason, hint=hint, place=f"tables.{name}")
+
+
 def _identities(name: str, table: Table) -> tuple[object, ...]:
-    """Return what tells a table apart: its name in statements, where the schema main may be left out, and its file."""
+    """Return what tells a table apart: its name in statements, where the schema main may be left out, and its source.
+
+    A metadata file of Iceberg stands for the folder of its table.
+    """
     spoken = fold(name).removeprefix("main.")
-    return (spoken,) if table.source is None else (spoken, table.source.resolve())
+    if table.source is None:
+        return (spoken,)
+    place = table.source.resolve()
+    return spoken, place.parents[1] if place.name.endswith(METADATA) else place
 
 
 def read_tables(root: Section, folder: Path) -> dict[str, Table]:
