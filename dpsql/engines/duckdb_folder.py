@@ -7,6 +7,7 @@ read together, with every cast written out, and only casts that cannot fail.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -33,6 +34,7 @@ _WIDER: Mapping[str, Sequence[str]] = {
     "INTEGER": ("BIGINT",),
     "FLOAT": ("DOUBLE",),
 }
+_PATTERN = re.compile(r"[*?[\\]" if os.sep == "/" else r"[*?[]")
 _DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 _ZONED = "TIMESTAMP WITH TIME ZONE"
 
@@ -52,11 +54,7 @@ def rows_of(connection: duckdb.DuckDBPyConnection, folder: Folder, *, place: str
 
     Raises `EngineError` for files that are not there, are no Parquet, or do not have the columns of the table.
     """
-    for file in folder.files:
-        if not file.path.is_file():
-            hint = "Restore it, or repair the table with what wrote it."
-            reason = f'There is no file "{file.path.name}", which the table has.'
-            raise EngineError("source-missing", reason, hint=hint, place=place)
+    _check_files(folder.files, place=place)
     footers = _footers(connection, folder.files)
     if footers is None:
         hint = "Write them again as Parquet, and see that they may be read."
@@ -71,6 +69,19 @@ def rows_of(connection: duckdb.DuckDBPyConnection, folder: Folder, *, place: str
         alike.setdefault((columns, frozenset((one.name, one.type) for one in stored)), []).append(file)
     parts = [_select(folder, fields, columns=columns, files=files) for (columns, _), files in alike.items()]
     return " UNION ALL ".join(parts or [_nothing(fields)])
+
+
+def _check_files(files: Sequence[DataFile], *, place: str) -> None:
+    """Refuse files that are not there, and names that DuckDB takes for patterns, of which others may be meant."""
+    for file in files:
+        if not file.path.is_file():
+            hint = "Restore it, or repair the table with what wrote it."
+            reason = f'There is no file "{file.path.name}", which the table has.'
+            raise EngineError("source-missing", reason, hint=hint, place=place)
+        if _PATTERN.search(str(file.path)):
+            reason = "The name of a file, or of a folder above it, has one of the characters * ? [ and \\ in it."
+            hint = "Give it another name: DuckDB would read every file whose name fits."
+            raise EngineError("source-unreadable", reason, hint=hint, place=place)
 
 
 def _footers(
