@@ -7,6 +7,7 @@ package lists such files without a word, so what is not known here, or not read 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ _TYPES = {
 }
 _FEATURES = frozenset(["deletionVectors", "timestampNtz", "v2Checkpoint"])
 _WITH_FEATURES = 3  # the version of a reader from which on a table names the features that it uses
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _MAPPING = "delta.columnMapping."
 
 
@@ -74,7 +76,7 @@ def opened(root: Path, *, place: str) -> Folder:
 def _opened(root: Path) -> tuple[DeltaTable | None, _Head | None]:
     """Return the newest version, or None: the package's words may tell of values, and are let go here and below."""
     with suppress(Exception):
-        table = DeltaTable(str(root), skip_stats=True)
+        table = DeltaTable(str(root))
         protocol, described = table.protocol(), table.metadata()
         return table, _Head(
             protocol.min_reader_version,
@@ -90,7 +92,9 @@ def _added(table: DeltaTable) -> tuple[Sequence[Mapping[str, Any]], bool]:
     """Return the files of a version, and whether rows of them are deleted or may be."""
     with suppress(Exception):
         vectors = pa.table(table.deletion_vectors().read_all())
-        return pa.table(table.get_add_actions()).to_pylist(), vectors.num_rows > 0
+        added = pa.table(table.get_add_actions())
+        wanted = [name for name in ("path", "partition") if name in added.column_names]  # and no statistics
+        return added.select(wanted).to_pylist(), vectors.num_rows > 0
     return (), True
 
 
@@ -118,11 +122,10 @@ def _field(column: Mapping[str, Any]) -> Field | None:
 
 
 def _file(root: Path, add: Mapping[str, Any], partitions: tuple[str, ...], *, place: str) -> DataFile:
+    """Return a file that is named relative to the table; one with an address belongs to another table too."""
     given = add.get("partition") or {}
-    return DataFile(
-        within(root, root / unquote(add["path"]), place=place),
-        tuple(text_of(given[name]) for name in partitions),
-    )
+    path = Path("/") if _ADDRESS.match(add["path"]) else root / unquote(add["path"])
+    return DataFile(within(root, path, place=place), tuple(text_of(given[name]) for name in partitions))
 
 
 def _path(file: DataFile) -> Path:

@@ -59,7 +59,8 @@ def rows_of(connection: duckdb.DuckDBPyConnection, folder: Folder, *, place: str
     if footers is None:
         hint = "Write them again as Parquet, and see that they may be read."
         raise EngineError("source-unreadable", "A file of the folder is no Parquet file.", hint=hint, place=place)
-    fields = folder.fields or _common(footers, folder.partitions, place=place)
+    alone = folder.kind == "parquet"
+    fields = _common(footers, folder.partitions, place=place) if alone else folder.fields
     _check_names([field.name for field in fields], place=place)
     alike: dict[tuple[tuple[str, ...], frozenset[tuple[str, str]]], list[DataFile]] = {}
     for file in folder.files:
