@@ -181,14 +181,14 @@ def _values(listed: Listed, spec: PartitionSpec, types: Mapping[int, IcebergType
 
 
 def _value(value: object, type_: IcebergType) -> str | None:
-    """Return a value of a partition as text; dates and times are counted from 1970."""
+    """Return a value of a partition as text; dates and times are counted from 1970, and a DOUBLE comes as a FLOAT."""
     if isinstance(type_, DateType) and isinstance(value, int):
         return text_of((_EPOCH + timedelta(days=value)).date())
     if isinstance(type_, TimestampType | TimestamptzType) and isinstance(value, int):
         moment = _EPOCH + timedelta(microseconds=value)
         return text_of(moment if isinstance(type_, TimestamptzType) else moment.replace(tzinfo=None))
-    if isinstance(type_, BinaryType | FixedType | TimeType):
-        raise _Unknown("a partition by bytes or times of day")
+    if isinstance(type_, BinaryType | FixedType | TimeType | FloatType | DoubleType):
+        raise _Unknown("a partition by bytes, times of day or floating-point numbers")
     return text_of(value)
 
 
