@@ -45,7 +45,7 @@ def connect(
     analyst: str | None = None,
     isolation: str | None = None,
 ) -> Session:
-    """Open a session over a DuckDB file, an open connection, or what the policy names alone: files, or a source.
+    """Open a session over a DuckDB file, an open connection, or what the policy names: files, folders or a source.
 
     A path is opened read-only in a locked instance of its own; an open connection is used through a fresh cursor, its
     settings untouched, and the receipts say sealed = False, as for a Spark session. The URL of another engine, such as
@@ -57,7 +57,7 @@ def connect(
     of its own, whatever the policy says; what the policy says cannot be undone here.
     Raises `PolicyError`, `EngineError` or `LedgerError`, and `Refusal` for an analyst who may not ask. Of
     private rows only two things are read here: CSV files, to be loaded, and the keys that links lead to, to see that
-    none stands twice.
+    none stands twice; of folders the metadata of the table, and of their Parquet files what columns they have.
     """
     known = _policy(policy)
     known.analyst(analyst)  # who may not ask opens nothing

@@ -73,7 +73,7 @@ class Layout(StrEnum):
 Policy = Annotated[Path, typer.Option("--policy", help="The curator's policy, a TOML file.", show_default=False)]
 Database = Annotated[
     Path | None,
-    typer.Option("--db", help="The DuckDB file; none when all tables of the policy are Parquet files."),
+    typer.Option("--db", help="The DuckDB file; none when all tables of the policy are files or folders."),
 ]
 Sql = Annotated[str, typer.Argument(help="The statement; - reads it from standard input.", show_default=False)]
 Parameter = Annotated[
@@ -149,7 +149,9 @@ def query(
 def shell(
     database: Annotated[
         Path | None,
-        typer.Argument(metavar="[DB]", help="The DuckDB file; none when all tables of the policy are Parquet files."),
+        typer.Argument(
+            metavar="[DB]", help="The DuckDB file; none when all tables of the policy are files or folders."
+        ),
     ] = None,
     *,
     policy: Policy,

@@ -69,7 +69,7 @@ def opened(root: Path, *, place: str) -> Folder:
     if (unknown := _unknown(head, {field.name for field in fields}, deleted=deleted)) is not None:
         hint = "Write a copy without it, or purge it with what wrote the table."
         raise EngineError("source-feature", f"The Delta Lake table has {unknown}.", hint=hint, place=place)
-    files = tuple(sorted((_file(root, add, head.partitions, place=place) for add in added), key=_path))
+    files = tuple(sorted((_file(root, add, partitions=head.partitions, place=place) for add in added), key=_path))
     return Folder(root, "delta", files, head.partitions, fields)
 
 
@@ -121,7 +121,7 @@ def _field(column: Mapping[str, Any]) -> Field | None:
     return None if known is None else Field(column["name"], known, required=not column["nullable"])
 
 
-def _file(root: Path, add: Mapping[str, Any], partitions: tuple[str, ...], *, place: str) -> DataFile:
+def _file(root: Path, add: Mapping[str, Any], *, partitions: tuple[str, ...], place: str) -> DataFile:
     """Return a file that is named relative to the table; one with an address belongs to another table too."""
     given = add.get("partition") or {}
     path = Path("/") if _ADDRESS.match(add["path"]) else root / unquote(add["path"])

@@ -134,7 +134,7 @@ def _table(metadata: TableMetadata, io: _Local) -> Folder:
     files: list[tuple[Path, Mapping[int, str | None]]] = []
     for manifest, listed in _listed(metadata, io):
         spec = metadata.specs()[manifest.partition_spec_id]
-        files.append((io.path(listed.file_path), _values(listed, spec, types)))
+        files.append((io.path(listed.file_path), _values(listed, spec, types=types)))
     given = sorted({field_id for _, values in files for field_id in values})
     names = {field.id: field.name for field in fields}
     partitions = [field_id for field_id in given if field_id in names]
@@ -171,7 +171,7 @@ def _field(column: NestedField) -> Field | None:
     return None if known is None else Field(column.name, known, column.field_id, required=column.required)
 
 
-def _values(listed: Listed, spec: PartitionSpec, types: Mapping[int, IcebergType]) -> dict[int, str | None]:
+def _values(listed: Listed, spec: PartitionSpec, *, types: Mapping[int, IcebergType]) -> dict[int, str | None]:
     """Return the values of columns by which a file is partitioned as they are, and which it may therefore lack."""
     found: dict[int, str | None] = {}
     for position, field in enumerate(spec.fields):
