@@ -125,7 +125,10 @@ def _exposed(check: Check) -> Iterator[str]:
 
 
 def _source(table: CheckedTable) -> str:
-    return "" if table.source is None else f" (file {quote(table.source)})"
+    if table.source is None:
+        return ""
+    kind = "file" if table.source.lower().endswith((".parquet", ".csv", ".json")) else "folder"
+    return f" ({kind} {quote(table.source)})"
 
 
 def _columns(table: CheckedTable) -> str:

@@ -141,12 +141,34 @@ def test_moments_as_spark_writes_them_are_the_same_moments(tmp_path: Path) -> No
     pq.write_table(table, file, use_deprecated_int96_timestamps=True)
     assert rows(tmp_path) == Counter({(1, NOON): 2})
     with closing(duckdb.connect()) as connection:
-        connection.execute("SET TimeZone = 'America/New_York'")
+        connection.execute("SET GLOBAL TimeZone = 'America/New_York'")
         with closing(DuckDBEngine.borrow(connection, {"t": folder_of(tmp_path, place=PLACE)})) as engine:
             (row,) = table_of(
                 engine, "SELECT count(DISTINCT tz) AS n, max(epoch_us(tz)) AS us FROM temp.main.t"
             ).to_pylist()
     assert row == {"n": 1, "us": int(NOON.timestamp()) * 10**6}
+
+
+def test_files_may_have_narrower_numbers_each_its_own(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        write_deltalake(
+            tmp_path, pa.table({"user_id": [number], "d": pa.array([Decimal(1)], pa.decimal128(9, 2))}), mode="append"
+        )
+    narrow = [(pa.int8(), pa.decimal128(4, 2)), (pa.int32(), pa.decimal128(9, 2)), (pa.int16(), pa.decimal128(5, 2))]
+    for number, (file, (whole, exact)) in enumerate(zip(sorted(tmp_path.glob("*.parquet")), narrow, strict=True)):
+        values = {"user_id": pa.array([100**number], whole), "d": pa.array([Decimal(10**number)], exact)}
+        pq.write_table(pa.table({**values, f"dropped{number}": [1]}), file)
+    assert rows(tmp_path) == Counter({(100**number, Decimal(10**number)): 1 for number in range(3)})
+    pq.write_table(pa.table({"user_id": [1.5], "d": [Decimal(1)]}), file)
+    assert refused(tmp_path).code == "source-schema"
+
+
+def test_the_log_says_what_a_file_is_partitioned_by_whatever_stands_in_it(table: Path) -> None:
+    expected = rows(table)
+    for file in table.rglob("*.parquet"):
+        found = pq.read_table(file, partitioning=None)
+        pq.write_table(found.append_column("land", pa.array(["XX"] * found.num_rows)), file)
+    assert rows(table) == expected
 
 
 def rewritten(path: Path, *, add: dict[str, object] | None = None, **actions: dict[str, object]) -> None:
