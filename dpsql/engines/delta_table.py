@@ -59,6 +59,10 @@ def opened(root: Path, *, place: str) -> Folder:
 
     Whether a row is deleted is asked of every file: the package names those that have deleted rows, if it can.
     """
+    if "%" in str(root):
+        reason = "The folder of the Delta Lake table, or one above it, has a percent sign in its name."
+        hint = "Give it another name: the package deltalake would decode it, and read the log of another folder."
+        raise EngineError("source-unreadable", reason, hint=hint, place=place)
     table, head = _opened(root)
     if table is None or head is None:
         reason = "The log of the Delta Lake table cannot be read, or asks for a reader that is not known here."
@@ -76,7 +80,7 @@ def opened(root: Path, *, place: str) -> Folder:
 def _opened(root: Path) -> tuple[DeltaTable | None, _Head | None]:
     """Return the newest version, or None: the package's words may tell of values, and are let go here and below."""
     with suppress(Exception):
-        table = DeltaTable(str(root))
+        table = DeltaTable(root.as_uri())
         protocol, described = table.protocol(), table.metadata()
         return table, _Head(
             protocol.min_reader_version,

@@ -305,6 +305,18 @@ def test_a_table_that_was_moved_is_read_where_it_is(table: Path, tmp_path: Path)
     assert rows(tmp_path / "link") == expected
 
 
+@pytest.mark.parametrize("name", ["x%20y", "a#b", "q?", "ü", "a+b"])
+def test_a_folder_whose_name_means_something_in_an_address_is_that_folder(tmp_path: Path, name: str) -> None:
+    """Its neighbour has files of the same names, and a row more."""
+    write_deltalake((tmp_path / "x y").as_uri(), READS)
+    shutil.copytree(tmp_path / "x y", tmp_path / name)
+    if name in {"x%20y", "q?"}:
+        assert refused(tmp_path / name).code == "source-unreadable"
+    else:
+        DeltaTable((tmp_path / name).as_uri()).delete("user_id = 1")
+        assert sum(rows(tmp_path / name).values()) == 5
+
+
 def test_a_worker_reads_the_version_that_was_found_and_so_does_the_one_that_replaces_it(table: Path) -> None:
     with closing(
         WorkerEngine.open(None, {"t": folder_of(table, place=PLACE)}, memory_limit="1GB", threads=2)
