@@ -1,0 +1,54 @@
+"""Every engine answers the same queries over the same nasty tables as DuckDB does, or says that it lacks something."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+
+import pyarrow as pa
+import pytest
+from engine_conformance import FOLDER, Asked, answer, differences, failure, load, opened
+from engine_kits import DUCKDB_KIT, KITS, kit_of
+
+GAPS = FOLDER / "gaps.toml"
+
+
+def gaps() -> dict[str, list[str]]:
+    return tomllib.loads(GAPS.read_text())
+
+
+def write_gaps(engine: str, names: list[str]) -> None:
+    """Write down what an engine lacks now; the difference is to be read."""
+    known = {**gaps(), engine: names}
+    head = GAPS.read_text().partition("\n\n")[0]
+    parts = ("".join((f"{kit} = [\n", *(f'    "{name}",\n' for name in known[kit]), "]\n")) for kit in sorted(known))
+    GAPS.write_text("\n".join((f"{head}\n", *parts)))
+
+
+def reference(asked: Asked, engine: str) -> pa.Table | None:
+    """Return what is to be answered: DuckDB's answer or, where MD5 draws, that of DuckDB as another engine."""
+    drawn = asked.bound is not None
+    return answer(asked, opened(kit_of(engine), kit_of("portable") if drawn else DUCKDB_KIT))
+
+
+@pytest.mark.parametrize("engine", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in KITS])
+def test_an_engine_answers_as_duckdb_does_or_says_what_it_lacks(engine: str) -> None:
+    kit = kit_of(engine)
+    lacking, wrong = [], []
+    for asked in load():
+        try:
+            found = answer(asked, opened(kit))
+            if found is None:
+                lacking.append(asked.name)
+                continue
+            wanted = reference(asked, engine)
+        except Exception as error:  # noqa: BLE001 - one failure is to hide no other
+            wrong.append(f"{asked.name}: {failure(error)}")
+            continue
+        assert wanted is not None
+        if difference := differences(wanted, found):
+            wrong.append(f"{asked.name}: {difference}")
+    assert not wrong, "\n".join(wrong)
+    if os.environ.get("DPSQL_REGENERATE"):
+        write_gaps(engine, lacking)
+    assert lacking == gaps().get(engine, [])
