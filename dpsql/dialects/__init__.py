@@ -1,6 +1,6 @@
 """What the SQL of each engine can say: data alone, that the rewriter reads and every engine names."""
 
-from dpsql.dialects.base import DUCKDB, Dialect
+from dpsql.dialects.base import DUCKDB, Dialect, family_of
 from dpsql.dialects.standard import STANDARD
 
-__all__ = ["DUCKDB", "STANDARD", "Dialect"]
+__all__ = ["DUCKDB", "STANDARD", "Dialect", "family_of"]

@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-__all__ = ["DUCKDB", "Dialect"]
+__all__ = ["DUCKDB", "Dialect", "family_of"]
+
+_INTEGERS = frozenset("TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER".split())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,9 +24,15 @@ class Dialect:
     A form stands under the name of an operator or function (`sql/functions.py`), with the families of its operands'
     types behind it where they matter: "<" is for any, "< TEXT" for text, "cast INTEGER TEXT" from and to; that of the
     most words is taken. In it {0}, {1} are the operands, {*} all of them and {1*} those from number 1 on, {type} is the
-    type of the result as the engine names it, {least} and {greatest} the ends of an integer type. `parameter` is how
-    the value number {n} is written, from 1. With `materialized`, AS MATERIALIZED is kept. `lacks` are the joins and set
-    operations that the engine does not have, or has with another meaning.
+    type of the result as the engine names it, {least} and {greatest} the ends of an integer type.
+
+    Three are left out where SQL says it: "column TEXT" is how a column is read that may hold what its type does not say
+    (read twice, it must be as if read once), "literal TEXT" how a bound value gets its type, "order TEXT" what ORDER BY
+    sorts by. `parameter` is how the value number {n} is written, from 1. With `materialized`, AS MATERIALIZED is kept.
+
+    `lacks` are the joins and set operations that the engine does not have, or has with another meaning; "correlated"
+    for subqueries that name the row outside; and "IN" where IN takes NULL for a value: it is then written as
+    equalities, and IN (SELECT ...) by the form "in_query".
     """
 
     name: str
@@ -40,6 +48,11 @@ class Dialect:
 
 
 DUCKDB = Dialect("DuckDB", "duckdb")  # the language itself: written as it is, not by forms
+
+
+def family_of(type_: str) -> str:
+    """Return the word by which forms name a type of a column: TEXT, INTEGER, DECIMAL, or the type's own name."""
+    return "TEXT" if type_ == "VARCHAR" else "INTEGER" if type_ in _INTEGERS else type_.partition("(")[0]
 
 
 def _names(function: str, families: tuple[str, ...]) -> Iterator[str]:

@@ -40,13 +40,31 @@ def arrow_of(type_: str) -> pa.DataType | None:
 def conformed(table: pa.Table, types: Sequence[str]) -> pa.Table:
     """Return a table whose columns have these types, as DuckDB names them; others than dpsql knows stay as they are.
 
+    Bytes that are no UTF-8, which some engines keep as text, are shown as U+FFFD, so that no row makes an answer fail.
     Raises `pyarrow.ArrowInvalid`, whose words may hold a value, for what does not fit.
     """
     for at, type_ in enumerate(types):
         wanted, column = arrow_of(type_), table.column(at)
-        if wanted is not None and column.type != wanted:
+        if wanted is not None and type_ == "VARCHAR":
+            table = table.set_column(at, table.field(at).name, _text(_stored(column)))
+        elif wanted is not None and column.type != wanted:
             table = table.set_column(at, table.field(at).name, _stored(column).cast(wanted))
     return table
+
+
+def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of text or bytes as text."""
+    import pyarrow as pa
+
+    try:
+        text = column.cast(pa.string())
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        raw = column.cast(pa.binary()).to_pylist()
+        return pa.chunked_array(
+            [[None if each is None else each.decode(errors="replace") for each in raw]], pa.string()
+        )
+    return text
 
 
 def _stored(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dpsql.dialects import Dialect
+from dpsql.dialects import Dialect, family_of
 from dpsql.engines.arrow import conformed
 from dpsql.engines.base import Column, Exact, Statement
 from dpsql.errors import EngineError, UsageError
@@ -62,6 +62,7 @@ class RemoteEngine(ABC):
         self._sealed = sealed
         self._lock = threading.Lock()
         self._closed = False
+        self._stuck = False  # a statement could not be stopped, and may still use what `fetch` uses
         self._bare: duckdb.DuckDBPyConnection | None = None
 
     @abstractmethod
@@ -103,10 +104,11 @@ class RemoteEngine(ABC):
             str(to_identifier(each, quoted=True).sql(dialect=dialect.sqlglot)) for each in (column, *table.relation)
         ]
         (kind,) = (known.type for known in table.columns if known.name == column)
-        value = (dialect.forms.get("canonical TEXT", "{0}") if kind == "VARCHAR" else "{0}").replace("{0}", quoted[0])
+        forms = [dialect.form(form, (family_of(kind),)) or "{0}" for form in ("column", "canonical")]
+        read = forms[0].replace("{0}", quoted[0])
         sql = (
-            f"SELECT 1 AS one FROM {'.'.join(quoted[1:])} WHERE {quoted[0]} IS NOT NULL "  # noqa: S608 - quoted
-            f"GROUP BY {value} HAVING COUNT(*) > 1 LIMIT 1"
+            f"SELECT 1 AS one FROM {'.'.join(quoted[1:])} WHERE {read} IS NOT NULL "  # noqa: S608 - quoted
+            f"GROUP BY {forms[1].replace('{0}', read)} HAVING COUNT(*) > 1 LIMIT 1"
         )
         return len(self._answer(Statement(sql))) == 0
 
@@ -131,12 +133,13 @@ class RemoteEngine(ABC):
             self._closed = True
             if self._bare is not None:
                 self._bare.close()
-            with suppress(Exception):
-                self.disconnect()
+            if not self._stuck:
+                with suppress(Exception):
+                    self.disconnect()
 
     def _answer(self, statement: Statement) -> pa.Table:
         with self._lock:
-            if self._closed:
+            if self._closed or self._stuck:
                 raise UsageError("engine-closed", "The engine is closed.", hint="Open a new session.")
             table = self._run(statement)
         if table is None:  # raised here and not where it was caught: no context hangs on it
@@ -158,7 +161,7 @@ class RemoteEngine(ABC):
         except BaseException as reason:
             with suppress(Exception):
                 self.cancel()
-            done.wait(_LAST_WAIT)
+            self._stuck = not done.wait(_LAST_WAIT)
             if not isinstance(reason, TimeoutError):
                 raise
             return None

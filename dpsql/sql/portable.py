@@ -14,8 +14,24 @@ from dataclasses import dataclass, field
 
 from dpsql.dialects import DUCKDB, Dialect
 from dpsql.errors import Unsupported
-from dpsql.sql.tree import Call, Cast, Collate, Combined, Expression, Joined, Literal, Relation, Try
-from dpsql.sql.types import TEXT, Family, Type
+from dpsql.sql.passes.canonical import canonical
+from dpsql.sql.tree import (
+    Call,
+    Cast,
+    Collate,
+    Column,
+    Combined,
+    Derived,
+    Exists,
+    Expression,
+    In,
+    InQuery,
+    Joined,
+    Literal,
+    Relation,
+    Try,
+)
+from dpsql.sql.types import BOOLEAN, NULL, TEXT, Family, Type
 from dpsql.sql.write import Writer
 
 __all__ = ["PortableWriter", "writer_for"]
@@ -35,6 +51,8 @@ class PortableWriter(Writer):
 
     dialect: Dialect = DUCKDB
     forms: list[str] = field(default_factory=list)
+    read: set[int] = field(default_factory=set)  # relations that the SELECT being written reads columns of
+    made: set[int] = field(default_factory=set)  # and those that are its own
 
     @property
     def native(self) -> bool:
@@ -61,16 +79,48 @@ class PortableWriter(Writer):
                 return self._form("cast", (argument,), type_=type_, families=(*_words([argument]), _word(type_)))
             case Collate(argument=argument, type=type_):
                 return self._form("canonical", (argument,), type_=type_)
+            case Column(type=type_):
+                self.read.add(expression.relation)
+                return self._in_form("column", Writer.expression(self, expression), type_=type_)
+            case Literal(type=type_) if type_ != NULL and self.dialect.form("literal", (_word(type_),)) is not None:
+                return self._in_form("literal", self.bind(expression.value), type_=type_)
             case Call(function="and" | "or", arguments=arguments):
                 return f"({f' {expression.function.upper()} '.join(map(self.expression, arguments))})"
             case _:
                 return Writer.expression(self, expression)
 
+    def ordered(self, expression: Expression) -> str:
+        """Return what ORDER BY sorts by, so that it comes in DuckDB's order."""
+        by_bytes = canonical(expression) if expression.type == TEXT else expression
+        return self._in_form("order", self.expression(by_bytes), type_=expression.type)
+
     def relation(self, relation: Relation) -> str:
         """Return an item of FROM as text; refuse what the engine joins or combines otherwise."""
         if isinstance(relation, Joined | Combined) and relation.kind in self.dialect.lacks:
             raise self._lacking(relation.kind)
+        if not isinstance(relation, Joined):
+            self.made.add(relation.number)
         return Writer.relation(self, relation)
+
+    def _select(self, derived: Derived) -> str:
+        outer = self.read, self.made
+        self.read, self.made = set(), set()
+        text = Writer._select(self, derived)  # noqa: SLF001 - the class above; super() does not work with slots
+        beyond = self.read - self.made
+        if beyond and "correlated" in self.dialect.lacks:
+            raise self._lacking("subquery that names the row outside")
+        self.read, self.made = outer[0] | beyond, outer[1]
+        return text
+
+    def _among(self, test: In | InQuery | Exists) -> str:
+        """Return IN or EXISTS; where the engine's IN takes NULL for a value, as equalities or by its form."""
+        if isinstance(test, In) and "IN" in self.dialect.lacks:
+            equal = (self.expression(Call("=", (test.argument, choice), BOOLEAN)) for choice in test.choices)
+            return f"({' OR '.join(equal)})"
+        if isinstance(test, InQuery) and "IN" in self.dialect.lacks:
+            form = self._found("in_query", _words([test.argument]))
+            return self._marked(form, (self.expression(test.argument), f"({self._select(test.source)})"))
+        return Writer._among(self, test)  # noqa: SLF001 - as above
 
     def draw(self, names: Sequence[str], unit: str, *, salts: tuple[int, int]) -> str:
         """Return the text by which a unit's groups are taken in order."""
@@ -104,11 +154,7 @@ class PortableWriter(Writer):
     def _form(
         self, name: str, arguments: tuple[Expression, ...], *, type_: Type, families: tuple[str, ...] | None = None
     ) -> str:
-        from dpsql.sql.translate import type_in
-
-        form = self._found(name, _words(arguments) if families is None else families)
-        if "{type}" in form:
-            form = form.replace("{type}", type_in(self.dialect, type_))
+        form = self._typed(self._found(name, _words(arguments) if families is None else families), type_)
         if "{least}" in form and type_.family is Family.INTEGER:
             least, greatest = type_.ends
             form = form.replace("{least}", f"({least})").replace("{greatest}", f"{greatest}")
@@ -119,6 +165,16 @@ class PortableWriter(Writer):
         if form is None:
             raise self._lacking(f"{name}({', '.join(words)})" if words else name)
         return form
+
+    def _in_form(self, name: str, text: str, *, type_: Type) -> str:
+        """Return a text in a form that a dialect need not have."""
+        form = self.dialect.form(name, (_word(type_),))
+        return text if form is None else self._marked(self._typed(form, type_), (text,))
+
+    def _typed(self, form: str, type_: Type) -> str:
+        from dpsql.sql.translate import type_in
+
+        return form.replace("{type}", type_in(self.dialect, type_)) if "{type}" in form else form
 
     def _marked(self, form: str, operands: tuple[str, ...]) -> str:
         from dpsql.sql.translate import MARK

@@ -47,7 +47,7 @@ def _exactly(sql: str, outputs: tuple[Expression, ...]) -> str:
 def _term(writer: Writer, term: Sorted, *, outputs: tuple[Expression, ...]) -> str:
     if term.expression in outputs:
         return f"{outputs.index(term.expression) + 1} {ends(term)}"
-    return f"{writer.expression(total(term.expression))} {ends(term)}"
+    return f"{writer.ordered(total(term.expression))} {ends(term)}"
 
 
 def _staged(query: PublicQuery, keys: tuple[Expression, ...]) -> PublicQuery:

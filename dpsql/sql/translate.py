@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["MARK", "translated", "type_in"]
 
 MARK = "dpsql_form_"
+_LONGEST = 100_000  # characters of one expression in the engine's SQL
 _OPERANDS = re.compile(r"\{(\d*)(\*?)\}")
 
 
@@ -78,4 +79,10 @@ def _filled(form: str, operands: Sequence[str]) -> str:
         at = int(found[1] or 0)
         return ", ".join(operands[at:]) if found[2] else operands[at]
 
-    return _OPERANDS.sub(operand, form)
+    filled = _OPERANDS.sub(operand, form)
+    if len(filled) > _LONGEST:  # a form may name an operand twice, and so what is nested in it grows
+        hint = "Compute a part of it in a subquery in FROM."
+        raise Unsupported(
+            "engine-lacks", "An expression is nested too deeply to be written for this engine.", hint=hint
+        )
+    return filled

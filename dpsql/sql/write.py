@@ -134,6 +134,10 @@ class Writer:
             case _:
                 return self._longer(expression)
 
+    def ordered(self, expression: Expression) -> str:
+        """Return what ORDER BY sorts by."""
+        return self.expression(expression)
+
     def _longer(self, expression: In | InQuery | Exists | Case | Window) -> str:
         match expression:
             case Case():
@@ -151,7 +155,7 @@ class Writer:
         return f"{call} OVER ({' '.join(parts)})"
 
     def _order(self, order: tuple[Sorted, ...]) -> str:
-        return f"ORDER BY {', '.join(f'{self.expression(term.expression)} {ends(term)}' for term in order)}"
+        return f"ORDER BY {', '.join(f'{self.ordered(term.expression)} {ends(term)}' for term in order)}"
 
     def _among(self, test: In | InQuery | Exists) -> str:
         if isinstance(test, Exists):
