@@ -1,7 +1,7 @@
 """Expressions of every function and operator of the language, over columns of every type that it takes.
 
 In a shape {any} is each column in turn, {same} that column in the other row, {other} a number of another type there;
-{i} {d} {x} {num} {t} {b} {day} {ts} {time} are the columns of one kind, each with a partner in the other row behind a 2.
+{i} {d} {x} {num} {t} {b} {day} {ts} {time} are the columns of a kind, and so with a 2 behind it in the other row.
 What the language refuses of them is left out, but no shape may be refused altogether.
 """
 
@@ -36,7 +36,7 @@ _PARTS = "year month day dow isodow doy quarter week isoyear yearweek decade cen
 _CLOCK_PARTS = "hour minute second millisecond microsecond epoch".split()
 _POSITIONS = [0, 1, -1, 2, -3, 10_000, -10_000]
 _TYPES = "BOOLEAN TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER DECIMAL(4,1) DECIMAL(10,2) DECIMAL(18,0) "
-_TYPES += "DECIMAL(18,4) DECIMAL(3,3) DOUBLE VARCHAR DATE TIMESTAMP"
+_TYPES += "DECIMAL(18,4) DOUBLE VARCHAR DATE TIMESTAMP"
 _FORMATS = [
     "%Y-%m-%d %H:%M:%S",
     "%a %A %b %B %p %y",
@@ -148,7 +148,10 @@ TIMES = [
     ),
     *("TIMESTAMP '2026-01-31 12:00:00' > {ts}", "{ts} > {day2} + INTERVAL 1 DAY"),
 ]
-CASTS = [f"CAST({{any}} AS {type_})" for type_ in _TYPES.split()]
+CASTS = [
+    *(f"CAST({{any}} AS {type_})" for type_ in _TYPES.split()),
+    *("CAST({num} AS DECIMAL(3,3))", "CAST({t} AS DECIMAL(3,3))"),  # of TRUE DuckDB makes 0.001
+]
 SHAPES = {
     "comparisons": COMPARED,
     "choices": CHOSEN,
