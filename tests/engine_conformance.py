@@ -1,14 +1,15 @@
 """The queries that every engine is asked, and what an engine answers to one: exactly, before anything is released.
 
 A block of `engines/conformance/*.sql` is `# name`, or `# name: act 5` where not just the first k groups are read, and a
-statement. The acts are those of `sql/rewrite.py`: top, all, label, weighted, weighted_all; the number is the bound.
+statement. The acts are those of `sql/rewrite.py`: top, all, label, weighted, weighted_all; the number is the bound, and
+"kept" keeps each unit to one partition.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -60,6 +61,12 @@ class Asked:
     text: str
     act: str = "top"
     bound: Bound | None = None
+    kept: bool = False
+
+    @property
+    def draws(self) -> bool:
+        """Whether groups of a unit are drawn, which DuckDB does by a hash of its own."""
+        return self.bound is not None or self.kept
 
 
 @dataclass(frozen=True)
@@ -82,9 +89,10 @@ def load() -> tuple[Asked, ...]:
 def _asked(block: str) -> Asked:
     first, _, text = block.strip().partition("\n")
     name, _, how = first.removeprefix("# ").partition(": ")
-    act, _, groups = how.partition(" ")
-    bound = Bound(int(groups), SALTS) if groups else None
-    return Asked(name, text.strip().removesuffix(";"), act or "top", bound)
+    act, *rest = how.split() or ["top"]
+    groups = [int(word) for word in rest if word.isdecimal()]
+    bound = Bound(groups[0], SALTS) if groups else None
+    return Asked(name, text.strip().removesuffix(";"), act, bound, "kept" in rest)
 
 
 @cache
@@ -105,6 +113,8 @@ def counting(asked: Asked, catalog: Catalog) -> CountingQuery:
     if isinstance(query, PublicQuery):
         return rewrite_public(query, 1_000, dialect=catalog.dialect)
     assert isinstance(query, PrivateQuery)
+    if asked.kept and query.partitions is not None:
+        query = replace(query, partitions=replace(query.partitions, salts=SALTS))
     return _rewritten(query, asked)
 
 

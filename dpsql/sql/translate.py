@@ -64,8 +64,10 @@ def _adapt(node: Node, forms: Sequence[str], *, dialect: Dialect, at: int) -> No
             node.replace(exp.func(call.name, *(call.expressions or [exp.Star()] * (call.name == "count"))))
         case exp.CTE():
             node.set("materialized", dialect.materialized or None)
-        case exp.Subquery(this=exp.Query()) if isinstance(node.parent, exp.From | exp.Join) and not node.alias:
-            name = exp.to_identifier(f"dpsql_rows_{at}")  # not every engine does without
+        case exp.Subquery(this=exp.Select() | exp.SetOperation()) if (
+            isinstance(node.parent, exp.From | exp.Join) and not node.alias
+        ):
+            name = exp.to_identifier(f"dpsql_rows_{at}")  # not every engine does without; joins in parentheses have none
             node.set("alias", exp.TableAlias(this=name))
         case _:
             pass

@@ -1,0 +1,92 @@
+# domain_listed
+SELECT country, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY country
+TOP 3 PRIVATE WITH (domain = ['DE', 'FR', 'de ', 'nowhere']);
+
+# domain_listed_numbers
+SELECT n FROM reads GROUP BY n TOP 3 PRIVATE WITH (domain = ['1', '2', '2147483647', '-5']);
+
+# domain_listed_doubles
+SELECT price FROM reads GROUP BY price TOP 3 PRIVATE WITH (domain = ['0', '1.5', '99']);
+
+# domain_stored
+SELECT country, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY country TOP 3 PRIVATE WITH (domain = 'countries.country');
+
+# domain_stored_days
+SELECT day FROM reads GROUP BY day TOP 3 PRIVATE WITH (domain = 'days.day');
+
+# domain_stored_doubles
+SELECT price FROM reads GROUP BY price TOP 3 PRIVATE WITH (domain = 'countries.area');
+
+# domain_stored_bounded: top 1
+SELECT country FROM reads GROUP BY country TOP 3 PRIVATE WITH (domain = 'countries.country');
+
+# per
+SELECT flag, country, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY ALL
+TOP 3 PRIVATE PER flag WITH (partitions = ['true', 'false']);
+
+# per_text
+SELECT country, article FROM reads GROUP BY ALL TOP 4 PRIVATE PER country WITH (partitions = ['DE', 'FR', 'US']);
+
+# per_one_each: top kept
+SELECT country, article FROM reads GROUP BY ALL
+TOP 4 PRIVATE PER country WITH (partitions = ['DE', 'FR', 'US']);
+
+# per_bounded: top 2
+SELECT country, n FROM reads GROUP BY ALL TOP 4 PRIVATE PER country WITH (partitions = ['DE', 'FR', 'de']);
+
+# per_all: all 5
+SELECT flag, n FROM reads GROUP BY ALL TOP 4 PRIVATE PER flag WITH (partitions = ['true', 'false']);
+
+# per_weighted: weighted 5
+SELECT flag, n FROM reads GROUP BY ALL TOP 4 PRIVATE PER flag WITH (partitions = ['true', 'false']);
+
+# more_than_k
+SELECT article FROM reads GROUP BY article TOP 5 PRIVATE WITH (k_bar = 20);
+
+# bound_one_of_text: top 1
+SELECT article FROM reads GROUP BY article TOP 1000 PRIVATE;
+
+# bound_one_of_two_keys: all 1
+SELECT country, flag FROM reads GROUP BY ALL TOP 5 PRIVATE;
+
+# bound_five_of_doubles: all 5
+SELECT price FROM reads GROUP BY price TOP 5 PRIVATE;
+
+# bound_five_of_times: all 5
+SELECT day, moment FROM reads GROUP BY ALL TOP 5 PRIVATE;
+
+# bound_five_of_numbers: all 5
+SELECT small, n, big FROM reads GROUP BY ALL TOP 5 PRIVATE;
+
+# bound_five_of_decimals: all 5
+SELECT amount, wide FROM reads GROUP BY ALL TOP 5 PRIVATE;
+
+# bound_five_of_booleans: all 1
+SELECT flag, n > 0 AS positive FROM reads GROUP BY ALL TOP 5 PRIVATE;
+
+# bound_of_text_units: all 2
+SELECT page, seconds FROM visits GROUP BY ALL TOP 5 PRIVATE;
+
+# bound_twenty: all 20
+SELECT article FROM reads GROUP BY article TOP 5 PRIVATE;
+
+# bound_of_joins: all 3
+SELECT c.continent, r.n FROM reads AS r JOIN countries AS c ON r.country = c.country GROUP BY ALL TOP 5 PRIVATE;
+
+# bound_of_links: all 2
+SELECT word, votes FROM comments GROUP BY ALL TOP 5 PRIVATE;
+
+# weighted_one: weighted 1
+SELECT article FROM reads GROUP BY article TOP 5 PRIVATE;
+
+# weighted_twenty: weighted 20
+SELECT article, flag FROM reads GROUP BY ALL TOP 5 PRIVATE;
+
+# weighted_of_all_twenty: weighted_all 20
+SELECT article FROM reads GROUP BY ALL TOP 5 PRIVATE;
+
+# weighted_of_text_units: weighted 2
+SELECT page FROM visits GROUP BY page TOP 5 PRIVATE;
+
+# adaptive
+SELECT country, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY country TOP ADAPTIVE PRIVATE;
