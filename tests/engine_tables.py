@@ -318,7 +318,7 @@ TABLES: Mapping[str, pa.Table] = {
     "likes": _likes(),
     "comments": _comments(),
     "visits": _visits(170, step=3),
-    "friends": _visits(90, step=7),
+    "friends": _visits(28, step=7),
     "nothing": _reads().slice(0, 0),
     "countries": _countries(),
     "days": _days(),

@@ -67,7 +67,7 @@ def _adapt(node: Node, forms: Sequence[str], *, dialect: Dialect, at: int) -> No
         case exp.Subquery(this=exp.Select() | exp.SetOperation()) if (
             isinstance(node.parent, exp.From | exp.Join) and not node.alias
         ):
-            name = exp.to_identifier(f"dpsql_rows_{at}")  # not every engine does without; joins in parentheses have none
+            name = exp.to_identifier(f"dpsql_rows_{at}")  # not every engine does without one
             node.set("alias", exp.TableAlias(this=name))
         case _:
             pass
