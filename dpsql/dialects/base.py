@@ -24,22 +24,30 @@ class Dialect:
     A form stands under the name of an operator or function (`sql/functions.py`), with the families of its operands'
     types behind it where they matter: "<" is for any, "< TEXT" for text, "cast INTEGER TEXT" from and to; that of the
     most words is taken. In it {0}, {1} are the operands, {*} all of them and {1*} those from number 1 on, {type} is the
-    type of the result as the engine names it, {least} and {greatest} the ends of an integer type.
+    type of the result as the engine names it, {least} and {greatest} the ends of an integer or decimal type, {below}
+    and {above} the first values beyond them, {scale} the digits behind the point of the result or else of {0}.
+
+    What a word tells, as in date_part, stands behind a point: "date_part.year DATE"; "round.2 DOUBLE" is for 2 digits.
 
     Three are left out where SQL says it: "column TEXT" is how a column is read that may hold what its type does not say
     (read twice, it must be as if read once), "literal TEXT" how a bound value gets its type, "order TEXT" what ORDER BY
-    sorts by. `parameter` is how the value number {n} is written, from 1. With `materialized`, AS MATERIALIZED is kept.
+    sorts by. `types` are those that the engine names otherwise than sqlglot thinks. `parameter` is how the value number
+    {n} is written, from 1. With `materialized`, AS MATERIALIZED is kept. With `counts_pairs`, distinct units are
+    counted as distinct pairs of group and unit, where the engine is slow at COUNT(DISTINCT ...).
 
     `lacks` are the joins and set operations that the engine does not have, or has with another meaning; "correlated"
-    for subqueries that name the row outside; and "IN" where IN takes NULL for a value: it is then written as
+    for subqueries that name the row outside; "avg OVER" for a form of avg that is no one call, and so none in a window;
+    "FULL unequal" for FULL JOIN by anything but an equality of its two sides; and "IN" where IN takes NULL for a value: it is then written as
     equalities, and IN (SELECT ...) by the form "in_query".
     """
 
     name: str
     sqlglot: str
     forms: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    types: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     parameter: str = "${n}"
     materialized: bool = False
+    counts_pairs: bool = False
     lacks: frozenset[str] = frozenset()
 
     def form(self, function: str, families: tuple[str, ...]) -> str | None:

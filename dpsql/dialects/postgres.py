@@ -1,32 +1,82 @@
-"""PostgreSQL: text is compared by its bytes, and arithmetic that could overflow is done in numbers that cannot."""
+"""PostgreSQL: text is compared by its bytes, and arithmetic that could overflow is done in numbers that cannot.
+
+A CASE of PostgreSQL computes only the branch that it takes, but for a branch of constants alone, which the planner may
+compute before. In every form here what is looked for and what is computed name the same operands, so that both are
+constant or neither is, and the planner looks first; whatever names fewer operands cannot fail.
+"""
 
 from __future__ import annotations
 
 from types import MappingProxyType
 
 from dpsql.dialects.base import Dialect
-from dpsql.dialects.standard import STANDARD
+from dpsql.dialects.postgres_numbers import NUMBERS
+from dpsql.dialects.postgres_texts import TEXTS
+from dpsql.dialects.postgres_times import TIMES
 
 __all__ = ["POSTGRES"]
 
-_BY_BYTES = {f"{sign} TEXT": f'({{0}} {sign} {{1}} COLLATE "C")' for sign in ("=", "<>", "<", "<=", ">", ">=")}
+_COMPARED = ("BOOLEAN", "INTEGER", "DECIMAL", "DOUBLE", "DATE", "TIMESTAMP")  # alike in both, NaN above all
+_COMPUTED = (*_COMPARED, "TEXT")
+_RANKED = ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist")
+
+
+def _comparisons() -> dict[str, str]:
+    forms = {}
+    for family in (*_COMPARED, "BLOB"):
+        for sign in ("=", "<>", "<", "<=", ">", ">="):
+            forms[f"{sign} {family} {family}"] = f"({{0}} {sign} {{1}})"
+        forms[f"between {family} {family} {family}"] = "({0} BETWEEN {1} AND {2})"
+        forms[f"is_distinct {family} {family}"] = "({0} IS DISTINCT FROM {1})"
+        forms[f"is_not_distinct {family} {family}"] = "({0} IS NOT DISTINCT FROM {1})"
+    forms["= FLOAT FLOAT"] = "({0} = {1})"  # of a column with its zero, to tell zeros apart
+    return forms
+
+
+def _choices() -> dict[str, str]:
+    forms = {f"coalesce {family}": "COALESCE({*})" for family in _COMPUTED}
+    for name, sign in (("greatest", "MAX"), ("least", "MIN")):
+        forms |= {f"{name} {family}": f"{name.upper()}({{*}})" for family in _COMPARED}
+        forms |= {f"{sign.lower()} {family}": f"{sign}({{0}})" for family in (*_COMPARED, "FLOAT", "ENUM")}
+    return {**forms, "min BOOLEAN": "bool_and({0})", "max BOOLEAN": "bool_or({0})"}
+
+
+def _windows() -> dict[str, str]:
+    forms = {name: f"{name.upper()}()" for name in _RANKED}
+    for name in ("lag", "lead"):
+        for family in _COMPUTED:
+            forms[f"{name} {family}"] = f"{name.upper()}({{0}})"
+            forms[f"{name} {family} INTEGER"] = f"{name.upper()}({{0}}, CAST({{1}} AS integer))"
+    forms |= {f"first_value {family}": "FIRST_VALUE({0})" for family in _COMPUTED}
+    return {**forms, "ntile INTEGER": "NTILE(CAST({0} AS integer))"}
+
 
 POSTGRES = Dialect(
     "PostgreSQL",
     "postgres",
     MappingProxyType(
         {
-            **STANDARD,
-            **_BY_BYTES,
-            "canonical TEXT": '({0} COLLATE "C")',
-            "md5 TEXT": "md5({0})",
-            "lookup": "(ARRAY[{1*}])[{0}]",
-            "isnan DOUBLE": "({0} = 'NaN'::double precision)",
-            "is_distinct": "({0} IS DISTINCT FROM {1})",
-            "is_not_distinct": "({0} IS NOT DISTINCT FROM {1})",
+            **_comparisons(),
+            **_choices(),
+            **_windows(),
+            **NUMBERS,
+            **TEXTS,
+            **TIMES,
+            "column DECIMAL": "NULLIF({0}, 'NaN')",
+            "not": "(NOT {0})",
+            "is_null": "({0} IS NULL)",
             "is_true": "({0} IS TRUE)",
             "is_false": "({0} IS FALSE)",
+            "cast NULL": "CAST({0} AS {type})",
+            "count_star": "COUNT(*)",
+            "count": "COUNT({0})",
+            **{f"count_distinct {family}": "COUNT(DISTINCT {0})" for family in (*_COMPUTED, "BLOB")},
+            "sum INTEGER": "SUM(CAST({0} AS numeric))",
+            "sum DECIMAL": "SUM({0})",
+            "lookup": "(ARRAY[{1*}])[{0}]",
         }
     ),
+    types=MappingProxyType({"UTINYINT": "smallint", "USMALLINT": "integer", "UINTEGER": "bigint"}),
     materialized=True,
+    lacks=frozenset(["SEMI", "ANTI", "FULL unequal"]),
 )

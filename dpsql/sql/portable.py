@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from decimal import Context, Decimal
 
 from dpsql.dialects import DUCKDB, Dialect
 from dpsql.errors import Unsupported
@@ -30,6 +31,8 @@ from dpsql.sql.tree import (
     Literal,
     Relation,
     Try,
+    Window,
+    walk,
 )
 from dpsql.sql.types import BOOLEAN, NULL, TEXT, Family, Type
 from dpsql.sql.write import Writer
@@ -37,7 +40,9 @@ from dpsql.sql.write import Writer
 __all__ = ["PortableWriter", "writer_for"]
 
 _MOST_WEIGHTS = 1_024
+_CONTEXT = Context(prec=40)
 _OF_LITERAL = frozenset(["date_part", "date_trunc", "date_diff", "date_sub"])  # these are told what by a word
+_BY_LITERAL = frozenset(["round", "strftime"])  # these may have a form for some values of their last operand alone
 
 
 def writer_for(dialect: Dialect) -> Writer:
@@ -98,6 +103,9 @@ class PortableWriter(Writer):
         """Return an item of FROM as text; refuse what the engine joins or combines otherwise."""
         if isinstance(relation, Joined | Combined) and relation.kind in self.dialect.lacks:
             raise self._lacking(relation.kind)
+        if isinstance(relation, Joined) and relation.kind == "FULL" and "FULL unequal" in self.dialect.lacks:
+            if not _equates(relation):
+                raise self._lacking("FULL JOIN without an equality of its two sides")
         if not isinstance(relation, Joined):
             self.made.add(relation.number)
         return Writer.relation(self, relation)
@@ -147,17 +155,33 @@ class PortableWriter(Writer):
         name, arguments = call.function, call.arguments
         if name in _OF_LITERAL and isinstance(arguments[0], Literal):
             name, arguments = f"{name}.{arguments[0].value}", arguments[1:]
+        if name in _BY_LITERAL and isinstance(arguments[-1], Literal):
+            own = f"{name}.{arguments[-1].value}"
+            if self.dialect.form(own, _words(arguments[:-1])) is not None:
+                name, arguments = own, arguments[:-1]
         if name in {"like", "ilike"} and len(arguments) > 2:  # noqa: PLR2004 - the optional third operand
             name = f"{name}_escape"
         return self._form(name, arguments, type_=call.type)
 
+    def _window(self, window: Window) -> str:
+        if f"{window.function} OVER" in self.dialect.lacks:
+            raise self._lacking(f"{window.function} OVER")
+        return Writer._window(self, window)  # noqa: SLF001 - as above
+
     def _form(
-        self, name: str, arguments: tuple[Expression, ...], *, type_: Type, families: tuple[str, ...] | None = None
+        self,
+        name: str,
+        arguments: tuple[Expression, ...],
+        *,
+        type_: Type,
+        families: tuple[str, ...] | None = None,
     ) -> str:
         form = self._typed(self._found(name, _words(arguments) if families is None else families), type_)
-        if "{least}" in form and type_.family is Family.INTEGER:
-            least, greatest = type_.ends
-            form = form.replace("{least}", f"({least})").replace("{greatest}", f"{greatest}")
+        scaled = type_ if type_.family is Family.DECIMAL or not arguments else arguments[0].type
+        form = form.replace("{scale}", f"{scaled.precision[1]:d}")
+        if type_.family in {Family.INTEGER, Family.DECIMAL}:
+            for word, number in _ends(type_).items():
+                form = form.replace(word, f"({number:f})")
         return self._marked(form, tuple(map(self.expression, arguments)))
 
     def _found(self, name: str, words: tuple[str, ...]) -> str:
@@ -186,6 +210,44 @@ class PortableWriter(Writer):
         reason = f"{self.dialect.name} has no {what} that gives what DuckDB's gives."
         hint = "docs/engines.md lists what each engine answers."
         return Unsupported("engine-lacks", reason, hint=hint)
+
+
+def _equates(joined: Joined) -> bool:
+    """Say whether two rows of a join that belong together are found by an equality of something of each."""
+    on = joined.on
+    parts = on.arguments if isinstance(on, Call) and on.function == "and" else (on,)
+    sides = _relations(joined.left), _relations(joined.right)
+    for part in parts:
+        if isinstance(part, Call) and part.function == "=":
+            first, second = (
+                {each.relation for each in walk(side) if isinstance(each, Column)} for side in part.arguments
+            )
+            if first and second and any(first <= one and second <= two for one, two in (sides, sides[::-1])):
+                return True
+    return False
+
+
+def _relations(relation: Relation) -> set[int]:
+    if isinstance(relation, Joined):
+        return _relations(relation.left) | _relations(relation.right)
+    return {relation.number}
+
+
+def _ends(type_: Type) -> dict[str, Decimal]:
+    """Return the ends of an integer or decimal type and the first values beyond them, by their words in a form."""
+    if type_.family is Family.INTEGER:
+        least, greatest, step = (*map(Decimal, type_.ends), Decimal(1))
+    else:
+        width, scale = type_.precision
+        step = Decimal((0, (1,), -scale))
+        greatest = Decimal((0, (9,) * width, -scale))
+        least = -greatest
+    return {
+        "{least}": least,
+        "{greatest}": greatest,
+        "{below}": _CONTEXT.subtract(least, step),
+        "{above}": _CONTEXT.add(greatest, step),
+    }
 
 
 def _words(expressions: Sequence[Expression]) -> tuple[str, ...]:

@@ -46,6 +46,8 @@ def type_in(dialect: Dialect, type_: Type) -> str:
     """Return a type as the engine names it."""
     from sqlglot.expressions import DataType
 
+    if type_.name in dialect.types:
+        return dialect.types[type_.name]
     return str(DataType.build(type_.name, dialect="duckdb").sql(dialect=dialect.sqlglot))
 
 
@@ -62,6 +64,8 @@ def _adapt(node: Node, forms: Sequence[str], *, dialect: Dialect, at: int) -> No
         case exp.Dot(this=exp.Dot()):  # system.main.count, say, that no macro can stand in for
             call = node.expression
             node.replace(exp.func(call.name, *(call.expressions or [exp.Star()] * (call.name == "count"))))
+        case exp.DataType() if (own := dialect.types.get(node.sql(dialect="duckdb"))) is not None:
+            node.replace(exp.Var(this=own))
         case exp.CTE():
             node.set("materialized", dialect.materialized or None)
         case exp.Subquery(this=exp.Select() | exp.SetOperation()) if (

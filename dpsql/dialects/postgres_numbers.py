@@ -1,0 +1,191 @@
+"""Numbers in PostgreSQL, which fails where a result does not fit: forms that look before they compute.
+
+What is computed of integers and decimals is computed in NUMERIC, which holds it all, then cut to the first values
+beyond the type, and those are NULL. DOUBLE is IEEE's in DuckDB; PostgreSQL refuses to overflow or underflow, so that
+these cases are found before, by products and quotients that are scaled into the middle of the range, exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+__all__ = ["NUMBERS"]
+
+_DOUBLE = "double precision"
+_NAN, _INFINITY = f"'NaN'::{_DOUBLE}", f"'Infinity'::{_DOUBLE}"
+_LARGEST = f"1.7976931348623157e308::{_DOUBLE}"
+_DIGITS = range(-9, 16)  # to which a DOUBLE is rounded: powers of ten that are DOUBLE and far from its ends
+
+
+def _power(exponent: int) -> str:
+    """Return a power of two as a DOUBLE, exactly."""
+    return f"{math.ldexp(1.0, exponent)!r}::{_DOUBLE}"
+
+
+def _fitting(value: str) -> str:
+    """Return the form of a number that is exact, and NULL where it does not fit the type of the result."""
+    return f"CAST(NULLIF(NULLIF(LEAST(GREATEST({value}, {{below}}), {{above}}), {{below}}), {{above}}) AS {{type}})"
+
+
+def _numeric(operand: str) -> str:
+    return f"CAST({operand} AS numeric)"
+
+
+def _half_away(value: str) -> str:
+    """Return a DOUBLE rounded to a whole number, halves away from zero, with the sign of zero."""
+    rest = f"abs({value} - trunc({value})) >= 0.5"
+    return f"(trunc({value}) + CASE WHEN {rest} THEN sign({value}) ELSE '-0'::{_DOUBLE} END)"
+
+
+def _sum(sign: str) -> str:
+    a, b = "{0}", "{1}"
+    small = f"abs({a}) <= {_power(1022)} AND abs({b}) <= {_power(1022)}"
+    endless = f"abs({a}) > {_LARGEST} OR abs({b}) > {_LARGEST}"
+    parts = (f"sign({each}) * GREATEST(abs({each}), {_power(-900)}) * {_power(-10)}" for each in (a, b))
+    scaled = f" {sign} ".join(parts)
+    return (
+        f"(CASE WHEN {small} OR {endless} THEN {a} {sign} {b} "
+        f"WHEN abs({scaled}) >= {_power(1014)} THEN sign({a}) * {_INFINITY} ELSE {a} {sign} {b} END)"
+    )
+
+
+def _product() -> str:
+    a, b = "abs({0})", "abs({1})"
+    tame = " AND ".join(f"{each} BETWEEN {_power(-500)} AND {_power(500)}" for each in (a, b))
+    plain = f"{{0}} = 0 OR {{1}} = 0 OR {a} > {_LARGEST} OR {b} > {_LARGEST}"
+    large = " * ".join(f"(GREATEST({each}, {_power(-24)}) * {_power(-512)})" for each in (a, b))
+    lesser = f"LEAST({a}, {b}, {_power(-500)}) * {_power(600)}"
+    greater = f"LEAST(GREATEST({a}, {b}, {_power(-600)}), 1::{_DOUBLE})"
+    signs = "sign({0}) * sign({1})"
+    return (
+        f"(CASE WHEN {tame} OR {plain} THEN {{0}} * {{1}} WHEN {large} >= 1 THEN {signs} * {_INFINITY} "
+        f"WHEN {lesser} * {greater} <= {_power(-475)} THEN {signs} * 0 ELSE {{0}} * {{1}} END)"
+    )
+
+
+def _quotient() -> str:
+    """Return the form of a division; what the four scaled quotients need not see is cut to where they hold."""
+    a, b, one = "abs({0})", "abs({1})", f"1::{_DOUBLE}"
+    tame = " AND ".join(f"{each} BETWEEN {_power(-500)} AND {_power(500)}" for each in (a, b))
+    plain = f"({{0}} = 0 AND {{1}} <> 0) OR {a} > {_LARGEST} OR {b} > {_LARGEST}"
+    sign_of_zero = f"CASE WHEN CAST({{1}} AS text) = '-0' THEN -{one} ELSE {one} END"
+    by_zero = f"CASE WHEN {{0}} = 0 OR {{0}} = {_NAN} THEN {_NAN} ELSE sign({{0}}) * {_INFINITY} * {sign_of_zero} END"
+    overflows = (
+        f"CASE WHEN {a} > {_power(500)} THEN {b} < 1 AND "
+        f"{a} * {_power(-600)} / (LEAST({b}, {one}) * {_power(474)}) >= {_power(-50)} "
+        f"ELSE {b} < {_power(-500)} AND "
+        f"GREATEST({a}, {_power(-60)}) / (LEAST({b}, {_power(-500)}) * {_power(574)}) >= {_power(450)} END"
+    )
+    underflows = (
+        f"CASE WHEN {b} > {_power(500)} THEN {a} < 1 AND "
+        f"LEAST({a}, {one}) * {_power(574)} / ({b} * {_power(-600)} * {_power(0)}) <= {_power(99)} "
+        f"ELSE {a} < {_power(-500)} AND "
+        f"LEAST({a}, {_power(-500)}) * {_power(600)} / GREATEST({b}, {_power(-1)}) <= {_power(-475)} END"
+    )
+    signs = "sign({0}) * sign({1})"
+    return (
+        f"(CASE WHEN {{1}} = 0 THEN {by_zero} WHEN {tame} OR {plain} THEN {{0}} / {{1}} "
+        f"WHEN {overflows} THEN {signs} * {_INFINITY} WHEN {underflows} THEN {signs} * 0 ELSE {{0}} / {{1}} END)"
+    )
+
+
+def _rounded(digits: int) -> str:
+    """Return the form of ROUND(DOUBLE, digits) as DuckDB computes it, by a power of ten."""
+    ten = 10.0 ** abs(digits)
+    power = f"{ten!r}::{_DOUBLE}"
+    if digits < 0:
+        scaled = f"{_half_away(f'({{0}} / {power})')} * {power}"
+        most = _last(lambda value: value / ten * ten)
+        small = f"abs({{0}}) < 1e-200::{_DOUBLE}"
+        return f"(CASE WHEN {small} THEN {{0}} * 0 WHEN abs({{0}}) <= {most!r}::{_DOUBLE} THEN {scaled} ELSE 0 END)"
+    most = _last(lambda value: value * ten)
+    return f"(CASE WHEN abs({{0}}) <= {most!r}::{_DOUBLE} THEN {_half_away(f'({{0}} * {power})')} / {power} ELSE {{0}} END)"
+
+
+def _last(computed: Callable[[float], float]) -> float:
+    """Return the greatest DOUBLE for which something that grows with it is finite."""
+    low, high = 1.0, math.nextafter(math.inf, 0)
+    if math.isfinite(computed(high)):
+        return high
+    while math.nextafter(low, math.inf) < high:
+        middle = max(
+            math.nextafter(low, math.inf),
+            math.sqrt(low) * math.sqrt(high) if high / low > 2 else low + (high - low) / 2,
+        )  # noqa: PLR2004
+        low, high = (middle, high) if math.isfinite(computed(middle)) else (low, middle)
+    return low
+
+
+_BITS = {"&": "({0} & {1})", "|": "({0} | {1})", "xor": "({0} # {1})"}
+_FROM_DOUBLE = (
+    f"CAST(NULLIF(NULLIF(LEAST(GREATEST({{0}}, -9223372036854777856::{_DOUBLE}), 9223372036854775808::{_DOUBLE}), "
+    f"-9223372036854777856::{_DOUBLE}), 9223372036854775808::{_DOUBLE}) AS bigint)"
+)
+
+NUMBERS: Mapping[str, str] = {
+    **{
+        f"{sign} {family} {other}": _fitting(f"{_numeric('{0}')} {sign} {_numeric('{1}')}")
+        for sign in "+-*"
+        for family in ("INTEGER", "DECIMAL")
+        for other in ("INTEGER", "DECIMAL")
+    },
+    "// INTEGER INTEGER": _fitting("div(CAST({0} AS numeric), NULLIF(CAST({1} AS numeric), 0))"),
+    "% INTEGER INTEGER": _fitting("CAST({0} AS numeric) % NULLIF(CAST({1} AS numeric), 0)"),
+    "% DECIMAL DECIMAL": _fitting("{0} % NULLIF({1}, 0)"),
+    "neg INTEGER": _fitting("-CAST({0} AS numeric)"),
+    "neg DECIMAL": "(-{0})",
+    "abs INTEGER": _fitting("abs(CAST({0} AS numeric))"),
+    "abs DECIMAL": "abs({0})",
+    "~ INTEGER": "CAST({least} + {greatest} - CAST({0} AS numeric) AS {type})",
+    **{f"{sign} INTEGER INTEGER": form for sign, form in _BITS.items()},
+    "+ DOUBLE DOUBLE": _sum("+"),
+    "- DOUBLE DOUBLE": _sum("-"),
+    "* DOUBLE DOUBLE": _product(),
+    "/ DOUBLE DOUBLE": _quotient(),
+    "neg DOUBLE": "(-{0})",
+    "abs DOUBLE": "abs({0})",
+    "sign DOUBLE": f"CAST(CASE WHEN {{0}} = {_NAN} THEN 0 ELSE sign({{0}}) END AS {{type}})",
+    "sqrt DOUBLE": f"(CASE WHEN {{0}} < 0 THEN {_NAN} ELSE sqrt({{0}}) END)",
+    "pi": f"3.141592653589793::{_DOUBLE}",
+    "isnan DOUBLE": f"({{0}} = {_NAN})",
+    "isnan FLOAT": "({0} = 'NaN'::real)",
+    "isinf DOUBLE": f"(abs({{0}}) = {_INFINITY})",
+    "isfinite DOUBLE": f"(abs({{0}}) < {_INFINITY})",
+    "signbit DOUBLE": "(left(CAST({0} AS text), 1) = '-')",
+    "signbit FLOAT": "(left(CAST({0} AS text), 1) = '-')",
+    **{f"{name} DOUBLE": f"{name}({{0}})" for name in ("floor", "ceil", "trunc")},
+    "round DOUBLE": _half_away("{0}"),
+    **{f"round.{digits} DOUBLE": _rounded(digits) for digits in _DIGITS},
+    **{f"{name} DECIMAL": f"{name}({{0}})" for name in ("floor", "ceil", "trunc", "round")},
+    **{f"{name} INTEGER": f"CAST({{0}} AS {_DOUBLE})" for name in ("floor", "ceil")},
+    **{f"{name} INTEGER": "CAST({0} AS {type})" for name in ("trunc", "round")},
+    "round DECIMAL INTEGER": "round({0}, CAST({1} AS integer))",
+    "round INTEGER INTEGER": _fitting("round(CAST({0} AS numeric), CAST({1} AS integer))"),
+    "greatest_common_divisor INTEGER INTEGER": _fitting("gcd(CAST({0} AS numeric), CAST({1} AS numeric))"),
+    "least_common_multiple INTEGER INTEGER": _fitting("lcm(CAST({0} AS numeric), CAST({1} AS numeric))"),
+    "cast INTEGER INTEGER": _fitting("CAST({0} AS numeric)"),
+    "cast INTEGER DECIMAL": _fitting("CAST({0} AS numeric)"),
+    "cast INTEGER DOUBLE": f"CAST({{0}} AS {_DOUBLE})",
+    "cast INTEGER BOOLEAN": "({0} <> 0)",
+    "cast DECIMAL BOOLEAN": "({0} <> 0)",
+    "cast DOUBLE BOOLEAN": "({0} <> 0)",
+    "cast BOOLEAN BOOLEAN": "{0}",
+    "cast BOOLEAN INTEGER": "CAST(CAST({0} AS integer) AS {type})",
+    "cast BOOLEAN DECIMAL": _fitting("CAST(CAST({0} AS integer) AS numeric)"),
+    "cast BOOLEAN DOUBLE": f"CAST(CAST({{0}} AS integer) AS {_DOUBLE})",
+    "cast DECIMAL INTEGER": _fitting("round({0})"),
+    "cast DECIMAL DECIMAL": _fitting("round({0}, {scale})"),
+    "cast DECIMAL DOUBLE": (
+        f"(CASE WHEN abs({{0}}) * 1e{{scale}} <= 9007199254740992 THEN CAST({{0}} AS {_DOUBLE}) "
+        f"ELSE CAST(trunc({{0}}) AS {_DOUBLE}) + CAST({{0}} - trunc({{0}}) AS {_DOUBLE}) END)"
+    ),
+    "cast DOUBLE DOUBLE": "{0}",
+    "cast FLOAT DOUBLE": f"CAST({{0}} AS {_DOUBLE})",
+    "cast DOUBLE INTEGER": _fitting(f"CAST({_FROM_DOUBLE.replace('{0}', 'round({0})')} AS numeric)"),
+    "cast DOUBLE DECIMAL": _fitting(
+        "CAST("
+        + _FROM_DOUBLE.replace("{0}", _half_away(f"(LEAST(GREATEST({{0}}, -1e30), 1e30) * 1e{{scale}}::{_DOUBLE})"))
+        + " AS numeric) * 1e-{scale}"
+    ),
+}
