@@ -25,7 +25,8 @@ class Dialect:
     types behind it where they matter: "<" is for any, "< TEXT" for text, "cast INTEGER TEXT" from and to; that of the
     most words is taken. In it {0}, {1} are the operands, {*} all of them and {1*} those from number 1 on, {type} is the
     type of the result as the engine names it, {least} and {greatest} the ends of an integer or decimal type, {below}
-    and {above} the first values beyond them, {scale} the digits behind the point of the result or else of {0}.
+    and {above} the first values beyond them, {width} and {scale} the digits, in all and behind the point, of
+    the DECIMAL that is the result or else {0}.
 
     What a word tells, as in date_part, stands behind a point: "date_part.year DATE"; "round.2 DOUBLE" is for 2 digits.
 

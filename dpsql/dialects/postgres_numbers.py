@@ -98,7 +98,7 @@ def _rounded(digits: int) -> str:
         scaled = f"{_half_away(f'({{0}} / {power})')} * {power}"
         most = _last(lambda value: value / ten * ten)
         small = f"abs({{0}}) < 1e-200::{_DOUBLE}"
-        return f"(CASE WHEN {small} THEN {{0}} * 0 WHEN abs({{0}}) <= {most!r}::{_DOUBLE} THEN {scaled} ELSE 0 END)"
+        return f"(CASE WHEN {small} THEN {{0}} * 0 WHEN abs({{0}}) <= {most!r}::{_DOUBLE} THEN {scaled} ELSE {{0}} END)"
     most = _last(lambda value: value * ten)
     return f"(CASE WHEN abs({{0}}) <= {most!r}::{_DOUBLE} THEN {_half_away(f'({{0}} * {power})')} / {power} ELSE {{0}} END)"
 
@@ -131,7 +131,10 @@ NUMBERS: Mapping[str, str] = {
         for other in ("INTEGER", "DECIMAL")
     },
     "// INTEGER INTEGER": _fitting("div(CAST({0} AS numeric), NULLIF(CAST({1} AS numeric), 0))"),
-    "% INTEGER INTEGER": _fitting("CAST({0} AS numeric) % NULLIF(CAST({1} AS numeric), 0)"),
+    "% INTEGER INTEGER": (  # the quotient of the least number by -1 does not fit, so that DuckDB has no rest either
+        "(CASE WHEN {0} <> {least} OR {1} <> -1 "
+        "THEN CAST(CAST({0} AS numeric) % NULLIF(CAST({1} AS numeric), 0) AS {type}) END)"
+    ),
     "% DECIMAL DECIMAL": _fitting("{0} % NULLIF({1}, 0)"),
     "neg INTEGER": _fitting("-CAST({0} AS numeric)"),
     "neg DECIMAL": "(-{0})",
@@ -172,13 +175,19 @@ NUMBERS: Mapping[str, str] = {
     "cast DOUBLE BOOLEAN": "({0} <> 0)",
     "cast BOOLEAN BOOLEAN": "{0}",
     "cast BOOLEAN INTEGER": "CAST(CAST({0} AS integer) AS {type})",
-    "cast BOOLEAN DECIMAL": _fitting("CAST(CAST({0} AS integer) AS numeric)"),
     "cast BOOLEAN DOUBLE": f"CAST(CAST({{0}} AS integer) AS {_DOUBLE})",
     "cast DECIMAL INTEGER": _fitting("round({0})"),
     "cast DECIMAL DECIMAL": _fitting("round({0}, {scale})"),
     "cast DECIMAL DOUBLE": (
         f"(CASE WHEN abs({{0}}) * 1e{{scale}} <= 9007199254740992 THEN CAST({{0}} AS {_DOUBLE}) "
         f"ELSE CAST(trunc({{0}}) AS {_DOUBLE}) + CAST({{0}} - trunc({{0}}) AS {_DOUBLE}) END)"
+    ),
+    "cast NUMERIC INTEGER": _fitting("round({0})"),
+    "cast NUMERIC DECIMAL": _fitting("round({0}, {scale})"),
+    "cast NUMERIC DOUBLE": (
+        f"(CASE WHEN {{0}} = 'NaN' THEN {_NAN} WHEN abs({{0}}) > 1.7976931348623157e308 THEN "
+        f"CASE WHEN {{0}} > 0 THEN {_INFINITY} ELSE -{_INFINITY} END "
+        f"WHEN abs({{0}}) < 1e-300 THEN 0 ELSE CAST({{0}} AS {_DOUBLE}) END)"
     ),
     "cast DOUBLE DOUBLE": "{0}",
     "cast FLOAT DOUBLE": f"CAST({{0}} AS {_DOUBLE})",

@@ -40,6 +40,7 @@ def _part(length: str) -> str:
 
 _AT = "CASE WHEN {2} < 0 THEN {count} + 1 + {2} ELSE {2} END"
 _SPLIT = "string_to_array({0}, {1})"
+_LETTER = f"substr({{0}}, CAST({_AT.replace('{count}', 'char_length({0})')} AS integer), 1)"
 _SPLIT_PART = f"COALESCE(({_SPLIT})[{_AT.replace('{count}', f'cardinality({_SPLIT})')}], '')"
 
 TEXTS: Mapping[str, str] = {
@@ -84,11 +85,16 @@ TEXTS: Mapping[str, str] = {
     "suffix TEXT TEXT": '(right({0}, char_length({1})) = {1} COLLATE "C")',
     "contains TEXT TEXT": '(strpos({0} COLLATE "C", {1}) > 0)',
     "strpos TEXT TEXT": 'CAST(strpos({0} COLLATE "C", {1}) AS bigint)',
-    "split_part TEXT TEXT INTEGER": f"(CASE WHEN {{0}} IS NOT NULL THEN {_SPLIT_PART} END)",
+    "split_part TEXT TEXT INTEGER": (
+        f"(CASE WHEN {{0}} IS NULL THEN NULL WHEN {{1}} = '' COLLATE \"C\" THEN {_LETTER} ELSE {_SPLIT_PART} END)"
+    ),
     "cast TEXT TEXT": "{0}",
     "cast UUID TEXT": BY_BYTES,
     "cast ENUM TEXT": BY_BYTES,
     "cast INTEGER TEXT": BY_BYTES,
     "cast BOOLEAN TEXT": BY_BYTES,
-    "cast DECIMAL TEXT": '(CAST(round({0}, {scale}) AS text) COLLATE "C")',
+    "cast DECIMAL TEXT": (
+        "(CASE WHEN {width} = {scale} THEN regexp_replace(CAST(round({0}, {scale}) AS text), '^(-?)0[.]', '\\1.') "
+        'ELSE CAST(round({0}, {scale}) AS text) END COLLATE "C")'
+    ),
 }

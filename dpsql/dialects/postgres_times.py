@@ -8,7 +8,16 @@ __all__ = ["TIMES"]
 
 _FINITE = "isfinite({0})"
 _FIRST, _LAST = "TIMESTAMP '4700-01-01 BC'", "TIMESTAMP '294200-01-01'"  # between which all is computed
-_SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
+_MICROS = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+    "week": 604_800_000_000,
+}
+_UNITS = (*_MICROS, "month", "quarter", "year")
 _PARTS = ("day", "dow", "isodow", "doy", "quarter", "week", "month", "hour", "minute")
 
 
@@ -42,12 +51,12 @@ def _micros(operand: str) -> str:
 
 _IN_REACH = "{0} < TIMESTAMP '294247-01-10 04:00:54.775807' AND isfinite({0})"
 _EPOCH = f"CAST({_micros('{0}')} AS double precision) / 1000000"
-_DAY_IN_REACH = "isfinite({0}) AND {0} < DATE '294247-01-10'"
+_DAY_31_LATER = "({0} - CAST(EXTRACT(day FROM {0}) AS integer) + 32)"  # than the first of the month: in the next one
 
 
 def _stamp(operand: str) -> str:
     """Return a date as a time stamp; NULL for one that DuckDB has no time stamp for."""
-    early = f"{operand} < DATE '294247-01-10' OR NOT isfinite({operand})"
+    early = f"{operand} <= DATE '294247-01-10' OR NOT isfinite({operand})"
     return f"CAST(CASE WHEN {early} THEN {operand} END AS timestamp)"
 
 
@@ -60,7 +69,13 @@ def _parts(family: str) -> dict[str, str]:
     forms = {part: _part(f"EXTRACT({part} FROM {{0}})") for part in _PARTS if family == "TIMESTAMP" or part[0] != "h"}
     forms["year"] = _part(_year())
     forms["isoyear"] = _part(_year("isoyear"))
-    forms["yearweek"] = _part(f"{_year('isoyear')} * 100 + EXTRACT(week FROM {{0}})")
+    week = "EXTRACT(week FROM {0})"
+    forms["yearweek"] = _part(
+        f"{_year('isoyear')} * 100 + CASE WHEN {_year('isoyear')} > 0 THEN {week} ELSE -{week} END"
+    )
+    forms["century"] = _part("EXTRACT(century FROM {0})")
+    forms["millennium"] = _part("EXTRACT(millennium FROM {0})")
+    forms["era"] = _part("CASE WHEN EXTRACT(year FROM {0}) > 0 THEN 1 ELSE 0 END")
     forms["decade"] = _part(f"trunc({_year()} / 10)")
     if family == "TIMESTAMP":
         forms["second"] = _part("floor(EXTRACT(second FROM {0}))")
@@ -70,23 +85,37 @@ def _parts(family: str) -> dict[str, str]:
     return {f"date_part.{part} {family}": form for part, form in forms.items()}
 
 
+def _day(operand: str) -> str:
+    """Return the number of a date since 1970, the infinite ones as DuckDB has them."""
+    ends = f"WHEN 'infinity' THEN {2**31 - 1} WHEN '-infinity' THEN -{2**31 - 1}"
+    return f"CAST(CASE {operand} {ends} ELSE {operand} - DATE '1970-01-01' END AS bigint)"
+
+
 def _differences() -> dict[str, str]:
     both = "isfinite({0}) AND isfinite({1})"
-    forms = {
-        f"date_diff.day {family} {family}": _when(both, "CAST(CAST({1} AS date) - CAST({0} AS date) AS bigint)")
-        for family in ("DATE", "TIMESTAMP")
-    }
+    forms = {}
     for family in ("DATE", "TIMESTAMP"):
-        months = f"{_month('{1}')} - {_month('{0}')}"
-        forms[f"date_diff.month {family} {family}"] = _when(both, f"CAST({months} AS bigint)")
-        years = f"floor(({_month('{1}')} - 1) / 12) - floor(({_month('{0}')} - 1) / 12)"
-        forms[f"date_diff.year {family} {family}"] = _when(both, f"CAST({years} AS bigint)")
+        days = [f"CAST(CAST({each} AS date) - DATE '1970-01-01' AS numeric)" for each in ("{0}", "{1}")]
+        months = [f"CAST({_month(each)} - 1 AS numeric)" for each in ("{0}", "{1}")]
+        counted = {
+            "day": days,
+            "month": months,
+            "quarter": [f"floor({each} / 3)" for each in months],
+            "year": [f"floor({each} / 12)" for each in months],
+        }
+        weeks = f"CAST(trunc(({days[1]} - {days[0]}) / 7) AS bigint)"
+        forms[f"date_diff.week {family} {family}"] = _when(both, weeks)
+        for unit, (first, last) in counted.items():
+            forms[f"date_diff.{unit} {family} {family}"] = _when(both, f"CAST({last} - {first} AS bigint)")
     near = " AND ".join(_IN_REACH.replace("{0}", operand) for operand in ("{0}", "{1}"))
-    for unit in ("second", "minute", "hour"):
-        first, last = (
-            f"floor(CAST({_micros(each)} AS numeric) / {_SECONDS[unit] * 1_000_000})" for each in ("{0}", "{1}")
+    micros = [f"CAST({_micros(each)} AS numeric)" for each in ("{0}", "{1}")]
+    for unit, width in _MICROS.items():
+        if unit not in {"day", "week"}:
+            first, last = (f"floor({each} / {width})" for each in micros)
+            forms[f"date_diff.{unit} TIMESTAMP TIMESTAMP"] = _when(near, f"CAST({last} - {first} AS bigint)")
+        forms[f"date_sub.{unit} TIMESTAMP TIMESTAMP"] = _when(
+            near, f"CAST(trunc(({micros[1]} - {micros[0]}) / {width}) AS bigint)"
         )
-        forms[f"date_diff.{unit} TIMESTAMP TIMESTAMP"] = _when(near, f"CAST({last} - {first} AS bigint)")
     return forms
 
 
@@ -107,18 +136,71 @@ def _moved(sign: str) -> dict[str, str]:
     return forms
 
 
+_WRITTEN = {  # formats of strftime, as to_char knows them; of a date, no hour
+    "%Y": "YYYY",
+    "%m": "MM",
+    "%d": "DD",
+    "%j": "DDD",
+    "%b": "Mon",
+    "%B": "FMMonth",
+    "%a": "Dy",
+    "%A": "FMDay",
+    "%Y-%m": "YYYY-MM",
+    "%Y-%m-%d": "YYYY-MM-DD",
+    "%Y/%m/%d": "YYYY/MM/DD",
+    "%Y%m%d": "YYYYMMDD",
+    "%Y%m": "YYYYMM",
+    "%d/%m/%Y": "DD/MM/YYYY",
+    "%m/%d/%Y": "MM/DD/YYYY",
+    "%d.%m.%Y": "DD.MM.YYYY",
+    "%m-%d": "MM-DD",
+    "%H": "HH24",
+    "%M": "MI",
+    "%S": "SS",
+    "%H:%M": "HH24:MI",
+    "%H:%M:%S": "HH24:MI:SS",
+    "%Y-%m-%d %H": "YYYY-MM-DD HH24",
+    "%Y-%m-%d %H:%M": "YYYY-MM-DD HH24:MI",
+    "%Y-%m-%d %H:%M:%S": "YYYY-MM-DD HH24:MI:SS",
+    "%Y-%m-%dT%H:%M:%S": 'YYYY-MM-DD"T"HH24:MI:SS',
+}
+
+
+def _formats() -> dict[str, str]:
+    """Return the forms of STRFTIME; before the year 1, to_char has another year, and DuckDB writes it without zeros."""
+    year = f"CAST({_year()} AS integer)"
+    early = f"CASE {year} WHEN 0 THEN '0000' ELSE CAST({year} AS text) END"
+    forms = {}
+    for ours, theirs in _WRITTEN.items():
+        of_clock = ours in {"%M", "%S"} or "%H" in ours
+        for family in ("DATE", "TIMESTAMP"):
+            moment = _stamp("{0}") if of_clock and family == "DATE" else "{0}"
+            written = f"to_char({moment}, '{theirs}')"
+            before = ""
+            if "YYYY" in theirs:
+                marked = theirs.replace("YYYY", '"@"')
+                before = f"WHEN {{0}} < DATE '0001-01-01' THEN replace(to_char({moment}, '{marked}'), '@', {early}) "
+            forms[f"strftime.{ours} {family}"] = (
+                f'(CASE WHEN NOT isfinite({{0}}) THEN CAST({{0}} AS text) {before}ELSE {written} END COLLATE "C")'
+            )
+    return forms
+
+
 TIMES: Mapping[str, str] = {
     **_parts("DATE"),
     **_parts("TIMESTAMP"),
     **_differences(),
     **_moved("+"),
     **_moved("-"),
-    **{
-        f"date_trunc.{unit} TIMESTAMP": _trunc(unit, "{0}")
-        for unit in ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
-    },
-    **{f"date_trunc.{unit} DATE": _trunc(unit, _stamp("{0}")) for unit in ("day", "week", "month", "quarter", "year")},
-    "- DATE DATE": _when("isfinite({0}) AND isfinite({1})", "CAST({0} - {1} AS bigint)"),
+    **{f"date_trunc.{unit} TIMESTAMP": _trunc(unit, "{0}") for unit in _UNITS},
+    **{f"date_trunc.{unit} DATE": _trunc(unit, _stamp("{0}")) for unit in _UNITS},
+    "- DATE DATE": f"({_day('{0}')} - {_day('{1}')})",
+    "literal INTERVAL": (  # PostgreSQL does not read quarters
+        "(CASE WHEN CAST({0} AS text) LIKE '%quarter' "
+        "THEN 3 * CAST(replace(CAST({0} AS text), 'quarter', 'month') AS interval) "
+        "ELSE CAST(CAST({0} AS text) AS interval) END)"
+    ),
+    **_formats(),
     "isfinite DATE": "isfinite({0})",
     "isfinite TIMESTAMP": "isfinite({0})",
     "isinf DATE": "(NOT isfinite({0}))",
@@ -128,12 +210,14 @@ TIMES: Mapping[str, str] = {
     "monthname DATE": _when(_FINITE, "to_char({0}, 'FMMonth')"),
     "monthname TIMESTAMP": _when(_FINITE, "to_char({0}, 'FMMonth')"),
     "last_day DATE": _when(
-        f"{_DAY_IN_REACH} AND {{0}} > {_FIRST}", "CAST(date_trunc('month', {0}) + INTERVAL '1 month -1 day' AS date)"
+        "isfinite({0}) AND {0} < DATE '5874897-11-01'",
+        f"{_DAY_31_LATER} - CAST(EXTRACT(day FROM {_DAY_31_LATER}) AS integer)",
     ),
     "last_day TIMESTAMP": _when(
         f"{_FINITE} AND {{0}} BETWEEN {_FIRST} AND {_LAST}",
         "CAST(date_trunc('month', {0}) + INTERVAL '1 month -1 day' AS date)",
     ),
+    "epoch_ms TIMESTAMP": _when(_IN_REACH, f"CAST(round(CAST({_micros('{0}')} AS numeric) / 1000) AS bigint)"),
     "epoch_us TIMESTAMP": _when(_IN_REACH, _micros("{0}")),
     "cast DATE TIMESTAMP": _stamp("{0}"),
     "cast TIMESTAMP DATE": "CAST({0} AS date)",

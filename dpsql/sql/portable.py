@@ -178,7 +178,8 @@ class PortableWriter(Writer):
     ) -> str:
         form = self._typed(self._found(name, _words(arguments) if families is None else families), type_)
         scaled = type_ if type_.family is Family.DECIMAL or not arguments else arguments[0].type
-        form = form.replace("{scale}", f"{scaled.precision[1]:d}")
+        for word, digits in zip(("{width}", "{scale}"), scaled.precision, strict=True):
+            form = form.replace(word, f"{digits:d}")
         if type_.family in {Family.INTEGER, Family.DECIMAL}:
             for word, number in _ends(type_).items():
                 form = form.replace(word, f"({number:f})")
