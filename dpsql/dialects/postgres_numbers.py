@@ -14,6 +14,7 @@ __all__ = ["NUMBERS"]
 
 _DOUBLE = "double precision"
 _NAN, _INFINITY = f"'NaN'::{_DOUBLE}", f"'Infinity'::{_DOUBLE}"
+_ONE = f"1::{_DOUBLE}"
 _LARGEST = f"1.7976931348623157e308::{_DOUBLE}"
 _DIGITS = range(-9, 16)  # to which a DOUBLE is rounded: powers of ten that are DOUBLE and far from its ends
 
@@ -38,56 +39,61 @@ def _half_away(value: str) -> str:
     return f"(trunc({value}) + CASE WHEN {rest} THEN sign({value}) ELSE '-0'::{_DOUBLE} END)"
 
 
+def _careful(quick: str, sign: str, slow: str) -> str:
+    """Return the form of an operation of IEEE's: as it is while the operands are `quick`, else by the `slow` cases.
+
+    These name the operands a and b, of a subquery: so the form itself names each only three times, and can be nested.
+    """
+    plain = f"a {sign} b"
+    cases = f"SELECT CASE {slow} ELSE {plain} END FROM (SELECT {{0}} AS a, {{1}} AS b OFFSET 0) AS dpsql_operands"
+    return f"(CASE WHEN {quick} THEN {{0}} {sign} {{1}} ELSE ({cases}) END)"
+
+
+_ENDLESS = f"abs(a) > {_LARGEST} OR abs(b) > {_LARGEST}"
+_SIGNS = "sign(a) * sign(b)"
+_TAME = " AND ".join(f"abs({each}) BETWEEN {_power(-500)} AND {_power(500)}" for each in ("{0}", "{1}"))
+
+
 def _sum(sign: str) -> str:
-    a, b = "{0}", "{1}"
-    small = f"abs({a}) <= {_power(1022)} AND abs({b}) <= {_power(1022)}"
-    endless = f"abs({a}) > {_LARGEST} OR abs({b}) > {_LARGEST}"
-    parts = (f"sign({each}) * GREATEST(abs({each}), {_power(-900)}) * {_power(-10)}" for each in (a, b))
-    scaled = f" {sign} ".join(parts)
-    return (
-        f"(CASE WHEN {small} OR {endless} THEN {a} {sign} {b} "
-        f"WHEN abs({scaled}) >= {_power(1014)} THEN sign({a}) * {_INFINITY} ELSE {a} {sign} {b} END)"
-    )
+    small = f"abs({{0}}) <= {_power(1022)} AND abs({{1}}) <= {_power(1022)}"
+    parts = (f"sign({each}) * GREATEST(abs({each}), {_power(-900)}) * {_power(-10)}" for each in "ab")
+    scaled = f"abs({f' {sign} '.join(parts)})"
+    slow = f"WHEN {_ENDLESS} THEN a {sign} b WHEN {scaled} >= {_power(1014)} THEN sign(a) * {_INFINITY}"
+    return _careful(small, sign, slow)
 
 
 def _product() -> str:
-    a, b = "abs({0})", "abs({1})"
-    tame = " AND ".join(f"{each} BETWEEN {_power(-500)} AND {_power(500)}" for each in (a, b))
-    plain = f"{{0}} = 0 OR {{1}} = 0 OR {a} > {_LARGEST} OR {b} > {_LARGEST}"
-    large = " * ".join(f"(GREATEST({each}, {_power(-24)}) * {_power(-512)})" for each in (a, b))
-    lesser = f"LEAST({a}, {b}, {_power(-500)}) * {_power(600)}"
-    greater = f"LEAST(GREATEST({a}, {b}, {_power(-600)}), 1::{_DOUBLE})"
-    signs = "sign({0}) * sign({1})"
-    return (
-        f"(CASE WHEN {tame} OR {plain} THEN {{0}} * {{1}} WHEN {large} >= 1 THEN {signs} * {_INFINITY} "
-        f"WHEN {lesser} * {greater} <= {_power(-475)} THEN {signs} * 0 ELSE {{0}} * {{1}} END)"
+    large = " * ".join(f"(GREATEST(abs({each}), {_power(-24)}) * {_power(-512)})" for each in "ab")
+    lesser = f"LEAST(abs(a), abs(b), {_power(-500)}) * {_power(600)}"
+    greater = f"LEAST(GREATEST(abs(a), abs(b), {_power(-600)}), {_ONE})"
+    slow = (
+        f"WHEN a = 0 OR b = 0 OR {_ENDLESS} THEN a * b WHEN {large} >= 1 THEN {_SIGNS} * {_INFINITY} "
+        f"WHEN {lesser} * {greater} <= {_power(-475)} THEN {_SIGNS} * 0"
     )
+    return _careful(_TAME, "*", slow)
 
 
 def _quotient() -> str:
     """Return the form of a division; what the four scaled quotients need not see is cut to where they hold."""
-    a, b, one = "abs({0})", "abs({1})", f"1::{_DOUBLE}"
-    tame = " AND ".join(f"{each} BETWEEN {_power(-500)} AND {_power(500)}" for each in (a, b))
-    plain = f"({{0}} = 0 AND {{1}} <> 0) OR {a} > {_LARGEST} OR {b} > {_LARGEST}"
-    sign_of_zero = f"CASE WHEN CAST({{1}} AS text) = '-0' THEN -{one} ELSE {one} END"
-    by_zero = f"CASE WHEN {{0}} = 0 OR {{0}} = {_NAN} THEN {_NAN} ELSE sign({{0}}) * {_INFINITY} * {sign_of_zero} END"
+    sign_of_zero = f"CASE WHEN CAST(b AS text) = '-0' THEN -{_ONE} ELSE {_ONE} END"
+    by_zero = f"CASE WHEN a = 0 OR a = {_NAN} THEN {_NAN} ELSE sign(a) * {_INFINITY} * {sign_of_zero} END"
     overflows = (
-        f"CASE WHEN {a} > {_power(500)} THEN {b} < 1 AND "
-        f"{a} * {_power(-600)} / (LEAST({b}, {one}) * {_power(474)}) >= {_power(-50)} "
-        f"ELSE {b} < {_power(-500)} AND "
-        f"GREATEST({a}, {_power(-60)}) / (LEAST({b}, {_power(-500)}) * {_power(574)}) >= {_power(450)} END"
+        f"CASE WHEN abs(a) > {_power(500)} THEN abs(b) < 1 AND "
+        f"abs(a) * {_power(-600)} / (LEAST(abs(b), {_ONE}) * {_power(474)}) >= {_power(-50)} "
+        f"ELSE abs(b) < {_power(-500)} AND "
+        f"GREATEST(abs(a), {_power(-60)}) / (LEAST(abs(b), {_power(-500)}) * {_power(574)}) >= {_power(450)} END"
     )
     underflows = (
-        f"CASE WHEN {b} > {_power(500)} THEN {a} < 1 AND "
-        f"LEAST({a}, {one}) * {_power(574)} / ({b} * {_power(-600)} * {_power(0)}) <= {_power(99)} "
-        f"ELSE {a} < {_power(-500)} AND "
-        f"LEAST({a}, {_power(-500)}) * {_power(600)} / GREATEST({b}, {_power(-1)}) <= {_power(-475)} END"
+        f"CASE WHEN abs(b) > {_power(500)} THEN abs(a) < 1 AND "
+        f"LEAST(abs(a), {_ONE}) * {_power(574)} / (abs(b) * {_power(-600)}) <= {_power(99)} "
+        f"ELSE abs(a) < {_power(-500)} AND "
+        f"LEAST(abs(a), {_power(-500)}) * {_power(600)} / GREATEST(abs(b), {_power(-1)}) <= {_power(-475)} END"
     )
-    signs = "sign({0}) * sign({1})"
-    return (
-        f"(CASE WHEN {{1}} = 0 THEN {by_zero} WHEN {tame} OR {plain} THEN {{0}} / {{1}} "
-        f"WHEN {overflows} THEN {signs} * {_INFINITY} WHEN {underflows} THEN {signs} * 0 ELSE {{0}} / {{1}} END)"
+    slow = (
+        f"WHEN b = 0 THEN {by_zero} WHEN a = 0 OR {_ENDLESS} THEN a / b "
+        f"WHEN {overflows} THEN {_SIGNS} * {_INFINITY} WHEN {underflows} THEN {_SIGNS} * 0"
     )
+    return _careful(_TAME, "/", slow)
 
 
 def _rounded(digits: int) -> str:

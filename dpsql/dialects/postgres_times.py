@@ -100,7 +100,7 @@ def _differences() -> dict[str, str]:
         counted = {
             "day": days,
             "month": months,
-            "quarter": [f"floor({each} / 3)" for each in months],
+            "quarter": [f"trunc({each} / 3)" for each in months],
             "year": [f"floor({each} / 12)" for each in months],
         }
         weeks = f"CAST(trunc(({days[1]} - {days[0]}) / 7) AS bigint)"
