@@ -20,7 +20,12 @@ from dpsql.engines.duckdb import DuckDBEngine
 __all__ = ["DUCKDB_KIT", "KITS", "Kit", "kit_of", "with_tables"]
 
 Tables = Mapping[str, pa.Table]
-_MODULES = {"portable": "engine_kit_portable", "postgres": "engine_kit_postgres"}
+_MODULES = {
+    "clickhouse": "engine_kit_clickhouse",
+    "portable": "engine_kit_portable",
+    "postgres": "engine_kit_postgres",
+    "sqlite": "engine_kit_sqlite",
+}
 KITS = tuple(_MODULES)  # all but DuckDB, by whose answers they are held
 
 

@@ -11,19 +11,20 @@ from types import MappingProxyType
 __all__ = ["STANDARD"]
 
 _COMPARED = {sign: f"({{0}} {sign} {{1}})" for sign in ("=", "<>", "<", "<=", ">", ">=")}
+_PLAIN = ("INTEGER", "DECIMAL", "DATE", "TIMESTAMP")  # types of which the order is the same everywhere
 STANDARD: Mapping[str, str] = MappingProxyType(
     {
         **_COMPARED,
         "not": "(NOT {0})",
         "is_null": "({0} IS NULL)",
-        "between": "({0} BETWEEN {1} AND {2})",
+        "is_true": "COALESCE({0}, FALSE)",
+        "is_false": "COALESCE(NOT {0}, FALSE)",
         "coalesce": "COALESCE({*})",
         "canonical TEXT": "{0}",
         "count_star": "COUNT(*)",
         "count": "COUNT({0})",
         "count_distinct": "COUNT(DISTINCT {0})",
-        "min INTEGER": "MIN({0})",
-        "max INTEGER": "MAX({0})",
-        "row_number": "ROW_NUMBER()",
+        **{f"{end} {kind}": f"{end.upper()}({{0}})" for end in ("min", "max") for kind in _PLAIN},
+        **{name: f"{name.upper()}()" for name in ("row_number", "rank", "dense_rank")},
     }
 )

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
+from math import isnan
 
 from dpsql.dialects import DUCKDB, Dialect
 from dpsql.errors import Unsupported
@@ -87,8 +88,15 @@ class PortableWriter(Writer):
             case Column(type=type_):
                 self.read.add(expression.relation)
                 return self._in_form("column", Writer.expression(self, expression), type_=type_)
+            case Literal(value=float() as value) if isnan(value) and "NaN" in self.dialect.lacks:
+                raise self._lacking("NaN")
             case Literal(type=type_) if type_ != NULL and self.dialect.form("literal", (_word(type_),)) is not None:
                 return self._in_form("literal", self.bind(expression.value), type_=type_)
+            case Call(function="between", arguments=(argument, low, high)):
+                ends = Call(">=", (argument, low), BOOLEAN), Call("<=", (argument, high), BOOLEAN)
+                return self.expression(Call("and", ends, BOOLEAN))
+            case Call(function="is_distinct" | "is_not_distinct", arguments=sides):
+                return self._told_apart(expression.function, sides)
             case Call(function="and" | "or", arguments=arguments):
                 return f"({f' {expression.function.upper()} '.join(map(self.expression, arguments))})"
             case _:
@@ -150,6 +158,14 @@ class PortableWriter(Writer):
 
     def _hashed(self, text: str) -> str:
         return self._marked(self._found("md5", (_word(TEXT),)), (text,))
+
+    def _told_apart(self, function: str, sides: tuple[Expression, ...]) -> str:
+        """Return IS [NOT] DISTINCT FROM: by the engine's own form or, since what is equal differs, by its equality."""
+        if self.dialect.form(function, _words(sides)) is not None:
+            return self._form(function, sides, type_=BOOLEAN)
+        equal, (left, right) = self.expression(Call("=", sides, BOOLEAN)), map(self.expression, sides)
+        same = f"COALESCE({equal}, {left} IS NULL AND {right} IS NULL)"
+        return same if function == "is_not_distinct" else f"(NOT {same})"
 
     def _call(self, call: Call) -> str:
         name, arguments = call.function, call.arguments
