@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -98,14 +98,21 @@ def _rows(text: str) -> tuple[int, int]:
     return sides.get("l", 0), sides.get("r", 0)
 
 
-def unlike(forms: Sequence[Form], *, tested: Opened, reference: Opened, dialect: Dialect) -> Iterator[str]:
+def unlike(
+    forms: Sequence[Form],
+    *,
+    tested: Opened,
+    reference: Opened,
+    dialect: Dialect,
+    reach: Callable[[pa.Table], pa.Table],
+) -> Iterator[str]:
     """Yield, in a line each, where the engine does not give for a form what DuckDB does; what it lacks is left out."""
     had = [form for form in forms if _is_had(form, dialect)]
     for rows in sorted({form.rows for form in had}):
         alike = [form for form in had if form.rows == rows]
         for at in range(0, len(alike), _TOGETHER):
             part = alike[at : at + _TOGETHER]
-            wanted = run(reference.engine, _statement(part, reference, reference.catalog.dialect))
+            wanted = reach(run(reference.engine, _statement(part, reference, reference.catalog.dialect)))
             yield from _compared(part, wanted, tested=tested, dialect=dialect)
 
 

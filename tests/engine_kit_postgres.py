@@ -35,6 +35,10 @@ def _fit(table: pa.Table) -> pa.Table:
     return fitted(table, stored=_STORED, days=_DAYS, moments=_MOMENTS, zero_bytes=False)
 
 
+def _reach(table: pa.Table) -> pa.Table:
+    return fitted(table, days=_DAYS, moments=_MOMENTS)
+
+
 def _open(tables: Mapping[str, pa.Table]) -> Engine:
     schema = fresh_schema()
     with server().session() as connection:
@@ -89,4 +93,4 @@ def _civil(days: int) -> tuple[int, int, int]:
     return year + era * 400 + (month >= 10), month + 3 if month < 10 else month - 9, day
 
 
-KIT = Kit("postgres", _open, _fit)
+KIT = Kit("postgres", _open, _fit, _reach)

@@ -38,12 +38,14 @@ class Kit:
     """An engine for tests: `open` lays tables, by name, into a new engine; `fit` makes a table one that it can store.
 
     What `fit` returns is also what the DuckDB has that the engine is compared with, so that it may make of a value
-    without a counterpart NULL, and of a type without one another. It may not make two values one.
+    without a counterpart NULL, and of a type without one another. It may not make two values one. `reach` makes NULL,
+    in what DuckDB computes, the dates and time stamps that the engine's calendar does not reach.
     """
 
     name: str
     open: Callable[[Tables], Engine]
     fit: Callable[[pa.Table], pa.Table] = _as_it_is
+    reach: Callable[[pa.Table], pa.Table] = _as_it_is
 
 
 @cache

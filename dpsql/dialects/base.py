@@ -8,7 +8,7 @@ before anything is read or charged. The conformance tests hold every form agains
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -52,8 +52,15 @@ class Dialect:
     lacks: frozenset[str] = frozenset()
 
     def form(self, function: str, families: tuple[str, ...]) -> str | None:
-        """Return the form of a call whose operands' types are of these families; None where there is none."""
-        return next((form for name in _names(function, families) if (form := self.forms.get(name)) is not None), None)
+        """Return the form of a call whose operands' types are of these families; None where there is none.
+
+        One of fewer words is for any operands behind those that it names, but must have a place for each.
+        """
+        for words in range(len(families), -1, -1):
+            form = self.forms.get(" ".join((function, *families[:words])))
+            if form is not None and (function == "cast" or _has_room(form, range(words, len(families)))):
+                return form
+        return None
 
 
 DUCKDB = Dialect("DuckDB", "duckdb")  # the language itself: written as it is, not by forms
@@ -64,6 +71,6 @@ def family_of(type_: str) -> str:
     return "TEXT" if type_ == "VARCHAR" else "INTEGER" if type_ in _INTEGERS else type_.partition("(")[0]
 
 
-def _names(function: str, families: tuple[str, ...]) -> Iterator[str]:
-    for most in range(len(families), -1, -1):
-        yield " ".join((function, *families[:most]))
+def _has_room(form: str, operands: range) -> bool:
+    """Say whether a form has a place for these operands."""
+    return "*}" in form or all(f"{{{at}}}" in form for at in operands)

@@ -49,7 +49,8 @@ def _micros(operand: str) -> str:
     return f"({days} + {seconds} + CAST(EXTRACT(microseconds FROM {clock}) AS bigint))"
 
 
-_IN_REACH = "{0} < TIMESTAMP '294247-01-10 04:00:54.775807' AND isfinite({0})"
+_END = "TIMESTAMP '294247-01-10 04:00:54.775807'"  # the first that DuckDB has not
+_IN_REACH = f"{{0}} < {_END} AND isfinite({{0}})"
 _EPOCH = f"CAST({_micros('{0}')} AS double precision) / 1000000"
 _DAY_31_LATER = "({0} - CAST(EXTRACT(day FROM {0}) AS integer) + 32)"  # than the first of the month: in the next one
 
@@ -120,18 +121,23 @@ def _differences() -> dict[str, str]:
 
 
 def _moved(sign: str) -> dict[str, str]:
-    """Return the forms of a date or time stamp and an INTERVAL: NULL where the calendar might end."""
+    """Return the forms of a date or time stamp and an INTERVAL, or days: NULL beyond the calendar, as told before.
+
+    By the second, an INTERVAL is told to within days, or some years where it is hundreds of thousands long.
+    """
     shift = f"{sign} CAST(EXTRACT(epoch FROM {{1}}) AS double precision)"
     forms = {}
     for family, operand in (("DATE", _stamp("{0}")), ("TIMESTAMP", "{0}")):
         at = f"CAST(EXTRACT(epoch FROM {operand}) AS double precision) {shift}"
-        within = f"{at} BETWEEN -209866803200 AND 9221371286400"
+        within = f"{at} BETWEEN -210666803200 AND 9223622036855"
+        moved = f"NULLIF(LEAST({operand} {sign} {{1}}, {_END}), {_END})"
         forms[f"{sign} {family} INTERVAL"] = (
-            f"(CASE WHEN NOT isfinite({{0}}) THEN {operand} WHEN {within} THEN {operand} {sign} {{1}} END)"
+            f"(CASE WHEN NOT isfinite({{0}}) THEN {operand} WHEN {within} THEN {moved} END)"
         )
-        days = f"CAST({{0}} - DATE '2000-01-01' AS bigint) {sign} {{1}}"
+    days = f"CAST({{0}} - DATE '2000-01-01' AS bigint) {sign} {{1}}"
     forms[f"{sign} DATE INTEGER"] = (
-        f"(CASE WHEN NOT isfinite({{0}}) THEN {{0}} WHEN {days} BETWEEN -2451000 AND 2145031000 THEN {{0}} {sign} {{1}} END)"
+        "(CASE WHEN NOT isfinite({0}) THEN {0} "
+        f"WHEN {days} BETWEEN -2451545 AND 2145031948 THEN {{0}} {sign} {{1}} END)"
     )
     return forms
 
