@@ -36,8 +36,8 @@ class Dialect:
     {n} is written, from 1. With `materialized`, AS MATERIALIZED is kept. With `counts_pairs`, distinct units are
     counted as distinct pairs of group and unit, where the engine is slow at COUNT(DISTINCT ...).
 
-    `lacks` are the joins and set operations that the engine does not have, or has with another meaning; "correlated"
-    for subqueries that name the row outside; "avg OVER" for a form of avg that is no one call, and so none in a window;
+    `lacks` are the joins, set operations and types that the engine does not have, or has otherwise; "correlated" for
+    subqueries that name the row outside; "avg OVER" for a form of avg that is no one call, and so none in a window;
     "FULL unequal" for FULL JOIN by anything but an equality of its two sides; "IN" where IN takes NULL for a value: it
     is then written as equalities, and IN (SELECT ...) by the form "in_query"; and "NaN" where a value cannot be that.
     """

@@ -1,29 +1,58 @@
-"""Spark SQL, in its ANSI mode off or on: forms that mean the same in both."""
+"""Spark SQL as dpsql's own sessions have it: no ANSI mode, so that little raises, UTC, TIMESTAMP without a zone.
+
+Spark leaves whole blocks of a Parquet file out by the least and greatest of their values, which know nothing of NaN and
+of the sign of 0: a comparison of a stored DOUBLE would find a row or not, by what other rows stand beside it. So what is
+compared is x + 0, of which files know nothing.
+"""
 
 from __future__ import annotations
 
 from types import MappingProxyType
 
 from dpsql.dialects.base import Dialect
+from dpsql.dialects.spark_numbers import NUMBERS
+from dpsql.dialects.spark_text import TEXTS
+from dpsql.dialects.spark_time import TIMES
 from dpsql.dialects.standard import STANDARD
 
 __all__ = ["SPARK"]
 
+_FAMILIES = ("BOOLEAN", "INTEGER", "DECIMAL", "DOUBLE", "TEXT", "DATE", "TIMESTAMP")
+_SIGNS = ("=", "<>", "<", "<=", ">", ">=")
+_WINDOWS = {
+    "row_number": "ROW_NUMBER()",
+    "rank": "RANK()",
+    "dense_rank": "DENSE_RANK()",
+    "percent_rank": "PERCENT_RANK()",
+    "cume_dist": "CUME_DIST()",
+    "ntile": "NTILE(CAST({0} AS INT))",
+    "lag": "LAG({0})",
+    "lead": "LEAD({0})",
+    **{f"lag {family} INTEGER": "LAG({0}, CAST({1} AS INT))" for family in _FAMILIES},
+    **{f"lead {family} INTEGER": "LEAD({0}, CAST({1} AS INT))" for family in _FAMILIES},
+    "first_value": "FIRST_VALUE({0})",
+}
+_ANY = {
+    **{f"{sign} DOUBLE": f"(({{0}} + 0.0D) {sign} ({{1}} + 0.0D))" for sign in _SIGNS},
+    "between DOUBLE": "(({0} + 0.0D) BETWEEN {1} AND {2})",
+    "in DOUBLE": "(({0} + 0.0D) IN ({1*}))",
+    "is_distinct": "(NOT ({0} <=> {1}))",
+    "is_not_distinct": "({0} <=> {1})",
+    "is_distinct DOUBLE": "(NOT (({0} + 0.0D) <=> ({1} + 0.0D)))",
+    "is_not_distinct DOUBLE": "(({0} + 0.0D) <=> ({1} + 0.0D))",
+    "is_true": "({0} IS TRUE)",
+    "is_false": "({0} IS FALSE)",
+    "greatest": "greatest({*})",
+    "least": "least({*})",
+    "min": "MIN({0})",
+    "max": "MAX({0})",
+    "lookup": "element_at(array({1*}), CAST({0} AS INT))",
+}
+
 SPARK = Dialect(
     "Spark",
     "spark",
-    MappingProxyType(
-        {
-            **STANDARD,
-            "canonical TEXT": "({0} COLLATE UTF8_BINARY)",
-            "md5 TEXT": "md5({0})",
-            "lookup": "element_at(array({1*}), CAST({0} AS INT))",
-            "isnan DOUBLE": "isnan({0})",
-            "is_distinct": "(NOT ({0} <=> {1}))",
-            "is_not_distinct": "({0} <=> {1})",
-            "is_true": "({0} IS TRUE)",
-            "is_false": "({0} IS FALSE)",
-        }
-    ),
+    MappingProxyType({**STANDARD, **_ANY, **_WINDOWS, **NUMBERS, **TEXTS, **TIMES}),
     parameter=":p{n}",
+    lacks=frozenset(["UTINYINT", "USMALLINT", "UINTEGER"]),
 )

@@ -1,15 +1,20 @@
-"""Spark, by a session of its own or one that is given: what leaves the cluster are the few rows of the answer."""
+"""Spark, by a session of its own or one beside a user's: what leaves the cluster are the few rows of the answer.
+
+A statement is a function of the rows alone, whatever Spark does with them: partitions may be cut otherwise, tasks run
+twice and machines go, and the answer is the same.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.dialects.spark import SPARK
-from dpsql.engines.base import Column, CsvFile, Statement
-from dpsql.engines.remote import Registered, RemoteEngine, table_missing
+from dpsql.engines.base import CsvFile, Statement
+from dpsql.engines.remote import Registered, RemoteEngine
+from dpsql.engines.spark_session import beside, quiet, started, stopped
+from dpsql.engines.spark_tables import tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,28 +22,14 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkEngine"]
 
-_TYPES = {
-    "boolean": "BOOLEAN",
-    "tinyint": "TINYINT",
-    "smallint": "SMALLINT",
-    "int": "INTEGER",
-    "bigint": "BIGINT",
-    "float": "FLOAT",
-    "double": "DOUBLE",
-    "string": "VARCHAR",
-    "date": "DATE",
-    "timestamp_ntz": "TIMESTAMP",
-}
-_TAG = "dpsql"
-
 
 class SparkEngine(RemoteEngine):
     """Asks a Spark session; the tables stay where they are."""
 
     def __init__(
-        self, session: SparkSession, tables: Mapping[str, Registered], *, owned: bool, time_limit: float | None
+        self, session: SparkSession, known: Mapping[str, Registered], *, owned: bool, time_limit: float | None
     ) -> None:
-        super().__init__(SPARK, tables, time_limit=time_limit, sealed=owned)
+        super().__init__(SPARK, known, time_limit=time_limit, sealed=owned)
         self._session = session
         self._owned = owned
 
@@ -51,56 +42,39 @@ class SparkEngine(RemoteEngine):
         options: Mapping[str, str],
         time_limit: float | None = None,
     ) -> SparkEngine:
-        """Start a session: "sc://host" is Spark Connect, and what stands behind "spark:" the name of a master."""
-        from pyspark.sql import SparkSession
+        """Start a session: "sc://host" is Spark Connect, and what stands behind "spark:" the name of a master.
 
-        rest = url.removeprefix("spark:")
-        builder = SparkSession.builder.appName("dpsql")
-        builder = (
-            builder.remote(url) if url.startswith("sc:") else builder.master(url if rest.startswith("//") else rest)
-        )
-        for name, value in options.items():
-            builder = builder.config(name, value)
-        session = builder.getOrCreate()
-        return cls(session, _tables(session, sources), owned=True, time_limit=time_limit)
+        Raises `EngineError` where Spark or a table is not there, `UsageError` for what is not installed, and
+        `PolicyError` for settings and sources that Spark is not given.
+        """
+        session = started(url, options)
+        try:
+            return cls(session, tables(session, sources), owned=True, time_limit=time_limit)
+        except BaseException:
+            stopped(session)
+            raise
 
     @classmethod
     def borrow(
         cls, session: SparkSession, sources: Mapping[str, Path | CsvFile | None], *, time_limit: float | None = None
     ) -> SparkEngine:
-        """Use the session that the user has."""
-        own = session.newSession()
-        return cls(own, _tables(own, sources), owned=False, time_limit=time_limit)
+        """Ask beside the session that the user has, which stays as it is. Raises `EngineError` and `PolicyError`."""
+        own = beside(session)
+        return cls(own, tables(own, sources, lent=session), owned=False, time_limit=time_limit)
 
     def fetch(self, statement: Statement) -> pa.Table:
         """Send one SELECT and return its answer."""
         named = {f"p{at}": value for at, value in enumerate(statement.parameters, start=1)}
-        return self._session.sql(statement.sql, args=named).toArrow()
+        with quiet():
+            return self._session.sql(statement.sql, args=named).toArrow()
 
     def cancel(self) -> None:
-        """Stop what runs."""
-        self._session.interruptAll()
+        """Stop what runs in this session, which asks one thing at a time."""
+        with quiet():
+            self._session.interruptAll()
 
     def disconnect(self) -> None:
-        """Stop the session, if it is ours."""
-        if self._owned:
-            self._session.stop()
-
-
-def _tables(session: SparkSession, sources: Mapping[str, Path | CsvFile | None]) -> dict[str, Registered]:
-    return {name: _registered(session, name, source) for name, source in sources.items()}
-
-
-def _registered(session: SparkSession, name: str, source: Path | CsvFile | None) -> Registered:
-    relation = tuple(name.split("."))
-    if source is not None:
-        relation = (f"dpsql_{name}",)
-        session.read.parquet(str(source)).createOrReplaceTempView(f"`{relation[0]}`")
-    found = None
-    with suppress(Exception):
-        quoted = ".".join("`" + part.replace("`", "``") + "`" for part in relation)
-        found = session.table(quoted).schema.fields
-    if found is None:
-        raise table_missing(name, engine="Spark")
-    kinds = ((field.name, field.dataType.simpleString()) for field in found)
-    return Registered(relation, tuple(Column(column, _TYPES.get(kind, kind)) for column, kind in kinds))
+        """Let go of the session, and of Spark if dpsql started it."""
+        with quiet():
+            if self._owned:
+                stopped(self._session)

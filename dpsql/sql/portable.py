@@ -130,6 +130,8 @@ class PortableWriter(Writer):
 
     def _among(self, test: In | InQuery | Exists) -> str:
         """Return IN or EXISTS; where the engine's IN takes NULL for a value, as equalities or by its form."""
+        if isinstance(test, In) and self.dialect.form("in", _words([test.argument])) is not None:
+            return self._form("in", (test.argument, *test.choices), type_=BOOLEAN, families=_words([test.argument]))
         if isinstance(test, In) and "IN" in self.dialect.lacks:
             equal = (self.expression(Call("=", (test.argument, choice), BOOLEAN)) for choice in test.choices)
             return f"({' OR '.join(equal)})"
@@ -192,6 +194,8 @@ class PortableWriter(Writer):
         type_: Type,
         families: tuple[str, ...] | None = None,
     ) -> str:
+        if type_.name in self.dialect.lacks:
+            raise self._lacking(f"{name} to {type_}")
         form = self._typed(self._found(name, _words(arguments) if families is None else families), type_)
         scaled = type_ if type_.family is Family.DECIMAL or not arguments else arguments[0].type
         for word, digits in zip(("{width}", "{scale}"), scaled.precision, strict=True):
