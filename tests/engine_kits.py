@@ -24,6 +24,7 @@ _MODULES = {
     "clickhouse": "engine_kit_clickhouse",
     "portable": "engine_kit_portable",
     "postgres": "engine_kit_postgres",
+    "spark": "engine_kit_spark",
     "sqlite": "engine_kit_sqlite",
 }
 KITS = tuple(_MODULES)  # all but DuckDB, by whose answers they are held

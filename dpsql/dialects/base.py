@@ -29,6 +29,7 @@ class Dialect:
     the DECIMAL that is the result or else {0}.
 
     What a word tells, as in date_part, stands behind a point: "date_part.year DATE"; "round.2 DOUBLE" is for 2 digits.
+    "like_backslash TEXT" is for any LIKE, its pattern one in which a backslash escapes %, _ and itself.
 
     Three are left out where SQL says it: "column TEXT" is how a column is read that may hold what its type does not say
     (read twice, it must be as if read once), "literal TEXT" how a bound value gets its type, "order TEXT" what ORDER BY

@@ -17,8 +17,10 @@ _POWER = "(CASE abs({1}) WHEN 23 THEN 1.0000000000000001e+23D WHEN 210 THEN 1.00
 _POWER += "ELSE CAST(concat('1e', abs({1})) AS DOUBLE) END)"
 _UP, _DOWN = (_ROUND.replace("{0}", f"({{0}} {sign} {_POWER})") for sign in ("*", "/"))
 _ENDLESS = "CAST('Infinity' AS DOUBLE)"
-_DIGITS = f"(CASE WHEN {{1}} < 0 THEN (CASE WHEN abs({_DOWN} * {_POWER}) >= {_ENDLESS} THEN 0.0D "
-_DIGITS += f"ELSE {_DOWN} * {_POWER} END) WHEN abs({_UP} / {_POWER}) >= {_ENDLESS} THEN {{0}} ELSE {_UP} / {_POWER} END)"
+_TENS = f"({_DOWN} * {_POWER})"
+_DIGITS = f"(CASE WHEN NOT abs({{0}}) < {_ENDLESS} THEN {{0}} WHEN {{1}} >= 0 THEN "
+_DIGITS += f"(CASE WHEN abs({_UP} / {_POWER}) < {_ENDLESS} THEN {_UP} / {_POWER} ELSE {{0}} END) "
+_DIGITS += f"WHEN isnan({_TENS}) THEN 0.0D WHEN abs({_TENS}) < {_ENDLESS} THEN {_TENS} ELSE {{0}} END)"
 _SUM = "SUM(CAST({0} AS DECIMAL(20, 0)))"
 
 _ARITHMETIC: Mapping[str, str] = {

@@ -177,7 +177,9 @@ class PortableWriter(Writer):
             own = f"{name}.{arguments[-1].value}"
             if self.dialect.form(own, _words(arguments[:-1])) is not None:
                 name, arguments = own, arguments[:-1]
-        if name in {"like", "ilike"} and len(arguments) > 2:  # noqa: PLR2004 - the optional third operand
+        if name in {"like", "ilike"} and f"{name}_backslash TEXT" in self.dialect.forms:
+            name, arguments = f"{name}_backslash", (arguments[0], _backslashed(*arguments[1:]))
+        elif name in {"like", "ilike"} and len(arguments) > 2:  # noqa: PLR2004 - the optional third operand
             name = f"{name}_escape"
         return self._form(name, arguments, type_=call.type)
 
@@ -231,6 +233,17 @@ class PortableWriter(Writer):
         reason = f"{self.dialect.name} has no {what} that gives what DuckDB's gives."
         hint = "docs/engines.md lists what each engine answers."
         return Unsupported("engine-lacks", reason, hint=hint)
+
+
+def _backslashed(pattern: Expression, escape: Expression | None = None) -> Literal:
+    """Return the pattern of a LIKE as where a backslash escapes, and only %, _ and itself, whatever escapes in it."""
+    text, sign = (str(each.value) if isinstance(each, Literal) else "" for each in (pattern, escape))
+    found, signs = [], iter(text)
+    for each in signs:
+        kept = next(signs, "") if each == sign else each
+        found.append(f"\\{kept}" if kept == "\\" or (each == sign and kept in {"%", "_"}) else kept)
+    whole = "".join(found)
+    return Literal(whole, TEXT, len(whole))
 
 
 def _equates(joined: Joined) -> bool:
