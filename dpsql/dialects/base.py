@@ -46,11 +46,11 @@ class Dialect:
     name: str
     sqlglot: str
     forms: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    types: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     parameter: str = "${n}"
     materialized: bool = False
     counts_pairs: bool = False
     lacks: frozenset[str] = frozenset()
+    types: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def form(self, function: str, families: tuple[str, ...]) -> str | None:
         """Return the form of a call whose operands' types are of these families; None where there is none.
