@@ -69,12 +69,12 @@ def opened(root: Path, *, place: str) -> Folder:
         hint = "Open it with the package deltalake itself, or write a plain copy of the table."
         raise EngineError("source-unreadable", reason, hint=hint, place=place)
     fields = tuple(field for column in head.columns if (field := _field(column)) is not None)
-    added, deleted = _added(table)
-    if (unknown := _unknown(head, {field.name for field in fields}, deleted=deleted)) is not None:
+    added = _added(table, head.partitions)
+    if (unknown := _unknown(head, fields, deleted=added is None)) is not None:
         hint = "Write a copy without it, or purge it with what wrote the table."
         raise EngineError("source-feature", f"The Delta Lake table has {unknown}.", hint=hint, place=place)
-    files = tuple(sorted((_file(root, add, partitions=head.partitions, place=place) for add in added), key=_path))
-    return Folder(root, "delta", files, head.partitions, fields)
+    files = [DataFile(_below(root, path, place=place), values) for path, values in added or ()]
+    return Folder(root, "delta", tuple(sorted(files, key=_path)), head.partitions, fields)
 
 
 def _opened(root: Path) -> tuple[DeltaTable | None, _Head | None]:
@@ -92,17 +92,20 @@ def _opened(root: Path) -> tuple[DeltaTable | None, _Head | None]:
     return None, None
 
 
-def _added(table: DeltaTable) -> tuple[Sequence[Mapping[str, Any]], bool]:
-    """Return the files of a version, and whether rows of them are deleted or may be."""
+def _added(table: DeltaTable, partitions: tuple[str, ...]) -> Sequence[tuple[str, tuple[str | None, ...]]] | None:
+    """Return the files of a version with their partition values, or None where rows of them are deleted or may be."""
     with suppress(Exception):
-        vectors = pa.table(table.deletion_vectors().read_all())
         added = pa.table(table.get_add_actions())
         wanted = [name for name in ("path", "partition") if name in added.column_names]  # and no statistics
-        return added.select(wanted).to_pylist(), vectors.num_rows > 0
-    return (), True
+        files = [
+            (add["path"], tuple(text_of(add["partition"][name]) for name in partitions))
+            for add in added.select(wanted).to_pylist()
+        ]
+        return None if pa.table(table.deletion_vectors().read_all()).num_rows else files
+    return None
 
 
-def _unknown(head: _Head, fields: Collection[str], *, deleted: bool) -> str | None:
+def _unknown(head: _Head, fields: Collection[Field], *, deleted: bool) -> str | None:
     """Return what the table uses that is not read here, in words."""
     if unknown := head.features - _FEATURES:
         return f"the reader feature {min(unknown)}"
@@ -113,7 +116,7 @@ def _unknown(head: _Head, fields: Collection[str], *, deleted: bool) -> str | No
         return "columns that are stored under other names (column mapping)"
     if "delta.typeChanges" in marked:
         return "columns whose type was changed (type widening)"
-    if lost := set(head.partitions) - set(fields):
+    if lost := set(head.partitions) - {field.name for field in fields if field.type != "BLOB"}:
         return f'the partition column "{min(lost)}", whose type is not read'
     return "rows deleted by deletion vectors, or files of which that cannot be told" if deleted else None
 
@@ -125,11 +128,9 @@ def _field(column: Mapping[str, Any]) -> Field | None:
     return None if known is None else Field(column["name"], known, required=not column["nullable"])
 
 
-def _file(root: Path, add: Mapping[str, Any], *, partitions: tuple[str, ...], place: str) -> DataFile:
-    """Return a file that is named relative to the table; one with an address belongs to another table too."""
-    given = add.get("partition") or {}
-    path = Path("/") if _ADDRESS.match(add["path"]) else root / unquote(add["path"])
-    return DataFile(within(root, path, place=place), tuple(text_of(given[name]) for name in partitions))
+def _below(root: Path, path: str, *, place: str) -> Path:
+    """Return where a file is that is named relative to the table; one with an address belongs to another table too."""
+    return within(root, Path("/") if _ADDRESS.match(path) else root / unquote(path), place=place)
 
 
 def _path(file: DataFile) -> Path:

@@ -20,6 +20,7 @@ __all__ = ["MOST_FILES", "folder_of"]
 MOST_FILES = 10_000
 METADATA = ".metadata.json"
 _LOG = "_delta_log"
+_OF_ICEBERG = ("*.metadata.json*", "version-hint.text", "snap-*.avro")  # also what an older writer called so
 _HUDI = ".hoodie"
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _WORDS = {"delta": "a Delta Lake table", "iceberg": "an Iceberg table", "hudi": "a Hudi table"}
@@ -32,12 +33,16 @@ def folder_of(path: Path, *, place: str) -> Folder:
     the kind of the table.
     """
     root = path.resolve()
-    if root.name.endswith(METADATA) and root.is_file():
+    if root.name.endswith(METADATA) and root.parent.name == "metadata" and root.is_file():
         return _held(_iceberg(root.parents[1], root, place=place), place=place)
     if not root.is_dir():
         hint = "Check the path; in a policy file it is relative to the policy file."
         raise EngineError("source-missing", f'There is no folder "{path.name}".', hint=hint, place=place)
-    kinds = _kinds(root)
+    kinds = None
+    with suppress(OSError):  # of a folder that may not be entered
+        kinds = _kinds(root)
+    if kinds is None:
+        raise _unlisted(place)
     if len(kinds) > 1 or "hudi" in kinds:
         reason = f"The folder is {' and '.join(_WORDS[kind] for kind in kinds)}."
         hint = "Give a folder of Parquet files, or that of one Delta Lake or Iceberg table."
@@ -53,7 +58,7 @@ def _kinds(root: Path) -> list[str]:
     """Return the kinds of table whose metadata stand in a folder."""
     found = {
         "delta": (root / _LOG).is_dir(),
-        "iceberg": any((root / "metadata").glob("*" + METADATA)),
+        "iceberg": any(any((root / "metadata").glob(name)) for name in _OF_ICEBERG),
         "hudi": (root / _HUDI).is_dir(),
     }
     return [kind for kind, there in found.items() if there]
@@ -99,8 +104,7 @@ def _parquet(root: Path, *, place: str) -> Folder:
     with suppress(OSError):  # of a folder below that may not be listed: its files would be left out without a word
         files = sorted(_listed(root, place=place))
     if files is None:
-        hint = "Give the right to read every folder below it."
-        raise EngineError("source-unreadable", "The folder cannot be listed.", hint=hint, place=place)
+        raise _unlisted(place)
     if not files:
         hint = "Files count whose names end in .parquet and begin with neither . nor _."
         raise EngineError("source-empty", "The folder has no Parquet file.", hint=hint, place=place)
@@ -111,6 +115,11 @@ def _parquet(root: Path, *, place: str) -> Folder:
         raise EngineError("source-schema", reason, hint="Partition all of them in the same way.", place=place)
     found = tuple(DataFile(file, tuple(keys.values())) for file, keys in keyed)
     return Folder(root, "parquet", found, partitions)
+
+
+def _unlisted(place: str) -> EngineError:
+    hint = "Give the right to read it and every folder below it."
+    return EngineError("source-unreadable", "The folder cannot be listed.", hint=hint, place=place)
 
 
 def _part_of(table: str, *, place: str, way: str) -> EngineError:

@@ -148,7 +148,7 @@ def _identities(name: str, table: Table) -> tuple[object, ...]:
     if table.source is None:
         return (spoken,)
     place = table.source.resolve()
-    return spoken, place.parents[1] if place.name.endswith(METADATA) else place
+    return spoken, place.parent.parent if place.name.endswith(METADATA) else place
 
 
 def read_tables(root: Section, folder: Path) -> dict[str, Table]:

@@ -106,6 +106,13 @@ def test_partition_values_have_the_types_of_the_table(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(("values", "code"), [([b"x"], "source-feature"), ([{"x": 1}], "source-unreadable")])
+def test_partitions_of_other_types_are_refused(tmp_path: Path, values: list[object], code: str) -> None:
+    write_deltalake(tmp_path, pa.table({"user_id": [1], "part": values}))
+    rewritten(tmp_path, metaData={"partitionColumns": ["part"]}, add={"partitionValues": {"part": "x"}})
+    assert refused(tmp_path).code == code
+
+
 def test_columns_have_the_types_of_the_table_and_nested_ones_do_not_exist(tmp_path: Path) -> None:
     table = pa.table(
         {

@@ -217,7 +217,16 @@ def test_a_folder_that_is_refused(tmp_path: Path, made: object, code: str) -> No
     assert "VICTIM" not in str(error)
 
 
-@pytest.mark.parametrize("log", ["_delta_log", "metadata/v1.metadata.json"])
+@pytest.mark.parametrize(
+    "log",
+    [
+        "_delta_log",
+        "metadata/v1.metadata.json",
+        "metadata/v1.metadata.json.gz",
+        "metadata/snap-1.avro",
+        "metadata/version-hint.text",
+    ],
+)
 def test_a_part_of_a_table_is_no_folder_of_parquet_files(tmp_path: Path, log: str) -> None:
     """Files of deleted rows lie there too."""
     write(tmp_path / "lake" / "t" / "data" / "k=1" / "a.parquet", user_id=[1])
@@ -249,6 +258,12 @@ def test_a_folder_that_is_not_there_or_may_not_be_listed(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(folders.os, "walk", forbidden)
     assert refused(tmp_path).code == "source-unreadable"
+    monkeypatch.setattr(folders, "_kinds", lambda _: forbidden(onerror=_raised))
+    assert refused(tmp_path).code == "source-unreadable"
+
+
+def _raised(error: OSError) -> None:
+    raise error
 
 
 def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
