@@ -105,14 +105,11 @@ def test_the_shell_asks_and_checks(made: Path) -> None:
     code, out, err = dpsql_command("query", SQL, "--policy", "policy.toml", "--format", "json", cwd=made)
     assert code == 0, err
     assert near(dict(json.loads(out)["rows"]))
-    code, out, err = dpsql_command("check", "--policy", "policy.toml", "--format", "json", cwd=made)
-    assert (code, err) == (0, "")
-    tables = {table["name"]: table for table in json.loads(out)["tables"]}
-    assert tables["reads"]["source"] == str(made / "reads")
-    assert tables["lands"]["checked"] is True
     code, out, err = dpsql_command("check", "--policy", "policy.toml", cwd=made)
     assert (code, err) == (0, "")
-    assert "reads (folder " in out.decode()
+    said = out.decode()
+    assert "reads (folder " in said
+    assert "Not checked" not in said
 
 
 def test_what_is_wrong_with_a_folder_is_said_at_its_table(tmp_path: Path) -> None:

@@ -137,6 +137,16 @@ def test_partitions_may_change(table: Table) -> None:
     assert same(table)
 
 
+def test_the_first_format_is_read_too(catalog: SqlCatalog) -> None:
+    schema = fields(("user_id", LongType()), ("land", StringType()), ("n", IntegerType()))
+    first = {"format-version": "1"}
+    table = catalog.create_table(next(NAMES), schema, partition_spec=BY_LAND, properties=first)
+    table.append(READS)
+    table.delete("user_id = 2")
+    assert table.metadata.format_version == 1
+    assert same(table)
+
+
 def test_a_table_without_a_snapshot_is_empty(catalog: SqlCatalog) -> None:
     table = catalog.create_table(next(NAMES), fields(("user_id", LongType()), ("id", UUIDType())))
     assert rows(root(table)) == Counter()
