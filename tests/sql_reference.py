@@ -97,7 +97,8 @@ NASTY_COLUMNS = {
 
 def _insert(con: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Row]) -> None:
     if rows:
-        con.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+        places = ", ".join([f"({', '.join('?' * len(rows[0]))})"] * len(rows))
+        con.execute(f"INSERT INTO {table} VALUES {places}", [value for row in rows for value in row])
 
 
 def _corpus_rows() -> list[Row]:

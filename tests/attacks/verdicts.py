@@ -90,11 +90,15 @@ def verdict(text: str, catalog: Catalog) -> Verdict:
     )
 
 
-def _nodes(node: object) -> Iterator[dict[str, object]]:
-    if isinstance(node, dict):
-        yield node
-    for inner in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
-        yield from _nodes(inner)
+def _nodes(tree: object) -> Iterator[dict[str, object]]:
+    left = [tree]
+    while left:
+        node = left.pop()
+        if isinstance(node, dict):
+            yield node
+            left += node.values()
+        elif isinstance(node, list):
+            left += node
 
 
 @cache

@@ -43,7 +43,8 @@ SALTS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 def fill(rows: list[Row]) -> None:
     CON.execute("DELETE FROM events")
     if rows:
-        CON.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?)", rows)
+        places = ", ".join(["(?, ?, ?, ?, ?)"] * len(rows))
+        CON.execute(f"INSERT INTO events VALUES {places}", [value for row in rows for value in row])
 
 
 def found(query: PrivateQuery, groups: int | None) -> dict[Row, int]:
