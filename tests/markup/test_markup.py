@@ -151,8 +151,8 @@ def test_a_meter_never_shows_more_left_than_there_is(shares: list[Fraction], gra
     assert said > 100 * left / granted - Fraction("0.11")
 
 
-def _left(label: str | None) -> float:
-    return float((label or "").rpartition(" % of it left")[0].split()[-1])
+def _left(label: str | None) -> Fraction:
+    return Fraction((label or "").rpartition(" % of it left")[0].split()[-1])
 
 
 def test_without_style_and_drawings_every_number_is_still_there() -> None:
