@@ -35,6 +35,7 @@ __all__ += ["place", "refuse_macros", "repeated", "resident_database"]
 
 ATTACHED = "dpsql_data"
 _BLOCK = "dpsql_block"
+_SIGN = re.compile(r"[*?[]")  # of a pattern of names
 _TROUBLE = (duckdb.Error, RuntimeError, ValueError)  # ValueError: engine words that are not UTF-8
 
 # Nothing is loaded, downloaded or looked up outside. The depth is far above any statement that dpsql writes and far
@@ -154,6 +155,7 @@ def place(
     given = {name: source for name, source in sources.items() if source is not None}
     files = {name: _file(source, name) for name, source in given.items() if not isinstance(source, Folder)}
     views = [file for name, file in files.items() if not isinstance(sources[name], CsvFile)]
+    views += [_alone(file) for file in views]
     views += [file.path for source in given.values() if isinstance(source, Folder) for file in source.files]
     if sealed and views:
         _set(connection, f"SET GLOBAL allowed_paths = [{', '.join(map(_literal, views))}]")
@@ -184,6 +186,11 @@ def _file(source: Path | CsvFile, name: str) -> Path:
         hint = "Check the path; in a policy file it is relative to the policy file."
         raise EngineError("source-missing", f'There is no file "{file.name}".', hint=hint, place=f"table {name}")
     return file
+
+
+def _alone(file: Path) -> Path:
+    """Return the path as DuckDB reads it, which takes every path for a pattern: this one matches itself alone."""
+    return Path(_SIGN.sub(r"[\g<0>]", str(file)))
 
 
 def _make_table(connection: duckdb.DuckDBPyConnection, relation: tuple[str, ...], *, file: CsvFile) -> None:
@@ -235,7 +242,7 @@ def _load(
 
 
 def _make_view(connection: duckdb.DuckDBPyConnection, name: str, *, file: Path, kind: str) -> None:
-    rows = f"SELECT * FROM read_parquet({_literal(file)}, hive_partitioning = false)"  # noqa: S608 - quoted
+    rows = f"SELECT * FROM system.main.read_parquet({_literal(_alone(file))}, hive_partitioning = false)"  # noqa: S608 - quoted
     if _trouble(connection, f"CREATE {kind} {_identifier(name)} AS {rows}"):
         hint = "Write it again as Parquet, and see that it may be read."
         reason = f'The file "{file.name}" is no Parquet file DuckDB can read.'

@@ -84,6 +84,17 @@ def test_a_source_that_is_not_parquet(tmp_path: Path) -> None:
     assert SECRET not in str(error)
 
 
+@pytest.mark.parametrize("name", ["a*.parquet", "a?.parquet", "a[b].parquet", "a[.parquet", "a].parquet"])
+def test_a_source_whose_name_is_a_pattern_brings_no_neighbours_along(tmp_path: Path, name: str) -> None:
+    for file in (name, "ab.parquet", "acb.parquet"):
+        duckdb.sql(f"COPY (SELECT $${file}$$ AS name) TO '{tmp_path / file}'")
+    sources = {"visits": tmp_path / name}
+    with closing(DuckDBEngine.open(None, sources)) as engine:
+        assert run(engine, "SELECT name FROM memory.main.visits").to_pylist() == [{"name": name}]
+    with closing(duckdb.connect()) as connection, closing(DuckDBEngine.borrow(connection, sources)) as engine:
+        assert run(engine, "SELECT name FROM temp.main.visits").to_pylist() == [{"name": name}]
+
+
 def test_settings_that_duckdb_does_not_accept(database: Path) -> None:
     for options in ({"memory_limit": "plenty"}, {"threads": 0}, {"memory_limit": "0"}):
         assert refused(database, {"reads": None}, **options).code == "engine-settings"
