@@ -1,53 +1,52 @@
 """What noise on a million keys costs: the time that a query for 100 of them passes outside the engine.
 
-    python benchmarks/all_keys.py [--keys 1000000] [--repeats 9]
+    python -m benchmarks run all_keys [--keys 1000000] [--repeats 9]
 
-Every key has a unit or two, and the first 300 keys have hundreds, so nearly all stand far below any threshold. Every
-figure is a median, with new noise each time. Nothing is written but a temporary database.
+Every key has a unit or two, and the first 300 keys have hundreds, so nearly all stand far below any threshold. New
+noise each time, beside a mechanism that reads the leaders alone.
 """
 
 from __future__ import annotations
 
-import argparse
 import tempfile
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
-from overhead import TimedEngine, machine, outside_the_engine
+from program.main import alone
+from program.row import Row
+from workload import QUERY, Written, opened, outside_the_engine
 
-import dpsql
-from dpsql.connect import session_of
-from dpsql.engines.duckdb import DuckDBEngine
-
+QUICK = {"keys": 1_000, "repeats": 1}
 GENERATE = """
 CREATE TABLE events AS
 SELECT i AS user_id, 'item number ' || CASE WHEN i % 10 = 0 THEN i // 10 % 300 ELSE i % {keys} END AS item
 FROM range({keys} * 2) AS t(i)
 """
-MECHANISMS = ("gaussian_histogram, max_groups_contributed = 5", "weighted_gaussian", "domain_discovery")
+LEADERS = "limited_domain, k_bar = 1000"
+MECHANISMS = (LEADERS, "gaussian_histogram, max_groups_contributed = 5", "weighted_gaussian", "domain_discovery")
 
 
-def main() -> None:
-    """Time each mechanism over all keys, beside one that reads the leaders alone."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(parser: ArgumentParser) -> None:
+    """Add the number of keys."""
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--repeats", type=int, default=9)
-    arguments = parser.parse_args()
-    print(machine())
-    policy = dpsql.Policy(
-        dpsql.Budget(100, "1e-6", items=1_000, queries=1_000), {"events": dpsql.PrivateTable("user_id")}
-    )
+
+
+def run(given: Namespace) -> Iterator[Row]:
+    """Time each mechanism over all keys, beside one that reads the leaders alone."""
     with tempfile.TemporaryDirectory() as folder:
-        database = Path(folder) / "events.duckdb"
-        with duckdb.connect(str(database)) as connection:
-            connection.execute(GENERATE.format(keys=arguments.keys))
-        engine = TimedEngine(DuckDBEngine.open(database, {"events": None}))
-        with session_of(engine, policy, ledger=":memory:") as session:
-            for mechanism in (*MECHANISMS, "limited_domain, k_bar = 1000"):
-                options = f"mechanism = {mechanism}, epsilon = 0.1, fresh = true"
-                cpu, wall = outside_the_engine(engine, session, arguments.repeats, options=options)
-                print(f"{mechanism:52} {1e3 * cpu:7.1f} ms of CPU, {1e3 * wall:7.1f} ms outside the engine")
+        path = Path(folder) / "events.duckdb"
+        with duckdb.connect(str(path)) as connection:
+            connection.execute(GENERATE.format(keys=given.keys))
+        fresh = "epsilon = 0.1, fresh = true"
+        texts = {name: QUERY.format(k=100, options=f"mechanism = {name}, {fresh}") for name in MECHANISMS}
+        with opened(Written(path, "database", "")) as (engine, session):
+            for name, times in outside_the_engine(engine, session, texts, repeats=given.repeats).items():
+                against = "" if name == LEADERS else LEADERS
+                yield Row(f"outside the engine, {given.keys:,} keys", name, times.values("ms"), against)
 
 
 if __name__ == "__main__":
-    main()
+    alone(__file__)

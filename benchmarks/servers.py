@@ -1,0 +1,155 @@
+"""What asks the same rows over a network: `dpsql serve`, and the PostgreSQL of the test extra. Not run itself.
+
+Both run on this machine in processes of their own, over TCP without TLS.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import runpy
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import psycopg
+
+PRIVATE = "SELECT item, COUNT(DISTINCT user_id) AS n FROM events WHERE dwell <> {number} GROUP BY item TOP 10 PRIVATE"
+PLAIN = (
+    "SELECT item, COUNT(DISTINCT user_id) AS n FROM events WHERE dwell <> {number} GROUP BY item "
+    "ORDER BY n DESC, item LIMIT 10"
+)
+GENERATE = """
+COPY (SELECT CAST(floor({users} * u * u) AS BIGINT) AS user_id,
+             'item number ' || CAST(floor(pow(1 - v * (1 - pow(20000, -0.1)), -10)) AS BIGINT) AS item,
+             CAST(hash(i) % 1000 AS INTEGER) AS dwell
+      FROM (SELECT i, hash(hash(i, 'user')) / pow(2, 64) AS u, hash(hash(i, 'item')) / pow(2, 64) AS v
+            FROM range({rows}) AS t(i)))
+TO '{file}' (FORMAT csv, HEADER false)
+"""
+COLUMNS = "user_id BIGINT, item VARCHAR, dwell INTEGER"
+POLICY = """
+ledger = "spent.ledger"
+[budget]
+epsilon = 100.0
+delta = 1e-3
+items = 1_000_000
+queries = 100_000
+[tables.events]
+privacy_unit = "user_id"
+[server]
+users = "users.toml"
+postgres = "127.0.0.1:{port}"
+flight = "{flight}"
+web = "off"
+catalog = "minimal"
+statements_per_minute = 1_000_000
+"""
+NAME = PASSWORD = "benchmark"  # noqa: S105 - of a server that lives for a minute, on this machine alone
+START = 60.0
+NUMBERS = itertools.count(1_000)  # dwell is below: the condition is always true, and every question is another
+SETTINGS = ("shared_buffers=512MB", "work_mem=256MB", "fsync=on")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A server to ask, and how it is asked; `pid` is that of its process, `flight` its address of Flight SQL."""
+
+    name: str
+    dsn: str
+    text: str
+    pid: int = 0
+    flight: str = ""
+
+    def distinct(self) -> str:
+        """Return a question that was never asked."""
+        return self.text.format(number=next(NUMBERS))
+
+    def connected(self) -> psycopg.Connection[tuple[object, ...]]:
+        """Return a connection on which nothing but the question is sent."""
+        return psycopg.connect(self.dsn, autocommit=True)
+
+
+@contextmanager
+def events_in(rows: int) -> Iterator[Path]:
+    """Make a folder with so many events in events.csv."""
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        folder.chmod(0o755)  # PostgreSQL runs as somebody else
+        duckdb.sql(GENERATE.format(users=max(1, rows // 10), rows=rows, file=folder / "events.csv"))
+        yield folder
+
+
+@contextmanager
+def served(folder: Path, *, flight: bool = False) -> Iterator[Place]:
+    """Serve the rows in `folder` with dpsql, its ledger beside them on the disk."""
+    port, address = free_port(), f"127.0.0.1:{free_port()}" if flight else "off"
+    (folder / "policy.toml").write_text(POLICY.format(port=port, flight=address))
+    with duckdb.connect(folder / "events.duckdb") as connection:
+        connection.execute(f"CREATE TABLE events ({COLUMNS})")
+        connection.execute(f"COPY events FROM '{folder / 'events.csv'}' (HEADER false)")
+    command = [sys.executable, "-c", "from dpsql.cli import main; main()"]
+    add = [*command, "user", "add", NAME, "--policy", "policy.toml", "--password-stdin"]
+    subprocess.run(add, input=PASSWORD, text=True, cwd=folder, check=True, stdout=subprocess.DEVNULL)  # noqa: S603
+    serve = [*command, "serve", "--policy", "policy.toml", "--db", "events.duckdb"]
+    dsn = f"host=127.0.0.1 port={port} user={NAME} password={PASSWORD} dbname=dpsql"
+    with (folder / "log").open("w") as log, subprocess.Popen(serve, cwd=folder, stdout=log, stderr=log) as process:  # noqa: S603
+        try:
+            place = Place("dpsql", dsn, PRIVATE, process.pid, f"grpc://{address}")
+            wait_for(place, process, folder / "log")
+            yield place
+        finally:
+            process.terminate()
+            process.wait(timeout=START)
+
+
+def wait_for(place: Place, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Return when a client gets in."""
+    deadline = time.monotonic() + START
+    while True:
+        with suppress(psycopg.OperationalError):
+            place.connected().close()
+            return
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit(log.read_text())
+        time.sleep(0.1)
+
+
+@contextmanager
+def in_postgres(folder: Path) -> Iterator[Place]:
+    """Fill a PostgreSQL of our own with the rows in `folder`."""
+    port, home = free_port(), folder / "postgres"
+    home.mkdir()
+    server = postgres_kit()["Server"](home)
+    os.environ["PGPORT"] = str(port)  # the kit names none
+    server.start("listen_addresses=127.0.0.1", f"port={port}", *SETTINGS)
+    try:
+        place = Place("PostgreSQL", f"host=127.0.0.1 port={port} user=tester dbname=postgres", PLAIN)
+        with place.connected() as connection:
+            connection.execute(f"CREATE TABLE events ({COLUMNS})")
+            with connection.cursor().copy("COPY events FROM STDIN (FORMAT csv)") as copy:
+                copy.write((folder / "events.csv").read_bytes())
+            connection.execute("VACUUM ANALYZE events")
+        yield place
+    finally:
+        server.stop()
+        del os.environ["PGPORT"]
+
+
+def postgres_kit() -> dict[str, object]:
+    """Return what the tests of the ledger know of a server of their own."""
+    return runpy.run_path(str(Path(__file__).parents[1] / "tests" / "ledger" / "postgres_kit.py"))
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
