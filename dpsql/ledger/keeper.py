@@ -271,13 +271,19 @@ class Keeper(ABC):
         return self._terms
 
 
-def _asked(book: Book, key: str) -> list[tuple[int, str | None]]:
-    """Return number and account of the entries of a key and the present data version, newest first; none for ""."""
-    version, asked = book.terms().data_version, ((event, json.loads(event.body)) for event in book.asked(key))
-    wanted = (key, version)
-    return [
-        (event.seq, body["account"]) for event, body in asked if (body["key"], body["data_version"]) == wanted and key
-    ]
+def _asked(book: Book, key: str) -> Iterator[tuple[int, str | None]]:
+    """Yield number and account of the entries of a key and the present data version, newest first; none for "".
+
+    A version only ever rises, so nothing is read beyond the first entry of an earlier one, or that the caller wants:
+    a question may have been asked afresh very often.
+    """
+    version = book.terms().data_version
+    for event in book.asked(key) if key else ():
+        body = json.loads(event.body)
+        if body["data_version"] < version:
+            return
+        if body["key"] == key:
+            yield event.seq, body["account"]
 
 
 def _first(book: Book, key: str, *, data_version: int) -> Outcome | None:

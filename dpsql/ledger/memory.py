@@ -68,7 +68,10 @@ class MemoryLedger(Keeper):
 
 @dataclass(slots=True)
 class _Book:
-    """A book of which `count` events are valid; lists and answers are shared with the draft that may replace it."""
+    """A book of which `count` events are valid; lists, answers and keys are shared with the draft that may replace it.
+
+    `keys` has the numbers of what was reserved under a key, ascending, and now and then one that is not valid.
+    """
 
     present: Terms
     count: int = 0
@@ -76,6 +79,7 @@ class _Book:
     record: list[Event] = field(default_factory=list)
     settlements: dict[int, int] = field(default_factory=dict)
     answers: dict[int, bytes] = field(default_factory=dict)
+    keys: dict[str, list[int]] = field(default_factory=dict)
 
     def draft(self) -> _Book:
         """Return a copy to change; what an earlier draft left behind is dropped."""
@@ -109,6 +113,11 @@ class _Book:
         self.count = event.seq
         if kind == "settled":
             self.settlements[int(str(body["entry"]))] = event.seq
+        if kind == "reserved":
+            under = self.keys.setdefault(str(body["key"]), [])
+            while under and under[-1] >= event.seq:  # left behind by an act that was undone
+                under.pop()
+            under.append(event.seq)
         return event.seq
 
     def head(self) -> tuple[int, str]:
@@ -127,7 +136,8 @@ class _Book:
     def asked(self, key: str) -> Iterator[Event]:
         """Return the reservations that were made under a key, newest first."""
         told = f'"key":{json.dumps(key)}'
-        return (event for event in reversed(self.record) if event.kind == "reserved" and told in event.body)
+        under = (self.record[seq - 1] for seq in reversed(self.keys.get(key, ())) if seq <= self.count)
+        return (event for event in under if event.kind == "reserved" and told in event.body)
 
     def answer(self, entry: int) -> bytes | None:
         """Return the answer of an entry, if it kept one."""

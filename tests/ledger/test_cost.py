@@ -1,0 +1,95 @@
+"""What an act of the ledger reads does not grow with what was asked before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from dpsql.accounting import ZCDP, ApproximateDP
+from dpsql.ledger import Account, Ledger, MemoryLedger, Request, SQLiteLedger, keeper
+from dpsql.ledger.base import Event
+from dpsql.quantities import Delta, Epsilon, Rho
+
+BUDGET, TOTAL = ZCDP(Rho(1_000), Delta("0.5")), ApproximateDP(Epsilon(1), Delta("1e-6"))
+Make = Callable[[Path], Ledger]
+
+
+@pytest.fixture(params=["memory", "file"])
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Ledger:
+    if request.param == "memory":
+        return MemoryLedger(BUDGET, total=TOTAL)
+    made = SQLiteLedger(tmp_path / "ledger", BUDGET, total=TOTAL)
+    request.addfinalizer(made.close)
+    return made
+
+
+@pytest.fixture
+def bodies(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every body that the acts of a ledger read."""
+    read: list[str] = []
+    monkeypatch.setattr(keeper, "json", SimpleNamespace(loads=lambda text: json.loads((read.append(text), text)[1])))
+    return read
+
+
+def answered(ledger: Ledger, times: int, *, key: str = "key", name: str = "ana") -> None:
+    for _ in range(times):
+        request = Request("q", ZCDP(Rho(1), Delta(0)), Account(name, BUDGET), key=key)
+        ledger.reserve(request).settle(Rho(1), "0" * 64, answer=b"answer")
+
+
+def test_an_answer_is_found_without_reading_those_that_the_same_question_got_before(
+    ledger: Ledger, bodies: list[str]
+) -> None:
+    answered(ledger, 30)
+    bodies.clear()
+    assert ledger.stored("key", "ana") == b"answer"
+    assert len(bodies) == 1
+
+
+def test_entries_of_earlier_versions_of_the_data_are_not_read(ledger: Ledger, bodies: list[str]) -> None:
+    answered(ledger, 30)
+    ledger.bump("more rows")
+    answered(ledger, 2, name="ben")
+    bodies.clear()
+    assert ledger.stored("key", "ana") is None
+    assert len(bodies) == 3
+
+
+def test_a_ledger_in_memory_looks_at_the_entries_of_a_key_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counted(list[Event]):
+        looked = 0
+
+        def __getitem__(self, at: object) -> object:
+            Counted.looked += 1
+            return super().__getitem__(at)  # type: ignore[index]
+
+        def __reversed__(self) -> object:
+            raise AssertionError
+
+    with closing(MemoryLedger(BUDGET, total=TOTAL)) as ledger:
+        answered(ledger, 2)
+        answered(ledger, 30, key="another")
+        monkeypatch.setattr(ledger._book, "record", Counted(ledger._book.record))
+        assert ledger.stored("key", "ben") is None
+        assert Counted.looked == 2
+
+
+def test_a_ledger_in_memory_forgets_the_key_of_an_act_that_was_undone() -> None:
+    def undone(key: str) -> None:
+        with ledger._writing() as book:
+            book.append("reserved", {"key": key}, at="2026-01-01T00:00:00+00:00")
+            raise KeyboardInterrupt
+
+    with closing(MemoryLedger(BUDGET, total=TOTAL)) as ledger:
+        answered(ledger, 1)
+        for key in ("key", "another"):
+            with pytest.raises(KeyboardInterrupt):
+                undone(key)
+        answered(ledger, 2)
+        assert [event.seq for event in ledger._book.asked("key")] == [6, 4, 2]
+        assert list(ledger._book.asked("another")) == []
