@@ -359,10 +359,7 @@ def measured(questions: Iterable[Question], mechanism: Mechanism) -> Cell:
     )
 
 
-def parser(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser of what all these programs take."""
-    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="folder of the data sets")
-    made.add_argument("--trials", type=int, default=25)
-    made.add_argument("--quick", action="store_true", help="a few trials on small generated data")
-    return made
+def options(parser: argparse.ArgumentParser, *, trials: int) -> None:
+    """Add what all these suites take."""
+    parser.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="folder of the data sets")
+    parser.add_argument("--trials", type=int, default=trials)

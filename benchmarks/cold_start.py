@@ -3,8 +3,8 @@
     python -m benchmarks run cold_start [--rows 10000] [--repeats 9]
 
 The aim is 0.6 s on the clock beyond `python -c ""`. Processes run in turns; CPU is theirs. A *distinct* query is
-charged to a ledger on the disk, one *again* is answered from it. Below, what the imports of such a query take by themselves,
-package by package, as `python -X importtime` tells it, which itself takes time.
+charged to a ledger on the disk, one *again* is answered from it. Below, what the imports of such a query take by
+themselves, package by package, as `python -X importtime` tells it, which itself takes time.
 """
 
 from __future__ import annotations

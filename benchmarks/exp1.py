@@ -1,8 +1,8 @@
 """EXP1 of Zhu and Wang 2022: the proportion of the true top k, k = 3, 10, 50, for every mechanism.
 
-    python benchmarks/exp1.py [--data DIR] [--trials 100] [--quick]
+    python -m benchmarks run exp1 [--data DIR] [--trials 100]
 
-One query spends (epsilon, 1 / n), n the number of units, for epsilon 0.4, 0.8 and 1.0. Printed are, for each data set,
+One query spends (epsilon, 1 / n), n the number of units, for epsilon 0.4, 0.8 and 1.0. Told are, for each data set,
 the mean recall of every mechanism; the paper's own table; and the cells that differ from it by more than 0.1. Each
 baseline gets the best certificate it has for one query: top_stable its own (epsilon, delta), a limited domain either
 Theorem 2 of Durfee and Rogers, the plain sum or zero-concentration, half of delta for the conversion.
@@ -20,10 +20,13 @@ after rank 1, or 3 in New York, and is what it finds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 
+import accuracy
 from accuracy import (
     MECHANISMS,
     NOISE,
@@ -34,19 +37,21 @@ from accuracy import (
     Sample,
     limited_domain,
     measured,
-    parser,
     terms,
     top_stable,
     tuned,
 )
 from data_sets import Log, generated, present, read
+from program.main import alone
+from program.row import Row
 
 from dpsql.accounting import ApproximateDP, Certificate, item_epsilon
 from dpsql.mechanisms import ChooseKBar, Histogram, LimitedDomain, TopStable
 from dpsql.mechanisms.race import race
 from dpsql.quantities import Delta, Epsilon
 
-KS = (3, 10, 50)
+KS = [3, 10, 50]
+QUICK = {"trials": 2, "k": KS[:2]}
 EPSILONS = ("0.4", "0.8", "1.0")
 FAR = 0.1
 # Zhu and Wang 2022, Table 1: k = 3, 10, 50 at epsilon 0.4, then 0.8, then 1.0
@@ -112,7 +117,7 @@ def rows(total: ApproximateDP, k: int) -> dict[str, Mechanism]:
     }
 
 
-def measure(log: Log, *, ks: tuple[int, ...], trials: int) -> Table:
+def measure(log: Log, *, ks: list[int], trials: int) -> Table:
     """Return the cells of one data set."""
     counts, delta = log.counts, Fraction(1, log.population)
     samples = [Sample(counts, log) for _ in range(trials)]
@@ -126,23 +131,22 @@ def measure(log: Log, *, ks: tuple[int, ...], trials: int) -> Table:
     return table
 
 
-def show(table: Table, paper: Mapping[str, tuple[float, ...]]) -> None:
-    """Print the cells of one data set, the paper's, and where they are far apart."""
-    columns = list(next(iter(table.values())))
-    print(f"{'epsilon':40}" + "".join(f"{epsilon:>7}" for epsilon, _ in columns))
-    print(f"{'k':40}" + "".join(f"{k:7}" for _, k in columns))
-    for name, row in table.items():
-        print(f"{name:40}" + "".join(f"{cell.recall:7.2f}" for cell in row.values()))
-    for name, published in paper.items():
-        print(f"{'paper: ' + name:40}" + "".join(f"{recall:7.2f}" for recall in published))
-    for name, published in paper.items():
-        ours = table[OF_PAPER[name]]
-        far = [
-            f"epsilon {epsilon}, k = {k}: {ours[epsilon, k].recall - recall:+.2f}"
-            for (epsilon, k), recall in zip(columns, published, strict=True)
-            if abs(ours[epsilon, k].recall - recall) > FAR
-        ]
-        print(f"{name} differs from the paper in {len(far)} of {len(columns)} cells: {'; '.join(far)}")
+def told(title: str, table: Table, paper: Mapping[str, tuple[float, ...]]) -> Iterator[Row]:
+    """Yield the cells of one data set, an epsilon at a time, the paper's, and where they are far apart."""
+    published = {name: dict(zip(product(EPSILONS, KS), cells, strict=True)) for name, cells in paper.items()}
+    for epsilon in EPSILONS:
+        for name, row in table.items():
+            values = {f"k = {k}": cell.recall for (at, k), cell in row.items() if at == epsilon}
+            yield Row(f"{title}, epsilon {epsilon}", name, values)
+        for name, theirs in published.items():
+            ours = table[OF_PAPER[name]]
+            both = {
+                k: (ours[at, k].recall, cell) for (at, k), cell in theirs.items() if at == epsilon and (at, k) in ours
+            }
+            far = [f"k = {k}: {own - their:+.2f}" for k, (own, their) in both.items() if abs(own - their) > FAR]
+            note = f"{name} differs from the paper in {len(far)} of {len(both)} cells: {'; '.join(far)}"
+            values = {f"k = {k}": their for k, (_, their) in both.items()}
+            yield Row(f"{title}, epsilon {epsilon}", f"paper: {name}", values, note=note)
 
 
 def logs(folder: Path, *, quick: bool) -> list[Log]:
@@ -152,16 +156,18 @@ def logs(folder: Path, *, quick: bool) -> list[Log]:
     return [read(path) for path in present(folder / f"{name}.parquet" for name in (*PAPER, "foursquare_global4"))]
 
 
-def main() -> None:
-    """Measure and print."""
-    made = parser(__doc__)
-    made.set_defaults(trials=100)
-    chosen = made.parse_args()
-    for log in logs(chosen.data, quick=chosen.quick):
-        print(f"\n{log.name}: {log.population:,} units, {log.size:,} labels\n")
-        trials, ks = (2, KS[:2]) if chosen.quick else (chosen.trials, KS)
-        show(measure(log, ks=ks, trials=trials), PAPER.get(log.name, {}))
+def options(parser: ArgumentParser) -> None:
+    """Add trials and k."""
+    accuracy.options(parser, trials=100)
+    parser.add_argument("--k", type=int, nargs="+", default=KS)
+
+
+def run(given: Namespace) -> Iterator[Row]:
+    """Measure each data set."""
+    for log in logs(given.data, quick=given.quick):
+        title = f"{log.name}: {log.population:,} units, {log.size:,} labels; recall"
+        yield from told(title, measure(log, ks=given.k, trials=given.trials), PAPER.get(log.name, {}))
 
 
 if __name__ == "__main__":
-    main()
+    alone(__file__)

@@ -1,23 +1,25 @@
 """EXP2 of Zhu and Wang 2022: daily top-15 states, and a histogram with one gap.
 
-    python benchmarks/exp2.py [--data DIR] [--trials 100] [--plot PATH] [--quick]
+    python -m benchmarks run exp2 [--data DIR] [--trials 100] [--k 10 50 100 200 500 1000 1500]
 
 States: the cumulative cases by state of The New York Times from 2020-03-12 on, a person being one case of one state.
 Four windows of ten days; the ten top-15 queries of a window spend (0.1, 1e-6) together, a tenth of rho and of delta
-each. Printed is the mean recall over days and trials. The states are a public list, which the two mechanisms below the
-line use; the paper's EM-CDP is `peeling`, and its fill-in of StableTopK knows the list too, where `fixed_stable_top_k`
-here is for an unknown domain.
+each. Told is the mean recall over days and trials. The states are a public list, which the last two mechanisms use; the
+paper's EM-CDP is `peeling`, and its fill-in of StableTopK knows the list too, where `fixed_stable_top_k` here is for an
+unknown domain.
 
-Gap: 15,000 labels of which k have a count of 700 and the others 0; one query of (0.15, 1e-6); recall against k with its
+Gap: 15,000 labels of which k have a count of 700 and the others 0; one query of (0.15, 1e-6); recall against k, and its
 standard deviation over the trials. top_stable has also its own (epsilon, delta), as a single query may. Nothing is said
 of what a unit may change, so bounded mechanisms take no part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import accuracy
 import numpy as np
 import pyarrow.parquet as pq
 from accuracy import (
@@ -28,7 +30,6 @@ from accuracy import (
     Question,
     Sample,
     measured,
-    parser,
     peeling,
     terms,
     top_stable,
@@ -36,6 +37,8 @@ from accuracy import (
 )
 from data_sets import Integers, present
 from histograms import WITHOUT_UNITS
+from program.main import alone
+from program.row import Row
 
 from dpsql.accounting import ApproximateDP
 from dpsql.quantities import Delta, Epsilon, Rho
@@ -43,7 +46,8 @@ from dpsql.quantities import Delta, Epsilon, Rho
 DAYS, WINDOWS, STATES = 10, 4, 15
 FIRST_DAY = "2020-03-12"
 LABELS, HEIGHT = 15_000, 700
-KS = (10, 50, 100, 200, 500, 1_000, 1_500)
+KS = [10, 50, 100, 200, 500, 1_000, 1_500]
+QUICK = {"trials": 2, "k": KS[:2]}
 GAP_TOTAL = ApproximateDP(Epsilon("0.15"), Delta("1e-6"))
 GAP: Mapping[str, Mechanism] = {
     **{name: MECHANISMS[name] for name in ("limited_domain", "stable_top_k", "fixed_stable_top_k", "top_stable")},
@@ -70,23 +74,22 @@ def made_up() -> list[Integers]:
     return [(2.0 ** (day / 3) * 2_000 / np.arange(1, 56)).astype(np.int64) for day in range(DAYS * WINDOWS)]
 
 
-def show_states(days: list[Integers], trials: int) -> None:
-    """Print the recall of every mechanism in each window."""
+def states(days: list[Integers], trials: int) -> Iterator[Row]:
+    """Yield the recall of every mechanism in each window."""
     budget = terms("0.1", "1e-6")
     rho, delta = Rho(budget.rho.value / DAYS), Delta(budget.delta.value / DAYS)
     windows = [days[start : start + DAYS] for start in range(0, len(days), DAYS)]
-    print(f"{'mechanism':32}" + "".join(f"  day {DAYS * at + 1:2}-{DAYS * at + DAYS:2}" for at in range(len(windows))))
+    title = f"top {STATES} of {len(days[0])} states, ten days for (0.1, 1e-6): recall"
     for name, mechanism in {**WITHOUT_UNITS, **KNOWN_DOMAIN}.items():
-        if name == next(iter(KNOWN_DOMAIN)):
-            print("-" * (32 + 11 * len(windows)))
         cells = [
             measured([Question(Sample(day), STATES, rho, delta) for day in window for _ in range(trials)], mechanism)
             for window in windows
         ]
-        print(f"{name:32}" + "".join(f"{cell.recall:11.3f}" for cell in cells))
+        spans = [f"day {DAYS * at + 1}-{DAYS * at + DAYS}" for at in range(len(windows))]
+        yield Row(title, name, dict(zip(spans, (cell.recall for cell in cells), strict=True)))
 
 
-def gap_curves(ks: tuple[int, ...], trials: int) -> Curves:
+def gap_curves(ks: list[int], trials: int) -> Curves:
     """Return recall against k on the histogram with one gap."""
     budget = terms("0.15", "1e-6")
     curves: Curves = {name: {} for name in GAP}
@@ -99,49 +102,23 @@ def gap_curves(ks: tuple[int, ...], trials: int) -> Curves:
     return curves
 
 
-def show_gap(curves: Curves) -> None:
-    """Print the curves, with the deviation of a trial behind the stroke."""
-    ks = list(next(iter(curves.values())))
-    print(f"{'mechanism':34}" + "".join(f"{'k = ' + str(k):>13}" for k in ks))
-    for name, curve in curves.items():
-        print(f"{name:34}" + "".join(f"{f'{cell.recall:.3f} | {cell.deviation:.2f}':>13}" for cell in curve.values()))
+def options(parser: ArgumentParser) -> None:
+    """Add trials and k."""
+    accuracy.options(parser, trials=100)
+    parser.add_argument("--k", type=int, nargs="+", default=KS)
 
 
-def draw(curves: Curves, path: Path) -> None:
-    """Draw the curves with a band of one standard deviation."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axis = plt.subplots(figsize=(8, 5))
-    for name, curve in curves.items():
-        means = np.array([cell.recall for cell in curve.values()])
-        spread = np.array([cell.deviation for cell in curve.values()])
-        axis.plot(list(curve), means, label=name)
-        axis.fill_between(list(curve), means - spread, means + spread, alpha=0.2)
-    axis.set(xlabel="k", ylabel="recall", ylim=(0, 1.02))
-    axis.legend()
-    figure.savefig(path, bbox_inches="tight")
-
-
-def main() -> None:
-    """Measure and print."""
-    made = parser(__doc__)
-    made.set_defaults(trials=100)
-    made.add_argument("--plot", type=Path, metavar="PATH")
-    chosen = made.parse_args()
-    trials = 2 if chosen.quick else chosen.trials
-    found = () if chosen.quick else present([chosen.data / "nyt_us_states_2020.parquet"])
-    for days in [made_up()] if chosen.quick else map(daily, found):
-        print(f"top {STATES} of {len(days[0])} states, ten days for (0.1, 1e-6); {trials} trials\n")
-        show_states(days, trials)
-    print(f"\nk of {LABELS:,} labels with a count of {HEIGHT}, (0.15, 1e-6); {trials} trials\n")
-    curves = gap_curves(KS[:2] if chosen.quick else KS, trials)
-    show_gap(curves)
-    if chosen.plot:
-        draw(curves, chosen.plot)
+def run(given: Namespace) -> Iterator[Row]:
+    """Measure the states, and the histogram with one gap."""
+    found = () if given.quick else present([given.data / "nyt_us_states_2020.parquet"])
+    for days in [made_up()] if given.quick else map(daily, found):
+        yield from states(days, given.trials)
+    curves = gap_curves(given.k, given.trials)
+    for what in ("recall", "deviation"):
+        title = f"k of {LABELS:,} labels with a count of {HEIGHT}, (0.15, 1e-6): {what}"
+        for name, curve in curves.items():
+            yield Row(title, name, {f"k = {k}": getattr(cell, what) for k, cell in curve.items()})
 
 
 if __name__ == "__main__":
-    main()
+    alone(__file__)

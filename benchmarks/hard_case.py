@@ -1,34 +1,36 @@
 """The hard case through SQL: recall and seconds of one query that spends a whole total of (1, 1e-6).
 
-    python benchmarks/hard_case.py [--trials 10] [--k 10 100] [--quick]
+    python -m benchmarks run hard_case [--trials 10] [--k 10 100]
 
 10,000 users, 200,000 events and 28,600 items, and then ten times the users and events, in a DuckDB file that is
 forgotten. Each trial opens a session of its own with a ledger in memory and asks TOP k, names only, with new noise: by
 the mechanism that dpsql chooses (AUTO), which is named, and by each that can be named. The policy sets no bound; the
 mechanisms that need one are asked with it. Printed are the mean recall of COUNT(DISTINCT user_id), ties with the k-th
 as hits, its least over the trials, the mean number of items that came back, the share of rho that was reserved, and the
-median seconds of the query, on the clock; the plain query, without privacy, is timed beside them.
+seconds of the query, on the clock; the plain query, without privacy, is timed beside them.
 """
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 
 import duckdb
 import pyarrow as pa
 from data_sets import events
-from overhead import machine
+from program.main import alone
+from program.row import Row
+from program.times import timed
 
 import dpsql
 
-SIZES = (("hard", 10_000, 200_000, 50_000), ("hard x 10", 100_000, 2_000_000, 50_000))
-TINY = (("tiny", 500, 5_000, 300),)
+SIZES = {"hard": (10_000, 200_000, 50_000), "hard x 10": (100_000, 2_000_000, 50_000), "tiny": (500, 5_000, 300)}
+QUICK = {"trials": 2, "sizes": ["tiny"]}
 PLAIN = "SELECT item, COUNT(DISTINCT user_id) AS n FROM events GROUP BY item ORDER BY n DESC"
 QUERY = "SELECT item FROM events GROUP BY item TOP {k} PRIVATE WITH (mechanism = {mechanism}, fresh = true)"
 MECHANISMS = (
@@ -84,50 +86,49 @@ def ask(database: Path, mechanism: str, *, k: int, truth: Mapping[str, int]) -> 
     return Trial(hits / k, len(answer), float(reserved), seconds, plan.mechanism)
 
 
-def plain(database: Path) -> tuple[dict[str, int], float]:
+def plain(database: Path) -> tuple[dict[str, int], list[float]]:
     """Return the counts of all items, and the seconds of the plain query that returns ten."""
     with duckdb.connect(str(database), read_only=True) as connection:
         counts = dict(connection.execute(PLAIN).fetchall())
-        figures = []
-        for _ in range(5):
-            before = time.perf_counter()
-            connection.execute(f"{PLAIN} LIMIT 10").fetchall()
-            figures.append(time.perf_counter() - before)
-    return counts, median(figures)
+        return counts, [timed(lambda: connection.execute(f"{PLAIN} LIMIT 10").fetchall())[1] for _ in range(5)]
 
 
-def rows(database: Path, truth: Mapping[str, int], *, k: int, trials: int) -> Iterator[str]:
-    """Yield a line for each mechanism."""
-    for mechanism in MECHANISMS:
-        made = [ask(database, mechanism, k=k, truth=truth) for _ in range(trials)]
-        name = f"AUTO: {made[0].mechanism}" if mechanism == "auto" else mechanism
-        recalls = [each.recall for each in made]
-        yield (
-            f"{name:52}{fmean(recalls):8.3f}{min(recalls):8.3f}{fmean(each.returned for each in made):10.1f}"
-            f"{made[0].reserved:10.4f}{median(each.seconds for each in made):9.3f}"
-        )
+def options(parser: ArgumentParser) -> None:
+    """Add sizes and trials."""
+    parser.add_argument("--trials", type=int, default=10)
+    parser.add_argument("--k", type=int, nargs="+", default=[10, 100])
+    parser.add_argument("--sizes", nargs="+", default=["hard", "hard x 10"], choices=SIZES, metavar="SIZE")
 
 
-def main() -> None:
-    """Write, ask and print."""
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--trials", type=int, default=10)
-    made.add_argument("--k", type=int, nargs="+", default=[10, 100])
-    made.add_argument("--quick", action="store_true", help="two trials on small generated data")
-    chosen = made.parse_args()
-    trials = 2 if chosen.quick else chosen.trials
-    print(machine())
-    for name, users, events_, items in TINY if chosen.quick else SIZES:
+def run(given: Namespace) -> Iterator[Row]:
+    """Write, and ask each mechanism for each k."""
+    for size in given.sizes:
+        users, rows, items = SIZES[size]
         with tempfile.TemporaryDirectory() as folder:
             database = Path(folder) / "events.duckdb"
-            write(database, users, rows=events_, items=items)
+            write(database, users, rows=rows, items=items)
             truth, seconds = plain(database)
-            print(f"\n{name}: {users:,} users, {events_:,} events, {len(truth):,} items; plain query {seconds:.3f} s")
-            for k in chosen.k:
-                print(f"\nk = {k:<48}{'recall':>8}{'least':>8}{'returned':>10}{'reserved':>10}{'seconds':>9}")
-                for row in rows(database, truth, k=k, trials=trials):
-                    print(row, flush=True)
+            for k in given.k:
+                title = f"{size}: {users:,} users, {rows:,} events, {len(truth):,} items; k = {k}"
+                yield Row(title, "plain query", {"seconds": seconds})
+                for mechanism in MECHANISMS:
+                    trials = [ask(database, mechanism, k=k, truth=truth) for _ in range(given.trials)]
+                    yield told(title, mechanism, trials)
+
+
+def told(title: str, mechanism: str, trials: list[Trial]) -> Row:
+    """Return what some trials of one mechanism found."""
+    recalls = [trial.recall for trial in trials]
+    found = {
+        "recall": fmean(recalls),
+        "least": min(recalls),
+        "returned": fmean(trial.returned for trial in trials),
+        "reserved": trials[0].reserved,
+        "seconds": [trial.seconds for trial in trials],
+    }
+    name = f"AUTO: {trials[0].mechanism}" if mechanism == "auto" else mechanism
+    return Row(title, name, found, against="plain query")
 
 
 if __name__ == "__main__":
-    main()
+    alone(__file__)

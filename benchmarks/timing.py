@@ -1,13 +1,13 @@
 """What the time of a query tells of one unit: the same statements with and without it, in turns.
 
-    python benchmarks/timing.py [--rows 1000000] [--repeats 80] [--grid 128] [--quick]
+    python -m benchmarks run timing [--rows 1000000] [--repeats 80] [--grid 128]
 
 Two databases differ in the rows of one unit. Each statement is asked of both, in turns, through a session as an analyst
 would ask it, with new noise each time and a ledger in memory: in process, in a worker, and in a worker whose answers
-leave on a grid of times (`answer_grid_ms`), there two fifths as often. The program prints the medians on the clock; the
-median of the differences between turns, with an interval that covers it with a chance of at least 95 % whatever the
-times are distributed like (from order statistics); and the largest distance between the two distributions of times with
-the chance of one as large between equal ones (Kolmogorov and Smirnov, two-sided, for large samples).
+leave on a grid of times (`answer_grid_ms`), there two fifths as often. Told are the times on the clock; the median of
+the differences between turns, with an interval that covers it with a chance of at least 95 % whatever the times are
+distributed like (from order statistics); and the largest distance between the two distributions of times with the
+chance of one as large between equal ones (Kolmogorov and Smirnov, two-sided, for large samples).
 
 An interval without 0, or a small chance, says that whoever can time the session so often can tell. One with 0 says that
 so few turns do not show it, not that it cannot be seen. Nothing is asserted of either. It is made to take some minutes
@@ -16,21 +16,23 @@ on two quiet processors; on a busy machine the times are those of the others.
 
 from __future__ import annotations
 
-import argparse
 import math
-import platform
 import tempfile
 import time
-from collections.abc import Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
 import duckdb
 import numpy as np
+from program.main import alone
+from program.row import Row
 
 import dpsql
 
+QUICK = {"rows": 2_000, "repeats": 6, "grid": 16}
 VICTIM = 999_999_999
 STATEMENTS = {
     "its rows alone": "SELECT article FROM reads WHERE user_id = 999999999 GROUP BY article TOP 10 PRIVATE",
@@ -108,8 +110,8 @@ def turns(sessions: Sequence[dpsql.Session], text: str, *, repeats: int) -> list
     return found[1:]
 
 
-def report(files: Sequence[Path], engine: dpsql.EngineSettings, *, name: str, repeats: int) -> None:
-    """Print a line for each statement, asked in one way."""
+def compared(files: Sequence[Path], engine: dpsql.EngineSettings, *, name: str, repeats: int) -> Iterator[Row]:
+    """Yield a row for each statement, asked in one way."""
     policy = dpsql.Policy(BUDGET, TABLES, engine=engine)
     with ExitStack() as open_:
         sessions = [open_.enter_context(dpsql.connect(file, policy=policy, ledger=":memory:")) for file in files]
@@ -118,38 +120,29 @@ def report(files: Sequence[Path], engine: dpsql.EngineSettings, *, name: str, re
             differences = [here - there for here, there in zip(present, absent, strict=True)]
             low, high = interval(differences)
             largest, chance = distance(present, absent)
-            print(
-                f"{name:10} {what:24} {median(present):9.2f} {median(absent):9.2f} {median(differences):+9.2f} "
-                f"{low:+9.2f} {high:+9.2f} {largest:9.2f} {chance:9.1e}"
-            )
+            times = {"with, ms": present, "without, ms": absent, "differ": median(differences)}
+            tests = {"from": low, "to (95%)": high, "distance": largest, "chance": chance}
+            yield Row(f"{name}, {len(present)} turns", what, {**times, **tests})
 
 
-def report_all(folder: Path, rows: int, *, repeats: int, grid: int) -> None:
-    """Print the table: in process, in a worker, in a worker on a grid."""
-    files = [written(folder, rows, victim=victim) for victim in (True, False)]
-    print(f"duckdb {duckdb.__version__}, {platform.machine()}, {rows:,} rows, {repeats} turns, grid of {grid} ms")
-    print(
-        f"{'how':10} {'what is asked':24} {'with, ms':>9} {'without':>9} {'differ':>9} {'from':>9} {'to (95%)':>9} "
-        f"{'distance':>9} {'chance':>9}"
-    )
-    gridded = max(1, round(GRID_SHARE * repeats))
-    report(files, dpsql.EngineSettings(), name="in process", repeats=repeats)
-    report(files, dpsql.EngineSettings(isolation="process"), name="worker", repeats=repeats)
-    report(files, dpsql.EngineSettings(isolation="process", answer_grid_ms=grid), name="on a grid", repeats=gridded)
-
-
-def main() -> None:
-    """Read the arguments and report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options(parser: ArgumentParser) -> None:
+    """Add size, turns and grid."""
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--repeats", type=int, default=80)
     parser.add_argument("--grid", type=int, default=128, help="milliseconds of the first step of the grid")
-    parser.add_argument("--quick", action="store_true", help="a few rows and repeats, to see that it runs")
-    given = parser.parse_args()
-    rows, repeats, grid = (2_000, 6, 16) if given.quick else (given.rows, given.repeats, given.grid)
+
+
+def run(given: Namespace) -> Iterator[Row]:
+    """Ask in process, in a worker, in a worker on a grid."""
+    gridded = max(1, round(GRID_SHARE * given.repeats))
     with tempfile.TemporaryDirectory() as folder:
-        report_all(Path(folder), rows, repeats=repeats, grid=grid)
+        files = [written(Path(folder), given.rows, victim=victim) for victim in (True, False)]
+        worker = dpsql.EngineSettings(isolation="process")
+        on_grid = dpsql.EngineSettings(isolation="process", answer_grid_ms=given.grid)
+        yield from compared(files, dpsql.EngineSettings(), name="in process", repeats=given.repeats)
+        yield from compared(files, worker, name="in a worker", repeats=given.repeats)
+        yield from compared(files, on_grid, name=f"on a grid of {given.grid} ms", repeats=gridded)
 
 
 if __name__ == "__main__":
-    main()
+    alone(__file__)

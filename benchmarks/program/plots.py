@@ -58,7 +58,7 @@ def _law(table: Sequence[Row]) -> _Draw | None:
 def _curves(table: Sequence[Row]) -> _Draw | None:
     """Return what draws each row against the places that its columns are named by."""
     places = {column: found for row in table for column in row.values if (found := _PLACE.fullmatch(column))}
-    if len(places) < _FEWEST:
+    if len(places) < _FEWEST or len({place["axis"] for place in places.values()}) > 1:
         return None
     curves = {
         row.name: [
