@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import string
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -33,9 +33,9 @@ from dpsql.plan.terms import Terms
 from dpsql.quantities import Delta, Epsilon
 
 TOTAL = ApproximateDP(Epsilon(1), Delta("1e-6"))
-ITEM_EPSILONS = ("0.005", "0.01", "0.02", "0.05", "0.1", "0.2")
+ITEM_EPSILONS = ["0.005", "0.01", "0.02", "0.05", "0.1", "0.2"]
 K = 10
-QUICK = {"items": [100], "asked": 20}
+QUICK = {"items": [100], "asked": 20, "item_epsilons": ["0.01", "0.1"], "numbers": [10, 100]}
 VISITS = "SELECT area FROM events WHERE split = ? AND area LIKE ? GROUP BY area TOP 10 PRIVATE"
 GAMES = "SELECT item_id FROM events WHERE hours >= ? GROUP BY item_id TOP 10 PRIVATE"
 Asked = Iterator[tuple[str, list[object]]]
@@ -52,18 +52,17 @@ class Tally:
     exhausted: bool
 
 
-def bought_items() -> Iterator[Row]:
+def bought_items(epsilons: Sequence[str], numbers: Sequence[int]) -> Iterator[Row]:
     """Yield what each certificate buys and what a number of items costs."""
     names = ("pure", "theorem2", "zcdp", "optimal")
-    for epsilon in ITEM_EPSILONS:
-        row = asdict(bought(Epsilon(epsilon), total=TOTAL))
-        counts = {name: row[name] for name in names}
-        yield Row("items that (1, 1e-6) buys, by epsilon of an item", epsilon, counts, at=float(epsilon))
-    for epsilon in ITEM_EPSILONS:
-        row = asdict(bought(Epsilon(epsilon), total=TOTAL))
+    counts = {epsilon: asdict(bought(Epsilon(epsilon), total=TOTAL)) for epsilon in epsilons}
+    for epsilon, row in counts.items():
+        values = {name: row[name] for name in names}
+        yield Row("items that (1, 1e-6) buys, by epsilon of an item", epsilon, values, at=float(epsilon))
+    for epsilon, row in counts.items():
         gains = {name: row[name] / row["theorem2"] for name in names}
         yield Row("gain over theorem2, by epsilon of an item", epsilon, gains)
-    for epsilon, items in itertools.product(("0.01", "0.1"), (10, 100, 1_000)):
+    for epsilon, items in itertools.product(("0.01", "0.1"), numbers):
         cost = asdict(totals(items, Epsilon(epsilon), delta=TOTAL.delta))
         title = f"total epsilon at delta {TOTAL.delta}, by epsilon and number of items"
         yield Row(title, f"{epsilon}, {items:,} items", {name: cost[name] for name in (*names, "fixed")})
@@ -122,12 +121,14 @@ def options(parser: ArgumentParser) -> None:
     accuracy.options(parser, trials=0)
     parser.add_argument("--queries", type=int, default=2_000)
     parser.add_argument("--items", type=int, nargs="+", default=[50, 100, 400])
+    parser.add_argument("--item-epsilons", nargs="+", default=ITEM_EPSILONS)
+    parser.add_argument("--numbers", type=int, nargs="+", default=[10, 100, 1_000], help="of items, to be told")
     parser.add_argument("--asked", type=int, default=0, help="most queries of a session; 0 for no end")
 
 
 def run(given: Namespace) -> Iterator[Row]:
     """Compute, and ask."""
-    yield from bought_items()
+    yield from bought_items(given.item_epsilons, given.numbers)
     yield from sessions(given)
 
 

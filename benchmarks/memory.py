@@ -23,7 +23,7 @@ from workload import QUERY, Events, Written, written
 
 import dpsql
 
-QUICK = {"rows": [1_000, 2_000]}
+QUICK = {"rows": [1_000]}
 WAYS = {"session, data in a worker": "process", "session and data in one process": "in_process"}
 ASKED = ("mechanism = limited_domain, k_bar = 10000", "mechanism = weighted_gaussian")
 

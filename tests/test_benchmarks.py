@@ -1,67 +1,307 @@
-"""The programs of the accuracy benchmarks run, say what they promise to say, and measure what they say."""
+"""The benchmarks run, say what they promise to say, and measure what they say."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
+import re
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
+from statistics import median
 from types import ModuleType
+from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
+SEEN_TO_RUN = ["all_keys", "bounded", "cold_start", "fixed", "ledger", "memory", "scaling", "surfaces"]
+SEEN_BELOW = ["certificates", "exp1", "exp2", "hard_case", "histograms", "overhead", "recall", "timing", "wire"]
+Load = Callable[[str], ModuleType]
+Quick = Callable[..., list[Any]]
 
 
-def run(program: str, *arguments: object, cwd: Path) -> str:
-    return run_alone(program, "--data", cwd, *arguments, cwd=cwd)
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
+    """Import modules of the benchmarks by their names, which some tests have too, and forget them again."""
+    names = {path.stem for path in FOLDER.iterdir() if not path.name.startswith("_")}
+
+    def ours() -> dict[str, ModuleType]:
+        return {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] in names}
+
+    others = ours()
+    monkeypatch.syspath_prepend(str(FOLDER))
+    yield import_module
+    ours()
+    sys.modules.update(others)
 
 
-def run_alone(program: str, *arguments: object, cwd: Path) -> str:
-    command = [sys.executable, "-W", "ignore", str(FOLDER / program), "--quick", *map(str, arguments)]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+@pytest.fixture
+def quick(load: Load, tmp_path: Path) -> Quick:
+    """Run a suite in this process, on little data, and return its rows."""
+
+    def rows(name: str, *arguments: object) -> list[Any]:
+        suites = load("program.suites")
+        data = ["--data", tmp_path] if hasattr(load(name), "accuracy") else []
+        given = suites.given_to(name, ["--quick", *map(str, (*data, *arguments))])
+        return list(suites.suite(name).run(given))
+
+    return rows
+
+
+@pytest.fixture
+def data_sets(load: Load) -> ModuleType:
+    return load("data_sets")
+
+
+@pytest.fixture
+def accuracy(load: Load) -> ModuleType:
+    return load("accuracy")
+
+
+def tables(rows: Sequence[Any], ending: str) -> list[dict[str, dict[str, Any]]]:
+    """Return the tables whose titles end so, each as rows by name."""
+    titles = dict.fromkeys(row.table for row in rows if row.table.endswith(ending))
+    return [{row.name: row.values for row in rows if row.table == title} for title in titles]
+
+
+def command(*arguments: object, cwd: Path) -> str:
+    words = [sys.executable, *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(FOLDER.parent)}
+    done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-@pytest.fixture
-def data_sets(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(FOLDER))
-    import data_sets
-
-    return data_sets
+# the program
 
 
-@pytest.fixture
-def accuracy(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(FOLDER))
-    import accuracy
-
-    return accuracy
+def test_every_suite_is_run_here(load: Load) -> None:
+    assert sorted([*SEEN_TO_RUN, *SEEN_BELOW]) == sorted(load("program.suites").SUITES)
 
 
-def test_recall_shows_every_mechanism_and_writes_a_line_for_each_cell(tmp_path: Path, accuracy: ModuleType) -> None:
-    out = run("recall.py", "--k", 5, 10, "--json", tmp_path / "cells", "--plot", tmp_path / "recall.png", cwd=tmp_path)
-    cells = [json.loads(line) for line in (tmp_path / "cells").read_text().splitlines()]
-    assert len(cells) == len(accuracy.MECHANISMS) * 2 * 2
-    assert {f"{cell['mechanism']} {cell['parameters']}".strip() for cell in cells} == set(accuracy.MECHANISMS)
-    assert all(0 <= cell["recall"] * cell["k"] <= cell["returned"] + 0.001 <= cell["k"] + 0.001 for cell in cells)
-    assert max(cell["recall"] for cell in cells) > 0.5
-    assert "of the best, of 4 cells" in out
-    assert (tmp_path / "recall.png").stat().st_size > 1000
+@pytest.mark.parametrize("name", SEEN_TO_RUN)
+def test_a_quick_suite_yields_rows_that_can_be_written_and_read(name: str, quick: Quick, load: Load) -> None:
+    rows = quick(name)
+    assert rows
+    for row in rows:
+        assert load("program.row").Row(**json.loads(json.dumps(row.told()))).told() == json.loads(
+            json.dumps(row.told())
+        )
+        assert row.values
+    for table in load("program.row").tables_of(rows):
+        shown = load("program.tables").markdown(table)
+        assert all(f"\n| {row.name}" in shown for row in table)
 
 
-def test_recall_lists_the_gaps_of_one_mechanism(tmp_path: Path) -> None:
-    out = run("recall.py", "--k", 5, "--gaps", "stable_top_k", cwd=tmp_path)
-    assert "where stable_top_k is more than 0.03 behind:\n  tiny, k = 5" in out
+def test_a_suite_runs_by_name_and_as_a_file_and_the_report_tells_both(tmp_path: Path) -> None:
+    by_name = command("-m", "benchmarks", "run", "exp1", "--quick", "--out", "out", cwd=tmp_path)
+    as_file = command(FOLDER / "histograms.py", "--quick", "--out", "out", "--k", 5, cwd=tmp_path)
+    told = command("-m", "benchmarks", "report", "out", cwd=tmp_path)
+    assert told == (tmp_path / "out" / "report.md").read_text()
+    for printed in (by_name, as_file):
+        table = printed[printed.index("### ") :].rstrip()
+        assert table.partition("\n### ")[0].rstrip() in told
+    assert re.search(r"x .*, [0-9.]+ GiB, load .*; Python 3.*, duckdb .*, sqlglot .*, numpy .*; dpsql .* at \w+", told)
+    assert told.count("figures of --quick, which mean nothing") == 2
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "exp1.jsonl",
+        "exp1-1.svg",
+        "exp1-2.svg",
+        "exp1-3.svg",
+        "histograms.jsonl",
+        "report.md",
+    }
 
 
-def test_recall_lists_the_gaps_of_auto_and_never_those_of_the_fixed_choices_to_it(tmp_path: Path) -> None:
-    out = run("recall.py", "--k", 5, cwd=tmp_path)
-    _, gaps = out.split("where AUTO is more than 0.03 behind:\n")
-    assert "of AUTO" not in gaps
+def test_what_the_program_does_not_know_it_does_not_run(load: Load) -> None:
+    main = load("program.main").main
+    with pytest.raises(SystemExit, match="There is no suite peer; there are overhead, "):
+        main(["run", "peer"])
+    with pytest.raises(SystemExit, match=r"(?s)Suites:.*\n    wire +The wire server"):
+        main(["--help"])
+    with pytest.raises(SystemExit, match="There are no results in nowhere"):
+        main(["report", "nowhere"])
+
+
+def test_quick_changes_the_defaults_and_not_what_is_said(load: Load) -> None:
+    given_to = load("program.suites").given_to
+    assert given_to("fixed", []).repeats == 15
+    assert given_to("fixed", ["--quick"]).repeats == 2
+    assert given_to("fixed", ["--quick", "--repeats", "7"]).repeats == 7
+
+
+def test_times_are_taken_in_turns_after_a_warm_up_by_the_clocks_that_are_given(load: Load) -> None:
+    ran: list[str] = []
+    clock = [0.0, 0.0]
+
+    def run(name: str, cpu: float, wall: float) -> Callable[[], None]:
+        def act() -> None:
+            ran.append(name)
+            clock[:] = clock[0] + cpu, clock[1] + wall * len(ran)
+
+        return act
+
+    times = load("program.times").in_turns({"a": run("a", 1, 1), "b": run("b", 2, 0)}, 3, clocks=lambda: tuple(clock))
+    assert "".join(ran) == "abbaabba"
+    assert times["a"].cpu == (1, 1, 1)
+    assert times["a"].wall == (4, 5, 8)
+    assert times["b"].values("ms") == {"CPU ms": (2_000,) * 3, "wall ms": (0,) * 3}
+
+
+def test_a_table_tells_medians_ranges_and_ratios_to_the_row_that_is_named(load: Load) -> None:
+    row, markdown = load("program.row").Row, load("program.tables").markdown
+    shown = markdown(
+        [
+            row("costs", "plain", {"CPU s": (1.0, 2.0, 4.0)}, note="Few."),
+            row("costs", "private", {"CPU s": (9.0, 3.0, 3.0), "rows": 12_345}, "plain"),
+            row("costs", "a|b", {"CPU s": (1.0,), "word": "none"}, "plain"),
+        ]
+    )
+    title, table, note = shown.split("\n\n")
+    assert (title, note) == ("### costs", "Few.")
+    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table.splitlines()]
+    assert cells[0] == ["", "CPU s", "CPU x plain", "rows", "word"]
+    assert cells[2:] == [
+        ["plain", "2.00 (1.00..4.00)", "", "", ""],
+        ["private", "3.00 (3.00..9.00)", "1.50", "12,345", ""],
+        [r"a\|b", "1.00", "0.50", "", "none"],
+    ]
+    assert len({len(line) for line in table.splitlines()}) == 1
+
+
+def test_what_grows_by_more_than_a_line_is_told_so(load: Load) -> None:
+    row, laws_of = load("program.row").Row, load("program.laws").laws_of
+    sizes = (10, 100, 1_000)
+    grown = [
+        row("t", str(n), {"flat": 7, "line": (n, 2 * n, 3 * n), "square": n * n, "late": max(1, n / 100) ** 2}, at=n)
+        for n in sizes
+    ]
+    laws = {law.column: law for law in laws_of(grown)}
+    assert {name: round(law.power, 6) for name, law in laws.items()} == {"flat": 0, "line": 1, "square": 2, "late": 1}
+    assert laws["late"].last == pytest.approx(2)
+    assert [name for name, law in laws.items() if law.is_worse_than_linear] == ["square", "late"]
+    assert "* square: to the power 2.00, in the last step 2.00 - MORE THAN LINEAR" in load("program.tables").markdown(
+        grown
+    )
+    assert laws_of([row("t", "a", {"x": 1}), row("t", "b", {"x": 2})]) == []
+
+
+def test_results_hold_every_row_of_a_run_and_say_if_it_was_cut_short(load: Load, tmp_path: Path) -> None:
+    results, row = load("program.results"), load("program.row").Row
+    rows = [row("t", "a", {"x": [1.5, 2.5]}), row("t", "b", {"x": [3.0]}, "a", 2.0, "Why.")]
+    begun = results.Result.begun("fixed", "What it is.", {"quick": False, "out": tmp_path})
+    recorded = results.recorded(begun, rows, folder=tmp_path)
+    next(recorded)
+    recorded.close()
+    cut = results.read(tmp_path / "fixed.jsonl")
+    assert (list(cut.rows), cut.ended) == (rows[:1], None)
+    assert list(results.recorded(begun, rows, folder=tmp_path)) == rows
+    whole = results.read(tmp_path / "fixed.jsonl")
+    assert list(whole.rows) == rows
+    assert whole.ended is not None
+    assert (whole.suite, whole.purpose, whole.machine) == ("fixed", "What it is.", begun.machine)
+
+
+@pytest.mark.parametrize(
+    ("values", "drawn"),
+    [
+        ([{"CPU s": (1.0,)}, {"CPU s": (2.0,)}], "CPU s x a"),
+        ([{"k = 1": 0.5, "k = 20": 0.7}, {"k = 1": 0.1, "k = 20": 0.2}], ">k<"),
+        ([{"word": "none"}, {"word": "some"}], None),
+    ],
+)
+def test_ratios_and_curves_are_drawn_and_words_are_not(
+    load: Load, tmp_path: Path, values: list[dict[str, Any]], drawn: str | None
+) -> None:
+    row = load("program.row").Row
+    table = [row("a title", "a", values[0]), row("a title", "b", values[1], "a")]
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        assert load("program.plots").plotted(table, tmp_path / "plot.svg") is (drawn is not None)
+    if drawn:
+        assert drawn in (tmp_path / "plot.svg").read_text()
+
+
+def test_the_laws_of_a_table_are_drawn(load: Load, tmp_path: Path) -> None:
+    table = [load("program.row").Row("a title", str(n), {"ms": n}, at=n) for n in (1, 10)]
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        assert load("program.plots").plotted(table, tmp_path / "law.svg")
+    assert "ms: to the power 1.00" in (tmp_path / "law.svg").read_text()
+
+
+# the suites
+
+
+def test_the_time_outside_the_engine_leaves_out_what_the_engine_takes(load: Load) -> None:
+    workload = load("workload")
+
+    class Slow:
+        def execute(self, _: object) -> None:
+            time.sleep(0.2)
+
+    engine = workload.TimedEngine(Slow())
+    before = engine.outside()
+    engine.execute("statement")
+    assert 0 <= engine.outside()[1] - before[1] < 0.1
+
+
+def test_overhead_has_a_table_of_ratios_for_each_combination(quick: Quick) -> None:
+    rows = quick("overhead", "--threads", 1, 2, "--stores", "parquet")
+    titles = list(dict.fromkeys(row.table for row in rows))
+    assert titles == [
+        f"3,000 rows, {unit} units, parquet, threads {threads}, memory 2GB"
+        for unit in ("integer", "uuid")
+        for threads in (1, 2)
+    ]
+    assert {row.against for row in rows if row.name != "plain"} == {"plain"}
+
+
+def test_what_a_start_takes_beyond_python_is_told_turn_by_turn(load: Load) -> None:
+    cold, times = load("cold_start"), load("program.times").Times
+    taken = {"Python alone": times((1.0, 2.0), (3.0, 4.0)), "dpsql query": times((5.0, 8.0), (9.0, 9.0))}
+    last = list(cold.starts(taken))[-1]
+    assert (last.name, last.values) == ("dpsql query (aim 0.6 s)", {"CPU s": (4.0, 6.0), "wall s": (6.0, 5.0)})
+    told = "import time: self [us] | cumulative | imported package\nimport time:  1000 |  9 |   json.decoder\n"
+    told += "import time:  2500 |  9 | dpsql\nimport time:  500 |  9 |     dpsql.sql\nsomething else\n"
+    assert [(row.name, row.values) for row in cold.imports(told)] == [
+        ("dpsql", {"ms": 3.0, "modules": 2}),
+        ("the standard library", {"ms": 1.0, "modules": 1}),
+        ("all", {"ms": 4.0, "modules": 3}),
+    ]
+
+
+def test_recall_shows_every_mechanism_and_yields_every_cell(quick: Quick, accuracy: ModuleType) -> None:
+    rows = quick("recall", "--k", 5, 10)
+    recalls, returned = tables(rows, ": recall"), tables(rows, ": returned")
+    assert len(recalls) == len(returned) == 2
+    assert all(set(table) == set(accuracy.MECHANISMS) for table in recalls)
+    for found, sizes in zip(recalls, returned, strict=True):
+        for name, cells in found.items():
+            assert list(cells) == ["k = 5", "k = 10"]
+            for k in (5, 10):
+                assert 0 <= cells[f"k = {k}"] * k <= sizes[name][f"k = {k}"] + 1e-9 <= k + 1e-9
+    assert max(cell for table in recalls for cells in table.values() for cell in cells.values()) > 0.5
+    [ranks] = tables(rows, "where the best has 0.1")
+    assert any("of the best, of 4 cells" in row.table for row in rows)
+    assert set(ranks) == {*accuracy.MECHANISMS, "by k and epsilon, in hindsight"}
+
+
+def test_recall_lists_the_gaps_of_one_mechanism(quick: Quick) -> None:
+    [gaps] = tables(quick("recall", "--k", 5, "--gaps", "stable_top_k"), "where stable_top_k is more than 0.03 behind")
+    assert next(iter(gaps)).startswith("tiny, k = 5, epsilon ")
+    for cell in gaps.values():
+        assert cell["of the best"] - cell["stable_top_k"] > 0.03
+
+
+def test_recall_lists_the_gaps_of_auto_and_never_those_of_the_fixed_choices_to_it(quick: Quick) -> None:
+    for gaps in tables(quick("recall", "--k", 5), "where AUTO is more than 0.03 behind"):
+        assert not any(cell["best"].startswith("AUTO") for cell in gaps.values())
 
 
 def test_auto_is_what_the_planner_chooses_and_returns_what_that_does(accuracy: ModuleType) -> None:
@@ -103,10 +343,8 @@ def test_auto_under_a_bound_is_compared_with_what_keeps_to_the_same(accuracy: Mo
     assert not any(name.startswith("AUTO") for name in accuracy.rivals("AUTO"))
 
 
-def test_hindsight_is_what_one_choice_for_each_k_and_epsilon_reaches(
-    accuracy: ModuleType,
-) -> None:
-    import recall
+def test_hindsight_is_what_one_choice_for_each_k_and_epsilon_reaches(accuracy: ModuleType, load: Load) -> None:
+    recall = load("recall")
 
     def column(**recalls: float) -> dict[str, object]:
         return {name: accuracy.Cell((recalls.get(name, 0.0),), (0.0,), (1,)) for name in accuracy.MECHANISMS}
@@ -120,46 +358,69 @@ def test_hindsight_is_what_one_choice_for_each_k_and_epsilon_reaches(
     assert recall.hindsight(table) == 3 / 4
 
 
-def test_the_hard_case_asks_every_mechanism_through_sql_for_all_of_rho(tmp_path: Path) -> None:
-    out = run_alone("hard_case.py", "--k", 5, cwd=tmp_path)
-    rows = [line[52:].split() for line in out.splitlines() if line[52:].count(".") == 5]
-    assert len(rows) == 13
-    assert out.count("\nAUTO: ") == 1
-    for recall, least, returned, reserved, _ in (map(float, row) for row in rows):
-        assert 0 <= least <= recall <= returned / 5 <= 1
-        assert 0.99 < reserved <= 1
-    assert max(float(row[0]) for row in rows) > 0.5
+def test_the_hard_case_asks_every_mechanism_through_sql_for_all_of_rho(quick: Quick) -> None:
+    [table] = tables(quick("hard_case", "--k", 5), "; k = 5")
+    plain = table.pop("plain query")
+    assert min(plain["seconds"]) > 0
+    assert len(table) == 13
+    assert sum(name.startswith("AUTO: ") for name in table) == 1
+    for row in table.values():
+        assert 0 <= row["least"] <= row["recall"] <= row["returned"] / 5 <= 1
+        assert 0.99 < row["reserved"] <= 1
+        assert len(row["seconds"]) == 2
+    assert max(row["recall"] for row in table.values()) > 0.5
 
 
-def test_exp1_shows_the_baselines_and_all_mechanisms(tmp_path: Path, accuracy: ModuleType) -> None:
-    out = run("exp1.py", cwd=tmp_path)
-    for name in (*accuracy.MECHANISMS, "limited_domain theorem2", "the same, public code: sign reversed"):
-        assert f"\n{name:40}" in out
+def test_exp1_shows_the_baselines_and_all_mechanisms(quick: Quick, accuracy: ModuleType) -> None:
+    rows = quick("exp1")
+    for epsilon in ("0.4", "0.8", "1.0"):
+        [table] = tables(rows, f", epsilon {epsilon}")
+        assert {*accuracy.MECHANISMS, "limited_domain theorem2", "the same, public code: sign reversed"} <= set(table)
 
 
-def test_exp2_shows_windows_and_the_gap(tmp_path: Path) -> None:
-    out = run("exp2.py", "--plot", tmp_path / "gap.png", cwd=tmp_path)
-    assert "day 31-40" in out
-    gap = {line.split()[0]: line.split()[1:] for line in out.split("(0.15, 1e-6)")[1].splitlines() if "|" in line}
-    assert gap["stable_top_k"] == ["1.000", "|", "0.00"] * 2
-    assert gap["limited_domain"][:1] != ["1.000"]
-    assert (tmp_path / "gap.png").stat().st_size > 1000
+def test_exp1_shows_the_cells_of_the_paper_and_which_are_far(load: Load, accuracy: ModuleType) -> None:
+    exp1 = load("exp1")
+    names = exp1.PAPER["brightkite_subset"]
+    cell = accuracy.Cell((0.5,), (0.0,), (1,))
+    table = {exp1.OF_PAPER[name]: {(epsilon, k): cell for epsilon in exp1.EPSILONS for k in (3, 10)} for name in names}
+    rows = list(exp1.told("data", table, exp1.PAPER["brightkite_subset"]))
+    [paper] = [row for row in rows if row.table == "data, epsilon 0.4" and row.name == "paper: limited_domain"]
+    assert paper.values == {"k = 3": 1.00, "k = 10": 0.47}
+    assert paper.note == "limited_domain differs from the paper in 1 of 2 cells: k = 3: -0.50"
 
 
-def test_histograms_show_recall_and_error_of_both_kinds_of_domain(tmp_path: Path) -> None:
-    out = run("histograms.py", "--k", 5, "--plot", tmp_path / "histograms.png", cwd=tmp_path)
-    assert f"\n{'gaussian_histogram most=1':32}" in out
-    assert f"\n{'peeling':32}" in out
-    assert (tmp_path / "histograms.png").stat().st_size > 1000
+def test_exp2_shows_windows_and_the_gap(quick: Quick) -> None:
+    rows = quick("exp2")
+    [states] = tables(rows, "ten days for (0.1, 1e-6): recall")
+    assert list(states["AUTO"]) == ["day 1-10", "day 11-20", "day 21-30", "day 31-40"]
+    [gap], [deviation] = tables(rows, "(0.15, 1e-6): recall"), tables(rows, "(0.15, 1e-6): deviation")
+    assert gap["stable_top_k"] == {"k = 10": 1.0, "k = 50": 1.0}
+    assert deviation["stable_top_k"] == {"k = 10": 0.0, "k = 50": 0.0}
+    assert gap["limited_domain"]["k = 10"] != 1.0
 
 
-def test_certificates_ask_a_session_and_say_what_is_not_there(tmp_path: Path) -> None:
-    out = run("certificates.py", "--items", 100, "--plot", tmp_path / "items.png", cwd=tmp_path)
-    [row] = [line for line in out.splitlines() if line.startswith("msweb")]
-    answered, charging_k = row.split()[2:4]
-    assert int(answered) > int(charging_k) == 10
-    assert "1,948 | 1.54" in out  # `maths.md` 6.3
-    assert "steam" not in out.split("TOP 10")[1]
+def test_histograms_show_recall_and_error_of_both_kinds_of_domain(quick: Quick) -> None:
+    rows = quick("histograms", "--k", 5)
+    for what in ("recall", "missed"):
+        found = tables(rows, what)
+        assert len(found) == 2
+        assert all({"gaussian_histogram most=1", "peeling"} <= set(table) for table in found)
+
+
+def test_certificates_ask_a_session_and_say_what_is_not_there(quick: Quick, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = quick("certificates")
+    [sessions] = tables(rows, "queries answered for (1, 1e-6)")
+    assert list(sessions) == ["msweb, 100 items"]
+    assert capsys.readouterr().err == "left out: steam200k_purchases.parquet is not in the --data folder\n"
+    row = sessions["msweb, 100 items"]
+    assert row["pay what you get"] > row["charging k"] == 10
+    assert row["ended for want of"] in {"budget", "questions"}
+    [items], [gains] = (
+        tables(rows, "buys, by epsilon of an item"),
+        tables(rows, "gain over theorem2, by epsilon of an item"),
+    )
+    assert items["0.01"]["zcdp"] == 1_948  # `maths.md` 6.3
+    assert round(gains["0.01"]["zcdp"], 2) == 1.54
 
 
 def test_data_that_are_missing_are_left_out_with_a_word(
@@ -211,21 +472,20 @@ def test_all_of_rho_is_spent_and_no_more(accuracy: ModuleType) -> None:
         assert loss.delta.value <= budget.delta.value
 
 
-def test_timing_shows_each_statement_with_and_without_the_victim_in_every_way_to_ask(tmp_path: Path) -> None:
-    lines = run_alone("timing.py", cwd=tmp_path).splitlines()
-    assert len(lines) == 2 + 3 * 6
-    assert [line[:10].strip() for line in lines[2::6]] == ["in process", "worker", "on a grid"]
-    for line in lines[2:]:
-        present, absent, differ, low, high, largest, chance = map(float, line[36:].split())
-        assert min(present, absent) > 0
-        assert low <= differ <= high
-        assert 0 <= chance <= 1 >= largest
-        assert min(present, absent) >= (16 if line.startswith("on a grid") else 0)
+def test_timing_shows_each_statement_with_and_without_the_victim_in_every_way_to_ask(quick: Quick) -> None:
+    rows = quick("timing")
+    ways = list(dict.fromkeys(row.table for row in rows))
+    assert ways == ["in process, 6 turns", "in a worker, 6 turns", "on a grid of 16 ms, 2 turns"]
+    assert len(rows) == 3 * 6
+    for row in rows:
+        told = row.values
+        assert min(*told["with, ms"], *told["without, ms"]) >= (16 if row.table == ways[2] else 1e-9)
+        assert told["from"] <= told["differ"] <= told["to (95%)"]
+        assert 0 <= told["chance"] <= 1 >= told["distance"]
 
 
-def test_the_interval_of_a_median_misses_it_as_seldom_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(FOLDER))
-    import timing
+def test_the_interval_of_a_median_misses_it_as_seldom_as_it_says(load: Load) -> None:
+    timing = load("timing")
 
     for number in (1, 5, 6, 20, 100):
         values = [float(value) for value in range(number, 0, -1)]
@@ -243,11 +503,8 @@ def test_the_interval_of_a_median_misses_it_as_seldom_as_it_says(monkeypatch: py
     assert timing.interval([float(value) for value in range(1, 101)]) == (40, 61)
 
 
-def test_the_distance_of_times_is_small_between_equals_and_large_between_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.syspath_prepend(str(FOLDER))
-    import timing
+def test_the_distance_of_times_is_small_between_equals_and_large_between_others(load: Load) -> None:
+    timing = load("timing")
 
     values = [float(value) for value in range(200)]
     assert timing.distance(values, values) == (0, 1)
@@ -256,14 +513,16 @@ def test_the_distance_of_times_is_small_between_equals_and_large_between_others(
     assert chance < 1e-20
 
 
-def test_the_wire_benchmark_asks_both_servers_each_kind_of_question(tmp_path: Path) -> None:
-    lines = run_alone("wire.py", "--clients", 1, 2, cwd=tmp_path).splitlines()
-    assert lines[2] == "5,000 rows"
-    assert [line[:34].strip() for line in lines[4:]] == [
-        f"{place}, {kind}" for kind in ("distinct", "again", "SELECT 1") for place in ("PostgreSQL", "dpsql")
+def test_the_wire_benchmark_asks_both_servers_each_kind_of_question(quick: Quick) -> None:
+    rows = quick("wire")
+    assert [(row.table, row.name) for row in rows] == [
+        (f"5,000 rows, {kind}", place)
+        for kind in ("distinct", "again", "SELECT 1")
+        for place in ("PostgreSQL", "dpsql")
     ]
-    for line in lines[4:]:
-        first, _, *rates = line[34:].replace("/s", "").split()
-        assert float(first) >= 0
-        assert len(rates) == 2
-        assert min(map(float, rates)) > 0
+    for row in rows:
+        first, *rates = row.values.values()
+        assert len(first) == 4
+        assert median(first) > 0
+        assert list(row.values)[1:] == ["a second, clients = 1", "a second, clients = 2"]
+        assert min(rates) > 0

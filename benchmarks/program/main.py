@@ -22,7 +22,7 @@ from program.machine import line
 from program.plots import plotted
 from program.results import Result, read, recorded
 from program.row import tables_of
-from program.suites import OUT, SUITES, given_to, suite
+from program.suites import OUT, SUITES, given_to, purpose_of, suite
 from program.tables import markdown
 
 __all__ = ["alone", "main"]
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> None:
         case ["report", folder] if not folder.startswith("-"):
             report(Path(folder))
         case _:
-            listed = "\n".join(f"    {name:14} {_purpose(name)}" for name in SUITES)
+            listed = "\n".join(f"    {name:14} {purpose_of(name)}" for name in SUITES)
             sys.exit(f"{__doc__}\nSuites:\n\n{listed}")
 
 
@@ -56,8 +56,8 @@ def run(arguments: Sequence[str]) -> None:
         sys.exit(f"There is no suite {unknown[0]}; there are {', '.join(SUITES)}.")
     asked = {name: given_to(name, options) for name in names}  # all of it is read before anything is measured
     for name, given in asked.items():
-        result = Result.begun(name, vars(given))
-        print(f"# {name}: {_purpose(name)}\n\n{line(result.machine)}", flush=True)
+        result = Result.begun(name, purpose_of(name), vars(given))
+        print(f"# {name}: {result.purpose}\n\n{line(result.machine)}", flush=True)
         for table in tables_of(recorded(result, suite(name).run(given), folder=given.out)):
             print(f"\n{markdown(table)}", flush=True)
         print()
@@ -78,18 +78,13 @@ def _section(result: Result, folder: Path) -> str:
     """Return what a result says as Markdown, and write its plots."""
     quick = " These are figures of --quick, which mean nothing." if result.arguments.get("quick") else ""
     cut = "" if result.ended else " The run did not come to its end."
-    parts = [f"## {result.suite}: {_purpose(result.suite)}", f"{result.began}: {line(result.machine)}.{quick}{cut}"]
+    parts = [f"## {result.suite}: {result.purpose}", f"{result.began}: {line(result.machine)}.{quick}{cut}"]
     for number, table in enumerate(tables_of(result.rows), 1):
         parts.append(markdown(table))
         plot = folder / f"{result.suite}-{number}.svg"
         if plotted(table, plot):
             parts.append(f"![{table[0].table}]({plot.name})")
     return "\n\n".join(parts)
-
-
-def _purpose(name: str) -> str:
-    """Return the first line of what a suite says of itself."""
-    return (suite(name).__doc__ or "").partition("\n")[0] if name in SUITES else ""
 
 
 def _place(name: str) -> tuple[int, str]:

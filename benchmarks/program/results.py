@@ -23,6 +23,7 @@ class Result:
     """One run of a suite."""
 
     suite: str
+    purpose: str
     began: str
     arguments: Mapping[str, object]
     machine: dict[str, object]
@@ -30,13 +31,15 @@ class Result:
     ended: Mapping[str, object] | None
 
     @classmethod
-    def begun(cls, suite: str, arguments: Mapping[str, object]) -> Result:
+    def begun(cls, suite: str, purpose: str, arguments: Mapping[str, object]) -> Result:
         """Return a run that has measured nothing yet."""
-        return cls(suite, datetime.now(UTC).isoformat(timespec="seconds"), arguments, described(), (), None)
+        began = datetime.now(UTC).isoformat(timespec="seconds")
+        return cls(suite, purpose, began, arguments, described(), (), None)
 
     def head(self) -> dict[str, object]:
         """Return the first line."""
-        return {"suite": self.suite, "began": self.began, "arguments": self.arguments, "machine": self.machine}
+        named = ("suite", "purpose", "began", "arguments", "machine")
+        return {name: getattr(self, name) for name in named}
 
 
 def recorded(result: Result, rows: Iterable[Row], *, folder: Path) -> Iterator[Row]:

@@ -14,7 +14,7 @@ from typing import Protocol, cast
 
 from program.row import Row
 
-__all__ = ["OUT", "SUITES", "Suite", "given_to", "suite"]
+__all__ = ["OUT", "SUITES", "Suite", "given_to", "purpose_of", "suite"]
 
 SUITES = (
     # what privacy costs in time
@@ -58,6 +58,11 @@ class Suite(Protocol):
 def suite(name: str) -> Suite:
     """Return the suite of this name."""
     return cast("Suite", import_module(name))
+
+
+def purpose_of(name: str) -> str:
+    """Return the first line of what a suite says of itself."""
+    return (suite(name).__doc__ or "").partition("\n")[0]
 
 
 def given_to(name: str, arguments: Sequence[str]) -> Namespace:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,16 +16,14 @@ from dpsql.ledger.base import Event
 from dpsql.quantities import Delta, Epsilon, Rho
 
 BUDGET, TOTAL = ZCDP(Rho(1_000), Delta("0.5")), ApproximateDP(Epsilon(1), Delta("1e-6"))
-Make = Callable[[Path], Ledger]
 
 
 @pytest.fixture(params=["memory", "file"])
-def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Ledger:
-    if request.param == "memory":
-        return MemoryLedger(BUDGET, total=TOTAL)
-    made = SQLiteLedger(tmp_path / "ledger", BUDGET, total=TOTAL)
-    request.addfinalizer(made.close)
-    return made
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
+    in_memory = request.param == "memory"
+    made = MemoryLedger(BUDGET, total=TOTAL) if in_memory else SQLiteLedger(tmp_path / "ledger", BUDGET, total=TOTAL)
+    with closing(made):
+        yield made
 
 
 @pytest.fixture
