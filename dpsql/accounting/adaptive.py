@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-import mpmath
 import numpy as np
 from numpy.typing import NDArray
 
@@ -67,6 +66,8 @@ class _Cells:
 
 
 def _cells(epsilon: Epsilon) -> _Cells:
+    import mpmath  # only the certificate `optimal` pays for the import
+
     fine = float(epsilon) / _CELLS
     unit = math.ldexp(1.0, math.frexp(fine)[1] - _BITS)
     width = (math.floor(fine / unit) + 1) * unit
