@@ -25,7 +25,7 @@ from program.row import Row
 from program.times import Times, in_turns
 from workload import Events, written
 
-QUICK = {"rows": 1_000, "starts": ["distinct"], "repeats": 1}
+QUICK = {"rows": 1_000, "starts": ["help"], "repeats": 1}
 PROGRAM = "from dpsql.cli import main; main()"
 QUERY = "SELECT item, COUNT(DISTINCT user_id) AS n FROM events WHERE item <> '{}' GROUP BY item TOP 10 PRIVATE"
 POLICY = """

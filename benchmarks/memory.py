@@ -1,6 +1,6 @@
 """What our process holds at most, against rows: it is flat where the data is open in a worker.
 
-    python -m benchmarks run memory [--rows 100000 1000000 10000000] [--memory 2GB]
+    python -m benchmarks run memory [--rows 100000 1000000 10000000] [--ways process in_process] [--memory 2GB]
 
 A fresh process opens a session and asks two questions: one whose mechanism reads the leaders, and one that reads all
 keys, of which there are 100,000 whatever the rows. Its peak is that of resident memory, as the system tells it, of
@@ -23,14 +23,15 @@ from workload import QUERY, Events, Written, written
 
 import dpsql
 
-QUICK = {"rows": [1_000]}
-WAYS = {"session, data in a worker": "process", "session and data in one process": "in_process"}
+QUICK = {"rows": [1_000], "ways": ["process"]}
+WAYS = {"process": "session, data in a worker", "in_process": "session and data in one process"}
 ASKED = ("mechanism = limited_domain, k_bar = 10000", "mechanism = weighted_gaussian")
 
 
 def options(parser: ArgumentParser) -> None:
     """Add the sizes."""
     parser.add_argument("--rows", type=int, nargs="+", default=[100_000, 1_000_000, 10_000_000])
+    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS, metavar="WAY")
     parser.add_argument("--memory", default="2GB")
 
 
@@ -38,7 +39,7 @@ def run(given: Namespace) -> Iterator[Row]:
     """Ask in a process of its own, for each size and way."""
     for rows in given.rows:
         with written(Events.of(rows), memory=given.memory) as data:
-            peaks = {f"{name}, MiB": alone_in(data, way, given.memory) for name, way in WAYS.items()}
+            peaks = {f"{WAYS[way]}, MiB": alone_in(data, way, given.memory) for way in given.ways}
             yield Row("peak memory against rows", f"{rows:,}", peaks, at=rows)
 
 
