@@ -15,7 +15,7 @@ import sqlite3
 import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
@@ -25,10 +25,11 @@ from program.main import alone
 from program.row import Row
 from program.times import Times, timed
 
-from dpsql.accounting import ZCDP, ApproximateDP
+from dpsql.accounting import ZCDP, ApproximateDP, FilterState
 from dpsql.ledger import Account, Ledger, Request, SQLiteLedger, verify
-from dpsql.ledger.failures import Failures
-from dpsql.ledger.keeper import Book, Keeper
+from dpsql.ledger.base import Outcome
+from dpsql.ledger.keeper import told_request, told_settlement
+from dpsql.ledger.record import now
 from dpsql.ledger.sqlite_book import Rows
 from dpsql.quantities import Delta, Epsilon, Rho
 
@@ -130,32 +131,35 @@ def opening(path: Path, events: int) -> Row:
     return Row("history", f"{events:,} events", figures, at=events)
 
 
-class Batch(Keeper):
-    """The acts of a ledger within one transaction, so that a long history is made in seconds."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-        self._failures = Failures()
-
-    @contextmanager
-    def _writing(self) -> Iterator[Book]:
-        yield Rows(self._connection)
-
-    _reading = _writing
-
-
 def fill(path: Path, events: int, *, answer: bytes = b"", distinct: bool = True) -> None:
-    """Let a ledger grow to so many events, as the queries of one account leave them, under distinct keys or one."""
+    """Let a ledger grow to so many events, as the queries of one account leave them, under distinct keys or one.
+
+    It writes what the acts of a ledger write, many at once, and leaves out what they look up; whoever opens the ledger
+    verifies all of it.
+    """
     with opened(path):
         pass
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN")
-        batch = Batch(connection)
-        for number in range(Rows(connection).head()[0] // 2, events // 2):
+        rows, at, outcome = Rows(connection), now(), Outcome(LOSS, "0" * 64, answer)
+        numbers = range(rows.head()[0] // 2, events // 2)
+        for number in numbers:
             key = key_of(number) if distinct else REQUEST.key
             request = replace(REQUEST, query=f"{QUERY} -- {number}", key=key)
-            batch.reserve(request).settle(LOSS, "0" * 64, answer=answer)
+            entry = rows.append("reserved", told_request(request, data_version=0), at=at)
+            rows.append("settled", told_settlement(entry, outcome), at=at)
+            if answer:
+                rows.keep(entry, answer)
+        for holder in (None, "alice"):
+            rows.set_balance(holder, after(rows.balance(holder), len(numbers)))
         connection.execute("COMMIT")
+
+
+def after(state: FilterState, queries: int) -> FilterState:
+    """Return what is spent after so many queries more."""
+    rho = state.spent.rho.value + queries * LOSS.value
+    delta = state.spent.delta.value + queries * REQUEST.worst_case.delta.value
+    return FilterState(ZCDP(Rho(rho), Delta(delta)), state.reserved)
 
 
 def key_of(number: int) -> str:
