@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from dpsql.engines.arrow import arrow_of
 from dpsql.sql.query import Keep, Order
@@ -13,7 +16,7 @@ from dpsql.sql.types import Type
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["arrow_type", "kept", "ordered"]
+__all__ = ["arrow_type", "integers", "kept", "ordered"]
 
 _COMPARISONS = {
     "=": operator.eq,
@@ -33,21 +36,29 @@ def arrow_type(type_: Type) -> pa.DataType:
     return known
 
 
-def kept(table: pa.Table, keep: tuple[Keep, ...]) -> pa.Table:
-    """Return the rows whose released counts pass every comparison."""
+def integers(values: Iterable[int]) -> pa.Array:
+    """Return whole numbers as an array; raises OverflowError beyond 64 bits.
+
+    Where pandas is installed `pa.array` imports it to ask whether these are its own, between the rows and the answer:
+    half of what a first query takes, and a place that swallows an interrupt.
+    """
     import pyarrow as pa
 
+    numbers = np.fromiter(values, np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def kept(table: pa.Table, keep: tuple[Keep, ...]) -> pa.Table:
+    """Return the rows whose released counts pass every comparison."""
     for term in keep:
         counts = table.column(term.output).to_pylist()
         rows = [row for row, count in enumerate(counts) if _COMPARISONS[term.operator](count, term.value)]
-        table = table.take(pa.array(rows, pa.int64()))
+        table = table.take(integers(rows))
     return table
 
 
 def ordered(table: pa.Table, order: tuple[Order, ...]) -> pa.Table:
     """Return the rows by the ORDER BY terms, ties in the order they came; NaN is the greatest number."""
-    import pyarrow as pa
-
     rows = list(range(table.num_rows))
     for term in reversed(order):
         values = _comparable(table.column(term.output))
@@ -55,7 +66,7 @@ def ordered(table: pa.Table, order: tuple[Order, ...]) -> pa.Table:
         absent = [row for row in rows if values[row] is None]
         present.sort(key=lambda row: (_is_nan(values[row]), values[row]), reverse=term.descending)
         rows = absent + present if term.nulls_first else present + absent
-    return table.take(pa.array(rows, pa.int64())) if order else table
+    return table.take(integers(rows)) if order else table
 
 
 def _comparable(column: pa.ChunkedArray) -> list[object]:

@@ -14,7 +14,7 @@ from dpsql.engines import Exact, open_exact
 from dpsql.errors import EngineError, Unsupported
 from dpsql.mechanisms import Noise
 from dpsql.plan.answering import Groups, Offer
-from dpsql.plan.arrow import arrow_type, kept, ordered
+from dpsql.plan.arrow import arrow_type, integers, kept, ordered
 from dpsql.plan.monotone import monotone
 from dpsql.plan.plan import Plan
 from dpsql.sql.query import PrivateQuery, PublicQuery
@@ -53,11 +53,9 @@ def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
     or all groups.
     Loss: for every key, count and BOTTOM returned one item, or all of them at once; delta once.
     """
-    import pyarrow as pa
-
     table = open_exact(exact)
     drawn = plan.answering.draw(_groups(plan, table), noise)
-    canonical = _canonical(plan, table.take(pa.array(drawn.rows, pa.int64())), private=drawn.counts)
+    canonical = _canonical(plan, table.take(integers(drawn.rows)), private=drawn.counts)
     return Release(
         presented(plan, canonical), canonical, drawn.loss, drawn.items, drawn.stopped_at_bottom, drawn.chosen
     )
@@ -104,7 +102,7 @@ def _canonical(plan: Plan, chosen: pa.Table, *, private: tuple[int, ...] | None)
 
     keys = plan.query.keys
     columns = {f"key_{at}": chosen.column(at - 1).cast(arrow_type(key.type)) for at, key in enumerate(keys, start=1)}
-    return pa.table(columns if private is None else {**columns, COUNT: pa.array(private, pa.int64())})
+    return pa.table(columns if private is None else {**columns, COUNT: integers(private)})
 
 
 def nothing(query: PrivateQuery) -> pa.Table:
@@ -125,7 +123,7 @@ def presented(plan: Plan, canonical: pa.Table) -> pa.Table:
 
     query = plan.query
     if plan.monotone:
-        counts = pa.array(_monotone(query, canonical), pa.int64())
+        counts = integers(_monotone(query, canonical))
         canonical = canonical.set_column(canonical.column_names.index(COUNT), COUNT, counts)
     columns = [canonical.column(COUNT if output.key is None else f"key_{output.key + 1}") for output in query.outputs]
     released = pa.Table.from_arrays(columns, names=[output.name for output in query.outputs])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.engines import Desk, Statement
 from dpsql.errors import EngineError, UsageError
-from dpsql.plan.arrow import arrow_type
+from dpsql.plan.arrow import arrow_type, integers
 from dpsql.plan.plan import statement_of
 from dpsql.plan.release import MOST_PUBLIC_ROWS, nothing
 from dpsql.sql.emptiness import asks_for_no_row
@@ -93,12 +93,10 @@ class Shown:
 
     def table(self, released: pa.Table, desk: Desk) -> pa.Table:
         """Return what is shown of a released table, in types that the text decides; `desk` computes it."""
-        import pyarrow as pa
-
         if self.outer is None or self.statement is None:
             return released
         names = [f"c{at}" for at in range(1, released.num_columns + 1)]
-        laid = released.rename_columns(names).append_column(RANK, pa.array(range(released.num_rows), pa.int64()))
+        laid = released.rename_columns(names).append_column(RANK, integers(range(released.num_rows)))
         computed = desk.compute({**self.tables, PATH: laid}, self.statement).rename_columns(list(self.outer.names))
         if computed.num_rows > self.most_rows:
             hint = f"The private answer is stored: add LIMIT {self.most_rows}, at no further cost."
