@@ -128,7 +128,7 @@ def acts(path: Path, *, distinct: bool, repeats: int) -> dict[str, Value]:
         runs = {
             "answer found": lambda: ledger.stored(known, "alice"),
             "answer missed": lambda: ledger.stored(known, "bob"),
-            "reserve, settle": lambda: ledger.reserve(new).settle(LOSS, "0" * 64, answer=ANSWER, shared=not distinct),
+            "reserve, settle": lambda: ledger.reserve(new).settle(LOSS, "0" * 64, answer=ANSWER),
             "what is left": lambda: (ledger.state(), ledger.state("alice"), ledger.budget),
         }
         told = {name: figure(times) for name, times in in_turns(runs, repeats).items()}
