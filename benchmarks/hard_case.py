@@ -24,7 +24,7 @@ import duckdb
 import pyarrow as pa
 from data_sets import events
 from program.main import alone
-from program.row import Row
+from program.row import Row, Value
 from program.times import timed
 
 import dpsql
@@ -119,7 +119,7 @@ def run(given: Namespace) -> Iterator[Row]:
 def told(title: str, mechanism: str, trials: list[Trial]) -> Row:
     """Return what some trials of one mechanism found."""
     recalls = [trial.recall for trial in trials]
-    found = {
+    found: dict[str, Value] = {
         "recall": fmean(recalls),
         "least": min(recalls),
         "returned": fmean(trial.returned for trial in trials),

@@ -22,7 +22,7 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 from program.main import alone
-from program.row import Row
+from program.row import Row, Value
 from program.times import Times, timed
 
 from dpsql.accounting import ZCDP, ApproximateDP, FilterState
@@ -115,7 +115,11 @@ def among(writers: int, queries: int, *, place: Path | str) -> Row:
     for process in running:
         process.join()
     p99 = taken[min(len(taken) - 1, len(taken) * 99 // 100)]
-    figures = {"a query ms": [1e3 * time_ for time_ in taken], "p99 ms": 1e3 * p99, "a second": len(taken) / longest}
+    figures: dict[str, Value] = {
+        "a query ms": [1e3 * time_ for time_ in taken],
+        "p99 ms": 1e3 * p99,
+        "a second": len(taken) / longest,
+    }
     return Row("reserve and settle among writers", f"{writers} writing", figures)
 
 
@@ -123,7 +127,7 @@ def opening(path: Path, events: int) -> Row:
     """Return how long a ledger of so many events takes to open and to verify, and how large it is."""
     fill(path, events)
     times = Times.of(timed(lambda: opened(path).__enter__().close()) for _ in range(5))
-    figures = {
+    figures: dict[str, Value] = {
         "open wall ms": times.values("ms")["wall ms"],
         "verify ms": 1e3 * timed(lambda: verify(path))[1],
         "bytes a query": 2 * path.stat().st_size // events,

@@ -38,7 +38,7 @@ from accuracy import (
 )
 from data_sets import Log, logs
 from program.main import alone
-from program.row import Row
+from program.row import Row, Value
 
 DELTA = "1e-6"
 QUICK = {"trials": 2}
@@ -114,7 +114,7 @@ def gaps(table: Mapping[Place, Mapping[str, Cell]], name: str) -> Iterator[Row]:
     for place, column in table.items():
         if _loss(column, name) > WITHIN:
             best = _best(column, name)
-            found = {name: column[name].recall, "of the best": column[best].recall, "best": best}
+            found: dict[str, Value] = {name: column[name].recall, "of the best": column[best].recall, "best": best}
             title = f"where {name} is more than {WITHIN} behind"
             yield Row(title, f"{place.data}, k = {place.k}, epsilon {place.epsilon}", found)
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import psycopg
@@ -143,7 +144,7 @@ def in_postgres(folder: Path) -> Iterator[Place]:
         del os.environ["PGPORT"]
 
 
-def postgres_kit() -> dict[str, object]:
+def postgres_kit() -> dict[str, Any]:
     """Return what the tests of the ledger know of a server of their own."""
     return runpy.run_path(str(Path(__file__).parents[1] / "tests" / "ledger" / "postgres_kit.py"))
 

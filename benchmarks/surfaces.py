@@ -15,6 +15,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +44,16 @@ def run(given: Namespace) -> Iterator[Row]:
         surfaces = opened(folder, place, holds=holds)
         same = place.distinct()
         for kind, question in (("distinct", place.distinct), ("again", lambda: same)):
-            runs: dict[str, Run] = {
-                name: lambda ask=ask, question=question: ask(question()) for name, ask in surfaces.items()
-            }
+            runs: dict[str, Run] = {name: partial(asked, ask, question) for name, ask in surfaces.items()}
             runs["plain query of DuckDB"] = plain(folder, holds)
             for name, times in in_turns(runs, given.questions, clocks=clocks_with(place.pid)).items():
                 against = "" if name == "in process" else "in process"
                 yield Row(f"{kind}, {given.rows:,} rows", name, times.values("ms"), against)
+
+
+def asked(ask: Ask, question: Callable[[], str]) -> object:
+    """Ask a question and return its answer."""
+    return ask(question())
 
 
 def opened(folder: Path, place: Place, *, holds: ExitStack) -> dict[str, Ask]:

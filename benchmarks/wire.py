@@ -20,6 +20,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 
 import psycopg
 from program.main import alone
@@ -69,8 +70,13 @@ def first_rows(asked: Mapping[Place, Question], *, times: int) -> dict[str, Time
         runs: dict[str, Run] = {}
         for place, question in asked.items():
             connection = holds.enter_context(place.connected())
-            runs[place.name] = lambda ask=question, of=connection: of.execute(ask()).fetchone()
+            runs[place.name] = partial(first_row, connection, question)
         return in_turns(runs, times)
+
+
+def first_row(connection: psycopg.Connection[tuple[object, ...]], question: Question) -> object:
+    """Ask, and return the first row."""
+    return connection.execute(question()).fetchone()
 
 
 def rate(place: Place, question: Question, *, times: int, clients: int) -> float:

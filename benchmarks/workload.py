@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -159,5 +160,5 @@ def outside_the_engine(
     engine: TimedEngine, session: dpsql.Session, asked: Mapping[str, str], *, repeats: int
 ) -> dict[str, Times]:
     """Return the times that whole queries pass outside the engine, in turns; `asked` are texts that ask afresh."""
-    runs = {name: lambda text=text: session.sql(text) for name, text in asked.items()}
+    runs: dict[str, Run] = {name: partial(session.sql, text) for name, text in asked.items()}
     return in_turns(runs, repeats, clocks=engine.outside)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import linear_regression, median
+from statistics import linear_regression
 
-from program.row import Row
+from program.row import Row, Value, middle
 
 __all__ = ["LINEAR", "Law", "laws_of"]
 
@@ -44,13 +44,12 @@ def laws_of(table: Sequence[Row]) -> list[Law]:
 
 def points_of(table: Sequence[Row], column: str) -> list[tuple[float, float]]:
     """Return place and figure, both above 0, of each row that stands on the axis and has a number or samples here."""
-    found = ((row.at, row.values.get(column)) for row in table)
-    points = [(at, _figure(value)) for at, value in found if at and value is not None and not isinstance(value, str)]
-    return sorted((at, figure) for at, figure in points if at > 0 and figure > 0)
+    found = ((row.at, _figure(row.values.get(column))) for row in table)
+    return sorted((at, figure) for at, figure in found if at is not None and figure is not None and min(at, figure) > 0)
 
 
-def _figure(value: float | Sequence[float]) -> float:
-    return median(value) if isinstance(value, Sequence) else value
+def _figure(value: Value | None) -> float | None:
+    return value if isinstance(value, int | float) else middle(value)
 
 
 def _law(column: str, points: Sequence[tuple[float, float]]) -> Law | None:

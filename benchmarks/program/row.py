@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import groupby
+from statistics import median
 
-__all__ = ["Row", "Value", "tables_of"]
+__all__ = ["Row", "Samples", "Value", "middle", "tables_of"]
 
-Value = float | int | str | Sequence[float]
+Samples = tuple[float, ...] | list[float]  # the latter as JSON has it
+Value = float | str | Samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,11 @@ class Row:
     def told(self) -> dict[str, object]:
         """Return the row as JSON has it; what is not said is not written."""
         return {key: value for key, value in asdict(self).items() if value not in ("", None)}
+
+
+def middle(value: Value | None) -> float | None:
+    """Return the median of samples, and nothing for what is none."""
+    return median(value) if isinstance(value, tuple | list) else None
 
 
 def tables_of(rows: Iterable[Row]) -> Iterator[list[Row]]:

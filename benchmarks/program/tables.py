@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from program.laws import laws_of
-from program.row import Row, Value
+from program.row import Row, Value, middle
 
 __all__ = ["markdown", "ratio"]
 
@@ -28,13 +28,10 @@ def markdown(table: Sequence[Row]) -> str:
 
 
 def ratio(row: Row, column: str, *, table: Sequence[Row]) -> float | None:
-    """Return the median of a column over that of the row that this one is told against."""
-    own = row.values.get(column)
-    for base in table:
-        whole = base.values.get(column)
-        if base.name == row.against and _is_sampled(own) and _is_sampled(whole) and median(whole) > 0:
-            return median(own) / median(whole)
-    return None
+    """Return the median of a column over that of the row that this one is told against; of samples alone."""
+    own = middle(row.values.get(column))
+    whole = next((middle(base.values.get(column)) for base in table if base.name == row.against), None)
+    return own / whole if own is not None and whole else None
 
 
 def _cells(row: Row, table: Sequence[Row], columns: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -47,17 +44,13 @@ def _cells(row: Row, table: Sequence[Row], columns: Sequence[str]) -> Iterator[t
             yield f"{column.split()[0]} x {row.against}", f"{told:.2f}"
 
 
-def _is_sampled(value: Value | None) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str)
-
-
 def _cell(value: Value) -> str:
     if isinstance(value, str):
         return value
-    if not isinstance(value, Sequence):
+    if not isinstance(value, tuple | list):
         return _number(value)
-    middle = _number(median(value))
-    return middle if len(value) == 1 else f"{middle} ({_number(min(value))}..{_number(max(value))})"
+    told = _number(median(value))
+    return told if len(value) == 1 else f"{told} ({_number(min(value))}..{_number(max(value))})"
 
 
 def _number(value: float) -> str:

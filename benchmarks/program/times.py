@@ -54,7 +54,7 @@ def in_turns(runs: Mapping[str, Run], repeats: int, *, clocks: Clocks = clocks) 
     """Return the times of each, run in turns after one warm-up; other `clocks` see other processes, or less of this."""
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
     for turn in range(repeats + 1):
-        for name in reversed(runs) if turn % 2 else runs:
+        for name in reversed([*runs]) if turn % 2 else runs:
             sample = timed(runs[name], clocks)
             if turn:
                 taken[name].append(sample)
