@@ -124,24 +124,37 @@ def wait_for(place: Place, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 @contextmanager
-def in_postgres(folder: Path) -> Iterator[Place]:
-    """Fill a PostgreSQL of our own with the rows in `folder`."""
+def postgres(folder: Path) -> Iterator[str]:
+    """Start a PostgreSQL of our own with its files in `folder`, and yield its URL."""
     port, home = free_port(), folder / "postgres"
     home.mkdir()
     server = postgres_kit()["Server"](home)
     os.environ["PGPORT"] = str(port)  # the kit names none
     server.start("listen_addresses=127.0.0.1", f"port={port}", *SETTINGS)
     try:
-        place = Place("PostgreSQL", f"host=127.0.0.1 port={port} user=tester dbname=postgres", PLAIN)
-        with place.connected() as connection:
-            connection.execute(f"CREATE TABLE events ({COLUMNS})")
-            with connection.cursor().copy("COPY events FROM STDIN (FORMAT csv)") as copy:
-                copy.write((folder / "events.csv").read_bytes())
-            connection.execute("VACUUM ANALYZE events")
-        yield place
+        yield f"postgresql://tester@127.0.0.1:{port}/postgres"
     finally:
         server.stop()
         del os.environ["PGPORT"]
+
+
+@contextmanager
+def in_postgres(folder: Path) -> Iterator[Place]:
+    """Fill a PostgreSQL of our own with the rows in `folder`."""
+    with postgres(folder) as url:
+        place = Place("PostgreSQL", url, PLAIN)
+        fill(url, COLUMNS, folder / "events.csv")
+        yield place
+
+
+def fill(url: str, columns: str, file: Path) -> None:
+    """Make the table of events from a CSV file without a header, and analyse it."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLE events ({columns})")
+        with file.open("rb") as lines, connection.cursor().copy("COPY events FROM STDIN (FORMAT csv)") as copy:
+            while block := lines.read(1 << 20):
+                copy.write(block)
+        connection.execute("VACUUM ANALYZE events")
 
 
 def postgres_kit() -> dict[str, Any]:

@@ -28,6 +28,8 @@ SUITES = (
     "scaling",
     "cold_start",
     "memory",
+    "engines",
+    "cluster",
     "timing",
     # what it costs in accuracy, and what a budget buys
     "recall",

@@ -1,0 +1,176 @@
+"""What a cluster needs for more rows than one machine has, worked out from what Spark spends on each row here.
+
+    python -m benchmarks run cluster [--rows 1000000] [--master "local[2]"] [--aim 10000000000] [--cores 1000]
+
+Spark runs the private counting query on a Parquet file, unbounded and bounded, and its own event log tells what each
+stage read, sent to the next (bytes, records), and spent (CPU of the executors). Two partitions and no adaptive plan: a
+task is then a thread's work. From the costs of a row, of a pair that is sent and of a pair that is counted follows what
+`--aim` rows need; all rows are taken to be sent, since in a random order a task seldom sees a pair twice. Then a
+simulation, of pairs and tasks alone: what a hot key does to the reducers, and a slow executor to the time.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from program.main import alone
+from program.row import Row
+from spread import Cluster, loads, makespan
+from workload import BUDGET, QUERY, Events, Written, written
+
+import dpsql
+from dpsql.connect import session_of
+from dpsql.engines import Engine, Statement
+from dpsql.opening import engine_of
+
+QUICK = {"rows": 2_000, "pairs": 100_000}
+ASKED = {"unbounded": "k_bar = 1000", "at most 5 groups": "k_bar = 1000, max_groups_contributed = 5"}
+HOT = (0.0, 0.01, 0.1, 0.5)
+REDUCER_BYTES = 200 << 20  # of shuffled bytes that one reducer is given
+CORES_OF_EXECUTOR = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What all tasks of a stage together read, sent and spent."""
+
+    read: int
+    sent: int
+    sent_bytes: int
+    cpu: float
+
+    def row(self, table: str, name: str) -> Row:
+        """Return it as a row: CPU for each record that it read, bytes for each that it sent."""
+        values = {
+            "records in": self.read,
+            "records sent": self.sent,
+            "CPU ns a record in": round(1e9 * self.cpu / max(1, self.read)),
+            "bytes a record sent": round(self.sent_bytes / max(1, self.sent), 1),
+        }
+        return Row(table, name, values)
+
+
+def options(parser: ArgumentParser) -> None:
+    """Add the sizes of what is measured and of what it is worked out for."""
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--aim", type=float, default=1e10)
+    parser.add_argument("--cores", type=int, default=1_000)
+    parser.add_argument("--pairs", type=int, default=4_000_000, help="of the simulation of a hot key")
+
+
+def run(given: Namespace) -> Iterator[Row]:
+    """Measure, work out, simulate."""
+    with written(Events.of(given.rows), "parquet") as data:
+        measured = stages_of(data, given.master)
+    for name, stages in measured.items():
+        title = f"stages, {name}, {given.rows:,} rows on spark:{given.master}"
+        for number, stage in enumerate(stages, 1):
+            yield stage.row(title, f"stage {number}")
+    for name, stages in measured.items():
+        yield needs(name, stages, rows=given.aim, cores=given.cores)
+    yield from simulated(measured["unbounded"], given)
+
+
+def needs(name: str, stages: list[Stage], *, rows: float, cores: int) -> Row:
+    """Return what so many rows need, where all are sent by the first stage and the keys stay as many as they are."""
+    first, second, *others = stages
+    factor = rows / first.read
+    cpu = rows * (first.cpu / first.read + second.cpu / max(1, second.read)) + factor * sum(each.cpu for each in others)
+    pairs = rows * first.sent_bytes / max(1, first.sent)
+    sent = pairs + factor * sum(each.sent_bytes for each in stages[1:])
+    values = {
+        "CPU hours": round(cpu / 3_600, 1),
+        f"minutes on {cores:,} cores": round(cpu / 60 / cores, 1),
+        "shuffled GB": round(sent / 1e9),
+        "reducers": int(-(-max(pairs, *(factor * each.sent_bytes for each in stages[1:])) // REDUCER_BYTES)),
+    }
+    return Row(f"{rows:,.0f} rows", name, values, note="Cores of the speed of this machine's, which never wait.")
+
+
+def simulated(stages: list[Stage], given: Namespace) -> Iterator[Row]:
+    """Yield what a hot key and a slow executor do."""
+    reducers, executors = 10 * given.cores, given.cores // CORES_OF_EXECUTOR
+    seconds = stages[1].cpu / max(1, stages[1].read)
+    for hot in HOT:
+        values: dict[str, float] = {}
+        for name, alone_ in (("by key and unit, as Spark plans it", False), ("by key alone", True)):
+            found = loads(given.pairs, keys=1_000_000, hot=hot, reducers=reducers // 10, by_key_alone=alone_)
+            values[f"{name}: most / mean"] = round(float(found.max() / found.mean()), 2)
+        yield Row(f"a hot key, {given.pairs:,} pairs on {reducers // 10:,} reducers", f"{hot:.0%} of pairs", values)
+    tasks = np.full(reducers, seconds * given.aim / reducers)
+    even = makespan(tasks, Cluster(executors, CORES_OF_EXECUTOR))
+    for slow in (1, 2, 5, 20):
+        values = {
+            f"speculation {'on' if copies else 'off'}, x": round(
+                makespan(tasks, Cluster(executors, CORES_OF_EXECUTOR, slow, speculation=copies)) / even, 2
+            )
+            for copies in (False, True)
+        }
+        title = f"one executor of {executors:,} is slow, {reducers:,} tasks of {tasks[0]:.1f} s"
+        yield Row(title, f"{slow} times slower", values)
+
+
+def stages_of(data: Written, master: str) -> dict[str, list[Stage]]:
+    """Run the counting queries on Spark, and return the stages of each as its event log tells them."""
+    with tempfile.TemporaryDirectory() as log:
+        settings = {
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.adaptive.enabled": "false",
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": log,
+            "spark.eventLog.compress": "false",
+            "spark.eventLog.rolling.enabled": "false",
+        }
+        table = dpsql.PrivateTable("user_id", source=data.path)
+        source = dpsql.DataSource(f"spark:{master}", options=settings)
+        policy = dpsql.Policy(BUDGET, {"events": table}, source=source)
+        engine = engine_of(None, policy)
+        with session_of(engine, policy, ledger=":memory:") as session:
+            for options_ in ASKED.values():
+                for _ in range(2):  # the first warms up
+                    count(engine, session, options_)
+        [file] = Path(log).iterdir()
+        return told(file)
+
+
+def count(engine: Engine, session: dpsql.Session, options_: str) -> None:
+    """Run the engine's part of a private query."""
+    counting = session.explain(QUERY.format(k=10, options=f"mechanism = limited_domain, {options_}")).counting
+    engine.execute(Statement(counting.sql, counting.parameters, counting.types))
+
+
+def told(file: Path) -> dict[str, list[Stage]]:
+    """Return the stages of the second run of each query: those of the last job but one of theirs, and so on."""
+    jobs: list[list[int]] = []
+    tasks: dict[int, list[dict[str, dict[str, int]]]] = {}
+    for line in file.read_text().splitlines():
+        event = json.loads(line)
+        if event["Event"] == "SparkListenerJobStart" and len(event["Stage IDs"]) > 1:
+            jobs.append(sorted(event["Stage IDs"]))
+        elif event["Event"] == "SparkListenerTaskEnd":
+            tasks.setdefault(event["Stage ID"], []).append(event["Task Metrics"])
+    return {
+        name: [_stage(tasks[stage]) for stage in jobs[2 * at + 1] if stage in tasks] for at, name in enumerate(ASKED)
+    }
+
+
+def _stage(tasks: list[dict[str, dict[str, int]]]) -> Stage:
+    read = sum(
+        task["Input Metrics"]["Records Read"] + task["Shuffle Read Metrics"]["Total Records Read"] for task in tasks
+    )
+    sent = sum(task["Shuffle Write Metrics"]["Shuffle Records Written"] for task in tasks)
+    sent_bytes = sum(task["Shuffle Write Metrics"]["Shuffle Bytes Written"] for task in tasks)
+    cpu = sum(int(str(task["Executor CPU Time"])) for task in tasks) / 1e9
+    return Stage(read, sent, sent_bytes, cpu)
+
+
+if __name__ == "__main__":
+    alone(__file__)

@@ -1,0 +1,134 @@
+"""What privacy costs on other engines: a private top 10 beside the plain query of the same engine and data.
+
+    python -m benchmarks run engines [--rows 100000 1000000] [--engines duckdb postgres spark] [--repeats 5]
+
+Each engine and size has a process of its own, in which the two queries run in turns. CPU is that of this process and of
+the engine's, which are found by name. DuckDB and Spark (a session here, with two threads) read one Parquet file,
+PostgreSQL (of the test extra, on this machine) its own table, analysed. What came out are the rows that the engine sent
+to Python for the private query, and memory is the most that Python's process held: neither grows with the rows.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import tempfile
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import duckdb
+from memory import held
+from program.main import alone
+from program.row import Row, Value
+from program.times import clocks, in_turns
+from servers import fill, postgres
+from workload import BUDGET, PLAIN, QUERY, Events, Written, written
+
+import dpsql
+from dpsql.connect import session_of
+from dpsql.engines import Engine, Statement, open_exact
+from dpsql.opening import engine_of
+
+QUICK = {"rows": [2_000], "engines": ["duckdb", "postgres"], "repeats": 1}
+SPARK = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+PROCESSES = {"postgres": "postgres", "spark": "java"}
+
+
+def options(parser: ArgumentParser) -> None:
+    """Add the sizes and the engines."""
+    parser.add_argument("--rows", type=int, nargs="+", default=[100_000, 1_000_000])
+    parser.add_argument("--engines", nargs="+", default=list(SOURCES), choices=SOURCES, metavar="ENGINE")
+    parser.add_argument("--repeats", type=int, default=5)
+
+
+def run(given: Namespace) -> Iterator[Row]:
+    """Time the plain and the private query in turns, for each size and engine in a process of its own."""
+    for rows in given.rows:
+        with written(Events.of(rows), "parquet") as data:
+            for name in given.engines:
+                with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as processes:
+                    found = processes.submit(compared, name, data, given.repeats).result()
+                for query, values in found.items():
+                    against = "" if query == "plain" else "plain"
+                    yield Row(f"{rows:,} rows on {name}", query, values, against, note=data.description)
+
+
+def compared(name: str, data: Written, repeats: int) -> dict[str, dict[str, Value]]:
+    """Return what the two queries took on an engine, and what came out of it."""
+    with SOURCES[name](data) as policy:
+        engine = engine_of(None, policy)
+        with session_of(engine, policy, ledger=":memory:") as session:
+            runs, shipped = _queries(engine, session)
+            taken = in_turns(runs, repeats, clocks=partial(_clocks, PROCESSES.get(name)))
+            private = {"rows to Python": shipped(), "our peak, MiB": held()}
+            return {
+                query: {**times.values(), **(private if query == "private" else {})} for query, times in taken.items()
+            }
+
+
+def _queries(engine: Engine, session: dpsql.Session) -> tuple[dict[str, Callable[[], object]], Callable[[], int]]:
+    quote = "`" if engine.dialect.sqlglot == "spark" else '"'
+    table = ".".join(f"{quote}{part}{quote}" for part in engine.relation("events"))
+    plain = Statement(PLAIN.format(table=table))
+    counting = session.explain(QUERY.format(k=10, options="k_bar = 1000, mechanism = limited_domain")).counting
+    private = Statement(counting.sql, counting.parameters, counting.types)
+    runs = {"plain": lambda: engine.execute(plain), "private": lambda: engine.execute(private)}
+    return runs, lambda: open_exact(engine.execute(private)).num_rows
+
+
+def _clocks(process: str | None) -> tuple[float, float]:
+    """Return the time of CPU, with that of the processes of this name and their former children, and the clock."""
+    cpu, wall = clocks()
+    return cpu + (0.0 if process is None else sum(map(_spent, _named(process)))), wall
+
+
+def _named(process: str) -> Iterator[Path]:
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if (folder / "comm").read_text().strip() == process:
+                yield folder / "stat"
+        except OSError:  # it has ended meanwhile
+            continue
+
+
+def _spent(stat: Path) -> float:
+    try:
+        fields = stat.read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def _policy(table: dpsql.PrivateTable, source: dpsql.DataSource | None = None) -> dpsql.Policy:
+    return dpsql.Policy(BUDGET, {"events": table}, source=source)
+
+
+@contextmanager
+def _duckdb(data: Written) -> Iterator[dpsql.Policy]:
+    yield _policy(dpsql.PrivateTable("user_id", source=data.path))
+
+
+@contextmanager
+def _spark(data: Written) -> Iterator[dpsql.Policy]:
+    yield _policy(dpsql.PrivateTable("user_id", source=data.path), dpsql.DataSource("spark:local[2]", options=SPARK))
+
+
+@contextmanager
+def _postgres(data: Written) -> Iterator[dpsql.Policy]:
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        folder.chmod(0o755)  # PostgreSQL runs as somebody else
+        duckdb.sql(f"COPY (FROM '{data.path}') TO '{folder / 'events.csv'}' (FORMAT csv, HEADER false)")
+        with postgres(folder) as url:
+            fill(url, "user_id BIGINT, item TEXT", folder / "events.csv")
+            yield _policy(dpsql.PrivateTable("user_id"), dpsql.DataSource(url))
+
+
+SOURCES = {"duckdb": _duckdb, "postgres": _postgres, "spark": _spark}
+
+if __name__ == "__main__":
+    alone(__file__)
