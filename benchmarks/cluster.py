@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from program.main import alone
 from program.row import Row
 from spread import Cluster, loads, makespan
@@ -104,7 +103,7 @@ def simulated(stages: list[Stage], given: Namespace) -> Iterator[Row]:
             found = loads(given.pairs, keys=1_000_000, hot=hot, reducers=reducers // 10, by_key_alone=alone_)
             values[f"{name}: most / mean"] = round(float(found.max() / found.mean()), 2)
         yield Row(f"a hot key, {given.pairs:,} pairs on {reducers // 10:,} reducers", f"{hot:.0%} of pairs", values)
-    tasks = np.full(reducers, seconds * given.aim / reducers)
+    tasks = [seconds * given.aim / reducers] * reducers
     even = makespan(tasks, Cluster(executors, CORES_OF_EXECUTOR))
     for slow in (1, 2, 5, 20):
         values = {

@@ -76,8 +76,11 @@ def _queries(engine: Engine, session: dpsql.Session) -> tuple[dict[str, Callable
     plain = Statement(PLAIN.format(table=table))
     counting = session.explain(QUERY.format(k=10, options="k_bar = 1000, mechanism = limited_domain")).counting
     private = Statement(counting.sql, counting.parameters, counting.types)
-    runs = {"plain": lambda: engine.execute(plain), "private": lambda: engine.execute(private)}
-    return runs, lambda: open_exact(engine.execute(private)).num_rows
+    runs: dict[str, Callable[[], object]] = {
+        "plain": lambda: engine.execute(plain),
+        "private": lambda: engine.execute(private),
+    }
+    return runs, lambda: int(open_exact(engine.execute(private)).num_rows)
 
 
 def _clocks(process: str | None) -> tuple[float, float]:

@@ -21,8 +21,19 @@ import numpy as np
 import pytest
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
-SEEN_TO_RUN = ["all_keys", "bounded", "cold_start", "fixed", "ledger", "memory", "scaling", "surfaces"]
-SEEN_BELOW = ["certificates", "exp1", "exp2", "hard_case", "histograms", "overhead", "recall", "timing", "wire"]
+SEEN_TO_RUN = ["all_keys", "bounded", "cold_start", "engines", "fixed", "ledger", "memory", "scaling", "surfaces"]
+SEEN_BELOW = [
+    "certificates",
+    "cluster",
+    "exp1",
+    "exp2",
+    "hard_case",
+    "histograms",
+    "overhead",
+    "recall",
+    "timing",
+    "wire",
+]
 Load = Callable[[str], ModuleType]
 Quick = Callable[..., list[Any]]
 
