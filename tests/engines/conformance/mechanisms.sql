@@ -49,10 +49,10 @@ SELECT article FROM reads GROUP BY article TOP 1000 PRIVATE;
 # bound_one_of_two_keys: all 1
 SELECT country, flag FROM reads GROUP BY ALL TOP 5 PRIVATE;
 
-# bound_five_of_doubles: all 5
+# bound_five_of_doubles: all 5 own
 SELECT price FROM reads GROUP BY price TOP 5 PRIVATE;
 
-# bound_five_of_times: all 5
+# bound_five_of_times: all 5 own
 SELECT day, moment FROM reads GROUP BY ALL TOP 5 PRIVATE;
 
 # bound_five_of_numbers: all 5

@@ -5,7 +5,7 @@ SELECT country, continent, people FROM countries ORDER BY country, continent;
 SELECT country, people FROM countries ORDER BY people DESC NULLS LAST, country NULLS FIRST LIMIT 5;
 
 # public_order_by_double
-SELECT area FROM countries ORDER BY area NULLS LAST;
+SELECT area, country FROM countries ORDER BY area NULLS LAST, country;
 
 # public_filter
 SELECT country FROM countries WHERE people > 5 AND continent LIKE 'E%' ORDER BY 1;

@@ -48,7 +48,7 @@ def test_an_engine_answers_as_duckdb_does_or_says_what_it_lacks(engine: str) -> 
             wrong.append(f"{asked.name}: {failure(error)}")
             continue
         assert wanted is not None
-        if difference := differences(wanted, found):
+        if difference := differences(asked, wanted, found):
             wrong.append(f"{asked.name}: {difference}")
     assert not wrong, "\n".join(wrong)
     if os.environ.get("DPSQL_REGENERATE"):
