@@ -6,6 +6,7 @@ import sqlite3
 import sys
 import tempfile
 from collections.abc import Mapping
+from math import isnan
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,12 +27,12 @@ _MOMENTS = (-719_162 * 86_400_000_000, 2_932_897 * 86_400_000_000 - 1)
 
 
 def _fit(table: pa.Table) -> pa.Table:
-    """Return a table of SQLite's types, without NaN, which it stores as NULL."""
+    """Return a table of SQLite's types, without NaN, which it stores as NULL, and -0.0."""
     table = fitted(table, stored=_STORED, days=_DAYS, moments=_MOMENTS, infinite=False)
     for at, field in enumerate(table.schema):
         if pa.types.is_decimal(field.type) or pa.types.is_floating(field.type):
             table = table.set_column(at, field.name, table.column(at).cast(pa.float64()))
-            values = [None if value != value else value for value in table.column(at).to_pylist()]  # noqa: PLR0124
+            values = [None if value is None or isnan(value) else value + 0.0 for value in table.column(at).to_pylist()]
             table = table.set_column(at, field.name, pa.array(values, pa.float64()))
     return table
 

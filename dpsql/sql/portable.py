@@ -93,8 +93,8 @@ class PortableWriter(Writer):
                 raise self._lacking("NaN")
             case Literal(type=type_) if type_ != NULL and self.dialect.form("literal", (_word(type_),)) is not None:
                 return self._in_form("literal", self.bind(expression.value), type_=type_)
-            case Call(function="between", arguments=(argument, low, high)):
-                ends = Call(">=", (argument, low), BOOLEAN), Call("<=", (argument, high), BOOLEAN)
+            case Call(function="between", arguments=operands) if self.dialect.form("between", _words(operands)) is None:
+                ends = Call(">=", operands[:2], BOOLEAN), Call("<=", (operands[0], operands[2]), BOOLEAN)
                 return self.expression(Call("and", ends, BOOLEAN))
             case Call(function="is_distinct" | "is_not_distinct", arguments=sides):
                 return self._told_apart(expression.function, sides)
@@ -112,12 +112,22 @@ class PortableWriter(Writer):
         """Return an item of FROM as text; refuse what the engine joins or combines otherwise."""
         if isinstance(relation, Joined | Combined) and relation.kind in self.dialect.lacks:
             raise self._lacking(relation.kind)
-        if isinstance(relation, Joined) and relation.kind == "FULL" and "FULL unequal" in self.dialect.lacks:
-            if not _equates(relation):
-                raise self._lacking("FULL JOIN without an equality of its two sides")
-        if not isinstance(relation, Joined):
-            self.made.add(relation.number)
+        if isinstance(relation, Joined):
+            return self._joined(relation)
+        self.made.add(relation.number)
         return Writer.relation(self, relation)
+
+    def _joined(self, joined: Joined) -> str:
+        """Return a join as text; on the left side others stand without parentheses, which not every engine reads."""
+        if joined.kind == "FULL" and "FULL unequal" in self.dialect.lacks and not _equates(joined):
+            raise self._lacking("FULL JOIN without an equality of its two sides")
+        left, right = self.relation(joined.left), self.relation(joined.right)
+        if isinstance(joined.right, Joined):
+            if "nested" in self.dialect.lacks:
+                raise self._lacking("join in parentheses")
+            right = f"({right})"
+        on = "" if joined.on is None else f" ON {self.expression(joined.on)}"
+        return f"{left} {joined.kind} JOIN {right}{on}"
 
     def _select(self, derived: Derived) -> str:
         outer = self.read, self.made

@@ -21,10 +21,10 @@ STARTS = {"year": "makeDate32(toYear({0}), 1, 1)", "month": "makeDate32(toYear({
 
 FORMS = {**STANDARD, "min TEXT": "min({0})", "max TEXT": "max({0})", "length": "lengthUTF8({0})", "isnan": "isNaN({0})"}
 FORMS |= {f"{sign} DOUBLE": f"({NUMBERS[0]} {sign} {NUMBERS[1]})" for sign in ("=", "<>", "<", "<=", ">", ">=")}
-FORMS |= {f"{sign} DOUBLE": f"({{0}} {sign} {{1}})" for sign in "+-*/"} | {"||": "({0} || {1})"}
-FORMS |= {f"{sign} INTEGER": FIT.format(f"toInt128({{0}}) {sign} toInt128({{1}})") for sign in "+-*"}
+FORMS |= {f"{sign} DOUBLE DOUBLE": f"({{0}} {sign} {{1}})" for sign in "+-*/"} | {"||": "({0} || {1})"}
+FORMS |= {f"{sign} INTEGER INTEGER": FIT.format(f"toInt128({{0}}) {sign} toInt128({{1}})") for sign in "+-*"}
 FORMS |= {"neg INTEGER": FIT.format("-toInt128({0})"), "abs INTEGER": FIT.format("abs(toInt128({0}))")}
-FORMS |= {"sum INTEGER": "sum(toInt128({0}))", "cast DECIMAL INTEGER": FIT.format("round({0})")}
+FORMS |= {"sum INTEGER": "sum(toInt128({0}))", "cast DECIMAL INTEGER": FIT.format("toInt128(round({0}))")}
 FORMS |= {"cast INTEGER INTEGER": FIT.format("{0}"), "cast DOUBLE INTEGER": FIT.format("roundBankers({0})")}
 FORMS |= {f"{of} {kind}": form for of in ("column", "literal") for kind, form in [("DATE", DAY), ("TIMESTAMP", MOMENT)]}
 FORMS |= {"cast DATE TIMESTAMP": MOMENT, "cast TIMESTAMP DATE": DAY, "cast INTEGER DOUBLE": "toFloat64({0})"}
@@ -34,8 +34,8 @@ FORMS |= {f"date_trunc.{unit}": MOMENT.replace("{0}", start) for unit, start in 
 FORMS |= {"starts_with": "startsWith({0}, {1})", "suffix": "endsWith({0}, {1})", "md5": "lower(hex(MD5({0})))"}
 FORMS |= {"order DOUBLE": f"bitXor({BITS}, bitAnd(bitShiftRight({BITS}, 63), {2**63 - 1}))"}
 FORMS |= {f"in_query {kind}": AMONG for kind in ("INTEGER", "TEXT", "DATE")} | {"lookup": "[{1*}][{0}]"}
-LACKS = frozenset(["IN", "correlated", "INTERSECT ALL", "EXCEPT ALL"])
-CLICKHOUSE = Dialect("ClickHouse", "clickhouse", FORMS, "{p{n}:Nullable(String)}", lacks=LACKS)
+LACKS = frozenset(["IN", "correlated", "nested", "INTERSECT ALL", "EXCEPT ALL"])
+CLICKHOUSE = Dialect("ClickHouse", "clickhouse", FORMS, parameter="{p{n}:Nullable(String)}", lacks=LACKS)
 
 TYPES = {f"Int{8 << at}": name for at, name in enumerate("TINYINT SMALLINT INTEGER BIGINT".split())}
 TYPES |= {f"U{kind}": f"U{name}" for kind, name in TYPES.items()} | {"Float32": "FLOAT", "Float64": "DOUBLE"}

@@ -19,12 +19,12 @@ FORMS |= {"column TEXT": WHERE.format("text", "TRUE"), "column BOOLEAN": WHERE.f
 FORMS |= {"column INTEGER": WHERE.format("integer", "TRUE"), "column DOUBLE": WHERE.format("real", "TRUE")}
 FORMS |= {"column DATE": WHERE.format("text", "{0} > '0001' AND {0} = date({0})"), "literal DATE": "{0}"}
 FORMS |= {"column TIMESTAMP": WHERE.format("text", MOMENT), "literal TIMESTAMP": "{0}"}
-FORMS |= {f"{sign} INTEGER": WITHIN.replace("{}", f"({{0}} {sign} {{1}})") for sign in "+-*"}
+FORMS |= {f"{sign} INTEGER INTEGER": WITHIN.replace("{}", f"({{0}} {sign} {{1}})") for sign in "+-*"}
 FORMS |= {"cast INTEGER INTEGER": WITHIN.replace("{}", "{0}"), "cast INTEGER TEXT": "CAST({0} AS TEXT)"}
 FORMS |= {"cast INTEGER DOUBLE": "CAST({0} AS REAL)", "cast TIMESTAMP DATE": "date({0})"}
 FORMS |= {"cast DATE TIMESTAMP": "({0} || ' 00:00:00')"}
 LACKS = frozenset(["UNION", "UNION ALL", "INTERSECT", "EXCEPT", "INTERSECT ALL", "EXCEPT ALL", "NaN"])
-SQLITE = Dialect("SQLite", "sqlite", FORMS, "?{n}", materialized=True, lacks=LACKS)
+SQLITE = Dialect("SQLite", "sqlite", FORMS, parameter="?{n}", materialized=True, lacks=LACKS)
 TYPES = {"INT": "BIGINT", "INTEGER": "BIGINT", "BIGINT": "BIGINT", "TEXT": "VARCHAR", "VARCHAR": "VARCHAR"}
 TYPES |= {"REAL": "DOUBLE", "DOUBLE": "DOUBLE", "BOOLEAN": "BOOLEAN", "DATE": "DATE", "TIMESTAMP": "TIMESTAMP"}
 
