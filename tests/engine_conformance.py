@@ -38,7 +38,21 @@ from dpsql.sql.rewrite import (
 )
 from dpsql.sql.rewrite_public import rewrite_public
 
-__all__ = ["FOLDER", "Asked", "Opened", "answer", "differences", "load", "opened", "spelled"]
+__all__ = [
+    "FOLDER",
+    "Asked",
+    "Opened",
+    "answer",
+    "counting",
+    "differences",
+    "failure",
+    "load",
+    "opened",
+    "over",
+    "run",
+    "spelled",
+    "statement_of",
+]
 
 FOLDER = Path(__file__).parent / "engines" / "conformance"
 SALTS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
@@ -71,9 +85,9 @@ class Asked:
         return self.bound is not None or self.kept
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Opened:
-    """An engine of a kit over the tables of the suite, and what analysis knows of them."""
+    """An engine of a kit over tables, and what analysis knows of them."""
 
     engine: Engine
     catalog: Catalog
@@ -109,15 +123,21 @@ def over(kit: Kit, tables: Mapping[str, pa.Table]) -> Opened:
     return Opened(engine, catalog_of(engine, POLICY))
 
 
-def counting(asked: Asked, catalog: Catalog) -> CountingQuery:
-    """Return the SQL of a query, for the engine of the catalog. Raises `Unsupported` for what that has not."""
+@cache
+def counting(asked: Asked, catalog: Catalog) -> CountingQuery | None:
+    """Return the SQL of a query for the engine of the catalog; None where it has not what that takes."""
     query = analyze(asked.text, catalog, accepts_pattern=accepts_pattern, clock=lambda: NOON)
-    if isinstance(query, PublicQuery):
-        return rewrite_public(query, 1_000, dialect=catalog.dialect)
-    assert isinstance(query, PrivateQuery)
-    if asked.kept and query.partitions is not None:
-        query = replace(query, partitions=replace(query.partitions, salts=SALTS))
-    return _rewritten(query, asked)
+    try:
+        if isinstance(query, PublicQuery):
+            return rewrite_public(query, 1_000, dialect=catalog.dialect)
+        assert isinstance(query, PrivateQuery)
+        if asked.kept and query.partitions is not None:
+            query = replace(query, partitions=replace(query.partitions, salts=SALTS))
+        return _rewritten(query, asked)
+    except Unsupported as error:
+        if error.code != "engine-lacks":
+            raise
+        return None
 
 
 def _rewritten(query: PrivateQuery, asked: Asked) -> CountingQuery:
@@ -138,13 +158,13 @@ def _rewritten(query: PrivateQuery, asked: Asked) -> CountingQuery:
 
 def answer(asked: Asked, held: Opened) -> pa.Table | None:
     """Return what the engine counts, exactly; None where it has not what it takes."""
-    try:
-        asked_of_it = counting(asked, held.catalog)
-    except Unsupported as error:
-        if error.code != "engine-lacks":
-            raise
-        return None
-    return run(held.engine, Statement(asked_of_it.sql, asked_of_it.parameters, asked_of_it.types))
+    found = counting(asked, held.catalog)
+    return None if found is None else run(held.engine, statement_of(found))
+
+
+def statement_of(found: CountingQuery) -> Statement:
+    """Return the statement by which an engine is asked."""
+    return Statement(found.sql, found.parameters, found.types)
 
 
 def run(engine: Engine, statement: Statement) -> pa.Table:

@@ -3,9 +3,9 @@
 The statement is first written as DuckDB's, with a mark for every form. sqlglot reads it, the marks become the forms,
 and sqlglot writes the tree for the engine: its quotes, its types, its order of NULLs. What has no form is refused.
 
-A unit's groups are drawn by MD5 under the session's salts, of the keys as the engine prints them: of text, whole numbers
-and dates it takes the same groups on every engine. Each part is hashed alone and then all of them together, so that no
-two rows of parts are written alike.
+A unit's groups are drawn by MD5 under the session's salts, of the keys as the engine prints them: of text and whole
+numbers the same groups on every engine. Each part is hashed alone and then all of them together, so that no two rows of
+parts are written alike.
 """
 
 from __future__ import annotations

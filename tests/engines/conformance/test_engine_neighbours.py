@@ -1,0 +1,23 @@
+"""On every engine a privacy unit adds to the counts what it has alone: at most 1, in its groups, and nobody else's."""
+
+from __future__ import annotations
+
+import pytest
+from engine_conformance import load
+from engine_kits import KITS, kit_of
+from engine_neighbours import generated, moved, neighbours
+
+GENERATED = 40
+
+
+@pytest.mark.parametrize("engine", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in KITS])
+def test_a_unit_moves_counts_by_what_it_has_alone(engine: str) -> None:
+    kit = kit_of(engine)
+    asked = [*(each for each in load() if " PRIVATE" in each.text), *generated(GENERATED)]
+    wrong = [
+        f"{each.name}, {among.name}: {found}"
+        for among in neighbours(kit)
+        for each in asked[:: kit.share]
+        if (found := moved(each, among, kit))
+    ]
+    assert not wrong, "\n".join(wrong)
