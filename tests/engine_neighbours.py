@@ -84,7 +84,8 @@ def neighbours(kit: Kit) -> tuple[Neighbours, ...]:
 def moved(asked: Asked, among: Neighbours, kit: Kit) -> str:
     """Return, in a line, what a unit moves beyond what it has alone, or nothing."""
     written = neighbours(kit)[0].together
-    whole = replace(asked, act="all" if asked.act in {"top", "label"} else asked.act)
+    cut = asked.act in {"top", "label"} and "TOP 1000 " not in asked.text
+    whole = replace(asked, act="all") if cut else asked
     found = counting(whole, written.catalog)
     if found is None:
         return ""

@@ -34,11 +34,11 @@ TOP 4 PRIVATE PER country WITH (partitions = ['DE', 'FR', 'US']);
 # per_bounded: top 2
 SELECT country, n FROM reads GROUP BY ALL TOP 4 PRIVATE PER country WITH (partitions = ['DE', 'FR', 'de']);
 
-# per_all: all 5
+# per_all: all 5 own
 SELECT flag, n FROM reads GROUP BY ALL TOP 4 PRIVATE PER flag WITH (partitions = ['true', 'false']);
 
 # per_weighted: weighted 5
-SELECT flag, n FROM reads GROUP BY ALL TOP 4 PRIVATE PER flag WITH (partitions = ['true', 'false']);
+SELECT country, n FROM reads GROUP BY ALL TOP 4 PRIVATE PER country WITH (partitions = ['DE', 'FR', 'de']);
 
 # more_than_k
 SELECT article FROM reads GROUP BY article TOP 5 PRIVATE WITH (k_bar = 20);
@@ -47,7 +47,7 @@ SELECT article FROM reads GROUP BY article TOP 5 PRIVATE WITH (k_bar = 20);
 SELECT article FROM reads GROUP BY article TOP 1000 PRIVATE;
 
 # bound_one_of_two_keys: all 1
-SELECT country, flag FROM reads GROUP BY ALL TOP 5 PRIVATE;
+SELECT country, tiny FROM reads GROUP BY ALL TOP 5 PRIVATE;
 
 # bound_five_of_doubles: all 5 own
 SELECT price FROM reads GROUP BY price TOP 5 PRIVATE;
@@ -58,10 +58,10 @@ SELECT day, moment FROM reads GROUP BY ALL TOP 5 PRIVATE;
 # bound_five_of_numbers: all 5
 SELECT small, n, big FROM reads GROUP BY ALL TOP 5 PRIVATE;
 
-# bound_five_of_decimals: all 5
+# bound_five_of_decimals: all 5 own
 SELECT amount, wide FROM reads GROUP BY ALL TOP 5 PRIVATE;
 
-# bound_five_of_booleans: all 1
+# bound_five_of_booleans: all 1 own
 SELECT flag, n > 0 AS positive FROM reads GROUP BY ALL TOP 5 PRIVATE;
 
 # bound_of_text_units: all 2
@@ -80,7 +80,7 @@ SELECT word, votes FROM comments GROUP BY ALL TOP 5 PRIVATE;
 SELECT article FROM reads GROUP BY article TOP 5 PRIVATE;
 
 # weighted_twenty: weighted 20
-SELECT article, flag FROM reads GROUP BY ALL TOP 5 PRIVATE;
+SELECT article, tiny FROM reads GROUP BY ALL TOP 5 PRIVATE;
 
 # weighted_of_all_twenty: weighted_all 20
 SELECT article FROM reads GROUP BY ALL TOP 5 PRIVATE;

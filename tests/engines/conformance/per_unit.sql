@@ -34,8 +34,8 @@ SELECT a FROM (SELECT user_id, AVG(amount) AS a FROM reads GROUP BY user_id) AS 
 SELECT a FROM (SELECT user_id, AVG(weight) AS a FROM likes GROUP BY user_id) AS x GROUP BY a TOP 1000 PRIVATE;
 
 # unit_ends_of_numbers
-SELECT a, b, c FROM (SELECT user_id, MIN(n) AS a, MAX(big) AS b, MAX(amount) AS c FROM reads GROUP BY user_id) AS x
-GROUP BY ALL TOP 1000 PRIVATE;
+SELECT a, b, c, d FROM (SELECT user_id, MIN(n) AS a, MAX(big) AS b, MAX(amount) AS c, MIN(wide) AS d
+FROM reads GROUP BY user_id) AS x GROUP BY ALL TOP 1000 PRIVATE;
 
 # unit_ends_of_doubles
 SELECT a, b FROM (SELECT user_id, MIN(price) AS a, MAX(price) AS b FROM reads GROUP BY user_id) AS x GROUP BY ALL TOP 1000 PRIVATE;
@@ -45,7 +45,8 @@ SELECT a, b FROM (SELECT user_id, MIN(article) AS a, MAX(article) AS b FROM read
 GROUP BY ALL TOP 1000 PRIVATE;
 
 # unit_ends_of_times
-SELECT a, b FROM (SELECT user_id, MIN(day) AS a, MAX(moment) AS b FROM reads GROUP BY user_id) AS x GROUP BY ALL TOP 1000 PRIVATE;
+SELECT a, b, c, d FROM (SELECT user_id, MIN(day) AS a, MAX(moment) AS b, MAX(day) AS c, MIN(moment) AS d
+FROM reads GROUP BY user_id) AS x GROUP BY ALL TOP 1000 PRIVATE;
 
 # unit_ends_of_booleans
 SELECT a, b FROM (SELECT user_id, MIN(flag) AS a, MAX(flag) AS b FROM reads GROUP BY user_id) AS x GROUP BY ALL TOP 1000 PRIVATE;

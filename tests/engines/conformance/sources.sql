@@ -107,6 +107,24 @@ GROUP BY article TOP 1000 PRIVATE;
 # in_public_doubles
 SELECT country FROM reads WHERE price IN (SELECT area FROM countries) GROUP BY country TOP 1000 PRIVATE;
 
+# in_public_days
+SELECT country FROM reads WHERE day IN (SELECT day FROM days WHERE holiday) GROUP BY country TOP 1000 PRIVATE;
+
+# not_in_public_days
+SELECT country FROM reads WHERE day NOT IN (SELECT day FROM days) OR day IS NULL GROUP BY country TOP 1000 PRIVATE;
+
+# in_public_moments
+SELECT country FROM reads WHERE moment IN (SELECT moment FROM rights WHERE id > 3) GROUP BY country TOP 1000 PRIVATE;
+
+# in_public_decimals
+SELECT country FROM reads WHERE amount IN (SELECT amount FROM rights WHERE id > 3) GROUP BY country TOP 1000 PRIVATE;
+
+# in_public_booleans
+SELECT country FROM reads WHERE flag IN (SELECT holiday FROM days WHERE week = 1) GROUP BY country TOP 1000 PRIVATE;
+
+# in_public_numbers
+SELECT country FROM reads WHERE small NOT IN (SELECT week FROM days WHERE week > 1) GROUP BY country TOP 1000 PRIVATE;
+
 # in_public_correlated
 SELECT country FROM reads AS r WHERE r.country IN (SELECT c.country FROM countries AS c WHERE c.people > r.n)
 GROUP BY country TOP 1000 PRIVATE;

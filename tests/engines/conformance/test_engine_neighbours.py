@@ -7,7 +7,7 @@ from engine_conformance import load
 from engine_kits import KITS, kit_of
 from engine_neighbours import generated, moved, neighbours
 
-GENERATED = 40
+GENERATED = 25
 
 
 @pytest.mark.parametrize("engine", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in KITS])
