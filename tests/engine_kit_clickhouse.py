@@ -81,4 +81,6 @@ def _decimal(type_: pa.DataType) -> str:
     return f"Decimal({type_.precision}, {type_.scale})"
 
 
-KIT = Kit("clickhouse", _open, _fit)
+KIT = Kit(
+    "clickhouse", _open, _fit, own=frozenset(["bound_five_of_booleans", "bound_five_of_decimals"])
+)  # prints 1 and 1.5

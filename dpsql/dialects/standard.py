@@ -11,7 +11,7 @@ from types import MappingProxyType
 __all__ = ["STANDARD"]
 
 _COMPARED = {sign: f"({{0}} {sign} {{1}})" for sign in ("=", "<>", "<", "<=", ">", ">=")}
-_PLAIN = ("INTEGER", "DECIMAL", "DATE", "TIMESTAMP")  # types of which the order is the same everywhere
+_PLAIN = ("INTEGER", "DATE", "TIMESTAMP")  # types of which the order is the same everywhere
 STANDARD: Mapping[str, str] = MappingProxyType(
     {
         **_COMPARED,

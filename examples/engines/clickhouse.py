@@ -11,8 +11,8 @@ from dpsql.engines import Column, Statement
 from dpsql.engines.remote import Registered, RemoteEngine, table_missing
 
 TEXT, DAY, MOMENT = (f"CAST({{0}} AS Nullable({name}))" for name in ("String", "Date32", "DateTime64(6, 'UTC')"))
-NUMBERS = [f"(isNaN({{{at}}}), if(isNaN({{{at}}}), 0, {{{at}}}))" for at in (0, 1)]  # NaN is last, and equal to itself
 BITS = "reinterpretAsInt64(if(isNaN({0}), nan, {0} + 0))"
+RANK = f"bitXor({BITS}, bitAnd(bitShiftRight({BITS}, 63), {2**63 - 1}))"  # of a DOUBLE: NaN is itself, and the greatest
 UNSURE = "EXISTS (SELECT 1 FROM {1} WHERE c1 IS NULL) OR ({0} IS NULL AND EXISTS (SELECT 1 FROM {1}))"
 AMONG = f"multiIf({{0}} IN {{1}}, true, {UNSURE}, NULL, false)"  # ClickHouse takes NULL in IN for a value
 FIT = "accurateCastOrNull({}, '{{type}}')"  # whole numbers would wrap: they are computed in wider ones, then fitted
@@ -20,7 +20,7 @@ PARTS = {"year": "toYear", "month": "toMonth", "day": "toDayOfMonth", "isodow": 
 STARTS = {"year": "makeDate32(toYear({0}), 1, 1)", "month": "makeDate32(toYear({0}), toMonth({0}), 1)", "day": DAY}
 
 FORMS = {**STANDARD, "min TEXT": "min({0})", "max TEXT": "max({0})", "length": "lengthUTF8({0})", "isnan": "isNaN({0})"}
-FORMS |= {f"{sign} DOUBLE": f"({NUMBERS[0]} {sign} {NUMBERS[1]})" for sign in ("=", "<>", "<", "<=", ">", ">=")}
+FORMS |= {f"{sign} DOUBLE": f"({RANK} {sign} {RANK.replace('{0}', '{1}')})" for sign in "= <> < <= > >=".split()}
 FORMS |= {f"{sign} DOUBLE DOUBLE": f"({{0}} {sign} {{1}})" for sign in "+-*/"} | {"||": "({0} || {1})"}
 FORMS |= {f"{sign} INTEGER INTEGER": FIT.format(f"toInt128({{0}}) {sign} toInt128({{1}})") for sign in "+-*"}
 FORMS |= {"neg INTEGER": FIT.format("-toInt128({0})"), "abs INTEGER": FIT.format("abs(toInt128({0}))")}
@@ -32,8 +32,7 @@ FORMS |= {"column TEXT": TEXT, "cast INTEGER TEXT": TEXT, "cast DATE TEXT": TEXT
 FORMS |= {f"date_part.{part}": f"{name}({{0}})" for part, name in PARTS.items()}
 FORMS |= {f"date_trunc.{unit}": MOMENT.replace("{0}", start) for unit, start in STARTS.items()}
 FORMS |= {"starts_with": "startsWith({0}, {1})", "suffix": "endsWith({0}, {1})", "md5": "lower(hex(MD5({0})))"}
-FORMS |= {"order DOUBLE": f"bitXor({BITS}, bitAnd(bitShiftRight({BITS}, 63), {2**63 - 1}))"}
-FORMS |= {f"in_query {kind}": AMONG for kind in ("INTEGER", "TEXT", "DATE")} | {"lookup": "[{1*}][{0}]"}
+FORMS |= {f"in_query {kind}": AMONG for kind in ("INTEGER", "TEXT")} | {"lookup": "[{1*}][{0}]", "order DOUBLE": RANK}
 LACKS = frozenset(["IN", "correlated", "nested", "INTERSECT ALL", "EXCEPT ALL"])
 CLICKHOUSE = Dialect("ClickHouse", "clickhouse", FORMS, parameter="{p{n}:Nullable(String)}", lacks=LACKS)
 
@@ -43,7 +42,8 @@ TYPES |= dict.fromkeys(["String", "FixedString", "Enum8", "Enum16", "UUID"], "VA
 TYPES |= {"Date": "DATE", "Date32": "DATE", "DateTime": "TIMESTAMP", "DateTime64(6": "TIMESTAMP"}
 PINNED = {"join_use_nulls": 1, "aggregate_functions_null_for_empty": 1, "prefer_column_name_to_alias": 1}
 PINNED |= {"cast_keep_nullable": 1, "precise_float_parsing": 1, "session_timezone": "UTC", "max_query_size": 10**7}
-PINNED |= {"count_distinct_implementation": "uniqExact", "readonly": 1}
+PINNED |= {"count_distinct_implementation": "uniqExact"}
+PINNED |= {"optimize_functions_to_subcolumns": 0, "readonly": 1}  # that one loses columns of windows in 26.9
 FOUND = "SELECT name, type FROM system.columns WHERE database = {p1:String} AND table = {p2:String} ORDER BY position"
 
 
