@@ -41,8 +41,9 @@ class Kit:
     What `fit` returns is also what the DuckDB has that the engine is compared with, so that it may make of a value
     without a counterpart NULL, and of a type without one another. It may not make two values one. `reach` makes NULL,
     in what DuckDB computes, the dates and time stamps that the engine's calendar does not reach. `own` are the queries
-    in which the engine draws other groups, as many, since it prints a value otherwise. Where a statement takes long,
-    tests that ask each query several times ask one in `share`.
+    in which the engine draws other groups, as many, since it prints a value otherwise. `types` are those of the
+    engine's forms that the tables have not; its own tests look after them. Where a statement takes long, tests that ask
+    each query several times ask one in `share`.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Kit:
     reach: Callable[[pa.Table], pa.Table] = _as_it_is
     share: int = 1
     own: frozenset[str] = frozenset()
+    types: tuple[str, ...] = ()
 
 
 @cache

@@ -47,6 +47,8 @@ _FORMATS = [
     "%%",
     "x",
 ]
+_FORMATS += "%Y %m %d %j %b %B %a %A %Y-%m %Y-%m-%d %Y/%m/%d %Y%m%d %Y%m %d/%m/%Y %m/%d/%Y %d.%m.%Y %m-%d".split()
+_FORMATS += ["%H", "%M", "%S", "%H:%M", "%H:%M:%S", "%Y-%m-%d %H", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S"]
 
 
 def _of(names: str, *arguments: str) -> list[str]:
@@ -89,6 +91,7 @@ NUMBERS = [
     *("-{num}", "~{i}", "@{num}", "xor({i}, {same})", "xor({i}, 3)", "mod({num}, {same})", "mod({num}, 7)"),
     *_of("abs sign floor ceil ceiling round trunc", "{num}"),
     *("round({num}, 0)", "round({num}, 1)", "round({num}, 2)", "round({x}, -2)", "round({i}, -1)", "round({x}, 17)"),
+    *(f"round({{x}}, {digits})" for digits in range(-9, 16)),
     *("round({x}, 400)", "round({x}, -400)", "round({i}, 3)"),
     *_of("sqrt cbrt ln log2 log10 log exp", "{num}"),
     *_of("sin cos tan cot asin acos atan sinh cosh tanh radians degrees even", "{num}"),

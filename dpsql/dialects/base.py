@@ -37,10 +37,11 @@ class Dialect:
     {n} is written, from 1. With `materialized`, AS MATERIALIZED is kept. With `counts_pairs`, distinct units are
     counted as distinct pairs of group and unit, where the engine is slow at COUNT(DISTINCT ...).
 
-    `lacks` are the joins, set operations and types that the engine does not have, or has otherwise; "correlated" for
-    subqueries that name the row outside; "avg OVER" for a form of avg that is no one call, and so none in a window;
-    "FULL unequal" for FULL JOIN by anything but an equality of its two sides; "IN" where IN takes NULL for a value: it
-    is then written as equalities, and IN (SELECT ...) by the form "in_query"; and "NaN" where a value cannot be that.
+    `lacks` are the joins, set operations and types that the engine does not have, or has otherwise, of which "SEMI" and
+    "ANTI" are written as EXISTS where that says the same; "FULL unequal" for a FULL JOIN by anything but an equality of
+    its two sides; "nested" for joins in parentheses; "avg OVER" for a form of avg that is no one call, and so none in a
+    window; "correlated" for subqueries that name the row outside; "NaN" where a value cannot be that; and "IN" where IN
+    takes NULL for a value: it is then written as equalities, and IN (SELECT ...) by the form "in_query".
     """
 
     name: str
@@ -55,13 +56,14 @@ class Dialect:
     def form(self, function: str, families: tuple[str, ...]) -> str | None:
         """Return the form of a call whose operands' types are of these families; None where there is none.
 
-        One of fewer words is for any operands behind those that it names, but must have a place for each.
+        One of fewer words is for any operands behind those that it names, but must have a place for each. The last
+        that is looked for is "lag/2", for two operands of any types.
         """
         for words in range(len(families), -1, -1):
             form = self.forms.get(" ".join((function, *families[:words])))
             if form is not None and (function == "cast" or _has_room(form, range(words, len(families)))):
                 return form
-        return None
+        return self.forms.get(f"{function}/{len(families)}")
 
 
 DUCKDB = Dialect("DuckDB", "duckdb")  # the language itself: written as it is, not by forms

@@ -44,11 +44,8 @@ def _choices() -> dict[str, str]:
 def _windows() -> dict[str, str]:
     forms = {name: f"{name.upper()}()" for name in _RANKED}
     for name in ("lag", "lead"):
-        for family in _COMPUTED:
-            forms[f"{name} {family}"] = f"{name.upper()}({{0}})"
-            forms[f"{name} {family} INTEGER"] = f"{name.upper()}({{0}}, CAST({{1}} AS integer))"
-    forms |= {f"first_value {family}": "FIRST_VALUE({0})" for family in _COMPUTED}
-    return {**forms, "ntile INTEGER": "NTILE(CAST({0} AS integer))"}
+        forms |= {name: f"{name.upper()}({{0}})", f"{name}/2": f"{name.upper()}({{0}}, CAST({{1}} AS integer))"}
+    return {**forms, "first_value": "FIRST_VALUE({0})", "ntile INTEGER": "NTILE(CAST({0} AS integer))"}
 
 
 POSTGRES = Dialect(

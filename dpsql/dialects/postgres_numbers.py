@@ -15,7 +15,8 @@ __all__ = ["NUMBERS"]
 _DOUBLE = "double precision"
 _NAN, _INFINITY = f"'NaN'::{_DOUBLE}", f"'Infinity'::{_DOUBLE}"
 _ONE = f"1::{_DOUBLE}"
-_LARGEST = f"1.7976931348623157e308::{_DOUBLE}"
+_GREATEST = math.nextafter(math.inf, 0)
+_LARGEST = f"{_GREATEST!r}::{_DOUBLE}"
 _DIGITS = range(-9, 16)  # to which a DOUBLE is rounded: powers of ten that are DOUBLE and far from its ends
 
 
@@ -44,8 +45,8 @@ def _careful(quick: str, sign: str, slow: str) -> str:
 
     These name the operands a and b, of a subquery: so the form itself names each only three times, and can be nested.
     """
-    plain = f"a {sign} b"
-    cases = f"SELECT CASE {slow} ELSE {plain} END FROM (SELECT {{0}} AS a, {{1}} AS b OFFSET 0) AS dpsql_operands"
+    operands = "(SELECT {0} AS a, {1} AS b OFFSET 0) AS dpsql_operands"
+    cases = f"SELECT CASE {slow} ELSE a {sign} b END FROM {operands}"  # noqa: S608 - a form, of no one's text
     return f"(CASE WHEN {quick} THEN {{0}} {sign} {{1}} ELSE ({cases}) END)"
 
 
@@ -102,25 +103,43 @@ def _rounded(digits: int) -> str:
     power = f"{ten!r}::{_DOUBLE}"
     if digits < 0:
         scaled = f"{_half_away(f'({{0}} / {power})')} * {power}"
-        most = _last(lambda value: value / ten * ten)
+        most = _last(lambda value: value / ten * ten, _GREATEST)
         small = f"abs({{0}}) < 1e-200::{_DOUBLE}"
         return f"(CASE WHEN {small} THEN {{0}} * 0 WHEN abs({{0}}) <= {most!r}::{_DOUBLE} THEN {scaled} ELSE {{0}} END)"
-    most = _last(lambda value: value * ten)
-    return f"(CASE WHEN abs({{0}}) <= {most!r}::{_DOUBLE} THEN {_half_away(f'({{0}} * {power})')} / {power} ELSE {{0}} END)"
+    most = _last(lambda value: value * ten, _GREATEST / ten)
+    scaled = f"{_half_away(f'({{0}} * {power})')} / {power}"
+    return f"(CASE WHEN abs({{0}}) <= {most!r}::{_DOUBLE} THEN {scaled} ELSE {{0}} END)"
 
 
-def _last(computed: Callable[[float], float]) -> float:
-    """Return the greatest DOUBLE for which something that grows with it is finite."""
-    low, high = 1.0, math.nextafter(math.inf, 0)
-    if math.isfinite(computed(high)):
-        return high
-    while math.nextafter(low, math.inf) < high:
-        middle = max(
-            math.nextafter(low, math.inf),
-            math.sqrt(low) * math.sqrt(high) if high / low > 2 else low + (high - low) / 2,
-        )  # noqa: PLR2004
-        low, high = (middle, high) if math.isfinite(computed(middle)) else (low, middle)
-    return low
+def _last(computed: Callable[[float], float], near: float) -> float:
+    """Return the greatest DOUBLE for which something that grows with it is finite; it is not far from `near`."""
+    while math.isinf(computed(near)):
+        near = math.nextafter(near, 0)
+    while near < _GREATEST and math.isfinite(computed(math.nextafter(near, math.inf))):
+        near = math.nextafter(near, math.inf)
+    return near
+
+
+def _added() -> str:
+    """Return the form of a SUM of DOUBLE in the order of its values; with any near the ends, of all 2**100 as small."""
+    small = f"1e290::{_DOUBLE}"
+    less = f"sign({{0}}) * GREATEST(abs({{0}}), {_power(-900)}) * {_power(-100)}"
+    scaled = f"CASE WHEN abs({{0}}) <= {_LARGEST} THEN {less} END"
+    minus = f"(bool_or({{0}} = -{_INFINITY}) OR SUM(LEAST({scaled}, 0) ORDER BY {{0}}) <= -{_power(924)})"
+    plus, total = f"bool_or({{0}} = {_INFINITY})", f"SUM({scaled} ORDER BY {{0}})"
+    large = (
+        f"CASE WHEN bool_or({{0}} = {_NAN}) OR ({minus} AND {plus}) THEN {_NAN} WHEN {minus} THEN -{_INFINITY} "
+        f"WHEN {plus} OR {total} >= {_power(924)} THEN {_INFINITY} ELSE {total} * {_power(100)} END"
+    )
+    plain = f"SUM(CASE WHEN abs({{0}}) < {small} THEN {{0}} END ORDER BY {{0}})"
+    return f"(CASE WHEN bool_or(abs({{0}}) >= {small}) THEN {large} ELSE {plain} END)"
+
+
+def _averaged() -> str:
+    both = f"SELECT {_added()} AS total, COUNT({{0}}) AS number OFFSET 0"
+    vanishes = f"abs(total) < 1e-290 AND total <> 0 AND abs(total) * {_power(600)} / number <= {_power(-475)}"
+    mean = f"CASE WHEN {vanishes} THEN sign(total) * 0 ELSE total / NULLIF(number, 0) END"
+    return f"(SELECT {mean} FROM ({both}) AS dpsql_sums)"  # noqa: S608 - as above
 
 
 _BITS = {"&": "({0} & {1})", "|": "({0} | {1})", "xor": "({0} # {1})"}
@@ -171,6 +190,8 @@ NUMBERS: Mapping[str, str] = {
     **{f"{name} INTEGER": "CAST({0} AS {type})" for name in ("trunc", "round")},
     "round DECIMAL INTEGER": "round({0}, CAST({1} AS integer))",
     "round INTEGER INTEGER": _fitting("round(CAST({0} AS numeric), CAST({1} AS integer))"),
+    "sum_sorted DOUBLE": _added(),
+    "avg_sorted DOUBLE": _averaged(),
     "greatest_common_divisor INTEGER INTEGER": _fitting("gcd(CAST({0} AS numeric), CAST({1} AS numeric))"),
     "least_common_multiple INTEGER INTEGER": _fitting("lcm(CAST({0} AS numeric), CAST({1} AS numeric))"),
     "cast INTEGER INTEGER": _fitting("CAST({0} AS numeric)"),

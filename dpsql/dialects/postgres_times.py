@@ -67,7 +67,11 @@ def _trunc(unit: str, operand: str) -> str:
 
 
 def _parts(family: str) -> dict[str, str]:
-    forms = {part: _part(f"EXTRACT({part} FROM {{0}})") for part in _PARTS if family == "TIMESTAMP" or part[0] != "h"}
+    forms = {
+        part: _part(f"EXTRACT({part} FROM {{0}})")
+        for part in _PARTS
+        if family == "TIMESTAMP" or part not in {"hour", "minute"}
+    }
     forms["year"] = _part(_year())
     forms["isoyear"] = _part(_year("isoyear"))
     week = "EXTRACT(week FROM {0})"

@@ -128,7 +128,7 @@ def _check(options: Mapping[str, str]) -> None:
 def _connected(url: str, options: Mapping[str, str], *, time_limit: float | None) -> Connection:
     from adbc_driver_postgresql import dbapi
 
-    connection = None
+    connection: Connection | None = None
     with suppress(Exception):
         connection = dbapi.connect(url, autocommit=True)
     if connection is None:

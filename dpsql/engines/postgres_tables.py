@@ -36,6 +36,7 @@ _TYPES = {
 _WIDEST = 38  # digits of DuckDB's DECIMAL
 _LEAST_TYPMOD = 4
 _KINDS = ("r", "p", "v", "m", "f")  # tables, partitioned ones, views, materialised views, foreign tables
+_Row = tuple[str, str, str, int, str, str, bool, str | None]
 _COLUMNS = """
 WITH RECURSIVE held AS (
     SELECT a.attnum, a.attname, a.atttypid AS type, a.atttypmod AS modifier
@@ -65,21 +66,22 @@ def registered(connection: Connection, name: str, source: Path | CsvFile | None)
     schema, dot, table = name.partition(".")
     relation = (schema, table) if dot else ("public", name)
     quoted = ".".join('"' + part.replace('"', '""') + '"' for part in relation)
-    rows: list[tuple[str, str, str, int, str, str, bool, str | None]] = []
+    rows: list[_Row] = []
     with suppress(Exception), connection.cursor() as cursor:
         cursor.execute(_COLUMNS.replace("$2", _listed(_KINDS)), (quoted,))
         rows = cursor.fetchall()
     if not rows or source is not None:
         raise table_missing(name, engine="PostgreSQL")
-    return Registered(relation, tuple(Column(row[0], _type(*row[1:])) for row in rows))
+    return Registered(relation, tuple(Column(row[0], _type(row)) for row in rows))
 
 
 def _listed(words: tuple[str, ...]) -> str:
     return "'{" + ",".join(words) + "}'"
 
 
-def _type(schema: str, name: str, modifier: int, kind: str, written: str, as_text: bool, labels: str | None) -> str:  # noqa: FBT001, PLR0913 - a row of the catalog
+def _type(row: _Row) -> str:
     """Return DuckDB's name of a type; the name that PostgreSQL writes for one that dpsql does not compute with."""
+    _, schema, name, modifier, kind, written, as_text, labels = row
     if kind == "e":
         return f"ENUM({labels or ''})"
     if as_text:  # varchar, and citext too: as text it is told apart by its bytes

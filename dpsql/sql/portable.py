@@ -18,7 +18,9 @@ from math import isnan
 from dpsql.dialects import DUCKDB, Dialect
 from dpsql.errors import Unsupported
 from dpsql.sql.passes.canonical import canonical
+from dpsql.sql.portable_joins import conditioned, unequal
 from dpsql.sql.tree import (
+    Body,
     Call,
     Cast,
     Collate,
@@ -34,7 +36,6 @@ from dpsql.sql.tree import (
     Relation,
     Try,
     Window,
-    walk,
 )
 from dpsql.sql.types import BOOLEAN, NULL, TEXT, Family, Type
 from dpsql.sql.write import Writer
@@ -117,9 +118,23 @@ class PortableWriter(Writer):
         self.made.add(relation.number)
         return Writer.relation(self, relation)
 
+    def told(self, body: Body) -> Body:
+        """Return FROM and WHERE with the SEMI and ANTI JOINs that the engine has not as conditions."""
+        if "SEMI" not in self.dialect.lacks:
+            return body
+        source, conditions = conditioned(body.source)
+        if body.where is not None:
+            conditions = (*conditions, body.where)
+        where = Call("and", conditions, BOOLEAN) if len(conditions) > 1 else next(iter(conditions), None)
+        return Body(source, where)
+
+    def body(self, body: Body) -> str:
+        """Return FROM and WHERE as text."""
+        return Writer.body(self, self.told(body))
+
     def _joined(self, joined: Joined) -> str:
         """Return a join as text; on the left side others stand without parentheses, which not every engine reads."""
-        if joined.kind == "FULL" and "FULL unequal" in self.dialect.lacks and not _equates(joined):
+        if "FULL unequal" in self.dialect.lacks and unequal(joined):
             raise self._lacking("FULL JOIN without an equality of its two sides")
         left, right = self.relation(joined.left), self.relation(joined.right)
         if isinstance(joined.right, Joined):
@@ -255,27 +270,6 @@ def _backslashed(pattern: Expression, escape: Expression | None = None) -> Liter
         found.append(f"\\{kept}" if kept == "\\" or (each == sign and kept in {"%", "_"}) else kept)
     whole = "".join(found)
     return Literal(whole, TEXT, len(whole))
-
-
-def _equates(joined: Joined) -> bool:
-    """Say whether two rows of a join that belong together are found by an equality of something of each."""
-    on = joined.on
-    parts = on.arguments if isinstance(on, Call) and on.function == "and" else (on,)
-    sides = _relations(joined.left), _relations(joined.right)
-    for part in parts:
-        if isinstance(part, Call) and part.function == "=":
-            first, second = (
-                {each.relation for each in walk(side) if isinstance(each, Column)} for side in part.arguments
-            )
-            if first and second and any(first <= one and second <= two for one, two in (sides, sides[::-1])):
-                return True
-    return False
-
-
-def _relations(relation: Relation) -> set[int]:
-    if isinstance(relation, Joined):
-        return _relations(relation.left) | _relations(relation.right)
-    return {relation.number}
 
 
 def _ends(type_: Type) -> dict[str, Decimal]:

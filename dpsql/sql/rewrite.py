@@ -194,6 +194,6 @@ def _unit_rows(writer: Writer, query: PrivateQuery, *, names: list[str]) -> str:
     """Return the rows to count: keys and unit, without the rows that protect nobody."""
     unit = writer.expression(canonical(query.unit))
     keys = ", ".join(f"{writer.expression(key)} AS {name}" for key, name in zip(query.keys, names, strict=True))
-    body = writer.body(query.body)
-    joint = "AND" if query.body.where is not None else "WHERE"
+    told = writer.told(query.body)
+    body, joint = writer.body(told), "AND" if told.where is not None else "WHERE"
     return f"SELECT {keys}, {unit} AS {UNIT} {body} {joint} ({unit} IS NOT NULL)"

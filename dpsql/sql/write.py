@@ -220,6 +220,10 @@ class Writer:
         groups = f" GROUP BY {derived.grouping}" if derived.grouping else ""
         return f"SELECT {outputs} {self.body(derived.body)}{groups}"
 
+    def told(self, body: Body) -> Body:
+        """Return FROM and WHERE as they are written, in which a join may have become a condition."""
+        return body
+
     def body(self, body: Body) -> str:
         """Return FROM and WHERE as text."""
         source = self.relation(body.source)

@@ -34,8 +34,9 @@ def test_every_form_gives_what_duckdb_gives_and_none_is_untested(engine: str) ->
     alone = set(noted.used)
     for asked in load():  # aggregates, windows and what the rewriter itself calls are in the suite's queries
         counting(asked, catalog)
-    used = alone | {name for name in noted.used if name.split()[0] in OF_ROWS}
+    # a FLOAT is itself where rows are told apart, and is read as a DOUBLE elsewhere
+    used = alone | {name for name in noted.used if name.split()[0].partition("/")[0] in OF_ROWS or "FLOAT" in name}
     (table,) = (each for each in reference.catalog.tables if each.name == "lefts")
-    stored = {type_.family.name for _, type_ in table.columns}
-    unused = {name for name in dialect.forms if not set(name.split()[1:]) & MAY_BE_MISSING - stored}
+    missing = {*kit.types, *MAY_BE_MISSING - {type_.family.name for _, type_ in table.columns}}
+    unused = {name for name in dialect.forms if not set(name.split()[1:]) & missing}
     assert sorted(unused - used) == [], "no test uses these forms"
