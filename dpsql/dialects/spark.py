@@ -40,6 +40,7 @@ _ANY = {
     "is_not_distinct": "({0} <=> {1})",
     "is_distinct DOUBLE": "(NOT (({0} + 0.0D) <=> ({1} + 0.0D)))",
     "is_not_distinct DOUBLE": "(({0} + 0.0D) <=> ({1} + 0.0D))",
+    "order DOUBLE": "({0} + 0.0D)",
     "is_true": "({0} IS TRUE)",
     "is_false": "({0} IS FALSE)",
     "greatest": "greatest({*})",
@@ -54,5 +55,5 @@ SPARK = Dialect(
     "spark",
     MappingProxyType({**STANDARD, **_ANY, **_WINDOWS, **NUMBERS, **TEXTS, **TIMES}),
     parameter=":p{n}",
-    lacks=frozenset(["UTINYINT", "USMALLINT", "UINTEGER"]),
+    lacks=frozenset(["UTINYINT", "USMALLINT", "UINTEGER", "avg OVER"]),
 )

@@ -16,6 +16,7 @@ _MOMENT = "unix_micros(CAST({0} AS TIMESTAMP))"  # the session's zone is UTC
 _IN_TIME = "(unix_date({0}) BETWEEN -106751991 AND 106751991)"  # a day whose midnight is a time stamp
 _MIDNIGHT = f"(CASE WHEN {_IN_TIME} THEN CAST({{0}} AS TIMESTAMP_NTZ) END)"
 _OF_DAY = f"pmod({_MOMENT}, {_DAY}L)"
+_FIRST = "CAST(timestamp_micros(-9223372022400000000L) AS TIMESTAMP_NTZ)"  # DuckDB's first time stamp
 _CLOCKED = {
     "microsecond": 1,
     "millisecond": 1_000,
@@ -114,9 +115,11 @@ def _apart() -> dict[str, str]:
 def _moved(sign: str) -> dict[str, str]:
     name = "try_add" if sign == "+" else "try_subtract"
     days = f"({_DAYS} {sign} {{1}})"
+    moved = f"{name}({{0}}, {{1}})"
+    within = f"(CASE WHEN {moved} >= {_FIRST} THEN {moved} END)"
     return {
-        f"{sign} TIMESTAMP INTERVAL": f"{name}({{0}}, {{1}})",
-        f"{sign} DATE INTERVAL": f"{name}({_MIDNIGHT}, {{1}})",
+        f"{sign} TIMESTAMP INTERVAL": within,
+        f"{sign} DATE INTERVAL": within.replace("{0}", _MIDNIGHT),
         f"{sign} DATE INTEGER": f"(CASE WHEN {days} BETWEEN -2147483648 AND 2147483646 AND {days} <> -2147483647 "
         f"THEN date_from_unix_date(CAST({days} AS INT)) END)",
     }
@@ -144,10 +147,8 @@ TIMES: Mapping[str, str] = {
     **_both("monthname", f"element_at(array({_MONTHS}), month({{0}}))"),
     "epoch_us TIMESTAMP": _MOMENT,
     "epoch_ms TIMESTAMP": f"({_MOMENT} DIV 1000 + ({_MOMENT} % 1000) DIV 500)",
-    "epoch_ns TIMESTAMP": f"try_multiply({_MOMENT}, 1000L)",
     "epoch_ms DATE": f"({_DAYS} * 86400000L)",
     "epoch_us DATE": f"try_multiply({_DAYS}, {_DAY}L)",
-    "epoch_ns DATE": f"try_multiply({_DAYS}, {_DAY}000L)",
     **dict.fromkeys(("isfinite DATE", "isfinite TIMESTAMP"), _FINITE),
     **dict.fromkeys(("isinf DATE", "isinf TIMESTAMP"), _FINITE.replace("TRUE", "FALSE")),
 }

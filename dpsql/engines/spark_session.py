@@ -36,6 +36,8 @@ PINNED: Mapping[str, str] = {
     "spark.sql.groupByOrdinal": "true",
     "spark.sql.icu.caseMappings.enabled": "true",
     "spark.sql.orderByOrdinal": "true",
+    "spark.sql.orc.aggregatePushdown": "false",  # the least and greatest of a file leave NaN out
+    "spark.sql.parquet.aggregatePushdown": "false",
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.parser.quotedRegexColumnNames": "false",
     "spark.sql.session.timeZone": "UTC",
