@@ -2,7 +2,7 @@
 
 A block of `engines/conformance/*.sql` is `# name`, or `# name: act 5` where not just the first k groups are read, and a
 statement. The acts are those of `sql/rewrite.py`: top, all, label, weighted, weighted_all; the number is the bound, and
-"kept" keeps each unit to one partition. "own" stands where the draw is of decimals, doubles, truth or time as the engine
+"kept" keeps each unit to one partition. "own" stands where the draw is of doubles or time stamps as the engine itself
 prints them: as many groups are kept as elsewhere, but others.
 """
 

@@ -82,5 +82,5 @@ def _decimal(type_: pa.DataType) -> str:
 
 
 KIT = Kit(
-    "clickhouse", _open, _fit, own=frozenset(["bound_five_of_booleans", "bound_five_of_decimals"])
+    "clickhouse", _open, _fit, own=frozenset(["bound_five_of_booleans", "bound_five_of_decimals", "per_all"])
 )  # prints 1 and 1.5

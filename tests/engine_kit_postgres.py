@@ -93,4 +93,4 @@ def _civil(days: int) -> tuple[int, int, int]:
     return year + era * 400 + (month >= 10), month + 3 if month < 10 else month - 9, day
 
 
-KIT = Kit("postgres", _open, _fit, _reach, ("BLOB", "ENUM", "UUID", "NUMERIC", "TIMESTAMP WITH TIME ZONE"))
+KIT = Kit("postgres", _open, _fit, _reach, types=("BLOB", "ENUM", "UUID", "NUMERIC", "TIMESTAMP WITH TIME ZONE"))

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from dpsql.dialects import DUCKDB, Dialect
-from dpsql.sql.passes.rebuild import rebuild_body
+from dpsql.sql.passes.canonical import canonical
+from dpsql.sql.passes.rebuild import rebuild, rebuild_body
 from dpsql.sql.passes.total import total
 from dpsql.sql.portable import writer_for
 from dpsql.sql.query import PublicQuery
 from dpsql.sql.rewrite import CountingQuery
 from dpsql.sql.staging import grouped
-from dpsql.sql.tree import Body, Expression, Sorted
+from dpsql.sql.tree import Body, Call, Expression, Sorted
 from dpsql.sql.types import answered_as
 from dpsql.sql.write import Writer, ends
 
 __all__ = ["rewrite_public"]
 
+Form = Callable[[Expression], Expression]
 _GROUPED = 0  # tables of the query itself are numbered from 1
 
 
 def rewrite_public(query: PublicQuery, rows: int, *, dialect: Dialect = DUCKDB) -> CountingQuery:
     """Return the SQL of a query over public tables, cut to `rows`; its columns come in the order of the outputs."""
+    form = _as_it_is if dialect is DUCKDB else canonical  # elsewhere 0.0 and -0.0 may be two values
+    query = _counted_apart(query, form)
     if query.keys is not None:
-        query = _staged(query, query.keys)
-    writer = writer_for(dialect)
-    outputs = ", ".join(f"{writer.expression(total(each))} AS c{at}" for at, each in enumerate(query.outputs, start=1))
+        query = _staged(query, query.keys, form)
+    writer, printed = writer_for(dialect), form if query.distinct else _as_it_is
+    cells = (f"{writer.expression(total(printed(each)))} AS c{at}" for at, each in enumerate(query.outputs, start=1))
+    outputs = ", ".join(cells)
     parts = [f"SELECT {'DISTINCT ' if query.distinct else ''}{outputs} {writer.body(rebuild_body(query.body, total))}"]
     if query.order:
         parts.append(f"ORDER BY {', '.join(_term(writer, term, outputs=query.outputs) for term in query.order)}")
@@ -50,12 +56,30 @@ def _term(writer: Writer, term: Sorted, *, outputs: tuple[Expression, ...]) -> s
     return f"{writer.ordered(total(term.expression))} {ends(term)}"
 
 
-def _staged(query: PublicQuery, keys: tuple[Expression, ...]) -> PublicQuery:
+def _as_it_is(expression: Expression) -> Expression:
+    return expression
+
+
+def _counted_apart(query: PublicQuery, form: Form) -> PublicQuery:
+    """Return the query with values in this form where distinct ones are counted."""
+
+    def counted(expression: Expression) -> Expression:
+        expression = rebuild(expression, counted)
+        if isinstance(expression, Call) and expression.function == "count_distinct":
+            return replace(expression, arguments=tuple(map(form, expression.arguments)))
+        return expression
+
+    order = tuple(replace(term, expression=counted(term.expression)) for term in query.order)
+    having = None if query.having is None else counted(query.having)
+    return replace(query, outputs=tuple(map(counted, query.outputs)), order=order, having=having)
+
+
+def _staged(query: PublicQuery, keys: tuple[Expression, ...], form: Form) -> PublicQuery:
     """Return the query over a subquery that groups: keys and aggregates become its columns, HAVING a filter of it."""
     having = () if query.having is None else (query.having,)
     terms = tuple(term.expression for term in query.order)
     parts, source = grouped(
-        (*query.outputs, *terms, *having), keys, number=_GROUPED, body=query.body, by_all=query.by_all
+        (*query.outputs, *terms, *having), keys, number=_GROUPED, body=query.body, by_all=query.by_all, form=form
     )
     width = len(query.outputs)
     order = tuple(replace(term, expression=part) for term, part in zip(query.order, parts[width:], strict=False))

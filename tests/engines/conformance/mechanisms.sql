@@ -34,7 +34,7 @@ TOP 4 PRIVATE PER country WITH (partitions = ['DE', 'FR', 'US']);
 # per_bounded: top 2
 SELECT country, n FROM reads GROUP BY ALL TOP 4 PRIVATE PER country WITH (partitions = ['DE', 'FR', 'de']);
 
-# per_all: all 5 own
+# per_all: all 5
 SELECT flag, n FROM reads GROUP BY ALL TOP 4 PRIVATE PER flag WITH (partitions = ['true', 'false']);
 
 # per_weighted: weighted 5
@@ -58,10 +58,10 @@ SELECT day, moment FROM reads GROUP BY ALL TOP 5 PRIVATE;
 # bound_five_of_numbers: all 5
 SELECT small, n, big FROM reads GROUP BY ALL TOP 5 PRIVATE;
 
-# bound_five_of_decimals: all 5 own
+# bound_five_of_decimals: all 5
 SELECT amount, wide FROM reads GROUP BY ALL TOP 5 PRIVATE;
 
-# bound_five_of_booleans: all 1 own
+# bound_five_of_booleans: all 1
 SELECT flag, n > 0 AS positive FROM reads GROUP BY ALL TOP 5 PRIVATE;
 
 # bound_of_text_units: all 2

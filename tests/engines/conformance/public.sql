@@ -40,3 +40,12 @@ SELECT upper(country) AS u, coalesce(continent, 'none') AS c, people % 7 AS r FR
 # public_window
 SELECT country, r FROM (SELECT country, row_number() OVER (PARTITION BY continent ORDER BY country) AS r FROM countries) AS x
 ORDER BY country, r;
+
+# public_groups_by_double
+SELECT abs(area) AS a, COUNT(*) AS n FROM countries GROUP BY a ORDER BY a;
+
+# public_distinct_doubles
+SELECT DISTINCT price + 0.0 AS p FROM rights WHERE price > -1 AND price < 1 ORDER BY p;
+
+# public_groups_by_product
+SELECT price * 0 AS p, COUNT(*) AS n FROM rights WHERE price * 0 = 0 GROUP BY p HAVING p IS DISTINCT FROM 7;
