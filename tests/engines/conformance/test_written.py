@@ -1,0 +1,64 @@
+"""The SQL that engines are sent, word by word: what another sqlglot, or another form, would write shows here.
+
+DPSQL_REGENERATE=1 pytest -n0 tests/engines/conformance/test_written.py writes it anew; read the difference.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from engine_conformance import FOLDER, counting, load, opened
+from engine_kits import DUCKDB_KIT
+
+from dpsql.dialects import Dialect
+from dpsql.sql.catalog import Catalog
+
+sys.path.append(str(Path(__file__).parents[3] / "examples" / "engines"))
+DIALECTS = {
+    "clickhouse": "clickhouse:CLICKHOUSE",
+    "portable": "engine_kit_portable:PORTABLE",
+    "postgres": "dpsql.dialects.postgres:POSTGRES",
+    "spark": "dpsql.dialects.spark:SPARK",
+}
+NAMES = """
+    leading_country ties_at_the_cut filter_text_in filter_is_not_distinct_double filter_and_or_not filter_date key_case
+    sum_of_integers text_like join_public_left join_public_full join_private_semi join_private_with_itself link
+    not_in_private exists_private union except unnest unit_and_key unit_sum_of_decimals window_first window_sums
+    domain_listed domain_stored per per_one_each bound_one bound_five bound_twenty_by_label weighted weighted_of_all
+    public_order public_groups
+"""
+
+
+def dialect_of(engine: str) -> Dialect:
+    module, _, name = DIALECTS[engine].partition(":")
+    found = getattr(import_module(module), name)
+    assert isinstance(found, Dialect)
+    return found
+
+
+def catalog_for(dialect: Dialect) -> Catalog:
+    """Return the tables of the suite as if they were in a schema of an engine of this dialect."""
+    tables = []
+    for table in opened(DUCKDB_KIT).catalog.tables:
+        link = None if table.link is None else replace(table.link, path=("shop", table.link.path[-1]))
+        tables.append(replace(table, path=("shop", table.name), link=link))
+    return Catalog(tuple(tables), dialect)
+
+
+@pytest.mark.parametrize("engine", DIALECTS)
+def test_the_sql_of_a_dialect_is_the_golden_text(engine: str) -> None:
+    file, catalog = FOLDER / "written" / f"{engine}.sql", catalog_for(dialect_of(engine))
+    asked = {each.name: each for each in load()}
+    found = {name: counting(asked[name], catalog) for name in NAMES.split()}
+    blocks = [
+        f"# {name}\n" + ("lacking" if each is None else f"{each.sql}\n-- {list(each.parameters)!r}") + "\n"
+        for name, each in found.items()
+    ]
+    if os.environ.get("DPSQL_REGENERATE"):
+        file.write_text("\n".join(blocks))
+    assert "\n".join(blocks) == file.read_text()
