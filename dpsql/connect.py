@@ -184,8 +184,7 @@ def check_of(policy: Policy | str | Path, *, database: str | Path | None = None)
     near = {
         name: table
         for name, table in known.tables.items()
-        if database is not None
-        or known.source is not None
+        if not (database is None and known.source is None)
         or all(known.tables[passed].source is not None for passed in path_of(known.tables, name))
     }
     if not near:

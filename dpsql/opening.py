@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, cast
 
-from dpsql.errors import EngineError, PolicyError, UsageError
+from dpsql.errors import EngineError, Error, PolicyError, UsageError
 from dpsql.policy import DataSource, EngineSettings, Policy, Table, is_address
 
 if TYPE_CHECKING:
@@ -51,8 +51,9 @@ def engine_of(database: object, policy: Policy, *, isolation: str | None = None)
         sources = {name: _source(name, table) for name, table in policy.tables.items()}
         if given is not None and given.path is None:
             _check_elsewhere(policy, isolated=isolated)
-            return _opener(given)(given.url, sources, options=given.options, time_limit=policy.engine.time_limit)
+            return _at(given, sources, time_limit=policy.engine.time_limit)
         if _is_engine(database):
+            _check_open(database, policy, isolated=isolated)
             return database
         if type(database).__module__.startswith("pyspark.sql"):
             _check_elsewhere(policy, isolated=isolated)
@@ -61,17 +62,20 @@ def engine_of(database: object, policy: Policy, *, isolation: str | None = None)
             return SparkEngine.borrow(cast("SparkSession", database), sources, time_limit=policy.engine.time_limit)
         place = cast("Path | None", database) if given is None else given.path
         return _opened(place, policy.engine, sources=sources, isolated=isolated)
-    except EngineError as error:
+    except (EngineError, PolicyError) as error:
         # the engine knows the table by its name; the curator wants its line
-        named = [f"tables.{name}" for name in policy.tables if error.place == f"table {name}"]
-        place_ = policy.where(named[0]) if named else error.place
-        raise EngineError(error.code, error.reason, hint=error.hint, place=place_) from None
+        named = {f"table {name}": f"tables.{name}" for name in policy.tables} | {"source.url": "source.url"}
+        line = policy.where(named[error.place]) if error.place in named else error.place
+        raise type(error)(error.code, error.reason, hint=error.hint, place=line) from None
 
 
 def _check(database: object, policy: Policy) -> None:
     if isinstance(database, str | Path) and str(database) == IN_MEMORY:
         hint = "Pass an open DuckDB connection, or None when all tables are files."
         raise UsageError("database", "A new in-memory database holds no tables.", hint=hint)
+    if policy.source is not None and policy.source.path is not None and policy.source.options:
+        reason, hint = "A DuckDB file has no options.", "Memory, threads and time are limited in [engine]."
+        raise PolicyError("policy-source", reason, hint=hint, place=policy.where("source.options"))
     if policy.source is not None and database is not None:
         hint = "Leave the database out, or take [source] out of the policy."
         raise UsageError("source-twice", "The policy says where the data is.", hint=hint)
@@ -88,7 +92,36 @@ def _check_elsewhere(policy: Policy, *, isolated: bool) -> None:
             raise PolicyError("policy-source", reason, hint="Set limits in the engine that has the data.", place=place)
 
 
-def _opener(source: DataSource) -> _Open:
+def _check_open(engine: Engine, policy: Policy, *, isolated: bool) -> None:
+    """Refuse what can no longer be had of an engine that is open."""
+    if isolated and engine.isolation != "process":
+        reason = "An engine that is open in this process cannot be isolated from it."
+        raise UsageError("isolation-connection", reason, hint="Let the policy's [source] name it, and serve analysts.")
+    for name in ("memory_limit", "threads", "time_limit"):
+        if getattr(policy.engine, name) is not None:
+            reason, place = f"The setting {name} comes too late for an engine that is open.", f"engine.{name}"
+            hint = "Give it to the engine where it is opened, and take it out of the policy."
+            raise PolicyError("policy-source", reason, hint=hint, place=policy.where(place))
+
+
+def _at(source: DataSource, sources: Sources, *, time_limit: float | None) -> Engine:
+    """Return the engine at an address; of what fails in opening it only dpsql's own errors are passed on."""
+    try:
+        return _opener(source, sources)(source.url, sources, options=source.options, time_limit=time_limit)
+    except Error:
+        raise
+    except ImportError as error:
+        missing = error.name or "that it needs"
+    except Exception:  # noqa: BLE001 - of another package, with a password perhaps
+        missing = None
+    if missing is not None:  # raised here and not where it was caught: no context hangs on it
+        hint = f"docs/engines.md says what to install for {source.scheme}:."
+        raise UsageError("not-installed", f"This engine needs the package {missing}.", hint=hint, place="source.url")
+    hint = "Check the address, the user and the password with a client of the engine; what it says is not kept."
+    raise EngineError("engine-unreachable", "The engine cannot be opened.", hint=hint, place="source.url")
+
+
+def _opener(source: DataSource, sources: Sources) -> _Open:
     """Return what opens an engine of this kind: one of ours, or that of another package which says it can."""
     ours = _ENGINES.get(source.scheme)
     if ours is not None:
@@ -97,12 +130,15 @@ def _opener(source: DataSource) -> _Open:
         for attribute in attributes.split("."):
             found = getattr(found, attribute)
         return cast("_Open", found)
-    others = entry_points(group=GROUP, name=source.scheme)
-    if not others:
-        known = ", ".join(sorted({*_ENGINES, "duckdb", *entry_points(group=GROUP).names}))
+    if any(file is not None for file in sources.values()):
+        reason, hint = "Tables of files are read by DuckDB, and by Spark.", "Load the file into the engine."
+        raise PolicyError("policy-source", reason, hint=hint, place="source.url")
+    others = entry_points(group=GROUP)
+    if source.scheme not in others.names:
+        known = ", ".join(sorted({*_ENGINES, "duckdb", *others.names}))
         reason = f'There is no engine for addresses that begin with "{source.scheme}:".'
         raise PolicyError("policy-source", reason, hint=f"Known here: {known}.", place="source.url")
-    return cast("_Open", next(iter(others)).load())
+    return cast("_Open", others[source.scheme].load())
 
 
 def _is_engine(value: object) -> TypeGuard[Engine]:

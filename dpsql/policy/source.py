@@ -15,7 +15,8 @@ from dpsql.policy.toml import Section
 __all__ = ["DataSource", "is_address", "read_source"]
 
 _URL = re.compile(r"(?!duckdb:)[a-z][a-z0-9+.-]*:[!-~]+|duckdb:.+")
-_PASSWORD = re.compile(r"(?<=:)[^:@/]*(?=@)|(?<=password=)[^&;]*|(?<=token=)[^&;]*", re.IGNORECASE)
+_USER = re.compile(r"[A-Za-z0-9_.~-]*")
+_PLACE = re.compile(r"(?:\[[0-9A-Fa-f:.,]*\]|:[0-9]+(?=[,/?;#]|$)|[^?;#=:])*[?;#=]?")  # up to what may be a password
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -23,10 +24,10 @@ class DataSource:
     """The engine that has the tables: its `url`, such as "postgresql://user@host/db" or "sc://host:15002".
 
     What stands before the first colon names the kind of engine. `options` are the engine's own settings, name by name.
-    As text it shows no password.
+    As text it shows the user and where the data is, and *** for all else, which may hold a password.
 
-    >>> DataSource("postgresql://audit:secret@db.example/main")
-    DataSource('postgresql://audit:***@db.example/main')
+    >>> DataSource("postgresql://audit:secret@db.example/main?sslmode=require")
+    DataSource('postgresql://audit:***@db.example/main?***')
     """
 
     url: str = field(repr=False)
@@ -58,7 +59,13 @@ class DataSource:
         return self.url.partition(":")[0]
 
     def __str__(self) -> str:
-        return _PASSWORD.sub("***", self.url)
+        if self.path is not None:
+            return self.url
+        before, at, rest = self.url.partition(":")[2].rpartition("@")
+        user, colon, _ = before.removeprefix("//").partition(":")
+        who = f"//{user if _USER.fullmatch(user) else '***'}{':***' if colon else ''}@" if at else ""
+        shown = next(_PLACE.finditer(rest))[0]  # it matches the empty text too
+        return f"{self.scheme}:{who}{shown}{'***' if len(shown) < len(rest) else ''}"
 
     def __repr__(self) -> str:
         return f"DataSource({str(self)!r})"
