@@ -19,7 +19,7 @@ from dpsql.engines import Engine
 
 sys.path.append(str(Path(__file__).parents[1] / "examples" / "engines"))
 
-__all__ = ["KIT", "laid"]
+__all__ = ["KIT", "laid", "memory"]
 
 _DAYS = (-719_162, 2_932_896)  # 0001-01-01 and 9999-12-31
 _MOMENTS = (-719_162 * 86_400_000_000, 2_932_897 * 86_400_000_000 - 1)
@@ -47,7 +47,7 @@ def _fit(table: pa.Table) -> pa.Table:
 
 def laid(tables: Mapping[str, pa.Table]) -> str:
     """Lay tables into a new database and return its name."""
-    database, connection = f"kit_{next(_NUMBER)}", _memory()
+    database, connection = f"kit_{next(_NUMBER)}", memory()
     connection.query(f"CREATE DATABASE {database}")
     with TemporaryDirectory() as folder:
         for name, table in tables.items():
@@ -63,7 +63,7 @@ def laid(tables: Mapping[str, pa.Table]) -> str:
 
 
 @cache
-def _memory() -> Connection:
+def memory() -> Connection:
     """Return the connection that keeps the database in memory alive."""
     return chdb.connect(":memory:")
 

@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -69,12 +69,25 @@ class RemoteEngine(ABC):
     def fetch(self, statement: Statement) -> pa.Table:
         """Send one SELECT and return its whole answer; runs in a thread of its own, and may raise anything."""
 
+    def found(self, name: str) -> Registered:
+        """Return a table by its name in the policy; raise `table_missing` if it is not there. For `look_up`."""
+        raise NotImplementedError
+
     def cancel(self) -> None:  # noqa: B027 - an engine without one is closed when a statement does not end
         """Stop the statement that runs, if there is one; called from another thread, and may raise anything."""
 
     @abstractmethod
     def disconnect(self) -> None:
         """Let go of what `fetch` uses; called once."""
+
+    def look_up(self, names: Iterable[str]) -> dict[str, Registered]:
+        """Return the tables of these names, for `__init__`; let go of what is open if one of them is not there."""
+        try:
+            return {name: self.found(name) for name in names}
+        except BaseException:
+            with suppress(Exception):
+                self.disconnect()
+            raise
 
     @property
     def dialect(self) -> Dialect:

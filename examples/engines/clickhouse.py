@@ -53,7 +53,7 @@ class ClickHouse(RemoteEngine):
         self._connection = chdb.connect(url.partition(":")[2] or ":memory:")
         for name, value in {"max_execution_time": time_limit or 0, **(options or {}), **PINNED}.items():
             self._connection.query(f"SET {name} = '{value}'")
-        super().__init__(CLICKHOUSE, {name: self._found(name) for name in tables}, time_limit=time_limit)
+        super().__init__(CLICKHOUSE, self.look_up(tables), time_limit=time_limit)
 
     def fetch(self, statement: Statement) -> pa.Table:
         values = {f"p{at}": _escaped(value) for at, value in enumerate(statement.parameters, 1)}
@@ -67,7 +67,7 @@ class ClickHouse(RemoteEngine):
     def disconnect(self) -> None:
         self._connection.close()
 
-    def _found(self, name: str) -> Registered:
+    def found(self, name: str) -> Registered:
         path = (name.rpartition(".")[0] or "default", name.rpartition(".")[2])
         rows = self.fetch(Statement(FOUND, path)).to_pylist()
         if not rows:

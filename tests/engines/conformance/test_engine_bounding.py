@@ -49,6 +49,8 @@ def kept(pairs: list[Group], groups: int) -> dict[object, list[Group]]:
 @pytest.mark.parametrize("engine", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in KITS])
 def test_an_engine_keeps_the_groups_of_the_least_draws(engine: str, groups: int) -> None:
     held, weights = opened(kit_of(engine)), [round(2**20 / math.sqrt(at)) for at in range(1, groups + 1)]
+    if held.catalog.dialect.form("md5", ("TEXT",)) is None:
+        pytest.skip("it has no MD5, and refuses every bound")
     for columns in KEYS.values():
         text = f"SELECT {columns}, user_id FROM reads GROUP BY ALL TOP 9 PRIVATE"
         everything = answer(Asked("pairs", text, "all"), held)
