@@ -43,9 +43,13 @@ def conformed(table: pa.Table, types: Sequence[str]) -> pa.Table:
     Bytes that are no UTF-8, which some engines keep as text, are shown as U+FFFD, so that no row makes an answer fail.
     Raises `pyarrow.ArrowInvalid`, whose words may hold a value, for what does not fit.
     """
+    import pyarrow as pa
+
     for at, type_ in enumerate(types):
         wanted, column = arrow_of(type_), table.column(at)
-        if wanted is not None and type_ == "VARCHAR":
+        if wanted is not None and column.null_count == len(column):  # of any type, where a driver tells it by values
+            table = table.set_column(at, table.field(at).name, pa.chunked_array([pa.nulls(len(column), wanted)]))
+        elif wanted is not None and type_ == "VARCHAR":
             table = table.set_column(at, table.field(at).name, _text(_stored(column)))
         elif wanted is not None and column.type != wanted:
             table = table.set_column(at, table.field(at).name, _stored(column).cast(wanted))

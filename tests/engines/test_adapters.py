@@ -178,6 +178,16 @@ def test_sqlite_answers_columns_that_begin_with_a_thousand_nulls() -> None:
     engine.close()
 
 
+def test_sqlite_answers_where_no_row_tells_its_driver_a_type() -> None:
+    table = pa.table({"user_id": pa.array([None, None], pa.int64()), "day": pa.array([None, None], pa.date32())})
+    engine = SQLITE_KIT.open({"reads": table})
+    for rows in (0, 2):
+        statement = Statement(f'SELECT "user_id", "day" FROM "reads" LIMIT {rows}', types=("VARCHAR", "DATE"))
+        found = open_exact(engine.execute(statement))
+        assert (found.schema.types, found.num_rows) == ([pa.string(), pa.date32()], rows)
+    engine.close()
+
+
 def test_clickhouse_reads_its_own_types_as_those_of_the_language() -> None:
     from clickhouse import ClickHouse
 
