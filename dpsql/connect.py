@@ -173,7 +173,7 @@ def history(ledger: str | Path) -> Iterator[Event]:
 
 
 def check_of(policy: Policy | str | Path, *, database: str | Path | None = None) -> Check:
-    """Return what a policy means, checked against its files, its source and, if it is given, the database.
+    """Return what a policy means, checked against its files, its [source] and, if it is given, the database.
 
     Of private rows only the keys that links lead to are read, to see that none stands twice, and no ledger is opened.
     Raises `PolicyError` or `EngineError`.
@@ -184,7 +184,8 @@ def check_of(policy: Policy | str | Path, *, database: str | Path | None = None)
     near = {
         name: table
         for name, table in known.tables.items()
-        if not (database is None and known.source is None)
+        if database is not None
+        or known.source is not None
         or all(known.tables[passed].source is not None for passed in path_of(known.tables, name))
     }
     if not near:

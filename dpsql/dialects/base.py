@@ -34,8 +34,7 @@ class Dialect:
     Three are left out where SQL says it: "column TEXT" is how a column is read that may hold what its type does not say
     (read twice, it must be as if read once), "literal TEXT" how a bound value gets its type, "order TEXT" what ORDER BY
     sorts by. `types` are those that the engine names otherwise than sqlglot thinks. `parameter` is how the value number
-    {n} is written, from 1. With `materialized`, AS MATERIALIZED is kept. With `counts_pairs`, distinct units are
-    counted as distinct pairs of group and unit, where the engine is slow at COUNT(DISTINCT ...).
+    {n} is written, from 1. With `materialized`, AS MATERIALIZED is kept.
 
     `lacks` are the joins, set operations and types that the engine does not have, or has otherwise, of which "SEMI" and
     "ANTI" are written as EXISTS where that says the same; "FULL unequal" for a FULL JOIN by anything but an equality of
@@ -49,7 +48,6 @@ class Dialect:
     forms: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     parameter: str = "${n}"
     materialized: bool = False
-    counts_pairs: bool = False
     lacks: frozenset[str] = frozenset()
     types: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 

@@ -23,13 +23,13 @@ _RANKED = ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist")
 
 def _comparisons() -> dict[str, str]:
     forms = {}
-    for family in (*_COMPARED, "BLOB"):
+    for family in _COMPARED:
         for sign in ("=", "<>", "<", "<=", ">", ">="):
             forms[f"{sign} {family} {family}"] = f"({{0}} {sign} {{1}})"
         forms[f"between {family} {family} {family}"] = "({0} BETWEEN {1} AND {2})"
         forms[f"is_distinct {family} {family}"] = "({0} IS DISTINCT FROM {1})"
         forms[f"is_not_distinct {family} {family}"] = "({0} IS NOT DISTINCT FROM {1})"
-    forms["= FLOAT FLOAT"] = "({0} = {1})"  # of a column with its zero, to tell zeros apart
+    forms["= BLOB BLOB"] = forms["= FLOAT FLOAT"] = "({0} = {1})"  # of units, and of a column with its zero
     return forms
 
 

@@ -209,13 +209,6 @@ NUMBERS: Mapping[str, str] = {
         f"(CASE WHEN abs({{0}}) * 1e{{scale}} <= 9007199254740992 THEN CAST({{0}} AS {_DOUBLE}) "
         f"ELSE CAST(trunc({{0}}) AS {_DOUBLE}) + CAST({{0}} - trunc({{0}}) AS {_DOUBLE}) END)"
     ),
-    "cast NUMERIC INTEGER": _fitting("round({0})"),
-    "cast NUMERIC DECIMAL": _fitting("round({0}, {scale})"),
-    "cast NUMERIC DOUBLE": (
-        f"(CASE WHEN {{0}} = 'NaN' THEN {_NAN} WHEN abs({{0}}) > 1.7976931348623157e308 THEN "
-        f"CASE WHEN {{0}} > 0 THEN {_INFINITY} ELSE -{_INFINITY} END "
-        f"WHEN abs({{0}}) < 1e-300 THEN 0 ELSE CAST({{0}} AS {_DOUBLE}) END)"
-    ),
     "cast DOUBLE DOUBLE": "{0}",
     "cast FLOAT DOUBLE": f"CAST({{0}} AS {_DOUBLE})",
     "cast DOUBLE INTEGER": _fitting(f"CAST({_FROM_DOUBLE.replace('{0}', 'round({0})')} AS numeric)"),

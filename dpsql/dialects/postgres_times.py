@@ -229,12 +229,11 @@ TIMES: Mapping[str, str] = {
     ),
     "epoch_ms TIMESTAMP": _when(_IN_REACH, f"CAST(round(CAST({_micros('{0}')} AS numeric) / 1000) AS bigint)"),
     "epoch_us TIMESTAMP": _when(_IN_REACH, _micros("{0}")),
+    "column TIMESTAMP": "CAST({0} AS timestamp)",  # one with a zone is that of UTC, which the session is in
     "cast DATE TIMESTAMP": _stamp("{0}"),
     "cast TIMESTAMP DATE": "CAST({0} AS date)",
     "cast DATE DATE": "{0}",
     "cast TIMESTAMP TIMESTAMP": "{0}",
-    "cast TIMESTAMP WITH TIME ZONE TIMESTAMP": "({0} AT TIME ZONE 'UTC')",
-    "cast TIMESTAMP WITH TIME ZONE DATE": "CAST({0} AT TIME ZONE 'UTC' AS date)",
     "cast DATE TEXT": "(replace(CAST({0} AS text), ' BC', ' (BC)') COLLATE \"C\")",
     "cast TIMESTAMP TEXT": "(regexp_replace(CAST({0} AS text), '^(\\S+) (\\S+) BC$', '\\1 (BC) \\2') COLLATE \"C\")",
 }

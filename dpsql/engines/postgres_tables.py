@@ -26,7 +26,7 @@ _TYPES = {
     "bpchar": "VARCHAR",
     "date": "DATE",
     "timestamp": "TIMESTAMP",
-    "timestamptz": "TIMESTAMP WITH TIME ZONE",
+    "timestamptz": "TIMESTAMP",  # of UTC
     "time": "TIME",
     "timetz": "TIME WITH TIME ZONE",
     "interval": "INTERVAL",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dpsql.dialects import DUCKDB
 from dpsql.engines import Statement
 from dpsql.errors import Refusal, Unsupported, UsageError
 from dpsql.sql.catalog import Catalog
@@ -37,8 +38,15 @@ class VotesTable:
 def votes_table(catalog: Catalog, name: str) -> VotesTable:
     """Return the table of votes that the policy calls `name`.
 
-    Raises `Refusal` unless it is private and has the columns example and label, of whole numbers or text.
+    Raises `Refusal` unless it is private and has the columns example and label, of whole numbers or text; and
+    `Unsupported` for one that is not in DuckDB.
     """
+    if catalog.dialect is not DUCKDB:
+        reason, hint = (
+            f"Votes are counted in DuckDB, and not in {catalog.dialect.name}.",
+            "Put the table of votes there.",
+        )
+        raise Unsupported("engine-lacks", reason, hint=hint)
     table = catalog.find(name)
     if table is None:
         raise Refusal("unknown-table", "There is no such table.", hint="SHOW TABLES lists what the policy names.")
