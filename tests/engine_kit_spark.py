@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow as pa
@@ -40,7 +41,8 @@ def folder() -> Path:
     """Return a folder for this process's tables; its first user starts Spark, which stays until the process ends."""
     if shutil.which("java") is None:
         pytest.skip("Spark needs Java, which is not installed")
-    pytest.importorskip("pyspark", reason="Spark needs the package pyspark")
+    if find_spec("pyspark") is None:  # dpsql imports it, and says nothing of what that warns of
+        pytest.skip("Spark needs the package pyspark")
     made = Path(tempfile.mkdtemp(prefix="dpsql-spark-"))
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     first = SparkEngine.open(URL, {}, options={**OPTIONS, "spark.sql.warehouse.dir": str(made)})

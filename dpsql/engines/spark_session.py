@@ -14,6 +14,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from importlib.util import find_spec
 from os import environ
 from pathlib import Path
@@ -123,7 +124,8 @@ def _pinned(session: SparkSession) -> SparkSession:
             if name.startswith(_LEGACY):
                 session.conf.unset(name)
         for name, value in PINNED.items():
-            session.conf.set(name, value)
+            if session.conf.get(name) != value:
+                session.conf.set(name, value)
         taken = all(session.conf.get(name) == value for name, value in PINNED.items())
     if not taken:
         hint = "Use a cluster that lets a session set spark.sql.ansi.enabled and the like."
@@ -148,15 +150,17 @@ def _require(*, connect: bool) -> None:
     if not connect and not java.exists() and shutil.which("java") is None:
         hint = "Install a JRE of version 17 or later, or set JAVA_HOME."
         raise UsageError("not-installed", "Spark needs Java, which is not found.", hint=hint)
-    _silence()
+    _silence(connect=connect)
 
 
-def _silence() -> None:
+def _silence(*, connect: bool = False) -> None:
     """Let nothing through that pyspark logs in a thread of dpsql's; it has loggers of its own for messages."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the version of pandas, which dpsql does not ask pyspark to use
+        warnings.simplefilter("ignore")  # of the version of pandas, said here or else in the midst of a statement
         from pyspark import logger
-        from pyspark import sql as _  # noqa: F401 - warned of here, and not in the midst of a statement
+
+        for module in ("pyspark.testing.utils", *["pyspark.sql.connect.session"] * connect):
+            import_module(module)  # the first is what warns, and what others import late
     for name in _LOGGERS:
         found: Any = logger.PySparkLogger.getLogger(name)
         if _is_spoken not in found.filters:
