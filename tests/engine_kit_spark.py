@@ -19,7 +19,7 @@ from engine_tables import fitted
 from dpsql.engines import Engine
 from dpsql.engines.spark import SparkEngine
 
-__all__ = ["KIT", "OPTIONS", "URL", "laid"]
+__all__ = ["KIT", "OPTIONS", "URL", "folder", "laid", "opened", "require"]
 
 URL = "spark:local[1]"
 OPTIONS = {  # that make a small query quick: one task each, nothing compiled
@@ -36,13 +36,18 @@ OPTIONS = {  # that make a small query quick: one task each, nothing compiled
 _STORED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
 
 
-@cache
-def folder() -> Path:
-    """Return a folder for this process's tables; its first user starts Spark, which stays until the process ends."""
+def require() -> None:
+    """Skip a test where there is no Spark."""
     if shutil.which("java") is None:
         pytest.skip("Spark needs Java, which is not installed")
     if find_spec("pyspark") is None:  # dpsql imports it, and says nothing of what that warns of
         pytest.skip("Spark needs the package pyspark")
+
+
+@cache
+def folder() -> Path:
+    """Return a folder for this process's tables; its first user starts Spark, which stays until the process ends."""
+    require()
     made = Path(tempfile.mkdtemp(prefix="dpsql-spark-"))
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     first = SparkEngine.open(URL, {}, options={**OPTIONS, "spark.sql.warehouse.dir": str(made)})

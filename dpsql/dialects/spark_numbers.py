@@ -7,9 +7,7 @@ from collections.abc import Mapping
 __all__ = ["NUMBERS"]
 
 _WHOLE = "(abs({0}) >= 4503599627370496D)"  # a double of this size has no fraction; NaN is the greatest of all
-_DIVIDED = (
-    "(CASE WHEN {1} = 0 OR ({1} = -1 AND {0} = {least}) THEN NULL ELSE TRY_CAST(({0} DIV {1}) AS {type}) END)"
-)
+_DIVIDED = "(CASE WHEN {1} = 0 OR ({1} = -1 AND {0} = {least}) THEN NULL ELSE TRY_CAST(({0} DIV {1}) AS {type}) END)"
 _ZERO = "({0} * 0.0D)"  # of the sign of {0}
 _ROUND = f"(CASE WHEN abs({{0}}) < 0.5D THEN {_ZERO} WHEN {_WHOLE} THEN {{0}} ELSE round({{0}}) END)"
 # the C library's pow(10, 23) and pow(10, 210), with which DuckDB counts, are not the doubles next to them

@@ -10,7 +10,9 @@ __all__ = ["TEXTS"]
 
 _BLANKS = "".join(map(chr, (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))
 _LENGTH = "CAST(char_length({0}) AS BIGINT)"
-_START = f"(CASE WHEN {{1}} > 0 THEN {{1}} - 1 WHEN {{1}} < 0 THEN {_LENGTH} + {{1}} ELSE -1 END)"  # from 0; may be before
+_START = (
+    f"(CASE WHEN {{1}} > 0 THEN {{1}} - 1 WHEN {{1}} < 0 THEN {_LENGTH} + {{1}} ELSE -1 END)"  # from 0; may be before
+)
 _END = f"({_START} + {{2}})"
 _FIRST, _LAST = (f"greatest(least({_START}, {_END}), 0)", f"greatest({_START}, {_END}, 0)")
 _LEFT = f"(CASE WHEN {{1}} >= 0 THEN {{1}} ELSE greatest({_LENGTH} + {{1}}, 0) END)"

@@ -1,4 +1,4 @@
-"""The sessions that Spark is asked through: started by dpsql, or made beside one that the user has, whose stays as it is.
+"""The sessions that Spark is asked through: started by dpsql, or beside one that a user has, which stays as it is.
 
 Either way it is a session of dpsql's own, with the settings that the forms of the dialect rely on. What Spark, its Java
 and its clients say goes nowhere: they quote queries, and the values on which one failed.
@@ -32,7 +32,7 @@ PINNED: Mapping[str, str] = {
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
     "spark.sql.caseSensitive": "false",
     "spark.sql.decimalOperations.allowPrecisionLoss": "true",
-    "spark.sql.files.ignoreCorruptFiles": "false",  # a file that cannot be read fails the statement, and is not left out
+    "spark.sql.files.ignoreCorruptFiles": "false",  # one that cannot be read is not left out
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.groupByOrdinal": "true",
     "spark.sql.icu.caseMappings.enabled": "true",
@@ -167,7 +167,7 @@ def _silence(*, connect: bool = False) -> None:
             found.addFilter(_is_spoken)
 
 
-def _is_spoken(record: object) -> bool:
+def _is_spoken(_: object) -> bool:
     return not getattr(_silent, "on", False)
 
 
@@ -256,14 +256,15 @@ _CLUSTER = _Cluster()
 def _launched(settings: Mapping[str, str]) -> SparkSession:
     """Start Java, which writes nowhere, and Spark in it."""
     from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
+    from pyspark import java_gateway as java
     from pyspark.sql import SparkSession
 
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     gateway = None
     if SparkContext._gateway is None:  # noqa: SLF001 - nothing public says whether there is one
         nowhere = subprocess.DEVNULL
-        gateway = launch_gateway(conf=conf, popen_kwargs={"stdout": nowhere, "stderr": nowhere})
+        launch: Any = java.launch_gateway
+        gateway = launch(conf=conf, popen_kwargs={"stdout": nowhere, "stderr": nowhere})
     context = SparkContext(gateway=gateway, conf=conf)
     context.setLogLevel("OFF")
     return SparkSession(context)

@@ -110,7 +110,9 @@ def _safe(own: SparkSession, relation: tuple[str, ...], found: list[tuple[str, s
     if kept == found and not any(_is_collated(kind) for _, kind in kept):
         return Registered(relation, columns)
     outputs = ", ".join(
-        f"{_quoted((column,))} COLLATE UTF8_BINARY AS {_quoted((column,))}" if _is_collated(kind) else _quoted((column,))
+        f"{_quoted((column,))} COLLATE UTF8_BINARY AS {_quoted((column,))}"
+        if _is_collated(kind)
+        else _quoted((column,))
         for column, kind in kept
     )
     view = (f"dpsql_bytes_{name}",)

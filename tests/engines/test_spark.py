@@ -94,7 +94,9 @@ def test_a_session_that_is_given_stays_as_it_is_and_what_dpsql_asks_means_the_sa
     before = dict(lent.conf.getAll)
     lent.sql("SELECT id AS u, 'g' || id % 2 AS g FROM range(5)").createOrReplaceTempView("reads")
     engine = SparkEngine.borrow(lent, {"reads": None})
-    found = counted(engine, "SELECT g, COUNT(DISTINCT u) FROM reads WHERE 7 // (u - 1) IS NULL OR u > 1 GROUP BY g TOP 5 PRIVATE")
+    found = counted(
+        engine, "SELECT g, COUNT(DISTINCT u) FROM reads WHERE 7 // (u - 1) IS NULL OR u > 1 GROUP BY g TOP 5 PRIVATE"
+    )
     assert [list(row.values()) for row in found] == [["g0", 2], ["g1", 2]]
     settings = dict(rows(engine, "SET"))
     assert {name: settings[name] for name in PINNED if name in settings}.items() <= PINNED.items()
@@ -105,9 +107,7 @@ def test_a_session_that_is_given_stays_as_it_is_and_what_dpsql_asks_means_the_sa
 
 
 def test_text_of_a_collation_is_compared_by_its_bytes(lent: Any) -> None:
-    lent.sql(
-        "SELECT * FROM VALUES (1, 'a'), (2, 'A'), (3, 'a') AS t(u, g)"
-    ).createOrReplaceTempView("plain")
+    lent.sql("SELECT * FROM VALUES (1, 'a'), (2, 'A'), (3, 'a') AS t(u, g)").createOrReplaceTempView("plain")
     lent.sql("SELECT u, g COLLATE UTF8_LCASE AS g FROM plain").createOrReplaceTempView("reads")
     engine = SparkEngine.borrow(lent, {"reads": None})
     assert [column.type for column in engine.columns("reads")] == ["INTEGER", "VARCHAR"]
@@ -148,7 +148,9 @@ def test_values_that_files_know_nothing_of_are_found_whatever_stands_beside_them
         (zeros, "x IN (0, 7)", 2),
     ]:
         engine = opened(sources)
-        found = counted(engine, f"SELECT 1 AS g, COUNT(DISTINCT u) FROM reads WHERE {condition} GROUP BY g TOP 5 PRIVATE")
+        found = counted(
+            engine, f"SELECT 1 AS g, COUNT(DISTINCT u) FROM reads WHERE {condition} GROUP BY g TOP 5 PRIVATE"
+        )
         assert [list(row.values())[1] for row in found] == [units], condition
         engine.close()
 
@@ -228,9 +230,7 @@ def test_a_failure_says_nothing_of_the_value_that_it_is_about(lent: Any, capfd: 
 
 def test_a_statement_that_takes_too_long_is_stopped_and_the_next_is_answered() -> None:
     sources = laid({"reads": pa.table({"u": list(range(2000))})})
-    engine = SparkEngine.open(
-        URL, sources, options={**OPTIONS, "spark.sql.warehouse.dir": str(folder())}, time_limit=6
-    )
+    engine = SparkEngine.open(URL, sources, options={**OPTIONS, "spark.sql.warehouse.dir": str(folder())}, time_limit=6)
     name = f"`{engine.relation('reads')[0]}`"
     assert rows(engine, f"SELECT count(*) FROM {name}") == [(2000,)]
     begun = time.monotonic()
@@ -291,6 +291,6 @@ def test_public_tables_are_answered_as_duckdb_answers_them() -> None:
     engine = opened(laid({"prices": table}))
     catalog = catalog_of(engine, Policy(Budget(1, "1e-6"), {"prices": PublicTable()}))
     assert catalog.dialect.name == "Spark"
-    wanted = duckdb.sql("SELECT g, n FROM \"table\" ORDER BY g NULLS LAST").fetchall()
+    wanted = duckdb.sql('SELECT g, n FROM "table" ORDER BY g NULLS LAST').fetchall()
     assert rows(engine, f"SELECT g, n FROM `{engine.relation('prices')[0]}` ORDER BY g NULLS LAST") == wanted
     engine.close()
