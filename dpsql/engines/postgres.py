@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.dialects.postgres import POSTGRES
 from dpsql.engines.base import CsvFile, Statement
+from dpsql.engines.folder import Folder
 from dpsql.engines.postgres_tables import registered
 from dpsql.engines.remote import Registered, RemoteEngine
 from dpsql.errors import EngineError, UsageError
@@ -47,7 +48,7 @@ _SENT = {  # dates and time stamps as numbers, since Arrow counts from another d
     "DATE": _ENDS.format(last=2**31 - 1, since="{0} - DATE '1970-01-01'"),
     "TIMESTAMP": _ENDS.format(last=2**63 - 1, since=POSTGRES.forms["epoch_us TIMESTAMP"]),
 }
-Sources = Mapping[str, Path | CsvFile | None]
+Sources = Mapping[str, Path | CsvFile | Folder | None]
 
 
 class PostgresEngine(RemoteEngine):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.engines.base import Column, CsvFile
+from dpsql.engines.folder import Folder
 from dpsql.engines.remote import Registered, table_missing
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ WHERE t.typtype <> 'd' ORDER BY attnum
 """
 
 
-def registered(connection: Connection, name: str, source: Path | CsvFile | None) -> Registered:
+def registered(connection: Connection, name: str, source: Path | CsvFile | Folder | None) -> Registered:
     """Return a table, "name" in the schema public or "schema.name". Raises `EngineError` if it cannot be read."""
     schema, dot, table = name.partition(".")
     relation = (schema, table) if dot else ("public", name)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.dialects.spark import SPARK
 from dpsql.engines.base import CsvFile, Statement
+from dpsql.engines.folder import Folder
 from dpsql.engines.remote import Registered, RemoteEngine
 from dpsql.engines.spark_session import beside, quiet, started, stopped
 from dpsql.engines.spark_tables import tables
@@ -37,7 +38,7 @@ class SparkEngine(RemoteEngine):
     def open(
         cls,
         url: str,
-        sources: Mapping[str, Path | CsvFile | None],
+        sources: Mapping[str, Path | CsvFile | Folder | None],
         *,
         options: Mapping[str, str],
         time_limit: float | None = None,
@@ -56,7 +57,11 @@ class SparkEngine(RemoteEngine):
 
     @classmethod
     def borrow(
-        cls, session: SparkSession, sources: Mapping[str, Path | CsvFile | None], *, time_limit: float | None = None
+        cls,
+        session: SparkSession,
+        sources: Mapping[str, Path | CsvFile | Folder | None],
+        *,
+        time_limit: float | None = None,
     ) -> SparkEngine:
         """Ask beside the session that the user has, which stays as it is. Raises `EngineError` and `PolicyError`."""
         own = beside(session)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpsql.engines.base import Column, CsvFile
+from dpsql.engines.folder import Folder
 from dpsql.engines.remote import Registered, table_missing
 from dpsql.engines.spark_session import quiet
 from dpsql.errors import EngineError, PolicyError
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["tables"]
 
-Sources = Mapping[str, Path | CsvFile | None]
+Sources = Mapping[str, Path | CsvFile | Folder | None]
 _TYPES = {
     "boolean": "BOOLEAN",
     "tinyint": "TINYINT",
@@ -51,12 +52,16 @@ def tables(own: SparkSession, sources: Sources, *, lent: SparkSession | None = N
 
 
 def _registered(
-    own: SparkSession, name: str, source: Path | CsvFile | None, *, lent: SparkSession | None
+    own: SparkSession, name: str, source: Path | CsvFile | Folder | None, *, lent: SparkSession | None
 ) -> Registered:
     relation = tuple(name.split(".")) if source is None else (f"dpsql_{name}",)
     if isinstance(source, CsvFile):
         hint = "Write it as Parquet first: dpsql reads CSV files by a grammar of its own, into DuckDB."
         raise PolicyError("policy-source", "Spark is given no CSV file.", hint=hint, place=f"tables.{name}.source")
+    if isinstance(source, Folder) and source.kind != "parquet":
+        hint = "Name the table as a catalog of Spark knows it, and leave the source out."
+        reason = "Spark reads tables of Delta Lake and Iceberg by its catalogs."
+        raise PolicyError("policy-source", reason, hint=hint, place=f"tables.{name}.source")
     if source is not None:
         _read(own, source, quoted=_quoted(relation), name=name)
     found = _fields(own, relation)
@@ -75,16 +80,18 @@ def _fields(session: SparkSession, relation: tuple[str, ...]) -> list[tuple[str,
     return None
 
 
-def _read(own: SparkSession, source: Path, *, quoted: str, name: str) -> None:
+def _read(own: SparkSession, source: Path | Folder, *, quoted: str, name: str) -> None:
     """Make a view of Parquet, a file or a folder of them; which files these are is settled now."""
-    path, place = source.absolute(), f"table {name}"
-    if not path.exists():
+    folder, place = (source if isinstance(source, Folder) else None), f"table {name}"
+    paths = [source.absolute()] if isinstance(source, Path) else [file.path for file in source.files]
+    if not all(path.exists() for path in paths):
         hint = "A path in a policy counts from the policy's folder, on this machine and on those that compute."
         raise EngineError("source-missing", "The source is not there.", hint=hint, place=place)
     done = False
     with suppress(Exception), quiet():
-        escaped = _GLOB.sub(r"\\\1", str(path))
-        own.read.parquet(f"file:{escaped}").createOrReplaceTempView(quoted)
+        reader = own.read if folder is None else own.read.option("basePath", f"file:{folder.path}")
+        escaped = (_GLOB.sub(r"\\\1", str(path)) for path in paths)
+        reader.parquet(*(f"file:{path}" for path in escaped)).createOrReplaceTempView(quoted)
         done = True
     if not done:
         hint = "Give a Parquet file, or a folder of them."

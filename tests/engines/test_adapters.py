@@ -23,7 +23,8 @@ from dpsql import (
     Unsupported,
     opening,
 )
-from dpsql.engines import RemoteEngine, Statement, open_exact
+from dpsql.engines import Statement, open_exact
+from dpsql.engines.remote import RemoteEngine
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "engines"
 READS = pa.table(
