@@ -143,7 +143,7 @@ def _connected(url: str, options: Mapping[str, str], *, time_limit: float | None
             if not _set(connection, {name: value}):
                 hint = "Name a run-time setting of the server, such as work_mem, and a value that it takes."
                 reason = "PostgreSQL does not take this setting."
-                raise EngineError("source-option", reason, hint=hint, place=f"source.options.{name}")
+                raise UsageError("source-option", reason, hint=hint, place=f"source.options.{name}")
         holds.pop_all()
     return connection
 
