@@ -40,7 +40,7 @@ def _half_away(value: str) -> str:
     return f"(trunc({value}) + CASE WHEN {rest} THEN sign({value}) ELSE '-0'::{_DOUBLE} END)"
 
 
-def _careful(quick: str, sign: str, slow: str) -> str:
+def _careful(sign: str, *, quick: str, slow: str) -> str:
     """Return the form of an operation of IEEE's: as it is while the operands are `quick`, else by the `slow` cases.
 
     These name the operands a and b, of a subquery: so the form itself names each only three times, and can be nested.
@@ -60,7 +60,7 @@ def _sum(sign: str) -> str:
     parts = (f"sign({each}) * GREATEST(abs({each}), {_power(-900)}) * {_power(-10)}" for each in "ab")
     scaled = f"abs({f' {sign} '.join(parts)})"
     slow = f"WHEN {_ENDLESS} THEN a {sign} b WHEN {scaled} >= {_power(1014)} THEN sign(a) * {_INFINITY}"
-    return _careful(small, sign, slow)
+    return _careful(sign, quick=small, slow=slow)
 
 
 def _product() -> str:
@@ -71,7 +71,7 @@ def _product() -> str:
         f"WHEN a = 0 OR b = 0 OR {_ENDLESS} THEN a * b WHEN {large} >= 1 THEN {_SIGNS} * {_INFINITY} "
         f"WHEN {lesser} * {greater} <= {_power(-475)} THEN {_SIGNS} * 0"
     )
-    return _careful(_TAME, "*", slow)
+    return _careful("*", quick=_TAME, slow=slow)
 
 
 def _quotient() -> str:
@@ -94,7 +94,7 @@ def _quotient() -> str:
         f"WHEN b = 0 THEN {by_zero} WHEN a = 0 OR {_ENDLESS} THEN a / b "
         f"WHEN {overflows} THEN {_SIGNS} * {_INFINITY} WHEN {underflows} THEN {_SIGNS} * 0"
     )
-    return _careful(_TAME, "/", slow)
+    return _careful("/", quick=_TAME, slow=slow)
 
 
 def _rounded(digits: int) -> str:

@@ -81,7 +81,7 @@ class PostgresEngine(RemoteEngine):
             _check_encoding(connection)
             engine = cls(
                 connect,
-                {name: registered(connection, name, source) for name, source in sources.items()},
+                {name: registered(connection, name, source=source) for name, source in sources.items()},
                 time_limit=time_limit,
             )
             engine._connection = connection
@@ -171,12 +171,14 @@ def _answer(connection: Connection, statement: Statement) -> pa.Table:
     sql = statement.sql
     with connection.cursor() as cursor:
         if not _SENT.keys().isdisjoint(statement.types):
-            sql = _sent(sql, cursor.adbc_execute_schema(sql, statement.parameters or None).names, statement.types)
+            sql = _sent(
+                sql, names=cursor.adbc_execute_schema(sql, statement.parameters or None).names, types=statement.types
+            )
         cursor.execute(sql, statement.parameters or None)
         return cursor.fetch_arrow_table()
 
 
-def _sent(sql: str, names: list[str], types: tuple[str, ...]) -> str:
+def _sent(sql: str, *, names: list[str], types: tuple[str, ...]) -> str:
     """Return a statement whose answer has the same columns, but numbers for what `_SENT` names, in the same order."""
     outputs = [
         f'{_SENT.get(type_, "{0}").replace("{0}", f"c{at}")} AS "{name}"'

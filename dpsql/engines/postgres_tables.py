@@ -62,7 +62,7 @@ WHERE t.typtype <> 'd' ORDER BY attnum
 """
 
 
-def registered(connection: Connection, name: str, source: Path | CsvFile | Folder | None) -> Registered:
+def registered(connection: Connection, name: str, *, source: Path | CsvFile | Folder | None) -> Registered:
     """Return a table, "name" in the schema public or "schema.name". Raises `EngineError` if it cannot be read."""
     schema, dot, table = name.partition(".")
     relation = (schema, table) if dot else ("public", name)

@@ -46,7 +46,8 @@ MAKE = [
     ),
     'CREATE TABLE "{0}".reads (id bigint PRIMARY KEY, user_id bigint, article text, country char(2), ts timestamptz)',
     (
-        "INSERT INTO \"{0}\".reads SELECT i, i % 4000, 'a' || (i % 4000) % 4, CASE WHEN i % 2 = 0 THEN 'DE' ELSE 'FR' END, "
+        'INSERT INTO "{0}".reads '
+        "SELECT i, i % 4000, 'a' || (i % 4000) % 4, CASE WHEN i % 2 = 0 THEN 'DE' ELSE 'FR' END, "
         "'2026-01-01'::timestamptz + i * interval '1 minute' FROM generate_series(1, 8000) i"
     ),
     'CREATE TABLE "{0}".comments (read_id bigint, word text)',
