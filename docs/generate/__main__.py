@@ -12,6 +12,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+import engines_page
 import policy_page
 import python_page
 import readme_pages
@@ -20,6 +21,7 @@ import sql_page
 DOCS = Path(__file__).resolve().parents[1]
 PAGES: dict[str, Callable[[], str]] = {
     "changes.md": readme_pages.changes,
+    "engines.md": engines_page.page,
     "guarantee.md": readme_pages.guarantee,
     "policy.md": policy_page.page,
     "python.md": python_page.page,

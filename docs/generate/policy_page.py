@@ -21,6 +21,10 @@ _SECTIONS = {
         "`[analysts.<name>]`, a limit within the total; `default` is for whoever is not listed.",
     ),
     "engine": ("Engine", "`[engine]`, where the data is open, and what a statement may take of the machine."),
+    "source": (
+        "Source",
+        "`[source]`, the [engine](../engines.md) that has the tables, where it is no file given to `connect`.",
+    ),
     "server": ("Server", "`[server]`, where `dpsql serve` listens, and who may come in."),
 }
 _TOP = {
@@ -32,6 +36,7 @@ _TOP = {
     "analysts": "[below](#analysts)",
     "engine": "[below](#engine)",
     "server": "[below](#server)",
+    "source": "[below](#source)",
 }
 
 

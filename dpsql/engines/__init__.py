@@ -5,5 +5,7 @@ The engines themselves are imported by name (`dpsql.engines.duckdb`), so that th
 
 from dpsql.engines.base import Column, CsvFile, Desk, Engine, Exact, Statement, open_exact
 from dpsql.engines.recording import RecordingEngine
+from dpsql.engines.remote import Registered, RemoteEngine, table_missing
 
-__all__ = ["Column", "CsvFile", "Desk", "Engine", "Exact", "RecordingEngine", "Statement", "open_exact"]
+__all__ = ["Column", "CsvFile", "Desk", "Engine", "Exact", "RecordingEngine", "Registered", "RemoteEngine"]
+__all__ += ["Statement", "open_exact", "table_missing"]

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from dpsql.dialects import Dialect, family_of
 from dpsql.engines.arrow import conformed
@@ -22,7 +23,6 @@ from dpsql.engines.base import Column, Exact, Statement
 from dpsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
-    import duckdb
     import pyarrow as pa
 
 __all__ = ["Registered", "RemoteEngine", "table_missing"]
@@ -63,7 +63,7 @@ class RemoteEngine(ABC):
         self._lock = threading.Lock()
         self._closed = False
         self._stuck = False  # a statement could not be stopped, and may still use what `fetch` uses
-        self._bare: duckdb.DuckDBPyConnection | None = None
+        self._bare: Any = None
 
     @abstractmethod
     def fetch(self, statement: Statement) -> pa.Table:
@@ -126,12 +126,11 @@ class RemoteEngine(ABC):
 
     def accepts_pattern(self, pattern: str) -> bool:
         """Return whether DuckDB, whose language it is, compiles this regular expression."""
-        from dpsql.engines.duckdb_catalog import compiles, connect_bare
-
+        catalog = import_module("dpsql.engines.duckdb_catalog")  # by its name: to import this package takes no DuckDB
         with self._lock:
             if self._bare is None:
-                self._bare = connect_bare()
-            return compiles(self._bare, pattern)
+                self._bare = catalog.connect_bare()
+            return bool(catalog.compiles(self._bare, pattern))
 
     def execute(self, statement: Statement) -> Exact:
         """Run one SELECT once, to its end; no word of the engine is passed on, since they may carry cell values."""

@@ -7,8 +7,7 @@ import chdb
 import pyarrow as pa
 
 from dpsql.dialects import STANDARD, Dialect
-from dpsql.engines import Column, Statement
-from dpsql.engines.remote import Registered, RemoteEngine, table_missing
+from dpsql.engines import Column, Registered, RemoteEngine, Statement, table_missing
 
 TEXT, DAY, MOMENT = (f"CAST({{0}} AS Nullable({name}))" for name in ("String", "Date32", "DateTime64(6, 'UTC')"))
 BITS = "reinterpretAsInt64(if(isNaN({0}), nan, {0} + 0))"

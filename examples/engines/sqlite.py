@@ -7,8 +7,7 @@ import pyarrow as pa
 from adbc_driver_sqlite import dbapi
 
 from dpsql.dialects import STANDARD, Dialect
-from dpsql.engines import Column, Statement
-from dpsql.engines.remote import Registered, RemoteEngine, table_missing
+from dpsql.engines import Column, Registered, RemoteEngine, Statement, table_missing
 
 WITHIN = "CASE WHEN typeof({}) = 'integer' AND {} BETWEEN {least} AND {greatest} THEN {} END"
 WHERE = "CASE WHEN typeof({{0}}) = '{}' AND {} THEN {{0}} END"  # a column may hold anything, whatever it is declared as

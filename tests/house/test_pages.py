@@ -30,6 +30,7 @@ RUN_ELSEWHERE = {  # by page and language, for code that needs other data than t
     ("README.md", "python"): "tests/house/test_documentation.py",
     ("README.md", "sh"): "tests/house/test_documentation.py",
     ("docs/dbapi.md", "ipython"): "tests/surfaces/test_notebooks.py",
+    ("docs/engines.md", "python"): "tests/engines/test_adapters.py",
     ("docs/flight.md", "python"): "tests/server/flight/test_docs.py",
     ("docs/notebook.md", "ipython"): "tests/notebook/test_docs.py",
     ("docs/pate.md", "python"): "tests/pate/test_pate_label.py",
@@ -116,7 +117,8 @@ class Folder:
         path.write_text(block.text if block.title else whole(block.text))
         policy = dpsql.Policy.from_toml(path)
         if policy.tables.keys() <= TABLES.keys():
-            dpsql.connect(self.path / "events.duckdb", policy=policy, ledger=":memory:").close()
+            database = self.path / "events.duckdb" if policy.source is None else None
+            dpsql.connect(database, policy=policy, ledger=":memory:").close()
 
     def sql(self, block: Block) -> None:
         import dpsql

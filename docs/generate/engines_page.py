@@ -1,0 +1,77 @@
+"""What each engine can be asked, from the forms of its dialect and the gaps that the tests of conformance write."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+
+from pages import ROOT, code, head, table
+
+from dpsql.dialects import Dialect
+from dpsql.dialects.postgres import POSTGRES
+from dpsql.dialects.spark import SPARK
+
+_SUITE = ROOT / "tests" / "engines" / "conformance"
+_EXAMPLES = ROOT / "examples" / "engines"
+_OWN = frozenset(["column", "literal", "order", "canonical", "md5", "lookup", "in", "in_query"])  # not called by name
+_FAMILIES = "BOOLEAN INTEGER DECIMAL DOUBLE TEXT DATE TIMESTAMP INTERVAL".split()
+
+
+def page() -> str:
+    """Return the page."""
+    dialects = {"postgres": POSTGRES, "spark": SPARK, **_examples()}
+    names = sorted({_name(key) for dialect in dialects.values() for key in dialect.forms} - _OWN)
+    rows = [
+        [f"`{name}`".replace("|", "\\|"), *(_taken(dialect, name) for dialect in dialects.values())] for name in names
+    ]
+    header = ["called", *(dialect.name for dialect in dialects.values())]
+    return "\n".join(
+        [
+            head("What each engine answers", "the dialects and tests/engines/conformance/gaps.toml"),
+            "DuckDB answers all of the language, which is its own. Of the others this is what gives exactly what",
+            "DuckDB's gives, for every value that can be stored; what is not here is refused (`engine-lacks`).",
+            "[Engines](../engines.md) says why.\n",
+            "## The suite\n",
+            "Of the queries that every engine is compared by:\n",
+            table(["engine", "answered", "refused"], _suite(dialects)),
+            "## Functions and operators\n",
+            "By the family of the first operand, where not all are taken. A point stands before what a word tells,",
+            "as in `date_part('year', day)`. `lacks` are joins, set operations and the like.\n",
+            table(header, [*rows, ["`lacks`", *(code(sorted(each.lacks)) for each in dialects.values())]]),
+        ]
+    )
+
+
+def _examples() -> dict[str, Dialect]:
+    sys.path.insert(0, str(_EXAMPLES))
+    return {"clickhouse": import_module("clickhouse").CLICKHOUSE, "sqlite": import_module("sqlite").SQLITE}
+
+
+def _row(name: str, dialects: Iterable[Dialect]) -> list[str]:
+    return [f"`{name}`".replace("|", "\\|"), *(_taken(dialect, name) for dialect in dialects)]
+
+
+def _name(key: str) -> str:
+    return key.partition(" ")[0]
+
+
+def _taken(dialect: Dialect, name: str) -> str:
+    """Return of which families the first operand of a call may be: all, some by name, or none."""
+    found = [key.split()[1:] for key in dialect.forms if _name(key) == name]
+    if [] in found:
+        return "yes"
+    first = {words[0] for words in found}
+    return ", ".join([*(each for each in _FAMILIES if each in first), *sorted(first - set(_FAMILIES))])
+
+
+def _suite(dialects: Mapping[str, Dialect]) -> Iterable[list[str]]:
+    asked = sum(
+        len(re.findall(r"^# ", file.read_text(encoding="utf-8"), re.MULTILINE)) for file in _SUITE.glob("*.sql")
+    )
+    gaps = tomllib.loads((_SUITE / "gaps.toml").read_text(encoding="utf-8"))
+    for name, dialect in dialects.items():
+        lacking = len(gaps.get(name, []))
+        yield [dialect.name, str(asked - lacking), str(lacking)]
