@@ -55,5 +55,5 @@ SPARK = Dialect(
     "spark",
     MappingProxyType({**STANDARD, **_ANY, **_WINDOWS, **NUMBERS, **TEXTS, **TIMES}),
     parameter=":p{n}",
-    lacks=frozenset(["UTINYINT", "USMALLINT", "UINTEGER", "avg OVER"]),
+    lacks=frozenset(["UTINYINT", "USMALLINT", "UINTEGER"]),
 )

@@ -78,7 +78,6 @@ _FUNCTIONS: Mapping[str, str] = {
 _AGGREGATES: Mapping[str, str] = {
     "sum INTEGER": _SUM,
     "sum DECIMAL": "SUM({0})",
-    "avg INTEGER": f"(CAST({_SUM} AS DOUBLE) / COUNT({{0}}))",
     "sum_sorted DOUBLE": "(CASE WHEN COUNT({0}) > 0 THEN aggregate(array_sort(collect_list({0})), 0.0D, "
     "(dpsql_a, dpsql_b) -> dpsql_a + dpsql_b) END)",
     "avg_sorted DOUBLE": "(aggregate(array_sort(collect_list({0})), 0.0D, "

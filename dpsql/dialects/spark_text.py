@@ -37,6 +37,7 @@ TEXTS: Mapping[str, str] = {
     "sha1 TEXT": "sha1(CAST({0} AS BINARY))",
     "sha256 TEXT": "sha2(CAST({0} AS BINARY), 256)",
     "like_backslash TEXT": "({0} LIKE {1})",
+    "ilike_backslash TEXT": f"({_other_case('lower')} LIKE {_other_case('lower').replace('{0}', '{1}')})",
     "||": "concat({0}, {1})",
     "concat": "concat_ws('', {*})",
     "concat_ws": "concat_ws({*})",
