@@ -63,6 +63,11 @@ COLUMNS = {  # a column of every type: its type there, what dpsql takes it for, 
     "c_row": ('"{0}".pair', "{0}.pair", ["(1,2)"]),
     "c_odd": ('"{0}"."UUID"', '{0}."UUID"', ["(1)"]),
 }
+FOLDED = (
+    "CREATE FUNCTION {0}.into(cstring) RETURNS {0}.folded AS 'textin' LANGUAGE internal IMMUTABLE STRICT",
+    "CREATE FUNCTION {0}.out({0}.folded) RETURNS cstring AS 'textout' LANGUAGE internal IMMUTABLE STRICT",
+    "CREATE TYPE {0}.folded (INPUT = {0}.into, OUTPUT = {0}.out, LIKE = text, CATEGORY = 'S')",
+)
 KEYS = [name for name, (_, type_, _) in COLUMNS.items() if of_column(type_).family.name != "OPAQUE"]
 KEYS += ["c_real", "c_uuid", "c_enum"]
 
@@ -78,9 +83,7 @@ def schema() -> str:
         f'CREATE TYPE "{name}"."UUID" AS (a integer)',
         f'CREATE DOMAIN "{name}".whole AS integer',
         f'CREATE TYPE "{name}".folded',
-        f'CREATE FUNCTION "{name}".into(cstring) RETURNS "{name}".folded AS \'textin\' LANGUAGE internal IMMUTABLE STRICT',
-        f'CREATE FUNCTION "{name}".out("{name}".folded) RETURNS cstring AS \'textout\' LANGUAGE internal IMMUTABLE STRICT',
-        f'CREATE TYPE "{name}".folded (INPUT = "{name}".into, OUTPUT = "{name}".out, LIKE = text, CATEGORY = \'S\')',
+        *(statement.format(f'"{name}"') for statement in FOLDED),
         f'CREATE CAST ("{name}".folded AS text) WITHOUT FUNCTION AS IMPLICIT',
         f'CREATE DOMAIN "{name}".positive AS "{name}".whole CHECK (VALUE > 0)',
         f'CREATE DOMAIN "{name}".dear AS numeric(8, 3)',
