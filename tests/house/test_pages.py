@@ -116,7 +116,7 @@ class Folder:
         path = self.path / (block.title or "part.toml")
         path.write_text(block.text if block.title else whole(block.text))
         policy = dpsql.Policy.from_toml(path)
-        if policy.tables.keys() <= TABLES.keys():
+        if policy.tables.keys() <= TABLES.keys() and (policy.source is None or policy.source.path is not None):
             database = self.path / "events.duckdb" if policy.source is None else None
             dpsql.connect(database, policy=policy, ledger=":memory:").close()
 
