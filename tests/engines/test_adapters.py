@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import threading
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,15 @@ from dpsql import (
     PrivateTable,
     PublicTable,
     Unsupported,
+    UsageError,
     opening,
 )
-from dpsql.engines import Column, Registered, RemoteEngine, Statement, open_exact
+from dpsql.dialects import STANDARD, Dialect
+from dpsql.engines import Column, Registered, RemoteEngine, Statement, open_exact, remote
+from dpsql.sql.portable import PortableWriter
+from dpsql.sql.tree import Call, Expression
+from dpsql.sql.tree import Column as Column_
+from dpsql.sql.types import BIGINT
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "engines"
 READS = pa.table(
@@ -271,3 +278,43 @@ def test_the_python_of_the_page_on_engines_runs(tmp_path: Path) -> None:
         found = session.sql(asked).fetchall()
         assert {str(day) for _, day in found} == {"2026-01-31"}
         assert len(session.sql(asked.replace("2026-01-01", "2027-01-01")).fetchall()) == 0
+
+
+class Deaf(RemoteEngine):
+    """An engine of which a statement ends when it likes, whatever it is told."""
+
+    def __init__(self) -> None:
+        self.goes_on, self.let_go = threading.Event(), 0
+        super().__init__(Dialect("Deaf", "duckdb"), {}, time_limit=0.01)
+
+    def fetch(self, statement: Statement) -> pa.Table:  # noqa: ARG002
+        self.goes_on.wait(10)
+        return pa.table({"n": [1]})
+
+    def disconnect(self) -> None:
+        self.let_go += 1
+
+
+def test_an_engine_that_cannot_be_stopped_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "_LAST_WAIT", 0.01)
+    engine = Deaf()
+    with pytest.raises(EngineError) as late:
+        engine.execute(Statement("SELECT 1"))
+    assert late.value.code == "engine-failed"
+    engine.goes_on.set()
+    with pytest.raises(UsageError) as closed:
+        engine.execute(Statement("SELECT 2"))
+    assert closed.value.code == "engine-closed"
+    engine.close()
+    assert engine.let_go == 0  # what the statement uses may still be in use
+
+
+def test_what_grows_with_its_depth_is_refused_before_it_fills_the_memory() -> None:
+    doubled = Dialect("Doubled", "duckdb", {**STANDARD, "neg": "(0 - {0} + {0} - {0})"})
+    expression: Expression = Column_(1, "n", BIGINT)
+    writer = PortableWriter(dialect=doubled)
+    for _ in range(30):
+        expression = Call("neg", (expression,), BIGINT)
+    with pytest.raises(Unsupported) as caught:
+        writer.finished(f"SELECT {writer.expression(expression)} AS a")
+    assert caught.value.code == "engine-lacks"
