@@ -17,7 +17,6 @@ from dpsql.dialects.standard import STANDARD
 
 __all__ = ["SPARK"]
 
-_FAMILIES = ("BOOLEAN", "INTEGER", "DECIMAL", "DOUBLE", "TEXT", "DATE", "TIMESTAMP")
 _SIGNS = ("=", "<>", "<", "<=", ">", ">=")
 _WINDOWS = {
     "row_number": "ROW_NUMBER()",
@@ -27,9 +26,9 @@ _WINDOWS = {
     "cume_dist": "CUME_DIST()",
     "ntile": "NTILE(CAST({0} AS INT))",
     "lag": "LAG({0})",
+    "lag/2": "LAG({0}, CAST({1} AS INT))",
     "lead": "LEAD({0})",
-    **{f"lag {family} INTEGER": "LAG({0}, CAST({1} AS INT))" for family in _FAMILIES},
-    **{f"lead {family} INTEGER": "LEAD({0}, CAST({1} AS INT))" for family in _FAMILIES},
+    "lead/2": "LEAD({0}, CAST({1} AS INT))",
     "first_value": "FIRST_VALUE({0})",
 }
 _ANY = {

@@ -58,7 +58,7 @@ TEXTS: Mapping[str, str] = {
     "substring TEXT INTEGER INTEGER": f"substring({{0}}, CAST({_FIRST} + 1 AS INT), CAST({_LAST} - {_FIRST} AS INT))",
     "left TEXT": f"substring({{0}}, 1, CAST({_LEFT} AS INT))",
     "right TEXT": f"substring({{0}}, CAST({_RIGHT} + 1 AS INT))",
-    **dict.fromkeys(("starts_with TEXT", "prefix TEXT"), "startswith({0}, {1})"),
+    "starts_with TEXT": "startswith({0}, {1})",
     "suffix TEXT": "endswith({0}, {1})",
     "contains TEXT": "contains({0}, {1})",
     "strpos TEXT": "CAST(instr({0}, {1}) AS BIGINT)",
