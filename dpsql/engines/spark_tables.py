@@ -48,11 +48,11 @@ def tables(own: SparkSession, sources: Sources, *, lent: SparkSession | None = N
 
     Raises `EngineError` for what is not there, and `PolicyError` for a CSV file.
     """
-    return {name: _registered(own, name, source, lent=lent) for name, source in sources.items()}
+    return {name: _registered(own, name, source=source, lent=lent) for name, source in sources.items()}
 
 
 def _registered(
-    own: SparkSession, name: str, source: Path | CsvFile | Folder | None, *, lent: SparkSession | None
+    own: SparkSession, name: str, *, source: Path | CsvFile | Folder | None, lent: SparkSession | None
 ) -> Registered:
     relation = tuple(name.split(".")) if source is None else (f"dpsql_{name}",)
     if isinstance(source, CsvFile):
@@ -65,12 +65,12 @@ def _registered(
     if source is not None:
         _read(own, source, quoted=_quoted(relation), name=name)
     found = _fields(own, relation)
-    if found is None and lent is not None and _borrowed(own, lent, relation, name=name):
+    if found is None and lent is not None and _borrowed(own, lent, relation=relation, name=name):
         relation = (f"dpsql_{name}",)
         found = _fields(own, relation)
     if found is None:
         raise table_missing(name, engine="Spark")
-    return _safe(own, relation, found, name=name)
+    return _safe(own, relation, found=found, name=name)
 
 
 def _fields(session: SparkSession, relation: tuple[str, ...]) -> list[tuple[str, str]] | None:
@@ -98,7 +98,7 @@ def _read(own: SparkSession, source: Path | Folder, *, quoted: str, name: str) -
         raise EngineError("source-unreadable", "Spark cannot read the source as Parquet.", hint=hint, place=place)
 
 
-def _borrowed(own: SparkSession, lent: SparkSession, relation: tuple[str, ...], *, name: str) -> bool:
+def _borrowed(own: SparkSession, lent: SparkSession, *, relation: tuple[str, ...], name: str) -> bool:
     """Make a view of what the user's session alone has, a view for a while; say whether there was one."""
     ours: Any = own
     with suppress(Exception), quiet():
@@ -109,7 +109,7 @@ def _borrowed(own: SparkSession, lent: SparkSession, relation: tuple[str, ...], 
     return False
 
 
-def _safe(own: SparkSession, relation: tuple[str, ...], found: list[tuple[str, str]], *, name: str) -> Registered:
+def _safe(own: SparkSession, relation: tuple[str, ...], *, found: list[tuple[str, str]], name: str) -> Registered:
     """Return the table, or a view of it where some column cannot be asked for as it is."""
     spelled = Counter(column.lower() for column, _ in found)
     kept = [(column, kind) for column, kind in found if spelled[column.lower()] == 1]

@@ -48,7 +48,7 @@ def test_no_randomness_but_the_operating_systems() -> None:
 
 def test_nothing_is_logged_or_printed() -> None:
     assert who_uses("logging") == set()
-    assert who_uses("getLogger") == set()
+    assert who_uses("getLogger") == {"engines/spark_session.py"}  # which silences those of pyspark
     assert {name for name in who_uses("print") if not name.startswith("cli/")} == set()
 
 
