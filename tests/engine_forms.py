@@ -66,7 +66,9 @@ def recorded(dialect: Dialect) -> tuple[Dialect, Noted]:
 
 def forms_of(shapes: Sequence[str], catalog: Catalog) -> list[Form]:
     """Return every expression of the shapes that the language reads; of each shape it must read one."""
-    texts = {text: shape for shape in shapes for text in expanded(shape)}
+    (table,) = (each for each in catalog.tables if each.name == "lefts")
+    stored = {name: type_.name for name, type_ in table.columns}
+    texts = {text: shape for shape in shapes for text in expanded(shape, stored)}
     found, written = [], list(texts)
     for at in range(0, len(written), _MOST_KEYS):
         found += _analyzed(written[at : at + _MOST_KEYS], catalog)

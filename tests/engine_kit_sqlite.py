@@ -57,4 +57,4 @@ def _values(column: pa.ChunkedArray) -> list[object]:
     return [str(value) if of_time and value is not None else value for value in column.to_pylist()]
 
 
-KIT = Kit("sqlite", _open, _fit)
+KIT = Kit("sqlite", _open, _fit, share=2)

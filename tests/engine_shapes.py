@@ -8,7 +8,7 @@ What the language refuses of them is left out, but no shape may be refused altog
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 
 __all__ = ["SHAPES", "expanded"]
@@ -29,6 +29,7 @@ _COLUMNS = {
     "time": ["day", "moment"],
     "any": [*_NUMBERS, "article", "flag", "day", "moment"],
 }
+_NATURAL = {"tiny": "TINYINT", "u8": "UTINYINT", "u16": "USMALLINT", "u32": "UINTEGER"}
 _OTHERS = ["n", "amount", "price"]
 _HOLE = re.compile(r"\{(\w+?)2?\}")
 _UNITS = "microsecond millisecond second minute hour day week month quarter year".split()
@@ -165,10 +166,15 @@ SHAPES = {
 }
 
 
-def expanded(shape: str) -> Iterator[str]:
-    """Yield the expressions of a shape, which may name columns of the rows l and r."""
+def expanded(shape: str, stored: Mapping[str, str]) -> Iterator[str]:
+    """Yield the expressions of a shape, which may name columns of the rows l and r, `stored` as types by name.
+
+    An engine without the smallest and the unsigned integers has their columns as others, which say as much.
+    """
     holes = [*dict.fromkeys(hole.group(1) for hole in _HOLE.finditer(shape) if hole.group(1) in _COLUMNS)]
     for columns in product(*(_COLUMNS[hole] for hole in holes)):
+        if any(_NATURAL.get(column, stored[column]) != stored[column] for column in columns):
+            continue
         text = shape
         for hole, column in zip(holes, columns, strict=True):
             text = text.replace(f"{{{hole}}}", f"l.{column}").replace(f"{{{hole}2}}", f"r.{column}")

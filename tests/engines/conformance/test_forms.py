@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 
 import pytest
 from engine_conformance import counting, load, opened
@@ -40,3 +41,27 @@ def test_every_form_gives_what_duckdb_gives_and_none_is_untested(engine: str) ->
     missing = {*kit.types, *MAY_BE_MISSING - {type_.family.name for _, type_ in table.columns}}
     unused = {name for name in dialect.forms if not set(name.split()[1:]) & missing}
     assert sorted(unused - used) == [], "no test uses these forms"
+
+
+@pytest.mark.parametrize(
+    ("shape", "name", "form"),
+    [
+        ("round({x})", "round", "round_even({0}, 0)"),
+        ("lower({t})", "lower", "translate({0}, 'ABCDEFGHIJKLMNOPQRSTUVWXYZ', 'abcdefghijklmnopqrstuvwxyz')"),
+        ("{i} + {same}", "+", "({0} + {1})"),
+        ("length({t})", "length", "strlen({0})"),
+        ("{t} < {same}", "<", "(({0} COLLATE NOCASE) < {1})"),
+        ("{b} AND {same} IS NULL", "is_null", "({0} = 0)"),
+        ("{x} = {same}", "=", "({0} = {1} AND NOT isnan(CAST({0} AS DOUBLE)))"),
+    ],
+)
+def test_a_wrong_form_is_caught(shape: str, name: str, form: str) -> None:
+    kit = kit_of("portable")
+    held = opened(kit), opened(kit, DUCKDB_KIT)
+    sound, forms = held[0].catalog.dialect, forms_of([shape], held[1].catalog)
+    wrong = replace(sound, forms=MappingProxyType({**sound.forms, name: form}))
+    found = [
+        list(unlike(forms, tested=held[0], reference=held[1], dialect=each, reach=kit.reach)) for each in (sound, wrong)
+    ]
+    assert found[0] == []
+    assert found[1]
