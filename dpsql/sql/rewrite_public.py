@@ -28,7 +28,7 @@ def rewrite_public(query: PublicQuery, rows: int, *, dialect: Dialect = DUCKDB) 
     form = _as_it_is if dialect is DUCKDB else canonical  # elsewhere 0.0 and -0.0 may be two values
     query = _counted_apart(query, form)
     if query.keys is not None:
-        query = _staged(query, query.keys, form)
+        query = _staged(query, query.keys, form=form)
     writer, printed = writer_for(dialect), form if query.distinct else _as_it_is
     cells = (f"{writer.expression(total(printed(each)))} AS c{at}" for at, each in enumerate(query.outputs, start=1))
     outputs = ", ".join(cells)
@@ -74,7 +74,7 @@ def _counted_apart(query: PublicQuery, form: Form) -> PublicQuery:
     return replace(query, outputs=tuple(map(counted, query.outputs)), order=order, having=having)
 
 
-def _staged(query: PublicQuery, keys: tuple[Expression, ...], form: Form) -> PublicQuery:
+def _staged(query: PublicQuery, keys: tuple[Expression, ...], *, form: Form) -> PublicQuery:
     """Return the query over a subquery that groups: keys and aggregates become its columns, HAVING a filter of it."""
     having = () if query.having is None else (query.having,)
     terms = tuple(term.expression for term in query.order)
