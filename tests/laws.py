@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import cache
 from itertools import combinations
 
-from scipy import stats
+import scipy  # imports scipy.stats, most of a second, only where a sample is judged: no victim of a kill does
 
 from dpsql.accounting import delta_of_zcdp
 from dpsql.mechanisms import Histogram, LimitedDomain, Selection
@@ -209,7 +209,7 @@ def goodness(observed: Counter[Hashable], law: Law) -> float:
     if len(cells) == 1:
         return 1.0
     statistic = math.fsum((seen - expected) ** 2 / expected for seen, expected in cells)
-    return float(stats.chi2.sf(statistic, len(cells) - 1))
+    return float(scipy.stats.chi2.sf(statistic, len(cells) - 1))
 
 
 def agree(first: Counter[Hashable], second: Counter[Hashable]) -> float:
@@ -218,7 +218,7 @@ def agree(first: Counter[Hashable], second: Counter[Hashable]) -> float:
     cells = _merge(pairs, lambda pair: pair[0] + pair[1])
     if len(cells) == 1:
         return 1.0
-    return float(stats.chi2_contingency(cells, correction=False).pvalue)
+    return float(scipy.stats.chi2_contingency(cells, correction=False).pvalue)
 
 
 def fits(p_value: Callable[[], float]) -> bool:
