@@ -6,6 +6,7 @@ unique as the policy declares. The answer is for the curator, who has declared i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from dpsql.engines import Column, Engine
@@ -93,7 +94,10 @@ def _unit(engine: Engine, policy: Policy, *, name: str) -> tuple[str, Type, Link
 
 
 def _stored(engine: Engine, name: str) -> Stored:
-    return {ascii_lower(column.name): column for column in engine.columns(name)}
+    """Return the columns by their names in lower case; a name that means two of them means none."""
+    columns = engine.columns(name)
+    spelled = Counter(ascii_lower(column.name) for column in columns)
+    return {key: column for column in columns if spelled[key := ascii_lower(column.name)] == 1}
 
 
 def _check_unit(policy: Policy, key_path: str, *, name: str, stored: Stored) -> None:
@@ -111,5 +115,5 @@ def _check_columns(policy: Policy, key_path: str, *, names: Iterable[str], store
     for name in names:
         if ascii_lower(name) not in stored:
             reason = f'The table has no column "{name}".'
-            hint = "Column names are compared without regard to ASCII case."
+            hint = "Names are compared without regard to ASCII case; columns that only case tells apart are left out."
             raise PolicyError("policy-no-column", reason, hint=hint, place=policy.where(key_path))
