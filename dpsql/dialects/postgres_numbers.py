@@ -188,7 +188,7 @@ NUMBERS: Mapping[str, str] = {
     **{f"{name} DECIMAL": f"{name}({{0}})" for name in ("floor", "ceil", "trunc", "round")},
     **{f"{name} INTEGER": f"CAST({{0}} AS {_DOUBLE})" for name in ("floor", "ceil")},
     **{f"{name} INTEGER": "CAST({0} AS {type})" for name in ("trunc", "round")},
-    "round DECIMAL INTEGER": "round({0}, CAST({1} AS integer))",
+    "round DECIMAL INTEGER": "round({0}, LEAST(CAST({1} AS integer), {scale}))",
     "round INTEGER INTEGER": _fitting("round(CAST({0} AS numeric), CAST({1} AS integer))"),
     "sum_sorted DOUBLE": _added(),
     "avg_sorted DOUBLE": _averaged(),

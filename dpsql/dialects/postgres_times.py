@@ -25,6 +25,11 @@ def _when(condition: str, value: str) -> str:
     return f"(CASE WHEN {condition} THEN {value} END)"
 
 
+def _fitting(value: str) -> str:
+    """Return a difference as a whole number, NULL where it does not fit, as the calendar in microseconds."""
+    return f"CAST(NULLIF(NULLIF(LEAST(GREATEST({value}, {{below}}), {{above}}), {{below}}), {{above}}) AS bigint)"
+
+
 def _part(value: str) -> str:
     return _when(_FINITE, f"CAST({value} AS bigint)")
 
@@ -52,7 +57,10 @@ def _micros(operand: str) -> str:
 _END = "TIMESTAMP '294247-01-10 04:00:54.775807'"  # the first that DuckDB has not
 _IN_REACH = f"{{0}} < {_END} AND isfinite({{0}})"
 _EPOCH = f"CAST({_micros('{0}')} AS double precision) / 1000000"
-_DAY_31_LATER = "({0} - CAST(EXTRACT(day FROM {0}) AS integer) + 32)"  # than the first of the month: in the next one
+_DAY_31_LATER = "({0} + (32 - CAST(EXTRACT(day FROM {0}) AS integer)))"  # than the first of the month: in the next one
+_ALIKE = (
+    "(DATE '2000-01-01' + ({0} - DATE '2000-01-01') % 146097)"  # near 2000, in a like year: to_char takes no far date
+)
 
 
 def _stamp(operand: str) -> str:
@@ -117,9 +125,9 @@ def _differences() -> dict[str, str]:
     for unit, width in _MICROS.items():
         if unit not in {"day", "week"}:
             first, last = (f"floor({each} / {width})" for each in micros)
-            forms[f"date_diff.{unit} TIMESTAMP TIMESTAMP"] = _when(near, f"CAST({last} - {first} AS bigint)")
+            forms[f"date_diff.{unit} TIMESTAMP TIMESTAMP"] = _when(near, _fitting(f"{last} - {first}"))
         forms[f"date_sub.{unit} TIMESTAMP TIMESTAMP"] = _when(
-            near, f"CAST(trunc(({micros[1]} - {micros[0]}) / {width}) AS bigint)"
+            near, _fitting(f"trunc(({micros[1]} - {micros[0]}) / {width})")
         )
     return forms
 
@@ -184,12 +192,13 @@ def _formats() -> dict[str, str]:
     for ours, theirs in _WRITTEN.items():
         of_clock = ours in {"%M", "%S"} or "%H" in ours
         for family in ("DATE", "TIMESTAMP"):
-            moment = _stamp("{0}") if of_clock and family == "DATE" else "{0}"
-            written = f"to_char({moment}, '{theirs}')"
-            before = ""
+            moment = "{0}" if family == "TIMESTAMP" else _stamp("{0}") if of_clock else _ALIKE
+            before, written = "", f"to_char({moment}, '{theirs}')"
             if "YYYY" in theirs:
                 marked = theirs.replace("YYYY", '"@"')
-                before = f"WHEN {{0}} < DATE '0001-01-01' THEN replace(to_char({moment}, '{marked}'), '@', {early}) "
+                odd = "{0} < DATE '0001-01-01' OR {0} >= DATE '10000-01-01'"
+                before = f"WHEN {odd} THEN replace(to_char({moment}, '{marked}'), '@', {early}) "
+                written = written.replace(_ALIKE, "{0}")
             forms[f"strftime.{ours} {family}"] = (
                 f'(CASE WHEN NOT isfinite({{0}}) THEN CAST({{0}} AS text) {before}ELSE {written} END COLLATE "C")'
             )
@@ -215,9 +224,9 @@ TIMES: Mapping[str, str] = {
     "isfinite TIMESTAMP": "isfinite({0})",
     "isinf DATE": "(NOT isfinite({0}))",
     "isinf TIMESTAMP": "(NOT isfinite({0}))",
-    "dayname DATE": _when(_FINITE, "to_char({0}, 'FMDay')"),
+    "dayname DATE": _when(_FINITE, f"to_char({_ALIKE}, 'FMDay')"),
     "dayname TIMESTAMP": _when(_FINITE, "to_char({0}, 'FMDay')"),
-    "monthname DATE": _when(_FINITE, "to_char({0}, 'FMMonth')"),
+    "monthname DATE": _when(_FINITE, f"to_char({_ALIKE}, 'FMMonth')"),
     "monthname TIMESTAMP": _when(_FINITE, "to_char({0}, 'FMMonth')"),
     "last_day DATE": _when(
         "isfinite({0}) AND {0} < DATE '5874897-11-01'",

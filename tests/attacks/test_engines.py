@@ -1,0 +1,89 @@
+"""Data laid out against dpsql on other engines than DuckDB: rows at the ends of types, names that differ in case alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pytest
+from ledger.postgres_kit import fresh_schema, server
+from sql_reference import NOON, accepts_pattern
+
+from dpsql.engines import Statement, open_exact
+from dpsql.engines.postgres import PostgresEngine
+from dpsql.errors import PolicyError
+from dpsql.plan.registration import catalog_of
+from dpsql.policy import Budget, Policy, PrivateTable
+from dpsql.sql.analyze import analyze
+from dpsql.sql.query import PrivateQuery
+from dpsql.sql.rewrite import rewrite
+
+Ask = Callable[[str], pa.Table]
+DAYS = "5874897-12-31", "294277-01-01", "4714-11-24 BC", "infinity", "-infinity", "0001-12-31 BC", "2024-02-29"
+MOMENTS = "294276-12-31 23:59:59.999999", "294247-01-10 04:00:54.775806", "4714-11-24 BC", "infinity", "-infinity"
+
+
+@contextmanager
+def asked(columns: str, *rows: str) -> Iterator[Ask]:
+    """Yield what asks a PostgreSQL that has these rows in a table: the exact counts of a private query's groups."""
+    schema = fresh_schema()
+    name = f"{schema}.t"
+    with server().session() as connection:
+        connection.execute(f'CREATE SCHEMA "{schema}"')
+        connection.execute(f"CREATE TABLE {name} ({columns})")
+        for row in rows:
+            connection.execute(f"INSERT INTO {name} VALUES ({row})")
+    engine = PostgresEngine.open(server().url("public").partition("&")[0], {name: None}, options={})
+
+    def ask(keys: str) -> pa.Table:
+        statement = f"SELECT {keys} FROM {name} GROUP BY ALL TOP 100 PRIVATE"
+        query = analyze(statement, catalog, accepts_pattern=accepts_pattern, clock=lambda: NOON)
+        assert isinstance(query, PrivateQuery)
+        counted = rewrite(query, 100)
+        return open_exact(engine.execute(Statement(counted.sql, counted.parameters, counted.types)))
+
+    try:
+        catalog = catalog_of(engine, Policy(Budget(1, "1e-6"), {name: PrivateTable("user_id")}))
+        yield ask
+    finally:
+        engine.close()
+
+
+@pytest.fixture(scope="module")
+def ends() -> Iterator[Ask]:
+    pairs = [(day, moment) for day in DAYS for moment in MOMENTS]
+    rows = (f"{at}, '{day}', '{moment}', {at}.25" for at, (day, moment) in enumerate(pairs))
+    with asked("user_id int, d date, m timestamp, n numeric(18, 4)", *rows) as ask:
+        yield ask
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *(f"strftime(d, '{form}')" for form in ("%Y", "%Y-%m-%d", "%a", "%j", "%H:%M")),
+        *("dayname(d)", "monthname(d)", "last_day(d)", "round(n, 100)", "last_day(m)", "strftime(m, '%Y-%m-%d')"),
+        *(f"date_{how}('microsecond', m, TIMESTAMP '2200-01-01')" for how in ("diff", "sub")),
+        *(f"date_{how}('microsecond', CAST(d AS TIMESTAMP), m)" for how in ("diff", "sub")),
+    ],
+)
+def test_no_row_of_postgresql_makes_a_statement_fail(ends: Ask, key: str) -> None:
+    assert sum(ends(key)["dpsql_count"].to_pylist()) == len(DAYS) * len(MOMENTS)
+
+
+def test_days_beyond_the_time_stamps_of_postgresql_are_named_as_in_duckdb() -> None:
+    names = "strftime(d, '%Y-%m-%d') AS a, dayname(d) AS b, monthname(d) AS c, last_day(d) AS e"
+    with asked("user_id int, d date", "1, '5874897-05-31'", "2, '4714-11-24 BC'", "3, '0001-01-01'") as ask:
+        found = ask(names)
+    assert found.drop(["dpsql_key_4", "dpsql_count"]).to_pylist() == [
+        {"dpsql_key_1": "-4713-11-24", "dpsql_key_2": "Monday", "dpsql_key_3": "November"},
+        {"dpsql_key_1": "0001-01-01", "dpsql_key_2": "Monday", "dpsql_key_3": "January"},
+        {"dpsql_key_1": "5874897-05-31", "dpsql_key_2": "Friday", "dpsql_key_3": "May"},
+    ]
+
+
+def test_a_unit_is_never_taken_from_another_column_of_its_name() -> None:
+    columns, rows = 'user_id text, "User_ID" text, k text', ("'one', 'x', 'a'", "'one', 'y', 'a'")
+    with pytest.raises(PolicyError, match="no column") as refused, asked(columns, *rows):
+        pass
+    assert refused.value.code == "policy-no-column"
