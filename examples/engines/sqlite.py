@@ -48,4 +48,4 @@ class SQLite(RemoteEngine):
         rows = self.fetch(Statement("SELECT name, type FROM pragma_table_info(?1)", (name,))).to_pylist()
         if not rows:
             raise table_missing(name, engine="SQLite")
-        return Registered((name,), tuple(Column(row["name"], TYPES.get(row["type"], row["type"])) for row in rows))
+        return Registered((name,), tuple(Column(row["name"], TYPES.get(row["type"], "ANY")) for row in rows))

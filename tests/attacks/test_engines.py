@@ -1,18 +1,21 @@
-"""Data laid out against dpsql on other engines than DuckDB: rows at the ends of types, names that differ in case alone."""
+"""Data laid out against dpsql on other engines than DuckDB: rows at the ends of types, names that case tells apart."""
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from engine_kits import kit_of
 from ledger.postgres_kit import fresh_schema, server
 from sql_reference import NOON, accepts_pattern
 
 from dpsql.engines import Statement, open_exact
 from dpsql.engines.postgres import PostgresEngine
-from dpsql.errors import PolicyError
+from dpsql.errors import PolicyError, Unsupported
 from dpsql.plan.registration import catalog_of
 from dpsql.policy import Budget, Policy, PrivateTable
 from dpsql.sql.analyze import analyze
@@ -87,3 +90,23 @@ def test_a_unit_is_never_taken_from_another_column_of_its_name() -> None:
     with pytest.raises(PolicyError, match="no column") as refused, asked(columns, *rows):
         pass
     assert refused.value.code == "policy-no-column"
+
+
+@pytest.mark.parametrize("kind", ["DECIMAL(10,2)", "BLOB COLLATE NOCASE", "UUID", "FLOAT"])
+def test_a_column_of_sqlite_that_may_hold_anything_is_no_key_and_no_unit(tmp_path: Path, kind: str) -> None:
+    kit_of("sqlite")  # which makes the example known
+    from sqlite import SQLite
+
+    with sqlite3.connect(tmp_path / "data") as connection:
+        connection.execute(f"CREATE TABLE t (user_id TEXT, k {kind})")
+        connection.execute("INSERT INTO t VALUES ('one', 'no number')")
+    connection.close()
+    engine = SQLite(f"sqlite:{tmp_path / 'data'}", ["t"])
+    try:
+        catalog = catalog_of(engine, Policy(Budget(1, "1e-6"), {"t": PrivateTable("user_id")}))
+        with pytest.raises(Unsupported, match="not computed with"):
+            analyze("SELECT k FROM t TOP 1 PRIVATE", catalog, accepts_pattern=accepts_pattern, clock=lambda: NOON)
+        with pytest.raises(PolicyError, match="may not be a"):
+            catalog_of(engine, Policy(Budget(1, "1e-6"), {"t": PrivateTable("k")}))
+    finally:
+        engine.close()
