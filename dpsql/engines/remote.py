@@ -163,13 +163,14 @@ class RemoteEngine(ABC):
         outcome: list[pa.Table] = []
         done = threading.Event()
         task = partial(self._carry_out, statement, outcome=outcome, done=done)
-        threading.Thread(target=task, name="dpsql-statement", daemon=True).start()
         deadline = math.inf if self._time_limit is None else time.monotonic() + self._time_limit
         try:
+            threading.Thread(target=task, name="dpsql-statement", daemon=True).start()
             while not done.wait(min(_PATIENCE, max(0.0, deadline - time.monotonic()))):
                 if time.monotonic() >= deadline:
                     raise TimeoutError  # noqa: TRY301 - to be stopped as an interrupt is
         except BaseException as reason:
+            self._stuck = True  # until it is seen to have ended: a second interrupt may come while it is waited for
             with suppress(Exception):
                 self.cancel()
             self._stuck = not done.wait(_LAST_WAIT)

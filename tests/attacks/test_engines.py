@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,9 +14,11 @@ from engine_kits import kit_of
 from ledger.postgres_kit import fresh_schema, server
 from sql_reference import NOON, accepts_pattern
 
+from dpsql.dialects import STANDARD, Dialect
 from dpsql.engines import Statement, open_exact
 from dpsql.engines.postgres import PostgresEngine
-from dpsql.errors import PolicyError, Unsupported
+from dpsql.engines.remote import RemoteEngine
+from dpsql.errors import PolicyError, Unsupported, UsageError
 from dpsql.plan.registration import catalog_of
 from dpsql.policy import Budget, Policy, PrivateTable
 from dpsql.sql.analyze import analyze
@@ -110,3 +113,32 @@ def test_a_column_of_sqlite_that_may_hold_anything_is_no_key_and_no_unit(tmp_pat
             catalog_of(engine, Policy(Budget(1, "1e-6"), {"t": PrivateTable("k")}))
     finally:
         engine.close()
+
+
+class Endless(RemoteEngine):
+    """An engine that answers once it is let, and in whose cancelling the user loses patience."""
+
+    def __init__(self) -> None:
+        super().__init__(Dialect("Endless", "duckdb", STANDARD), {}, time_limit=0.02)
+        self.let, self.fetched = threading.Event(), 0
+
+    def fetch(self, statement: Statement) -> pa.Table:  # noqa: ARG002 - whatever it is
+        self.fetched += 1
+        self.let.wait()
+        return pa.table({})
+
+    def cancel(self) -> None:
+        raise KeyboardInterrupt
+
+    def disconnect(self) -> None:
+        pass
+
+
+def test_two_interrupts_do_not_let_two_statements_onto_one_connection() -> None:
+    engine = Endless()
+    with pytest.raises(KeyboardInterrupt):
+        engine.execute(Statement("SELECT 1"))
+    with pytest.raises(UsageError, match="closed"):
+        engine.execute(Statement("SELECT 1"))
+    engine.let.set()
+    assert engine.fetched == 1
