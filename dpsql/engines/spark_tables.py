@@ -64,10 +64,11 @@ def _registered(
         raise PolicyError("policy-source", reason, hint=hint, place=f"tables.{name}.source")
     if source is not None:
         _read(own, source, quoted=_quoted(relation), name=name)
-    found = _fields(own, relation)
-    if found is None and lent is not None and _borrowed(own, lent, relation=relation, name=name):
+    elif len(relation) == 1 and name.lower().startswith("dpsql"):  # a view of dpsql's own would be found in its place
+        raise table_missing(name, engine="Spark")
+    if lent is not None and _is_view_for_a_while(lent, relation) and _borrowed(own, lent, relation=relation, name=name):
         relation = (f"dpsql_{name}",)
-        found = _fields(own, relation)
+    found = _fields(own, relation)
     if found is None:
         raise table_missing(name, engine="Spark")
     return _safe(own, relation, found=found, name=name)
@@ -98,7 +99,14 @@ def _read(own: SparkSession, source: Path | Folder, *, quoted: str, name: str) -
         raise EngineError("source-unreadable", "Spark cannot read the source as Parquet.", hint=hint, place=place)
 
 
-def _borrowed(own: SparkSession, lent: SparkSession, *, relation: tuple[str, ...], name: str) -> bool:
+def _is_view_for_a_while(lent: SparkSession, relation: tuple[str, ...]) -> bool:
+    """Say whether a name means such a view in the user's session, where it comes before a table of that name."""
+    with suppress(Exception), quiet():
+        return lent.catalog.getTable(_quoted(relation)).isTemporary
+    return False
+
+
+def _borrowed(own: SparkSession, lent: SparkSession, *, relation: tuple[str, ...], *, name: str) -> bool:
     """Make a view of what the user's session alone has, a view for a while; say whether there was one."""
     ours: Any = own
     with suppress(Exception), quiet():
@@ -122,7 +130,7 @@ def _safe(own: SparkSession, relation: tuple[str, ...], *, found: list[tuple[str
         else _quoted((column,))
         for column, kind in kept
     )
-    view = (f"dpsql_bytes_{name}",)
+    view = (f"dpsqlbytes_{name}",)  # which no view of another table is called
     made = False
     with suppress(Exception), quiet():
         rows = own.sql(f"SELECT {outputs} FROM {_quoted(relation)}")  # noqa: S608 - quoted
