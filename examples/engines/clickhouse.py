@@ -40,6 +40,11 @@ TYPES |= {f"U{kind}": f"U{name}" for kind, name in TYPES.items()} | {"Float32": 
 TYPES |= dict.fromkeys(["String", "FixedString", "Enum8", "Enum16", "UUID"], "VARCHAR") | {"Bool": "BOOLEAN"}
 TYPES |= {"Date": "DATE", "Date32": "DATE", "DateTime": "TIMESTAMP", "DateTime64(6": "TIMESTAMP"}
 PINNED = {"join_use_nulls": 1, "aggregate_functions_null_for_empty": 1, "prefer_column_name_to_alias": 1}
+PINNED |= {
+    f"{of}_overflow_mode": "throw" for of in "read group_by sort result distinct set join transfer timeout".split()
+}
+PINNED |= {f"{of}_overflow_mode_leaf": "throw" for of in ("read", "timeout")}  # no limit may leave out others' rows
+PINNED |= {"limit": 0, "offset": 0, "skip_unavailable_shards": 0, "join_any_take_last_row": 0}
 PINNED |= {"cast_keep_nullable": 1, "precise_float_parsing": 1, "session_timezone": "UTC", "max_query_size": 10**7}
 PINNED |= {"count_distinct_implementation": "uniqExact"}
 PINNED |= {"optimize_functions_to_subcolumns": 0, "readonly": 1}  # that one loses columns of windows in 26.9

@@ -18,7 +18,7 @@ from dpsql.dialects import STANDARD, Dialect
 from dpsql.engines import Statement, open_exact
 from dpsql.engines.postgres import PostgresEngine
 from dpsql.engines.remote import RemoteEngine
-from dpsql.errors import PolicyError, Unsupported, UsageError
+from dpsql.errors import EngineError, PolicyError, Unsupported, UsageError
 from dpsql.plan.registration import catalog_of
 from dpsql.policy import Budget, Policy, PrivateTable
 from dpsql.sql.analyze import analyze
@@ -113,6 +113,19 @@ def test_a_column_of_sqlite_that_may_hold_anything_is_no_key_and_no_unit(tmp_pat
             catalog_of(engine, Policy(Budget(1, "1e-6"), {"t": PrivateTable("k")}))
     finally:
         engine.close()
+
+
+def test_no_limit_of_clickhouse_lets_some_rows_be_counted_and_others_not() -> None:
+    kit = kit_of("clickhouse").open({"t": pa.table({"user_id": range(10_000), "k": ["a"] * 10_000})})
+    name = ".".join(kit.relation("t"))
+    from clickhouse import ClickHouse
+
+    few = {"max_rows_to_read": "1000", "read_overflow_mode": "break", "max_block_size": "100", "limit": "1"}
+    engine = ClickHouse("clickhouse:", [name], options=few)
+    with pytest.raises(EngineError, match="could not answer"):
+        engine.execute(Statement(f"SELECT count(DISTINCT user_id) FROM {name}"))
+    engine.close()
+    kit.close()
 
 
 class Endless(RemoteEngine):
