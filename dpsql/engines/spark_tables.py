@@ -106,7 +106,7 @@ def _is_view_for_a_while(lent: SparkSession, relation: tuple[str, ...]) -> bool:
     return False
 
 
-def _borrowed(own: SparkSession, lent: SparkSession, *, relation: tuple[str, ...], *, name: str) -> bool:
+def _borrowed(own: SparkSession, lent: SparkSession, *, relation: tuple[str, ...], name: str) -> bool:
     """Make a view of what the user's session alone has, a view for a while; say whether there was one."""
     ours: Any = own
     with suppress(Exception), quiet():

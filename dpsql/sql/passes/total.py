@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dpsql.errors import Unsupported
 from dpsql.sql.passes.rebuild import rebuild
 from dpsql.sql.tree import Call, Exists, Expression, InQuery, Literal, Scalar, Try, walk
@@ -14,6 +16,9 @@ _ALWAYS_RAISES = frozenset(
     "date_diff date_sub last_day dayname monthname strftime time_bucket epoch_ms epoch_us epoch_ns "
     "round abs - neg + * greatest_common_divisor least_common_multiple".split()
 )
+# These DuckDB computes of the least and the greatest value that a column's statistics tell, while it plans and outside
+# TRY: one row at an end of the calendar would make the statement fail.
+_TRIED_ON_ENDS = frozenset(["date_part", "date_trunc", "epoch_ms", "epoch_us", "epoch_ns"])
 
 
 def total(expression: Expression) -> Expression:
@@ -27,7 +32,14 @@ def total(expression: Expression) -> Expression:
     if any(isinstance(part, InQuery | Exists | Scalar) for part in walk(rebuilt)):
         hint = "Compute it in a subquery in FROM, or write it as a condition of WHERE."
         raise Unsupported("subquery", "(SELECT ...) and EXISTS may not stand in an operation that can fail.", hint=hint)
+    if rebuilt.function in _TRIED_ON_ENDS:
+        rebuilt = replace(rebuilt, arguments=tuple(map(_unforeseen, rebuilt.arguments)))
     return Try(rebuilt, rebuilt.type, rebuilt.longest)
+
+
+def _unforeseen(argument: Expression) -> Expression:
+    """Return an argument of whose ends DuckDB knows nothing before it reads the rows."""
+    return argument if isinstance(argument, Literal | Try) else Try(argument, argument.type, argument.longest)
 
 
 def _raises(node: Call) -> bool:
