@@ -72,7 +72,7 @@ def compared(name: str, data: Written, repeats: int) -> dict[str, dict[str, Valu
 
 
 def forget_peak() -> None:
-    """Count what is held at most from now on, where the system lets a process do so: not what filling the table took."""
+    """Count what is held at most from now on, where the system lets a process do so: not what filling a table took."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
