@@ -1,7 +1,7 @@
 """From the statement as DuckDB's to the engine's own: sqlglot reads what the writer wrote, and writes it again.
 
-Only what the writers of this package write is read here, and every node must be known: marks become forms, the few
-functions that the rewriter itself calls become the standard's, parameters are spelled as the engine's client does.
+Only what the writers of this package write is read here: marks become forms, the few functions that the rewriter
+itself calls become the standard's, parameters are spelled as the engine's client does.
 """
 
 from __future__ import annotations
