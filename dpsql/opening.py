@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["IN_MEMORY", "engine_of"]
 
 IN_MEMORY = ":memory:"
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")  # that a shell has taken for a path, which lost one of its slashes
 GROUP = "dpsql.engines"  # entry points of other packages: the word before the colon of a URL, and what opens it
 _ENGINES = {
     **dict.fromkeys(["postgresql", "postgres"], "dpsql.engines.postgres:PostgresEngine.open"),
@@ -76,6 +78,9 @@ def _check(database: object, policy: Policy) -> None:
     if policy.source is not None and policy.source.path is not None and policy.source.options:
         reason, hint = "A DuckDB file has no options.", "Memory, threads and time are limited in [engine]."
         raise PolicyError("policy-source", reason, hint=hint, place=policy.where("source.options"))
+    if isinstance(database, Path) and _ADDRESS.match(str(database)) and not database.exists():
+        hint = 'Write [source] and below it url = "..." in the policy, and leave the database out.'
+        raise UsageError("database", "The address of an engine stands in the policy, not here.", hint=hint)
     if policy.source is not None and database is not None:
         hint = "Leave the database out, or take [source] out of the policy."
         raise UsageError("source-twice", "The policy says where the data is.", hint=hint)

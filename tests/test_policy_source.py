@@ -295,3 +295,12 @@ def test_an_open_engine_keeps_what_it_was_opened_with(tmp_path: Path) -> None:
     assert isolated.value.code == "isolation-connection"
     with dpsql.connect(engine, policy=Policy(Budget(1, "1e-6"), TABLES), ledger=":memory:") as session:
         assert len(session.sql(ASKED).fetchall()) == 2
+
+
+def test_the_address_of_an_engine_is_no_path_and_is_not_told() -> None:
+    policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id")})
+    with pytest.raises(UsageError) as caught:
+        dpsql.connect(Path("postgresql://ana:hidden@host/db"), policy=policy)
+    assert caught.value.code == "database"
+    assert "[source]" in str(caught.value)
+    assert "hidden" not in str(caught.value)
