@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     import duckdb
     import pandas as pd
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
     from dpsql.answer import Answer, Receipt
+    from dpsql.engines import Engine
     from dpsql.session import Session
     from dpsql.sql.parameters import Given
 
@@ -31,7 +33,7 @@ Messages = list[tuple[type[errors.Warning], errors.Warning]]
 
 @translates
 def connect(
-    database: str | Path | duckdb.DuckDBPyConnection | None = None,
+    database: str | Path | duckdb.DuckDBPyConnection | Engine | SparkSession | None = None,
     *,
     policy: Policy | str | Path | None = None,
     ledger: str | Path | None = None,
