@@ -99,7 +99,7 @@ def test_other_units_row_order_and_duplicates_change_nobody(groups: int, ladder:
 @pytest.mark.usefixtures("_many")
 def test_groups_of_equal_draws_are_taken_by_their_keys(monkeypatch: pytest.MonkeyPatch, groups: int) -> None:
     """Unequal labels of one 64-bit hash can be made up on purpose: no row order may decide between them."""
-    monkeypatch.setattr(bounding, "_draw", lambda *_, **__: "CAST(0 AS UBIGINT)")
+    monkeypatch.setattr(Writer, "draw", lambda *_, **__: "CAST(0 AS UBIGINT)")
     items = [None, "", "B", "a", "b", "\x00", "\x00a", "\U0001f642", "Z" * 3000, "é"]
     in_order = [item for _, item in sorted((item.encode(), item) for item in items if item is not None)]
     for seed in range(20):
@@ -235,7 +235,7 @@ def draws(unit: str, item: str, draw: str, *, parameters: Sequence[object] = ())
 def test_no_pattern_of_units_and_items_shares_draws(unit: str, item: str) -> None:
     """As many draws as pairs, and no step from one item to the next that two units share."""
     writer = Writer()
-    draw = bounding._draw(writer, ["dpsql_key_1"], salts=SALTS)
+    draw = writer.draw(["dpsql_key_1"], bounding.UNIT, salts=SALTS)
     assert draws(unit, item, draw, parameters=writer.parameters) == (2000 * 50, 2000 * 49)
 
 

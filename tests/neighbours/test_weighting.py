@@ -11,7 +11,6 @@ import pytest
 from sql_reference import same
 
 from dpsql.mechanisms import WEIGHT_STEPS, unit_weight
-from dpsql.sql import bounding
 from dpsql.sql.bounding import UNIT, WEIGHT, Bound, Bounded, bounded, weighted, weighted_of_all
 from dpsql.sql.write import Writer
 
@@ -147,7 +146,7 @@ def test_threads_row_order_and_other_units_change_nothing(groups: int) -> None:
 
 
 def test_groups_of_equal_draws_are_taken_by_their_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounding, "_draw", lambda *_, **__: "CAST(0 AS UBIGINT)")
+    monkeypatch.setattr(Writer, "draw", lambda *_, **__: "CAST(0 AS UBIGINT)")
     for seed in range(5):
         rows = [(unit, item) for unit in range(5) for item in (None, "", "B", "a", "b")]
         Random(seed).shuffle(rows)
