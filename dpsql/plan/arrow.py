@@ -11,7 +11,7 @@ import numpy as np
 
 from dpsql.engines.arrow import arrow_of
 from dpsql.sql.query import Keep, Order
-from dpsql.sql.types import Type
+from dpsql.sql.types import Family, Type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +30,7 @@ _COMPARISONS = {
 
 def arrow_type(type_: Type) -> pa.DataType:
     """Return the Arrow type of a key, whose type is one that dpsql computes with."""
-    known = arrow_of(type_.name)
+    known = None if type_.family is Family.OPAQUE else arrow_of(type_.name)
     if known is None:
         raise KeyError(type_.name)
     return known
