@@ -43,7 +43,7 @@ class Kit:
     in what DuckDB computes, the dates and time stamps that the engine's calendar does not reach. `own` are the queries
     in which the engine draws other groups, as many, since it prints a value otherwise. `types` are those of the
     engine's forms that the tables have not; its own tests look after them. Where a statement takes long, tests that ask
-    each query several times ask one in `share`.
+    each query several times ask one in `share`, and the comparison of answers one in `every`: DPSQL_WHOLE=1 asks all.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Kit:
     fit: Callable[[pa.Table], pa.Table] = _as_it_is
     reach: Callable[[pa.Table], pa.Table] = _as_it_is
     share: int = 1
+    every: int = 1
     own: frozenset[str] = frozenset()
     types: tuple[str, ...] = ()
 

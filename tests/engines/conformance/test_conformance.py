@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from engine_conformance import FOLDER, Asked, answer, differences, failure, load, opened
+from engine_conformance import FOLDER, Asked, answer, counting, differences, failure, load, opened
 from engine_kits import DUCKDB_KIT, KITS, kit_of
 
 GAPS = FOLDER / "gaps.toml"
+WHOLE = any(os.environ.get(name) for name in ("DPSQL_WHOLE", "DPSQL_REGENERATE"))
 
 
 NOBODY = {"empty_table", "filter_nobody", "filter_no_unit", "filter_not_in_null", "not_in_public_with_null"}
@@ -38,8 +39,12 @@ def reference(asked: Asked, engine: str) -> pa.Table | None:
 def test_an_engine_answers_as_duckdb_does_or_says_what_it_lacks(engine: str) -> None:
     kit = kit_of(engine)
     lacking, wrong = [], []
-    for asked in load():
+    every = 1 if WHOLE else kit.every
+    for at, asked in enumerate(load()):
         try:
+            if at % every:  # what is not asked of a slow engine is written for it all the same
+                lacking += [asked.name] * (counting(asked, opened(kit).catalog) is None)
+                continue
             found = answer(asked, opened(kit))
             if found is None:
                 lacking.append(asked.name)
