@@ -379,7 +379,8 @@ def test_the_hard_case_asks_every_mechanism_through_sql_for_all_of_rho(quick: Qu
     assert len(table) == 13
     assert sum(name.startswith("AUTO: ") for name in table) == 1
     for row in table.values():
-        assert 0 <= row["least"] <= row["recall"] <= row["returned"] / 5 <= 1
+        least, hits, returned = (round(10 * each, 6) for each in (row["least"], row["recall"], row["returned"] / 5))
+        assert 0 <= least <= hits <= returned <= 10  # of two trials with five items each: the means are not exact
         assert 0.99 < row["reserved"] <= 1
         assert len(row["seconds"]) == 2
     assert max(row["recall"] for row in table.values()) > 0.5
