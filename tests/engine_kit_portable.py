@@ -13,8 +13,8 @@ import pyarrow as pa
 from engine_kits import Kit, with_tables
 
 from dpsql.dialects import STANDARD, Dialect
-from dpsql.engines import Column, Engine, Statement
-from dpsql.engines.remote import Registered, RemoteEngine
+from dpsql.engines import Column, Engine, Registered, Statement
+from dpsql.engines.remote import RemoteEngine
 
 __all__ = ["KIT", "PORTABLE", "PortableEngine"]
 

@@ -36,11 +36,12 @@ class Dialect:
     sorts by. `types` are those that the engine names otherwise than sqlglot thinks. `parameter` is how the value number
     {n} is written, from 1. With `materialized`, AS MATERIALIZED is kept.
 
-    `lacks` are the joins, set operations and types that the engine does not have, or has otherwise, of which "SEMI" and
-    "ANTI" are written as EXISTS where that says the same; "FULL unequal" for a FULL JOIN by anything but an equality of
-    its two sides; "nested" for joins in parentheses; "avg OVER" for a form of avg that is no one call, and so none in a
-    window; "correlated" for subqueries that name the row outside; "NaN" where a value cannot be that; and "IN" where IN
-    takes NULL for a value: it is then written as equalities, and IN (SELECT ...) by the form "in_query".
+    `lacks` are the joins, set operations and types that the engine does not have, or has otherwise, of which "SEMI"
+    and "ANTI" are written as EXISTS where that says the same; "FULL unequal" for a FULL JOIN by anything but an
+    equality of its two sides, and so for other kinds; "nested" for joins in parentheses; "avg OVER" for a form of
+    avg that is no one call, and so none in a window; "correlated" for subqueries that name the row outside; "NaN"
+    where a value cannot be that; and "IN" where IN takes NULL for a value: it is then written as equalities, and IN
+    (SELECT ...) by the form "in_query".
     """
 
     name: str

@@ -134,8 +134,8 @@ class PortableWriter(Writer):
 
     def _joined(self, joined: Joined) -> str:
         """Return a join as text; on the left side others stand without parentheses, which not every engine reads."""
-        if "FULL unequal" in self.dialect.lacks and unequal(joined):
-            raise self._lacking("FULL JOIN without an equality of its two sides")
+        if f"{joined.kind} unequal" in self.dialect.lacks and unequal(joined):
+            raise self._lacking(f"{joined.kind} JOIN without an equality of its two sides")
         left, right = self.relation(joined.left), self.relation(joined.right)
         if isinstance(joined.right, Joined):
             if "nested" in self.dialect.lacks:

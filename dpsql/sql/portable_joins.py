@@ -1,4 +1,4 @@
-"""Joins that not every engine has: SEMI and ANTI JOIN as conditions, and FULL JOIN by no equality."""
+"""Joins that not every engine has: SEMI and ANTI JOIN as conditions, and joins by no equality."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ def conditioned(relation: Relation) -> tuple[Relation, tuple[Expression, ...]]:
 
 
 def unequal(joined: Joined) -> bool:
-    """Say whether a FULL JOIN is by anything but an equality of something of each of its two sides."""
-    if joined.kind != "FULL":
-        return False
+    """Say whether a join is by anything but an equality of something of each of its two sides."""
     on = joined.on
     parts = on.arguments if isinstance(on, Call) and on.function == "and" else (on,)
     sides = _relations(joined.left), _relations(joined.right)

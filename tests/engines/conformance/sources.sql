@@ -29,6 +29,15 @@ SELECT d.holiday FROM reads JOIN days AS d USING (day) GROUP BY d.holiday TOP 10
 # join_public_inequality
 SELECT d.week FROM reads AS r JOIN days AS d ON r.day < d.day AND r.small > d.week GROUP BY 1 TOP 1000 PRIVATE;
 
+# join_public_left_inequality
+SELECT d.week FROM reads AS r LEFT JOIN days AS d ON r.day < d.day AND r.small > d.week GROUP BY 1 TOP 1000 PRIVATE;
+
+# join_public_semi_inequality
+SELECT r.country FROM reads AS r SEMI JOIN days AS d ON r.day < d.day AND r.small > d.week GROUP BY 1 TOP 1000 PRIVATE;
+
+# join_public_anti_inequality
+SELECT r.country FROM reads AS r ANTI JOIN days AS d ON r.day < d.day AND r.small > d.week GROUP BY 1 TOP 1000 PRIVATE;
+
 # join_public_double
 SELECT c.country FROM reads AS r JOIN countries AS c ON r.price = c.area GROUP BY 1 TOP 1000 PRIVATE;
 
