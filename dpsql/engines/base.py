@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa  # start-up: whoever only plans a query needs no Arrow
 
-__all__ = ["Column", "CsvFile", "Desk", "Engine", "Exact", "Statement", "open_exact"]
+__all__ = ["Column", "CsvFile", "Desk", "Engine", "Exact", "Registered", "Statement", "open_exact", "table_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,24 @@ class Column:
 
     name: str
     type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A table that an engine may be asked about: the parts of its qualified name, and its columns."""
+
+    relation: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+
+def table_of(tables: Mapping[str, Registered], name: str) -> Registered:
+    """Return the table of this name; raise `UsageError` for one that the policy did not name."""
+    try:
+        return tables[name]
+    except KeyError:
+        raise UsageError(
+            "table-unknown", f'No table was registered as "{name}".', hint="Name it in the policy."
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import duckdb
 
 from dpsql.dialects import DUCKDB
 from dpsql.engines import duckdb_catalog as catalog
-from dpsql.engines.base import Column, CsvFile, Exact, Statement
+from dpsql.engines.base import Column, CsvFile, Exact, Registered, Statement, table_of
 from dpsql.engines.folder import Folder
 from dpsql.errors import EngineError, UsageError
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["DuckDBEngine"]
 
 Sources = Mapping[str, Path | CsvFile | Folder | None]
-Tables = Mapping[str, catalog.Registered]
+Tables = Mapping[str, Registered]
 
 _PATIENCE = 0.5  # seconds between two looks at a statement that runs; where waiting cannot be interrupted, this can
 _HEARTBEAT = 0.05  # seconds between two requests that a statement stop
@@ -116,15 +116,15 @@ class DuckDBEngine:
 
     def relation(self, name: str) -> tuple[str, ...]:
         """Return the fully qualified identifier of the table that was registered as `name`."""
-        return self._registered(name).relation
+        return table_of(self._tables, name).relation
 
     def columns(self, name: str) -> tuple[Column, ...]:
         """Return the columns of the table that was registered as `name`, as they were when the engine opened."""
-        return self._registered(name).columns
+        return table_of(self._tables, name).columns
 
     def unique(self, name: str, column: str) -> bool:
         """Return whether no value but NULL stands twice in a column; DuckDB says no more than that one does."""
-        sql = catalog.repeated(self._registered(name), column)
+        sql = catalog.repeated(table_of(self._tables, name), column)
         with self._lock:
             self._require_open()
             table = self._run(Statement(sql))
@@ -176,14 +176,6 @@ class DuckDBEngine:
                 raise
             outcome.clear()
         return outcome[0] if outcome else None
-
-    def _registered(self, name: str) -> catalog.Registered:
-        try:
-            return self._tables[name]
-        except KeyError:
-            raise UsageError(
-                "table-unknown", f'No table was registered as "{name}".', hint="Name it in the policy."
-            ) from None
 
     def _require_open(self) -> None:
         if not self._release.alive:

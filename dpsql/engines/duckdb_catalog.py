@@ -9,19 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
 import duckdb
 
-from dpsql.engines.base import Column, CsvFile
+from dpsql.engines.base import Column, CsvFile, Registered
 from dpsql.engines.duckdb_folder import rows_of
 from dpsql.engines.folder import Folder
 from dpsql.errors import EngineError, UsageError
 
 __all__ = [
-    "Registered",
     "attach",
     "compiles",
     "connect_bare",
@@ -74,14 +72,6 @@ _CALLED_BY_SYNTAX = frozenset(
     to_weeks to_years trim trunc unnest
     """.split()
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """A table that the engine may be asked about: its fully qualified identifier and its columns."""
-
-    relation: tuple[str, ...]
-    columns: tuple[Column, ...]
 
 
 def connect_sealed(folder: str, memory_limit: str | None, *, threads: int | None) -> duckdb.DuckDBPyConnection:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.dialects.postgres import POSTGRES
-from dpsql.engines.base import CsvFile, Statement
+from dpsql.engines.base import CsvFile, Registered, Statement
 from dpsql.engines.folder import Folder
 from dpsql.engines.postgres_tables import registered
-from dpsql.engines.remote import Registered, RemoteEngine
+from dpsql.engines.remote import RemoteEngine
 from dpsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.engines.base import Column, CsvFile
+from dpsql.engines.base import Column, CsvFile, Registered
 from dpsql.engines.folder import Folder
-from dpsql.engines.remote import Registered, table_missing
+from dpsql.engines.remote import table_missing
 
 if TYPE_CHECKING:
     from adbc_driver_manager.dbapi import Connection

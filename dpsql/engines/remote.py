@@ -12,31 +12,22 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dpsql.dialects import Dialect, family_of
 from dpsql.engines.arrow import conformed
-from dpsql.engines.base import Column, Exact, Statement
+from dpsql.engines.base import Column, Exact, Registered, Statement, table_of
 from dpsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Registered", "RemoteEngine", "table_missing"]
+__all__ = ["RemoteEngine", "table_missing"]
 
 _PATIENCE = 0.5  # seconds between two looks at a statement that runs; where waiting cannot be interrupted, this can
 _LAST_WAIT = 10.0  # seconds that a statement has to end once it was told to
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """A table that the engine may be asked about: the parts of its qualified name, and its columns."""
-
-    relation: tuple[str, ...]
-    columns: tuple[Column, ...]
 
 
 class RemoteEngine(ABC):
@@ -101,17 +92,17 @@ class RemoteEngine(ABC):
 
     def relation(self, name: str) -> tuple[str, ...]:
         """Return the qualified identifier of the table that was registered as `name`."""
-        return self._registered(name).relation
+        return table_of(self._tables, name).relation
 
     def columns(self, name: str) -> tuple[Column, ...]:
         """Return the columns of the table that was registered as `name`, as they were when the engine opened."""
-        return self._registered(name).columns
+        return table_of(self._tables, name).columns
 
     def unique(self, name: str, column: str) -> bool:
         """Return whether no value but NULL stands twice in a column of the table that was registered as `name`."""
         from sqlglot.expressions import to_identifier
 
-        table, dialect = self._registered(name), self._dialect
+        table, dialect = table_of(self._tables, name), self._dialect
         quoted = [
             str(to_identifier(each, quoted=True).sql(dialect=dialect.sqlglot)) for each in (column, *table.relation)
         ]
@@ -183,14 +174,6 @@ class RemoteEngine(ABC):
         with suppress(BaseException):
             outcome.append(conformed(self.fetch(statement), statement.types))
         done.set()
-
-    def _registered(self, name: str) -> Registered:
-        try:
-            return self._tables[name]
-        except KeyError:
-            raise UsageError(
-                "table-unknown", f'No table was registered as "{name}".', hint="Name it in the policy."
-            ) from None
 
 
 def table_missing(name: str, *, engine: str) -> EngineError:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.dialects.spark import SPARK
-from dpsql.engines.base import CsvFile, Statement
+from dpsql.engines.base import CsvFile, Registered, Statement
 from dpsql.engines.folder import Folder
-from dpsql.engines.remote import Registered, RemoteEngine
+from dpsql.engines.remote import RemoteEngine
 from dpsql.engines.spark_session import beside, quiet, started, stopped
 from dpsql.engines.spark_tables import tables
 

@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpsql.engines.base import Column, CsvFile
+from dpsql.engines.base import Column, CsvFile, Registered
 from dpsql.engines.folder import Folder
-from dpsql.engines.remote import Registered, table_missing
+from dpsql.engines.remote import table_missing
 from dpsql.engines.spark_session import quiet
 from dpsql.errors import EngineError, PolicyError
 

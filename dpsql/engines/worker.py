@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Self
 
 from dpsql.dialects import DUCKDB
 from dpsql.engines import wire
-from dpsql.engines.base import Column, CsvFile, Exact, Statement
+from dpsql.engines.base import Column, CsvFile, Exact, Registered, Statement, table_of
 from dpsql.engines.folder import Folder, spelled
 from dpsql.errors import EngineError, UsageError
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["WorkerEngine"]
 
 Sources = Mapping[str, Path | CsvFile | Folder | None]
-Tables = Mapping[str, tuple[tuple[str, ...], tuple[Column, ...]]]
+Tables = Mapping[str, Registered]
 Versions = Mapping[str, tuple[int, int, int]]
 
 _BEGIN = "import sys; sys.path[:] = sys.argv[1:]; from dpsql.engines.worker_main import main; main()"
@@ -104,15 +104,15 @@ class WorkerEngine:
 
     def relation(self, name: str) -> tuple[str, ...]:
         """Return the fully qualified identifier of the table that was registered as `name`."""
-        return self._registered(name)[0]
+        return table_of(self._tables, name).relation
 
     def columns(self, name: str) -> tuple[Column, ...]:
         """Return the columns of the table that was registered as `name`, as they were when the engine opened."""
-        return self._registered(name)[1]
+        return table_of(self._tables, name).columns
 
     def unique(self, name: str, column: str) -> bool:
         """Return whether no value but NULL stands twice in a column, asked in the worker."""
-        self._registered(name)
+        table_of(self._tables, name)
         return self._judged(do="unique", name=name, column=column)
 
     def accepts_pattern(self, pattern: str) -> bool:
@@ -171,10 +171,10 @@ class WorkerEngine:
 
     def _table(self, reply: bytearray) -> pa.Table | None:
         """Return the table of a reply; a worker that sends something else is not asked again."""
-        from dpsql.engines.received import table_of
+        from dpsql.engines import received
 
         with suppress(Exception):
-            return table_of(reply)
+            return received.table_of(reply)
         with self._lock:
             self._drop()
         return None
@@ -197,13 +197,6 @@ class WorkerEngine:
         if self._worker is not None:
             self._worker.end()
             self._worker = None
-
-    def _registered(self, name: str) -> tuple[tuple[str, ...], tuple[Column, ...]]:
-        try:
-            return self._tables[name]
-        except KeyError:
-            hint = "Name it in the policy."
-            raise UsageError("table-unknown", f'No table was registered as "{name}".', hint=hint) from None
 
 
 class _Worker:
@@ -307,7 +300,8 @@ def _tables(reply: Mapping[str, object], names: tuple[str, ...]) -> Tables:
     tables = {}
     for name in names:
         relation, columns = found[name]
-        tables[name] = tuple(map(str, relation)), tuple(Column(str(column), str(kind)) for column, kind in columns)
+        described = tuple(Column(str(column), str(kind)) for column, kind in columns)
+        tables[name] = Registered(tuple(map(str, relation)), described)
     return tables
 
 
