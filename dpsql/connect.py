@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dpsql.session import Session
 
 __all__ = ["IN_MEMORY", "MemoryLedgerWarning", "bump", "check_of", "check_on", "connect", "engine_of", "grant"]
-__all__ += ["history", "session_of", "spending_of", "starter_of", "verified"]
+__all__ += ["history", "prepare", "session_of", "spending_of", "starter_of", "verified"]
 
 
 class MemoryLedgerWarning(UserWarning):
@@ -81,6 +81,10 @@ def session_of(
 
     terms = Terms.of_policy(policy, analyst)
     catalog = catalog_of(engine, policy)
+    if policy.prepared is not None:
+        from dpsql.prepared import with_prepared  # start-up: few policies prepare anything
+
+        catalog = with_prepared(catalog, engine, policy=policy)
     record = _ledger(policy.ledger if ledger is None else ledger, terms)
     try:
         terms = terms.held_to(record.certified)
@@ -152,6 +156,47 @@ def spending_of(policy: Policy | str | Path, *, analyst: str | None = None) -> S
         entries = record.entries()  # before the budget, which a grant may raise
         terms = replace(terms.held_to(record.certified), budget=record.budget)
         return spending(known, entries, terms=terms, calendar=record.calendar)
+
+
+def prepare(
+    policy: Policy | str | Path, table: str | None = None, *, database: str | Path | None = None
+) -> dict[str, str]:
+    """Prepare a table, or all of which the policy wants something prepared, and return what was done to each.
+
+    That is "current", "appended" or "made". Queries then read what is prepared in place of the rows, wherever that
+    gives the same answer, as long as the data's files and version stay as they are. The data is the curator's to read:
+    nothing is charged. Raises `PolicyError` for what cannot be prepared, and `EngineError` if it fails.
+    """
+    from dpsql.mechanisms import OperatingSystemNoise
+    from dpsql.opening import sources_of
+    from dpsql.plan.registration import catalog_of
+    from dpsql.preparing import Data
+    from dpsql.preparing import prepare as prepare_table
+
+    known = _policy(policy)
+    wanted = [name for name, each in known.tables.items() if isinstance(each, PrivateTable) and each.prepared]
+    names = wanted if table is None else [table]
+    if not names or not set(names) <= set(wanted):
+        told = f"The policy wants nothing prepared{'' if table is None else ' of such a table'}."
+        raise PolicyError("policy-prepared", told, hint='Write prepared = [["column"]] below the table.')
+    part = known.only(names)
+    with closing(engine_of(database, part, prepared=False)) as engine:
+        if engine.dialect.name != "DuckDB":
+            hint = "Leave prepared out of the policy: the engine that has the data reads its rows."
+            raise PolicyError("policy-prepared", "Only what DuckDB reads is prepared.", hint=hint, place="prepared")
+        catalog_of(engine, part)
+    place = database if known.source is None else known.source.path
+    data = Data(place, sources_of(part), _data_version(known), OperatingSystemNoise().draw)
+    return {name: prepare_table(part, data, name=name) for name in names}
+
+
+def _data_version(policy: Policy) -> int:
+    """Return the version of the data by which sessions go: the ledger's, or the policy's if that is later."""
+    declared, place = policy.data_version or 0, policy.ledger
+    if place is None or (isinstance(place, Path) and not place.exists()):
+        return declared
+    with closing(_recorded(place)) as record:
+        return max(declared, record.data_version)
 
 
 def verified(ledger: str | Path | DatabaseUrl) -> Verified:

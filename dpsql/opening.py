@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     import duckdb
     from pyspark.sql import SparkSession
 
-    from dpsql.engines import CsvFile, Engine
+    from dpsql.engines import Beside, CsvFile, Engine
     from dpsql.engines.folder import Folder
 
     Sources = Mapping[str, Path | CsvFile | Folder | None]
 
-__all__ = ["IN_MEMORY", "engine_of"]
+__all__ = ["IN_MEMORY", "engine_of", "sources_of"]
 
 IN_MEMORY = ":memory:"
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")  # that a shell has taken for a path, which lost one of its slashes
@@ -40,17 +40,18 @@ class _Open(Protocol):
     ) -> Engine: ...
 
 
-def engine_of(database: object, policy: Policy, *, isolation: str | None = None) -> Engine:
+def engine_of(database: object, policy: Policy, *, isolation: str | None = None, prepared: bool = True) -> Engine:
     """Return the engine that has the tables of a policy, for sessions made with `connect.session_of`.
 
     `database` is the path of a DuckDB file, an open DuckDB connection, a Spark session, the URL of an engine, an
-    `Engine` that is open, or None for what the policy itself names. Raises as `dpsql.connect` does.
+    `Engine` that is open, or None for what the policy itself names. What is `prepared` is opened beside DuckDB's files
+    unless it is not wanted. Raises as `dpsql.connect` does.
     """
     _check(database, policy)
     isolated = policy.engine.isolates(isolation)
     given = DataSource(database) if isinstance(database, str) and is_address(database) else policy.source
     try:
-        sources = {name: _source(name, table) for name, table in policy.tables.items()}
+        sources = sources_of(policy)
         if given is not None and given.path is None:
             _check_elsewhere(policy, isolated=isolated)
             return _at(given, sources, time_limit=policy.engine.time_limit)
@@ -63,12 +64,23 @@ def engine_of(database: object, policy: Policy, *, isolation: str | None = None)
 
             return SparkEngine.borrow(cast("SparkSession", database), sources, time_limit=policy.engine.time_limit)
         place = cast("Path | None", database) if given is None else given.path
+        if prepared and policy.prepared is not None and (place is None or isinstance(place, str | Path)):
+            from dpsql.prepared import beside  # start-up: few policies prepare anything
+
+            return _opened(
+                place, policy.engine, sources={**sources, **beside(policy, place, sources=sources)}, isolated=isolated
+            )
         return _opened(place, policy.engine, sources=sources, isolated=isolated)
     except (EngineError, PolicyError) as error:
         # the engine knows the table by its name; the curator wants its line
         named = {f"table {name}": f"tables.{name}" for name in policy.tables} | {"source.url": "source.url"}
         line = policy.where(named[error.place]) if error.place in named else error.place
         raise type(error)(error.code, error.reason, hint=error.hint, place=line) from None
+
+
+def sources_of(policy: Policy) -> dict[str, Path | CsvFile | Folder | None]:
+    """Return the file or folder of every table, None of those that the database has."""
+    return {name: _source(name, table) for name, table in policy.tables.items()}
 
 
 def _check(database: object, policy: Policy) -> None:
@@ -154,7 +166,7 @@ def _opened(
     database: str | Path | duckdb.DuckDBPyConnection | None,
     settings: EngineSettings,
     *,
-    sources: Sources,
+    sources: Mapping[str, Path | CsvFile | Folder | Beside | None],
     isolated: bool,
 ) -> Engine:
     limits = settings.memory_limit, settings.threads, settings.time_limit

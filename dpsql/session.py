@@ -223,9 +223,11 @@ class Session:
 
     def _analyze(self, text: str, parameters: Given) -> Question:
         self._check_open()
-        parts = self._parts
+        parts, catalog = self._parts, self._parts.catalog
+        if catalog.prepared:
+            catalog = catalog.at(parts.ledger.data_version)
         accepts_pattern = parts.engine.accepts_pattern
-        return analyze(text, parts.catalog, parameters=parameters, accepts_pattern=accepts_pattern, clock=parts.clock)
+        return analyze(text, catalog, parameters=parameters, accepts_pattern=accepts_pattern, clock=parts.clock)
 
     def _public(self, question: PublicQuery | ShowBudget | ShowTables | Describe) -> pa.Table:
         """Return the answer to a question that reads no private row."""

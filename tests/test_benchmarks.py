@@ -21,7 +21,18 @@ import numpy as np
 import pytest
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
-SEEN_TO_RUN = ["all_keys", "bounded", "cold_start", "engines", "fixed", "ledger", "memory", "scaling", "surfaces"]
+SEEN_TO_RUN = [
+    "all_keys",
+    "bounded",
+    "cold_start",
+    "engines",
+    "fixed",
+    "ledger",
+    "memory",
+    "prepared",
+    "scaling",
+    "surfaces",
+]
 SEEN_BELOW = [
     "certificates",
     "cluster",

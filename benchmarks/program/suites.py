@@ -20,6 +20,7 @@ SUITES = (
     # what privacy costs in time
     "overhead",
     "bounded",
+    "prepared",
     "fixed",
     "all_keys",
     "surfaces",

@@ -37,6 +37,8 @@ _TOP = {
     "engine": "[below](#engine)",
     "server": "[below](#server)",
     "source": "[below](#source)",
+    "prepared": "the folder in which `dpsql prepare` keeps what the tables list, as private as the data "
+    "([prepare.md](../prepare.md)); relative to the policy file",
 }
 
 

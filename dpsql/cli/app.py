@@ -112,6 +112,21 @@ def init(db: Source, *, output: Written = Path("policy.toml"), force: Force = Fa
 
 
 @app.command()
+def prepare(
+    table: Annotated[
+        str | None, typer.Argument(help="The table; all that the policy wants prepared if none is named.")
+    ] = None,
+    *,
+    policy: Policy,
+    db: Database = None,
+) -> None:
+    """Keep the distinct values of a table's units beside the data, as its policy lists them: queries read these."""
+    from dpsql.cli.curator import run_prepare
+
+    run_prepare(policy, table, database=db)
+
+
+@app.command()
 def check(
     policy: Policy,
     db: Database = None,

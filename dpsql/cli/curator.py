@@ -10,7 +10,7 @@ import typer
 
 from dpsql.errors import UsageError
 
-__all__ = ["run_check", "run_init"]
+__all__ = ["run_check", "run_init", "run_prepare"]
 
 _STDOUT = Path("-")
 
@@ -51,6 +51,22 @@ def run_check(policy: Path, database: Path | None, *, as_json: bool) -> None:
         return
     for line in words(check):
         typer.echo(line)
+
+
+_DONE = {
+    "current": "is prepared already",
+    "appended": "is prepared: what was appended has been added",
+    "made": "is prepared: everything was made anew",
+}
+
+
+def run_prepare(policy: Path, table: str | None, *, database: Path | None) -> None:
+    """Prepare what the policy lists, and tell of each table what was done."""
+    from dpsql.answer import printable
+    from dpsql.connect import prepare
+
+    for name, done in prepare(policy, table, database=database).items():
+        typer.echo(printable(f"{name} {_DONE[done]}."))
 
 
 def _write(text: str, output: Path, *, database: Path, force: bool) -> None:

@@ -15,7 +15,18 @@ if TYPE_CHECKING:
 
     import pyarrow as pa  # start-up: whoever only plans a query needs no Arrow
 
-__all__ = ["Column", "CsvFile", "Desk", "Engine", "Exact", "Registered", "Statement", "open_exact", "table_of"]
+__all__ = [
+    "Beside",
+    "Column",
+    "CsvFile",
+    "Desk",
+    "Engine",
+    "Exact",
+    "Registered",
+    "Statement",
+    "open_exact",
+    "table_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +61,14 @@ class CsvFile:
 
     path: Path
     columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A table of the schema main of a DuckDB file that dpsql itself has written, beside the data."""
+
+    path: Path
+    table: str
 
 
 @dataclass(frozen=True, slots=True, repr=False)

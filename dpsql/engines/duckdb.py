@@ -17,7 +17,7 @@ import duckdb
 
 from dpsql.dialects import DUCKDB
 from dpsql.engines import duckdb_catalog as catalog
-from dpsql.engines.base import Column, CsvFile, Exact, Registered, Statement, table_of
+from dpsql.engines.base import Beside, Column, CsvFile, Exact, Registered, Statement, table_of
 from dpsql.engines.folder import Folder
 from dpsql.errors import EngineError, UsageError
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DuckDBEngine"]
 
-Sources = Mapping[str, Path | CsvFile | Folder | None]
+Sources = Mapping[str, Path | CsvFile | Folder | Beside | None]
 Tables = Mapping[str, Registered]
 
 _PATIENCE = 0.5  # seconds between two looks at a statement that runs; where waiting cannot be interrupted, this can
@@ -75,7 +75,7 @@ class DuckDBEngine:
         """Open a database file, files of tables or both; `sources` names every table, and its file if it has its own.
 
         A path is that of a Parquet file, which every statement reads anew, as it does the files of a `Folder`; a
-        `CsvFile` is read here and never again.
+        `CsvFile` is read here and never again; a table that stands `Beside` the data is attached.
         The instance lives in memory and attaches the database, so that several can read one file side by side. What
         does not fit in memory is spilled into a folder that only this user can enter and that goes with the engine.
         A statement that takes longer than the limit, in seconds, is asked to stop, and fails; some go on for long.

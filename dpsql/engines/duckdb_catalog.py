@@ -14,7 +14,7 @@ from pathlib import Path
 
 import duckdb
 
-from dpsql.engines.base import Column, CsvFile, Registered
+from dpsql.engines.base import Beside, Column, CsvFile, Registered
 from dpsql.engines.duckdb_folder import rows_of
 from dpsql.engines.folder import Folder
 from dpsql.errors import EngineError, UsageError
@@ -32,6 +32,7 @@ __all__ = [
 __all__ += ["place", "refuse_macros", "repeated", "resident_database"]
 
 ATTACHED = "dpsql_data"
+BESIDE = "dpsql_prepared"
 _BLOCK = "dpsql_block"
 _SIGN = re.compile(r"[*?[]")  # of a pattern of names
 _TROUBLE = (duckdb.Error, RuntimeError, ValueError)  # ValueError: engine words that are not UTF-8
@@ -133,7 +134,7 @@ def _trouble(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
 
 def place(
     connection: duckdb.DuckDBPyConnection,
-    sources: Mapping[str, Path | CsvFile | Folder | None],
+    sources: Mapping[str, Path | CsvFile | Folder | Beside | None],
     *,
     home: str | None,
     sealed: bool,
@@ -142,15 +143,17 @@ def place(
 
     A sealed connection may read the Parquet files and no others; in a borrowed one views and tables are temporary.
     """
-    given = {name: source for name, source in sources.items() if source is not None}
+    paths = _beside(connection, {name: each for name, each in sources.items() if isinstance(each, Beside)})
+    given = {name: each for name, each in sources.items() if each is not None and not isinstance(each, Beside)}
     files = {name: _file(source, name) for name, source in given.items() if not isinstance(source, Folder)}
     views = [file for name, file in files.items() if not isinstance(sources[name], CsvFile)]
     views += [_alone(file) for file in views]
     views += [file.path for source in given.values() if isinstance(source, Folder) for file in source.files]
     if sealed and views:
         _set(connection, f"SET GLOBAL allowed_paths = [{', '.join(map(_literal, views))}]")
-    paths: dict[str, tuple[str, ...]] = {}
     for name, source in sources.items():
+        if isinstance(source, Beside):
+            continue
         if source is not None:
             paths[name] = ("memory" if sealed else "temp", "main", name)
             kind = "VIEW" if sealed else "TEMP VIEW"
@@ -168,6 +171,18 @@ def place(
             schema, dot, table = name.partition(".")
             paths[name] = (home, schema, table) if dot else (home, "main", name)
     return paths
+
+
+def _beside(connection: duckdb.DuckDBPyConnection, tables: Mapping[str, Beside]) -> dict[str, tuple[str, ...]]:
+    """Attach the files that stand beside the data, for reading only, and return where their tables are."""
+    files = {
+        each.path: f"{BESIDE}_{at}" for at, each in enumerate({each.path: each for each in tables.values()}.values())
+    }
+    for path, name in files.items():
+        if _trouble(connection, f"ATTACH {_literal(path.resolve())} AS {name} (READ_ONLY, TYPE duckdb)"):
+            reason, hint = "A prepared table cannot be read.", "Make it anew with dpsql prepare."
+            raise EngineError("prepared-unreadable", reason, hint=hint)
+    return {name: (files[each.path], "main", each.table) for name, each in tables.items()}
 
 
 def _file(source: Path | CsvFile, name: str) -> Path:

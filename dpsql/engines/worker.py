@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Self
 
 from dpsql.dialects import DUCKDB
 from dpsql.engines import wire
-from dpsql.engines.base import Column, CsvFile, Exact, Registered, Statement, table_of
+from dpsql.engines.base import Beside, Column, CsvFile, Exact, Registered, Statement, table_of
 from dpsql.engines.folder import Folder, spelled
 from dpsql.errors import EngineError, UsageError
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WorkerEngine"]
 
-Sources = Mapping[str, Path | CsvFile | Folder | None]
+Sources = Mapping[str, Path | CsvFile | Folder | Beside | None]
 Tables = Mapping[str, Registered]
 Versions = Mapping[str, tuple[int, int, int]]
 
@@ -329,7 +329,9 @@ def _paths() -> list[str]:
     return paths if own in paths else [own, *paths]
 
 
-def _spelled(source: Path | CsvFile | Folder | None) -> object:
+def _spelled(source: Path | CsvFile | Folder | Beside | None) -> object:
+    if isinstance(source, Beside):
+        return {"path": str(source.path), "table": source.table}
     if isinstance(source, Folder):
         return spelled(source)
     if isinstance(source, CsvFile):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.engines import confine, wire
-from dpsql.engines.base import Column, CsvFile, Statement, open_exact
+from dpsql.engines.base import Beside, Column, CsvFile, Statement, open_exact
 from dpsql.engines.folder import Folder, heard
 from dpsql.errors import Error
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-Sources = Mapping[str, Path | CsvFile | Folder | None]
+Sources = Mapping[str, Path | CsvFile | Folder | Beside | None]
 
 _GRACE = 5  # seconds beyond its limit after which a statement that nobody stopped stops itself
 _LONGEST = 10**6  # seconds
@@ -83,14 +83,16 @@ def _whole(value: object) -> int:
     return value
 
 
-def _sources(given: object) -> dict[str, Path | CsvFile | Folder | None]:
-    found: dict[str, Path | CsvFile | Folder | None] = {}
+def _sources(given: object) -> dict[str, Path | CsvFile | Folder | Beside | None]:
+    found: dict[str, Path | CsvFile | Folder | Beside | None] = {}
     for name, source in dict(given).items() if isinstance(given, dict) else ():
         match source:
             case [str(path), list(columns)]:
                 found[name] = CsvFile(Path(path), tuple(Column(*column) for column in columns))
             case [str(path), str(kind), list(files), list(partitions), list(fields)]:
                 found[name] = heard((path, kind, files, partitions, fields))
+            case {"path": str(path), "table": str(table)}:
+                found[name] = Beside(Path(path), table)
             case str(path):
                 found[name] = Path(path)
             case _:
@@ -113,7 +115,7 @@ def _files(database: object, sources: Sources) -> list[Path]:
         if isinstance(source, Folder):
             files += [file.path for file in source.files]
         elif source is not None:
-            files.append(source.path if isinstance(source, CsvFile) else source)
+            files.append(source.path if isinstance(source, CsvFile | Beside) else source)
     return [*files, Path(database), Path(database + ".wal")] if isinstance(database, str) else files
 
 

@@ -174,6 +174,7 @@ class Plan(Told):
             ("items at most", f"{self.worst_items} ({self.offer.charged})"),
             ("loss at most", str(self.worst_case)),
             *self._stored(),
+            *([("reads", f"{self.counting.reads}, in place of rows")] if self.counting.reads else []),
             ("engine SQL", self.engine_sql),
         ]
 

@@ -115,6 +115,11 @@ def _exposed(check: Check) -> Iterator[str]:
                 f"one_value_per_unit = {single}: PER one of these costs as one partition; a unit counts in one alone.",
                 depth=2,
             )
+        if table.prepared:
+            sets = ", ".join(f"({', '.join(map(spell, columns))})" for columns in table.prepared)
+            yield from _wrapped(
+                f"prepared = {sets}: once dpsql prepare has run, queries that need no more read these.", depth=2
+            )
     yield from _wrapped("Tables that are not named here do not exist for analysts.")
     unchecked = [spell(table.name) for table in check.tables if not table.checked]
     if unchecked:

@@ -14,6 +14,7 @@ from dpsql.policy.checks import (
     check_name,
     check_path,
     check_population,
+    check_prepared,
     check_single_valued,
     check_source,
     check_types,
@@ -25,10 +26,11 @@ from dpsql.policy.checks import (
 from dpsql.policy.links import Link
 from dpsql.policy.toml import Section
 
-__all__ = ["PrivateTable", "PublicTable", "Table", "beside", "check_tables", "read_tables"]
+__all__ = ["PrivateTable", "PublicTable", "Table", "beside", "check_folder", "check_tables", "read_tables"]
 
 _OF_UNITS = ("max_groups_contributed", "min_units", "population")
 _SINGLE = "one_value_per_unit"
+_PREPARED = "prepared"
 Columns = Sequence[str] | Mapping[str, str] | None
 
 
@@ -46,7 +48,8 @@ class PrivateTable:
     least so many units, except with probability delta: a noisy rule, never an exact test on the data. PER a column of
     `one_value_per_unit` a unit counts under one value alone: the engine sees to it, whatever the data holds.
     `population` is about how many units there are, a public number: the choice of a mechanism looks at it, and what is
-    promised does not rest on it.
+    promised does not rest on it. Of each set of columns in `prepared`, `dpsql prepare` keeps the distinct values of
+    every unit in the policy's folder for that, and queries that need no other columns read these in place of the rows.
     """
 
     privacy_unit: str | None
@@ -57,6 +60,7 @@ class PrivateTable:
     min_units: int | None
     population: int | None
     one_value_per_unit: tuple[str, ...]
+    prepared: tuple[tuple[str, ...], ...]
     types: tuple[str, ...] | None = field(init=False)
 
     def __init__(  # noqa: PLR0913 - the keys of a table [tables.name]
@@ -70,6 +74,7 @@ class PrivateTable:
         min_units: int | None = None,
         population: int | None = None,
         one_value_per_unit: Sequence[str] = (),
+        prepared: Sequence[Sequence[str]] = (),
     ) -> None:
         if (privacy_unit is None) == (link is None):
             reason = "A private table has either a privacy_unit or a link to one."
@@ -83,6 +88,7 @@ class PrivateTable:
         fill(self, min_units=optional_count(min_units, "min_units"))
         fill(self, population=check_population(population))
         fill(self, one_value_per_unit=check_single_valued(one_value_per_unit, self.columns, unit=privacy_unit))
+        fill(self, prepared=check_prepared(prepared, self.columns, unit=privacy_unit))
         if privacy_unit is not None and self.columns is not None and fold(privacy_unit) not in map(fold, self.columns):
             raise PolicyError(
                 "policy-columns",
@@ -129,6 +135,15 @@ def check_tables(tables: Mapping[str, Table]) -> Mapping[str, Table]:
     return MappingProxyType(dict(tables))
 
 
+def check_folder(tables: Mapping[str, Table], folder: Path | None) -> None:
+    """Refuse tables to be prepared where the policy names no folder for that."""
+    for name, table in tables.items():
+        if folder is None and isinstance(table, PrivateTable) and table.prepared:
+            reason = "The policy does not say where prepared tables are kept."
+            hint = 'Write prepared = "prepared" above the tables: a folder, as private as the data.'
+            raise PolicyError("policy-prepared", reason, hint=hint, place=f"tables.{name}.prepared")
+
+
 def _check_apart(sources: Mapping[Path, str]) -> None:
     """Refuse a source that lies in the folder of another one: its rows would be in both tables."""
     for place, name in sources.items():
@@ -158,7 +173,7 @@ def read_tables(root: Section, folder: Path) -> dict[str, Table]:
 
 
 def _read_table(section: Section, folder: Path) -> Table:
-    section.only("privacy_unit", "link", "public", "columns", "source", *_OF_UNITS, _SINGLE)
+    section.only("privacy_unit", "link", "public", "columns", "source", *_OF_UNITS, _SINGLE, _PREPARED)
     unit, link, public = section.text("privacy_unit"), section.text("link"), section.flag("public")
     if [unit, link, public].count(None) != 2 or public is False:  # noqa: PLR2004 - one of the three is said
         raise PolicyError(
@@ -169,12 +184,14 @@ def _read_table(section: Section, folder: Path) -> Table:
         )
     columns, given = section.texts_or_table("columns"), section.text("source")
     counts = {key: section.whole(key) for key in _OF_UNITS if key in section.values}
-    single = section.texts(_SINGLE)
+    single, prepared = section.texts(_SINGLE) or (), section.lists_of_texts(_PREPARED) or ()
     with section.placing():
         source = beside(folder, given, place="source")
         if public is None:
-            return PrivateTable(unit, columns, link=link, source=source, one_value_per_unit=single or (), **counts)
-        for key in counts if single is None else (*counts, _SINGLE):
+            return PrivateTable(
+                unit, columns, link=link, source=source, one_value_per_unit=single, prepared=prepared, **counts
+            )
+        for key in {*_OF_UNITS, _SINGLE, _PREPARED} & section.values.keys():
             reason = f"A public table has no privacy units, so {key} means nothing in it."
             raise PolicyError("policy-public", reason, hint="Leave it out, or name the privacy_unit.", place=key)
         return PublicTable(columns, source=source)

@@ -112,6 +112,16 @@ class Section:
             raise self._wrong(key, "a list of texts", found=values)
         return None if values is None else tuple(values)
 
+    def lists_of_texts(self, key: str) -> tuple[tuple[str, ...], ...] | None:
+        """Return the list of lists of texts under `key`, or None."""
+        values = self.values.get(key)
+        lists = values if isinstance(values, list) else [values]
+        if values is None:
+            return None
+        if not all(isinstance(each, list) and all(isinstance(text, str) for text in each) for each in lists):
+            raise self._wrong(key, "a list of lists of texts", found=values)
+        return tuple(map(tuple, lists))
+
     def flag(self, key: str) -> bool | None:
         """Return the truth value under `key`, or None."""
         value = self.values.get(key)

@@ -26,10 +26,12 @@ from dataclasses import dataclass
 
 from dpsql.sql.write import Writer
 
-__all__ = ["MANY", "UNIT", "WEIGHT", "Bound", "Bounded", "bounded", "weighted", "weighted_of_all"]
+__all__ = ["GROUPS", "MANY", "RANK", "UNIT", "WEIGHT", "Bound", "Bounded", "bounded", "weighted", "weighted_of_all"]
 
 UNIT = "dpsql_unit"
 WEIGHT = "dpsql_weight"
+RANK = "dpsql_rank"
+GROUPS = "dpsql_groups"
 MANY = 16  # groups that nine units in ten stay below in the logs measured: from here on sorting the others alone pays
 
 
@@ -49,9 +51,14 @@ class Bounded:
     source: str
 
 
-def bounded(writer: Writer, base: str, *, names: Sequence[str], bound: Bound) -> Bounded:
-    """Return what is kept of `base`, a SELECT of the canonical keys `names` and of UNIT, which is never NULL."""
+def bounded(writer: Writer, base: str, *, names: Sequence[str], bound: Bound, ranked: bool = False) -> Bounded:
+    """Return what is kept of `base`, a SELECT of the canonical keys `names` and of UNIT, which is never NULL.
+
+    If it is `ranked`, its rows are distinct, and have their RANK among those of their unit, which are GROUPS.
+    """
     columns = ", ".join((*names, UNIT))
+    if ranked:
+        return Bounded((), f"SELECT {columns} FROM ({base}) WHERE {RANK} <= {bound.groups:d}")  # noqa: S608 - nothing in it is the analyst's text
     draw = writer.draw(names, UNIT, salts=bound.salts)
     pairs = f"SELECT DISTINCT {columns} FROM ({base})"  # noqa: S608 - nothing in it is the analyst's text
     if bound.groups == 1 and writer.native:
@@ -65,16 +72,19 @@ def bounded(writer: Writer, base: str, *, names: Sequence[str], bound: Bound) ->
     return Bounded(ctes, f"{within} UNION ALL {_first(rest, names, draw=draw, groups=bound.groups)}")
 
 
-def weighted(writer: Writer, base: str, *, names: Sequence[str], bound: Bound, weights: Sequence[int]) -> Bounded:
+def weighted(
+    writer: Writer, base: str, *, names: Sequence[str], bound: Bound, weights: Sequence[int], ranked: bool = False
+) -> Bounded:
     """Return what is kept of `base` as by `bounded`, with WEIGHT in place of the unit: add it up by the keys.
 
     A unit that keeps t groups has the weight weights[t - 1], an integer below 2**31, in each; there is one weight for
     every t up to the bound. A weight depends on how many groups a unit has, so the distinct pairs are kept and read
     twice, whatever the bound, and only units above it are drawn and sorted.
     """
-    if not writer.native:
-        weight, ranked = _in_one_pass(writer, base, names=names, bound=bound, weights=weights)
-        kept = f"SELECT {', '.join(names)}, {weight} AS {WEIGHT} FROM ({ranked}) WHERE dpsql_rank <= {bound.groups:d}"  # noqa: S608 - nothing in it is the analyst's text
+    if ranked or not writer.native:
+        weight = _weight(writer, bound, weights=weights)
+        rows = base if ranked else _in_one_pass(writer, base, names=names, bound=bound)
+        kept = f"SELECT {', '.join(names)}, {weight} AS {WEIGHT} FROM ({rows}) WHERE {RANK} <= {bound.groups:d}"  # noqa: S608 - nothing in it is the analyst's text
         return Bounded((), kept)
     table, ctes, within = _weighed(writer, base, names=names, bound=bound, weights=weights)
     most = f"{bound.groups:d}"
@@ -84,34 +94,35 @@ def weighted(writer: Writer, base: str, *, names: Sequence[str], bound: Bound, w
 
 
 def weighted_of_all(
-    writer: Writer, base: str, *, names: Sequence[str], bound: Bound, weights: Sequence[int]
+    writer: Writer, base: str, *, names: Sequence[str], bound: Bound, weights: Sequence[int], ranked: bool = False
 ) -> Bounded:
     """Return every pair of `base`, one row each, with WEIGHT as by `weighted`, and 0 where that does not keep it."""
-    if not writer.native:
-        weight, ranked = _in_one_pass(writer, base, names=names, bound=bound, weights=weights)
-        own = f"CASE WHEN dpsql_rank <= {bound.groups:d} THEN {weight} ELSE 0 END AS {WEIGHT}"
-        return Bounded((), f"SELECT {', '.join(names)}, {own} FROM ({ranked})")  # noqa: S608 - as above
+    if ranked or not writer.native:
+        weight = _weight(writer, bound, weights=weights)
+        rows = base if ranked else _in_one_pass(writer, base, names=names, bound=bound)
+        own = f"CASE WHEN {RANK} <= {bound.groups:d} THEN {weight} ELSE 0 END AS {WEIGHT}"
+        return Bounded((), f"SELECT {', '.join(names)}, {own} FROM ({rows})")  # noqa: S608 - as above
     table, ctes, within = _weighed(writer, base, names=names, bound=bound, weights=weights)
     most = f"{bound.groups:d}"
-    ranked = _ranked(_ABOVE, names, draw=writer.draw(names, UNIT, salts=bound.salts))
-    own = f"CASE WHEN dpsql_rank <= {most} THEN {writer.looked_up(table, most)} ELSE 0 END AS {WEIGHT}"
-    return Bounded(ctes, f"{within} UNION ALL SELECT {', '.join(names)}, {own} FROM ({ranked})")  # noqa: S608 - as above
+    rows = _ranked(_ABOVE, names, draw=writer.draw(names, UNIT, salts=bound.salts))
+    own = f"CASE WHEN {RANK} <= {most} THEN {writer.looked_up(table, most)} ELSE 0 END AS {WEIGHT}"
+    return Bounded(ctes, f"{within} UNION ALL SELECT {', '.join(names)}, {own} FROM ({rows})")  # noqa: S608 - as above
 
 
-def _in_one_pass(
-    writer: Writer, base: str, *, names: Sequence[str], bound: Bound, weights: Sequence[int]
-) -> tuple[str, str]:
-    """Return the weight of a pair, and the distinct pairs with what it takes: its rank, and how many its unit has.
+def _weight(writer: Writer, bound: Bound, *, weights: Sequence[int]) -> str:
+    """Return the weight of a row that has the number of GROUPS of its unit."""
+    return writer.looked_up(writer.listed(weights), f"system.main.least({GROUPS}, {bound.groups:d})")
+
+
+def _in_one_pass(writer: Writer, base: str, *, names: Sequence[str], bound: Bound) -> str:
+    """Return the distinct pairs with what their weight takes: the RANK of each, and how many GROUPS its unit has.
 
     For engines that may read twice what stands in WITH, from a table that may have changed in between: a unit that had
     few groups the first time, and so a large weight, could then add it to many.
     """
-    columns = ", ".join((*names, UNIT))
-    weight = writer.looked_up(writer.listed(weights), f"system.main.least(dpsql_groups, {bound.groups:d})")
-    pairs = f"(SELECT DISTINCT {columns} FROM ({base}))"  # noqa: S608 - as above
+    pairs = f"(SELECT DISTINCT {', '.join((*names, UNIT))} FROM ({base}))"  # noqa: S608 - as above
     ranked = _ranked(pairs, names, draw=writer.draw(names, UNIT, salts=bound.salts))
-    numbered = f"SELECT *, system.main.count() OVER (PARTITION BY {UNIT}) AS dpsql_groups FROM ({ranked})"  # noqa: S608 - as above
-    return weight, numbered
+    return f"SELECT *, system.main.count() OVER (PARTITION BY {UNIT}) AS {GROUPS} FROM ({ranked})"  # noqa: S608 - as above
 
 
 _ABOVE = f"dpsql_pairs SEMI JOIN (SELECT {UNIT} FROM dpsql_units WHERE dpsql_above) USING ({UNIT})"  # noqa: S608 - as above
@@ -143,12 +154,12 @@ def _least(rows: str, names: Sequence[str], *, draw: str) -> str:
 def _first(pairs: str, names: Sequence[str], *, draw: str, groups: int) -> str:
     """Return the first `groups` groups of each unit in a relation of distinct pairs."""
     columns, ranked = ", ".join((*names, UNIT)), _ranked(pairs, names, draw=draw)
-    return f"SELECT {columns} FROM ({ranked}) WHERE dpsql_rank <= {groups:d}"  # noqa: S608 - nothing in it is the analyst's text
+    return f"SELECT {columns} FROM ({ranked}) WHERE {RANK} <= {groups:d}"  # noqa: S608 - nothing in it is the analyst's text
 
 
 def _ranked(pairs: str, names: Sequence[str], *, draw: str) -> str:
     """Return a relation of distinct pairs with the rank of each among those of its unit."""
     columns = ", ".join((*names, UNIT))
     order = ", ".join((draw, *(f"{name} ASC NULLS LAST" for name in names)))
-    rank = f"system.main.row_number() OVER (PARTITION BY {UNIT} ORDER BY {order}) AS dpsql_rank"
+    rank = f"system.main.row_number() OVER (PARTITION BY {UNIT} ORDER BY {order}) AS {RANK}"
     return f"SELECT {columns}, {rank} FROM {pairs}"  # noqa: S608 - as above

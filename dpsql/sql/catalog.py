@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from dpsql.dialects import DUCKDB, Dialect
 from dpsql.sql.text import ascii_lower
 from dpsql.sql.types import Type
 
-__all__ = ["Catalog", "Link", "Table"]
+__all__ = ["Catalog", "Link", "Prepared", "Table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +30,26 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """What is kept beside the data of some `columns` of a private table, as it was at a version of the data.
+
+    `pairs` is where the engine has the distinct values that these columns have together in the rows of each unit, whose
+    column is `unit`; `counts` where it has how many units each of these values has. `sql/preparing.py` makes them.
+    """
+
+    columns: tuple[str, ...]
+    unit: str
+    data_version: int
+    pairs: tuple[str, ...]
+    counts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """One table: its name, where the engine keeps it, its exposed columns, its privacy unit (None: public).
 
-    With a `link` the unit is the last of the columns, and stored elsewhere: where the link leads.
+    With a `link` the unit is the last of the columns, and stored elsewhere: where the link leads. What is `prepared` of
+    it may be read in place of its rows.
     """
 
     name: str
@@ -40,6 +57,7 @@ class Table:
     columns: tuple[tuple[str, Type], ...]
     privacy_unit: str | None
     link: Link | None = None
+    prepared: tuple[Prepared, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +75,18 @@ class Catalog:
             if wanted in {known, f"main.{known}"} or f"main.{wanted}" == known:
                 return table
         return None
+
+    @property
+    def prepared(self) -> tuple[tuple[tuple[str, ...], Prepared], ...]:
+        """All that is prepared, each with the path of its table."""
+        return tuple((table.path, each) for table in self.tables for each in table.prepared)
+
+    def at(self, data_version: int) -> Self:
+        """Return the catalog in which nothing is prepared that was made of another version of the data."""
+        return replace(
+            self,
+            tables=tuple(
+                replace(table, prepared=tuple(each for each in table.prepared if each.data_version == data_version))
+                for table in self.tables
+            ),
+        )

@@ -12,6 +12,7 @@ from decimal import Decimal
 
 from dpsql.dialects import DUCKDB, Dialect
 from dpsql.errors import Place
+from dpsql.sql.catalog import Prepared
 from dpsql.sql.tree import Body, Expression, Literal, Sorted
 
 __all__ = [
@@ -140,7 +141,8 @@ class PrivateQuery:
     `table` is the first of the `protected` ones, which are all private tables that are read, wherever they stand, each
     with its privacy unit; `unit_name` is that of the first. With a `domain` the one key takes its values and no others;
     with `partitions` one of the keys does. What is `assumed` of the counts is for EXPLAIN alone. `dialect` is that of
-    the engine which has the tables.
+    the engine which has the tables. What is `prepared` stands with the path of its table; the answer is the same with
+    it and without.
     """
 
     text: str
@@ -160,6 +162,7 @@ class PrivateQuery:
     partitions: Partitions | None = None
     assumed: Assumption | None = None
     dialect: Dialect = DUCKDB
+    prepared: tuple[tuple[tuple[str, ...], Prepared], ...] = ()
 
     @property
     def tables(self) -> tuple[str, ...]:

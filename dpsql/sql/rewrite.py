@@ -11,12 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.errors import UsageError
-from dpsql.sql.bounding import UNIT, WEIGHT, Bound, Bounded, bounded, weighted, weighted_of_all
+from dpsql.sql.bounding import GROUPS, RANK, UNIT, WEIGHT, Bound, Bounded, bounded, weighted, weighted_of_all
 from dpsql.sql.partitioning import arranged, leading, within
 from dpsql.sql.passes.canonical import canonical
 from dpsql.sql.passes.rebuild import rebuild_body
 from dpsql.sql.passes.total import total
 from dpsql.sql.portable import writer_for
+from dpsql.sql.prepared import Form, reading
+from dpsql.sql.preparing import UNITS
 from dpsql.sql.query import Domain, Listed, PrivateQuery, Stored
 from dpsql.sql.types import BIGINT
 from dpsql.sql.write import Writer
@@ -41,12 +43,13 @@ class CountingQuery:
     """Engine SQL and its parameters.
 
     The answer's columns are the keys in order, then the count, then any weight and, with partitions, the position of
-    the group's own; `types` are theirs.
+    the group's own; `types` are theirs. `reads` says what stands in place of rows, "" where nothing does.
     """
 
     sql: str
     parameters: tuple[object, ...]
     types: tuple[str, ...] = ()
+    reads: str = ""
 
     def __repr__(self) -> str:
         return f"CountingQuery({self.sql!r}, {len(self.parameters)} parameters)"
@@ -71,6 +74,12 @@ def canonicalised(query: PrivateQuery) -> PrivateQuery:
 
 
 PASSES: tuple[Callable[[PrivateQuery], PrivateQuery], ...] = (totalled, canonicalised)
+
+
+def _passed(query: PrivateQuery) -> PrivateQuery:
+    for step in PASSES:
+        query = step(query)
+    return query
 
 
 def rewrite(query: PrivateQuery, rows: int | None, *, bound: Bound | None = None) -> CountingQuery:
@@ -111,73 +120,89 @@ def _weighted(
     if bound is None or len(weights) != bound.groups:
         reason = "There must be one weight for every number of groups up to the bound."
         raise UsageError("bound-range", reason, hint="Give the weights of 1 to max_groups_contributed groups.")
-    for step in PASSES:
-        query = step(query)
+    found = reading(query, bounded=True)
+    query, ranked = _passed(found.query), found.form is Form.RANKS
     writer = writer_for(query.dialect)
     names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
-    keys, base = ", ".join(names), _unit_rows(writer, query, names=names)
+    keys, base = ", ".join(names), _unit_rows(writer, query, names=names, form=found.form)
     listed: tuple[str, ...] = ()
     if query.partitions is not None:
         listed, base = within(writer, base, names=names, partitions=query.partitions)
-    kept = spread(writer, base, names=names, bound=bound, weights=weights)
+    kept = spread(writer, base, names=names, bound=bound, weights=weights, ranked=ranked)
     measures = f"system.main.count() AS {COUNT}, CAST(system.main.sum({WEIGHT}) AS BIGINT) AS {WEIGHT}"
     groups = f"SELECT {keys}, {measures} FROM ({kept.source}) GROUP BY {keys} HAVING system.main.sum({WEIGHT}) > 0"  # noqa: S608 - as above
     order = ", ".join(f"{name} ASC NULLS LAST" for name in names)
-    found = f"{groups} ORDER BY {order}"
+    sql = f"{groups} ORDER BY {order}"
     if query.partitions is not None:
-        found = arranged(groups, order, key=names[query.partitions.key])
+        sql = arranged(groups, order, key=names[query.partitions.key])
     ctes = ", ".join((*listed, *kept.ctes))
-    return _finished(writer, f"WITH {ctes} {found}" if ctes else found, query=query, measures=2)
+    return _finished(writer, f"WITH {ctes} {sql}" if ctes else sql, query=query, measures=2, reads=found.told)
 
 
 def _counted(
     query: PrivateQuery, bound: Bound | None, *, first: tuple[str, ...], rows: int | None, by_label: bool = False
 ) -> CountingQuery:
     """Return the SQL for the groups and their counts, ordered by `first` and then by the keys, or just by these."""
-    for step in PASSES:
-        query = step(query)
+    found = reading(query, bounded=bound is not None)
+    query = _passed(found.query)
     writer = writer_for(query.dialect)
     names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
-    keys = ", ".join(names)
-    base = _unit_rows(writer, query, names=names)
-    ctes: list[str] = []
-    if query.partitions is not None:
-        listed, base = within(writer, base, names=names, partitions=query.partitions)
-        ctes += listed
-    if query.domain is not None:
-        ctes.append(f"{DOMAIN} AS MATERIALIZED ({_candidates(writer, query.domain, name=keys)})")
-        base = f"SELECT {keys}, {UNIT} FROM ({base}) WHERE {keys} IN (SELECT {keys} FROM {DOMAIN})"  # noqa: S608 - nothing in it is the analyst's text
-    if bound is None:
-        kept, count = Bounded((), base), f"system.main.count(DISTINCT {UNIT})"
-    else:
-        kept, count = bounded(writer, base, names=names, bound=bound), "system.main.count()"
-    ctes += kept.ctes
-    counted = f"SELECT {keys}, {count} AS {COUNT} FROM ({kept.source}) GROUP BY {keys}"  # noqa: S608 - as above
-    if query.domain is not None:
-        counted = (
-            f"SELECT {DOMAIN}.{keys} AS {keys}, COALESCE({COUNT}, 0) AS {COUNT} "  # noqa: S608 - as above
-            f"FROM {DOMAIN} LEFT JOIN ({counted}) AS dpsql_counted ON {DOMAIN}.{keys} = dpsql_counted.{keys}"
-        )
+    ctes, counted = _groups(writer, query, bound=bound, names=names, form=found.form)
     labels = [f"{name} ASC NULLS LAST" for name in names]
     order = ", ".join([*first, *labels])
     opening = f"WITH {', '.join(ctes)} " if ctes else ""
     if query.partitions is not None and rows is not None:
         key, columns = names[query.partitions.key], (*names, COUNT)
-        found = leading(writer, counted, order=order, rows=rows, key=key, columns=columns)
+        sql = leading(writer, counted, order=order, rows=rows, key=key, columns=columns)
     elif query.partitions is not None:
-        found = arranged(counted, order, key=names[query.partitions.key])
+        sql = arranged(counted, order, key=names[query.partitions.key])
     else:
-        found = f"{counted} ORDER BY {order}{'' if rows is None else f' LIMIT {rows:d}'}"
-    found = f"{opening}{found}"
+        sql = f"{counted} ORDER BY {order}{'' if rows is None else f' LIMIT {rows:d}'}"
+    sql = f"{opening}{sql}"
     if by_label:
-        found = f"SELECT * FROM ({found}) ORDER BY {', '.join(labels)}"  # noqa: S608 - as above
-    return _finished(writer, found, query=query, measures=1)
+        sql = f"SELECT * FROM ({sql}) ORDER BY {', '.join(labels)}"  # noqa: S608 - as above
+    return _finished(writer, sql, query=query, measures=1, reads=found.told)
 
 
-def _finished(writer: Writer, sql: str, *, query: PrivateQuery, measures: int) -> CountingQuery:
+def _groups(
+    writer: Writer, query: PrivateQuery, *, bound: Bound | None, names: list[str], form: Form
+) -> tuple[list[str], str]:
+    """Return what stands in WITH, and the SELECT of all groups, or of all candidates, with their counts."""
+    keys, ctes = ", ".join(names), list[str]()
+    base = _unit_rows(writer, query, names=names, form=form)
+    if query.partitions is not None:
+        listed, base = within(writer, base, names=names, partitions=query.partitions)
+        ctes += listed
+    if query.domain is not None:
+        ctes.append(f"{DOMAIN} AS MATERIALIZED ({_candidates(writer, query.domain, name=keys)})")
+        measure = COUNT if form is Form.COUNTS else UNIT
+        base = f"SELECT {keys}, {measure} FROM ({base}) WHERE {keys} IN (SELECT {keys} FROM {DOMAIN})"  # noqa: S608 - nothing in it is the analyst's text
+    if form is Form.COUNTS:
+        counted = base
+    else:
+        kept, count = _counting(writer, base, bound=bound, names=names, form=form)
+        ctes += kept.ctes
+        counted = f"SELECT {keys}, {count} AS {COUNT} FROM ({kept.source}) GROUP BY {keys}"  # noqa: S608 - as above
+    if query.domain is not None:
+        counted = (
+            f"SELECT {DOMAIN}.{keys} AS {keys}, COALESCE({COUNT}, 0) AS {COUNT} "  # noqa: S608 - as above
+            f"FROM {DOMAIN} LEFT JOIN ({counted}) AS dpsql_counted ON {DOMAIN}.{keys} = dpsql_counted.{keys}"
+        )
+    return ctes, counted
+
+
+def _counting(writer: Writer, base: str, *, bound: Bound | None, names: list[str], form: Form) -> tuple[Bounded, str]:
+    """Return what is kept of the rows, and the aggregate that counts the units of a group in it."""
+    if bound is not None:
+        return bounded(writer, base, names=names, bound=bound, ranked=form is Form.RANKS), "system.main.count()"
+    distinct = "" if form is Form.PAIRS else f"DISTINCT {UNIT}"
+    return Bounded((), base), f"system.main.count({distinct})"
+
+
+def _finished(writer: Writer, sql: str, *, query: PrivateQuery, measures: int, reads: str) -> CountingQuery:
     positions = query.partitions is not None
     types = *(key.type.name for key in query.keys), *[BIGINT.name] * (measures + positions)
-    return CountingQuery(writer.finished(sql), tuple(writer.parameters), types)
+    return CountingQuery(writer.finished(sql), tuple(writer.parameters), types, reads)
 
 
 def _candidates(writer: Writer, domain: Domain, *, name: str) -> str:
@@ -190,10 +215,13 @@ def _candidates(writer: Writer, domain: Domain, *, name: str) -> str:
     return f"SELECT DISTINCT {name} FROM ({values}) WHERE {name} IS NOT NULL"  # noqa: S608 - as above
 
 
-def _unit_rows(writer: Writer, query: PrivateQuery, *, names: list[str]) -> str:
-    """Return the rows to count: keys and unit, without the rows that protect nobody."""
-    unit = writer.expression(canonical(query.unit))
+def _unit_rows(writer: Writer, query: PrivateQuery, *, names: list[str], form: Form) -> str:
+    """Return the rows to count: keys and unit, without the rows that protect nobody; or keys and counts."""
     keys = ", ".join(f"{writer.expression(key)} AS {name}" for key, name in zip(query.keys, names, strict=True))
+    if form is Form.COUNTS:
+        return f"SELECT {keys}, {UNITS} AS {COUNT} {writer.body(query.body)}"
+    unit = writer.expression(canonical(query.unit))
+    ranks = f", {RANK}, {GROUPS}" if form is Form.RANKS else ""
     told = writer.told(query.body)
     body, joint = writer.body(told), "AND" if told.where is not None else "WHERE"
-    return f"SELECT {keys}, {unit} AS {UNIT} {body} {joint} ({unit} IS NOT NULL)"
+    return f"SELECT {keys}, {unit} AS {UNIT}{ranks} {body} {joint} ({unit} IS NOT NULL)"

@@ -1,0 +1,107 @@
+"""What preparing a table saves, and what it takes: queries over rows and over what is prepared of them, in turns.
+
+    python -m benchmarks run prepared [--rows 1000000 10000000] [--memory 2GB] [--repeats 7]
+
+Timed is the engine's part of a query, beside the plain COUNT(DISTINCT) ... LIMIT 10 over the rows (aim: 0.1 of it for
+a bounded one). Then the same rows are prepared once, a hundredth is appended, and that is added; the time on the clock
+of both is told beside the plain query's, and the size of the file beside that of the database.
+"""
+
+from __future__ import annotations
+
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+from program.main import alone
+from program.row import Row
+from program.times import Run, in_turns
+from workload import QUERY, Events, Written, plain, written
+
+import dpsql
+from dpsql.connect import engine_of, prepare, session_of
+from dpsql.engines import Engine, Statement
+
+QUICK = {"rows": [3_000], "repeats": 1}
+ASKED = {
+    "unbounded": "mechanism = limited_domain, k_bar = 1000",
+    "at most 5": "mechanism = limited_domain, k_bar = 1000, max_groups_contributed = 5",
+    "at most 20": "mechanism = limited_domain, k_bar = 1000, max_groups_contributed = 20",
+    "weighted_gaussian": "mechanism = weighted_gaussian",
+}
+FILTERED = "unbounded, a tenth of the users"
+
+
+def options(parser: ArgumentParser) -> None:
+    """Add the sizes."""
+    parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000])
+    parser.add_argument("--memory", default="2GB")
+    parser.add_argument("--repeats", type=int, default=7)
+
+
+def run(given: Namespace) -> Iterator[Row]:
+    """Write events, prepare them, and ask both in turns; then append."""
+    for rows in given.rows:
+        events = Events.of(rows)
+        with written(events, memory=given.memory) as data:
+            known = _policy(data, given.memory)
+            title = f"{rows:,} rows, memory {given.memory}"
+            made = _seconds(known, data.path)
+            yield from _asked(title, data, known, users=events.users, repeats=given.repeats)
+            yield from _kept(title, data, known, made=made)
+
+
+def _policy(data: Written, memory: str) -> dpsql.Policy:
+    usual = data.policy(dpsql.EngineSettings(memory_limit=memory))
+    tables = {"events": dpsql.PrivateTable("user_id", prepared=[["item"]])}
+    return replace(usual, tables=tables, prepared=data.path.parent / "prepared")
+
+
+def _seconds(known: dpsql.Policy, database: Path) -> float:
+    before = time.perf_counter()
+    prepare(known, database=database)
+    return time.perf_counter() - before
+
+
+def _asked(title: str, data: Written, known: dpsql.Policy, *, users: int, repeats: int) -> Iterator[Row]:
+    over_rows, over_prepared = (engine_of(data.path, known, prepared=each) for each in (False, True))
+    with (
+        session_of(over_rows, known, ledger=":memory:") as long,
+        session_of(over_prepared, known, ledger=":memory:") as short,
+    ):
+        texts = {name: QUERY.format(k=10, options=options) for name, options in ASKED.items()}
+        tenth = f"events WHERE user_id < {users // 10}"
+        texts[FILTERED] = texts["unbounded"].replace("events", tenth, 1)
+        runs: dict[str, Run] = {"plain": plain(over_rows)}
+        for name, text in texts.items():
+            runs[f"{name}, rows"] = _counting(over_rows, long, text)
+            runs[f"{name}, {short.explain(text).counting.reads.removesuffix(' of item')}"] = _counting(
+                over_prepared, short, text
+            )
+        for name, times in in_turns(runs, repeats).items():
+            yield Row(title, name, times.values("ms"), "" if name == "plain" else "plain", note=data.description)
+
+
+def _counting(engine: Engine, session: dpsql.Session, text: str) -> Run:
+    counting = session.explain(text).counting
+    return lambda: engine.execute(Statement(counting.sql, counting.parameters))
+
+
+def _kept(title: str, data: Written, known: dpsql.Policy, *, made: float) -> Iterator[Row]:
+    """Yield what it takes to prepare the table, and to add a hundredth that was appended."""
+    size = data.path.stat().st_size / 2**20
+    (file,) = (data.path.parent / "prepared").glob("*.duckdb")
+    yield Row(f"{title}: dpsql prepare", "made", {"wall s": made, "MiB": file.stat().st_size / 2**20, "data MiB": size})
+    with duckdb.connect(str(data.path)) as connection:
+        connection.execute(
+            "INSERT INTO events SELECT user_id + 1, item FROM events USING SAMPLE 1 PERCENT (bernoulli, 7)"
+        )
+    appended = _seconds(known, data.path)
+    yield Row(f"{title}: dpsql prepare", "a hundredth appended", {"wall s": appended})
+
+
+if __name__ == "__main__":
+    alone(__file__)

@@ -1,0 +1,194 @@
+"""What is prepared, and whether it may be read: a file in the policy's folder says of which data each part was made.
+
+    prepared/state.json     of each table: the file, its columns, and the data's files and version that it was made of
+    prepared/<token>.duckdb  the tables themselves, never changed once they stand in state.json
+
+What is prepared is read in place of rows only as long as the data's files are those it was made of, by name, size and
+time, and the ledger is at the same version of the data. Both are operators' acts; no row is looked at to decide.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from dpsql.engines import Beside, Column, CsvFile, Engine
+from dpsql.engines.folder import Folder
+from dpsql.errors import UsageError
+from dpsql.policy import Policy, PrivateTable
+from dpsql.policy.checks import fold
+from dpsql.sql.catalog import Catalog, Prepared, Table
+
+__all__ = ["Kept", "Stamp", "beside", "kept_in", "stamps_of", "with_prepared", "write_kept"]
+
+Source = Path | CsvFile | Folder | None
+Stamp = tuple[str, int, int]
+
+_STATE = "state.json"
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is kept of one table: in which file, of which unit and sets of columns, and of what data it was made.
+
+    `stamps` are path, size in bytes and time in nanoseconds of the data's files.
+    """
+
+    file: str
+    unit: str
+    columns: tuple[tuple[str, ...], ...]
+    data_version: int
+    stamps: tuple[Stamp, ...]
+
+    def pairs(self, at: int) -> str:
+        """Return the name by which an engine knows the pairs of set number `at`, from 0."""
+        return f"{self.file} {pairs_of(at)}"
+
+    def counts(self, at: int) -> str:
+        """Return the name by which an engine knows the counts of set number `at`, from 0."""
+        return f"{self.file} {counts_of(at)}"
+
+    def holds(self, table: PrivateTable) -> bool:
+        """Say whether all that the policy wants of a table is here."""
+        wanted = {frozenset(map(fold, each)) for each in table.prepared}
+        return self._is_of(table) and wanted == {frozenset(map(fold, each)) for each in self.columns}
+
+    def position(self, columns: tuple[str, ...], table: PrivateTable) -> int | None:
+        """Return the number of a set of columns that the policy lists."""
+        wanted = frozenset(map(fold, columns))
+        known = [frozenset(map(fold, each)) for each in self.columns]
+        return known.index(wanted) if self._is_of(table) and wanted in known else None
+
+    def _is_of(self, table: PrivateTable) -> bool:
+        return table.privacy_unit is not None and fold(table.privacy_unit) == fold(self.unit)
+
+
+def pairs_of(at: int) -> str:
+    """Return the name of the table of pairs of set number `at` in its file."""
+    return f"pairs_{at}"
+
+
+def counts_of(at: int) -> str:
+    """Return the name of the table of counts of set number `at` in its file."""
+    return f"counts_{at}"
+
+
+def kept_in(folder: Path) -> dict[str, Kept]:
+    """Return what is kept, by the names of the tables; nothing where nothing can be read."""
+    with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+        state = json.loads((folder / _STATE).read_text("utf-8"))
+        if state["format"] == _FORMAT:
+            return {name: _kept(words) for name, words in state["tables"].items()}
+    return {}
+
+
+def _kept(words: Mapping[str, object]) -> Kept:
+    match words:
+        case {
+            "file": str(file),
+            "unit": str(unit),
+            "columns": list(columns),
+            "data_version": int(version),
+            "stamps": list(stamps),
+        }:
+            sets = tuple(tuple(map(str, each)) for each in columns)
+            return Kept(
+                file, unit, sets, version, tuple((str(path), int(size), int(time)) for path, size, time in stamps)
+            )
+    raise ValueError
+
+
+def write_kept(folder: Path, kept: Mapping[str, Kept]) -> None:
+    """Say what is kept from now on, at once or not at all."""
+    state = {"format": _FORMAT, "tables": {name: asdict(each) for name, each in kept.items()}}
+    new = folder / f"{_STATE}.new"
+    with new.open("w", encoding="utf-8") as file:
+        json.dump(state, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(folder / _STATE)
+
+
+def stamps_of(database: str | Path | None, source: Source) -> tuple[Stamp, ...] | None:
+    """Return what tells the files of a table from later ones; None where one cannot be found."""
+    with suppress(OSError):
+        return tuple(map(_stamp, sorted(_files(database, source))))
+    return None
+
+
+def _files(database: str | Path | None, source: Source) -> Iterator[Path]:
+    match source:
+        case Folder(files=files):
+            yield from (file.path.resolve() for file in files)
+        case CsvFile(path=path):
+            yield path.resolve()
+        case Path():
+            yield source.resolve()
+        case None if database is not None:
+            yield (place := Path(database).resolve())
+            if (log := place.with_name(f"{place.name}.wal")).exists():
+                yield log
+
+
+def _stamp(file: Path) -> Stamp:
+    status = file.stat()
+    return str(file), status.st_size, status.st_mtime_ns
+
+
+def beside(policy: Policy, database: str | Path | None, *, sources: Mapping[str, Source]) -> dict[str, Beside]:
+    """Return what is prepared of the data as it is now, by the names under which an engine is to know it."""
+    found: dict[str, Beside] = {}
+    for name, kept in _of_policy(policy):
+        if policy.prepared is None or stamps_of(database, sources[name]) != kept.stamps:
+            continue
+        file = policy.prepared / kept.file
+        if file.is_file():
+            found |= {kept.pairs(at): Beside(file, pairs_of(at)) for at in range(len(kept.columns))}
+            found |= {kept.counts(at): Beside(file, counts_of(at)) for at in range(len(kept.columns))}
+    return found
+
+
+def _of_policy(policy: Policy) -> Iterator[tuple[str, Kept]]:
+    """Yield what is kept of the tables of which the policy wants something prepared."""
+    wanted = [name for name, table in policy.tables.items() if isinstance(table, PrivateTable) and table.prepared]
+    if policy.prepared is not None and wanted:
+        kept = kept_in(policy.prepared)
+        yield from ((name, kept[name]) for name in wanted if name in kept)
+
+
+def with_prepared(catalog: Catalog, engine: Engine, *, policy: Policy) -> Catalog:
+    """Return the catalog with what the engine has of all that is prepared, at whatever version of the data."""
+    kept = dict(_of_policy(policy))
+    tables = (
+        _with(table, engine, policy=policy, kept=kept[table.name]) if table.name in kept else table
+        for table in catalog.tables
+    )
+    return replace(catalog, tables=tuple(tables)) if kept else catalog
+
+
+def _with(table: Table, engine: Engine, *, policy: Policy, kept: Kept) -> Table:
+    wanted = policy.tables[table.name]
+    found: list[Prepared] = []
+    if not isinstance(wanted, PrivateTable):
+        return table
+    for columns in wanted.prepared:
+        at = kept.position(columns, wanted)
+        stored = None if at is None else _columns(engine, kept.pairs(at))
+        if at is None or stored is None or not stored <= set(engine.columns(table.name)):
+            continue
+        paths = engine.relation(kept.pairs(at)), engine.relation(kept.counts(at))
+        found.append(Prepared(kept.columns[at], kept.unit, kept.data_version, *paths))
+    return replace(table, prepared=tuple(found))
+
+
+def _columns(engine: Engine, name: str) -> set[Column] | None:
+    """Return the columns of what is prepared, but for those that dpsql adds; None where the engine does not have it."""
+    try:
+        return {column for column in engine.columns(name) if not column.name.startswith("dpsql_")}
+    except UsageError:
+        return None

@@ -1,0 +1,77 @@
+"""A table of events on disk, a policy that prepares some of its columns, and what is counted with and without that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+import dpsql
+from dpsql.connect import engine_of, session_of
+from dpsql.engines import Engine, Statement, open_exact
+from dpsql.prepared import kept_in
+
+SETS = (("article",), ("article", "country"), ("country", "day"), ("article", "kind", "city"))
+ROWS = """
+    SELECT CASE WHEN h % 29 = 0 THEN NULL ELSE CAST(floor(40 * pow(u, 2)) AS BIGINT) END AS user_id,
+           CASE WHEN h % 13 = 0 THEN NULL
+                ELSE chr(97 + CAST(h % 3 AS INTEGER)) || CAST(floor(9 * pow(v, 3)) AS INTEGER) END AS article,
+           CASE h // 7 % 5 WHEN 0 THEN 'DE' WHEN 1 THEN 'FR' WHEN 2 THEN 'de' WHEN 3 THEN 'US' END AS country,
+           DATE '2024-01-31' + CAST(h // 11 % 3 AS INTEGER) AS day,
+           CAST(CASE WHEN h % 2 = 0 THEN 'web' ELSE 'app' END AS ENUM ('web', 'app')) AS kind,
+           CAST(h % 4 AS TINYINT) AS n,
+           CASE WHEN h % 3 = 0 THEN '' ELSE 'Zürich' END AS city
+    FROM (SELECT i, hash(hash(i, {seed})) AS h, hash(hash(i, {seed}, 1)) / pow(2, 64) AS u,
+                 hash(hash(i, {seed}, 2)) / pow(2, 64) AS v FROM range({rows}) AS t(i))
+"""  # half of the rows are of a few heavy users, and of a few articles
+
+
+def events(path: Path, *, rows: int = 600, seed: int = 0) -> None:
+    """Write a database of events, of visits by the same users, and of places that nobody owns."""
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(f"CREATE TABLE reads AS {ROWS.format(rows=rows, seed=seed)}")
+        connection.execute(f"CREATE TABLE visits AS {ROWS.format(rows=rows // 4, seed=seed + 1)}")
+        connection.execute(
+            "CREATE TABLE places AS SELECT * FROM (VALUES ('DE', 'x'), ('FR', 'y'), ('FR', 'z')) AS t(code, name)"
+        )
+
+
+def policy(
+    folder: Path, *, sets: tuple[tuple[str, ...], ...] = SETS, source: Path | None = None, **keys: object
+) -> dpsql.Policy:
+    """Return a policy that prepares these columns of the events."""
+    tables = {
+        "reads": dpsql.PrivateTable("user_id", prepared=sets, source=source),
+        "visits": dpsql.PrivateTable("user_id"),
+        "places": dpsql.PublicTable(),
+    }
+    if source is not None:
+        tables = {"reads": tables["reads"]}
+    return dpsql.Policy(dpsql.Budget(100, "1e-6"), tables, prepared=folder / "prepared", **keys)  # type: ignore[arg-type]
+
+
+@contextmanager
+def opened(
+    database: Path | None, known: dpsql.Policy, *, prepared: bool = True, isolation: str | None = None
+) -> Iterator[tuple[Engine, dpsql.Session]]:
+    """Open the data, and a session over it."""
+    engine = engine_of(database, known, prepared=prepared, isolation=isolation)
+    with session_of(engine, known, ledger=":memory:") as session:
+        yield engine, session
+
+
+def counted(over: tuple[Engine, dpsql.Session], text: str) -> tuple[pa.Table, str]:
+    """Return what the engine answers to a private query, exactly, and what it read in place of rows."""
+    engine, session = over
+    counting = session.explain(text).counting
+    return open_exact(engine.execute(Statement(counting.sql, counting.parameters, counting.types))), counting.reads
+
+
+def salts_of(folder: Path, table: str = "reads") -> tuple[int, int]:
+    """Return the salts of the ranks that are prepared, which are as private as the data."""
+    with duckdb.connect(str(folder / "prepared" / kept_in(folder / "prepared")[table].file), read_only=True) as file:
+        ((first, second),) = file.execute("SELECT first, second FROM dpsql_salts").fetchall()
+    return first, second
