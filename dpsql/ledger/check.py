@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol
 
 from dpsql.accounting import FilterState
+from dpsql.errors import LedgerError
 from dpsql.ledger.record import Terms
-from dpsql.ledger.replay import Replay, tampered
+from dpsql.ledger.replay import Replay, Sums, tampered
 from dpsql.ledger.rows import holder_of
 
-__all__ = ["Mark", "Verified", "check_answers", "is_behind", "replayed"]
+__all__ = ["Mark", "Verified", "is_behind", "replayed", "verified"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +46,8 @@ class Rows(Protocol):
         """Return the state of every holder: the total and all accounts."""
         ...
 
-    def history(self) -> Iterable[tuple[Any, ...]]:
-        """Return seq, at, kind, body and chain of all events, oldest first."""
+    def history(self, after: int = ...) -> Iterable[tuple[Any, ...]]:
+        """Return seq, at, kind, body and chain of all events that follow number `after`, oldest first."""
         ...
 
     def chain_at(self, seq: int) -> str | None:
@@ -59,10 +63,20 @@ class Rows(Protocol):
         ...
 
 
-def replayed(rows: Rows) -> tuple[Replay, Terms]:
-    """Return what the history adds up to, and the terms; raise `ledger-tampered` where the rows say otherwise."""
-    replay = Replay()
-    replay.read(rows.history())
+def replayed(rows: Rows, checkpoint: Sums | None = None) -> tuple[Replay, Terms]:
+    """Return what the history adds up to, and the terms; raise `ledger-tampered` where the rows say otherwise.
+
+    It is read on from a checkpoint if that is one of this history and nothing disagrees with it, else from the first
+    event, which decides.
+    """
+    if checkpoint is not None and rows.chain_at(checkpoint.seq) == checkpoint.chain:
+        with suppress(LedgerError):
+            return _agreeing(rows, Replay(checkpoint))
+    return _agreeing(rows, Replay())
+
+
+def _agreeing(rows: Rows, replay: Replay) -> tuple[Replay, Terms]:
+    replay.read(rows.history(replay.began) if replay.began else rows.history())
     terms = rows.terms()
     if terms != replay.terms:
         raise tampered("its terms are not those of its events")
@@ -71,13 +85,33 @@ def replayed(rows: Rows) -> tuple[Replay, Terms]:
     return replay, terms
 
 
-def check_answers(rows: Rows, replay: Replay) -> None:
-    """Raise `ledger-tampered` if an answer is not the one it was given, or belongs to no event."""
-    kept = sorted(replay.answers)
-    for entry in kept:
-        rows.answer(entry)
-    if list(rows.answers()) != kept:
-        raise tampered("it holds an answer that no event was given")
+def verified(rows: Rows, checkpoint: Sums | None = None) -> tuple[Replay, Terms]:
+    """Return the same from the first event, whatever there is; raise also for answers, and for a false checkpoint."""
+    replay, terms = replayed(rows)
+    _check_answers(rows, replay)
+    if checkpoint is not None and rows.chain_at(checkpoint.seq) == checkpoint.chain:
+        before = Replay()
+        before.read(islice(rows.history(), checkpoint.seq))
+        if before.sums() != checkpoint:
+            raise tampered("its checkpoint is not what its events add up to")
+    return replay, terms
+
+
+def _check_answers(rows: Rows, replay: Replay) -> None:
+    """Raise `ledger-tampered` if an answer is not the one it was given, is missing, or belongs to no event.
+
+    As many answers as events that name one, each named by its own: then none is missing. None is kept here.
+    """
+    found = 0
+    for entry in rows.answers():
+        if rows.answer(entry) is None:
+            raise tampered("it holds an answer that no event was given")
+        found += 1
+    if found == replay.answers:
+        return
+    for _, _, kind, body, _ in rows.history():
+        if kind == "settled":
+            rows.answer(json.loads(body)["entry"])  # raises for the first that is missing
 
 
 def is_behind(rows: Rows, mark: Mark, *, data_set: str) -> bool:

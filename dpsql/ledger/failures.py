@@ -7,7 +7,9 @@ of one unit. It is charged in full, which bounds what all of them tell; this bou
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from bisect import bisect_right, insort
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -41,22 +43,26 @@ class Failures:
 
     __slots__ = ("_found", "_last")
 
-    def __init__(self) -> None:
-        self._last = 0
-        self._found: list[tuple[str | None, datetime]] = []
+    def __init__(self, found: Iterable[tuple[str | None, datetime]] = (), *, last: int = 0) -> None:
+        """Begin with those of the events up to number `last`: whose each was, and when."""
+        self._last = last
+        self._found: dict[str | None, list[datetime]] = defaultdict(list)
+        for account, when in found:
+            insort(self._found[account], when)
 
     def read_on(self, book: Read) -> None:
         """Read what was added; in a transaction that has written nothing yet, since what it writes may be undone."""
         last, _ = book.head()
         for event in book.failed(self._last):
             (asked,) = book.events(json.loads(event.body)["entry"] - 1, 1)
-            self._found.append((json.loads(asked.body)["account"], datetime.fromisoformat(event.at)))
+            insort(self._found[json.loads(asked.body)["account"]], datetime.fromisoformat(event.at))
         self._last = last
 
     def of_day(self, account: str | None, *, at: str) -> int:
         """Return how many queries of an account failed in the day before `at`, and, by a clock set back, after it."""
         since = datetime.fromisoformat(at) - _DAY
-        return sum(whose == account and when > since for whose, when in self._found)
+        found = self._found.get(account, [])
+        return len(found) - bisect_right(found, since)
 
 
 def refuse_after(most: int | None, failed: int) -> None:

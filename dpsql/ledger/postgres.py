@@ -15,7 +15,7 @@ import psycopg
 from dpsql.ledger import postgres_schema, postgres_server
 from dpsql.ledger.base import closed, forked, refuse_other
 from dpsql.ledger.calendar import Clock
-from dpsql.ledger.check import Mark, Verified, check_answers, is_behind, replayed
+from dpsql.ledger.check import Mark, Verified, is_behind, replayed, verified
 from dpsql.ledger.durable import Durable
 from dpsql.ledger.failures import Failures
 from dpsql.ledger.keeper import Book, begin
@@ -34,7 +34,6 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
     def _start(self, place: str | DatabaseUrl, wanted: Terms | None, *, clock: Clock) -> None:
         self._url = DatabaseUrl.of(place)
         self._clock = clock
-        self._failures = Failures()
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._closed = False
@@ -61,6 +60,7 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
             replay, terms = replayed(Rows(connection))
         if wanted is not None:
             refuse_other(terms, wanted)
+        self._failures = Failures(replay.failed, last=replay.seq)
         return terms, Mark(terms.data_set, replay.seq, replay.chain)
 
     @contextmanager
@@ -129,8 +129,7 @@ def verify(url: str | DatabaseUrl) -> Verified:
             if postgres_schema.is_blank(connection, address.schema):
                 raise missing()
             rows = _known(connection, address.schema)
-            replay, _ = replayed(rows)
-            check_answers(rows, replay)
+            replay, _ = verified(rows)
     return Verified(replay.seq, replay.chain)
 
 

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
-from datetime import datetime
+from itertools import count
 from typing import Any, TypeVar
 
 from dpsql.accounting import ZCDP, Certificate, FilterState
-from dpsql.ledger.calendar import Calendar
 from dpsql.ledger.postgres_errors import damaged, newer
 from dpsql.ledger.postgres_schema import PLAIN, VERSION
 from dpsql.ledger.postgres_server import Connection
-from dpsql.ledger.record import Event, Terms, fraction, periods_of, terms_of, told_periods, told_terms, written
-from dpsql.ledger.rows import EventRows, Found, holder_of
+from dpsql.ledger.record import Event, Terms, fraction, present_of, told_present, written
+from dpsql.ledger.rows import FIRST, HISTORY, EventRows, Found, holder_of
 from dpsql.quantities import Delta, Rho
 
 __all__ = ["Rows"]
 
 _PAGE = 2000
+_CURSORS = count()  # one that was not read to its end may stand open for a moment
 _STATE = ("spent_rho", "spent_delta", "reserved_rho")
 Json = TypeVar("Json", str, dict[str, Any])
 
@@ -56,10 +55,7 @@ class Rows(EventRows):
 
     def set_terms(self, terms: Terms) -> None:
         """Put other terms in place of the present ones."""
-        told = told_terms(terms.budget, terms.total, certified=terms.certified)
-        told |= {"data_set": terms.data_set, "data_version": terms.data_version}
-        if terms.calendar is not None:
-            told |= _told_calendar(terms.calendar)
+        told = told_present(terms)
         changed = self._connection.execute("UPDATE terms SET body = %s", (_json(told),)).rowcount
         if not changed:  # a new ledger; those who come later need no right to insert
             version = PLAIN if terms.certified.certificate is Certificate.zcdp else VERSION
@@ -96,11 +92,21 @@ class Rows(EventRows):
             self._head = super().head()
         return self._head
 
-    def history(self) -> Iterator[tuple[Any, ...]]:
-        """Return seq, at, kind, body and chain of all events, oldest first, without holding them all."""
-        with self._connection.cursor("history") as cursor:
+    def history(self, after: int = FIRST) -> Iterator[tuple[Any, ...]]:
+        """Return seq, at, kind, body and chain of all events that follow number `after`, oldest first.
+
+        Not all are held at once.
+        """
+        with self._connection.cursor(f"history_{next(_CURSORS)}") as cursor:
             cursor.itersize = _PAGE
-            yield from cursor.execute("SELECT seq, at, kind, body, chain FROM events ORDER BY seq")
+            yield from cursor.execute(HISTORY.replace("?", "%s"), (after,))
+
+    def answers(self) -> Iterator[int]:
+        """Return the entries of all answers, in their order, without holding them all."""
+        with self._connection.cursor(f"answers_{next(_CURSORS)}") as cursor:
+            cursor.itersize = _PAGE
+            for (entry,) in cursor.execute("SELECT entry FROM answers ORDER BY entry"):
+                yield entry
 
     def _insert(self, event: Event) -> None:
         super()._insert(event)
@@ -117,8 +123,7 @@ class Rows(EventRows):
         if ("certificate" in told) != (version > PLAIN):
             raise damaged()
         try:
-            terms = terms_of(told, told["data_set"], data_version=int(told["data_version"]))
-            return replace(terms, calendar=_calendar(told))
+            return present_of(told)
         except (KeyError, TypeError, ValueError) as error:
             raise damaged() from error
 
@@ -150,19 +155,6 @@ def _read(text: str, kind: type[Json]) -> Json:
     if not isinstance(value, kind) or _json(value) != text:
         raise damaged()
     return value
-
-
-def _told_calendar(calendar: Calendar) -> dict[str, object]:
-    began = calendar.began.isoformat(timespec="microseconds")
-    return {**told_periods(calendar.periods), "began": began, "number": calendar.number, "since": calendar.since}
-
-
-def _calendar(told: dict[str, Any]) -> Calendar | None:
-    """Return the calendar that terms tell; raise KeyError, TypeError or ValueError for what is none."""
-    if "period_seconds" not in told:
-        return None
-    periods = periods_of(told["period_seconds"], told["periods"])
-    return Calendar(periods, datetime.fromisoformat(told["began"]), int(told["number"]), int(told["since"]))
 
 
 def _told(state: FilterState) -> dict[str, str]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
 from dpsql.accounting import ApproximateDP, Certificate, Certified, Columns, Periods
 from dpsql.errors import UsageError
@@ -36,10 +37,12 @@ __all__ = [
     "fraction",
     "now",
     "periods_of",
+    "present_of",
     "ratio",
     "terms_of",
     "told_certified",
     "told_periods",
+    "told_present",
     "told_terms",
     "written",
 ]
@@ -221,6 +224,27 @@ def terms_of(body: Body, data_set: str, *, data_version: int) -> Terms:
         raise ValueError
     total = ApproximateDP(Epsilon(epsilon), Delta(fraction(body["total_delta"])))
     return Terms(data_set, budget, total, data_version, certified=certified)
+
+
+def told_present(terms: Terms) -> dict[str, object]:
+    """Return terms as JSON has them, with where in its periods a ledger stands."""
+    told = told_terms(terms.budget, terms.total, certified=terms.certified)
+    told |= {"data_set": terms.data_set, "data_version": terms.data_version}
+    calendar = terms.calendar
+    if calendar is not None:
+        began = calendar.began.isoformat(timespec="microseconds")
+        told |= {**told_periods(calendar.periods), "began": began, "number": calendar.number, "since": calendar.since}
+    return told
+
+
+def present_of(told: Mapping[str, Any]) -> Terms:
+    """Return the terms of which `told_present` told; raise KeyError, TypeError or ValueError for what are none."""
+    terms = terms_of(told, told["data_set"], data_version=int(told["data_version"]))
+    if "period_seconds" not in told:
+        return terms
+    periods = periods_of(told["period_seconds"], told["periods"])
+    began = datetime.fromisoformat(told["began"])
+    return replace(terms, calendar=Calendar(periods, began, int(told["number"]), int(told["since"])))
 
 
 def entries_of(events: Iterable[Event]) -> tuple[Entry, ...]:

@@ -1,4 +1,4 @@
-"""The history read again from its first event: whether the chain holds, and what the events add up to.
+"""The history read again, from its first event or a checkpoint on: whether the chain holds, and what it adds up to.
 
 This runs at every opening, so it sums whole numbers over common denominators and looks each fraction up once.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from fractions import Fraction
 from typing import Any
@@ -16,12 +16,35 @@ from typing import Any
 from dpsql.accounting import ZCDP, Certificate, FilterState, Periods
 from dpsql.errors import LedgerError
 from dpsql.ledger.calendar import Calendar, extended
-from dpsql.ledger.record import GENESIS, Terms, budget_names, chained, periods_of, ratio, terms_of
+from dpsql.ledger.failures import FAILED
+from dpsql.ledger.record import GENESIS, Terms, chained, periods_of, ratio, terms_of
 from dpsql.quantities import Delta, Rho
 
-__all__ = ["Replay", "tampered"]
+__all__ = ["Ratio", "Replay", "Sums", "tampered"]
 
+Ratio = tuple[int, int]
 _NOTHING = (0, 1), (0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """All that the events up to number `seq` mean for those that follow; `chain` is that event's, and binds the rest.
+
+    `states` has that of the total under None and that of every account. `held` has the reservations that nobody
+    settled yet: what they hold, and whose they are. `failed` tells of each query that failed whose it was, and when.
+    """
+
+    seq: int
+    chain: str
+    terms: Terms
+    states: Mapping[str | None, FilterState]
+    held: Mapping[int, tuple[Ratio, str | None]]
+    failed: tuple[tuple[str | None, datetime], ...]
+
+    @property
+    def size(self) -> int:
+        """How many things this has to tell, one by one."""
+        return len(self.states) + len(self.held) + len(self.failed)
 
 
 def tampered(what: str) -> LedgerError:
@@ -33,14 +56,24 @@ def tampered(what: str) -> LedgerError:
     )
 
 
+def _unbegun() -> LedgerError:
+    return tampered("it has no first event")
+
+
 class _Tally:
     """What one holder has spent and holds, as whole numbers over one denominator for rho and one for delta."""
 
     __slots__ = ("delta", "delta_unit", "held", "rho_unit", "spent")
 
-    def __init__(self) -> None:
+    def __init__(self, state: FilterState | None = None) -> None:
         self.rho_unit = self.delta_unit = 1
         self.spent = self.held = self.delta = 0
+        if state is not None:
+            spent, held, delta = (part.as_integer_ratio() for part in _parts(state))
+            self.add_delta(*delta)
+            self.held = self.rho(*held)
+            amount = self.rho(*spent)  # which may make the unit smaller, and then what is held more of them
+            self.spent = amount
 
     def rho(self, numerator: int, denominator: int) -> int:
         """Return a rho in units of this tally, which become smaller if they must."""
@@ -69,17 +102,24 @@ class _Tally:
 
 
 class Replay:
-    """What a history adds up to, event by event."""
+    """What a history adds up to, event by event: from the first on, or from where `after` was taken.
 
-    def __init__(self) -> None:
-        self.seq = 0
+    `began` is the number of the last event that was not read here. `answers` counts the settlements that were, and name
+    an answer.
+    """
+
+    def __init__(self, after: Sums | None = None) -> None:
+        self.seq = self.began = 0
         self.chain = GENESIS
         self.terms: Terms | None = None
-        self.answers: dict[int, str] = {}
-        self._budget: tuple[tuple[int, int], tuple[int, int]] = _NOTHING
+        self.answers = 0
+        self.failed: list[tuple[str | None, datetime]] = []
+        self._budget: tuple[Ratio, Ratio] = _NOTHING
         self._currencies = Certificate.zcdp.currencies
         self._tallies: dict[str | None, _Tally] = {None: _Tally()}
-        self._open: dict[int, tuple[tuple[int, int], str | None]] = {}
+        self._open: dict[int, tuple[Ratio, str | None]] = {}
+        if after is not None:
+            self._resume(after)
 
     def read(self, rows: Iterable[tuple[Any, ...]]) -> None:
         """Take rows of seq, at, kind, body and chain; raise `ledger-tampered` at the first that does not fit."""
@@ -87,11 +127,23 @@ class Replay:
             if not self._fits(row):
                 raise tampered(f"event {self.seq + 1} does not follow from those before it")
         if self.terms is None:
-            raise tampered("it has no first event")
+            raise _unbegun()
 
     def states(self) -> dict[str | None, FilterState]:
         """Return the state of the total, under None, and of every account."""
         return {holder: tally.state() for holder, tally in self._tallies.items()}
+
+    def sums(self) -> Sums:
+        """Return what was read so far, from which another replay can go on; there was a first event."""
+        if self.terms is None:
+            raise _unbegun()
+        return Sums(self.seq, self.chain, self.terms, self.states(), dict(self._open), tuple(self.failed))
+
+    def _resume(self, after: Sums) -> None:
+        self.seq = self.began = after.seq
+        self.chain, self.failed, self._open = after.chain, list(after.failed), dict(after.held)
+        self._tallies = {holder: _Tally(state) for holder, state in after.states.items()}
+        self._set(after.terms)
 
     def _fits(self, row: tuple[Any, ...]) -> bool:
         seq, at, kind, body, chain = row
@@ -114,12 +166,12 @@ class Replay:
             return False
         match kind:
             case "settled":
-                return self._settle(body)
+                return self._settle(body, at)
             case "reserved":
                 return self._reserve(seq, body)
             case "created":
                 terms = terms_of(body, body["data_set"], data_version=0)
-                return self._set(replace(terms, calendar=extended(None, _periods(body), at=at)), body)
+                return self._set(replace(terms, calendar=extended(None, _periods(body), at=at)))
             case "granted":
                 return self._grant(body, at)
             case "bumped":
@@ -141,11 +193,13 @@ class Replay:
         over = self._calendar is not None and self._calendar.is_over
         return total.within(*_NOTHING) if over else total.within(*self._budget)
 
-    def _settle(self, body: dict[str, Any]) -> bool:
+    def _settle(self, body: dict[str, Any], at: datetime) -> bool:
         entry, loss = body["entry"], ratio(body["loss"])
         worst, account = self._open.pop(entry)
         if body["answer"]:
-            self.answers[entry] = body["answer"]
+            self.answers += 1
+        if body["digest"] == FAILED:
+            self.failed.append((account, at))
         if self._calendar is None or self._calendar.includes(entry):
             for holder in (None,) if account is None else (None, account):
                 tally = self._tallies[holder]
@@ -161,7 +215,7 @@ class Replay:
         terms = terms_of(body, old.data_set, data_version=old.data_version)
         if old.certified.fixes or terms.certified != old.certified:
             return False
-        return self._set(replace(terms, calendar=extended(old.calendar, periods, at=at)), body)
+        return self._set(replace(terms, calendar=extended(old.calendar, periods, at=at)))
 
     def _turn(self, seq: int, number: object, *, at: datetime) -> bool:
         """Begin a period, which must be the one of its own time, and later than the last."""
@@ -185,11 +239,15 @@ class Replay:
         self.terms = replace(old, data_version=version)
         return True
 
-    def _set(self, terms: Terms, body: dict[str, Any]) -> bool:
-        first, second = budget_names(terms.certified.certificate)
-        self.terms, self._budget = terms, (ratio(body[first]), ratio(body[second]))
+    def _set(self, terms: Terms) -> bool:
+        rho, delta = terms.budget.rho.value, terms.budget.delta.value
+        self.terms, self._budget = terms, (rho.as_integer_ratio(), delta.as_integer_ratio())
         self._currencies = terms.certified.certificate.currencies
         return True
+
+
+def _parts(state: FilterState) -> tuple[Fraction, Fraction, Fraction]:
+    return state.spent.rho.value, state.reserved.value, state.spent.delta.value
 
 
 def _periods(body: dict[str, Any]) -> Periods | None:

@@ -12,7 +12,10 @@ from dpsql.ledger.failures import FAILED
 from dpsql.ledger.record import GENESIS, Body, Event, follow
 from dpsql.ledger.replay import tampered
 
-__all__ = ["EventRows", "Found", "holder_of"]
+__all__ = ["FIRST", "HISTORY", "EventRows", "Found", "holder_of"]
+
+HISTORY = "SELECT seq, at, kind, body, chain FROM events WHERE seq > ? ORDER BY seq"
+FIRST = -(2**63)  # before every number that a row can have, also those that no event has
 
 
 class Found(Protocol):

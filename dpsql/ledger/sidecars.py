@@ -1,6 +1,6 @@
-"""Two small files beside a durable ledger: the queue of its writers, and the mark of how far it had come.
+"""Files beside a durable ledger: the queue of its writers, the mark of how far it had come, and the checkpoint.
 
-Neither guards what was spent: SQLite's own locks do, if someone deletes the queue. They are named after the real file,
+None guards what was spent: SQLite's own locks do, if someone deletes the queue. They are named after the real file,
 so that a symbolic link to it is not a second queue.
 """
 
@@ -37,6 +37,7 @@ class Sidecars:
         self._ledger = ledger
         real = os.path.realpath(ledger)
         self._queue, self._mark = Path(real + ".lock"), Path(real + ".mark")
+        self._checkpoint = Path(real + ".checkpoint")
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -81,9 +82,29 @@ class Sidecars:
         """
         words = [mark.data_set, str(mark.seq), mark.chain]
         text = " ".join([*words, _digest(words)]).ljust(_SIZE - 1) + "\n"
-        descriptor = self._open(self._mark, os.O_WRONLY | os.O_CREAT)
+        self._write(self._mark, text, os.O_WRONLY | os.O_CREAT)
+
+    def read_checkpoint(self) -> str | None:
+        """Return the text of the checkpoint; None if there is none, or none that can be read."""
         try:
-            os.write(descriptor, text.encode())
+            return self._checkpoint.read_text("utf-8", "replace")
+        except OSError:
+            return None
+
+    def write_checkpoint(self, text: str) -> None:
+        """Write the checkpoint over the one before, in place and not flushed; in a turn, so that it is read whole.
+
+        One that a crash cut short is told by its digest, and then all is read again.
+        """
+        self._write(self._checkpoint, text, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+
+    def _write(self, path: Path, text: str, flags: int) -> None:
+        descriptor = self._open(path, flags)
+        try:
+            with memoryview(text.encode()) as rest:
+                written = 0
+                while written < len(rest):
+                    written += os.write(descriptor, rest[written:])
         except OSError as error:
             raise unopened(error) from error
         finally:

@@ -18,6 +18,7 @@ from dpsql.ledger import places, sqlite_file, sqlite_schema
 from dpsql.ledger.base import closed, forked, refuse_other
 from dpsql.ledger.calendar import Clock
 from dpsql.ledger.check import Mark
+from dpsql.ledger.checkpoint import due, sums_of
 from dpsql.ledger.durable import Durable
 from dpsql.ledger.failures import Failures
 from dpsql.ledger.keeper import Book, begin
@@ -37,7 +38,6 @@ class SQLiteLedger(Durable[Path | str]):
     def _start(self, place: Path | str, wanted: Terms | None, *, clock: Clock) -> None:
         self._path = Path(place).absolute()
         self._clock = clock
-        self._failures = Failures()
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._connection: sqlite3.Connection | None = None
@@ -67,21 +67,26 @@ class SQLiteLedger(Durable[Path | str]):
                 connection.close()
 
     def _open_book(self, wanted: Terms | None) -> Terms:
-        """Make the tables of a new ledger, or take an old one over, and verify the whole of it."""
+        """Make the tables of a new ledger, or take an old one over, and verify what no checkpoint tells of."""
         with self._file() as connection:
             with self._sidecars.turn():
-                mark = self._sidecars.read_mark()
+                mark, checkpoint = self._sidecars.read_mark(), self._sidecars.read_checkpoint()
                 sqlite_file.make_durable(connection)
                 with sqlite_file.transaction(connection):
                     _prepare(connection, wanted, mark=mark, clock=self._clock)
             with sqlite_file.snapshot(connection):  # long for a long history, and nobody else need wait
-                terms = check(connection, mark)
+                replay, terms = check(connection, mark, checkpoint=sums_of(checkpoint))
             if wanted is not None:
                 refuse_other(terms, wanted)
+            self._failures = Failures(replay.failed, last=replay.seq)
+            told = due(replay)
             with self._sidecars.turn():
                 head = Mark(terms.data_set, *Rows(connection).head())
                 if self._sidecars.read_mark() != head:
                     self._sidecars.write_mark(head)
+                if told is not None:
+                    with suppress(LedgerError):  # an older one only costs time
+                        self._sidecars.write_checkpoint(told)
         return terms
 
     @contextmanager

@@ -21,7 +21,7 @@ from dpsql.ledger.record import (
     told_terms,
     written,
 )
-from dpsql.ledger.rows import EventRows, Found, holder_of
+from dpsql.ledger.rows import FIRST, HISTORY, EventRows, Found, holder_of
 from dpsql.ledger.sqlite_errors import damaged
 from dpsql.quantities import Delta, Rho
 
@@ -140,9 +140,9 @@ class Rows(EventRows):
         rows = self._connection.execute("SELECT holder, spent_rho, spent_delta, reserved_rho FROM balances")
         return {holder: _state(row) for holder, *row in rows}
 
-    def history(self) -> Found:
-        """Return seq, at, kind, body and chain of all events, oldest first."""
-        return self._run("SELECT seq, at, kind, body, chain FROM events ORDER BY seq")
+    def history(self, after: int = FIRST) -> Found:
+        """Return seq, at, kind, body and chain of all events that follow number `after`, oldest first."""
+        return self._run(HISTORY, after)
 
     def _run(self, statement: str, *values: object) -> Found:
         return self._connection.execute(statement, values)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from dpsql.errors import LedgerError
 from dpsql.ledger import sqlite_file, sqlite_schema
-from dpsql.ledger.check import Mark, Verified, check_answers, is_behind, replayed
+from dpsql.ledger.check import Mark, Verified, is_behind, replayed, verified
+from dpsql.ledger.checkpoint import sums_of
 from dpsql.ledger.record import Terms
-from dpsql.ledger.replay import Replay
+from dpsql.ledger.replay import Replay, Sums
 from dpsql.ledger.sidecars import Sidecars, rolled_back
 from dpsql.ledger.sqlite_book import Rows
 from dpsql.ledger.sqlite_errors import damaged, sealed
@@ -25,7 +26,8 @@ def verify(path: Path | str) -> Verified:
     """
     file = Path(path).absolute()
     refuse_missing(file)
-    mark = Sidecars(file).read_mark()  # before the file, which only ever goes on
+    beside = Sidecars(file)
+    mark, checkpoint = beside.read_mark(), sums_of(beside.read_checkpoint())  # before the file, which only ever goes on
     with closing(sqlite_file.connect(file, "ro")) as connection, sealed(), sqlite_file.snapshot(connection):
         if sqlite_schema.is_blank(connection):
             raise missing()
@@ -35,26 +37,26 @@ def verify(path: Path | str) -> Verified:
                 "The ledger has the tables of an earlier version, which had no chain to verify.",
                 hint="Open it once with this dpsql, which takes it over as it stands.",
             )
-        replay, terms = _replayed(connection)
-        rows = Rows(connection)
+        rows = _whole(connection)
+        replay, terms = verified(rows, checkpoint)
         hold_against(mark, rows, data_set=terms.data_set)
-        check_answers(rows, replay)
         if connection.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
             raise damaged()
     return Verified(replay.seq, replay.chain)
 
 
-def check(connection: sqlite3.Connection, mark: Mark | None) -> Terms:
-    """Return the terms of a file whose tables, chain and balances fit, and that came at least to its mark."""
-    terms = _replayed(connection)[1]
-    hold_against(mark, Rows(connection), data_set=terms.data_set)
-    return terms
+def check(connection: sqlite3.Connection, mark: Mark | None, *, checkpoint: Sums | None) -> tuple[Replay, Terms]:
+    """Return what a file adds up to whose tables, chain and balances fit, and that came at least to its mark."""
+    rows = _whole(connection)
+    replay, terms = replayed(rows, checkpoint)
+    hold_against(mark, rows, data_set=terms.data_set)
+    return replay, terms
 
 
-def _replayed(connection: sqlite3.Connection) -> tuple[Replay, Terms]:
+def _whole(connection: sqlite3.Connection) -> Rows:
     if not sqlite_schema.is_whole(connection):
         raise damaged()
-    return replayed(Rows(connection))
+    return Rows(connection)
 
 
 def hold_against(mark: Mark | None, rows: Rows, *, data_set: str) -> None:

@@ -1,0 +1,113 @@
+"""What a history was found to add up to when it was last read, kept so that the next opening reads on from there.
+
+A checkpoint is a note and never a source. It is used only if the ledger still has its event under its chain, and if
+what it says and the events since add up to the very terms and balances that the ledger has; otherwise everything is
+read again, as it is without one. It is no better guarded than the mark: its digest finds what was cut short or changed
+by accident, and not who knows the format.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
+from fractions import Fraction
+from typing import Any
+
+from dpsql.accounting import ZCDP, FilterState
+from dpsql.errors import Error
+from dpsql.ledger.record import fraction, present_of, ratio, told_present, written
+from dpsql.ledger.replay import Replay, Sums
+from dpsql.quantities import Delta, Rho
+
+__all__ = ["LEAST", "due", "sums_of", "told_sums"]
+
+LEAST = 10_000  # events; fewer are read in about the time in which a process imports what it needs
+_SHARE = 4  # things that a checkpoint may tell of for each event that was added
+_FORM = 1
+
+
+def due(replay: Replay) -> str | None:
+    """Return the checkpoint to keep, if so much was read that it is worth what it takes to write."""
+    read = replay.seq - replay.began
+    if read < LEAST:
+        return None
+    sums = replay.sums()
+    return told_sums(sums) if _SHARE * read >= sums.size else None
+
+
+def told_sums(sums: Sums) -> str:
+    """Return a checkpoint as text: a line of JSON, and its SHA-256."""
+    told = {
+        "form": _FORM,
+        "seq": sums.seq,
+        "chain": sums.chain,
+        "terms": told_present(sums.terms),
+        "states": [[holder, *map(written, _values(state))] for holder, state in sums.states.items()],
+        "held": [[entry, f"{rho[0]}/{rho[1]}", account] for entry, (rho, account) in sums.held.items()],
+        "failed": [[account, when.isoformat()] for account, when in sums.failed],
+    }
+    line = json.dumps(told, sort_keys=True, separators=(",", ":"))
+    return f"{line}\n{_digest(line)}\n"
+
+
+def sums_of(text: str | None) -> Sums | None:
+    """Return what `told_sums` told; None for any other text."""
+    line, _, rest = (text or "").partition("\n")
+    if rest != f"{_digest(line)}\n":
+        return None
+    with suppress(ArithmeticError, AttributeError, Error, KeyError, RecursionError, TypeError, ValueError):
+        return _read(json.loads(line))
+    return None
+
+
+def _read(told: Mapping[str, Any]) -> Sums | None:
+    if told["form"] != _FORM:
+        return None
+    sums = Sums(
+        int(told["seq"]),
+        str(told["chain"]),
+        present_of(told["terms"]),
+        {_name(holder): _state(*values) for holder, *values in told["states"]},
+        {int(entry): (ratio(rho), _name(account)) for entry, rho, account in told["held"]},
+        tuple((_name(account), _moment(when)) for account, when in told["failed"]),
+    )
+    return sums if _held_by(sums) == {holder: state.reserved.value for holder, state in sums.states.items()} else None
+
+
+def _held_by(sums: Sums) -> dict[str | None, Fraction]:
+    """Return what the open reservations of the present period hold, in all and by each account."""
+    calendar = sums.terms.calendar
+    held = dict.fromkeys(sums.states, Fraction(0))
+    for entry, ((numerator, denominator), account) in sums.held.items():
+        if calendar is None or calendar.includes(entry):
+            for holder in dict.fromkeys((None, account)):
+                held[holder] += Fraction(numerator, denominator)
+    return held
+
+
+def _name(account: object) -> str | None:
+    if not (account is None or isinstance(account, str)):
+        raise TypeError
+    return account
+
+
+def _moment(when: str) -> datetime:
+    moment = datetime.fromisoformat(when)
+    if moment.tzinfo is None:  # it could not be held against others
+        raise ValueError
+    return moment
+
+
+def _state(rho: str, delta: str, held: str) -> FilterState:
+    return FilterState(ZCDP(Rho(fraction(rho)), Delta(fraction(delta))), Rho(fraction(held)))
+
+
+def _values(state: FilterState) -> tuple[Fraction, Fraction, Fraction]:
+    return state.spent.rho.value, state.spent.delta.value, state.reserved.value
+
+
+def _digest(line: str) -> str:
+    return hashlib.sha256(line.encode("utf-8", "replace")).hexdigest()
