@@ -70,7 +70,7 @@ def _read(told: Mapping[str, Any]) -> Sums | None:
         int(told["seq"]),
         str(told["chain"]),
         present_of(told["terms"]),
-        {_name(holder): _state(*values) for holder, *values in told["states"]},
+        {_name(holder): _state(values) for holder, *values in told["states"]},
         {int(entry): (ratio(rho), _name(account)) for entry, rho, account in told["held"]},
         tuple((_name(account), _moment(when)) for account, when in told["failed"]),
     )
@@ -101,8 +101,9 @@ def _moment(when: str) -> datetime:
     return moment
 
 
-def _state(rho: str, delta: str, held: str) -> FilterState:
-    return FilterState(ZCDP(Rho(fraction(rho)), Delta(fraction(delta))), Rho(fraction(held)))
+def _state(values: list[object]) -> FilterState:
+    rho, delta, held = map(fraction, values)
+    return FilterState(ZCDP(Rho(rho), Delta(delta)), Rho(held))
 
 
 def _values(state: FilterState) -> tuple[Fraction, Fraction, Fraction]:

@@ -65,8 +65,12 @@ class Book(Protocol):
         """Keep the answer of an entry, for good."""
         ...
 
-    def asked(self, key: str) -> Iterator[Event]:
-        """Return the reservations that were made under a key, newest first."""
+    def asked(self, key: str, *, account: str | None, version: int) -> Iterator[Event]:
+        """Return the reservations under a key, newest first, without those of other accounts on this data version."""
+        ...
+
+    def first_asked(self, key: str, *, version: int) -> Iterator[Event]:
+        """Return the reservations under a key on a data version, oldest first."""
         ...
 
     def answer(self, entry: int) -> bytes | None:
@@ -169,8 +173,8 @@ class Keeper(ABC):
     def stored(self, key: str, account: str | None) -> bytes | None:
         """Return the answer of the newest entry of this key, account and the present data version that kept one."""
         with self._reading() as book:
-            for number, asker in _asked(book, key):
-                if asker == account and (answer := book.answer(number)) is not None:
+            for number in _asked(book, key, account=account):
+                if (answer := book.answer(number)) is not None:
                     return answer
         return None
 
@@ -271,28 +275,36 @@ class Keeper(ABC):
         return self._terms
 
 
-def _asked(book: Book, key: str) -> Iterator[tuple[int, str | None]]:
-    """Yield number and account of the entries of a key and the present data version, newest first; none for "".
+def _asked(book: Book, key: str, *, account: str | None) -> Iterator[int]:
+    """Yield the entries of a key, an account and the present data version, newest first; none for "".
 
     A version only ever rises, so nothing is read beyond the first entry of an earlier one, or that the caller wants:
     a question may have been asked afresh very often.
     """
     version = book.terms().data_version
-    for event in book.asked(key) if key else ():
+    for event in book.asked(key, account=account, version=version) if key else ():
         body = json.loads(event.body)
         if body["data_version"] < version:
             return
-        if body["key"] == key:
-            yield event.seq, body["account"]
+        if (body["key"], body["account"]) == (key, account):
+            yield event.seq
 
 
 def _first(book: Book, key: str, *, data_version: int) -> Outcome | None:
-    """Return the outcome of the entry of this key and data version that was settled with an answer first."""
-    entries = [event.seq for event in book.asked(key) if json.loads(event.body)["data_version"] == data_version]
-    settlements = [found for found in map(book.settlement, entries) if found and json.loads(found.body)["answer"]]
-    if not key or not settlements:
+    """Return the outcome of the entry of this key and data version that was settled with an answer first.
+
+    What was reserved after a settlement is settled after it, so nothing is read beyond.
+    """
+    first: Event | None = None
+    for event in book.first_asked(key, version=data_version) if key else ():
+        if first is not None and first.seq < event.seq:
+            break
+        found = book.settlement(event.seq)
+        if found and json.loads(found.body)["answer"] and (first is None or found.seq < first.seq):
+            first = found
+    if first is None:
         return None
-    told = json.loads(min(settlements, key=lambda event: event.seq).body)
+    told = json.loads(first.body)
     answer = book.answer(told["entry"])
     return None if answer is None else Outcome(Rho(fraction(told["loss"])), told["digest"], answer)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -14,7 +14,7 @@ from dpsql.ledger.base import closed, forked
 from dpsql.ledger.calendar import Clock, utc
 from dpsql.ledger.failures import FAILED, Failures
 from dpsql.ledger.keeper import Book, Keeper, begin, new_terms
-from dpsql.ledger.record import GENESIS, Body, Event, Terms, follow, now
+from dpsql.ledger.record import GENESIS, Body, Event, Terms, follow, now, told_account, told_version
 
 __all__ = ["MemoryLedger"]
 
@@ -133,10 +133,20 @@ class _Book:
         """Keep the answer of an entry."""
         self.answers[entry] = answer
 
-    def asked(self, key: str) -> Iterator[Event]:
-        """Return the reservations that were made under a key, newest first."""
+    def asked(self, key: str, *, account: str | None, version: int) -> Iterator[Event]:
+        """Return the reservations under a key, newest first, without those of other accounts on this data version."""
+        whose, when = told_account(account), told_version(version)
+        under = self._under(key, reversed(self.keys.get(key, ())))
+        return (event for event in under if event.body.startswith(whose) or when not in event.body)
+
+    def first_asked(self, key: str, *, version: int) -> Iterator[Event]:
+        """Return the reservations under a key on a data version, oldest first."""
+        when = told_version(version)
+        return (event for event in self._under(key, self.keys.get(key, ())) if when in event.body)
+
+    def _under(self, key: str, numbers: Iterable[int]) -> Iterator[Event]:
         told = f'"key":{json.dumps(key)}'
-        under = (self.record[seq - 1] for seq in reversed(self.keys.get(key, ())) if seq <= self.count)
+        under = (self.record[seq - 1] for seq in numbers if seq <= self.count)
         return (event for event in under if event.kind == "reserved" and told in event.body)
 
     def answer(self, entry: int) -> bytes | None:

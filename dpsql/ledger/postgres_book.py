@@ -23,6 +23,13 @@ __all__ = ["Rows"]
 
 _PAGE = 2000
 _CURSORS = count()  # one that was not read to its end may stand open for a moment
+# The hash of a key finds its events and gives them no order. OFFSET keeps the server from reading all events in order
+# instead, until enough of them fit. They are looked through where they are, and a page of them is fetched.
+_UNDER = """SELECT seq, at, kind, body, chain, (
+    SELECT before.chain FROM events AS before WHERE before.seq = under.seq - 1
+) FROM (
+    SELECT * FROM events WHERE kind = 'reserved' AND told_key(body) <> '""' AND told_key(body) = ? OFFSET 0
+) AS under"""
 _STATE = ("spent_rho", "spent_delta", "reserved_rho")
 Json = TypeVar("Json", str, dict[str, Any])
 
@@ -30,11 +37,11 @@ Json = TypeVar("Json", str, dict[str, Any])
 class Rows(EventRows):
     """One transaction's view of the schema, by an open connection."""
 
-    SETTLEMENT = "SELECT seq, at, kind, body, chain FROM events WHERE kind = 'settled' AND told_entry(body) = ?"
-    ASKED = (
-        "SELECT seq, at, kind, body, chain FROM events "
-        "WHERE kind = 'reserved' AND told_key(body) <> '\"\"' AND told_key(body) = ? ORDER BY seq DESC"
-    )
+    SETTLEMENT = """SELECT seq, at, kind, body, chain, (
+    SELECT before.chain FROM events AS before WHERE before.seq = events.seq - 1
+) FROM events WHERE kind = 'settled' AND told_entry(body) = ?"""
+    ASKED = f"{_UNDER} WHERE (substr(body, 1, ?) = ? OR body NOT LIKE ?) AND seq < ? ORDER BY seq DESC LIMIT ?"
+    FIRST_ASKED = f"{_UNDER} WHERE body LIKE ? AND seq > ? ORDER BY seq LIMIT ?"
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -40,10 +40,12 @@ __all__ = [
     "present_of",
     "ratio",
     "terms_of",
+    "told_account",
     "told_certified",
     "told_periods",
     "told_present",
     "told_terms",
+    "told_version",
     "written",
 ]
 
@@ -224,6 +226,19 @@ def terms_of(body: Body, data_set: str, *, data_version: int) -> Terms:
         raise ValueError
     total = ApproximateDP(Epsilon(epsilon), Delta(fraction(body["total_delta"])))
     return Terms(data_set, budget, total, data_version, certified=certified)
+
+
+def told_account(account: str | None) -> str:
+    """Return how the body of a reservation begins that is of this account: no name in it sorts before this one."""
+    return f'{{"account":{json.dumps(account)},'
+
+
+def told_version(version: int) -> str:
+    """Return what stands in the body of a reservation on this data version, and of no other.
+
+    In a text every quote is escaped, so that a bare one begins a name.
+    """
+    return f'"data_version":{version},'
 
 
 def told_present(terms: Terms) -> dict[str, object]:

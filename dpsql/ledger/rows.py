@@ -6,16 +6,18 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from itertools import chain, repeat
 from typing import Any, ClassVar, Protocol
 
 from dpsql.ledger.failures import FAILED
-from dpsql.ledger.record import GENESIS, Body, Event, follow
+from dpsql.ledger.record import GENESIS, Body, Event, chained, follow, told_account, told_version
 from dpsql.ledger.replay import tampered
 
 __all__ = ["FIRST", "HISTORY", "EventRows", "Found", "holder_of"]
 
 HISTORY = "SELECT seq, at, kind, body, chain FROM events WHERE seq > ? ORDER BY seq"
-FIRST = -(2**63)  # before every number that a row can have, also those that no event has
+FIRST, LAST = -(2**63), 2**63 - 1  # numbers that a row can have, also where no event has them
+_PAGE = 100
 
 
 class Found(Protocol):
@@ -33,8 +35,11 @@ class Found(Protocol):
 class EventRows(ABC):
     """Events and answers as rows. The database never calculates with what is in them."""
 
-    SETTLEMENT: ClassVar[str]  # finds the settlement of an entry
-    ASKED: ClassVar[str]  # finds the reservations under a key, given as JSON, newest first
+    # Each finds events with, as the last of a row, the chain of the event before. A page of reservations ends with the
+    # number that it begins beyond, and how many it has.
+    SETTLEMENT: ClassVar[str]  # of an entry
+    ASKED: ClassVar[str]  # reservations under a key, given as JSON, of an account or another data version, newest first
+    FIRST_ASKED: ClassVar[str]  # reservations under a key on a data version, oldest first
 
     @abstractmethod
     def _run(self, statement: str, *values: object) -> Found:
@@ -59,15 +64,29 @@ class EventRows(ABC):
     def settlement(self, entry: int) -> Event | None:
         """Return the event that settled the entry, if it has one."""
         row = self._run(self.SETTLEMENT, entry).fetchone()
-        return None if row is None else Event(*row)
+        return None if row is None else _linked(row)
 
     def keep(self, entry: int, answer: bytes) -> None:
         """Keep the answer of an entry, for good."""
         self._run("INSERT INTO answers (entry, content) VALUES (?, ?)", entry, answer)
 
-    def asked(self, key: str) -> Iterator[Event]:
-        """Return the reservations that were made under a key, newest first."""
-        return (Event(*row) for row in self._run(self.ASKED, json.dumps(key)))
+    def asked(self, key: str, *, account: str | None, version: int) -> Iterator[Event]:
+        """Return the reservations under a key, newest first, without those of other accounts on this data version."""
+        whose = told_account(account)
+        return self._pages(self.ASKED, (json.dumps(key), len(whose), whose, _like(version)), beyond=LAST)
+
+    def first_asked(self, key: str, *, version: int) -> Iterator[Event]:
+        """Return the reservations under a key on a data version, oldest first."""
+        return self._pages(self.FIRST_ASKED, (json.dumps(key), _like(version)), beyond=FIRST)
+
+    def _pages(self, statement: str, given: tuple[object, ...], *, beyond: int) -> Iterator[Event]:
+        """Yield what a statement finds, in pages: mostly the first of all is the one that is wanted."""
+        for most in chain((1,), repeat(_PAGE)):
+            found = [_linked(row) for row in self._run(statement, *given, beyond, most)]
+            yield from found
+            if len(found) < most:
+                return
+            beyond = found[-1].seq
 
     def answer(self, entry: int) -> bytes | None:
         """Return the answer of an entry, if it kept one; it must be the one that its settlement names."""
@@ -110,6 +129,19 @@ class EventRows(ABC):
             "INSERT INTO events (seq, at, kind, body, chain) VALUES (?, ?, ?, ?, ?)",
             *(event.seq, event.at, event.kind, event.body, event.chain),
         )
+
+
+def _like(version: int) -> str:
+    return f"%{told_version(version)}%"
+
+
+def _linked(row: tuple[Any, ...]) -> Event:
+    """Return the event of a row that ends with the chain before; it may stand before what the last opening read."""
+    *told, before = row
+    event = Event(*told)
+    if chained(str(before), event.seq, at=event.at, kind=event.kind, body=event.body) != event.chain:
+        raise tampered(f"event {event.seq} does not follow from those before it")
+    return event
 
 
 def holder_of(account: str | None) -> str:

@@ -82,7 +82,7 @@ class Sidecars:
         """
         words = [mark.data_set, str(mark.seq), mark.chain]
         text = " ".join([*words, _digest(words)]).ljust(_SIZE - 1) + "\n"
-        self._write(self._mark, text, os.O_WRONLY | os.O_CREAT)
+        self._write(self._mark, text, flags=os.O_WRONLY | os.O_CREAT)
 
     def read_checkpoint(self) -> str | None:
         """Return the text of the checkpoint; None if there is none, or none that can be read."""
@@ -96,9 +96,9 @@ class Sidecars:
 
         One that a crash cut short is told by its digest, and then all is read again.
         """
-        self._write(self._checkpoint, text, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        self._write(self._checkpoint, text, flags=os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
 
-    def _write(self, path: Path, text: str, flags: int) -> None:
+    def _write(self, path: Path, text: str, *, flags: int) -> None:
         descriptor = self._open(path, flags)
         try:
             with memoryview(text.encode()) as rest:

@@ -28,20 +28,19 @@ from dpsql.quantities import Delta, Rho
 __all__ = ["Rows"]
 
 _TOTAL = ("total_epsilon", "total_delta")
+_LINKED = """SELECT seq, at, kind, body, chain, (SELECT chain FROM events AS before WHERE before.seq = events.seq - 1)
+FROM events"""
+# the key is read as the index read it, whatever letters it holds
+_UNDER = f"""{_LINKED} WHERE kind = 'reserved' AND json_extract(body, '$.key') <> ''
+AND json_extract(body, '$.key') = json_extract(?, '$')"""
 
 
 class Rows(EventRows):
     """One transaction's view of the file, by an open connection."""
 
-    SETTLEMENT = (
-        "SELECT seq, at, kind, body, chain FROM events WHERE kind = 'settled' AND json_extract(body, '$.entry') = ?"
-    )
-    # the key is read as the index read it, whatever letters it holds
-    ASKED = (
-        "SELECT seq, at, kind, body, chain FROM events "
-        "WHERE kind = 'reserved' AND json_extract(body, '$.key') <> '' "
-        "AND json_extract(body, '$.key') = json_extract(?, '$') ORDER BY seq DESC"
-    )
+    SETTLEMENT = f"{_LINKED} WHERE kind = 'settled' AND json_extract(body, '$.entry') = ?"
+    ASKED = f"{_UNDER} AND (substr(body, 1, ?) = ? OR body NOT LIKE ?) AND seq < ? ORDER BY seq DESC LIMIT ?"
+    FIRST_ASKED = f"{_UNDER} AND body LIKE ? AND seq > ? ORDER BY seq LIMIT ?"
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection

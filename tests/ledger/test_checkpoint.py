@@ -205,9 +205,9 @@ def test_failures_before_the_checkpoint_are_counted(path: Path) -> None:
         ledger.reserve(Request("q", ITEM, ALICE)).settle(Rho(1), FAILED)
     for _ in range(2):
         with opened(path) as ledger:
-            again = Request("q", ITEM, ALICE, most_failures=1)
             with pytest.raises(Error, match="too-many-failures"):
-                ledger.reserve(again)
+                ledger.reserve(Request("q", ITEM, ALICE, most_failures=1))
+            ledger.reserve(Request("q", ITEM, ALICE, most_failures=2))  # each is counted once
 
 
 # what is not of this history
@@ -334,6 +334,22 @@ def test_an_event_that_was_changed_is_found_by_verifying_and_at_the_opening_if_i
         assert code_of(lambda: SQLiteLedger.open(kept)) == "ledger-tampered"
     beside(kept).unlink()
     assert code_of(lambda: SQLiteLedger.open(kept)) == "ledger-tampered"
+
+
+@pytest.mark.parametrize(("seq", "key", "account"), [(3, "key", "alice"), (4, "key", "alice"), (5, "key", None)])
+def test_an_event_before_the_checkpoint_that_was_changed_gives_no_answer(
+    path: Path, seq: int, key: str, account: str | None
+) -> None:
+    with opened(path) as ledger:
+        ledger.register({"reads": "user_id"})
+        ledger.reserve(Request("of alice", ITEM, ALICE, "key")).settle(Rho("0.5"), "digest", answer=b"an answer")
+        ledger.reserve(Request("of nobody", ITEM, key="key")).settle(Rho("0.5"), "digest", answer=b"another")
+    with opened(path) as ledger:
+        assert ledger.stored(key, account) is not None
+    with tampering(path) as connection:
+        connection.execute("UPDATE events SET body = body || ' ' WHERE seq = ?", (seq,))
+    with opened(path) as ledger:
+        assert code_of(lambda: ledger.stored(key, account)) == "ledger-tampered"
 
 
 def test_an_opening_that_cannot_write_its_checkpoint_opens(kept: Path) -> None:

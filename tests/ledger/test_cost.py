@@ -55,7 +55,31 @@ def test_entries_of_earlier_versions_of_the_data_are_not_read(ledger: Ledger, bo
     answered(ledger, 2, name="ben")
     bodies.clear()
     assert ledger.stored("key", "ana") is None
-    assert len(bodies) == 3
+    assert len(bodies) == 1  # nor those of others on this one
+
+
+def test_the_answer_that_all_share_is_found_without_reading_those_that_came_after(
+    ledger: Ledger, bodies: list[str]
+) -> None:
+    answered(ledger, 30)
+    ledger.bump("more rows")
+    answered(ledger, 30)
+    request = Request("q", ZCDP(Rho(1), Delta(0)), Account("ben", BUDGET), key="key")
+    held = ledger.reserve(request)
+    bodies.clear()
+    assert held.settle(Rho(1), "0" * 64, answer=b"of ben", shared=True) == b"answer"
+    assert len(bodies) == 2
+
+
+def test_a_failure_is_looked_for_once_in_each_event(ledger: Ledger) -> None:
+    answered(ledger, 3)
+    looked: list[int] = []
+    with ledger._writing() as book:  # type: ignore[attr-defined]
+        found = type(book).failed
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(book), "failed", lambda self, after: looked.append(after) or found(self, after))
+        answered(ledger, 2)
+    assert looked == [5, 7]
 
 
 def test_a_ledger_in_memory_looks_at_the_entries_of_a_key_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,5 +113,5 @@ def test_a_ledger_in_memory_forgets_the_key_of_an_act_that_was_undone() -> None:
             with pytest.raises(KeyboardInterrupt):
                 undone(key)
         answered(ledger, 2)
-        assert [event.seq for event in ledger._book.asked("key")] == [6, 4, 2]
-        assert list(ledger._book.asked("another")) == []
+        assert [event.seq for event in ledger._book.asked("key", account="ana", version=0)] == [6, 4, 2]
+        assert list(ledger._book.asked("another", account="ana", version=0)) == []
