@@ -6,30 +6,40 @@
 
 A table for each axis, and below it the power with which each figure grows: 1 is linear, 0 is no growth at all. All but
 one size stay as they are: `--events` rows, a tenth as many users, 100,000 items, k_bar 1,000. Of the engine CPU is
-told, of the ledger the time on the clock, disk and all.
+told, and of opening a ledger; of its other acts the time on the clock, disk and all.
 
 `entries` are queries in a ledger file, each of another question and with an answer of a kilobyte: what it then takes to
-open the file, to look up an answer that is there and one that is not, to reserve and settle, to tell what is left, and
-to list the history. `afresh` is how often one question was asked with fresh = true, of which all answers are kept.
+open the file where it has no checkpoint and where it has one, and what memory the former takes; to ask for the first
+time after that; to look up an answer that is there and one that is not; to reserve and settle, an answer of one's own
+and one that all share; to tell what is left; and to list the history. `afresh` is how often one question was asked with
+fresh = true, of which all answers are kept.
+
+Linear by what they are: an opening without a checkpoint and the history, which read all events, and the size. So is,
+at less than a microsecond an entry, the look-up of an answer that is missed: it passes by every time that others asked
+this one question of the present data. In a file nothing else is. In PostgreSQL an opening always reads all events, and
+a look-up all entries of its one question, within the server.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from ledger import BUDGET, LOSS, REQUEST, TOTAL, fill, key_of
+from memory import held
 from program.main import alone
 from program.row import Row, Value
 from program.times import Times, in_turns, timed
 from workload import QUERY, Events, opened, outside_the_engine, plain, private, written
 
-from dpsql.ledger import SQLiteLedger
+from dpsql.ledger import Account, MemoryLedger, SQLiteLedger
 
 QUICK = {
     "events": 2_000,
@@ -109,37 +119,68 @@ def over_ledger(axis: str, given: Namespace) -> Iterator[Row]:
         path = Path(folder) / "spent.ledger"
         for queries in getattr(given, axis):
             fill(path, 2 * queries, answer=ANSWER, distinct=axis == "entries")
-            yield place(axis, queries, acts(path, distinct=axis == "entries", repeats=given.repeats))
+            openings = opened_ledger(path, repeats=given.repeats)
+            yield place(axis, queries, openings | acts(path, distinct=axis == "entries", repeats=given.repeats))
+
+
+def opening(path: Path) -> SQLiteLedger:
+    """Open the ledger of an axis."""
+    return SQLiteLedger(path, BUDGET, total=TOTAL)
+
+
+def opened_ledger(path: Path, *, repeats: int) -> dict[str, Value]:
+    """Return what it takes to open a ledger, reading all or on from its checkpoint, and to ask for the first time."""
+
+    def afresh() -> None:
+        path.with_name(f"{path.name}.checkpoint").unlink(missing_ok=True)
+        opening(path).close()
+
+    def asked_first() -> None:
+        with closing(opening(path)) as ledger:
+            ledger.reserve(replace(REQUEST, key="e" * 64)).settle(LOSS, "0" * 64)
+
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as processes:
+        more = processes.submit(memory_of, path).result()
+    times = {
+        "open, all read": Times.of(timed(afresh) for _ in range(2)),
+        "open": Times.of(timed(lambda: opening(path).close()) for _ in range(repeats)),
+        "open, first query": Times.of(timed(asked_first) for _ in range(repeats)),
+    }
+    figures = {f"{name}, CPU ms": taken.values("ms")["CPU ms"] for name, taken in times.items()}
+    return {**figures, "open, all read, MiB": more}
+
+
+def memory_of(path: Path) -> float:
+    """Return by how many MiB an opening that reads all makes this process, which is new, grow; the least is a page."""
+    path.with_name(f"{path.name}.checkpoint").unlink(missing_ok=True)
+    with closing(MemoryLedger(BUDGET, total=TOTAL)) as ledger:
+        ledger.reserve(REQUEST).settle(LOSS, "0" * 64)
+    before = held()
+    opening(path).close()
+    return max(held() - before, 2**-8)
 
 
 def acts(path: Path, *, distinct: bool, repeats: int) -> dict[str, Value]:
     """Return the milliseconds of each act of a ledger, and its size; the questions that this asks stay in it."""
 
-    def opening() -> SQLiteLedger:
-        return SQLiteLedger(path, BUDGET, total=TOTAL)
-
     def figure(times: Times) -> tuple[float, ...]:
         return times.values("ms")["wall ms"]
 
-    opens = Times.of(timed(lambda: opening().close()) for _ in range(3))
-    with closing(opening()) as ledger:
+    with closing(opening(path)) as ledger:
         known = key_of(0) if distinct else REQUEST.key
         new = replace(REQUEST, key="f" * 64) if distinct else REQUEST
+        same = replace(REQUEST, key=known, account=Account("carol", BUDGET))
         runs = {
             "answer found": lambda: ledger.stored(known, "alice"),
             "answer missed": lambda: ledger.stored(known, "bob"),
             "reserve, settle": lambda: ledger.reserve(new).settle(LOSS, "0" * 64, answer=ANSWER),
+            "the same, shared": lambda: ledger.reserve(same).settle(LOSS, "0" * 64, answer=ANSWER, shared=True),
             "what is left": lambda: (ledger.state(), ledger.state("alice"), ledger.budget),
         }
         told = {name: figure(times) for name, times in in_turns(runs, repeats).items()}
         lists = Times.of([timed(ledger.entries)])
     size = {"size MiB": path.stat().st_size / 2**20}
-    return {
-        "open ms": figure(opens),
-        **{f"{name} ms": value for name, value in told.items()},
-        "history ms": figure(lists),
-        **size,
-    }
+    return {**{f"{name} ms": value for name, value in told.items()}, "history ms": figure(lists), **size}
 
 
 def place(axis: str, at: int, values: Mapping[str, Value]) -> Row:

@@ -12,10 +12,11 @@ from contextlib import closing, contextmanager
 
 import psycopg
 
-from dpsql.ledger import postgres_schema, postgres_server
+from dpsql.ledger import postgres_checkpoint, postgres_schema, postgres_server
 from dpsql.ledger.base import closed, forked, refuse_other
 from dpsql.ledger.calendar import Clock
 from dpsql.ledger.check import Mark, Verified, is_behind, replayed, verified
+from dpsql.ledger.checkpoint import due, sums_of
 from dpsql.ledger.durable import Durable
 from dpsql.ledger.failures import Failures
 from dpsql.ledger.keeper import Book, begin
@@ -23,6 +24,7 @@ from dpsql.ledger.postgres_book import Rows
 from dpsql.ledger.postgres_errors import missing, rolled_back, sealed
 from dpsql.ledger.postgres_server import READING, WRITING, Connection
 from dpsql.ledger.record import Terms, now
+from dpsql.ledger.replay import Sums
 from dpsql.policy import DatabaseUrl
 
 __all__ = ["PostgresLedger", "verify"]
@@ -53,13 +55,16 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
             self._drop()
 
     def _open_book(self, wanted: Terms | None) -> tuple[Terms, Mark]:
-        """Make the tables of a new ledger, and verify the whole of it."""
+        """Make the tables of a new ledger, and verify what no checkpoint tells of."""
         with self._transaction(WRITING) as connection:
             _prepare(connection, self._url.schema, wanted=wanted, clock=self._clock)
         with self._transaction(READING) as connection:  # long for a long history, and nobody else need wait
-            replay, terms = replayed(Rows(connection))
+            rows = Rows(connection)
+            replay, terms = replayed(rows, _checkpoint(rows))
         if wanted is not None:
             refuse_other(terms, wanted)
+        if (told := due(replay)) is not None:
+            postgres_checkpoint.write(terms.data_set, told)
         self._failures = Failures(replay.failed, last=replay.seq)
         return terms, Mark(terms.data_set, replay.seq, replay.chain)
 
@@ -129,8 +134,12 @@ def verify(url: str | DatabaseUrl) -> Verified:
             if postgres_schema.is_blank(connection, address.schema):
                 raise missing()
             rows = _known(connection, address.schema)
-            replay, _ = verified(rows)
+            replay, _ = verified(rows, _checkpoint(rows))
     return Verified(replay.seq, replay.chain)
+
+
+def _checkpoint(rows: Rows) -> Sums | None:
+    return sums_of(postgres_checkpoint.read(rows.terms().data_set))
 
 
 def _prepare(connection: Connection, schema: str, *, wanted: Terms | None, clock: Clock) -> None:
