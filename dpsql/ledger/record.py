@@ -272,24 +272,36 @@ def entries_of(events: Iterable[Event]) -> tuple[Entry, ...]:
         elif event.kind == "period":
             period = json.loads(event.body)["number"]
         elif event.kind == "reserved":
-            entries[event.seq] = replace(_entry(event, certificate), period=period)
+            entries[event.seq] = _entry(event, certificate, period=period)
         elif event.kind == "settled":
             body = json.loads(event.body)
-            settlement = Settlement(datetime.fromisoformat(event.at), Rho(fraction(body["loss"])), body["digest"])
+            settlement = Settlement(datetime.fromisoformat(event.at), _rho(body["loss"]), body["digest"])
             entries[body["entry"]] = replace(entries[body["entry"]], settlement=settlement)
     return tuple(entries.values())
 
 
-def _entry(event: Event, certificate: Certificate) -> Entry:
+@lru_cache(maxsize=4096)
+def _rho(text: object) -> Rho:
+    """Return a loss; entries that cost the same share one."""
+    return Rho(fraction(text))
+
+
+@lru_cache(maxsize=4096)
+def _columns(rho: object, delta: object) -> Columns:
+    return Columns(Rho(fraction(rho)), Delta(fraction(delta)))
+
+
+def _entry(event: Event, certificate: Certificate, *, period: int) -> Entry:
     body = json.loads(event.body)
     first, second = certificate.currencies
     return Entry(
         opened_at=datetime.fromisoformat(event.at),
         query=body["query"],
-        worst_case=Columns(Rho(fraction(body[first])), Delta(fraction(body[second]))),
+        worst_case=_columns(body[first], body[second]),
         settlement=None,
         account=body["account"],
         key=body["key"],
         data_version=body["data_version"],
+        period=period,
         certificate=certificate,
     )
