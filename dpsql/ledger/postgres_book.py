@@ -16,7 +16,7 @@ from dpsql.ledger.postgres_errors import damaged, newer
 from dpsql.ledger.postgres_schema import PLAIN, VERSION
 from dpsql.ledger.postgres_server import Connection
 from dpsql.ledger.record import Event, Terms, fraction, present_of, told_present, written
-from dpsql.ledger.rows import FIRST, HISTORY, EventRows, Found, holder_of
+from dpsql.ledger.rows import FIRST, HISTORY, LINKED, EventRows, Found, holder_of
 from dpsql.quantities import Delta, Rho
 
 __all__ = ["Rows"]
@@ -37,9 +37,7 @@ Json = TypeVar("Json", str, dict[str, Any])
 class Rows(EventRows):
     """One transaction's view of the schema, by an open connection."""
 
-    SETTLEMENT = """SELECT seq, at, kind, body, chain, (
-    SELECT before.chain FROM events AS before WHERE before.seq = events.seq - 1
-) FROM events WHERE kind = 'settled' AND told_entry(body) = ?"""
+    SETTLEMENT = f"{LINKED} WHERE kind = 'settled' AND told_entry(body) = ?"
     ASKED = f"{_UNDER} WHERE (substr(body, 1, ?) = ? OR body NOT LIKE ?) AND seq < ? ORDER BY seq DESC LIMIT ?"
     FIRST_ASKED = f"{_UNDER} WHERE body LIKE ? AND seq > ? ORDER BY seq LIMIT ?"
 

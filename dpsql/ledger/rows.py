@@ -13,9 +13,12 @@ from dpsql.ledger.failures import FAILED
 from dpsql.ledger.record import GENESIS, Body, Event, chained, follow, told_account, told_version
 from dpsql.ledger.replay import tampered
 
-__all__ = ["FIRST", "HISTORY", "EventRows", "Found", "holder_of"]
+__all__ = ["FIRST", "HISTORY", "LINKED", "EventRows", "Found", "holder_of"]
 
 HISTORY = "SELECT seq, at, kind, body, chain FROM events WHERE seq > ? ORDER BY seq"
+LINKED = """SELECT seq, at, kind, body, chain, (
+    SELECT before.chain FROM events AS before WHERE before.seq = events.seq - 1
+) FROM events"""  # with the chain of the event before
 FIRST, LAST = -(2**63), 2**63 - 1  # numbers that a row can have, also where no event has them
 _PAGE = 100
 
@@ -35,8 +38,8 @@ class Found(Protocol):
 class EventRows(ABC):
     """Events and answers as rows. The database never calculates with what is in them."""
 
-    # Each finds events with, as the last of a row, the chain of the event before. A page of reservations ends with the
-    # number that it begins beyond, and how many it has.
+    # Each finds events as `LINKED` has them. The last two values for reservations are the number beyond which a page of
+    # them begins, and how many it has.
     SETTLEMENT: ClassVar[str]  # of an entry
     ASKED: ClassVar[str]  # reservations under a key, given as JSON, of an account or another data version, newest first
     FIRST_ASKED: ClassVar[str]  # reservations under a key on a data version, oldest first
@@ -114,8 +117,7 @@ class EventRows(ABC):
 
     def registrations(self) -> Iterator[Event]:
         """Return the declarations of units, oldest first."""
-        rows = self._run("SELECT seq, at, kind, body, chain FROM events WHERE kind = 'registered' ORDER BY seq")
-        return (Event(*row) for row in rows)
+        return (_linked(row) for row in self._run(f"{LINKED} WHERE kind = 'registered' ORDER BY seq"))
 
     def events(self, after: int, most: int) -> list[Event]:
         """Return so many events, from the one that follows number `after`."""

@@ -21,24 +21,22 @@ from dpsql.ledger.record import (
     told_terms,
     written,
 )
-from dpsql.ledger.rows import FIRST, HISTORY, EventRows, Found, holder_of
+from dpsql.ledger.rows import FIRST, HISTORY, LINKED, EventRows, Found, holder_of
 from dpsql.ledger.sqlite_errors import damaged
 from dpsql.quantities import Delta, Rho
 
 __all__ = ["Rows"]
 
 _TOTAL = ("total_epsilon", "total_delta")
-_LINKED = """SELECT seq, at, kind, body, chain, (SELECT chain FROM events AS before WHERE before.seq = events.seq - 1)
-FROM events"""
 # the key is read as the index read it, whatever letters it holds
-_UNDER = f"""{_LINKED} WHERE kind = 'reserved' AND json_extract(body, '$.key') <> ''
+_UNDER = f"""{LINKED} WHERE kind = 'reserved' AND json_extract(body, '$.key') <> ''
 AND json_extract(body, '$.key') = json_extract(?, '$')"""
 
 
 class Rows(EventRows):
     """One transaction's view of the file, by an open connection."""
 
-    SETTLEMENT = f"{_LINKED} WHERE kind = 'settled' AND json_extract(body, '$.entry') = ?"
+    SETTLEMENT = f"{LINKED} WHERE kind = 'settled' AND json_extract(body, '$.entry') = ?"
     ASKED = f"{_UNDER} AND (substr(body, 1, ?) = ? OR body NOT LIKE ?) AND seq < ? ORDER BY seq DESC LIMIT ?"
     FIRST_ASKED = f"{_UNDER} AND body LIKE ? AND seq > ? ORDER BY seq LIMIT ?"
 

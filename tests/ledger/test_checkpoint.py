@@ -352,6 +352,17 @@ def test_an_event_before_the_checkpoint_that_was_changed_gives_no_answer(
         assert code_of(lambda: ledger.stored(key, account)) == "ledger-tampered"
 
 
+def test_a_declaration_before_the_checkpoint_that_was_changed_is_found_by_the_next(path: Path) -> None:
+    with opened(path) as ledger:
+        ledger.register({"reads": "user_id"})
+    with opened(path):
+        pass
+    with tampering(path) as connection:
+        connection.execute("UPDATE events SET body = replace(body, 'user_id', 'row_id') WHERE seq = 2")
+    with opened(path) as ledger:
+        assert code_of(lambda: ledger.register({"reads": "row_id"})) == "ledger-tampered"
+
+
 def test_an_opening_that_cannot_write_its_checkpoint_opens(kept: Path) -> None:
     right = seen(kept)
     beside(kept).unlink()
