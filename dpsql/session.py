@@ -41,6 +41,7 @@ from dpsql.plan import (
     pack,
     plan_columns,
     plan_table,
+    progress_of,
     publish,
     release,
     shortfall,
@@ -195,6 +196,14 @@ class Session:
         return balance_of(terms, total, own=own, calendar=ledger.calendar)
 
     @property
+    def progress(self) -> float | None:
+        """How much of the statement that runs is done, 0 to 1, to be asked from another thread; None if it is not told.
+
+        It depends on rows, so it is told only where the data is open in this process and nothing protects the time.
+        """
+        return progress_of(self._parts.engine, self._parts.terms.answer_grid_ms)
+
+    @property
     def history(self) -> pa.Table:
         """What this analyst asked of this ledger, in every session, and what it was charged; newest last."""
         self._check_open()
@@ -223,10 +232,8 @@ class Session:
 
     def _analyze(self, text: str, parameters: Given) -> Question:
         self._check_open()
-        parts, catalog = self._parts, self._parts.catalog
-        if catalog.prepared:
-            catalog = catalog.at(parts.ledger.data_version)
-        accepts_pattern = parts.engine.accepts_pattern
+        parts, accepts_pattern = self._parts, self._parts.engine.accepts_pattern
+        catalog = parts.catalog.at(parts.ledger.data_version) if parts.catalog.prepared else parts.catalog
         return analyze(text, catalog, parameters=parameters, accepts_pattern=accepts_pattern, clock=parts.clock)
 
     def _public(self, question: PublicQuery | ShowBudget | ShowTables | Describe) -> pa.Table:
@@ -282,10 +289,9 @@ class Session:
         return question if guessed is None else with_guess(question, self._public(guessed).column(0).to_pylist())
 
     def _reserve(self, plan: Plan) -> Reservation:
+        request = self._request(plan.query.text, plan.columns(plan.worst_case), key=plan.key)
         try:
-            return self._parts.ledger.reserve(
-                self._request(plan.query.text, plan.columns(plan.worst_case), key=plan.key)
-            )
+            return self._parts.ledger.reserve(request)
         except Shortfall as error:
             short = error
         least = self._parts.terms.limits.min_epsilon
@@ -297,13 +303,8 @@ class Session:
         return Request(text, worst, account, key, terms.certificate, terms.limits.failures_per_day)
 
     def _release(self, plan: Plan, reservation: Reservation) -> Release:
-        noise = self._parts.noise
-        return self._drawn(
-            statement_of(plan.counting),
-            lambda exact: release(plan, exact, noise=noise),
-            held=reservation,
-            worst=plan.columns(plan.worst_case),
-        )
+        counting, worst, noise = statement_of(plan.counting), plan.columns(plan.worst_case), self._parts.noise
+        return self._drawn(counting, lambda exact: release(plan, exact, noise=noise), held=reservation, worst=worst)
 
     def _drawn(
         self, statement: Statement, draw: Callable[[Exact], Drawn], *, held: Reservation, worst: Columns

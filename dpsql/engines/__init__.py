@@ -3,9 +3,9 @@
 The engines themselves are imported by name (`dpsql.engines.duckdb`), so that this package starts without one.
 """
 
-from dpsql.engines.base import Beside, Column, CsvFile, Desk, Engine, Exact, Registered, Statement, open_exact
+from dpsql.engines.base import Beside, Column, CsvFile, Desk, Engine, Exact, Registered, Statement, Watchable, open_exact
 from dpsql.engines.recording import RecordingEngine
 from dpsql.engines.remote import RemoteEngine, table_missing
 
 __all__ = ["Beside", "Column", "CsvFile", "Desk", "Engine", "Exact", "RecordingEngine", "Registered", "RemoteEngine"]
-__all__ += ["Statement", "open_exact", "table_missing"]
+__all__ += ["Statement", "Watchable", "open_exact", "table_missing"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn, Protocol, final
+from typing import TYPE_CHECKING, NoReturn, Protocol, final, runtime_checkable
 from weakref import WeakKeyDictionary
 
 from dpsql.dialects import Dialect
@@ -15,18 +15,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa  # start-up: whoever only plans a query needs no Arrow
 
-__all__ = [
-    "Beside",
-    "Column",
-    "CsvFile",
-    "Desk",
-    "Engine",
-    "Exact",
-    "Registered",
-    "Statement",
-    "open_exact",
-    "table_of",
-]
+__all__ = ["Beside", "Column", "CsvFile", "Desk", "Engine", "Exact", "Registered", "Statement", "Watchable"]
+__all__ += ["open_exact", "table_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +153,15 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Let go of the data; closing twice is closing once."""
+        ...
+
+
+@runtime_checkable
+class Watchable(Protocol):
+    """An engine that also tells how far a statement is; what it tells depends on rows, as the time it takes does."""
+
+    def progress(self) -> float | None:
+        """Return the share of the statement that is done, 0 to 1, or None where that is not known; from any thread."""
         ...
 
 

@@ -59,6 +59,7 @@ class DuckDBEngine:
         self._holds = holds
         self._time_limit = time_limit
         self._lock = threading.Lock()
+        self._watch = threading.Lock()  # who asks how far a statement is does not wait for its end
         self._bare: duckdb.DuckDBPyConnection | None = None
         self._release = weakref.finalize(self, holds.close)
 
@@ -105,6 +106,8 @@ class DuckDBEngine:
             cursor = holds.enter_context(connection.cursor())
             catalog.refuse_macros(cursor)
             catalog.make_total(cursor)
+            with suppress(EngineError):  # the settings of a connection that is lent may be locked
+                catalog.make_quiet(cursor)
             paths = catalog.place(cursor, sources, home=home, sealed=False)
             tables = {name: catalog.describe(cursor, name, relation=path) for name, path in paths.items()}
             return cls(cursor, tables, sealed=False, holds=holds.pop_all(), time_limit=time_limit)
@@ -149,9 +152,17 @@ class DuckDBEngine:
             raise _failed()
         return Exact(table)
 
+    def progress(self) -> float | None:
+        """Return the share of the statement that is done, as DuckDB guesses it from rows; None where it does not."""
+        share = -1.0
+        with self._watch, suppress(duckdb.Error):
+            if self._release.alive:
+                share = self._connection.query_progress()
+        return min(share, 100.0) / 100 if share >= 0 else None
+
     def close(self) -> None:
         """Let go of the data, the cursor and the spill folder, once no statement is running."""
-        with self._lock:
+        with self._lock, self._watch:
             self._release()
 
     def _run(self, statement: Statement) -> pa.Table | None:

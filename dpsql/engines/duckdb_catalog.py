@@ -26,6 +26,7 @@ __all__ = [
     "connect_sealed",
     "describe",
     "lock",
+    "make_quiet",
     "make_total",
     "place",
 ]
@@ -54,8 +55,9 @@ _SETTINGS: Mapping[str, str] = {
 # What the functions that dpsql calls total rest on, and an Arrow column without a limit of 2 GiB: past it, or on the
 # square root of -1, a statement would fail because of one row. A borrowed connection gets them for its cursor alone.
 _TOTALITY = {"ieee_floating_point_ops": True, "integer_division": False, "arrow_large_buffer_size": True}
-# In a notebook DuckDB refuses even to turn its progress bar off where it cannot draw one, and it is off there.
-_QUIET = {"enable_progress_bar": False}
+# Only with its bar on does DuckDB know how far it is. In a notebook where it cannot draw one it refuses to set any of
+# this, even to draw nothing, and the bar is off there.
+_TOLD, _QUIET = {"enable_progress_bar_print": False, "enable_progress_bar": True}, {"enable_progress_bar": False}
 _LAST_SETTINGS = (
     "SET GLOBAL TimeZone = 'UTC'",
     "SET GLOBAL Calendar = 'gregorian'",
@@ -266,7 +268,7 @@ def _make_folder_view(connection: duckdb.DuckDBPyConnection, name: str, *, folde
 def lock(connection: duckdb.DuckDBPyConnection) -> None:
     """Close the instance: no files but those already allowed, and no setting can change any more."""
     make_total(connection)
-    _see_to(connection, _QUIET)
+    make_quiet(connection)
     for statement in _LAST_SETTINGS:
         _set(connection, statement)
 
@@ -274,6 +276,14 @@ def lock(connection: duckdb.DuckDBPyConnection) -> None:
 def make_total(connection: duckdb.DuckDBPyConnection) -> None:
     """Give the connection, and no other, the settings on which totality rests."""
     _see_to(connection, _TOTALITY)
+
+
+def make_quiet(connection: duckdb.DuckDBPyConnection) -> None:
+    """Let DuckDB draw nothing over what others draw, and tell how far a statement is where it can."""
+    try:
+        _see_to(connection, _TOLD)
+    except EngineError:
+        _see_to(connection, _QUIET)
 
 
 def _see_to(connection: duckdb.DuckDBPyConnection, settings: Mapping[str, bool]) -> None:

@@ -3,7 +3,7 @@
 from dpsql.plan.balance import Account, Balance, balance_of
 from dpsql.plan.choose import draw
 from dpsql.plan.forecast import Forecast, forecast
-from dpsql.plan.grid import on_grid
+from dpsql.plan.grid import on_grid, progress_of
 from dpsql.plan.plan import Plan, statement_of
 from dpsql.plan.purchase import Bought, Draw, Purchase
 from dpsql.plan.release import MOST_PUBLIC_ROWS, Release, publish, release
@@ -26,6 +26,7 @@ __all__ += [
     "pack",
     "plan_columns",
     "plan_table",
+    "progress_of",
     "publish",
     "release",
 ]

@@ -6,7 +6,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["on_grid"]
+from dpsql.engines import Engine, Watchable
+
+__all__ = ["on_grid", "progress_of"]
 
 
 @contextmanager
@@ -22,6 +24,17 @@ def on_grid(milliseconds: int | None) -> Iterator[None]:
         _wait(began, milliseconds)
         raise
     _wait(began, milliseconds)
+
+
+def progress_of(engine: Engine, milliseconds: int | None) -> float | None:
+    """Return how far a statement is, or None, always so where times are on a grid or the data is in another process.
+
+    How far it is tells of rows what the time tells, and sooner: so it is told to nobody from whom the time is kept, and
+    only by an engine in the process of the one who asks, whose code could read the data itself.
+    """
+    if milliseconds is not None or engine.isolation != "in_process" or not isinstance(engine, Watchable):
+        return None
+    return engine.progress()
 
 
 def _wait(began: float, milliseconds: int | None) -> None:
