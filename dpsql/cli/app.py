@@ -40,7 +40,7 @@ EXIT_CODES: dict[type[Error], int] = {
 }
 _EPILOG = (
     "Exit codes: 0 answered, 1 the answer could not be written, 2 wrong use, 3 the statement was refused or is not "
-    "supported, 4 the budget is short, 5 the policy, 6 the engine, 7 the ledger."
+    "supported, 4 the budget is short, 5 the policy, 6 the engine, 7 the ledger, 130 interrupted by Ctrl-C."
 )
 
 app = typer.Typer(
@@ -153,11 +153,15 @@ def query(
     output: Output = Format.table,
 ) -> None:
     """Answer a private query; what it returns is charged, and stored, so that asking again is free."""
+    from dpsql.cli.progress import watched
     from dpsql.cli.show import check_output, write_answer
 
     check_output(output)
     with _session(db, policy, analyst=analyst) as session:
-        write_answer(session.sql(_text(sql), param or []), output)
+        text = _text(sql)
+        with watched(session):
+            answer = session.sql(text, param or [])
+        write_answer(answer, output)
 
 
 @app.command()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import typer
 
 from dpsql.answer import printable
+from dpsql.cli.progress import INTERRUPTED, waiting
 from dpsql.cli.show import write_answer, write_pairs, write_plan
 from dpsql.errors import Error, Place, UsageError
 from dpsql.typed.statements import WORDS, items
@@ -34,7 +35,6 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "tables": ("", (), "the tables that the policy exposes"),
     "timer": ("on|off", ("on", "off"), "whether the time of each answer is shown"),
 }
-_INTERRUPTED = "Interrupted. A query that had begun to read is charged in full; .budget shows what is left."
 
 
 class Reader(Protocol):
@@ -61,7 +61,8 @@ class Shell:
             self._command(name.rstrip(";").lower(), given.strip().removesuffix(";").strip())
             return
         started = time.perf_counter()
-        answer = self.session.sql(item)
+        with waiting(self.session):
+            answer = self.session.sql(item)
         seconds = time.perf_counter() - started
         write_answer(answer, self.mode)
         sys.stdout.flush()
@@ -140,7 +141,7 @@ def _act(shell: Shell, text: str) -> None:
             _tell(error, item)
             return
         except KeyboardInterrupt:
-            typer.echo(_INTERRUPTED, err=True)
+            typer.echo(f"{INTERRUPTED}; .budget shows what is left.", err=True)
             return
         if shell.is_over:
             return

@@ -128,7 +128,7 @@ class Notebook:
 
     def _ask(self, text: str) -> object:
         session, parameters = self.session, self._parameters(text)
-        with ticking(wanted=self._has_kernel):
+        with ticking(lambda: session.progress, wanted=self._has_kernel):
             return session.sql(text, parameters)
 
     def _parameters(self, text: str) -> dict[str, object]:

@@ -1,8 +1,8 @@
-"""Elapsed seconds while a query runs: what the reader's own clock shows, and nothing else.
+"""Elapsed seconds while a query runs, and how far it is where the session says so.
 
-The query stays in the main thread, so that an interrupt reaches it; the seconds are shown from another. Nothing asks
-the engine how far it is: that could depend on rows. When the answer is there the seconds are wiped, since a notebook
-is saved and passed on, and how long a query took is not protected as its answer is.
+The query stays in the main thread, so that an interrupt reaches it; the seconds are shown from another. When the answer
+is there all of it is wiped, since a notebook is saved and passed on, and neither how long a query took nor how far it
+was by then is protected as its answer is.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ __all__ = ["ticking"]
 _FIRST = 1.0  # seconds before anything is shown: most answers are there by then
 _EACH = 1.0
 
+Progress = Callable[[], float | None]
+
 
 @contextmanager
-def ticking(*, wanted: bool) -> Iterator[None]:
-    """Show elapsed seconds during the block, if `wanted`, and wipe them at its end."""
+def ticking(progress: Progress, *, wanted: bool) -> Iterator[None]:
+    """Show elapsed seconds and `progress` during the block, if `wanted`, and wipe them at its end."""
     if not wanted:
         yield
         return
     done = Event()
     # a display belongs to the cell that runs, which the kernel keeps in the context
-    thread = Thread(target=copy_context().run, args=(_tick, done), daemon=True)
+    thread = Thread(target=copy_context().run, args=(_tick, progress, done), daemon=True)
     thread.start()
     try:
         yield
@@ -37,19 +39,20 @@ def ticking(*, wanted: bool) -> Iterator[None]:
         thread.join()
 
 
-def _tick(done: Event) -> None:
+def _tick(progress: Progress, done: Event) -> None:
     if done.wait(_FIRST):
         return
     place, seconds = f"dpsql-{id(done)}", _FIRST
-    _show(_words(seconds), place, update=False)
+    _show(_words(seconds, progress()), place, update=False)
     while not done.wait(_EACH):
         seconds += _EACH
-        _show(_words(seconds), place, update=True)
+        _show(_words(seconds, progress()), place, update=True)
     _show("", place, update=True)
 
 
-def _words(seconds: float) -> str:
-    return f"asking for {seconds:g} s; a private query that is interrupted is charged in full"
+def _words(seconds: float, share: float | None) -> str:
+    told = "" if share is None else f", {share:.0%} done"
+    return f"asking for {seconds:g} s{told}; a private query that is interrupted is charged in full"
 
 
 def _show(words: str, place: str, *, update: bool) -> None:
