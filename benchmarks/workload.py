@@ -20,7 +20,7 @@ from program.times import Run, Times, clocks, in_turns
 
 import dpsql
 from dpsql.connect import session_of
-from dpsql.engines import Engine, Exact, Statement
+from dpsql.engines import Engine, Exact, Statement, Watchable
 from dpsql.engines.duckdb import DuckDBEngine
 from dpsql.engines.recording import RecordingEngine
 
@@ -107,6 +107,10 @@ class TimedEngine(RecordingEngine):
             after = clocks()
             self.cpu += after[0] - cpu
             self.wall += after[1] - wall
+
+    def progress(self) -> float | None:
+        """Return what the engine tells of the statement that runs."""
+        return self._engine.progress() if isinstance(self._engine, Watchable) else None
 
     def outside(self) -> tuple[float, float]:
         """Return the time of CPU and on the clock, which both stand still while the engine works."""

@@ -40,6 +40,7 @@ SEEN_BELOW = [
     "exp2",
     "hard_case",
     "histograms",
+    "large",
     "overhead",
     "recall",
     "timing",

@@ -29,6 +29,7 @@ SUITES = (
     "scaling",
     "cold_start",
     "memory",
+    "large",
     "engines",
     "cluster",
     "timing",
