@@ -20,6 +20,8 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
+import dpsql
+
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 SEEN_TO_RUN = [
     "all_keys",
@@ -286,6 +288,30 @@ def test_overhead_has_a_table_of_ratios_for_each_combination(quick: Quick) -> No
         for threads in (1, 2)
     ]
     assert {row.against for row in rows if row.name != "plain"} == {"plain"}
+
+
+def test_large_tells_of_each_form_whether_it_ended(quick: Quick) -> None:
+    plain, *forms, interrupt, session = quick("large")
+    assert [row.name for row in forms] == ["unbounded", "at most 5"]
+    assert {row.values["ended"] for row in (plain, *forms)} == {"well"}
+    assert all(row.values["peak MiB"] > 50 for row in forms)
+    assert interrupt.values == {"s until it has ended": "it was over"}
+    assert session.values["MiB"] > 50
+
+
+def test_large_tells_a_form_that_fails_and_how_soon_an_interrupt_ends_one(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large, workload = load("large"), load("workload")
+
+    def failing() -> None:
+        raise dpsql.EngineError("engine-failed", "It does not fit.", hint="")
+
+    events = workload.Events.of(1_000)
+    with workload.written(events) as data, workload.opened(data, threads=1) as (engine, _):
+        assert large._once(engine, failing)["ended"] == "failed"
+    monkeypatch.setattr(large, "AFTER", 0.1)
+    assert 0 <= large._ended_after(lambda: time.sleep(60)) < 30
 
 
 def test_what_a_start_takes_beyond_python_is_told_turn_by_turn(load: Load) -> None:
