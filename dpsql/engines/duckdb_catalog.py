@@ -14,6 +14,7 @@ from pathlib import Path
 
 import duckdb
 
+from dpsql.dialects import release
 from dpsql.engines.base import Beside, Column, CsvFile, Registered
 from dpsql.engines.duckdb_folder import rows_of
 from dpsql.engines.folder import Folder
@@ -38,8 +39,7 @@ _BLOCK = "dpsql_block"
 _SIGN = re.compile(r"[*?[]")  # of a pattern of names
 _TROUBLE = (duckdb.Error, RuntimeError, ValueError)  # ValueError: engine words that are not UTF-8
 
-# Nothing is loaded, downloaded or looked up outside. The depth is far above any statement that dpsql writes and far
-# below what the stack carries. Spilling stays on: large tables need it, and the folder is private.
+# Nothing is loaded, downloaded or looked up outside. Spilling stays on: large tables need it, and the folder is private.
 _SETTINGS: Mapping[str, str] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -50,7 +50,6 @@ _SETTINGS: Mapping[str, str] = {
     "allow_unredacted_secrets": "false",
     "python_enable_replacements": "false",
     "python_scan_all_frames": "false",
-    "max_expression_depth": "500",
 }
 # What the functions that dpsql calls total rest on, and an Arrow column without a limit of 2 GiB: past it, or on the
 # square root of -1, a statement would fail because of one row. A borrowed connection gets them for its cursor alone.
@@ -58,6 +57,9 @@ _TOTALITY = {"ieee_floating_point_ops": True, "integer_division": False, "arrow_
 # Only with its bar on does DuckDB know how far it is. In a notebook where it cannot draw one it refuses to set any of
 # this, even to draw nothing, and the bar is off there.
 _TOLD, _QUIET = {"enable_progress_bar_print": False, "enable_progress_bar": True}, {"enable_progress_bar": False}
+_DEPTH = {"max_expression_depth": 500}  # far above any statement that dpsql writes, far below what the stack carries
+# What DuckDB's errors say of a file that somebody has open for writing: by its kind, or by words.
+_LOCKED = ("ResourceInUseException", "Could not set lock", "Unique file handle conflict")
 _LAST_SETTINGS = (
     "SET GLOBAL TimeZone = 'UTC'",
     "SET GLOBAL Calendar = 'gregorian'",
@@ -79,7 +81,7 @@ _CALLED_BY_SYNTAX = frozenset(
 
 def connect_sealed(folder: str, memory_limit: str | None, *, threads: int | None) -> duckdb.DuckDBPyConnection:
     """Return an in-memory instance that loads nothing and spills into `folder`; not locked yet."""
-    config: dict[str, str | bool | int | float | list[str]] = {**_SETTINGS, "temp_directory": folder}
+    config: dict[str, str | bool | int | float | list[str]] = {**_settings(), "temp_directory": folder}
     if memory_limit is not None:
         config["memory_limit"] = memory_limit
     if threads is not None:
@@ -96,9 +98,14 @@ def connect_sealed(folder: str, memory_limit: str | None, *, threads: int | None
     return connection
 
 
+def _settings() -> dict[str, str]:
+    """Return those of the settings that this DuckDB has."""
+    return {name: value for name, value in _SETTINGS.items() if name not in release().lacks}
+
+
 def connect_bare(memory_limit: str = "1GB") -> duckdb.DuckDBPyConnection:
     """Return a locked instance with nothing in it, to try things on; it spills nothing."""
-    config: dict[str, str | bool | int | float | list[str]] = {**_SETTINGS, "threads": 1, "temp_directory": ""}
+    config: dict[str, str | bool | int | float | list[str]] = {**_settings(), "threads": 1, "temp_directory": ""}
     connection = duckdb.connect(":memory:", config={**config, "memory_limit": memory_limit})
     lock(connection)
     return connection
@@ -127,10 +134,9 @@ def _trouble(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     """Run `sql`; return "" if it went well, else one word of ours."""
     try:
         connection.execute(sql)
-    except duckdb.ResourceInUseException:
-        return "locked"
     except _TROUBLE as error:
-        return "locked" if "Could not set lock" in str(error) else "failed"
+        told = f"{type(error).__name__}: {error}"
+        return "locked" if any(sign in told for sign in _LOCKED) else "failed"
     return ""
 
 
@@ -269,12 +275,14 @@ def lock(connection: duckdb.DuckDBPyConnection) -> None:
     """Close the instance: no files but those already allowed, and no setting can change any more."""
     make_total(connection)
     make_quiet(connection)
+    _see_to(connection, _DEPTH)
     for statement in _LAST_SETTINGS:
         _set(connection, statement)
 
 
 def make_total(connection: duckdb.DuckDBPyConnection) -> None:
-    """Give the connection, and no other, the settings on which totality rests."""
+    """Give the connection, and no other, the settings on which totality rests, which were tried on this release."""
+    release()
     _see_to(connection, _TOTALITY)
 
 
@@ -286,7 +294,7 @@ def make_quiet(connection: duckdb.DuckDBPyConnection) -> None:
         _see_to(connection, _QUIET)
 
 
-def _see_to(connection: duckdb.DuckDBPyConnection, settings: Mapping[str, bool]) -> None:
+def _see_to(connection: duckdb.DuckDBPyConnection, settings: Mapping[str, bool | int]) -> None:
     """Set, for the connection alone, what is not so already."""
     for name, value in settings.items():
         with suppress(*_TROUBLE):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import duckdb
 
+from dpsql.dialects import release
 from dpsql.engines.folder import DataFile, Field, Folder
 from dpsql.errors import EngineError
 
@@ -24,7 +25,7 @@ __all__ = ["rows_of"]
 _TROUBLE = (duckdb.Error, RuntimeError, ValueError)
 _FOOTERS = """
     SELECT file_name, name, coalesce(num_children, 0), field_id, duckdb_type, coalesce(type, '')
-    FROM system.main.parquet_schema({files}) ORDER BY file_name, column_id
+    FROM system.main.parquet_schema({files}) {order}
 """
 _AT_ONCE = 500  # footers
 _INDEX = "file_index"  # DuckDB's own column: which of the listed files a row is from, counted from 0
@@ -93,7 +94,7 @@ def _footers(
     with suppress(*_TROUBLE, LookupError):
         for start in range(0, len(files), _AT_ONCE):
             listed = _list([_literal(str(file.path)) for file in files[start : start + _AT_ONCE]])
-            for path, *element in connection.execute(_FOOTERS.format(files=listed)).fetchall():
+            for path, *element in connection.execute(_FOOTERS.format(files=listed, order=release().footers)).fetchall():
                 found[Path(path)].append(tuple(element))
         return {path: _top(elements) for path, elements in found.items()}
     return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from dpsql.dialects import release
 from dpsql.sql.tree import (
     Body,
     Call,
@@ -187,7 +188,9 @@ class Writer:
             return _FORMS[call.function].format(*written)
         if call.function == "coalesce":
             return f"COALESCE({', '.join(written)})"
-        return f"system.main.{call.function}({', '.join(written)})"
+        named = f"system.main.{call.function}({', '.join(written)})"
+        cast = release().casts.get(call.function)
+        return named if cast is None else f"CAST({named} AS {cast})"
 
     def relation(self, relation: Relation) -> str:
         """Return an item of FROM as text."""

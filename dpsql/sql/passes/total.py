@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dpsql.dialects import release
 from dpsql.errors import Unsupported
 from dpsql.sql.passes.rebuild import rebuild
 from dpsql.sql.tree import Call, Exists, Expression, InQuery, Literal, Scalar, Try, walk
@@ -44,6 +45,8 @@ def _unforeseen(argument: Expression) -> Expression:
 
 def _raises(node: Call) -> bool:
     """Say whether a call can raise on some row and so must stand inside TRY."""
+    if node.function in release().raises:
+        return True
     families = {argument.type.family for argument in node.arguments}
     if node.function == "date_trunc":
         unit = node.arguments[0]
