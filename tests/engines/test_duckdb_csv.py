@@ -227,7 +227,9 @@ def test_a_file_that_is_not_there_or_cannot_be_read(door: Door, tmp_path: Path) 
     refused(door, CsvFile(tmp_path / "nothing.csv", columns), "source-missing")
     refused(door, CsvFile(tmp_path, columns), "source-missing")
     refused(door, CsvFile(csv(tmp_path, bytes(5000)).path, columns), "source-columns")
-    refused(door, csv(tmp_path, b'PAR1\x15\x00\x15\x08\rduckdb_schema\x15\x02\x07user_id%"\x00\x16PAR1', user_id="BIGINT"))
+    refused(
+        door, csv(tmp_path, b'PAR1\x15\x00\x15\x08\rduckdb_schema\x15\x02\x07user_id%"\x00\x16PAR1', user_id="BIGINT")
+    )
 
 
 def test_odd_names(door: Door, tmp_path: Path) -> None:

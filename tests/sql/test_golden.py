@@ -9,10 +9,13 @@ import pytest
 from sql_golden import Case, check, load
 from sql_reference import accepts_pattern, catalog_of, counts, nasty_tables, private, reference_counts, same
 
+from dpsql.dialects.duckdb_releases import Release
 from dpsql.errors import Error, Place
+from dpsql.sql import write
 from dpsql.sql.analyze import analyze
 from dpsql.sql.catalog import Catalog, Link, Table
 from dpsql.sql.clause import lift
+from dpsql.sql.passes import total
 from dpsql.sql.query import PrivateQuery
 from dpsql.sql.rewrite import (
     PASSES,
@@ -121,7 +124,9 @@ ACTS = {
 
 
 @pytest.mark.parametrize("case", ids(ACCEPTED))
-def test_a_pass_makes_the_golden_text(case: Case) -> None:
+def test_a_pass_makes_the_golden_text(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (total, write):  # the text for the newest DuckDB, whichever is installed
+        monkeypatch.setattr(module, "release", Release)
     check(case, ACTS[case.file])
 
 
