@@ -39,7 +39,7 @@ _BLOCK = "dpsql_block"
 _SIGN = re.compile(r"[*?[]")  # of a pattern of names
 _TROUBLE = (duckdb.Error, RuntimeError, ValueError)  # ValueError: engine words that are not UTF-8
 
-# Nothing is loaded, downloaded or looked up outside. Spilling stays on: large tables need it, and the folder is private.
+# Nothing is loaded, downloaded or looked up outside. Spilling stays on: large tables need it, in a private folder.
 _SETTINGS: Mapping[str, str] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
