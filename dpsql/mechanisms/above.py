@@ -61,7 +61,7 @@ def noisy_above(
     starts = _starts(variance, widest)
     near = np.flatnonzero(counts > threshold - starts[0])
     draws = discrete_gaussian(variance, noise, count=len(near))
-    passed = [(int(at), int(counts[at]) + draw) for at, draw in zip(near, draws, strict=True)]
+    passed = [(at, count + draw) for at, count, draw in zip(near.tolist(), counts[near].tolist(), draws, strict=True)]
     reader = BitReader(noise)
     for start, following in pairwise((*starts, widest + 1)):
         band = (counts <= threshold - start) & (counts > threshold - following)

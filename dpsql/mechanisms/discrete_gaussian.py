@@ -1,6 +1,7 @@
 """The discrete Gaussian, sampled exactly, and noisy counts made with it.
 
 Source: Canonne, Kamath and Steinke 2020, arXiv:2004.00010, Algorithm 3, in integer arithmetic; nothing is ever rounded.
+Where many are wanted they are drawn by arrays, which takes a tenth of the time or less: `many_gaussians.py`.
 """
 
 from __future__ import annotations
@@ -14,17 +15,23 @@ from dpsql.accounting import BoundedRange
 from dpsql.errors import UsageError
 from dpsql.mechanisms.discrete_laplace import laplace_draw
 from dpsql.mechanisms.exponential import bernoulli_exp
+from dpsql.mechanisms.many_gaussians import many_gaussians
 from dpsql.mechanisms.noise import BitReader, Noise
 from dpsql.mechanisms.parameters import check_bound
 from dpsql.quantities import Epsilon, Rho
 
 __all__ = ["NoisyCounts", "discrete_gaussian"]
 
+_MANY = 16  # draws that take as long one by one as by arrays
+
 
 def discrete_gaussian(variance: Fraction, noise: Noise, *, count: int) -> list[int]:
     """Return `count` independent draws of N_Z(0, variance); `variance` is sigma squared and positive."""
     if variance <= 0:
         raise UsageError("variance-range", "The variance of a discrete Gaussian must be positive.")
+    draws = many_gaussians(variance, noise, count=count) if count >= _MANY else None
+    if draws is not None:
+        return draws
     reader = BitReader(noise)
     return [_gaussian(variance.numerator, variance.denominator, reader=reader) for _ in range(count)]
 
