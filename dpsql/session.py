@@ -51,7 +51,7 @@ from dpsql.plan import (
     tables_table,
     unpack,
 )
-from dpsql.sql.analyze import analyze
+from dpsql.sql.analyses import Analyses
 from dpsql.sql.assumption import guess_asked, with_guess
 from dpsql.sql.catalog import Catalog
 from dpsql.sql.clock import Clock, system_clock
@@ -86,10 +86,11 @@ class Parts:
 class Session:
     """Private queries over one data set; made by `dpsql.connect`, closed by `close` or a `with` block."""
 
-    __slots__ = ("_closed", "_parts", "_salts")
+    __slots__ = ("_analyses", "_closed", "_parts", "_salts")
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._analyses = Analyses(parts.catalog, parts.engine.accepts_pattern, clock=parts.clock)
         salt = parts.noise.draw(16)
         self._salts = int.from_bytes(salt[:8]), int.from_bytes(salt[8:])
         self._closed = False
@@ -232,9 +233,7 @@ class Session:
 
     def _analyze(self, text: str, parameters: Given) -> Question:
         self._check_open()
-        parts, accepts_pattern = self._parts, self._parts.engine.accepts_pattern
-        catalog = parts.catalog.at(parts.ledger.data_version) if parts.catalog.prepared else parts.catalog
-        return analyze(text, catalog, parameters=parameters, accepts_pattern=accepts_pattern, clock=parts.clock)
+        return self._analyses.read(text, parameters)
 
     def _public(self, question: PublicQuery | ShowBudget | ShowTables | Describe) -> pa.Table:
         """Return the answer to a question that reads no private row."""
@@ -281,7 +280,8 @@ class Session:
         return replace(plan, stored=stored is not None), stored
 
     def _known(self, question: PrivateQuery) -> PrivateQuery:
-        """Return the query with what public tables hold of its partitions and its guess, read as public queries are."""
+        """Return the query with what public tables hold of it, read as public queries are, and what is prepared now."""
+        question = question.at(self._parts.ledger.data_version) if question.prepared else question
         asked = values_asked(question)
         if asked is not None:
             question = with_values(question, self._public(asked).column(0).to_pylist())

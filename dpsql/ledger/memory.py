@@ -96,7 +96,8 @@ class _Book:
 
     def balance(self, account: str | None) -> FilterState:
         """Return what is spent and held."""
-        return self.balances.get(account, FilterState.fresh())
+        state = self.balances.get(account)
+        return FilterState.fresh() if state is None else state
 
     def set_balance(self, account: str | None, state: FilterState) -> None:
         """Put another state in place of the present one."""

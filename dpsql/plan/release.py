@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -55,7 +56,7 @@ def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
     """
     table = open_exact(exact)
     drawn = plan.answering.draw(_groups(plan, table), noise)
-    canonical = _canonical(plan, table.take(integers(drawn.rows)), private=drawn.counts)
+    canonical = _canonical(plan, table, rows=drawn.rows, private=drawn.counts)
     return Release(
         presented(plan, canonical), canonical, drawn.loss, drawn.items, drawn.stopped_at_bottom, drawn.chosen
     )
@@ -96,12 +97,14 @@ def _in_bounds(offer: Offer, rows: int, *, partitions: npt.NDArray[np.int64] | N
     return offer.most_rows is None or int(sizes.max()) <= offer.most_rows
 
 
-def _canonical(plan: Plan, chosen: pa.Table, *, private: tuple[int, ...] | None) -> pa.Table:
+def _canonical(plan: Plan, table: pa.Table, *, rows: Sequence[int], private: tuple[int, ...] | None) -> pa.Table:
     """Return all that is released, its types from the query: every key, then the noisy counts, if any were drawn."""
     import pyarrow as pa
 
-    keys = plan.query.keys
-    columns = {f"key_{at}": chosen.column(at - 1).cast(arrow_type(key.type)) for at, key in enumerate(keys, start=1)}
+    chosen, columns = integers(rows), dict[str, pa.Array | pa.ChunkedArray]()
+    for at, key in enumerate(plan.query.keys):
+        column, type_ = table.column(at).take(chosen), arrow_type(key.type)
+        columns[f"key_{at + 1}"] = column if column.type == type_ else column.cast(type_)
     return pa.table(columns if private is None else {**columns, COUNT: integers(private)})
 
 

@@ -17,6 +17,7 @@ from dataclasses import fields, replace
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
+from functools import cache
 
 from dpsql.plan.plan import Plan
 from dpsql.sql.query import Listed, Partitions, PrivateQuery
@@ -107,6 +108,8 @@ def _spelled(value: object, numbers: _Numbers) -> object:
     match value:
         case None | bool() | str():
             return value
+        case tuple():
+            return [_spelled(part, numbers) for part in value]
         case Enum():
             return {type(value).__name__: value.name}
         case int():
@@ -116,8 +119,6 @@ def _spelled(value: object, numbers: _Numbers) -> object:
         case Decimal() | Fraction():
             exact = Fraction(value)
             return {type(value).__name__: f"{exact.numerator}/{exact.denominator}"}
-        case tuple():
-            return [_spelled(part, numbers) for part in value]
     return {type(value).__name__: _parts(value, numbers)}
 
 
@@ -129,12 +130,23 @@ def _parts(node: object, numbers: _Numbers, *, inside: _Numbers | None = None) -
     if inside is None:
         inside = _Numbers(numbers.outer) if isinstance(node, Derived) else numbers
     parts: list[object] = []
-    for field in fields(node):  # type: ignore[arg-type] # anything else has no spelling, and is a TypeError
-        content = getattr(node, field.name)
-        if field.name == _NUMBER.get(type(node)):
+    kind: type = type(node)
+    numbered, nested = _NUMBER.get(kind), isinstance(node, InQuery | Exists)
+    for name in _names(kind):
+        content = getattr(node, name)
+        if name == numbered:
             parts.append(numbers.of(content))
-        elif isinstance(node, InQuery | Exists) and field.name == "source":
+        elif nested and name == "source":
             parts.append({Derived.__name__: _parts(content, _Numbers(), inside=_Numbers(numbers))})
-        elif field.name != "longest":  # it has decided what is in the node, and decides no more
+        else:
             parts.append(_spelled(content, inside))
     return parts
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    """Return the fields of a class of frozen values: all but `longest`, which decided what is in it and does no more.
+
+    Anything else has no spelling, and is a TypeError.
+    """
+    return tuple(field.name for field in fields(kind) if field.name != "longest")

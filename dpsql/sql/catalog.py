@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
 from dpsql.dialects import DUCKDB, Dialect
 from dpsql.sql.text import ascii_lower
@@ -80,13 +79,3 @@ class Catalog:
     def prepared(self) -> tuple[tuple[tuple[str, ...], Prepared], ...]:
         """All that is prepared, each with the path of its table."""
         return tuple((table.path, each) for table in self.tables for each in table.prepared)
-
-    def at(self, data_version: int) -> Self:
-        """Return the catalog in which nothing is prepared that was made of another version of the data."""
-        return replace(
-            self,
-            tables=tuple(
-                replace(table, prepared=tuple(each for each in table.prepared if each.data_version == data_version))
-                for table in self.tables
-            ),
-        )

@@ -7,8 +7,9 @@ relations.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from typing import Self
 
 from dpsql.dialects import DUCKDB, Dialect
 from dpsql.errors import Place
@@ -163,6 +164,10 @@ class PrivateQuery:
     assumed: Assumption | None = None
     dialect: Dialect = DUCKDB
     prepared: tuple[tuple[tuple[str, ...], Prepared], ...] = ()
+
+    def at(self, data_version: int) -> Self:
+        """Return the query without what is prepared of other versions of the data."""
+        return replace(self, prepared=tuple(each for each in self.prepared if each[1].data_version == data_version))
 
     @property
     def tables(self) -> tuple[str, ...]:
