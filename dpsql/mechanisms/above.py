@@ -61,15 +61,17 @@ def noisy_above(
     starts = _starts(variance, widest)
     near = np.flatnonzero(counts > threshold - starts[0])
     draws = discrete_gaussian(variance, noise, count=len(near))
-    passed = [(at, count + draw) for at, count, draw in zip(near.tolist(), counts[near].tolist(), draws, strict=True)]
+    lifted = zip(near.tolist(), counts[near].tolist(), draws, strict=True)
+    passed = [(LabelPosition(at), noisy) for at, count, draw in lifted if (noisy := count + draw) >= threshold]
     reader = BitReader(noise)
     for start, following in pairwise((*starts, widest + 1)):
         band = (counts <= threshold - start) & (counts > threshold - following)
         hits = list(_hits(_Tail(variance, start), int(np.count_nonzero(band)), reader=reader))
         if hits:
             places = np.flatnonzero(band)
-            passed += [(int(places[rank]), int(counts[places[rank]]) + draw) for rank, draw in hits]
-    return [(LabelPosition(at), value) for at, value in passed if value >= threshold]
+            reaching = ((int(places[rank]), int(counts[places[rank]]) + draw) for rank, draw in hits)
+            passed += [(LabelPosition(at), noisy) for at, noisy in reaching if noisy >= threshold]
+    return passed
 
 
 def _starts(variance: Fraction, widest: int) -> list[int]:

@@ -39,8 +39,8 @@ class NoisyRelease:
 
         Hence it takes positions in the order of labels alone: in one of exact counts they would betray these.
         """
-        first = sorted(noisy, key=lambda pair: (-pair[1], pair[0]))[:k]
-        return cls(tuple(position for position, _ in first), tuple(count for _, count in first))
+        first = sorted((-count, position) for position, count in noisy)[:k]
+        return cls(tuple(position for _, position in first), tuple(-negated for negated, _ in first))
 
 
 class Mechanism(Protocol):
