@@ -40,6 +40,8 @@ SUITES = (
     "exp1",
     "exp2",
     "certificates",
+    # both, beside others
+    "peers",
 )
 OUT = Path("benchmarks-out")
 
