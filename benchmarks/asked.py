@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import tempfile
 import threading
@@ -25,6 +26,7 @@ __all__ = ["Answering", "FailedError", "Way", "most_held", "spent"]
 PROGRAM = Path(__file__).parent / "beside" / "answering.py"
 OF_IMPORTS = ("PYTHONPATH", "PYTHONHOME")
 PAUSE = 0.05  # seconds between two looks at memory
+GRACE = 10  # seconds to end by oneself
 
 
 class FailedError(Exception):
@@ -66,10 +68,13 @@ class Answering:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for pid in reversed([*tree(self.pid)]):
-            with suppress(OSError):
-                os.kill(pid, 15)
-        self._process.communicate()
+        pids = [*tree(self.pid)]
+        _send(signal.SIGTERM, pids)
+        try:
+            self._process.communicate(timeout=GRACE)
+        except subprocess.TimeoutExpired:
+            _send(signal.SIGKILL, pids)
+            self._process.communicate()
         self._errors.close()
         self._place.cleanup()
 
@@ -108,6 +113,12 @@ def _surroundings(script: Path) -> dict[str, str]:
     """Return the environment of a process: dpsql is found where it is found here, and nothing of ours by the others."""
     kept = {name: value for name, value in os.environ.items() if name not in OF_IMPORTS}
     return {**kept, "PYTHONPATH": str(Path(dpsql.__file__).parents[1])} if script.stem == "dpsql" else kept
+
+
+def _send(what: signal.Signals, pids: Sequence[int]) -> None:
+    for pid in reversed(pids):
+        with suppress(OSError):
+            os.kill(pid, what)
 
 
 def tree(pid: int) -> Iterator[int]:

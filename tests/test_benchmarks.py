@@ -44,6 +44,7 @@ SEEN_BELOW = [
     "histograms",
     "large",
     "overhead",
+    "peers",
     "recall",
     "timing",
     "wire",
@@ -579,3 +580,21 @@ def test_the_wire_benchmark_asks_both_servers_each_kind_of_question(quick: Quick
         assert median(first) > 0
         assert list(row.values)[1:] == ["a second, clients = 1", "a second, clients = 2"]
         assert min(rates) > 0
+
+
+def test_systems_that_are_not_installed_are_rows_that_say_so_beside_what_runs(quick: Quick, load: Load) -> None:
+    peers = load("peers")
+    rows = quick("peers")
+    [written], [found] = tables(rows, "what a user writes"), tables(rows, "for systems that want a bound")
+    assert list(written) == [*peers.OURS, *peers.OTHERS]
+    ours = [name for ways in peers.OURS.values() for name in ways]
+    assert list(found) == [*ours, *peers.OTHERS]
+    for name in ours:
+        assert min(*found[name]["wall s"], *found[name]["wall x plain"], found[name]["start s"]) > 0
+        assert 0 <= found[name]["least"] <= found[name]["recall"] <= 1
+        assert found[name]["peak MiB"] > 10
+    assert found["plain"]["least"] == 1
+    for name in peers.OTHERS:
+        assert found[name] == {"wall s": "not run"}
+    notes = [row.note for row in rows]
+    assert f"{name}: not installed: --environments FOLDER says where environments are, or are to be made" in notes
