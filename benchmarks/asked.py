@@ -12,6 +12,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ class Answering:
         self._patience = patience
         self._place = tempfile.TemporaryDirectory()  # what a system writes where it stands is forgotten
         self._errors = (Path(self._place.name) / "errors").open("w+")
+        self._began = time.perf_counter()
         self._process = subprocess.Popen(  # noqa: S603 - our own words
             way.command(data),
             stdin=subprocess.PIPE,
@@ -83,9 +85,10 @@ class Answering:
         """The process that was started."""
         return self._process.pid
 
-    def loaded(self) -> Mapping[str, str]:
-        """Wait until the data is loaded, and return the versions of what answers."""
-        return dict(self._answer()["versions"])
+    def loaded(self) -> tuple[Mapping[str, str], float]:
+        """Wait until the data is loaded, and return the versions of what answers and the seconds since it was begun."""
+        versions = self._answer()["versions"]
+        return dict(versions), time.perf_counter() - self._began
 
     def ask(self, k: int) -> list[str]:
         """Return the items that it has as the top k."""
@@ -158,6 +161,7 @@ def most_held(pid: int) -> Iterator[list[float]]:
     def look() -> None:
         while not over.wait(PAUSE):
             most[0] = max(most[0], held(pid))
+        most[0] = max(most[0], held(pid))  # of a block that was over before the first look
 
     looking = threading.Thread(target=look, daemon=True)
     looking.start()

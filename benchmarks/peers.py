@@ -116,12 +116,10 @@ def run(given: Namespace) -> Iterator[Row]:
 def beside(row: Row, asking: Asking, data: Data, *, plain: Answering) -> Row:
     """Return a row with what was measured of a system, or with the reason why nothing was."""
     answers: list[list[str]] = []
-    before = time.perf_counter()
     try:
         with asking.begun(data) as asked:
             with most_held(asked.pid) as most:
-                versions = asked.loaded()
-                start = time.perf_counter() - before
+                versions, start = asked.loaded()
                 answers.append(asked.ask(asking.k))
             taken = between(plain, asked, asking, answers=answers)
     except (NotInstalledError, FailedError) as error:
