@@ -17,7 +17,7 @@ from snsql.sql.reader.postgres import PostgresReader
 
 class DuckDBReader(PostgresReader):
     def execute(self, query, *ignored, accuracy=False):
-        cursor = self.conn.execute(query.replace("RANDOM ( )", "hash(user_id, item)"))
+        cursor = self.conn.execute(query.replace("RANDOM ( )", "hash(user_id, item, now())"))
         return [tuple(column[0] for column in cursor.description), *cursor.fetchall()]
 
 
