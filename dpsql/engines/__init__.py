@@ -3,7 +3,18 @@
 The engines themselves are imported by name (`dpsql.engines.duckdb`), so that this package starts without one.
 """
 
-from dpsql.engines.base import Beside, Column, CsvFile, Desk, Engine, Exact, Registered, Statement, Watchable, open_exact
+from dpsql.engines.base import (
+    Beside,
+    Column,
+    CsvFile,
+    Desk,
+    Engine,
+    Exact,
+    Registered,
+    Statement,
+    Watchable,
+    open_exact,
+)
 from dpsql.engines.recording import RecordingEngine
 from dpsql.engines.remote import RemoteEngine, table_missing
 
