@@ -64,7 +64,7 @@ def test_rows_that_are_appended_are_added_to_what_is_there(database: Path, tmp_p
         kept = file.execute(ranks).fetchall()
     change(
         database,
-        "INSERT INTO reads SELECT 998, 'first', 'DE', DATE '2024-03-01', 'web', 1, 'Zug'",
+        "INSERT INTO reads SELECT 998, 'first', 'DE', DATE '2024-03-01', 'web', 2, 'Zug'",
         "INSERT INTO reads SELECT 999, 'new', 'DE', DATE '2024-03-01', 'web', 1, 'Zug' FROM range(5)",
         "INSERT INTO reads SELECT NULL, 'nobody', 'DE', DATE '2024-03-01', 'web', 1, 'Zug'",
         "INSERT INTO reads SELECT * FROM reads WHERE n = 1",
@@ -180,7 +180,10 @@ def test_a_parquet_file_and_a_folder_of_them_are_prepared(database: Path, tmp_pa
     whole = everything(tmp_path / "prepared")
     prepare(replace(policy(tmp_path, sets=(("article",),)), prepared=tmp_path / "anew"), database=database)
     assert everything(tmp_path / "anew") == whole
-    (folder / "1.parquet").unlink()
+    (folder / "1.parquet").rename(folder / "3.parquet")  # one is gone, and one has come
+    assert prepare(known) == {"reads": "made"}
+    assert everything(tmp_path / "prepared") == whole
+    (folder / "3.parquet").unlink()
     assert prepare(known) == {"reads": "made"}
     alone = replace(policy(tmp_path, sets=(("article",),), source=folder / "2.parquet"), prepared=tmp_path / "alone")
     assert prepare(alone) == {"reads": "made"}
