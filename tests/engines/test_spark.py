@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -60,12 +61,17 @@ def rows(engine: SparkEngine, sql: str) -> list[tuple[object, ...]]:
 
 def counted(engine: SparkEngine, text: str, *, bound: Bound | None = None) -> list[dict[str, object]]:
     """Return the groups of a private query over `reads`, counted exactly."""
+    return open_exact(engine.execute(asked(engine, text, bound=bound))).to_pylist()
+
+
+def asked(engine: SparkEngine, text: str, *, bound: Bound | None = None) -> Statement:
+    """Return the statement that counts the groups of a private query over `reads`."""
     policy = Policy(Budget(1, "1e-6"), {"reads": PrivateTable("u")})
     catalog = catalog_of(engine, policy)
     query = analyze(text, catalog, accepts_pattern=engine.accepts_pattern, clock=time.gmtime)  # type: ignore[arg-type]
     assert isinstance(query, PrivateQuery)
     found = rewrite(query, 20, bound=bound)
-    return open_exact(engine.execute(Statement(found.sql, found.parameters, found.types))).to_pylist()
+    return Statement(found.sql, found.parameters, found.types)
 
 
 def refusal(url: str, **options: str) -> EngineError | PolicyError | UsageError:
@@ -104,6 +110,26 @@ def test_a_session_that_is_given_stays_as_it_is_and_what_dpsql_asks_means_the_sa
     engine.close()
     assert lent.conf.getAll == before
     assert lent.sql("SELECT 1 AS one").collect()[0].one == 1
+
+
+@pytest.mark.parametrize("bound", [None, Bound(3, (1, 2))])
+def test_spark_sends_pairs_by_key_and_unit_and_cuts_units_before_it_sends_them(lent: Any, bound: Bound | None) -> None:
+    lent.range(0, 100_000, 1, 4).selectExpr("id % 999 AS u", "'g' || id % 77 AS g").createOrReplaceTempView("reads")
+    engine = SparkEngine.borrow(lent, {"reads": None})
+    statement = asked(engine, "SELECT g, COUNT(DISTINCT u) FROM reads GROUP BY g TOP 5 PRIVATE", bound=bound)
+    named = {f"p{at}": value for at, value in enumerate(statement.parameters, start=1)}
+    ((plan,),) = engine._session.sql(f"EXPLAIN {statement.sql}", args=named).collect()
+    steps = re.findall(r"Exchange hashpartitioning|WindowGroupLimit .*(?:Partial|Final)", str(plan))
+    sent = [re.findall(r"dpsql_\w+", keys) for keys in re.findall(r"hashpartitioning\(([^)]*)\)", str(plan))]
+    by_pair, by_key, by_unit = ["dpsql_key_1", "dpsql_unit"], ["dpsql_key_1"], ["dpsql_unit"]
+    if bound is None:
+        assert sent == [by_key, by_pair]  # from the last to the first
+    else:
+        assert sent == [by_key, by_unit, by_pair]
+        assert [
+            step.split()[-1] for step in steps
+        ] == "hashpartitioning Final hashpartitioning Partial hashpartitioning".split()
+    engine.close()
 
 
 def test_text_of_a_collation_is_compared_by_its_bytes(lent: Any) -> None:
