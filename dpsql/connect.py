@@ -193,10 +193,15 @@ def prepare(
 def _data_version(policy: Policy) -> int:
     """Return the version of the data by which sessions go: the ledger's, or the policy's if that is later."""
     declared, place = policy.data_version or 0, policy.ledger
-    if place is None or (isinstance(place, Path) and not place.exists()):
+    if place is None:
         return declared
-    with closing(_recorded(place)) as record:
-        return max(declared, record.data_version)
+    try:
+        with closing(_recorded(place)) as record:
+            return max(declared, record.data_version)
+    except LedgerError as error:
+        if error.code != "ledger-missing":  # the first session makes it
+            raise
+    return declared
 
 
 def verified(ledger: str | Path | DatabaseUrl) -> Verified:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -72,14 +73,20 @@ def _prepared(policy: Policy, table: PrivateTable, *, data: Data, name: str, bef
     try:
         made = _written(policy, table, data=data, name=name, file=file, held=held)
         _check_unchanged(data, stamps, name=name)
-        file.chmod(
-            Path(stamps[0][0]).stat().st_mode & 0o666
-        )  # whoever may read the data may read this, and nobody else
+        _share(file, Path(stamps[0][0]))
     except BaseException:
         file.unlink(missing_ok=True)
         raise
     done, kept = made
     return done, replace(kept, data_version=data.version, stamps=stamps)
+
+
+def _share(file: Path, data: Path) -> None:
+    """Let those read the file who may read the data, and nobody else."""
+    status = data.stat()
+    file.chmod(status.st_mode & 0o666)
+    if sys.platform != "win32" and os.geteuid() == 0:
+        os.chown(file, status.st_uid, status.st_gid)
 
 
 def _check_unchanged(data: Data, stamps: tuple[Stamp, ...], *, name: str) -> None:
@@ -105,9 +112,8 @@ def _written(
     if later is not None:
         sources[_APPENDED] = later
     if held is not None:
-        os.close(
-            os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        )  # private from its first byte
+        private = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        os.close(private)
         shutil.copyfile(folder / held.file, file)
     with workshop(data.database, sources, file=file, memory_limit=limits.memory_limit, threads=limits.threads) as shop:
         kept = _kept(shop, table, name=name, file=file.name)
