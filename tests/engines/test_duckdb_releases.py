@@ -51,7 +51,7 @@ def test_patches_of_a_release_are_that_release(installed: pytest.MonkeyPatch, nu
 
 def test_the_releases_are_those_that_pip_may_install() -> None:
     (bounds,) = (each for each in DEPENDENCIES if each.startswith("duckdb"))
-    found = re.fullmatch(r"duckdb>=(\d+)\.(\d+),<(\d+)\.(\d+)", bounds)
+    found = re.fullmatch(r"duckdb>=(\d+)\.(\d+)\.\d+,<(\d+)\.(\d+)", bounds)
     assert found
     assert min(RELEASES) == (int(found[1]), int(found[2]))
     assert max(RELEASES) == (int(found[3]), int(found[4]) - 1)
