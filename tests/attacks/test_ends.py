@@ -33,7 +33,7 @@ TIMES = [
     "CAST(x AS TIMESTAMP)",
 ]
 NUMBERS = [
-    *(f"{name}(x)" for name in "abs sign round floor ceil trunc sqrt ln exp sin even".split()),
+    *(f"{name}(x)" for name in "abs sign round floor ceil trunc sqrt ln log log2 exp sin cot acos even".split()),
     *(f"x {sign} 1" for sign in "+ - * / // %".split()),
     *("-x", "x * x", "x + x", "x - x", "CAST(x AS SMALLINT)", "CAST(x AS BIGINT)", "CAST(x AS DOUBLE)", "x // -1"),
     *("greatest_common_divisor(k, k)", "CAST(x AS VARCHAR)", "round(x, -2)", "pow(x, 9)"),
