@@ -332,6 +332,26 @@ def test_an_arrow_stream_is_not_written_to_a_terminal_and_not_charged(folder: Pa
         assert session.budget.rho.spent == 0
 
 
+def test_an_answer_spares_the_collector_the_modules_but_nothing_of_duckdb(folder: Path) -> None:
+    code = """
+import atexit, gc, sys
+from dpsql.cli import main
+def say(*words): print(*words, file=sys.stderr)
+def freezing(freeze=gc.freeze):
+    freeze()
+    say("frozen with DuckDB:", "duckdb" in sys.modules)
+gc.freeze = freezing
+atexit.register(lambda: say("most is spared:", gc.get_freeze_count() > 50_000, "collected:", gc.isenabled()))
+main()
+"""
+    command = [sys.executable, "-c", code, "query", COUNTED, "--policy", "policy.toml", "--db", "events.duckdb"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder, timeout=60)
+    assert done.stderr.splitlines() == [
+        "frozen with DuckDB: False",
+        "most is spared: True collected: False",
+    ]
+
+
 def test_a_reader_that_goes_away(folder: Path) -> None:
     code = "import sys; sys.argv[0] = 'dpsql'; from dpsql.cli import main; main()"
     command = [sys.executable, "-c", code, "query", COUNTED, "--policy", "policy.toml", "--db", "events.duckdb"]
