@@ -3,13 +3,15 @@
     python -m benchmarks run cold_start [--rows 10000] [--starts help distinct again] [--repeats 9]
 
 The aim is 0.6 s on the clock beyond `python -c ""`. Processes run in turns; CPU is theirs. A *distinct* query is
-charged to a ledger on the disk, one *again* is answered from it. Below, what the imports of such a query take by
-themselves, package by package, as `python -X importtime` tells it, which itself takes time.
+charged to a ledger on the disk, one *again* is answered from it. Below, the steps of such a query one after the
+other, in processes of their own; and what its imports take by themselves, package by package, as `python -X importtime`
+tells it, which itself takes time.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import resource
 import subprocess
 import sys
@@ -40,6 +42,27 @@ privacy_unit = "user_id"
 """
 STARTS = {"help": "dpsql --help", "distinct": "dpsql query, distinct", "again": "dpsql query, again"}
 LISTED = 12
+STEPS = {
+    "import the command line": "from dpsql.cli import app",
+    "import numpy": "import numpy",
+    "import pyarrow": "import pyarrow.compute",
+    "import sqlglot": "from sqlglot.dialects.duckdb import DuckDB",
+    "import the rest of dpsql": "import dpsql.session; from dpsql.cli import show",
+    "import DuckDB": "gc.freeze(); import duckdb, dpsql.engines.duckdb, dpsql.engines.duckdb_desk",
+    "open policy, data and ledger": "session = dpsql.connect('events.duckdb', policy='policy.toml')",
+    "answer": "answer = session.sql(sys.argv[1])",
+    "write the answer": "show.write_answer(answer, app.Format.csv)",
+    "close": "session.close()",
+}
+STEPWISE = f"""
+import gc, json, sys, time
+gc.disable()
+taken = [(time.process_time(), time.perf_counter())]
+for step in {[*STEPS.values()]!r}:
+    exec(step)
+    taken.append((time.process_time(), time.perf_counter()))
+print(json.dumps(taken), file=sys.stderr)
+"""
 
 
 def options(parser: ArgumentParser) -> None:
@@ -65,6 +88,7 @@ def run(given: Namespace) -> Iterator[Row]:
         chosen = {name: runs[name] for name in ("Python alone", *map(STARTS.__getitem__, given.starts))}
         taken = in_turns(chosen, given.repeats, clocks=clocks_of_children)
         yield from starts(taken)
+        yield from steps([stepwise(folder, QUERY.format(next(numbers))) for _ in range(given.repeats)])
         yield from imports(start([*asking, QUERY.format(next(numbers))], "-X", "importtime"))
 
 
@@ -80,6 +104,24 @@ def starts(taken: dict[str, Times]) -> Iterator[Row]:
         )
         aim = " (aim 0.6 s)" if "query" in name else ""
         yield Row("beyond Python's own start, turn by turn", f"{name}{aim}", beyond.values())
+
+
+def stepwise(folder: Path, query: str) -> list[tuple[float, float]]:
+    """Return the clocks of a process at its start, after each step of a query, and at its end."""
+    cpu, wall = clocks_of_children()
+    told = started(folder, [STEPWISE, query])
+    after = clocks_of_children()
+    [line] = [line for line in told.splitlines() if line.startswith("[[")]
+    return [(0.0, wall), *map(tuple, json.loads(line)), (after[0] - cpu, after[1])]
+
+
+def steps(taken: Sequence[Sequence[tuple[float, float]]]) -> Iterator[Row]:
+    """Yield what each step took, from the clocks that all processes of one machine read alike."""
+    names = ["Python's own start", *STEPS, "Python's own end"]
+    for at, name in enumerate(names):
+        pairs = [(clocks[at], clocks[at + 1]) for clocks in taken]
+        times = Times.of((after[0] - before[0], after[1] - before[1]) for before, after in pairs)
+        yield Row("steps of a distinct query", name, times.values("ms"))
 
 
 def imports(told: str) -> Iterator[Row]:

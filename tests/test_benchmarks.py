@@ -320,6 +320,12 @@ def test_what_a_start_takes_beyond_python_is_told_turn_by_turn(load: Load) -> No
     taken = {"Python alone": times((1.0, 2.0), (3.0, 4.0)), "dpsql query": times((5.0, 8.0), (9.0, 9.0))}
     last = list(cold.starts(taken))[-1]
     assert (last.name, last.values) == ("dpsql query (aim 0.6 s)", {"CPU s": (4.0, 6.0), "wall s": (6.0, 5.0)})
+    clocks = [(0.0, 1.0), *[(0.1 * at, 1.0 + at) for at in range(1, len(cold.STEPS) + 2)], (5.0, 40.0)]
+    rows = list(cold.steps([clocks, clocks]))
+    assert [rows[0].name, rows[-1].name] == ["Python's own start", "Python's own end"]
+    assert len(rows) == len(cold.STEPS) + 2
+    assert rows[3].values["CPU ms"] == pytest.approx((100.0, 100.0))
+    assert rows[-1].values["wall ms"] == pytest.approx((1e3 * (39 - len(cold.STEPS) - 1),) * 2)
     told = "import time: self [us] | cumulative | imported package\nimport time:  1000 |  9 |   json.decoder\n"
     told += "import time:  2500 |  9 | dpsql\nimport time:  500 |  9 |     dpsql.sql\nsomething else\n"
     assert [(row.name, row.values) for row in cold.imports(told)] == [
