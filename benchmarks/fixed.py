@@ -3,8 +3,9 @@
     python -m benchmarks run fixed [--rows 100000] [--repeats 15]
 
 Whole queries are asked afresh in a session with a ledger in memory, and the time that the engine takes is taken off.
-The aim is 5 ms for names and counts of 100 items out of 1,000. Planning alone is EXPLAIN; a replay is the same question
-asked again, which the ledger answers.
+The aim is 5 ms for names and counts of 100 items out of 1,000. No two texts are the same, but where the same words are
+asked again: those are not read again. Planning alone is EXPLAIN; a replay is the same question in other words, which
+the ledger answers.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from workload import QUERY, Events, opened, outside_the_engine, written
 
 QUICK = {"rows": 3_000, "repeats": 2}
 FRESH = "epsilon = 0.1, fresh = true"
+AGAIN = "the same, in the same words"
 ASKED = {
     "limited_domain, k_bar = 1,000 (aim 5 ms)": f"mechanism = limited_domain, k_bar = 1000, {FRESH}",
+    AGAIN: f"mechanism = limited_domain, k_bar = 1000, {FRESH}",
     "limited_domain, k_bar = 10,000": f"mechanism = limited_domain, k_bar = 10000, {FRESH}",
     "weighted_gaussian": f"mechanism = weighted_gaussian, {FRESH}",
     "domain_discovery": f"mechanism = domain_discovery, {FRESH}",
@@ -40,7 +43,7 @@ def run(given: Namespace) -> Iterator[Row]:
     with written(Events.of(given.rows)) as data, opened(data) as (engine, session):
         texts = {name: QUERY.format(k=100, options=options) for name, options in ASKED.items()}
         texts["EXPLAIN"] = f"EXPLAIN {texts['chosen by dpsql']}"
-        for name, times in outside_the_engine(engine, session, texts, repeats=given.repeats).items():
+        for name, times in outside_the_engine(engine, session, texts, repeats=given.repeats, again=[AGAIN]).items():
             yield Row(title, name, times.values("ms"))
 
 

@@ -9,10 +9,10 @@ plain one most. Nothing is random: the same sizes are the same events.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from itertools import count, repeat
 from pathlib import Path
 
 import duckdb
@@ -161,8 +161,19 @@ def private(engine: Engine, session: dpsql.Session, options: str) -> Run:
 
 
 def outside_the_engine(
-    engine: TimedEngine, session: dpsql.Session, asked: Mapping[str, str], *, repeats: int
+    engine: TimedEngine, session: dpsql.Session, asked: Mapping[str, str], *, repeats: int, again: Collection[str] = ()
 ) -> dict[str, Times]:
-    """Return the times that whole queries pass outside the engine, in turns; `asked` are texts that ask afresh."""
-    runs: dict[str, Run] = {name: partial(session.sql, text) for name, text in asked.items()}
+    """Return the times that whole queries pass outside the engine, in turns; `asked` are texts that ask afresh.
+
+    They ask in other words each time, but for those named in `again`: a session reads the same words once.
+    """
+    runs = {name: _asking(session, repeat(text) if name in again else _reworded(text)) for name, text in asked.items()}
     return in_turns(runs, repeats, clocks=engine.outside)
+
+
+def _asking(session: dpsql.Session, texts: Iterator[str]) -> Run:
+    return lambda: session.sql(next(texts))
+
+
+def _reworded(text: str) -> Iterator[str]:
+    return (text.replace(" AS n ", f" AS n{at} ") for at in count())
