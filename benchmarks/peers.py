@@ -12,8 +12,9 @@ says why.
 Each runs in a process of its own, which loads the data; then it is asked once, while the memory of it and its children
 is looked at. After a warm-up it is asked in turns, and each time the plain query runs just before and just after, in
 its own process: a ratio is of one turn, to the mean of those two. The row "plain" is told in the same way, and so shows
-how far the machine is to be trusted. Recall is the share of the true top k, ties as hits, of all answers. The events
-are those of `hard_case`, with a twentieth as many users as rows; `--hard` is that case, where recall differs most.
+how far the machine is to be trusted. Recall is the share of the true top k, ties as hits, in the mean of all answers
+and in the least of them. The events are those of `hard_case`, with a twentieth as many users as rows; `--hard` is that
+case, where recall differs most.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """OpenDP's data frames over Polars: no top k in a frame, so all items above a threshold get noise and are sorted.
 
-It reads no database, so it has the same rows as Parquet. Its `make_noisy_top_k` is not in the frames and wants a list
-of all items beforehand. `truncate_num_groups`, which would bound the items of a user, ends with "multiple fields with
-name 'item' found": rows are bounded instead, one of each item, and then so many.
+It reads no database, so it has the same rows as Parquet. To sort and cut before the release ends with "A step in your
+query is not recognized at this time". `truncate_num_groups`, which would bound the items of a user, ends with "multiple
+fields with name 'item' found": rows are bounded instead, one of each item, and then so many.
 """
 
 PACKAGES = ("opendp", "polars")

@@ -1,7 +1,7 @@
 """PipelineDP on its local backend: no top k, so all items that it selects get noise and are sorted.
 
-It reads no database, so it has the same rows as CSV, in a list. Half of the budget selects items, half is for counts
-that nobody asked for. Every row passes through Python.
+It takes rows as objects of Python, so it has the same rows as CSV, in a list. Half of the budget selects items, half is
+for counts that nobody asked for.
 """
 
 PACKAGES = ("pipeline-dp", "python-dp")
