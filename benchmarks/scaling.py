@@ -6,7 +6,7 @@
 
 A table for each axis, and below it the power with which each figure grows: 1 is linear, 0 is no growth at all. All but
 one size stay as they are: `--events` rows, a tenth as many users, 100,000 items, k_bar 1,000. Of the engine CPU is
-told, and of opening a ledger and listing its history; of its other acts the time on the clock, disk and all.
+told, and of what reads a ledger; of what writes to it the time on the clock, disk and all.
 
 `entries` are queries in a ledger file, each of another question and with an answer of a kilobyte: what it then takes to
 open the file where it has no checkpoint and where it has one, and what memory the former takes; to ask for the first
@@ -162,25 +162,24 @@ def memory_of(path: Path) -> float:
 
 def acts(path: Path, *, distinct: bool, repeats: int) -> dict[str, Value]:
     """Return the milliseconds of each act of a ledger, and its size; the questions that this asks stay in it."""
-
-    def figure(times: Times) -> tuple[float, ...]:
-        return times.values("ms")["wall ms"]
-
     with closing(opening(path)) as ledger:
         known = key_of(0) if distinct else REQUEST.key
         new = replace(REQUEST, key="f" * 64) if distinct else REQUEST
         same = replace(REQUEST, key=known, account=Account("carol", BUDGET))
-        runs = {
+        reads = {
             "answer found": lambda: ledger.stored(known, "alice"),
             "answer missed": lambda: ledger.stored(known, "bob"),
-            "reserve, settle": lambda: ledger.reserve(new).settle(LOSS, "0" * 64, answer=ANSWER),
-            "the same, shared": lambda: ledger.reserve(same).settle(LOSS, "0" * 64, answer=ANSWER, shared=True),
             "what is left": lambda: (ledger.state(), ledger.state("alice"), ledger.budget),
         }
-        told = {name: figure(times) for name, times in in_turns(runs, repeats).items()}
-        lists = Times.of([timed(ledger.entries)]).values("ms")["CPU ms"]
-    size = {"size MiB": path.stat().st_size / 2**20}
-    return {**{f"{name} ms": value for name, value in told.items()}, "history, CPU ms": lists, **size}
+        writes = {
+            "reserve, settle": lambda: ledger.reserve(new).settle(LOSS, "0" * 64, answer=ANSWER),
+            "the same, shared": lambda: ledger.reserve(same).settle(LOSS, "0" * 64, answer=ANSWER, shared=True),
+        }
+        read, written = in_turns(reads, repeats), in_turns(writes, repeats)
+        lists = Times.of([timed(ledger.entries)])
+    told = {f"{name}, CPU ms": times.values("ms")["CPU ms"] for name, times in {**read, "history": lists}.items()}
+    told |= {f"{name}, wall ms": times.values("ms")["wall ms"] for name, times in written.items()}
+    return {**told, "size MiB": path.stat().st_size / 2**20}
 
 
 def place(axis: str, at: int, values: Mapping[str, Value]) -> Row:

@@ -71,6 +71,16 @@ def test_the_answer_that_all_share_is_found_without_reading_those_that_came_afte
     assert len(bodies) == 2
 
 
+def test_the_answer_that_all_share_is_the_first_that_was_settled_whoever_reserved_first(ledger: Ledger) -> None:
+    first, second, third, fourth = (
+        ledger.reserve(Request("q", ZCDP(Rho(1), Delta(0)), Account(name, BUDGET), key="key")) for name in "abcd"
+    )
+    third.settle(Rho(1), "0" * 64, answer=b"third")
+    first.settle(Rho(1), "0" * 64)
+    second.settle(Rho(1), "0" * 64, answer=b"second")
+    assert fourth.settle(Rho(1), "0" * 64, answer=b"fourth", shared=True) == b"third"
+
+
 def test_a_failure_is_looked_for_once_in_each_event(ledger: Ledger) -> None:
     answered(ledger, 3)
     looked: list[int] = []
