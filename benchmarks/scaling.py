@@ -15,9 +15,9 @@ and one that all share; to tell what is left; and to list the history. `afresh` 
 fresh = true, of which all answers are kept.
 
 Linear by what they are: an opening without a checkpoint and the history, which read all events, and the size. So is,
-at less than a microsecond an entry, the look-up of an answer that is missed: it passes by every time that others asked
-this one question of the present data. In a file nothing else is. In PostgreSQL an opening always reads all events, and
-a look-up all entries of its one question, within the server.
+at about a microsecond an entry, the look-up of an answer that is missed: it passes by every time that others asked this
+one question of the present data. In a file nothing else is. In PostgreSQL every look-up passes by all entries of its
+one question, within the server, because the index there is of hashes.
 """
 
 from __future__ import annotations
@@ -175,10 +175,10 @@ def acts(path: Path, *, distinct: bool, repeats: int) -> dict[str, Value]:
             "reserve, settle": lambda: ledger.reserve(new).settle(LOSS, "0" * 64, answer=ANSWER),
             "the same, shared": lambda: ledger.reserve(same).settle(LOSS, "0" * 64, answer=ANSWER, shared=True),
         }
-        read, written = in_turns(reads, repeats), in_turns(writes, repeats)
+        looked, wrote = in_turns(reads, repeats), in_turns(writes, repeats)
         lists = Times.of([timed(ledger.entries)])
-    told = {f"{name}, CPU ms": times.values("ms")["CPU ms"] for name, times in {**read, "history": lists}.items()}
-    told |= {f"{name}, wall ms": times.values("ms")["wall ms"] for name, times in written.items()}
+    told = {f"{name}, CPU ms": times.values("ms")["CPU ms"] for name, times in {**looked, "history": lists}.items()}
+    told |= {f"{name}, wall ms": times.values("ms")["wall ms"] for name, times in wrote.items()}
     return {**told, "size MiB": path.stat().st_size / 2**20}
 
 
