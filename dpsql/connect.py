@@ -219,6 +219,8 @@ def verified(ledger: str | Path | DatabaseUrl) -> Verified:
 def history(ledger: str | Path) -> Iterator[Event]:
     """Yield the events of a ledger, oldest first, once it has been verified. Raises `LedgerError`."""
     with closing(_recorded(ledger)) as record:
+        for _ in record.events():
+            pass  # each is held against the one before it: all of them, before the first is told
         yield from record.events()
 
 

@@ -191,7 +191,7 @@ class Ledger(Protocol):
         ...
 
     def events(self) -> Iterator[Event]:
-        """Return the whole history as it was recorded, oldest first."""
+        """Return the whole history as it was recorded, oldest first; raise `ledger-tampered` where it was changed."""
         ...
 
     def close(self) -> None:

@@ -22,7 +22,20 @@ from dpsql.ledger.base import Held, Outcome, Request, Reservation, admit, left, 
 from dpsql.ledger.calendar import Calendar, Clock, extended, utc
 from dpsql.ledger.failures import Failures, refuse_after
 from dpsql.ledger.interrupts import lets_go
-from dpsql.ledger.record import Body, Entry, Event, Terms, entries_of, fraction, now, told_periods, told_terms, written
+from dpsql.ledger.record import (
+    GENESIS,
+    Body,
+    Entry,
+    Event,
+    Terms,
+    entries_of,
+    fraction,
+    now,
+    told_periods,
+    told_terms,
+    written,
+)
+from dpsql.ledger.replay import refuse_unlinked, unlinked
 from dpsql.quantities import Rho
 
 __all__ = ["Book", "Keeper", "begin", "new_data_set", "new_terms", "told_request", "told_settlement"]
@@ -217,15 +230,19 @@ class Keeper(ABC):
                 book.append("registered", {"units": fresh}, at=at)
 
     def events(self) -> Iterator[Event]:
-        """Yield the whole history as it was recorded, oldest first."""
-        after = 0
+        """Yield the whole history as it was recorded, oldest first; each event is held against the one before it."""
+        after, chain = 0, GENESIS
         while True:
             with self._reading() as book:
                 page = book.events(after, _PAGE)
-            yield from page
+            for event in page:
+                if event.seq != after + 1:
+                    raise unlinked(after + 1)
+                refuse_unlinked(event, chain)
+                after, chain = event.seq, event.chain
+                yield event
             if len(page) < _PAGE:
                 return
-            after = page[-1].seq
 
     @lets_go
     def _settle(self, held: Held, outcome: Outcome) -> bytes:

@@ -17,10 +17,10 @@ from dpsql.accounting import ZCDP, Certificate, FilterState, Periods
 from dpsql.errors import LedgerError
 from dpsql.ledger.calendar import Calendar, extended
 from dpsql.ledger.failures import FAILED
-from dpsql.ledger.record import GENESIS, Terms, chained, periods_of, ratio, terms_of
+from dpsql.ledger.record import GENESIS, Event, Terms, chained, periods_of, ratio, terms_of
 from dpsql.quantities import Delta, Rho
 
-__all__ = ["Ratio", "Replay", "Sums", "tampered"]
+__all__ = ["Ratio", "Replay", "Sums", "refuse_unlinked", "tampered", "unlinked"]
 
 Ratio = tuple[int, int]
 _NOTHING = (0, 1), (0, 1)
@@ -54,6 +54,17 @@ def tampered(what: str) -> LedgerError:
         f"The ledger was changed after it was written: {what}.",
         hint="Put the newest good copy back, and look who may write to it.",
     )
+
+
+def unlinked(seq: int) -> LedgerError:
+    """Return the error of a ledger whose event of this number is not the one that was written."""
+    return tampered(f"event {seq} does not follow from those before it")
+
+
+def refuse_unlinked(event: Event, before: str) -> None:
+    """Raise `ledger-tampered` if an event is not the one that was written after that of the chain `before`."""
+    if chained(before, event.seq, at=event.at, kind=event.kind, body=event.body) != event.chain:
+        raise unlinked(event.seq)
 
 
 def _unbegun() -> LedgerError:
@@ -125,7 +136,7 @@ class Replay:
         """Take rows of seq, at, kind, body and chain; raise `ledger-tampered` at the first that does not fit."""
         for row in rows:
             if not self._fits(row):
-                raise tampered(f"event {self.seq + 1} does not follow from those before it")
+                raise unlinked(self.seq + 1)
         if self.terms is None:
             raise _unbegun()
 

@@ -10,8 +10,8 @@ from itertools import chain, repeat
 from typing import Any, ClassVar, Protocol
 
 from dpsql.ledger.failures import FAILED
-from dpsql.ledger.record import GENESIS, Body, Event, chained, follow, told_account, told_version
-from dpsql.ledger.replay import tampered
+from dpsql.ledger.record import GENESIS, Body, Event, follow, told_account, told_version
+from dpsql.ledger.replay import refuse_unlinked, tampered
 
 __all__ = ["FIRST", "HISTORY", "LINKED", "EventRows", "Found", "holder_of"]
 
@@ -141,8 +141,7 @@ def _linked(row: tuple[Any, ...]) -> Event:
     """Return the event of a row that ends with the chain before; it may stand before what the last opening read."""
     *told, before = row
     event = Event(*told)
-    if chained(str(before), event.seq, at=event.at, kind=event.kind, body=event.body) != event.chain:
-        raise tampered(f"event {event.seq} does not follow from those before it")
+    refuse_unlinked(event, str(before))
     return event
 
 

@@ -16,6 +16,7 @@ import pytest
 from ledger.sqlite_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, code_of, opened, raw, tampering
 
 from dpsql.accounting import ZCDP, ApproximateDP, Certificate, Certified, Periods
+from dpsql.connect import history
 from dpsql.errors import Error
 from dpsql.ledger import Account, MemoryLedger, Request, SQLiteLedger, check, checkpoint, verify
 from dpsql.ledger.checkpoint import sums_of, told_sums
@@ -86,9 +87,9 @@ def test_the_random_histories_hold_every_kind_of_event_and_what_is_open_or_faile
     kinds = {row[2] for history in histories for row in history}
     assert kinds == {"created", "granted", "bumped", "registered", "reserved", "settled", "period"}
     ends = []
-    for history in histories:
+    for events in histories:
         replay = Replay()
-        replay.read(history)
+        replay.read(events)
         ends.append(replay.sums())
     assert any(end.held for end in ends)
     assert any(end.failed for end in ends)
@@ -324,14 +325,18 @@ def test_a_history_whose_end_was_taken_off_is_refused(kept: Path, least: int) ->
 
 
 @pytest.mark.parametrize("seq", range(1, 15))
-def test_an_event_that_was_changed_is_found_by_verifying_and_at_the_opening_if_it_follows_the_checkpoint(
+def test_an_event_that_was_changed_is_found_by_what_reads_it_and_by_an_opening_if_it_follows_the_checkpoint(
     kept: Path, seq: int
 ) -> None:
     with tampering(kept) as connection:
         connection.execute("UPDATE events SET body = body || ' ' WHERE seq = ?", (seq,))
     assert code_of(lambda: verify(kept)) == "ledger-tampered"
+    assert code_of(lambda: next(history(kept))) == "ledger-tampered"
     if seq > 13:
         assert code_of(lambda: SQLiteLedger.open(kept)) == "ledger-tampered"
+    else:
+        with closing(SQLiteLedger.open(kept)) as ledger:
+            assert code_of(ledger.entries) == "ledger-tampered"
     beside(kept).unlink()
     assert code_of(lambda: SQLiteLedger.open(kept)) == "ledger-tampered"
 
