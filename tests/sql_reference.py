@@ -24,6 +24,7 @@ __all__ = [
     "NOON",
     "TOP_ARTICLES",
     "accepts_pattern",
+    "as_newest",
     "catalog_of",
     "corpus_catalog",
     "corpus_tables",
@@ -297,7 +298,7 @@ def reference_counts(
 ) -> dict[Row, int]:
     """Return the count of every group by the reference, keyed by the query's keys in the query's order."""
     sql = reference_sql(query.text, unit, counted=query.releases_counts)
-    rows = con.execute(sql, parameters).fetchall()
+    rows = con.execute(as_newest(sql), parameters).fetchall()
     outputs = [output.key for output in query.outputs] + ([] if query.releases_counts else [None])
     found: dict[Row, int] = {}
     for row in rows:
@@ -306,3 +307,9 @@ def reference_counts(
         if named[None]:
             found[key] = found.get(key, 0) + int(str(named[None]))
     return found
+
+
+def as_newest(text: str) -> str:
+    """Return a text that means to the DuckDB that is installed what it means to the newest: 1.4 truncates to a DATE."""
+    truncated = re.compile(r"(?i)date_trunc\((?:[^()]|\([^()]*\))*\)")
+    return truncated.sub(r"CAST(\g<0> AS TIMESTAMP)", text) if duckdb.__version__ < "1.5" else text

@@ -141,7 +141,7 @@ def test_a_result_is_sealed_arrow_with_types_even_when_empty(engine: Engine) -> 
         "CREATE TEMP TABLE reads AS SELECT 1",
         "ATTACH ':memory:' AS other",
         "COPY (SELECT 1) TO 'there.csv'",
-        "PRAGMA database_size",
+        *(["PRAGMA database_size"] if duckdb.__version__ >= "2" else []),  # which older ones take for a SELECT
         "EXPLAIN ANALYZE SELECT 1",
         "INSERT INTO reads VALUES (4, 'd', 1)",
         "BEGIN",

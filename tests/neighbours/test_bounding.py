@@ -90,7 +90,7 @@ def test_a_smaller_bound_keeps_some_of_what_a_larger_one_keeps(ladder: duckdb.Du
 def test_other_units_row_order_and_duplicates_change_nobody(groups: int, ladder: duckdb.DuckDBPyConnection) -> None:
     before = kept(ladder, groups)
     ladder.execute("INSERT INTO seen SELECT 1000 + i % 7, 'item ' || i % 60 FROM range(500) AS t(i)")
-    ladder.execute("CREATE TABLE other AS SELECT * FROM seen UNION ALL SELECT * FROM seen ORDER BY hash(item, who)")
+    ladder.execute("CREATE TABLE other AS FROM (FROM seen UNION ALL FROM seen) ORDER BY hash(item, who)")
     base = BASE.replace("seen", "other")
     assert {unit: own for unit, own in kept(ladder, groups, base=base).items() if unit in before} == before
 

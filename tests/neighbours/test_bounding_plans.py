@@ -89,8 +89,9 @@ def test_all_groups_take_the_plan_of_the_leaders_with_a_sort_in_place_of_the_cut
 def test_the_guard_sees_the_rewriting_it_guards_against() -> None:
     rank = "row_number() OVER (PARTITION BY unit ORDER BY hash(n))"
     plan = operators(f"SELECT n FROM (SELECT n, {rank} AS r FROM events) WHERE r <= 5")
-    assert any("arg_min" in name for name in plan)
-    assert "WINDOW" not in plan
+    rewritten = duckdb.__version__ >= "1.5"  # by those releases alone
+    assert any("arg_min" in name for name in plan) == rewritten
+    assert ("WINDOW" in plan) != rewritten
 
 
 def test_the_guard_sees_rows_that_are_read_twice() -> None:
@@ -103,7 +104,7 @@ def test_the_guard_sees_rows_that_are_read_twice() -> None:
 def test_the_unbounded_plan_is_the_plain_one(keys: str, order: str) -> None:
     """What the analyst runs today, with the ties broken: the same operators in the same order."""
     counting = rewrite(private(f"SELECT {keys} FROM events GROUP BY ALL TOP 10 PRIVATE", CATALOG), 100)
-    counted = f"SELECT {keys}, COUNT(DISTINCT unit) AS c FROM events WHERE unit IS NOT NULL GROUP BY ALL"
+    counted = f"SELECT {keys}, COUNT(DISTINCT unit) AS c FROM events WHERE unit IS NOT NULL GROUP BY {keys}"
     plan = operators(counting.sql, counting.parameters)
     assert plan == operators(f"{counted} ORDER BY c DESC, {order} LIMIT 100")
     assert "TOP_N" in plan

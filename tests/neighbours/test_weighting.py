@@ -141,7 +141,7 @@ def test_threads_row_order_and_other_units_change_nothing(groups: int) -> None:
     for threads in (1, 2, 4):
         con.execute(f"SET threads = {threads}")
         found.append(weights_of(con, groups))
-    con.execute("CREATE TABLE again AS SELECT * FROM seen UNION ALL SELECT * FROM seen ORDER BY hash(item, who)")
+    con.execute("CREATE TABLE again AS FROM (FROM seen UNION ALL FROM seen) ORDER BY hash(item, who)")
     assert all(each == found[0] for each in [*found, weights_of(con, groups, base=BASE.replace("seen", "again"))])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -23,7 +22,6 @@ __all__ = [
     "PRIVATE",
     "HookedEngine",
     "WatchedLedger",
-    "as_newest",
     "charged",
     "exact_histogram",
     "filled",
@@ -166,9 +164,3 @@ def exact_histogram(session: Session, sql: str) -> Histogram:
 def charged(plan: Plan, items: int) -> dpsql.Rho:
     """Return items * epsilon**2 / 8, spelled out here and not taken from the code under test."""
     return dpsql.Rho(items * plan.epsilon.value**2 / 8)
-
-
-def as_newest(text: str) -> str:
-    """Return a text that means to the DuckDB that is installed what it means to the newest: 1.4 truncates to a DATE."""
-    truncated = re.compile(r"(?i)date_trunc\((?:[^()]|\([^()]*\))*\)")
-    return truncated.sub(r"CAST(\g<0> AS TIMESTAMP)", text) if duckdb.__version__ < "1.5" else text

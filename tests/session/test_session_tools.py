@@ -7,7 +7,8 @@ from decimal import Decimal
 import duckdb
 import pyarrow as pa
 import pytest
-from session.session_kit import as_newest, filled, session_on
+from session.session_kit import filled, session_on
+from sql_reference import as_newest
 
 import dpsql
 from dpsql.session import Session

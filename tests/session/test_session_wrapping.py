@@ -10,7 +10,8 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
-from session.session_kit import COUNTS, NAMES, as_newest, filled, rebuilt, session_on, values_rows
+from session.session_kit import COUNTS, NAMES, filled, rebuilt, session_on, values_rows
+from sql_reference import as_newest
 
 import dpsql
 from dpsql.engines import Exact, Statement
