@@ -94,6 +94,14 @@ def test_rounding_errors_are_a_small_part_of_the_margins() -> None:
             assert abs(mpmath.mpf(float(rounded)) - mpmath.mpf(excess.numerator) / excess.denominator) < margin / 8
 
 
+def test_a_coin_next_to_an_excess_that_rounding_could_move_is_left_to_the_refinement() -> None:
+    law = MODULE._Law.of(Fraction(420))  # of scale 21, so that a size of 20 has no excess
+    kept, dropped = MODULE._decided(law, np.array([20.0, 20.0]), prefixes=np.array([2**53 - 100, 2**53 - 1_000]))
+    assert law.excess(20) == 0
+    assert kept.tolist() == [False, True]
+    assert not dropped.any()
+
+
 @pytest.mark.parametrize("size", [1, 7, 40])
 @pytest.mark.parametrize("rounds", [0, 1, 3])
 @pytest.mark.parametrize("above", [False, True])
