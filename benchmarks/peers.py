@@ -132,7 +132,7 @@ def beside(row: Row, asking: Asking, data: Data, *, plain: Answering) -> Row:
         "recall": fmean(recalls),
         "least": min(recalls),
         "start s": start,
-        "peak MiB": round(most[0]),
+        **({"peak MiB": round(most[0])} if most[0] else {}),  # not every system says what a process holds
     }
     told = ", ".join(f"{name} {version}" for name, version in versions.items())
     return replace(row, values=found, note=f"{asking.system}: {told}.")
