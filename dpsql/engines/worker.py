@@ -54,6 +54,7 @@ class _Recipe:
     names: tuple[str, ...]
     loaded: tuple[Path, ...]
     time_limit: float | None
+    threads: int
 
 
 class WorkerEngine:
@@ -100,7 +101,8 @@ class WorkerEngine:
             threads=threads,
         )
         loaded = tuple(source.path for source in sources.values() if isinstance(source, CsvFile))
-        return cls(_Recipe(opening, str(Path.cwd()), tuple(sources), loaded, time_limit))
+        most = threads or os.cpu_count() or 1
+        return cls(_Recipe(opening, str(Path.cwd()), tuple(sources), loaded, time_limit, most))
 
     def relation(self, name: str) -> tuple[str, ...]:
         """Return the fully qualified identifier of the table that was registered as `name`."""
@@ -202,11 +204,11 @@ class WorkerEngine:
 class _Worker:
     """A process, the pipes to and from it, and the folder into which it spills."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, threads: int) -> None:
         self._spilled = tempfile.mkdtemp(prefix="dpsql-")
         self._owner = os.getpid()
         try:
-            self._process = _process(folder, spilled=self._spilled)
+            self._process = _process(folder, spilled=self._spilled, threads=threads)
         except BaseException:
             shutil.rmtree(self._spilled, ignore_errors=True)
             raise
@@ -235,7 +237,13 @@ class _Worker:
         return wire.receive(answers.fileno(), most, deadline=deadline)
 
 
-def _process(folder: str, *, spilled: str) -> subprocess.Popen[bytes]:
+def _process(folder: str, *, spilled: str, threads: int) -> subprocess.Popen[bytes]:
+    """Start a worker.
+
+    Its addresses are bounded by what it may hold, so nothing may set them aside that does not use them: by themselves
+    the allocator of the C library takes 64 MiB for every thread there ever was, and Arrow's a whole GiB at first use.
+    """
+    memory = {"MALLOC_ARENA_MAX": str(threads), "ARROW_DEFAULT_MEMORY_POOL": "system"}
     return subprocess.Popen(  # noqa: S603 - this Python and our own words
         [sys.executable, "-I", "-c", _BEGIN, *_paths()],
         stdin=subprocess.PIPE,
@@ -243,7 +251,7 @@ def _process(folder: str, *, spilled: str) -> subprocess.Popen[bytes]:
         stderr=subprocess.DEVNULL,
         bufsize=0,
         cwd=folder,
-        env={"TMPDIR": spilled, "HOME": spilled},
+        env={"TMPDIR": spilled, "HOME": spilled, **memory},
         start_new_session=True,  # a Ctrl-C in the terminal is for the front
     )
 
@@ -271,7 +279,7 @@ def _started(recipe: _Recipe) -> tuple[_Worker, Tables]:
     """Start a worker and return it with the tables that it found; raise the error that it was refused with."""
     worker, tables, refusal = None, None, None
     try:
-        worker = _Worker(recipe.folder)
+        worker = _Worker(recipe.folder, recipe.threads)
         reply = wire.heard(worker.asked(recipe.opening, wire.MOST_JSON, deadline=None))
         tables = _tables(reply, recipe.names) if reply.get("kind") == "opened" else None
         refusal = _refusal(reply.get("error"))

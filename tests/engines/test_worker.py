@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -125,7 +126,21 @@ def test_the_environment_is_not_inherited(engine: WorkerEngine, monkeypatch: pyt
     kill_idle(engine)
     assert alive(engine)
     environment = Path(f"/proc/{pid_of(engine)}/environ").read_bytes().rstrip(b"\0").split(b"\0")
-    assert sorted(entry.split(b"=")[0] for entry in environment) == [b"HOME", b"TMPDIR"]
+    assert sorted(entry.split(b"=")[0] for entry in environment) == [
+        b"ARROW_DEFAULT_MEMORY_POOL",
+        b"HOME",
+        b"MALLOC_ARENA_MAX",
+        b"TMPDIR",
+    ]
+
+
+@on_linux
+def test_nothing_sets_addresses_aside_that_duckdb_may_need(engine: WorkerEngine) -> None:
+    """They are bounded: what an allocator reserves and does not use, a large statement lacks, and fails."""
+    assert len(run(engine, "SELECT i, i::VARCHAR AS text FROM range(200000) AS t(i)")) == 200_000
+    status = Path(f"/proc/{pid_of(engine)}/status").read_text()
+    (peak,) = re.findall(r"^VmPeak:\s+(\d+) kB$", status, re.MULTILINE)
+    assert int(peak) < 700 * 2**10
 
 
 @on_linux
