@@ -241,9 +241,14 @@ def _process(folder: str, *, spilled: str, threads: int) -> subprocess.Popen[byt
     """Start a worker.
 
     Its addresses are bounded by what it may hold, so nothing may set them aside that does not use them: by themselves
-    the allocator of the C library takes 64 MiB for every thread there ever was, and Arrow's a whole GiB at first use.
+    the allocator of the C library takes 64 MiB for every thread there ever was, Arrow's a whole GiB at first use, and
+    DuckDB's keeps those of all that it has given back.
     """
-    memory = {"MALLOC_ARENA_MAX": str(threads), "ARROW_DEFAULT_MEMORY_POOL": "system"}
+    memory = {
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
+        "DUCKDB_JE_MALLOC_CONF": "retain:false",
+        "MALLOC_ARENA_MAX": str(threads),
+    }
     return subprocess.Popen(  # noqa: S603 - this Python and our own words
         [sys.executable, "-I", "-c", _BEGIN, *_paths()],
         stdin=subprocess.PIPE,
