@@ -15,12 +15,12 @@ and one that all share; to tell what is left; and to list the history. `afresh` 
 fresh = true, of which all answers are kept.
 
 Linear by what they are: an opening without a checkpoint and the history, which read all events, and the size. So is,
-at half a microsecond to one an entry, the look-up of an answer that is missed: it passes by every time that others asked
-this one question of the present data. It is told as more than linear where the file outgrows what SQLite keeps of it in
-memory, 2 MiB, and each entry becomes a page that is read; a look-up after it finds nothing there either. In a file
-nothing else grows. In PostgreSQL every look-up passes by all entries of its one question, within the server, because the
-index there is of hashes. With rows, and with them users, the plain query is also told as a little more than linear, as
-its hash tables outgrow the caches of the processor; the private ones do the same and no more.
+at half a microsecond to one an entry, the look-up of an answer that is missed: it passes by every time that others
+asked this one question of the present data. It is told as more than linear where the file outgrows what SQLite keeps
+of it in memory, 2 MiB, and each entry becomes a page that is read; a look-up after it finds nothing there either. In
+a file nothing else grows. In PostgreSQL every look-up passes by all entries of its one question, within the server,
+because the index there is of hashes. With rows, and with them users, the plain query is also told as a little more
+than linear, as hash tables outgrow the caches of the processor; the private ones grow by powers near its own.
 """
 
 from __future__ import annotations
