@@ -21,9 +21,11 @@ import subprocess
 import sys
 import tempfile
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 
 LONGEST = 120  # seconds
+FORKED = version("duckdb") >= "2"  # an older one waits at its end for threads that a fork has not
 SHARED = "dpsql.cli.app dpsql.plan dpsql.session pandas pyarrow.parquet pydantic rich.table sqlglot.dialects.duckdb"
 CODE = "import sys; sys.argv[0] = 'dpsql'; from dpsql.cli import main; main()"
 
@@ -33,7 +35,7 @@ def dpsql_command(
 ) -> tuple[int, bytes, str]:
     """Run the command as a shell would; return exit code, stdout and stderr."""
     plain = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "FORCE_COLOR"}}
-    if any(name.startswith("PYTHON") for name in environment):
+    if not FORKED or any(name.startswith("PYTHON") for name in environment):
         command = [sys.executable, "-c", CODE, *arguments]
         started = {**plain, **environment}
         done = subprocess.run(
