@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import duckdb
-from sql_reference import EVERYTHING, Row, private, same
+from sql_reference import EVERYTHING, Row, as_newest, private, same
 
 from dpsql.errors import Error
 from dpsql.sql.catalog import Catalog
@@ -42,6 +42,7 @@ def _by_id(rows: list[Row]) -> dict[int, object]:
 
 def theirs(con: duckdb.DuckDBPyConnection, expression: str, parameters: object = ()) -> Answer | None:
     """Return DuckDB's own answer to the raw text, row by row if it raises; None when it does not even bind."""
+    expression = as_newest(expression)
     sql = f"SELECT id, {expression} AS k, typeof({expression}) FROM nasty WHERE unit IS NOT NULL"
     both = [*parameters, *parameters] if isinstance(parameters, list) else parameters
     con.execute("PRAGMA disable_optimizer")  # it moves terms about, so that some rows no longer raise

@@ -312,4 +312,4 @@ def reference_counts(
 def as_newest(text: str) -> str:
     """Return a text that means to the DuckDB that is installed what it means to the newest: 1.4 truncates to a DATE."""
     truncated = re.compile(r"(?i)date_trunc\((?:[^()]|\([^()]*\))*\)")
-    return truncated.sub(r"CAST(\g<0> AS TIMESTAMP)", text) if duckdb.__version__ < "1.5" else text
+    return truncated.sub(r"TRY_CAST(\g<0> AS TIMESTAMP)", text) if duckdb.__version__ < "1.5" else text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import duckdb
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -195,11 +196,22 @@ t LIKE 'ab\\%%' ESCAPE '\\'
 """
 
 
-@pytest.mark.parametrize("text", HAND_WRITTEN.replace("\\\\", "\\").strip().split("\n"))
+OLDER = (
+    duckdb.__version__ < "1.5"
+)  # which takes -2147483648 for a BIGINT, and a IS NOT DISTINCT FROM b IS NULL otherwise
+WRITTEN = [
+    text
+    for text in HAND_WRITTEN.replace("\\\\", "\\").strip().split("\n")
+    if not OLDER or text not in {"-2147483648", "-(2147483648)"}
+]
+
+
+@pytest.mark.parametrize("text", WRITTEN)
 def test_an_expression_means_what_duckdb_means(text: str) -> None:
     assert differences(CON, CATALOG, text) == []
 
 
+@pytest.mark.skipif(OLDER, reason="some expressions mean something else to it, and dpsql means what the newest does")
 @settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(st.integers(0, 2**63), st.integers(1, 4))
 def test_random_expressions_mean_what_duckdb_means(seed: int, depth: int) -> None:
