@@ -12,6 +12,8 @@ from types import ModuleType
 
 import pytest
 
+import dpsql
+
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 SCRIPTS = sorted(path.stem for path in (FOLDER / "beside").glob("*.py") if path.stem != "answering")
 OTHERS = [name for name in SCRIPTS if name not in {"plain", "dpsql"}]
@@ -192,7 +194,7 @@ def test_memory_and_time_are_those_of_a_process_and_its_children(answering: obje
 def test_nothing_of_ours_is_found_by_another_system(asked: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/ours")
     assert "PYTHONPATH" not in asked._surroundings(Path("opendp.py"))
-    assert asked._surroundings(Path("dpsql.py"))["PYTHONPATH"] == str(FOLDER.parent)
+    assert asked._surroundings(Path("dpsql.py"))["PYTHONPATH"] == str(Path(dpsql.__file__).parents[1])
 
 
 # the environments
