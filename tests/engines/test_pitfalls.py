@@ -57,6 +57,9 @@ CALLED = "count sum min row struct_extract_at row_number hash xor least list_ext
 SYNTAX = set("CAST COALESCE dpsql_listed".split())
 
 
+NEWEST = pytest.mark.skipif(duckdb.__version__ < "2", reason="plans and memory are those of the newest DuckDB")
+
+
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     file = tmp_path_factory.mktemp("pitfalls") / "events.duckdb"
@@ -126,6 +129,7 @@ def test_no_statement_gathers_lists_unit_by_unit(session: Session, plans: list[P
         assert not wide(plan.counting.sql), "min(x, n) sets room aside for n rows of every unit"
 
 
+@NEWEST
 def test_every_statement_reads_the_table_in_one_pass(session: Session, plans: list[Plan]) -> None:
     """A CTE is one that dpsql wrote: DuckDB makes another of COUNT(DISTINCT) beside COUNT(*), and a join of both."""
     for plan in plans:
@@ -135,6 +139,7 @@ def test_every_statement_reads_the_table_in_one_pass(session: Session, plans: li
         assert not [name for name in names if "DELIM" in name]
 
 
+@NEWEST
 def test_the_guards_see_what_they_guard_against(session: Session) -> None:
     counted = "SELECT item, count(DISTINCT unit) AS c, count(*) AS d FROM dpsql_data.main.events GROUP BY item"
     names = names_of(operators(session, CountingQuery(counted, ())))
@@ -238,6 +243,7 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DuckDBEn
         yield roomy, narrow
 
 
+@NEWEST
 @pytest.mark.parametrize("options", [*BOUNDS, "mechanism = weighted_gaussian", "mechanism = domain_discovery"])
 def test_every_form_fits_in_little_memory(engines: tuple[DuckDBEngine, DuckDBEngine], options: str) -> None:
     """It spills what it cannot hold, and counts the same."""
