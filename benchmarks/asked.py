@@ -98,6 +98,8 @@ class Answering:
 
     def _answer(self) -> dict[str, dict[str, str]]:
         stdout = self._process.stdout
+        if stdout is None:
+            raise FailedError("nobody listens to it")
         if not select.select([stdout], [], [], self._patience)[0]:
             raise FailedError(f"no answer within {self._patience:g} s")
         said = json.loads(stdout.readline() or "{}")

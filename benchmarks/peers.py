@@ -37,7 +37,7 @@ from hard_case import plain as truth_of
 from hard_case import write
 from program.main import alone
 from program.row import Row, Value
-from program.times import Times, in_turns
+from program.times import Run, Times, in_turns
 
 QUICK = {"rows": 5_000, "k": [5], "repeats": 1}
 HARD = 200_000
@@ -141,7 +141,11 @@ def beside(row: Row, asking: Asking, data: Data, *, plain: Answering) -> Row:
 def between(plain: Answering, asked: Answering, asking: Asking, *, answers: list[list[str]]) -> dict[str, Times]:
     """Return the times of a system and of the plain query before and after it, and keep its answers."""
     ask_plain = partial(plain.ask, asking.k)
-    runs = {"before": ask_plain, "asked": lambda: answers.append(asked.ask(asking.k)), "after": ask_plain}
+    runs: dict[str, Run] = {
+        "before": ask_plain,
+        "asked": lambda: answers.append(asked.ask(asking.k)),
+        "after": ask_plain,
+    }
     return in_turns(
         runs, asking.given.repeats, clocks=lambda: (spent(plain.pid) + spent(asked.pid), time.perf_counter())
     )
