@@ -164,8 +164,8 @@ def prepare(
     """Prepare a table, or all of which the policy wants something prepared, and return what was done to each.
 
     That is "current", "appended" or "made". Queries then read what is prepared in place of the rows, wherever that
-    gives the same answer, as long as the data's files and version stay as they are. The data is the curator's to read:
-    nothing is charged. Raises `PolicyError` for what cannot be prepared, and `EngineError` if it fails.
+    gives the same answer, until the data has another version. The data is the curator's to read: nothing is charged.
+    Raises `PolicyError` for what cannot be prepared, and `EngineError` if it fails.
     """
     from dpsql.mechanisms import OperatingSystemNoise
     from dpsql.opening import sources_of
@@ -242,11 +242,19 @@ def check_of(policy: Policy | str | Path, *, database: str | Path | None = None)
     }
     if not near:
         return check_on(None, known, tables=())
-    engine = engine_of(database, known.only(near))
-    try:
-        return check_on(engine, known, tables=tuple(near))
-    finally:
-        engine.close()
+    with closing(engine_of(database, known.only(near))) as engine:
+        check = check_on(engine, known, tables=tuple(near))
+    if known.prepared is None:
+        return check
+    from dpsql.opening import sources_of
+    from dpsql.prepared import outdated
+
+    place = database if known.source is None else known.source.path
+    names = outdated(known, place, sources=sources_of(known.only(near)))
+    told = (
+        f"What is to be prepared of {name} was not made of its files as they are: run dpsql prepare." for name in names
+    )
+    return replace(check, warnings=(*check.warnings, *told))
 
 
 def check_on(engine: Engine | None, policy: Policy, *, tables: Collection[str]) -> Check:

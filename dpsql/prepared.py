@@ -3,8 +3,10 @@
     prepared/state.json     of each table: the file, its columns, and the data's files and version that it was made of
     prepared/<token>.duckdb  the tables themselves, never changed once they stand in state.json
 
-What is prepared is read in place of rows only as long as the data's files are those it was made of, by name, size and
-time, and the ledger is at the same version of the data. Both are operators' acts; no row is looked at to decide.
+What is prepared is read in place of rows of the same place, the path of a database or a source, as long as the ledger
+is at the version of the data that it was made of: public both. That the data's files have changed since decides
+nothing: a file changes when somebody's row is written, and a plan that changed with it would tell of that for nothing.
+It is for the curator alone: `dpsql prepare` goes by it, and `dpsql check` warns.
 """
 
 from __future__ import annotations
@@ -21,9 +23,10 @@ from dpsql.engines.folder import Folder
 from dpsql.errors import UsageError
 from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.checks import fold
-from dpsql.sql.catalog import Catalog, Prepared, Table
+from dpsql.sql.catalog import Catalog, PreparedTable, Table
 
-__all__ = ["Kept", "Stamp", "beside", "kept_in", "stamps_of", "with_prepared", "write_kept"]
+__all__ = ["Kept", "Source", "Stamp", "beside", "counts_of", "kept_in", "outdated", "pairs_of", "place_of", "stamps_of"]
+__all__ += ["with_prepared", "write_kept"]
 
 Source = Path | CsvFile | Folder | None
 Stamp = tuple[str, int, int]
@@ -36,10 +39,12 @@ _FORMAT = 1
 class Kept:
     """What is kept of one table: in which file, of which unit and sets of columns, and of what data it was made.
 
-    `stamps` are path, size in bytes and time in nanoseconds of the data's files.
+    `place` is the path of the table's database or source; `stamps` are path, size in bytes and time in nanoseconds of
+    the files that were read.
     """
 
     file: str
+    place: str
     unit: str
     columns: tuple[tuple[str, ...], ...]
     data_version: int
@@ -91,15 +96,15 @@ def _kept(words: Mapping[str, object]) -> Kept:
     match words:
         case {
             "file": str(file),
+            "place": str(place),
             "unit": str(unit),
             "columns": list(columns),
             "data_version": int(version),
             "stamps": list(stamps),
         }:
             sets = tuple(tuple(map(str, each)) for each in columns)
-            return Kept(
-                file, unit, sets, version, tuple((str(path), int(size), int(time)) for path, size, time in stamps)
-            )
+            files = tuple((str(path), int(size), int(time)) for path, size, time in stamps)
+            return Kept(file, place, unit, sets, version, files)
     raise ValueError
 
 
@@ -140,17 +145,34 @@ def _stamp(file: Path) -> Stamp:
     return str(file), status.st_size, status.st_mtime_ns
 
 
+def place_of(database: str | Path | None, source: Source) -> str:
+    """Return the path of the database or the source of a table, whatever is in it; "" where there is neither."""
+    place = source.path if isinstance(source, CsvFile | Folder) else source or database
+    return "" if place is None else str(Path(place).resolve())
+
+
 def beside(policy: Policy, database: str | Path | None, *, sources: Mapping[str, Source]) -> dict[str, Beside]:
-    """Return what is prepared of the data as it is now, by the names under which an engine is to know it."""
+    """Return what is prepared of the data at these places, by the names under which an engine is to know it."""
     found: dict[str, Beside] = {}
     for name, kept in _of_policy(policy):
-        if policy.prepared is None or stamps_of(database, sources[name]) != kept.stamps:
+        if policy.prepared is None or place_of(database, sources[name]) != kept.place:
             continue
         file = policy.prepared / kept.file
         if file.is_file():
             found |= {kept.pairs(at): Beside(file, pairs_of(at)) for at in range(len(kept.columns))}
             found |= {kept.counts(at): Beside(file, counts_of(at)) for at in range(len(kept.columns))}
     return found
+
+
+def outdated(policy: Policy, database: str | Path | None, *, sources: Mapping[str, Source]) -> Iterator[str]:
+    """Yield the tables of which not all that the policy wants is prepared, of their files as they are; a curator's."""
+    kept = dict(_of_policy(policy))
+    for name, source in sources.items():
+        table = policy.tables[name]
+        if isinstance(table, PrivateTable) and table.prepared:
+            known = kept.get(name)
+            if known is None or not known.holds(table) or known.stamps != stamps_of(database, source):
+                yield name
 
 
 def _of_policy(policy: Policy) -> Iterator[tuple[str, Kept]]:
@@ -173,7 +195,7 @@ def with_prepared(catalog: Catalog, engine: Engine, *, policy: Policy) -> Catalo
 
 def _with(table: Table, engine: Engine, *, policy: Policy, kept: Kept) -> Table:
     wanted = policy.tables[table.name]
-    found: list[Prepared] = []
+    found: list[PreparedTable] = []
     if not isinstance(wanted, PrivateTable):
         return table
     for columns in wanted.prepared:
@@ -182,7 +204,7 @@ def _with(table: Table, engine: Engine, *, policy: Policy, kept: Kept) -> Table:
         if at is None or stored is None or not stored <= set(engine.columns(table.name)):
             continue
         paths = engine.relation(kept.pairs(at)), engine.relation(kept.counts(at))
-        found.append(Prepared(kept.columns[at], kept.unit, kept.data_version, *paths))
+        found.append(PreparedTable(kept.columns[at], kept.unit, kept.data_version, *paths))
     return replace(table, prepared=tuple(found))
 
 

@@ -25,7 +25,7 @@ from dpsql.engines.folder import Folder
 from dpsql.errors import EngineError, PolicyError
 from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.checks import fold
-from dpsql.prepared import Kept, Source, Stamp, counts_of, kept_in, pairs_of, stamps_of, write_kept
+from dpsql.prepared import Kept, Source, Stamp, counts_of, kept_in, pairs_of, place_of, stamps_of, write_kept
 from dpsql.sql.preparing import Check, Preparation
 
 __all__ = ["Data", "prepare"]
@@ -78,7 +78,8 @@ def _prepared(policy: Policy, table: PrivateTable, *, data: Data, name: str, bef
         file.unlink(missing_ok=True)
         raise
     done, kept = made
-    return done, replace(kept, data_version=data.version, stamps=stamps)
+    place = place_of(data.database, data.sources[name])
+    return done, replace(kept, place=place, data_version=data.version, stamps=stamps)
 
 
 def _share(file: Path, data: Path) -> None:
@@ -147,8 +148,8 @@ def _kept(shop: Workshop, table: PrivateTable, *, name: str, file: str) -> Kept:
     """Return what is to be kept, in the spelling of the data."""
     stored = describe(shop.connection, name, relation=shop.paths[name]).columns
     spelled = {fold(column.name): column.name for column in stored}
-    unit = spelled[fold(table.privacy_unit or "")]
-    return Kept(file, unit, tuple(tuple(spelled[fold(column)] for column in each) for each in table.prepared), 0, ())
+    columns = tuple(tuple(spelled[fold(column)] for column in each) for each in table.prepared)
+    return Kept(file, "", spelled[fold(table.privacy_unit or "")], columns, 0, ())
 
 
 @dataclass(frozen=True, slots=True)

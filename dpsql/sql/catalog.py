@@ -8,7 +8,7 @@ from dpsql.dialects import DUCKDB, Dialect
 from dpsql.sql.text import ascii_lower
 from dpsql.sql.types import Type
 
-__all__ = ["Catalog", "Link", "Prepared", "Table"]
+__all__ = ["Catalog", "Link", "PreparedTable", "Table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedTable:
     """What is kept beside the data of some `columns` of a private table, as it was at a version of the data.
 
     `pairs` is where the engine has the distinct values that these columns have together in the rows of each unit, whose
@@ -56,7 +56,7 @@ class Table:
     columns: tuple[tuple[str, Type], ...]
     privacy_unit: str | None
     link: Link | None = None
-    prepared: tuple[Prepared, ...] = ()
+    prepared: tuple[PreparedTable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,6 @@ class Catalog:
         return None
 
     @property
-    def prepared(self) -> tuple[tuple[tuple[str, ...], Prepared], ...]:
+    def prepared(self) -> tuple[tuple[tuple[str, ...], PreparedTable], ...]:
         """All that is prepared, each with the path of its table."""
         return tuple((table.path, each) for table in self.tables for each in table.prepared)

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from dpsql.sql.catalog import Prepared
+from dpsql.sql.catalog import PreparedTable
 from dpsql.sql.passes.rebuild import rebuild, rebuild_body
 from dpsql.sql.query import PrivateQuery
 from dpsql.sql.ties import conjuncts
@@ -75,7 +75,7 @@ def reading(query: PrivateQuery, *, bounded: bool) -> Reading:
     short = _short(query, bounded=bounded)
     if short is not None:
         return short
-    named, used = _named((*query.keys, query.unit), query.body), list[Prepared]()
+    named, used = _named((*query.keys, query.unit), query.body), list[PreparedTable]()
     source = _replaced(query.body.source, named, query=query, used=used)
     told = "; ".join(dict.fromkeys(f"prepared pairs of {_listed(each)}" for each in used))
     return Reading(replace(query, body=replace(query.body, source=source)), told=told)
@@ -100,7 +100,7 @@ def _short(query: PrivateQuery, *, bounded: bool) -> Reading | None:
     return None
 
 
-def _over(query: PrivateQuery, prepared: Prepared, *, form: Form) -> Reading:
+def _over(query: PrivateQuery, prepared: PreparedTable, *, form: Form) -> Reading:
     """Return the query over what is prepared of its one table."""
     scan = query.body.source
     number = scan.number if isinstance(scan, Scan) else 0
@@ -109,11 +109,11 @@ def _over(query: PrivateQuery, prepared: Prepared, *, form: Form) -> Reading:
     return Reading(replace(query, body=replace(query.body, source=Scan(number, path))), form, told)
 
 
-def _listed(prepared: Prepared) -> str:
+def _listed(prepared: PreparedTable) -> str:
     return ", ".join(prepared.columns)
 
 
-def _replaced(relation: Relation, named: Named, *, query: PrivateQuery, used: list[Prepared]) -> Relation:
+def _replaced(relation: Relation, named: Named, *, query: PrivateQuery, used: list[PreparedTable]) -> Relation:
     """Return the relation over the pairs of its tables, as far as these have every column that is named."""
     match relation:
         case Scan(number=number, path=path):

@@ -13,7 +13,7 @@ from typing import Self
 
 from dpsql.dialects import DUCKDB, Dialect
 from dpsql.errors import Place
-from dpsql.sql.catalog import Prepared
+from dpsql.sql.catalog import PreparedTable
 from dpsql.sql.tree import Body, Expression, Literal, Sorted
 
 __all__ = [
@@ -163,7 +163,7 @@ class PrivateQuery:
     partitions: Partitions | None = None
     assumed: Assumption | None = None
     dialect: Dialect = DUCKDB
-    prepared: tuple[tuple[tuple[str, ...], Prepared], ...] = ()
+    prepared: tuple[tuple[tuple[str, ...], PreparedTable], ...] = ()
 
     def at(self, data_version: int) -> Self:
         """Return the query without what is prepared of other versions of the data."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +15,7 @@ from command_kit import dpsql_command
 from prepared_kit import SETS, counted, events, opened, policy
 
 import dpsql
-from dpsql.connect import bump, engine_of, prepare, session_of
+from dpsql.connect import bump, check_of, engine_of, prepare, session_of
 from dpsql.prepared import kept_in
 
 ASKED = "SELECT article, COUNT(DISTINCT user_id) FROM reads {} GROUP BY article TOP 5 PRIVATE WITH (mechanism = {})"
@@ -100,7 +101,7 @@ def test_rows_that_changed_are_seen_and_everything_is_made_anew(database: Path, 
     assert reads(database, known) == "prepared counts of article"
 
 
-def test_what_is_prepared_is_read_until_the_data_or_its_version_changes(database: Path, tmp_path: Path) -> None:
+def test_what_is_prepared_is_read_until_the_data_has_another_version(database: Path, tmp_path: Path) -> None:
     known = policy(tmp_path, data_version=3)
     assert reads(database, known) == ""
     prepare(known, database=database)
@@ -110,10 +111,40 @@ def test_what_is_prepared_is_read_until_the_data_or_its_version_changes(database
     assert reads(database, later) == ""
     assert prepare(later, database=database) == {"reads": "current"}
     assert (reads(database, known), reads(database, later)) == ("", "prepared counts of article")
+    assert prepare(known, database=database) == {"reads": "current"}
+    assert (reads(database, known), reads(database, later)) == ("prepared counts of article", "")
+
+
+def test_that_a_row_was_written_shows_in_no_plan(database: Path, tmp_path: Path) -> None:
+    known = policy(tmp_path)
+    prepare(known, database=database)
+    with opened(database, known) as (_, session):
+        before = [str(session.explain(text)) for text in ALL]
+    change(database, "INSERT INTO reads SELECT 999, 'new', 'DE', DATE '2024-03-01', 'web', 1, 'Zug'")
+    with opened(database, known) as over:
+        assert [str(over[1].explain(text)) for text in ALL] == before
+        assert "new" not in counted(over, PLAIN)[0].column(0).to_pylist()
+    assert prepare(known, database=database) == {"reads": "appended"}
+    with opened(database, known) as over:
+        assert "new" in counted(over, PLAIN)[0].column(0).to_pylist()
+
+
+def test_a_curator_is_told_that_the_files_have_changed(database: Path, tmp_path: Path) -> None:
+    known = policy(tmp_path)
+    told = "What is to be prepared of reads was not made of its files as they are: run dpsql prepare."
+    assert told in check_of(known, database=database).warnings
+    prepare(known, database=database)
+    assert told not in check_of(known, database=database).warnings
     change(database, "INSERT INTO visits SELECT * FROM visits LIMIT 1")
-    assert reads(database, later) == ""
-    assert prepare(later, database=database) == {"reads": "appended"}
-    assert reads(database, later) == "prepared counts of article"
+    assert told in check_of(known, database=database).warnings
+
+
+def test_what_is_prepared_of_one_database_is_not_read_for_another(database: Path, tmp_path: Path) -> None:
+    known = policy(tmp_path)
+    prepare(known, database=database)
+    (tmp_path / "copy.duckdb").write_bytes(database.read_bytes())
+    assert reads(tmp_path / "copy.duckdb", known) == ""
+    assert reads(Path(os.path.relpath(database)), known) == "prepared counts of article"
 
 
 def test_a_session_that_is_open_sees_the_version_rise(database: Path, tmp_path: Path) -> None:
@@ -174,7 +205,7 @@ def test_a_parquet_file_and_a_folder_of_them_are_prepared(database: Path, tmp_pa
     known = policy(tmp_path, sets=(("article",),), source=folder)
     assert prepare(known) == {"reads": "made"}
     (tmp_path / "2.parquet").rename(folder / "2.parquet")
-    assert reads(None, known) == ""
+    assert reads(None, known) == "prepared counts of article"
     assert prepare(known) == {"reads": "appended"}
     assert reads(None, known) == "prepared counts of article"
     whole = everything(tmp_path / "prepared")
