@@ -1,13 +1,15 @@
-"""A place for a ledger, and ledgers that have been used."""
+"""A place for a ledger, ledgers that have been used, and what replays read of them."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ledger.sqlite_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, opened
 
-from dpsql.ledger import Request
+from dpsql.ledger import Request, check
+from dpsql.ledger.replay import Replay
 from dpsql.quantities import Rho
 
 
@@ -36,3 +38,17 @@ def rich(path: Path) -> Path:
         ledger.grant(BUDGET, TOTAL, note="the same")
         ledger.reserve(ASK)
     return path
+
+
+@pytest.fixture
+def read_from(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the numbers of the events after which replays began to read."""
+    began: list[int] = []
+
+    class Seen(Replay):
+        def __init__(self, *after: Any) -> None:
+            super().__init__(*after)
+            began.append(self.began)
+
+    monkeypatch.setattr(check, "Replay", Seen)
+    return began

@@ -18,7 +18,7 @@ from ledger.sqlite_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, code_of, opened, 
 from dpsql.accounting import ZCDP, ApproximateDP, Certificate, Certified, Periods
 from dpsql.connect import history
 from dpsql.errors import Error
-from dpsql.ledger import Account, MemoryLedger, Request, SQLiteLedger, check, checkpoint, verify
+from dpsql.ledger import Account, MemoryLedger, Request, SQLiteLedger, checkpoint, verify
 from dpsql.ledger.checkpoint import sums_of, told_sums
 from dpsql.ledger.failures import FAILED
 from dpsql.ledger.replay import Replay
@@ -102,20 +102,6 @@ def test_the_random_histories_hold_every_kind_of_event_and_what_is_open_or_faile
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "LEAST", 1)
-
-
-@pytest.fixture
-def read_from(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return the numbers of the events after which replays began to read."""
-    began: list[int] = []
-
-    class Seen(Replay):
-        def __init__(self, *after: Any) -> None:
-            super().__init__(*after)
-            began.append(self.began)
-
-    monkeypatch.setattr(check, "Replay", Seen)
-    return began
 
 
 def beside(path: Path) -> Path:

@@ -6,16 +6,14 @@ import json
 import shutil
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from ledger.postgres_kit import fresh_schema, server
 from ledger.sqlite_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, code_of
 
 from dpsql.accounting import FilterState
-from dpsql.ledger import Request, check, checkpoint
+from dpsql.ledger import Request, checkpoint
 from dpsql.ledger.postgres import PostgresLedger, verify
-from dpsql.ledger.replay import Replay
 from dpsql.quantities import Rho
 
 
@@ -24,20 +22,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(checkpoint, "LEAST", 1)
     return tmp_path / "cache"
-
-
-@pytest.fixture
-def read_from(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return the numbers of the events after which replays began to read."""
-    began: list[int] = []
-
-    class Seen(Replay):
-        def __init__(self, *after: Any) -> None:
-            super().__init__(*after)
-            began.append(self.began)
-
-    monkeypatch.setattr(check, "Replay", Seen)
-    return began
 
 
 @pytest.fixture

@@ -5,16 +5,14 @@ from __future__ import annotations
 import ast
 import sys
 import time
-from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from benchmarks_kit import FOLDER, Load
 
 import dpsql
 
-FOLDER = Path(__file__).parents[1] / "benchmarks"
 SCRIPTS = sorted(path.stem for path in (FOLDER / "beside").glob("*.py") if path.stem != "answering")
 OTHERS = [name for name in SCRIPTS if name not in {"plain", "dpsql"}]
 ECHO = """
@@ -31,29 +29,18 @@ def top(data, k, bound, *more):
 
 
 @pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
-    monkeypatch.syspath_prepend(str(FOLDER))
-    names = {path.stem for path in FOLDER.iterdir() if not path.name.startswith("_")}
-    before = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] in names}
-    yield import_module
-    for name in [name for name in sys.modules if name.split(".")[0] in names]:
-        del sys.modules[name]
-    sys.modules.update(before)
+def asked(load: Load) -> ModuleType:
+    return load("asked")
 
 
 @pytest.fixture
-def asked(load: object) -> ModuleType:
-    return load("asked")  # type: ignore[operator, no-any-return]
+def peers(load: Load) -> ModuleType:
+    return load("peers")
 
 
 @pytest.fixture
-def peers(load: object) -> ModuleType:
-    return load("peers")  # type: ignore[operator, no-any-return]
-
-
-@pytest.fixture
-def environments(load: object) -> ModuleType:
-    return load("environments")  # type: ignore[operator, no-any-return]
+def environments(load: Load) -> ModuleType:
+    return load("environments")
 
 
 @pytest.fixture
@@ -122,7 +109,7 @@ def test_blank_lines_and_comments_are_not_counted(
 def test_a_process_is_asked_again_and_again_and_what_it_prints_is_no_answer(
     answering: object, asked: ModuleType, tmp_path: Path
 ) -> None:
-    with answering(ECHO, "more") as process:  # type: ignore[operator]
+    with answering(ECHO, "more") as process:
         time.sleep(0.5)
         versions, seconds = process.loaded()
         assert list(versions) == ["pytest"]
@@ -147,7 +134,7 @@ def test_a_process_is_asked_again_and_again_and_what_it_prints_is_no_answer(
 )
 def test_what_fails_is_told_in_its_own_words(answering: object, asked: ModuleType, script: str, reason: str) -> None:
     def ask() -> None:
-        with answering(script) as process:  # type: ignore[operator]
+        with answering(script) as process:
             process.loaded()
             process.ask(1)
 
@@ -161,7 +148,7 @@ def test_nobody_waits_for_ever_and_who_does_not_end_is_ended(
     monkeypatch.setattr(asked, "GRACE", 0.1)
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); \n"
     script = ECHO.replace("return folder", deaf + "    time.sleep(99)")
-    with answering(script, patience=2) as process:  # type: ignore[operator]
+    with answering(script, patience=2) as process:
         with pytest.raises(asked.FailedError, match=r"^no answer within 2 s$"):
             process.loaded()
         pid = process.pid
@@ -178,7 +165,7 @@ def test_memory_and_time_are_those_of_a_process_and_its_children(answering: obje
         f"    child = subprocess.Popen([sys.executable, '-c', {child!r}], stdout=subprocess.PIPE)\n"
         "    child.stdout.readline()",
     )
-    with answering(script) as process:  # type: ignore[operator]
+    with answering(script) as process:
         with asked.most_held(process.pid) as most:
             process.loaded()
         pids = list(asked.tree(process.pid))
@@ -236,8 +223,8 @@ def test_half_an_environment_is_not_left_behind(
 # the figures
 
 
-def test_a_ratio_is_of_one_turn_to_the_plain_query_just_before_and_just_after(load: object, peers: ModuleType) -> None:
-    times = load("program.times").Times  # type: ignore[operator]
+def test_a_ratio_is_of_one_turn_to_the_plain_query_just_before_and_just_after(load: Load, peers: ModuleType) -> None:
+    times = load("program.times").Times
     taken = {
         "before": times((0.0, 0.0), (1.0, 2.0)),
         "asked": times((1.0, 2.0), (10.0, 20.0)),

@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-FOLDER = Path(__file__).parents[1] / "benchmarks"
-
-
-@pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
-    monkeypatch.syspath_prepend(str(FOLDER))
-    names = {path.stem for path in FOLDER.iterdir() if not path.name.startswith("_")}
-    before = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] in names}
-    yield import_module
-    for name in [name for name in sys.modules if name.split(".")[0] in names]:
-        del sys.modules[name]
-    sys.modules.update(before)
+from benchmarks_kit import Load
 
 
 @pytest.fixture
-def spread(load: object) -> ModuleType:
-    return load("spread")  # type: ignore[operator, no-any-return]
+def spread(load: Load) -> ModuleType:
+    return load("spread")
 
 
 @pytest.fixture
-def cluster(load: object) -> ModuleType:
-    return load("cluster")  # type: ignore[operator, no-any-return]
+def cluster(load: Load) -> ModuleType:
+    return load("cluster")
 
 
 def task(stage: int, *, read: int, shuffled: int = 0, sent: int = 0, cpu: float = 1.0) -> dict[str, object]:

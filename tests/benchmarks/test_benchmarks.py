@@ -9,8 +9,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from types import ModuleType
@@ -19,10 +18,10 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import pytest
+from benchmarks_kit import FOLDER, Load
 
 import dpsql
 
-FOLDER = Path(__file__).parents[1] / "benchmarks"
 SEEN_TO_RUN = [
     "all_keys",
     "bounded",
@@ -49,23 +48,7 @@ SEEN_BELOW = [
     "timing",
     "wire",
 ]
-Load = Callable[[str], ModuleType]
 Quick = Callable[..., list[Any]]
-
-
-@pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
-    """Import modules of the benchmarks by their names, which some tests have too, and forget them again."""
-    names = {path.stem for path in FOLDER.iterdir() if not path.name.startswith("_")}
-
-    def ours() -> dict[str, ModuleType]:
-        return {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] in names}
-
-    others = ours()
-    monkeypatch.syspath_prepend(str(FOLDER))
-    yield import_module
-    ours()
-    sys.modules.update(others)
 
 
 @pytest.fixture
