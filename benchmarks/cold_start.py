@@ -45,8 +45,7 @@ LISTED = 12
 STEPS = {
     "import the command line": "from dpsql.cli import app",
     "read the command line": """
-import typer.main
-typer.main.get_command(app.app).commands["query"].make_context("query", ["", "--policy", "policy.toml"])""",
+app.app.commands["query"].make_context("query", ["", "--policy", "policy.toml"])""",
     "import numpy": "import numpy",
     "import pyarrow": "import pyarrow.compute",
     "import sqlglot": "from sqlglot.dialects.duckdb import DuckDB",

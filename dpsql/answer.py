@@ -6,7 +6,6 @@ Everything here is post-processing of a release: it may be printed, stored and s
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 from importlib import import_module
 from importlib.metadata import version
@@ -19,6 +18,7 @@ from dpsql.errors import UsageError
 from dpsql.markup import MOST_ROWS, Column, Cost, Released, printable, released_html
 from dpsql.mechanisms.laplace_tails import laplace_offset
 from dpsql.quantities import Delta, Epsilon
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from dpsql.engines import Beside, Column, CsvFile, Engine
@@ -24,6 +24,7 @@ from dpsql.errors import UsageError
 from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.checks import fold
 from dpsql.sql.catalog import Catalog, PreparedTable, Table
+from dpsql.values import dataclass
 
 __all__ = ["Kept", "Source", "Stamp", "beside", "counts_of", "kept_in", "outdated", "pairs_of", "place_of", "stamps_of"]
 __all__ += ["with_prepared", "write_kept"]

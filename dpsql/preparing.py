@@ -16,7 +16,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from dpsql.engines.duckdb_catalog import describe
@@ -27,6 +27,7 @@ from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.checks import fold
 from dpsql.prepared import Kept, Source, Stamp, counts_of, kept_in, pairs_of, place_of, stamps_of, write_kept
 from dpsql.sql.preparing import Check, Preparation
+from dpsql.values import dataclass
 
 __all__ = ["Data", "prepare"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from dpsql.accounting import Columns
@@ -61,6 +61,7 @@ from dpsql.sql.prepare import prepared
 from dpsql.sql.query import Describe, PrivateQuery, PublicQuery, ShowBudget, ShowTables, WrappedQuery
 from dpsql.sql.query import Statement as Question
 from dpsql.sql.rewrite_public import rewrite_public
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -208,10 +209,8 @@ class Session:
     def history(self) -> pa.Table:
         """What this analyst asked of this ledger, in every session, and what it was charged; newest last."""
         self._check_open()
-        entries = self._parts.ledger.entries()
-        return history_table(
-            (entry for entry in entries if entry.account == self._account), self._parts.terms.certificate
-        )
+        entries = (entry for entry in self._parts.ledger.entries() if entry.account == self._account)
+        return history_table(entries, self._parts.terms.certificate)
 
     def close(self) -> None:
         """Close the engine and the ledger; further use raises `UsageError`."""

@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
@@ -31,6 +30,7 @@ from dpsql.accounting.conversions import delta_of_zcdp, epsilon_of_zcdp
 from dpsql.accounting.guarantees import BoundedRange
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.values import dataclass
 
 __all__ = ["MOST_ITEMS", "adaptive_delta", "adaptive_epsilon", "adaptive_items"]
 

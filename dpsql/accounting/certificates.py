@@ -13,7 +13,7 @@ alike: of a loss, one part is held on admission and settled on what was returned
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Self
 
@@ -23,6 +23,7 @@ from dpsql.accounting.conversions import epsilon_of_zcdp
 from dpsql.accounting.guarantees import ZCDP, ApproximateDP, BoundedRange, Certificate, PureLoss, Steps
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.values import dataclass
 
 __all__ = ["Amount", "Certified", "Columns", "OptimalFilter", "PureFilter", "Rule", "TheoremTwoFilter", "Usage"]
 __all__ += ["item_price"]

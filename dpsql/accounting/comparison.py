@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.accounting.adaptive import MOST_ITEMS, adaptive_epsilon
@@ -13,6 +12,7 @@ from dpsql.accounting.optimal import fixed_epsilon, pure_delta, pure_epsilon
 from dpsql.accounting.purchases import items_bought
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon
+from dpsql.values import dataclass
 
 __all__ = ["Bought", "Ratio", "Totals", "bought", "figure_one", "totals"]
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon
+from dpsql.values import dataclass
 
 __all__ = ["DurfeeRogers", "dong_durfee_rogers", "durfee_rogers", "kappa", "lemma_4_4"]
 

@@ -7,12 +7,13 @@ admission and never refunded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dpsql.accounting.guarantees import ZCDP
 from dpsql.accounting.renyi import RenyiCurve
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Rho
+from dpsql.values import dataclass
 
 __all__ = ["Filter", "FilterState", "check_settlement"]
 

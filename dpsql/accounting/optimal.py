@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from dpsql.accounting.search import crossing
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon
+from dpsql.values import dataclass
 
 __all__ = ["GeneralizedResponse", "fixed_delta", "fixed_epsilon", "pure_delta", "pure_epsilon"]
 

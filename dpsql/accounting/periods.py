@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
 
@@ -12,6 +11,7 @@ from dpsql.accounting.conversions import epsilon_of_zcdp
 from dpsql.accounting.guarantees import ZCDP, ApproximateDP
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon
+from dpsql.values import dataclass
 
 __all__ = ["Periods", "total_after", "words_of"]
 

@@ -6,14 +6,14 @@ import atexit
 import gc
 import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from dpsql.cli.data import app as data
 from dpsql.cli.ledger import app as ledger
@@ -32,6 +32,8 @@ from dpsql.errors import (
 if TYPE_CHECKING:
     from dpsql.session import Session
 
+    Command = Callable[..., None]
+
 __all__ = ["EXIT_CODES", "app", "main"]
 
 EXIT_CODES: dict[type[Error], int] = {
@@ -48,15 +50,7 @@ _EPILOG = (
     "supported, 4 the budget is short, 5 the policy, 6 the engine, 7 the ledger, 130 interrupted by Ctrl-C."
 )
 
-app = typer.Typer(
-    name="dpsql",
-    help="Private top-k analytics in SQL: the most frequent items by distinct users, with a proven guarantee for each.",
-    epilog=_EPILOG,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+_PATH = click.Path(path_type=Path)
 
 
 class Format(StrEnum):
@@ -75,30 +69,43 @@ class Layout(StrEnum):
     json = "json"
 
 
-Policy = Annotated[Path, typer.Option("--policy", help="The curator's policy, a TOML file.", show_default=False)]
-Database = Annotated[
-    Path | None,
-    typer.Option("--db", help="The DuckDB file; none when all tables of the policy are files or folders."),
-]
-Sql = Annotated[str, typer.Argument(help="The statement; - reads it from standard input.", show_default=False)]
-Parameter = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--param", "-p", help="A value for the next ? of the statement, as text (so not for TOP ?); may be repeated."
-    ),
-]
-Analyst = Annotated[
-    str | None, typer.Option("--analyst", help="Who asks, by the policy's name for them.", show_default=False)
-]
-Output = Annotated[Format, typer.Option("--format", help="How to write it; csv and arrow leave a receipt to stderr.")]
+_POLICY = click.option("--policy", type=_PATH, required=True, help="The curator's policy, a TOML file.")
+_NO_FILE = "none when all tables of the policy are files or folders."
+_DATABASE = click.option("--db", type=_PATH, help=f"The DuckDB file; {_NO_FILE}")
+_UNUSED_DATABASE = click.option("--db", type=_PATH, hidden=True)
+_SQL = click.argument("sql", help="The statement; - reads it from standard input.")
+_PARAMETERS = click.option(
+    "--param",
+    "-p",
+    "given",
+    multiple=True,
+    help="A value for the next ? of the statement, as text (so not for TOP ?); may be repeated.",
+)
+_ANALYST = click.option("--analyst", help="Who asks, by the policy's name for them.")
 
-Source = Annotated[Path, typer.Argument(help="The DuckDB file.", show_default=False)]
-Written = Annotated[Path, typer.Option("--output", help="Where to write the policy; - is standard output.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there.")]
 
-_ITEM_EPSILONS = ["0.02", "0.05", "0.1", "0.5"]
-_ITEMS = [10, 100]
+def _format(told: str) -> Callable[[Command], Command]:
+    return click.option("--format", "output", type=click.Choice(Format), default=Format.table, help=told)
+
+
+def _layout(told: str) -> Callable[[Command], Command]:
+    return click.option("--format", "layout", type=click.Choice(Layout), default=Layout.text, help=told)
+
+
+_OUTPUT = _format("How to write it; csv and arrow leave a receipt to stderr.")
 _LASTING = "pyarrow.compute sqlglot.dialects.duckdb dpsql.session".split()  # what every answer imports sooner or later
+
+
+class _Group(click.Group):
+    """Lists its commands in the order in which one meets them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as click asks
+        return list(self.commands)
+
+
+@click.group(name="dpsql", cls=_Group, epilog=_EPILOG, no_args_is_help=True, context_settings={"show_default": True})
+def app() -> None:
+    """Private top-k analytics in SQL: the most frequent items by distinct users, with a proven guarantee for each."""
 
 
 @app.command()
@@ -110,7 +117,12 @@ def demo() -> None:
 
 
 @app.command()
-def init(db: Source, *, output: Written = Path("policy.toml"), force: Force = False) -> None:
+@click.argument("db", type=_PATH, help="The DuckDB file.")
+@click.option(
+    "--output", type=_PATH, default=Path("policy.toml"), help="Where to write the policy; - is standard output."
+)
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
+def init(db: Path, *, output: Path, force: bool) -> None:
     """Write a starter policy from a database's schema; what is not clear is left to the curator. Reads no row."""
     from dpsql.cli.curator import run_init
 
@@ -118,14 +130,10 @@ def init(db: Source, *, output: Written = Path("policy.toml"), force: Force = Fa
 
 
 @app.command()
-def prepare(
-    table: Annotated[
-        str | None, typer.Argument(help="The table; all that the policy wants prepared if none is named.")
-    ] = None,
-    *,
-    policy: Policy,
-    db: Database = None,
-) -> None:
+@click.argument("table", required=False, help="The table; all that the policy wants prepared if none is named.")
+@_POLICY
+@_DATABASE
+def prepare(table: str | None, *, policy: Path, db: Path | None) -> None:
     """Keep the distinct values of a table's units beside the data, as its policy lists them: queries read these."""
     from dpsql.cli.curator import run_prepare
 
@@ -133,12 +141,10 @@ def prepare(
 
 
 @app.command()
-def check(
-    policy: Policy,
-    db: Database = None,
-    *,
-    layout: Annotated[Layout, typer.Option("--format", help="Plain words, or one JSON object.")] = Layout.text,
-) -> None:
+@_POLICY
+@_DATABASE
+@_layout("Plain words, or one JSON object.")
+def check(policy: Path, *, db: Path | None, layout: Layout) -> None:
     """Read a policy back in plain words: who is protected, what is exposed, what the budget buys.
 
     Of rows it reads only the keys that links lead to.
@@ -149,14 +155,14 @@ def check(
 
 
 @app.command()
+@_SQL
+@_POLICY
+@_DATABASE
+@_ANALYST
+@_PARAMETERS
+@_OUTPUT
 def query(
-    sql: Sql,
-    policy: Policy,
-    *,
-    db: Database = None,
-    analyst: Analyst = None,
-    param: Parameter = None,
-    output: Output = Format.table,
+    sql: str, policy: Path, *, db: Path | None, analyst: str | None, given: Sequence[str], output: Format
 ) -> None:
     """Answer a private query; what it returns is charged, and stored, so that asking again is free."""
     from dpsql.cli.progress import watched
@@ -166,29 +172,25 @@ def query(
     with _session(db, policy, analyst=analyst) as session:
         text = _text(sql)
         with watched(session):
-            answer = session.sql(text, param or [])
+            answer = session.sql(text, given)
         write_answer(answer, output)
 
 
 @app.command()
+@click.argument("database", metavar="[DB]", required=False, type=_PATH, help=f"The DuckDB file; {_NO_FILE}")
+@_POLICY
+@_UNUSED_DATABASE
+@_ANALYST
+@click.option("--ledger", help="Another ledger than the policy's.")
+@click.option("--isolation", help="process: open the data in a process of its own.")
 def shell(
-    database: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[DB]", help="The DuckDB file; none when all tables of the policy are files or folders."
-        ),
-    ] = None,
+    database: Path | None,
+    policy: Path,
     *,
-    policy: Policy,
-    db: Annotated[Path | None, typer.Option("--db", hidden=True)] = None,
-    analyst: Analyst = None,
-    ledger: Annotated[
-        str | None, typer.Option("--ledger", help="Another ledger than the policy's.", show_default=False)
-    ] = None,
-    isolation: Annotated[
-        str | None,
-        typer.Option("--isolation", help="process: open the data in a process of its own.", show_default=False),
-    ] = None,
+    db: Path | None,
+    analyst: str | None,
+    ledger: str | None,
+    isolation: str | None,
 ) -> None:
     """Answer statement after statement, each ended by a semicolon, as they are typed or piped in.
 
@@ -199,50 +201,51 @@ def shell(
     from dpsql.connect import connect
 
     if database is not None and db is not None:
-        raise typer.BadParameter("The database is named twice.")
+        raise click.BadParameter("The database is named twice.")
     interactive = sys.stdin.isatty()
     lines = [] if interactive else _text("-").splitlines(keepends=True)
     with connect(database or db, policy=policy, ledger=ledger, analyst=analyst, isolation=isolation) as session:
         talk = Shell(session, is_timed=interactive)
         if interactive:
             words = {name: following for name, (_, following, _) in COMMANDS.items()}
-            converse(talk, reader(session.catalog, words, tell=typer.echo))
+            converse(talk, reader(session.catalog, words, tell=click.echo))
             return
         failure = run_script(talk, lines)
     if failure is not None:
-        raise typer.Exit(_exit_code(failure))
+        raise click.exceptions.Exit(_exit_code(failure))
 
 
 @app.command()
+@_SQL
+@_POLICY
+@_DATABASE
+@_ANALYST
+@_PARAMETERS
+@_OUTPUT
 def explain(
-    sql: Sql,
-    policy: Policy,
-    *,
-    db: Database = None,
-    analyst: Analyst = None,
-    param: Parameter = None,
-    output: Output = Format.table,
+    sql: str, policy: Path, *, db: Path | None, analyst: str | None, given: Sequence[str], output: Format
 ) -> None:
     """Show the plan of a query and what it may cost at most; reads no row and charges nothing."""
     from dpsql.cli.show import write_plan
 
     with _session(db, policy, analyst=analyst) as session:
-        text, given = _text(sql), param or []
+        text = _text(sql)
         write_plan(session.explain(text, given), session.forecast(text, given), layout=output)
 
 
 @app.command()
+@_POLICY
+@_UNUSED_DATABASE
+@click.option("--analyst", help="Show only what this analyst may spend and asked.")
+@click.option("--last", type=click.IntRange(min=0), default=10, help="How many of the latest queries to list.")
+@_format("How to write it; csv and arrow hold the sums alone.")
 def budget(
-    policy: Policy,
+    policy: Path,
     *,
-    db: Annotated[Path | None, typer.Option("--db", hidden=True)] = None,  # noqa: ARG001 - 0.3 wanted the data too
-    analyst: Annotated[
-        str | None, typer.Option("--analyst", help="Show only what this analyst may spend and asked.")
-    ] = None,
-    last: Annotated[int, typer.Option("--last", min=0, help="How many of the latest queries to list.")] = 10,
-    output: Annotated[Format, typer.Option("--format", help="How to write it; csv and arrow hold the sums alone.")] = (
-        Format.table
-    ),
+    db: Path | None,  # noqa: ARG001 - 0.3 wanted the data too
+    analyst: str | None,
+    last: int,
+    output: Format,
 ) -> None:
     """Show what was granted, spent and reserved, what remains, and who spent what on which query."""
     from dpsql.cli.budget import write_spending
@@ -252,14 +255,21 @@ def budget(
 
 
 @app.command(name="compare-budgets")
+@click.option("--epsilon", default="1", help="The total epsilon.")
+@click.option("--delta", default="1e-6", help="The total delta, all of it for composition.")
+@click.option(
+    "--item-epsilon",
+    multiple=True,
+    default=["0.02", "0.05", "0.1", "0.5"],
+    help="The epsilon of an item; may be repeated.",
+)
+@click.option(
+    "--items", type=int, multiple=True, default=[10, 100], help="A number of items to price; may be repeated."
+)
+@_layout("Two tables, or one JSON object.")
+@click.option("--plot", type=_PATH, help="Also save a plot, by its ending; needs dpsql[plot].")
 def compare_budgets(
-    *,
-    epsilon: Annotated[str, typer.Option(help="The total epsilon.")] = "1",
-    delta: Annotated[str, typer.Option(help="The total delta, all of it for composition.")] = "1e-6",
-    item_epsilon: Annotated[list[str], typer.Option(help="The epsilon of an item; may be repeated.")] = _ITEM_EPSILONS,
-    items: Annotated[list[int], typer.Option(help="A number of items to price; may be repeated.")] = _ITEMS,
-    layout: Annotated[Layout, typer.Option("--format", help="Two tables, or one JSON object.")] = Layout.text,
-    plot: Annotated[Path | None, typer.Option(help="Also save a plot, by its ending; needs dpsql[plot].")] = None,
+    *, epsilon: str, delta: str, item_epsilon: Sequence[str], items: Sequence[int], layout: Layout, plot: Path | None
 ) -> None:
     """Show how many items a total buys under each certificate, and what a number of items costs. Reads no data."""
     from dpsql.accounting import ApproximateDP
@@ -272,16 +282,18 @@ def compare_budgets(
 
 
 @app.command()
-def serve(policy: Policy, *, db: Database = None) -> None:
+@_POLICY
+@_DATABASE
+def serve(policy: Path, *, db: Path | None) -> None:
     """Let analysts ask over the network: by PostgreSQL's protocol, on a page, by Arrow Flight SQL; until a signal."""
     from dpsql.server.serve import run
 
-    run(policy, db, tell=typer.echo, log=sys.stderr)
+    run(policy, db, tell=click.echo, log=sys.stderr)
 
 
-app.add_typer(ledger)
-app.add_typer(data)
-app.add_typer(user)
+app.add_command(ledger)
+app.add_command(data)
+app.add_command(user)
 
 
 @contextmanager
@@ -328,10 +340,10 @@ def main() -> None:
     try:
         app()
     except Error as error:
-        typer.echo(f"dpsql: {error}", err=True)
+        click.echo(f"dpsql: {error}", err=True)
         raise SystemExit(_exit_code(error)) from None
     except OSError:  # the disk or the pipe that stdout leads to
-        typer.echo("dpsql: the answer could not be written where it was sent; what it released is charged.", err=True)
+        click.echo("dpsql: the answer could not be written where it was sent; what it released is charged.", err=True)
         raise SystemExit(1) from None
 
 
@@ -340,4 +352,4 @@ def _exit_code(error: Error) -> int:
 
 
 def _show_warning(message: Warning | str, *_: object) -> None:
-    typer.echo(f"dpsql: note: {message}", err=True)
+    click.echo(f"dpsql: note: {message}", err=True)

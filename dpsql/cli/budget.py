@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from dpsql.answer import printable
 from dpsql.cli.show import write_json, write_pairs
@@ -30,9 +30,9 @@ def write_spending(spending: Spending, layout: str, *, last: int) -> None:
     """Write what was spent, and the `last` queries; as CSV or Arrow the balance alone."""
     latest = spending.entries[len(spending.entries) - min(last, len(spending.entries)) :]
     if layout == "table":
-        typer.echo(str(spending.balance))
+        click.echo(str(spending.balance))
         for line in (*_accounts(spending), *_queries(latest, len(spending.entries))):
-            typer.echo(line)
+            click.echo(line)
     elif layout == "json":
         write_json(plain_spending(spending, latest))
     else:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from dpsql.accounting import ApproximateDP
 from dpsql.accounting.comparison import Bought, Totals, bought, figure_one, totals
@@ -42,19 +42,19 @@ def run(
 
 
 def _write_counts(counts: Sequence[Bought], total: ApproximateDP) -> None:
-    typer.echo(f"Items that {total} buys, all of delta spent on composition:\n")
-    typer.echo("item epsilon" + "".join(f"{name:>10}" for name in _CERTIFICATES))
+    click.echo(f"Items that {total} buys, all of delta spent on composition:\n")
+    click.echo("item epsilon" + "".join(f"{name:>10}" for name in _CERTIFICATES))
     for row in counts:
-        typer.echo(f"{row.epsilon:12g}" + "".join(f"{getattr(row, name):10,}" for name in _CERTIFICATES))
+        click.echo(f"{row.epsilon:12g}" + "".join(f"{getattr(row, name):10,}" for name in _CERTIFICATES))
 
 
 def _write_costs(costs: Sequence[Totals], delta: Delta) -> None:
     names = ("pure", "theorem2", "zcdp", "optimal", "fixed", "general")
-    typer.echo(f"\nTotal epsilon of a number of items at delta {delta}:\n")
-    typer.echo("item epsilon  items" + "".join(f"{name:>11}" for name in names))
+    click.echo(f"\nTotal epsilon of a number of items at delta {delta}:\n")
+    click.echo("item epsilon  items" + "".join(f"{name:>11}" for name in names))
     for row in costs:
-        typer.echo(f"{row.epsilon:12g} {row.items:6,}" + "".join(f"{getattr(row, name):11.5f}" for name in names))
-    typer.echo(
+        click.echo(f"{row.epsilon:12g} {row.items:6,}" + "".join(f"{getattr(row, name):11.5f}" for name in names))
+    click.echo(
         "\npure, theorem2, zcdp and optimal are certificates. No certificate can be below fixed, which holds only for "
         "\nitems fixed beforehand; general is the best for items of plain epsilon-differential privacy."
     )

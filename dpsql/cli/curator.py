@@ -6,7 +6,7 @@ import shlex
 import sys
 from pathlib import Path
 
-import typer
+import click
 
 from dpsql.errors import UsageError
 
@@ -33,7 +33,7 @@ def run_init(database: Path, output: Path, *, force: bool) -> None:
         told = [f"Wrote {output}: a starter policy from names, types and keys; no row was read.", "", *told]
         told.append(f"Next: read every line of it, decide what is left, and see what it means: {check}")
     for line in told:
-        typer.echo(printable(line), err=output == _STDOUT)
+        click.echo(printable(line), err=output == _STDOUT)
 
 
 def run_check(policy: Path, database: Path | None, *, as_json: bool) -> None:
@@ -50,7 +50,7 @@ def run_check(policy: Path, database: Path | None, *, as_json: bool) -> None:
         write_json(asdict(check))
         return
     for line in words(check):
-        typer.echo(line)
+        click.echo(line)
 
 
 _DONE = {
@@ -66,7 +66,7 @@ def run_prepare(policy: Path, table: str | None, *, database: Path | None) -> No
     from dpsql.connect import prepare
 
     for name, done in prepare(policy, table, database=database).items():
-        typer.echo(printable(f"{name} {_DONE[done]}."))
+        click.echo(printable(f"{name} {_DONE[done]}."))
 
 
 def _write(text: str, output: Path, *, database: Path, force: bool) -> None:

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import click
 
-import typer
-
-from dpsql.cli.ledger import Ledger
+from dpsql.cli.ledger import of_ledger
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    name="data",
-    help="Say that the data has a new version.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
 
-
-@app.callback()
-def _data() -> None:
-    """Keep `bump` a command of its own, while it is the only one."""
+@click.group(name="data", no_args_is_help=True)
+def app() -> None:
+    """Say that the data has a new version."""
 
 
 @app.command()
-def bump(
-    ledger: Ledger,
-    *,
-    note: Annotated[str, typer.Option(help="Why; it is recorded.", show_default=False)],
-) -> None:
+@of_ledger
+@click.option("--note", required=True, help="Why; it is recorded.")
+def bump(ledger: str, *, note: str) -> None:
     """Count the data version up: what was answered before is asked anew, and charged. What was spent stays spent."""
     from dpsql.connect import bump as bumped
 
-    typer.echo(f"The data version is {bumped(ledger, note=note)}.")
+    click.echo(f"The data version is {bumped(ledger, note=note)}.")

@@ -4,51 +4,47 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Annotated
 
-import typer
+import click
 
-__all__ = ["app"]
+__all__ = ["app", "of_ledger"]
 
-Ledger = Annotated[str, typer.Argument(help="The ledger's file, or its postgresql:// address.", show_default=False)]
+of_ledger = click.argument("ledger", help="The ledger's file, or its postgresql:// address.")
 
-app = typer.Typer(
-    name="ledger",
-    help="Verify the ledger, export it, raise its total.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
+
+@click.group(name="ledger", no_args_is_help=True)
+def app() -> None:
+    """Verify the ledger, export it, raise its total."""
 
 
 @app.command()
-def verify(ledger: Ledger) -> None:
+@of_ledger
+def verify(ledger: str) -> None:
     """Compute the chain of all events again and hold balances, answers and the mark against it; changes nothing."""
     from dpsql.connect import verified
 
     found = verified(ledger)
-    typer.echo(f"{found.events:,} events hold together. Head of the chain: {found.head}")
+    click.echo(f"{found.events:,} events hold together. Head of the chain: {found.head}")
 
 
 @app.command()
-def export(ledger: Ledger) -> None:
+@of_ledger
+def export(ledger: str) -> None:
     """Write every event, oldest first, as one line of JSON each."""
     from dpsql.connect import history
 
     for event in history(ledger):
-        typer.echo(json.dumps({**asdict(event), "body": json.loads(event.body)}))
+        click.echo(json.dumps({**asdict(event), "body": json.loads(event.body)}))
 
 
 @app.command()
-def grant(
-    ledger: Ledger,
-    *,
-    epsilon: Annotated[str, typer.Option(help="The new total epsilon.", show_default=False)],
-    delta: Annotated[str, typer.Option(help="The new total delta.", show_default=False)],
-    note: Annotated[str, typer.Option(help="Why; it is recorded.", show_default=False)],
-    period: Annotated[str | None, typer.Option(help="Grant it anew in each, such as 30d.")] = None,
-    periods: Annotated[int | None, typer.Option(help="The most periods; without it they have no end.")] = None,
-) -> None:
+@of_ledger
+@click.option("--epsilon", required=True, help="The new total epsilon.")
+@click.option("--delta", required=True, help="The new total delta.")
+@click.option("--note", required=True, help="Why; it is recorded.")
+@click.option("--period", help="Grant it anew in each, such as 30d.")
+@click.option("--periods", type=int, help="The most periods; without it they have no end.")
+def grant(ledger: str, *, epsilon: str, delta: str, note: str, period: str | None, periods: int | None) -> None:
     """Raise the total of the ledger, for good; the policy must then say the same. What was spent stays spent."""
     from dpsql.accounting import ApproximateDP, words_of
     from dpsql.connect import grant as granted
@@ -57,4 +53,4 @@ def grant(
     budget = Budget(epsilon, delta, period=period, periods=periods)
     before, now = granted(ledger, budget, note=note)
     when = "" if now is None else f" {words_of(now)}"
-    typer.echo(f"The total was {before} and is {ApproximateDP(budget.epsilon, budget.delta)}{when}.")
+    click.echo(f"The total was {before} and is {ApproximateDP(budget.epsilon, budget.delta)}{when}.")

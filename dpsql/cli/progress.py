@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from threading import Event, Thread, main_thread
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -50,8 +50,8 @@ def watched(session: Session) -> Iterator[None]:
         with waiting(session):
             yield
     except KeyboardInterrupt:
-        typer.echo(f"dpsql: {INTERRUPTED}; dpsql budget shows what is left.", err=True)
-        raise typer.Exit(_EXIT_CODE) from None
+        click.echo(f"dpsql: {INTERRUPTED}; dpsql budget shows what is left.", err=True)
+        raise click.exceptions.Exit(_EXIT_CODE) from None
 
 
 def _show(session: Session, done: Event) -> None:

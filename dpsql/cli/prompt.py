@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
@@ -21,6 +20,7 @@ from dpsql.cli.shell import Reader
 from dpsql.sql.catalog import Catalog
 from dpsql.typed.completion import completions
 from dpsql.typed.statements import is_complete
+from dpsql.values import dataclass
 
 __all__ = ["prompt_reader"]
 

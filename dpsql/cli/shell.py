@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Protocol
 
-import typer
+import click
 
 from dpsql.answer import printable
 from dpsql.cli.progress import INTERRUPTED, waiting
@@ -67,7 +67,7 @@ class Shell:
         write_answer(answer, self.mode)
         sys.stdout.flush()
         if self.is_timed:
-            typer.echo(f"{seconds:.2f} s", err=True)
+            click.echo(f"{seconds:.2f} s", err=True)
 
     def _command(self, name: str, given: str) -> None:
         name = "quit" if name == "exit" else name
@@ -78,7 +78,7 @@ class Shell:
             hint = f"Write {f'.{name} {usage}'.strip()}"
             raise UsageError("shell-command", "The command is not written like this.", hint=hint)
         acts: dict[str, Callable[[str], None]] = {
-            "budget": lambda _: typer.echo(str(self.session.budget)),
+            "budget": lambda _: click.echo(str(self.session.budget)),
             "describe": lambda table: write_answer(self.session.sql(f"DESCRIBE {table}"), self.mode),
             "explain": self._explain,
             "help": lambda _: _help(),
@@ -121,7 +121,7 @@ def run_script(shell: Shell, lines: Iterable[str]) -> Error | None:
 def converse(shell: Shell, read: Reader) -> None:
     """Read, answer and show, until the end is asked for; what fails is shown, and the next line read."""
     balance = shell.session.budget
-    typer.echo(
+    click.echo(
         f"dpsql {version('dpsql')}: {balance.granted} for every privacy unit. A statement ends with ; and .help helps."
     )
     while not shell.is_over:
@@ -141,7 +141,7 @@ def _act(shell: Shell, text: str) -> None:
             _tell(error, item)
             return
         except KeyboardInterrupt:
-            typer.echo(f"{INTERRUPTED}; .budget shows what is left.", err=True)
+            click.echo(f"{INTERRUPTED}; .budget shows what is left.", err=True)
             return
         if shell.is_over:
             return
@@ -158,7 +158,7 @@ def _status(session: Session) -> str:
 def _tell(error: Error, item: str) -> None:
     sys.stdout.flush()
     for line in failure_lines(error, item):
-        typer.echo(line, err=True)
+        click.echo(line, err=True)
 
 
 def failure_lines(error: Error, text: str) -> list[str]:
@@ -185,4 +185,4 @@ def _underlined(place: Place, text: str) -> list[str]:
 
 def _help() -> None:
     for name, (usage, _, meaning) in COMMANDS.items():
-        typer.echo(f"{f'.{name} {usage}':24} {meaning}")
+        click.echo(f"{f'.{name} {usage}':24} {meaning}")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from dpsql.errors import UsageError
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +48,7 @@ def write_answer(answer: Answer, layout: str) -> None:
         write_json(plain_answer(answer))
         return
     _write_table(_in_calendar(answer) if layout == "csv" else answer.arrow(), layout)
-    typer.echo(str(answer.receipt), err=True)
+    click.echo(str(answer.receipt), err=True)
 
 
 def check_output(layout: str) -> None:
@@ -67,7 +67,7 @@ def write_pairs(rows: Sequence[tuple[str | float, ...]], names: tuple[str, ...],
     if layout == "table":
         width = max((len(str(name)) for name, *_ in rows), default=0)
         for name, *values in rows:
-            typer.echo(f"{name:{width}}  {'  '.join(map(str, values))}")
+            click.echo(f"{name:{width}}  {'  '.join(map(str, values))}")
     elif layout == "json":
         write_json([dict(zip(names, row, strict=True)) for row in rows])
     else:

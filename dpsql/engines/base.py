@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, Protocol, final, runtime_checkable
 from weakref import WeakKeyDictionary
 
 from dpsql.dialects import Dialect
 from dpsql.errors import UsageError
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

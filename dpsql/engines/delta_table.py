@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -20,6 +19,7 @@ from deltalake import DeltaTable
 
 from dpsql.engines.folder import DataFile, Field, Folder, text_of, within
 from dpsql.errors import EngineError
+from dpsql.values import dataclass
 
 __all__ = ["opened"]
 

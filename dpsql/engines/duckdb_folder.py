@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
@@ -19,6 +18,7 @@ import duckdb
 from dpsql.dialects import release
 from dpsql.engines.folder import DataFile, Field, Folder
 from dpsql.errors import EngineError
+from dpsql.values import dataclass
 
 __all__ = ["rows_of"]
 

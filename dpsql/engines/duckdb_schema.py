@@ -6,7 +6,6 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
@@ -14,6 +13,7 @@ import duckdb
 from dpsql.engines import duckdb_catalog as catalog
 from dpsql.engines.base import Column
 from dpsql.errors import EngineError
+from dpsql.values import dataclass
 
 __all__ = ["Schema", "StoredTable", "schema_of"]
 

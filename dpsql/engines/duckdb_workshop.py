@@ -9,7 +9,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
@@ -18,6 +17,7 @@ from dpsql.engines import duckdb_catalog as catalog
 from dpsql.engines.base import CsvFile
 from dpsql.engines.folder import Folder
 from dpsql.errors import EngineError
+from dpsql.values import dataclass
 
 __all__ = ["MADE", "Workshop", "workshop"]
 

@@ -6,13 +6,13 @@ that has the data.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from uuid import UUID
 
 from dpsql.errors import EngineError
+from dpsql.values import dataclass
 
 __all__ = ["DataFile", "Field", "Folder", "heard", "spelled", "text_of", "within"]
 

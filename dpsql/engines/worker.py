@@ -19,7 +19,6 @@ import time
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -28,6 +27,7 @@ from dpsql.engines import wire
 from dpsql.engines.base import Beside, Column, CsvFile, Exact, Registered, Statement, table_of
 from dpsql.engines.folder import Folder, spelled
 from dpsql.errors import EngineError, UsageError
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from typing import Protocol
@@ -13,6 +12,7 @@ from dpsql.errors import BudgetExceeded, LedgerError, UsageError
 from dpsql.ledger.calendar import Calendar
 from dpsql.ledger.record import Entry, Event, Settlement, Terms
 from dpsql.quantities import Delta, Rho
+from dpsql.values import dataclass
 
 __all__ = [
     "Account",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
 
@@ -14,6 +13,7 @@ from dpsql.errors import LedgerError
 from dpsql.ledger.record import Terms
 from dpsql.ledger.replay import Replay, Sums, tampered
 from dpsql.ledger.rows import holder_of
+from dpsql.values import dataclass
 
 __all__ = ["Mark", "Verified", "is_behind", "replayed", "verified"]
 

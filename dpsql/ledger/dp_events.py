@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from dpsql.accounting import Certificate
 from dpsql.errors import UsageError
 from dpsql.ledger.record import Entry
 from dpsql.quantities import Delta
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     from dp_accounting import ComposedDpEvent

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import lru_cache
@@ -21,6 +21,7 @@ from dpsql.accounting import ApproximateDP, Certificate, Certified, Columns, Per
 from dpsql.errors import UsageError
 from dpsql.ledger.calendar import Calendar, Clock, utc
 from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.values import dataclass
 
 __all__ = [
     "GENESIS",

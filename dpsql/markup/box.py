@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from dpsql.errors import Error, Place
 from dpsql.markup.element import Html, element, plain, text
 from dpsql.markup.style import framed
+from dpsql.values import dataclass
 
 __all__ = ["Message", "box_html"]
 

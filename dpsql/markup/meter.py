@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.markup.element import Html, element, text
 from dpsql.markup.style import ACCENT, BAR, framed
+from dpsql.values import dataclass
 
 __all__ = ["Meter", "Part", "budget_html", "meter_html"]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, Amount, Certificate, Loss, Steps
 from dpsql.markup.meter import Meter, Part
 from dpsql.markup.sheet import Bar, Column, Sheet, sheet_html
+from dpsql.values import dataclass
 
 __all__ = ["Cost", "Released", "released_html"]
 

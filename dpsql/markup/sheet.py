@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from dpsql.markup.element import Html, element, plain, text
 from dpsql.markup.meter import Meter, meter_html
 from dpsql.markup.style import BAR, framed
+from dpsql.values import dataclass
 
 __all__ = ["MOST_ROWS", "Bar", "Column", "Facts", "Sheet", "facts_html", "sheet_html"]
 

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, getcontext, localcontext
 from fractions import Fraction
 from functools import cache, lru_cache
@@ -37,6 +36,7 @@ from dpsql.mechanisms.discrete_gaussian import discrete_gaussian
 from dpsql.mechanisms.exponential import bernoulli_exp, discrete_exponential
 from dpsql.mechanisms.histogram import FullHistogram, LabelPosition
 from dpsql.mechanisms.noise import BitReader, Noise
+from dpsql.values import dataclass
 
 __all__ = ["noisy_above"]
 

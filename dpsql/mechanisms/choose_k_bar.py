@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import pairwise
 
 from dpsql.accounting import ZCDP, BoundedRange
@@ -14,6 +13,7 @@ from dpsql.mechanisms.noise import Noise
 from dpsql.mechanisms.parameters import check_leaders
 from dpsql.mechanisms.race import race
 from dpsql.quantities import Delta, Epsilon
+from dpsql.values import dataclass
 
 __all__ = ["ChooseKBar"]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.accounting import BoundedRange
@@ -19,6 +18,7 @@ from dpsql.mechanisms.many_gaussians import many_gaussians
 from dpsql.mechanisms.noise import BitReader, Noise
 from dpsql.mechanisms.parameters import check_bound
 from dpsql.quantities import Epsilon, Rho
+from dpsql.values import dataclass
 
 __all__ = ["NoisyCounts", "discrete_gaussian"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, BoundedRange
@@ -16,6 +15,7 @@ from dpsql.mechanisms.noise import Noise
 from dpsql.mechanisms.propose_test_release import PTRGaussian
 from dpsql.mechanisms.race import race
 from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.values import dataclass
 
 __all__ = ["FixedStableSelection", "FixedStableTopK"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
@@ -13,6 +12,7 @@ from dpsql.mechanisms.noise import Noise
 from dpsql.mechanisms.parameters import check_epsilon, check_leaders, check_sensitivity
 from dpsql.mechanisms.race import race
 from dpsql.quantities import Delta, Epsilon
+from dpsql.values import dataclass
 
 __all__ = ["GapChoice", "distance_regulariser"]
 

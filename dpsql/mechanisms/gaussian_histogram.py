@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, delta_of_each, discrete_gaussian_offset
@@ -13,6 +12,7 @@ from dpsql.mechanisms.histogram import FullHistogram
 from dpsql.mechanisms.noise import Noise
 from dpsql.mechanisms.parameters import check_delta, check_k
 from dpsql.quantities import Delta, Rho
+from dpsql.values import dataclass
 
 __all__ = ["GaussianHistogram", "check_sparse"]
 

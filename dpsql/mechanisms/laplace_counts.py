@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.mechanisms.discrete_gaussian import NoisyCounts
@@ -11,6 +10,7 @@ from dpsql.mechanisms.discrete_laplace import discrete_laplace
 from dpsql.mechanisms.noise import Noise
 from dpsql.mechanisms.parameters import check_bound, check_epsilon
 from dpsql.quantities import Epsilon
+from dpsql.values import dataclass
 
 __all__ = ["CountRelease", "LaplaceCounts"]
 

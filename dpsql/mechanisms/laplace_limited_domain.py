@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, ApproximateDP
@@ -12,6 +11,7 @@ from dpsql.mechanisms.laplace_tails import laplace_difference_offset
 from dpsql.mechanisms.noise import BitReader, Noise
 from dpsql.mechanisms.parameters import check_bound, check_delta, check_epsilon, check_k, check_leaders
 from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.values import dataclass
 
 __all__ = ["CountedSelection", "LaplaceLimitedDomain"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, BoundedRange
@@ -14,6 +13,7 @@ from dpsql.mechanisms.noise import Noise
 from dpsql.mechanisms.parameters import check_bound, check_delta, check_epsilon, check_k, check_leaders
 from dpsql.mechanisms.race import race
 from dpsql.quantities import Delta, Epsilon
+from dpsql.values import dataclass
 
 __all__ = ["LimitedDomain"]
 

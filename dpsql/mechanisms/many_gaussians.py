@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from fractions import Fraction
 from typing import TypeVar
@@ -29,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsql.mechanisms.noise import BitReader, Noise
+from dpsql.values import dataclass
 
 __all__ = ["MOST_VARIANCE", "many_gaussians"]
 

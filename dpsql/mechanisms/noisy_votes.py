@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, BoundedRange
@@ -14,6 +13,7 @@ from dpsql.mechanisms.histogram import COUNT_LIMIT
 from dpsql.mechanisms.noise import Noise
 from dpsql.mechanisms.parameters import check_epsilon
 from dpsql.quantities import Delta, Epsilon
+from dpsql.values import dataclass
 
 __all__ = ["VOTE_STEPS", "NoisyVotes", "vote_weight"]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpsql.accounting import ZCDP, BoundedRange
 from dpsql.mechanisms.base import Selection
 from dpsql.mechanisms.histogram import Histogram
@@ -11,6 +9,7 @@ from dpsql.mechanisms.noise import Noise
 from dpsql.mechanisms.parameters import check_epsilon, check_k, known_candidates
 from dpsql.mechanisms.race import race
 from dpsql.quantities import Delta, Epsilon
+from dpsql.values import dataclass
 
 __all__ = ["Peeling"]
 

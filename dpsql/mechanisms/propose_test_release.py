@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, ApproximateDP, discrete_gaussian_offset
@@ -14,6 +13,7 @@ from dpsql.mechanisms.laplace_tails import laplace_offset
 from dpsql.mechanisms.noise import Noise
 from dpsql.mechanisms.parameters import check_delta, check_epsilon, check_k, check_sensitivity
 from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.values import dataclass
 
 __all__ = ["PTRGaussian", "PTRLaplace"]
 

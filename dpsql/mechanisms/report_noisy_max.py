@@ -6,7 +6,6 @@ positions are ordered by exact counts, so a position may not break one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, ApproximateDP, BoundedRange, RenyiCurve
@@ -20,6 +19,7 @@ from dpsql.mechanisms.noise import BitReader, Noise
 from dpsql.mechanisms.parameters import check_epsilon, check_k, known_candidates
 from dpsql.mechanisms.peeling import Peeling
 from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.values import dataclass
 
 __all__ = ["NoisyMaxGaussian", "NoisyMaxGumbel", "OneShotLaplace", "PermuteAndFlip"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP
@@ -12,6 +11,7 @@ from dpsql.mechanisms.histogram import Histogram
 from dpsql.mechanisms.noise import Noise
 from dpsql.mechanisms.propose_test_release import PTRGaussian
 from dpsql.quantities import Delta, Epsilon
+from dpsql.values import dataclass
 
 __all__ = ["StableSelection", "StableTopK"]
 

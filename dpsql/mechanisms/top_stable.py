@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
@@ -15,6 +14,7 @@ from dpsql.mechanisms.noise import BitReader, Noise
 from dpsql.mechanisms.parameters import check_delta, check_epsilon, check_k, check_leaders
 from dpsql.mechanisms.race import race
 from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.values import dataclass
 
 __all__ = ["TopStable", "TopStableSelection"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
@@ -14,6 +13,7 @@ from dpsql.mechanisms.gaussian_histogram import check_sparse
 from dpsql.mechanisms.histogram import FullHistogram, LabelPosition
 from dpsql.mechanisms.noise import Noise
 from dpsql.quantities import Delta, Rho
+from dpsql.values import dataclass
 
 __all__ = ["WEIGHT_STEPS", "WeightedGaussian", "unit_weight"]
 

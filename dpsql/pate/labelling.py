@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 
 from dpsql.accounting import ZCDP, Amount, Certificate
@@ -16,6 +15,7 @@ from dpsql.pate.release import Batch, Labels, release, unpack
 from dpsql.pate.votes import Value, VotesTable, known_values, votes_table
 from dpsql.plan import Terms
 from dpsql.session import Bought, Purchase, Session, buy
+from dpsql.values import dataclass
 
 __all__ = ["FORMAT", "Labelling", "Receipt", "label"]
 

@@ -6,7 +6,6 @@ A row says that a teacher gives an example a label; rows without one of the thre
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from dpsql.dialects import DUCKDB
 from dpsql.engines import Statement
@@ -17,6 +16,7 @@ from dpsql.sql.text import ascii_lower
 from dpsql.sql.tree import Column
 from dpsql.sql.types import Family, Type
 from dpsql.sql.write import Writer, identifier
+from dpsql.values import dataclass
 
 __all__ = ["Value", "VotesTable", "known_values", "leading_votes", "votes_table", "weighted_votes"]
 

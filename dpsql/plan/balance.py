@@ -6,7 +6,6 @@ What was spent so far is no guarantee, and no running epsilon; the guarantee is 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, Amount, ApproximateDP, Certificate, Columns, FilterState, item_price
@@ -16,6 +15,7 @@ from dpsql.ledger.calendar import Calendar
 from dpsql.markup import Meter, Part, Told, budget_html
 from dpsql.plan.terms import Terms
 from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.values import dataclass
 
 __all__ = ["Account", "Balance", "balance_of"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dpsql.values import dataclass
 
 __all__ = ["Asking", "Bought", "Check", "CheckedTable", "Exposed", "TotalAfter"]
 

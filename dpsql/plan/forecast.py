@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from dpsql.accounting import ZCDP, Amount, Columns, Loss
 from dpsql.errors import UsageError
 from dpsql.markup import Facts, Told, facts_html
 from dpsql.plan.plan import Plan
+from dpsql.values import dataclass
 
 __all__ = ["Forecast", "forecast"]
 

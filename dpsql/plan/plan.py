@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, BoundedRange, Certificate, Columns, Loss, Rule, item_price
@@ -16,6 +15,7 @@ from dpsql.plan.planner import BY_COUNTS, CHOSEN, Candidate
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.query import PrivateQuery
 from dpsql.sql.rewrite import CountingQuery
+from dpsql.values import dataclass
 
 __all__ = ["Plan", "statement_of"]
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dpsql.errors import Refusal
 from dpsql.mechanisms import WEIGHT_STEPS, JointExponential, Peeling, WeightedGaussian
@@ -35,6 +35,7 @@ from dpsql.plan.answering.peeling import Candidates
 from dpsql.plan.answering.per_partition import AllPartitions, EachPartition
 from dpsql.plan.answering.weighted_gaussian import Weighted
 from dpsql.sql.query import Listed, PrivateQuery
+from dpsql.values import dataclass
 
 __all__ = ["BY_COUNTS", "CHOSEN", "Candidate", "Prediction", "best", "candidates", "typical"]
 

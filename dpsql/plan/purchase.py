@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from dpsql.accounting import ZCDP
 from dpsql.engines import Exact, Statement
 from dpsql.mechanisms import Noise
+from dpsql.values import dataclass
 
 __all__ = ["Bought", "Draw", "Purchase"]
 

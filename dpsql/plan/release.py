@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from dpsql.plan.arrow import arrow_type, integers, kept, ordered
 from dpsql.plan.monotone import monotone
 from dpsql.plan.plan import Plan
 from dpsql.sql.query import PrivateQuery, PublicQuery
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     import numpy.typing as npt

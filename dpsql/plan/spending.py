@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from dpsql.accounting import Columns, FilterState
 from dpsql.ledger.base import Entry
@@ -14,6 +13,7 @@ from dpsql.plan.terms import Terms, limit_of
 from dpsql.policy import Policy
 from dpsql.policy.analysts import UNLISTED
 from dpsql.quantities import Rho
+from dpsql.values import dataclass
 
 __all__ = ["Spender", "Spending", "spending"]
 

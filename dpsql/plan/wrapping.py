@@ -6,7 +6,7 @@ All that can be refused is refused when this is prepared, which is before anythi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from dpsql.engines import Desk, Statement
@@ -19,6 +19,7 @@ from dpsql.sql.query import PrivateQuery, PublicQuery, WrappedQuery
 from dpsql.sql.rewrite_public import rewrite_public
 from dpsql.sql.types import TEXT
 from dpsql.sql.wrapping import PATH, RANK, passed
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from dpsql.errors import PolicyError, UsageError
 from dpsql.policy.checks import check_count, fill, wrong_type
 from dpsql.policy.toml import Section
+from dpsql.values import dataclass
 
 __all__ = ["ISOLATIONS", "EngineSettings", "read_engine"]
 

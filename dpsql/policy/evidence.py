@@ -6,7 +6,8 @@ Names are all that is known here. They suggest; the curator decides.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from dpsql.values import dataclass
 
 __all__ = ["NO_IDS", "Naming", "identifier_of", "naming_of", "people_of", "somebody_in"]
 

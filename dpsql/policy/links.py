@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpsql.errors import PolicyError
 from dpsql.policy.checks import check_name, wrong_type
+from dpsql.values import dataclass
 
 __all__ = ["Link"]
 

@@ -7,7 +7,7 @@ the data has these tables and columns is not known here; that is compared when a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,7 @@ from dpsql.policy.tables import PrivateTable, PublicTable, Table, beside, check_
 from dpsql.policy.toml import Lines, Section, read_toml
 from dpsql.policy.url import DatabaseUrl, is_url
 from dpsql.quantities import Delta, Epsilon, Number
+from dpsql.values import dataclass
 
 __all__ = ["Analyst", "Budget", "DataSource", "EngineSettings", "Limits", "Policy", "PrivateTable", "PublicTable"]
 __all__ += ["ServerSettings", "Table"]

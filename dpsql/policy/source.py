@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import MappingProxyType
 
 from dpsql.errors import PolicyError
 from dpsql.policy.checks import fill, wrong_type
 from dpsql.policy.toml import Section
+from dpsql.values import dataclass
 
 __all__ = ["DataSource", "is_address", "read_source"]
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from dpsql.policy.checks import fold
 from dpsql.policy.evidence import NO_IDS, naming_of, people_of
 from dpsql.policy.spelling import plain_type, spell
+from dpsql.values import dataclass
 
 __all__ = ["Candidate", "Decision", "FoundColumn", "FoundTable", "decide"]
 

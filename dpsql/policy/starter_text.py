@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from dpsql.policy.evidence import identifier_of
 from dpsql.policy.policy import Budget, Limits
 from dpsql.policy.spelling import plain_type, quote, spell
 from dpsql.policy.starter import Decision, FoundColumn, FoundTable, decide
 from dpsql.quantities import Delta
+from dpsql.values import dataclass
 
 __all__ = ["LEDGER", "Found", "Starter", "starter"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import MappingProxyType
 
@@ -25,6 +25,7 @@ from dpsql.policy.checks import (
 )
 from dpsql.policy.links import Link
 from dpsql.policy.toml import Section
+from dpsql.values import dataclass
 
 __all__ = ["PrivateTable", "PublicTable", "Table", "beside", "check_folder", "check_tables", "read_tables"]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from dpsql.errors import EngineError, Error, Refusal
@@ -17,6 +16,7 @@ from dpsql.server.service import Service
 from dpsql.server.throttle import Throttle
 from dpsql.server.users import User, Users
 from dpsql.server.watch import PRIVATE, Watch
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,7 +12,9 @@ import hmac
 import re
 import stringprep
 import unicodedata
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from dpsql.values import dataclass
 
 __all__ = ["ITERATIONS", "SALT_BYTES", "Verifier", "has_password", "is_preparable", "prepared", "verifier_of"]
 

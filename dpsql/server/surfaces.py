@@ -6,12 +6,12 @@ import asyncio
 import ssl
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from dpsql.errors import UsageError
 from dpsql.policy import DatabaseUrl
 from dpsql.server.front import Front
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     from dpsql.server.catalog import Catalog, CatalogRows, Description, Parameter

@@ -12,8 +12,9 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
 from typing import TypeVar
+
+from dpsql.values import dataclass
 
 __all__ = ["Throttle", "network_of"]
 

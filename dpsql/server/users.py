@@ -12,12 +12,13 @@ import os
 import stat
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from dpsql.errors import UsageError
 from dpsql.policy.analysts import check_asking
 from dpsql.server.passwords import ITERATIONS, SALT_BYTES, Verifier, has_password
+from dpsql.values import dataclass
 
 __all__ = ["Book", "User", "Users", "read_book"]
 

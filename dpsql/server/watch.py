@@ -12,11 +12,11 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TextIO
 
 from dpsql.server.lent import step_of
+from dpsql.values import dataclass
 
 __all__ = ["PRIVATE", "Refused", "Watch"]
 

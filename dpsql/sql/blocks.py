@@ -6,7 +6,6 @@ Whoever reads the block says which expressions it may hold.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from dpsql.sql.released import position_of
 from dpsql.sql.text import ascii_lower
 from dpsql.sql.tree import Call, Cast, Column, Expression, Literal, Sorted
 from dpsql.sql.types import Family
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node

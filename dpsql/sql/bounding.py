@@ -22,9 +22,9 @@ and they are of the very weights that the mechanism's threshold is made for.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from dpsql.sql.write import Writer
+from dpsql.values import dataclass
 
 __all__ = ["GROUPS", "MANY", "RANK", "UNIT", "WEIGHT", "Bound", "Bounded", "bounded", "weighted", "weighted_of_all"]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 
 from dpsql.errors import Place, Refusal
 from dpsql.sql.holes import filled
 from dpsql.sql.tree import Call, Expression, Literal
 from dpsql.sql.types import BIGINT, BOOLEAN, DATE, DOUBLE, TEXT, TIMESTAMP, Family, Type
+from dpsql.values import dataclass
 
 __all__ = [
     "COLUMN_CAP",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpsql.dialects import DUCKDB, Dialect
 from dpsql.sql.text import ascii_lower
 from dpsql.sql.types import Type
+from dpsql.values import dataclass
 
 __all__ = ["Catalog", "Link", "PreparedTable", "Table"]
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ from dpsql.sql.parameters import Parameter, whole
 from dpsql.sql.query import Clause, Name, Option
 from dpsql.sql.text import Statement, ascii_lower
 from dpsql.sql.unwrap import MOST_DOUBLED, unwrapped
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     from sqlglot import Token

@@ -6,7 +6,7 @@ is read again. All of this is about the text and the catalog: no value and no ro
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Decimal
 
 from dpsql.sql.tree import Expression, Literal
@@ -21,6 +21,7 @@ from dpsql.sql.types import (
     Family,
     Type,
 )
+from dpsql.values import dataclass
 
 __all__ = ["Hole", "Open", "filled", "number_for"]
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
 
 from dpsql.sql.catalog import PreparedTable
@@ -38,6 +38,7 @@ from dpsql.sql.tree import (
     is_aggregate,
     walk,
 )
+from dpsql.values import dataclass
 
 __all__ = ["Form", "Reading", "reading"]
 

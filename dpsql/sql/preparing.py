@@ -13,10 +13,10 @@ that became one from another.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from dpsql.sql.bounding import GROUPS, RANK
 from dpsql.sql.write import Writer, identifier
+from dpsql.values import dataclass
 
 __all__ = ["UNITS", "Check", "Preparation"]
 

@@ -7,7 +7,7 @@ relations.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from decimal import Decimal
 from typing import Self
 
@@ -15,6 +15,7 @@ from dpsql.dialects import DUCKDB, Dialect
 from dpsql.errors import Place
 from dpsql.sql.catalog import PreparedTable
 from dpsql.sql.tree import Body, Expression, Literal, Sorted
+from dpsql.values import dataclass
 
 __all__ = [
     "Clause",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from dpsql.sql.scope import Scope, ScopeColumn, ScopeTable, listed
 from dpsql.sql.text import Statement, Value, ascii_lower
 from dpsql.sql.tree import Cast, Column, Derived, Exists, Expression, InQuery, Literal, Scalar, walk
 from dpsql.sql.types import BOOLEAN, NULL, Family, read_as
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node

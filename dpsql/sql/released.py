@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from dpsql.sql.reader import Reader
 from dpsql.sql.text import ascii_lower
 from dpsql.sql.tree import Expression, Literal
 from dpsql.sql.types import BIGINT
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node

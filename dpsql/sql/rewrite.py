@@ -8,7 +8,7 @@ Ties at the cut are broken by the keys, NULLS LAST, text by its bytes: an order 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dpsql.errors import UsageError
 from dpsql.sql.bounding import GROUPS, RANK, UNIT, WEIGHT, Bound, Bounded, bounded, weighted, weighted_of_all
@@ -22,6 +22,7 @@ from dpsql.sql.preparing import UNITS
 from dpsql.sql.query import Domain, Listed, PrivateQuery, Stored
 from dpsql.sql.types import BIGINT
 from dpsql.sql.write import Writer
+from dpsql.values import dataclass
 
 __all__ = [
     "PASSES",

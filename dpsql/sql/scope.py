@@ -7,11 +7,11 @@ table, passed on unchanged.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from dpsql.errors import Place, Refusal
 from dpsql.sql.text import ascii_lower
 from dpsql.sql.tree import Call, Expression
+from dpsql.values import dataclass
 
 __all__ = ["Scope", "ScopeColumn", "ScopeTable", "listed"]
 

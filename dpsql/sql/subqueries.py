@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
@@ -22,6 +22,7 @@ from dpsql.sql.tree import Body, Column, Cut, Derived, Expression, Sorted, Windo
 from dpsql.sql.types import NULL, TEXT, Family, Type, has_one_form
 from dpsql.sql.unnest import Lists
 from dpsql.sql.windows import has_windows, read_window, totally_ordered
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node

@@ -13,12 +13,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_right
-from dataclasses import dataclass
 from functools import lru_cache
 from operator import not_
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal, Unsupported, UsageError
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     from sqlglot import Token

@@ -6,10 +6,10 @@ the longest value it can have (None: as long as the stored value).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import Decimal
 
 from dpsql.sql.types import BOOLEAN, Type
+from dpsql.values import dataclass
 
 __all__ = [
     "Body",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from dpsql.values import dataclass
 
 __all__ = ["WORDS", "Split", "is_complete", "items", "split"]
 

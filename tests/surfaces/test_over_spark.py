@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from engine_kit_spark import OPTIONS, URL, folder
-from typer.testing import CliRunner
 from web_kit import PASSWORD, World
 
 import dpsql

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP
@@ -14,6 +14,7 @@ from dpsql.plan.answering.base import Drawn, Groups, Offer, Price
 from dpsql.plan.answering.by_label import BY_LABEL, ranked, told
 from dpsql.sql.query import PrivateQuery
 from dpsql.sql.rewrite import Bound, rewrite_by_label
+from dpsql.values import dataclass
 
 __all__ = ["AsManyAsStand", "adaptive"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
@@ -14,6 +13,7 @@ from dpsql.plan.terms import Terms
 from dpsql.policy import PrivateTable
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.query import Listed, Option, PrivateQuery
+from dpsql.values import dataclass
 
 __all__ = ["LEAST_DELTA", "OWN_CAP", "Asked", "epsilon_of", "groups_of"]
 

@@ -7,7 +7,7 @@ one epsilon, so that plans can be compared: at once costs what the items would c
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from dpsql.mechanisms import CountRelease, Noise
 from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.sql.query import PrivateQuery
 from dpsql.sql.rewrite import Bound, CountingQuery
+from dpsql.values import dataclass
 
 __all__ = ["Answering", "Drawn", "Groups", "Named", "Offer", "Price", "concentrated", "root_below"]
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from dpsql.accounting import ZCDP
 from dpsql.mechanisms import Histogram, Noise
 from dpsql.plan.answering.base import Drawn, Groups, Price, concentrated
 from dpsql.quantities import Delta
+from dpsql.values import dataclass
 
 __all__ = ["BY_LABEL", "Ranked", "counted_loss", "items_of", "ranked", "told"]
 

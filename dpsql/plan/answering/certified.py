@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 
 from dpsql.accounting import BoundedRange, Certificate, Loss, Steps
@@ -12,6 +12,7 @@ from dpsql.plan.answering.base import Price
 from dpsql.plan.terms import Terms
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.query import Clause, Option, Partitions
+from dpsql.values import dataclass
 
 __all__ = ["CertifiedPrice", "check_delta", "check_epsilon", "check_mechanism", "check_partitions", "price_of"]
 

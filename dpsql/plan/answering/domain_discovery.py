@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from dpsql.errors import UsageError
 from dpsql.mechanisms import DomainDiscovery, FullHistogram, Noise
@@ -15,6 +14,7 @@ from dpsql.plan.answering.weighted_gaussian import OWN, price_of_all, threshold_
 from dpsql.quantities import Epsilon, Rho
 from dpsql.sql.query import PrivateQuery
 from dpsql.sql.rewrite import Bound, rewrite_weighted, rewrite_weighted_of_all
+from dpsql.values import dataclass
 
 __all__ = ["Discovered", "domain_discovery"]
 

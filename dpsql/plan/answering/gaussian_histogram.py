@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 from dpsql.errors import UsageError
@@ -12,6 +12,7 @@ from dpsql.plan.answering.asked import Asked
 from dpsql.plan.answering.base import Drawn, Groups, Offer, Price
 from dpsql.sql.query import PrivateQuery
 from dpsql.sql.rewrite import Bound, rewrite_all
+from dpsql.values import dataclass
 
 __all__ = ["AllGroups", "gaussian_histogram"]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
 from dpsql.mechanisms import Histogram, JointExponential, Noise
@@ -14,6 +12,7 @@ from dpsql.plan.answering.peeling import candidates_of
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.query import PrivateQuery
 from dpsql.sql.rewrite import Bound, rewrite
+from dpsql.values import dataclass
 
 __all__ = ["Sequences", "joint"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.errors import UsageError
@@ -11,6 +10,7 @@ from dpsql.plan.answering.asked import Asked
 from dpsql.plan.answering.base import Drawn, Groups, Offer, Price
 from dpsql.sql.query import PrivateQuery
 from dpsql.sql.rewrite import Bound, rewrite
+from dpsql.values import dataclass
 
 __all__ = ["LeadersAtOnce", "laplace_limited_domain"]
 

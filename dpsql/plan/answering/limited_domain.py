@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dpsql.mechanisms import ChooseKBar, Histogram, LimitedDomain, Noise
 from dpsql.plan.answering.asked import Asked
@@ -15,6 +15,7 @@ from dpsql.plan.answering.base import Drawn, Groups, Offer, Price
 from dpsql.plan.answering.by_item import paid_by_item
 from dpsql.sql.query import PrivateQuery
 from dpsql.sql.rewrite import Bound, rewrite
+from dpsql.values import dataclass
 
 __all__ = ["ChosenLeaders", "Leaders", "limited_domain"]
 

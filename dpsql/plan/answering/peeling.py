@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpsql.mechanisms import Histogram, Noise, Peeling
 from dpsql.plan.answering.asked import Asked
 from dpsql.plan.answering.base import Drawn, Groups, Offer, Price
@@ -11,6 +9,7 @@ from dpsql.plan.answering.by_item import paid_by_item
 from dpsql.quantities import Delta
 from dpsql.sql.query import Listed, PrivateQuery
 from dpsql.sql.rewrite import Bound, rewrite
+from dpsql.values import dataclass
 
 __all__ = ["Candidates", "candidates_of", "peeling"]
 

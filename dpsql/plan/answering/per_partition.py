@@ -9,7 +9,7 @@ costs without partitions: the cut is post-processing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -25,6 +25,7 @@ from dpsql.plan.answering.weighted_gaussian import Weighted
 from dpsql.quantities import Delta, Rho
 from dpsql.sql.query import Partitions, PrivateQuery
 from dpsql.sql.rewrite import Bound
+from dpsql.values import dataclass
 
 __all__ = ["AllPartitions", "EachPartition", "all_partitions", "each_partition"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP
@@ -14,6 +14,7 @@ from dpsql.plan.answering.base import Drawn, Groups, Offer, Price
 from dpsql.plan.answering.by_item import with_counts
 from dpsql.sql.query import PrivateQuery
 from dpsql.sql.rewrite import Bound, rewrite_weighted, rewrite_weighted_of_all
+from dpsql.values import dataclass
 
 __all__ = ["OWN", "Weighted", "price_of_all", "threshold_facts", "threshold_of", "weighted_gaussian", "weights_within"]
 

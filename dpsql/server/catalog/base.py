@@ -8,8 +8,9 @@ tables that the policy exposes and nothing else.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from dpsql.values import dataclass
 
 __all__ = ["Catalog", "CatalogError", "CatalogRows", "Column", "Description", "Parameter"]
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from dpsql.sql.text import ascii_lower
+from dpsql.values import dataclass
 
 __all__ = ["LONGEST", "is_catalog", "words_of"]
 

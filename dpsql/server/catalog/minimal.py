@@ -11,7 +11,6 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from dpsql.server.catalog.base import CatalogError, CatalogRows, Column, Description, Parameter
 from dpsql.server.catalog.ddl import HOME
@@ -20,6 +19,7 @@ from dpsql.server.catalog.guard import MOST_BYTES, MOST_ROWS, checked, too_large
 from dpsql.server.catalog.minimal_sql import BUILT_IN, PREFIX, Translated, cannot, translated
 from dpsql.server.catalog.minimal_tables import DATABASE, RELATIONS, TYPES, rows_of, type_named
 from dpsql.sql.catalog import Catalog as Tables
+from dpsql.values import dataclass
 
 __all__ = ["Minimal"]
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 
 import sqlglot
 from sqlglot import exp
@@ -17,6 +16,7 @@ from dpsql.server.catalog.base import CatalogError
 from dpsql.server.catalog.guard import not_private
 from dpsql.server.catalog.minimal_tables import RELATIONS, type_named
 from dpsql.sql.text import ascii_lower
+from dpsql.values import dataclass
 
 __all__ = ["BUILT_IN", "PREFIX", "Translated", "cannot", "translated"]
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from dataclasses import dataclass
+
+from dpsql.values import dataclass
 
 __all__ = ["FRAME_HEAD", "LARGEST_FRAME", "PREFACE", "Frame", "Hostile", "Stream", "Watchman"]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.metadata import version
 from types import MappingProxyType
 
 import pyarrow as pa
 
 from dpsql.server.flight.commands import ServerInfo, TypeInfo
+from dpsql.values import dataclass
 
 __all__ = ["SERVER_INFO", "TYPE_INFO", "server_info", "type_info"]
 

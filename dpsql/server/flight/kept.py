@@ -11,10 +11,10 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from dpsql.server.chance import unguessable_text
+from dpsql.values import dataclass
 
 __all__ = ["Kept"]
 

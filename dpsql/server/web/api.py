@@ -11,7 +11,7 @@ import binascii
 import io
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -26,6 +26,7 @@ from dpsql.server.web.bodies import json_of
 from dpsql.server.web.desk import Desk, require_curator
 from dpsql.server.web.problems import plain_problem, status_of, without_paths
 from dpsql.server.web.schemas import ASKED, DESCRIBED, EXPLAINED, GRANTED, LAST, Schema, check, number_in
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

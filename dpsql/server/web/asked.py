@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -16,6 +15,7 @@ from dpsql.server.web.bodies import form_of
 from dpsql.server.web.desk import Desk, require_curator
 from dpsql.server.web.problems import status_of, without_paths
 from dpsql.server.web.render import answered_html, page
+from dpsql.values import dataclass
 
 __all__ = ["PROOF", "Asked", "Handler", "answer", "box", "cookie_name", "plain_page", "proof_for"]
 __all__ += ["proven_form", "set_cookie", "status_of"]

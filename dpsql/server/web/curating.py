@@ -6,7 +6,6 @@ All of it is the policy, the ledger and the watch; no private row is read.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpsql.accounting import ApproximateDP, Periods, words_of
@@ -16,6 +15,7 @@ from dpsql.plain import plain_spending
 from dpsql.policy import Budget
 from dpsql.server.front import Front
 from dpsql.server.users import User
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     from pathlib import Path

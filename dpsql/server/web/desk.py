@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
@@ -19,6 +19,7 @@ from dpsql.errors import Refusal
 from dpsql.server.front import Front
 from dpsql.server.users import User
 from dpsql.server.web.visits import Visits
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     from dpsql.answer import Answer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from starlette.responses import JSONResponse, RedirectResponse, Response
@@ -13,6 +12,7 @@ from dpsql.server.web.asked import Asked
 from dpsql.server.web.preview import Preview, balance_html, preview_of
 from dpsql.server.web.render import answered_html
 from dpsql.typed.completion import completions
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     from dpsql.answer import Answer

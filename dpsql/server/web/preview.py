@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.errors import Refusal
@@ -10,6 +9,7 @@ from dpsql.markup import Meter, Part, budget_html, unstyled
 from dpsql.plan import Balance, Forecast, Plan
 from dpsql.plan.forecast import forecast
 from dpsql.session import Session
+from dpsql.values import dataclass
 
 __all__ = ["Preview", "balance_html", "preview_of"]
 

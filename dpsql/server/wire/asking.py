@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from dpsql.errors import Error
@@ -24,6 +23,7 @@ from dpsql.server.wire.startup import SURFACE
 from dpsql.server.wire.types import OIDS, columns_of
 from dpsql.server.wire.values import oid_of, type_of, value_of_bytes
 from dpsql.sql.text import LONGEST_TEXT
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

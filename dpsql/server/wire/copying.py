@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from dpsql.server.wire.codec import Column, message, tuple_of
 from dpsql.server.wire.sqlstates import WireError
+from dpsql.values import dataclass
 
 __all__ = ["Layout", "copied", "copy_header", "layout_of"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import field
 from weakref import WeakKeyDictionary
 
 from dpsql.server.wire.asking import Bound, Shape
@@ -14,6 +14,7 @@ from dpsql.server.wire.copying import Layout
 from dpsql.server.wire.lexing import Piece
 from dpsql.server.wire.rows import Rows
 from dpsql.server.wire.sqlstates import WireError
+from dpsql.values import dataclass
 
 __all__ = ["Copied", "Done", "Fetched", "Outcome", "Portal", "Prepared", "Room", "Shelf", "Stated", "stated"]
 

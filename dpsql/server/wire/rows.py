@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from dpsql.server.wire.codec import Column, Malformed
 from dpsql.server.wire.sqlstates import WireError
 from dpsql.server.wire.types import columns_of, encoded
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,7 +7,7 @@ import ssl
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from dpsql.server.wire.sqlstates import WireError, error_message, failure_of, wh
 from dpsql.server.wire.startup import SURFACE, CancelRequest, Startup, login, negotiate
 from dpsql.server.wire.stream import Channel, Gone, Limits
 from dpsql.server.wire.transaction import Transaction
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     from dpsql.server.front import Front

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpsql.policy.server import is_loopback
@@ -15,6 +14,7 @@ from dpsql.server.wire.codec import Malformed, Password, cstrings, message
 from dpsql.server.wire.scram import MECHANISM, Exchange, initial_response
 from dpsql.server.wire.sqlstates import WireError
 from dpsql.server.wire.stream import Channel
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     from dpsql.server.front import Front

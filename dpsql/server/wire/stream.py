@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import ssl
 import struct
-from dataclasses import dataclass
 
 from dpsql.server.wire.codec import KINDS, Malformed, Message, read
 from dpsql.server.wire.sqlstates import WireError
+from dpsql.values import dataclass
 
 __all__ = ["Channel", "Gone", "Limits"]
 
