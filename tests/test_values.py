@@ -45,6 +45,7 @@ def shapes(dataclass: Decorator) -> dict[str, tuple[Any, list[tuple[tuple[object
         e: list[int] = field(init=False, default_factory=list, compare=False)
         f: int = field(kw_only=True, default=3)
         g: int = field(kw_only=True, compare=False)
+        h: int = field(kw_only=True, hash=False, default=1)
 
     @dataclass(frozen=True, slots=True)
     class Child(Some):
@@ -98,7 +99,16 @@ def shapes(dataclass: Decorator) -> dict[str, tuple[Any, list[tuple[tuple[object
 
     numbers: list[tuple[tuple[object, ...], dict[str, object]]] = [((n,), {}) for n in (1, 2, 3)]
     named: list[tuple[tuple[object, ...], dict[str, object]]] = [((), {"a": 1}), ((1, 2, 3, 4, 5, 6), {}), ((), {})]
-    given = [*numbers, *named, ((1, "x"), {}), ((1,), {"c": (2,)}), ((1,), {"g": 4}), ((-1,), {}), (("7",), {})]
+    given = [
+        *numbers,
+        *named,
+        ((1, "x"), {}),
+        ((1,), {"c": (2,)}),
+        ((1,), {"g": 4}),
+        ((1,), {"g": 4, "h": 2}),
+        ((-1,), {}),
+        (("7",), {}),
+    ]
     kinds = [Empty, One, Some, Fields, Child, Checked, Own, Quiet, Equal, Hashed, Alone]
     return {kind.__name__: (kind, given) for kind in kinds}
 
