@@ -20,7 +20,7 @@ asked this one question of the present data. It is told as more than linear wher
 of it in memory, 2 MiB, and each entry becomes a page that is read; a look-up after it finds nothing there either. In
 a file nothing else grows. In PostgreSQL every look-up passes by all entries of its one question, within the server,
 because the index there is of hashes. With rows, and with them users, the plain query is also told as a little more
-than linear, as hash tables outgrow the caches of the processor; the private ones grow by powers near its own.
+than linear: DuckDB's own growth, which the private ones keep near to.
 """
 
 from __future__ import annotations
