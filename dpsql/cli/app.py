@@ -45,6 +45,7 @@ EXIT_CODES: dict[type[Error], int] = {
     EngineError: 6,
     LedgerError: 7,
 }
+_INTERRUPTED = 130
 _EPILOG = (
     "Exit codes: 0 answered, 1 the answer could not be written, 2 wrong use, 3 the statement was refused or is not "
     "supported, 4 the budget is short, 5 the policy, 6 the engine, 7 the ledger, 130 interrupted by Ctrl-C."
@@ -338,13 +339,20 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a label must not break a terminal that is not UTF-8
     try:
-        app()
+        code = app(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        raise SystemExit(error.exit_code) from None
+    except click.Abort as abort:
+        click.echo("dpsql: Stopped.", err=True)
+        raise SystemExit(_INTERRUPTED if isinstance(abort.__cause__, KeyboardInterrupt) else 1) from None
     except Error as error:
         click.echo(f"dpsql: {error}", err=True)
         raise SystemExit(_exit_code(error)) from None
     except OSError:  # the disk or the pipe that stdout leads to
         click.echo("dpsql: the answer could not be written where it was sent; what it released is charged.", err=True)
         raise SystemExit(1) from None
+    sys.exit(code)
 
 
 def _exit_code(error: Error) -> int:

@@ -352,6 +352,21 @@ main()
     ]
 
 
+@pytest.mark.parametrize(("stopped", "ended"), [("KeyboardInterrupt", 130), ("EOFError", 1)])
+def test_whatever_command_is_interrupted_ends_with_130_and_a_word(stopped: str, ended: int) -> None:
+    code = f"""
+import sys
+import dpsql.cli.demo
+def run(): raise {stopped}
+dpsql.cli.demo.run = run
+sys.argv = ["dpsql", "demo"]
+from dpsql.cli import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (ended, "", "dpsql: Stopped.")
+
+
 def test_a_reader_that_goes_away(folder: Path) -> None:
     code = "import sys; sys.argv[0] = 'dpsql'; from dpsql.cli import main; main()"
     command = [sys.executable, "-c", code, "query", COUNTED, "--policy", "policy.toml", "--db", "events.duckdb"]
