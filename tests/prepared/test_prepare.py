@@ -129,6 +129,15 @@ def test_that_a_row_was_written_shows_in_no_plan(database: Path, tmp_path: Path)
         assert "new" in counted(over, PLAIN)[0].column(0).to_pylist()
 
 
+def test_what_is_prepared_of_other_types_is_not_read(database: Path, tmp_path: Path) -> None:
+    known = policy(tmp_path)
+    prepare(known, database=database)
+    change(database, "ALTER TABLE reads ALTER COLUMN user_id TYPE VARCHAR")
+    assert [reads(database, known, text) for text in ALL] == ["", "", ""]
+    prepare(known, database=database)
+    assert reads(database, known) == "prepared counts of article"
+
+
 def test_a_curator_is_told_that_the_files_have_changed(database: Path, tmp_path: Path) -> None:
     known = policy(tmp_path)
     told = "What is to be prepared of reads was not made of its files as they are: run dpsql prepare."
