@@ -168,7 +168,7 @@ def prepare(
     Raises `PolicyError` for what cannot be prepared, and `EngineError` if it fails.
     """
     from dpsql.mechanisms import OperatingSystemNoise
-    from dpsql.opening import sources_of
+    from dpsql.opening import source_of, sources_of
     from dpsql.plan.registration import catalog_of
     from dpsql.preparing import Data
     from dpsql.preparing import prepare as prepare_table
@@ -185,7 +185,8 @@ def prepare(
             hint = "Leave prepared out of the policy: the engine that has the data reads its rows."
             raise PolicyError("policy-prepared", "Only what DuckDB reads is prepared.", hint=hint, place="prepared")
         catalog_of(engine, part)
-    place = database if known.source is None else known.source.path
+    given = source_of(database, known)
+    place = database if given is None else given.path
     data = Data(place, sources_of(part), _data_version(known), OperatingSystemNoise().draw)
     return {name: prepare_table(part, data, name=name) for name in names}
 
@@ -244,12 +245,13 @@ def check_of(policy: Policy | str | Path, *, database: str | Path | None = None)
         return check_on(None, known, tables=())
     with closing(engine_of(database, known.only(near))) as engine:
         check = check_on(engine, known, tables=tuple(near))
-    if known.prepared is None:
+    if known.prepared is None or engine.dialect.name != "DuckDB":
         return check
-    from dpsql.opening import sources_of
+    from dpsql.opening import source_of, sources_of
     from dpsql.prepared import outdated
 
-    place = database if known.source is None else known.source.path
+    given = source_of(database, known)
+    place = database if given is None else given.path
     names = outdated(known, place, sources=sources_of(known.only(near)))
     told = (
         f"What is to be prepared of {name} was not made of its files as they are: run dpsql prepare." for name in names

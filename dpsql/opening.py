@@ -49,7 +49,7 @@ def engine_of(database: object, policy: Policy, *, isolation: str | None = None,
     """
     _check(database, policy)
     isolated = policy.engine.isolates(isolation)
-    given = DataSource(database) if isinstance(database, str) and is_address(database) else policy.source
+    given = source_of(database, policy)
     try:
         sources = sources_of(policy)
         if given is not None and given.path is None:
@@ -76,6 +76,11 @@ def engine_of(database: object, policy: Policy, *, isolation: str | None = None,
         named = {f"table {name}": f"tables.{name}" for name in policy.tables} | {"source.url": "source.url"}
         line = policy.where(named[error.place]) if error.place in named else error.place
         raise type(error)(error.code, error.reason, hint=error.hint, place=line) from None
+
+
+def source_of(database: object, policy: Policy) -> DataSource | None:
+    """Return what a URL says of where the data is, given as the `database` or by the policy; None without one."""
+    return DataSource(database) if isinstance(database, str) and is_address(database) else policy.source
 
 
 def sources_of(policy: Policy) -> dict[str, Path | CsvFile | Folder | None]:

@@ -23,6 +23,7 @@ PLAIN = ASKED.format("", "limited_domain")
 BOUNDED = ASKED.format("", "limited_domain, max_groups_contributed = 2")
 PAIRS = ASKED.format("WHERE country IN ('DE', 'FR')", "limited_domain")
 ALL = (PLAIN, PAIRS, BOUNDED)
+OUTDATED = "What is to be prepared of reads was not made of its files as they are: run dpsql prepare."
 
 
 @pytest.fixture
@@ -140,12 +141,18 @@ def test_what_is_prepared_of_other_types_is_not_read(database: Path, tmp_path: P
 
 def test_a_curator_is_told_that_the_files_have_changed(database: Path, tmp_path: Path) -> None:
     known = policy(tmp_path)
-    told = "What is to be prepared of reads was not made of its files as they are: run dpsql prepare."
-    assert told in check_of(known, database=database).warnings
+    assert OUTDATED in check_of(known, database=database).warnings
     prepare(known, database=database)
-    assert told not in check_of(known, database=database).warnings
+    assert OUTDATED not in check_of(known, database=database).warnings
     change(database, "INSERT INTO visits SELECT * FROM visits LIMIT 1")
-    assert told in check_of(known, database=database).warnings
+    assert OUTDATED in check_of(known, database=database).warnings
+
+
+def test_a_database_may_be_named_by_its_url(database: Path, tmp_path: Path) -> None:
+    known = policy(tmp_path)
+    assert prepare(known, database=f"duckdb:{database}") == {"reads": "made"}
+    assert OUTDATED not in check_of(known, database=f"duckdb:{database}").warnings
+    assert reads(database, known) == "prepared counts of article"
 
 
 def test_what_is_prepared_of_one_database_is_not_read_for_another(database: Path, tmp_path: Path) -> None:
@@ -213,7 +220,9 @@ def test_a_parquet_file_and_a_folder_of_them_are_prepared(database: Path, tmp_pa
         connection.execute(f"COPY (SELECT * FROM reads WHERE n >= 2) TO '{tmp_path}/2.parquet'")
     known = policy(tmp_path, sets=(("article",),), source=folder)
     assert prepare(known) == {"reads": "made"}
+    assert OUTDATED not in check_of(known).warnings
     (tmp_path / "2.parquet").rename(folder / "2.parquet")
+    assert OUTDATED in check_of(known).warnings
     assert reads(None, known) == "prepared counts of article"
     assert prepare(known) == {"reads": "appended"}
     assert reads(None, known) == "prepared counts of article"
