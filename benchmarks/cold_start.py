@@ -44,8 +44,7 @@ STARTS = {"help": "dpsql --help", "distinct": "dpsql query, distinct", "again": 
 LISTED = 12
 STEPS = {
     "import the command line": "from dpsql.cli import app",
-    "read the command line": """
-app.app.commands["query"].make_context("query", ["", "--policy", "policy.toml"])""",
+    "read the command line": "app.app.commands['query'].make_context('query', ['', '--policy', 'policy.toml'])",
     "import numpy": "import numpy",
     "import pyarrow": "import pyarrow.compute",
     "import sqlglot": "from sqlglot.dialects.duckdb import DuckDB",

@@ -17,6 +17,7 @@ import click
 
 from dpsql.cli.data import app as data
 from dpsql.cli.ledger import app as ledger
+from dpsql.cli.progress import EXIT_CODE, watched
 from dpsql.cli.user import app as user
 from dpsql.errors import (
     BudgetExceeded,
@@ -45,7 +46,6 @@ EXIT_CODES: dict[type[Error], int] = {
     EngineError: 6,
     LedgerError: 7,
 }
-_INTERRUPTED = 130
 _EPILOG = (
     "Exit codes: 0 answered, 1 the answer could not be written, 2 wrong use, 3 the statement was refused or is not "
     "supported, 4 the budget is short, 5 the policy, 6 the engine, 7 the ledger, 130 interrupted by Ctrl-C."
@@ -74,14 +74,6 @@ _POLICY = click.option("--policy", type=_PATH, required=True, help="The curator'
 _NO_FILE = "none when all tables of the policy are files or folders."
 _DATABASE = click.option("--db", type=_PATH, help=f"The DuckDB file; {_NO_FILE}")
 _UNUSED_DATABASE = click.option("--db", type=_PATH, hidden=True)
-_SQL = click.argument("sql", help="The statement; - reads it from standard input.")
-_PARAMETERS = click.option(
-    "--param",
-    "-p",
-    "given",
-    multiple=True,
-    help="A value for the next ? of the statement, as text (so not for TOP ?); may be repeated.",
-)
 _ANALYST = click.option("--analyst", help="Who asks, by the policy's name for them.")
 
 
@@ -93,7 +85,22 @@ def _layout(told: str) -> Callable[[Command], Command]:
     return click.option("--format", "layout", type=click.Choice(Layout), default=Layout.text, help=told)
 
 
-_OUTPUT = _format("How to write it; csv and arrow leave a receipt to stderr.")
+def _asking(command: Command) -> Command:
+    """Add what a command takes that is about one statement."""
+    told = "A value for the next ? of the statement, as text (so not for TOP ?); may be repeated."
+    options: list[Callable[[Command], Command]] = [
+        click.argument("sql", help="The statement; - reads it from standard input."),
+        _POLICY,
+        _DATABASE,
+        _ANALYST,
+        click.option("--param", "-p", "given", multiple=True, help=told),
+        _format("How to write it; csv and arrow leave a receipt to stderr."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 _LASTING = "pyarrow.compute sqlglot.dialects.duckdb dpsql.session".split()  # what every answer imports sooner or later
 
 
@@ -156,17 +163,11 @@ def check(policy: Path, *, db: Path | None, layout: Layout) -> None:
 
 
 @app.command()
-@_SQL
-@_POLICY
-@_DATABASE
-@_ANALYST
-@_PARAMETERS
-@_OUTPUT
+@_asking
 def query(
     sql: str, policy: Path, *, db: Path | None, analyst: str | None, given: Sequence[str], output: Format
 ) -> None:
     """Answer a private query; what it returns is charged, and stored, so that asking again is free."""
-    from dpsql.cli.progress import watched
     from dpsql.cli.show import check_output, write_answer
 
     check_output(output)
@@ -217,12 +218,7 @@ def shell(
 
 
 @app.command()
-@_SQL
-@_POLICY
-@_DATABASE
-@_ANALYST
-@_PARAMETERS
-@_OUTPUT
+@_asking
 def explain(
     sql: str, policy: Path, *, db: Path | None, analyst: str | None, given: Sequence[str], output: Format
 ) -> None:
@@ -344,8 +340,8 @@ def main() -> None:
         error.show()
         raise SystemExit(error.exit_code) from None
     except click.Abort as abort:
-        click.echo("dpsql: Stopped.", err=True)
-        raise SystemExit(_INTERRUPTED if isinstance(abort.__cause__, KeyboardInterrupt) else 1) from None
+        click.echo("dpsql: Interrupted.", err=True)
+        raise SystemExit(EXIT_CODE if isinstance(abort.__cause__, KeyboardInterrupt) else 1) from None
     except Error as error:
         click.echo(f"dpsql: {error}", err=True)
         raise SystemExit(_exit_code(error)) from None

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from dpsql.session import Session
 
-__all__ = ["INTERRUPTED", "waiting", "watched"]
+__all__ = ["EXIT_CODE", "INTERRUPTED", "waiting", "watched"]
 
 INTERRUPTED = "Interrupted. A query that had begun to read is charged in full"
-_EXIT_CODE = 130  # 128 and the number of the signal, as of any program that Ctrl-C ends
+EXIT_CODE = 130  # 128 and the number of the signal, as of any program that Ctrl-C ends
 _FIRST = 1.0  # seconds before anything is shown: most answers are there by then
 _EACH = 0.2
 
@@ -51,7 +51,7 @@ def watched(session: Session) -> Iterator[None]:
             yield
     except KeyboardInterrupt:
         click.echo(f"dpsql: {INTERRUPTED}; dpsql budget shows what is left.", err=True)
-        raise click.exceptions.Exit(_EXIT_CODE) from None
+        raise click.exceptions.Exit(EXIT_CODE) from None
 
 
 def _show(session: Session, done: Event) -> None:

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,6 +16,7 @@ from dpsql.cli.progress import INTERRUPTED, waiting
 from dpsql.cli.show import write_answer, write_pairs, write_plan
 from dpsql.errors import Error, Place, UsageError
 from dpsql.typed.statements import WORDS, items
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     from dpsql.session import Session

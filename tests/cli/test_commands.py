@@ -364,7 +364,7 @@ from dpsql.cli import main
 main()
 """
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr.strip()) == (ended, "", "dpsql: Stopped.")
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (ended, "", "dpsql: Interrupted.")
 
 
 def test_a_reader_that_goes_away(folder: Path) -> None:
