@@ -14,7 +14,7 @@ Nothing is decided in this module: what comes out is read by dpsql like any othe
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlglot
@@ -27,6 +27,7 @@ from dpsql.sql.forms import is_typed_and_cast
 from dpsql.sql.functions import FUNCTIONS
 from dpsql.sql.moments import MOMENTS
 from dpsql.sql.text import FUNCTION_PREFIX, ascii_lower
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     Node = exp.Expression

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from dpsql.accounting import ZCDP, ApproximateDP, Certified, FilterState, Periods
 from dpsql.ledger.base import closed, forked
@@ -15,6 +15,7 @@ from dpsql.ledger.calendar import Clock, utc
 from dpsql.ledger.failures import FAILED, Failures
 from dpsql.ledger.keeper import Book, Keeper, begin, new_terms
 from dpsql.ledger.record import GENESIS, Body, Event, Terms, follow, now, told_account, told_version
+from dpsql.values import dataclass
 
 __all__ = ["MemoryLedger"]
 

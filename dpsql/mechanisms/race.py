@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -36,6 +35,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsql.mechanisms.noise import BitReader, Noise
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     from mpmath.ctx_iv import MPIntervalContext

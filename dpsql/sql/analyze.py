@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -33,6 +32,7 @@ from dpsql.sql.ties import all_of, conjuncts
 from dpsql.sql.tree import Body, Cast, Expression
 from dpsql.sql.types import Family, read_as
 from dpsql.sql.wrapping import answer_table, wrapped
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     from sqlglot import Token

@@ -11,7 +11,7 @@ parts are written alike.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Context, Decimal
 from math import isnan
 
@@ -39,6 +39,7 @@ from dpsql.sql.tree import (
 )
 from dpsql.sql.types import BOOLEAN, NULL, TEXT, Family, Type
 from dpsql.sql.write import Writer
+from dpsql.values import dataclass
 
 __all__ = ["PortableWriter", "writer_for"]
 

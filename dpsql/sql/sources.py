@@ -7,7 +7,7 @@ units are equal (`ties.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
@@ -24,6 +24,7 @@ from dpsql.sql.ties import connected, ties_in
 from dpsql.sql.tree import Body, Column, Derived, Expression, Literal, Numbered, Relation, Scan
 from dpsql.sql.types import INTEGER
 from dpsql.sql.unnest import unnested
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node

@@ -7,11 +7,12 @@ an expression of a key is found again whatever it looks like, and TRY never stan
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from dpsql.sql.passes.rebuild import rebuild
 from dpsql.sql.tree import Body, Call, Column, Derived, Exists, Expression, InQuery, Scalar, is_aggregate
 from dpsql.sql.types import BIGINT
+from dpsql.values import dataclass
 
 __all__ = ["Stage", "grouped", "positions"]
 

@@ -10,7 +10,7 @@ the shorter give NULL at the end, as in DuckDB.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
@@ -20,6 +20,7 @@ from dpsql.sql.reader import Reader
 from dpsql.sql.scope import ScopeColumn, ScopeTable
 from dpsql.sql.tree import Body, Call, Case, Column, Expression, Joined, Literal, Numbered
 from dpsql.sql.types import BOOLEAN, INTEGER, NULL
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node

@@ -6,7 +6,7 @@ Functions are written by their qualified name, so that no macro or temporary obj
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from dpsql.dialects import release
 from dpsql.sql.tree import (
@@ -34,6 +34,7 @@ from dpsql.sql.tree import (
     Window,
 )
 from dpsql.sql.types import NULL
+from dpsql.values import dataclass
 
 __all__ = ["Writer", "ends", "identifier"]
 

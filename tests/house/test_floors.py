@@ -52,6 +52,13 @@ def test_nothing_is_logged_or_printed() -> None:
     assert {name for name in who_uses("print") if not name.startswith("cli/")} == set()
 
 
+def test_dataclasses_are_ours() -> None:
+    for module in MODULES:
+        froms = [node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.ImportFrom)]
+        theirs = any(node.module == "dataclasses" and "dataclass" in [a.name for a in node.names] for node in froms)
+        assert theirs == (module == ROOT / "dpsql" / "values.py"), module  # whose classes start faster
+
+
 def test_builtin_hash_decides_nothing() -> None:
     for module in MODULES:
         nodes = list(ast.walk(ast.parse(module.read_text())))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal
 from dpsql.plain import plain_receipt
 from dpsql.server.flight.kept import Kept
 from dpsql.server.flight.login import SURFACE
+from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa
