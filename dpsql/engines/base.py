@@ -10,10 +10,12 @@ from dpsql.errors import UsageError
 from dpsql.values import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     import pyarrow as pa  # start-up: whoever only plans a query needs no Arrow
+
+    Stop = Callable[[], bool]  # returns True once nobody waits for the answer any more; called from the waiting thread
 
 __all__ = ["Beside", "Column", "CsvFile", "Desk", "Engine", "Exact", "Registered", "Statement", "Watchable"]
 __all__ += ["open_exact", "table_of"]
@@ -147,8 +149,12 @@ class Engine(Protocol):
         """Return whether the engine compiles this regular expression; no data is near when it tries."""
         ...
 
-    def execute(self, statement: Statement) -> Exact:
-        """Run one SELECT; whatever goes wrong is an `EngineError` of fixed words."""
+    def execute(self, statement: Statement, *, stop: Stop | None = None) -> Exact:
+        """Run one SELECT; whatever goes wrong is an `EngineError` of fixed words.
+
+        A statement is interrupted, and fails, soon after `stop` returns True. Statements over private rows have none:
+        whether one was stopped in time would depend on rows.
+        """
         ...
 
     def close(self) -> None:
@@ -168,6 +174,19 @@ class Watchable(Protocol):
 class Desk(Protocol):
     """Something that computes on released and public rows, away from all data."""
 
-    def compute(self, tables: Mapping[tuple[str, str, str], pa.Table], statement: Statement) -> pa.Table:
-        """Run one SELECT over `tables`, which it finds at their paths; what goes wrong is an `EngineError` of ours."""
+    def compute(
+        self,
+        tables: Mapping[tuple[str, str, str], pa.Table],
+        statement: Statement,
+        *,
+        stop: Stop | None = None,
+    ) -> pa.Table:
+        """Run one SELECT over `tables`, which it finds at their paths; what goes wrong is an `EngineError` of ours.
+
+        It is interrupted, and fails, soon after `stop` returns True.
+        """
+        ...
+
+    def close(self) -> None:
+        """End what was started for it; closing twice is closing once."""
         ...
