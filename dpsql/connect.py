@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.errors import LedgerError, PolicyError, UsageError
-from dpsql.opening import IN_MEMORY, engine_of
+from dpsql.opening import IN_MEMORY, engine_of, public_engines
 from dpsql.policy import Budget, DatabaseUrl, Policy, PrivateTable, is_url
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dpsql.accounting import ApproximateDP, Periods
-    from dpsql.engines import Column, Engine
+    from dpsql.engines import Column, Desk, Engine, PublicStatements
     from dpsql.engines.duckdb_schema import StoredTable
     from dpsql.ledger import Event, Ledger, Verified
     from dpsql.plan import Terms
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dpsql.session import Session
 
 __all__ = ["IN_MEMORY", "MemoryLedgerWarning", "bump", "check_of", "check_on", "connect", "engine_of", "grant"]
-__all__ += ["history", "prepare", "session_of", "spending_of", "starter_of", "verified"]
+__all__ += ["history", "prepare", "result_evaluator", "session_of", "spending_of", "starter_of", "verified"]
 
 
 class MemoryLedgerWarning(UserWarning):
@@ -63,17 +63,23 @@ def connect(
     known.analyst(analyst)  # who may not ask opens nothing
     engine = engine_of(database, known, isolation=isolation)
     try:
-        return session_of(engine, known, ledger=ledger, analyst=analyst)
+        public = public_engines(database, known, engine, isolation=isolation)
+        return session_of(engine, known, ledger=ledger, analyst=analyst, public=public)
     except BaseException:
         engine.close()
         raise
 
 
 def session_of(
-    engine: Engine, policy: Policy, *, ledger: str | Path | DatabaseUrl | None = None, analyst: str | None = None
+    engine: Engine,
+    policy: Policy,
+    *,
+    ledger: str | Path | DatabaseUrl | None = None,
+    analyst: str | None = None,
+    public: PublicStatements | None = None,
+    desk: Desk | None = None,
 ) -> Session:
-    """Return a session over an engine that is already open; the session closes it."""
-    from dpsql.engines.duckdb_desk import DuckDBDesk
+    """Return a session over an engine that is already open; the session closes it, and `public` and `desk` with it."""
     from dpsql.mechanisms import OperatingSystemNoise
     from dpsql.plan import Terms
     from dpsql.plan.registration import catalog_of
@@ -92,7 +98,15 @@ def session_of(
     except BaseException:
         record.close()
         raise
-    return Session(Parts(engine, record, catalog, terms, OperatingSystemNoise(), DuckDBDesk()))
+    desk = result_evaluator(engine, policy) if desk is None else desk
+    return Session(Parts(engine, record, catalog, terms, OperatingSystemNoise(), desk, public=public))
+
+
+def result_evaluator(engine: Engine, policy: Policy) -> Desk:
+    """Return what computes the SELECT around a private query, and statements without tables."""
+    from dpsql.engines.duckdb_desk import DuckDBDesk
+
+    return DuckDBDesk()
 
 
 def starter_of(database: str | Path) -> Starter:

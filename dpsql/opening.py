@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, cast
 
 from dpsql.errors import EngineError, Error, PolicyError, UsageError
-from dpsql.policy import DataSource, EngineSettings, Policy, Table, is_address
+from dpsql.policy import DataSource, EngineSettings, Policy, PrivateTable, Table, is_address
 
 if TYPE_CHECKING:
     import duckdb
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
 
     from dpsql.engines import Beside, CsvFile, Engine
     from dpsql.engines.folder import Folder
+    from dpsql.engines.public import PublicEngines
 
     Sources = Mapping[str, Path | CsvFile | Folder | None]
 
-__all__ = ["IN_MEMORY", "engine_of", "sources_of"]
+__all__ = ["IN_MEMORY", "engine_of", "public_engines", "sources_of"]
 
 IN_MEMORY = ":memory:"
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")  # that a shell has taken for a path, which lost one of its slashes
@@ -76,6 +78,36 @@ def engine_of(database: object, policy: Policy, *, isolation: str | None = None,
         named = {f"table {name}": f"tables.{name}" for name in policy.tables} | {"source.url": "source.url"}
         line = policy.where(named[error.place]) if error.place in named else error.place
         raise type(error)(error.code, error.reason, hint=error.hint, place=line) from None
+
+
+def public_engines(
+    database: object, policy: Policy, engine: Engine, *, isolation: str | None = None
+) -> PublicEngines | None:
+    """Return engines for statements over the public tables of a policy, apart from `engine`, opened when needed.
+
+    `engine` is what `open_engine` returned for the same arguments. Returns None where there are no public tables, and
+    where another one cannot be opened: an `Engine` that was given open runs all statements itself.
+    """
+    from dpsql.engines.public import PublicEngines
+
+    names = [name for name, table in policy.tables.items() if not isinstance(table, PrivateTable)]
+    if not names or engine is database:
+        return None
+    public = policy.only(names)
+    settings = policy.engine
+    is_open = database is not None and not isinstance(database, str | Path)
+    if engine.dialect.name == "DuckDB" and not is_open:
+        settings = settings.for_public_tables()
+    limited = replace(public, engine=replace(settings, time_limit=settings.public_time_limit))
+    loaded = tuple(table.source for table in public.tables.values() if table.source is not None and table.types)
+    engines = PublicEngines(
+        lambda: engine_of(database, limited, isolation=isolation, prepared=False),
+        seconds=settings.public_time_limit,
+        loaded=loaded,
+    )
+    if is_open:  # while its owner has no statement under way on it
+        engines.prepare()
+    return engines
 
 
 def source_of(database: object, policy: Policy) -> DataSource | None:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from dpsql.accounting import Columns
 from dpsql.answer import Answer, CountColumns, Promise, Receipt
-from dpsql.engines import Desk, Engine, Exact, Statement
+from dpsql.engines import Desk, Engine, Exact, PublicStatements, Statement, turn_of
+from dpsql.engines.base import statement_stopped
+from dpsql.engines.public import within
 from dpsql.errors import EngineError, Refusal, UsageError
 from dpsql.ledger.base import Account, Ledger, Request, Reservation, Shortfall
 from dpsql.ledger.failures import FAILED
@@ -37,6 +40,7 @@ from dpsql.plan import (
     draw,
     forecast,
     history_table,
+    named,
     on_grid,
     pack,
     plan_columns,
@@ -61,19 +65,26 @@ from dpsql.sql.prepare import prepared
 from dpsql.sql.query import Describe, PrivateQuery, PublicQuery, ShowBudget, ShowTables, WrappedQuery
 from dpsql.sql.query import Statement as Question
 from dpsql.sql.rewrite_public import rewrite_public
+from dpsql.sql.tree import has_scan
 from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dpsql.engines.base import Stop
+
 __all__ = ["Bought", "Parts", "Prepared", "Purchase", "Session", "buy"]
 
 Drawn = TypeVar("Drawn")
+_LONGEST_CONSTANT = 10.0  # seconds in which a statement without tables is computed
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a session is made of; `dpsql.connect` puts them together."""
+    """What a session is made of; `dpsql.connect` puts them together.
+
+    Statements over public tables are run by `public`, apart from the private ones; without it the engine runs both.
+    """
 
     engine: Engine
     ledger: Ledger
@@ -82,6 +93,7 @@ class Parts:
     noise: Noise
     desk: Desk
     clock: Clock = system_clock
+    public: PublicStatements | None = None
 
 
 class Session:
@@ -96,7 +108,7 @@ class Session:
         self._salts = int.from_bytes(salt[:8]), int.from_bytes(salt[8:])
         self._closed = False
 
-    def sql(self, text: str, parameters: Given = ()) -> Answer:
+    def sql(self, text: str, parameters: Given = (), *, stop: Stop | None = None) -> Answer:
         """Answer SELECT ... TOP k PRIVATE, and for nothing: EXPLAIN of one, a SELECT of public tables, SHOW, DESCRIBE.
 
         A SELECT around a private query is computed from its released rows, and costs what the private query does;
@@ -106,23 +118,30 @@ class Session:
         (nothing is charged in these cases), and `EngineError` when the engine failed on the data (charged in full).
         What this analyst was answered before, on the same version of the data, is answered again from the ledger, at no
         cost, unless WITH (fresh = true) asks anew; a stored answer that cannot be read is a `LedgerError`.
+        What is free is interrupted soon after `stop` returns True, which is called now and then while it runs. A
+        private query that waits for the engine is then not begun; one that has begun goes on to its end, since it is
+        charged and its answer is stored.
         """
         question = self._analyze(text, parameters)
         if not isinstance(question, PrivateQuery | WrappedQuery):
-            return self._free(self._public(question))
+            return self._free(self._public(question, stop))
         shown = shown_of(question)
-        plan, stored = self._draw(shown.inner)
+        plan, stored = self._draw(shown.inner, stop)
         if plan.query.explained:
             wrapped = shown.outer is not None
             return self._free(plan_table(plan, forecast(plan, self.budget.columns, times=1), wrapped=wrapped))
-        shown = shown.fetched(self._public)
+        shown = replace(shown.fetched(lambda query: self._public(query, stop)), stop=stop)
         if stored is not None and not plan.fresh:
             return self._answer(plan, unpack(plan, stored), shown=shown, replayed=True)
         if shown.is_empty:
             return self._free(shown.nothing(self._parts.desk))
-        reservation = self._reserve(plan)
-        drawn = self._release(plan, reservation)
-        return self._answer(plan, self._settled(plan, reservation, drawn=drawn), shown=shown, replayed=False)
+        with turn_of(self._parts.engine, stop):  # an engine that cannot run is found out before anything is reserved
+            if stop is not None and stop():
+                raise statement_stopped()
+            reservation = self._reserve(plan)
+            drawn = self._release(plan, reservation)
+            released = self._settled(plan, reservation, drawn=drawn)
+        return self._answer(plan, released, shown=shown, replayed=False)
 
     def _buy(self, purchase: Purchase) -> Bought:
         self._check_open()
@@ -130,10 +149,14 @@ class Session:
         stored = parts.ledger.stored(purchase.key, self._account)
         if stored is not None:
             return self._bought(stored, replayed=True)
-        held = parts.ledger.reserve(self._request(purchase.text, purchase.loss, key=purchase.key))
-        drawn = self._drawn(
-            purchase.statement, lambda exact: purchase.draw(exact, noise=parts.noise), held=held, worst=purchase.loss
-        )
+        with turn_of(parts.engine):
+            held = parts.ledger.reserve(self._request(purchase.text, purchase.loss, key=purchase.key))
+            drawn = self._drawn(
+                purchase.statement,
+                lambda exact: purchase.draw(exact, noise=parts.noise),
+                held=held,
+                worst=purchase.loss,
+            )
         digest, shared = hashlib.sha256(drawn).hexdigest(), parts.terms.limits.share_replays
         stands = held.settle(purchase.loss.rho, digest, answer=drawn, shared=shared)
         return self._bought(stands if shared else drawn, replayed=False)
@@ -216,10 +239,12 @@ class Session:
         """Close the engine and the ledger; further use raises `UsageError`."""
         if not self._closed:
             self._closed = True
-            try:
-                self._parts.engine.close()
-            finally:
-                self._parts.ledger.close()
+            with ExitStack() as closing:
+                closing.callback(self._parts.ledger.close)
+                closing.callback(self._parts.engine.close)
+                closing.callback(self._parts.desk.close)
+                if self._parts.public is not None:
+                    closing.callback(self._parts.public.close)
 
     def __enter__(self) -> Self:
         return self
@@ -234,13 +259,21 @@ class Session:
         self._check_open()
         return self._analyses.read(text, parameters)
 
-    def _public(self, question: PublicQuery | ShowBudget | ShowTables | Describe) -> pa.Table:
-        """Return the answer to a question that reads no private row."""
+    def _public(self, question: PublicQuery | ShowBudget | ShowTables | Describe, stop: Stop | None = None) -> pa.Table:
+        """Return the answer to a question that reads no private row.
+
+        One that reads no table either never waits for an engine: it is computed where released rows are.
+        """
         parts = self._parts
         match question:
+            case PublicQuery() if not has_scan(question):
+                statement = statement_of(rewrite_public(question, MOST_PUBLIC_ROWS + 1))
+                return named(question, parts.desk.compute({}, statement, stop=within(_LONGEST_CONSTANT, stop)))
             case PublicQuery():
-                counting = rewrite_public(question, MOST_PUBLIC_ROWS + 1, dialect=parts.catalog.dialect)
-                return publish(question, parts.engine.execute(statement_of(counting)))
+                statement = statement_of(rewrite_public(question, MOST_PUBLIC_ROWS + 1, dialect=parts.catalog.dialect))
+                if parts.public is None:
+                    return publish(question, parts.engine.execute(statement))
+                return publish(question, parts.public.execute(statement, stop=stop))
             case ShowBudget():
                 return budget_table(self.budget)
             case ShowTables():
@@ -270,22 +303,22 @@ class Session:
         account = self._parts.terms.account
         return None if account is None else account.name
 
-    def _draw(self, question: PrivateQuery) -> tuple[Plan, bytes | None]:
+    def _draw(self, question: PrivateQuery, stop: Stop | None = None) -> tuple[Plan, bytes | None]:
         """Return the plan of a query, and what this analyst was answered to it on this version of the data."""
-        plan = draw(self._known(question), self._parts.terms, salts=self._salts)
+        plan = draw(self._known(question, stop), self._parts.terms, salts=self._salts)
         stored = self._parts.ledger.stored(plan.key, self._account)
         if question.explained:
             plan = simulated(plan, noise=self._parts.noise)
         return replace(plan, stored=stored is not None), stored
 
-    def _known(self, question: PrivateQuery) -> PrivateQuery:
+    def _known(self, question: PrivateQuery, stop: Stop | None = None) -> PrivateQuery:
         """Return the query with what public tables hold of it, read as public queries are, and what is prepared now."""
         question = question.at(self._parts.ledger.data_version) if question.prepared else question
         asked = values_asked(question)
         if asked is not None:
-            question = with_values(question, self._public(asked).column(0).to_pylist())
+            question = with_values(question, self._public(asked, stop).column(0).to_pylist())
         guessed = guess_asked(question) if question.explained else None
-        return question if guessed is None else with_guess(question, self._public(guessed).column(0).to_pylist())
+        return question if guessed is None else with_guess(question, self._public(guessed, stop).column(0).to_pylist())
 
     def _reserve(self, plan: Plan) -> Reservation:
         request = self._request(plan.query.text, plan.columns(plan.worst_case), key=plan.key)

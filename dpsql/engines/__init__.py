@@ -10,13 +10,15 @@ from dpsql.engines.base import (
     Desk,
     Engine,
     Exact,
+    PublicStatements,
     Registered,
     Statement,
     Watchable,
     open_exact,
+    turn_of,
 )
 from dpsql.engines.recording import RecordingEngine
 from dpsql.engines.remote import RemoteEngine, table_missing
 
-__all__ = ["Beside", "Column", "CsvFile", "Desk", "Engine", "Exact", "RecordingEngine", "Registered", "RemoteEngine"]
-__all__ += ["Statement", "Watchable", "open_exact", "table_missing"]
+__all__ = ["Beside", "Column", "CsvFile", "Desk", "Engine", "Exact", "PublicStatements", "RecordingEngine"]
+__all__ += ["Registered", "RemoteEngine", "Statement", "Watchable", "open_exact", "table_missing", "turn_of"]

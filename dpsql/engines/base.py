@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, NoReturn, Protocol, final, runtime_checkable
 from weakref import WeakKeyDictionary
 
 from dpsql.dialects import Dialect
-from dpsql.errors import UsageError
+from dpsql.errors import EngineError, UsageError
 from dpsql.values import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     import pyarrow as pa  # start-up: whoever only plans a query needs no Arrow
 
     Stop = Callable[[], bool]  # returns True once nobody waits for the answer any more; called from the waiting thread
 
-__all__ = ["Beside", "Column", "CsvFile", "Desk", "Engine", "Exact", "Registered", "Statement", "Watchable"]
-__all__ += ["open_exact", "table_of"]
+__all__ = ["Beside", "Column", "CsvFile", "Desk", "Engine", "Exact", "PublicStatements", "Registered", "Statement"]
+__all__ += ["LOOK", "Watchable", "engine_closed", "engine_failed", "holding", "open_exact", "statement_stopped"]
+__all__ += ["table_of", "turn_of"]
+
+LOOK = 0.1  # seconds between two calls of a stop signal
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +154,14 @@ class Engine(Protocol):
         """Return whether the engine compiles this regular expression; no data is near when it tries."""
         ...
 
+    def turn(self, stop: Stop | None = None) -> AbstractContextManager[None]:
+        """Wait until the engine runs nothing else, and keep it for the body.
+
+        A session reserves budget inside the body, so that a statement which the engine never ran is never charged.
+        Raises `engine-closed` if the engine cannot run, and `statement-stopped` if `stop` returns True during the wait.
+        """
+        ...
+
     def execute(self, statement: Statement, *, stop: Stop | None = None) -> Exact:
         """Run one SELECT; whatever goes wrong is an `EngineError` of fixed words.
 
@@ -162,12 +175,80 @@ class Engine(Protocol):
         ...
 
 
+def turn_of(engine: Engine, stop: Stop | None = None) -> AbstractContextManager[None]:
+    """Return the turn of an engine; one that has none, as an adapter written by hand may, is taken to be ready."""
+    return engine.turn(stop) if hasattr(engine, "turn") else nullcontext()
+
+
+class Lock(Protocol):
+    """A lock of the standard library, reentrant or not."""
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002 - as it is there
+        """Take the lock; return whether that was possible in time."""
+        ...
+
+    def release(self) -> None:
+        """Let go of the lock."""
+        ...
+
+
+@contextmanager
+def holding(lock: Lock, stop: Stop | None) -> Iterator[None]:
+    """Hold a lock during the body; raise `statement-stopped` if `stop` returns True while it is waited for."""
+    while not lock.acquire(timeout=-1 if stop is None else LOOK):
+        if stop is not None and stop():
+            raise statement_stopped()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def statement_stopped() -> EngineError:
+    """Return the error of a statement that was stopped because nobody waits for its answer."""
+    return EngineError(
+        "statement-stopped",
+        "The statement was stopped; nothing was charged.",
+        hint="Send it again to have it answered.",
+    )
+
+
+def engine_closed() -> UsageError:
+    """Return the error of an engine that can run nothing: it was closed, or a statement of it could not be stopped."""
+    return UsageError(
+        "engine-closed",
+        "The engine that has the data is closed, or still busy with a statement that could not be stopped.",
+        hint="Nothing was charged. Ask again later, or open a new session.",
+    )
+
+
+def engine_failed() -> EngineError:
+    """Return the one error of every statement that an engine could not answer."""
+    return EngineError(
+        "engine-failed",
+        "The engine could not answer this statement.",
+        hint="Ask the curator: the details may hold private values and are not kept.",
+    )
+
+
 @runtime_checkable
 class Watchable(Protocol):
     """An engine that also tells how far a statement is; what it tells depends on rows, as the time it takes does."""
 
     def progress(self) -> float | None:
         """Return the share of the statement that is done, 0 to 1, or None where that is not known; from any thread."""
+        ...
+
+
+class PublicStatements(Protocol):
+    """Something that runs statements over public tables, apart from the engine that reads private rows."""
+
+    def execute(self, statement: Statement, *, stop: Stop | None = None) -> Exact:
+        """Run one SELECT; it fails at a time limit, and soon after `stop` returns True. Raises `EngineError`."""
+        ...
+
+    def close(self) -> None:
+        """Close what was opened for it; closing twice is closing once."""
         ...
 
 

@@ -7,8 +7,8 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,12 +17,26 @@ import duckdb
 
 from dpsql.dialects import DUCKDB
 from dpsql.engines import duckdb_catalog as catalog
-from dpsql.engines.base import Beside, Column, CsvFile, Exact, Registered, Statement, table_of
+from dpsql.engines.base import (
+    LOOK,
+    Beside,
+    Column,
+    CsvFile,
+    Exact,
+    Registered,
+    Statement,
+    engine_closed,
+    engine_failed,
+    holding,
+    table_of,
+)
 from dpsql.engines.folder import Folder
 from dpsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from dpsql.engines.base import Stop
 
 __all__ = ["DuckDBEngine"]
 
@@ -58,8 +72,9 @@ class DuckDBEngine:
         self._sealed = sealed
         self._holds = holds
         self._time_limit = time_limit
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # taken again by the statement of a turn
         self._watch = threading.Lock()  # who asks how far a statement is does not wait for its end
+        self._patterns = threading.Lock()  # nor does who tries a regular expression
         self._bare: duckdb.DuckDBPyConnection | None = None
         self._release = weakref.finalize(self, holds.close)
 
@@ -132,24 +147,32 @@ class DuckDBEngine:
             self._require_open()
             table = self._run(Statement(sql))
         if table is None:
-            raise _failed()
+            raise engine_failed()
         return len(table) == 0
 
     def accepts_pattern(self, pattern: str) -> bool:
         """Return whether DuckDB compiles `pattern`, tried as a bound value in an instance that has nothing in it."""
-        with self._lock:
+        with self._patterns:
             self._require_open()
             if self._bare is None:
                 self._bare = self._holds.enter_context(catalog.connect_bare())
             return catalog.compiles(self._bare, pattern)
 
-    def execute(self, statement: Statement) -> Exact:
+    @contextmanager
+    def turn(self, stop: Stop | None = None) -> Iterator[None]:
+        """Keep the engine for the body; raise `engine-closed` if it is closed, or DuckDB has given the instance up."""
+        with holding(self._lock, stop):
+            if not self._release.alive or not self._lives():
+                raise engine_closed()
+            yield
+
+    def execute(self, statement: Statement, *, stop: Stop | None = None) -> Exact:
         """Run one SELECT once, to its end; DuckDB's words carry cell values, so not one of them is passed on."""
         with self._lock:
             self._require_open()
-            table = self._run(statement)
+            table = self._run(statement, stop)
         if table is None:  # raised here and not where it was caught: no context hangs on it
-            raise _failed()
+            raise engine_failed()
         return Exact(table)
 
     def progress(self) -> float | None:
@@ -162,10 +185,16 @@ class DuckDBEngine:
 
     def close(self) -> None:
         """Let go of the data, the cursor and the spill folder, once no statement is running."""
-        with self._lock, self._watch:
+        with self._lock, self._watch, self._patterns:
             self._release()
 
-    def _run(self, statement: Statement) -> pa.Table | None:
+    def _lives(self) -> bool:
+        """Return whether DuckDB runs statements: after an internal error it refuses all of an instance."""
+        with suppress(duckdb.Error, RuntimeError):
+            return self._connection.execute("SELECT 1").fetchall() == [(1,)]
+        return False
+
+    def _run(self, statement: Statement, stop: Stop | None = None) -> pa.Table | None:
         """Return the result, or None whatever went wrong.
 
         DuckDB's own handling of Ctrl-C comes late and as an ordinary error, so the statement runs in a thread while
@@ -175,10 +204,11 @@ class DuckDBEngine:
         done = threading.Event()  # waiting for the thread itself may leave it half stopped when interrupted
         task = partial(_fetch, self._connection, statement, outcome=outcome, done=done)
         deadline = math.inf if self._time_limit is None else time.monotonic() + self._time_limit
+        step = _PATIENCE if stop is None else LOOK
         try:
             threading.Thread(target=task, name="dpsql-statement", daemon=True).start()
-            while not done.wait(min(_PATIENCE, max(0.0, deadline - time.monotonic()))):
-                if time.monotonic() >= deadline:
+            while not done.wait(min(step, max(0.0, deadline - time.monotonic()))):
+                if time.monotonic() >= deadline or (stop is not None and stop()):
                     raise TimeoutError  # noqa: TRY301 - to be stopped as an interrupt is
         except BaseException as reason:
             while not done.wait(_HEARTBEAT):
@@ -190,12 +220,7 @@ class DuckDBEngine:
 
     def _require_open(self) -> None:
         if not self._release.alive:
-            raise UsageError("engine-closed", "The engine is closed.", hint="Open a new session.")
-
-
-def _failed() -> EngineError:
-    hint = "Ask the curator: the details may hold private values and are not kept."
-    return EngineError("engine-failed", "The engine could not answer this statement.", hint=hint)
+            raise engine_closed()
 
 
 def _fetch(

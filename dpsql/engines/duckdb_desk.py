@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+    from dpsql.engines.base import Stop
+
     Path = tuple[str, str, str]
 
 __all__ = ["DuckDBDesk"]
@@ -32,7 +34,7 @@ class DuckDBDesk:
         self._memory_limit = memory_limit
         self._seconds = seconds
 
-    def compute(self, tables: Mapping[Path, pa.Table], statement: Statement) -> pa.Table:
+    def compute(self, tables: Mapping[Path, pa.Table], statement: Statement, *, stop: Stop | None = None) -> pa.Table:
         """Run one SELECT over `tables`, which it finds at their paths; what goes wrong is an `EngineError` of ours."""
         answer = self._computed(tables, statement)
         if answer is None:  # raised here and not where it was caught: no context hangs on it
@@ -42,6 +44,9 @@ class DuckDBDesk:
                 hint="The private answer is stored: ask for less of it, at no further cost.",
             )
         return answer
+
+    def close(self) -> None:
+        """Do nothing: every instance goes with its statement."""
 
     def _computed(self, tables: Mapping[Path, pa.Table], statement: Statement) -> pa.Table | None:
         import duckdb  # start-up: most statements need no desk

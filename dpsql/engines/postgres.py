@@ -94,19 +94,26 @@ class PostgresEngine(RemoteEngine):
             raise ValueError
         if self._connection is None:
             self._connection = self._connect()
+        connection = self._connection
         try:
-            return _answer(self._connection, statement)
+            return _answer(connection, statement)
         except Exception:
-            if not _lives(self._connection):
-                broken, self._connection = self._connection, None
+            if not _lives(connection):
+                if self._connection is connection:  # and no other was made meanwhile, for the next statement
+                    self._connection = None
                 with suppress(Exception):
-                    broken.close()
+                    connection.close()
             raise
 
     def cancel(self) -> None:
         """Ask the server to stop what runs."""
         if self._connection is not None:
             self._connection.adbc_cancel()
+
+    def reconnect(self) -> bool:
+        """Leave the connection to the statement that does not end; the next statement opens another."""
+        self._connection = None
+        return True
 
     def disconnect(self) -> None:
         """Close the connection."""

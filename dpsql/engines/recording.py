@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
 from dpsql.dialects import Dialect
-from dpsql.engines.base import Column, Engine, Exact, Statement
+from dpsql.engines.base import Column, Engine, Exact, Statement, turn_of
 from dpsql.errors import EngineError
+
+if TYPE_CHECKING:
+    from dpsql.engines.base import Stop
 
 __all__ = ["RecordingEngine"]
 
@@ -48,12 +54,16 @@ class RecordingEngine:
         """Return what the wrapped engine returns."""
         return self._engine.accepts_pattern(pattern)
 
-    def execute(self, statement: Statement) -> Exact:
+    def turn(self, stop: Stop | None = None) -> AbstractContextManager[None]:
+        """Return the turn of the wrapped engine."""
+        return turn_of(self._engine, stop)
+
+    def execute(self, statement: Statement, *, stop: Stop | None = None) -> Exact:
         """Keep `statement`, then run it or fail as ordered."""
         self.statements.append(statement)
         if self.fail_with is not None:
             raise self.fail_with
-        return self._engine.execute(statement)
+        return self._engine.execute(statement) if stop is None else self._engine.execute(statement, stop=stop)
 
     def close(self) -> None:
         """Close the wrapped engine."""

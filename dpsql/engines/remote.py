@@ -10,19 +10,31 @@ import math
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dpsql.dialects import Dialect, family_of
 from dpsql.engines.arrow import conformed
-from dpsql.engines.base import Column, Exact, Registered, Statement, table_of
-from dpsql.errors import EngineError, UsageError
+from dpsql.engines.base import (
+    LOOK,
+    Column,
+    Exact,
+    Registered,
+    Statement,
+    engine_closed,
+    engine_failed,
+    holding,
+    table_of,
+)
+from dpsql.errors import EngineError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from dpsql.engines.base import Stop
 
 __all__ = ["RemoteEngine", "table_missing"]
 
@@ -51,9 +63,12 @@ class RemoteEngine(ABC):
         self._tables = dict(tables)
         self._time_limit = time_limit
         self._sealed = sealed
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # taken again by the statement of a turn
+        self._patterns = threading.Lock()
         self._closed = False
-        self._stuck = False  # a statement could not be stopped, and may still use what `fetch` uses
+        # ends with the last statement; one that could not be stopped may use what `fetch` uses until then
+        self._done = threading.Event()
+        self._done.set()
         self._bare: Any = None
 
     @abstractmethod
@@ -64,8 +79,16 @@ class RemoteEngine(ABC):
         """Return a table by its name in the policy; raise `table_missing` if it is not there. For `look_up`."""
         raise NotImplementedError
 
-    def cancel(self) -> None:  # noqa: B027 - an engine without one is closed when a statement does not end
+    def cancel(self) -> None:  # noqa: B027 - an engine without one waits until its statement ends
         """Stop the statement that runs, if there is one; called from another thread, and may raise anything."""
+
+    def reconnect(self) -> bool:
+        """Leave what `fetch` uses to a statement that does not end, open it again, and return whether that was done.
+
+        Called between two statements; may raise anything. An engine that has no such method runs nothing until the
+        statement ends.
+        """
+        return False
 
     @abstractmethod
     def disconnect(self) -> None:
@@ -118,14 +141,21 @@ class RemoteEngine(ABC):
     def accepts_pattern(self, pattern: str) -> bool:
         """Return whether DuckDB, whose language it is, compiles this regular expression."""
         catalog = import_module("dpsql.engines.duckdb_catalog")  # by its name: to import this package takes no DuckDB
-        with self._lock:
+        with self._patterns:
             if self._bare is None:
                 self._bare = catalog.connect_bare()
             return bool(catalog.compiles(self._bare, pattern))
 
-    def execute(self, statement: Statement) -> Exact:
+    @contextmanager
+    def turn(self, stop: Stop | None = None) -> Iterator[None]:
+        """Keep the engine for the body; raise `engine-closed` if it is closed, or busy and cannot be opened again."""
+        with holding(self._lock, stop):
+            self._require_ready()
+            yield
+
+    def execute(self, statement: Statement, *, stop: Stop | None = None) -> Exact:
         """Run one SELECT once, to its end; no word of the engine is passed on, since they may carry cell values."""
-        return Exact(self._answer(statement))
+        return Exact(self._answer(statement, stop))
 
     def close(self) -> None:
         """Let go of the connection, once no statement is running; closing twice is closing once."""
@@ -133,38 +163,50 @@ class RemoteEngine(ABC):
             if self._closed:
                 return
             self._closed = True
-            if self._bare is not None:
-                self._bare.close()
-            if not self._stuck:
+            with self._patterns:
+                if self._bare is not None:
+                    self._bare.close()
+            if self._done.is_set():
                 with suppress(Exception):
                     self.disconnect()
 
-    def _answer(self, statement: Statement) -> pa.Table:
+    def _require_ready(self) -> None:
+        if self._closed:
+            raise engine_closed()
+        if not self._done.is_set():
+            again = False
+            with suppress(Exception):
+                again = self.reconnect()
+            if not again:
+                raise engine_closed()
+
+    def _answer(self, statement: Statement, stop: Stop | None = None) -> pa.Table:
         with self._lock:
-            if self._closed or self._stuck:
-                raise UsageError("engine-closed", "The engine is closed.", hint="Open a new session.")
-            table = self._run(statement)
+            self._require_ready()
+            table = self._run(statement, stop)
         if table is None:  # raised here and not where it was caught: no context hangs on it
-            hint = "Ask the curator: the details may hold private values and are not kept."
-            raise EngineError("engine-failed", "The engine could not answer this statement.", hint=hint)
+            raise engine_failed()
         return table
 
-    def _run(self, statement: Statement) -> pa.Table | None:
+    def _run(self, statement: Statement, stop: Stop | None) -> pa.Table | None:
         """Return the answer, or None whatever went wrong; wait where an interrupt can come through."""
         outcome: list[pa.Table] = []
-        done = threading.Event()
+        done = self._done = threading.Event()
         task = partial(self._carry_out, statement, outcome=outcome, done=done)
+        thread = threading.Thread(target=task, name="dpsql-statement", daemon=True)
         deadline = math.inf if self._time_limit is None else time.monotonic() + self._time_limit
+        step = _PATIENCE if stop is None else LOOK
         try:
-            threading.Thread(target=task, name="dpsql-statement", daemon=True).start()
-            while not done.wait(min(_PATIENCE, max(0.0, deadline - time.monotonic()))):
-                if time.monotonic() >= deadline:
+            thread.start()
+            while not done.wait(min(step, max(0.0, deadline - time.monotonic()))):
+                if time.monotonic() >= deadline or (stop is not None and stop()):
                     raise TimeoutError  # noqa: TRY301 - to be stopped as an interrupt is
         except BaseException as reason:
-            self._stuck = True  # until it is seen to have ended: a second interrupt may come while it is waited for
+            if thread.ident is None:  # it could not be started, and has nothing to end
+                done.set()
             with suppress(Exception):
                 self.cancel()
-            self._stuck = not done.wait(_LAST_WAIT)
+            done.wait(_LAST_WAIT)
             if not isinstance(reason, TimeoutError):
                 raise
             return None

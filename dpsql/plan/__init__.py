@@ -6,7 +6,7 @@ from dpsql.plan.forecast import Forecast, forecast
 from dpsql.plan.grid import on_grid, progress_of
 from dpsql.plan.plan import Plan, statement_of
 from dpsql.plan.purchase import Bought, Draw, Purchase
-from dpsql.plan.release import MOST_PUBLIC_ROWS, Release, publish, release
+from dpsql.plan.release import MOST_PUBLIC_ROWS, Release, named, publish, release
 from dpsql.plan.replay import replay_key
 from dpsql.plan.shortfall import shortfall
 from dpsql.plan.simulation import simulated
@@ -22,6 +22,7 @@ __all__ += [
     "draw",
     "forecast",
     "history_table",
+    "named",
     "on_grid",
     "pack",
     "plan_columns",

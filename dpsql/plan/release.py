@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-__all__ = ["MOST_PUBLIC_ROWS", "Release", "nothing", "presented", "publish", "release"]
+__all__ = ["MOST_PUBLIC_ROWS", "Release", "named", "nothing", "presented", "publish", "release"]
 
 MOST_PUBLIC_ROWS = 1_000_000
 COUNT = "count"
@@ -146,7 +146,11 @@ def _monotone(query: PrivateQuery, canonical: pa.Table) -> list[int]:
 
 def publish(query: PublicQuery, exact: Exact) -> pa.Table:
     """Return the answer to a query over public tables, which protect nobody, under the names of its outputs."""
-    table = open_exact(exact)
+    return named(query, open_exact(exact))
+
+
+def named(query: PublicQuery, table: pa.Table) -> pa.Table:
+    """Return computed columns under the names of a public query's outputs; raise `Unsupported` for too many rows."""
     if table.num_rows > MOST_PUBLIC_ROWS:
         hint = f"Add LIMIT {MOST_PUBLIC_ROWS}, or ask for fewer rows."
         raise Unsupported("too-many-rows", f"The answer has more than {MOST_PUBLIC_ROWS} rows.", hint=hint)

@@ -24,6 +24,8 @@ from dpsql.values import dataclass
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dpsql.engines.base import Stop
+
 __all__ = ["Prepared", "Shown", "shown_of"]
 
 Path = tuple[str, str, str]
@@ -65,6 +67,7 @@ class Shown:
     statement: Statement | None = None
     beside: Mapping[Path, PublicQuery] = field(default_factory=dict)
     tables: Mapping[Path, pa.Table] = field(default_factory=dict)
+    stop: Stop | None = None
 
     @property
     def most_rows(self) -> int:
@@ -98,7 +101,8 @@ class Shown:
             return released
         names = [f"c{at}" for at in range(1, released.num_columns + 1)]
         laid = released.rename_columns(names).append_column(RANK, integers(range(released.num_rows)))
-        computed = desk.compute({**self.tables, PATH: laid}, self.statement).rename_columns(list(self.outer.names))
+        computed = desk.compute({**self.tables, PATH: laid}, self.statement, stop=self.stop)
+        computed = computed.rename_columns(list(self.outer.names))
         if computed.num_rows > self.most_rows:
             hint = f"The private answer is stored: add LIMIT {self.most_rows}, at no further cost."
             raise EngineError("wrapping-failed", f"The answer has more than {self.most_rows} rows.", hint=hint)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from dataclasses import replace
 
 from dpsql.errors import PolicyError, UsageError
 from dpsql.policy.checks import check_count, fill, wrong_type
@@ -14,6 +16,9 @@ __all__ = ["ISOLATIONS", "EngineSettings", "read_engine"]
 ISOLATIONS = ("in_process", "process")
 _MEMORY = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})? ?[KMGT]i?B")
 _LONGEST_LIMIT = 86_400  # seconds
+_SHARE = 0.2  # of the machine's memory, for an engine of public tables, where the policy sets no limit
+_MEGABYTES = {"K": 1e-3, "M": 1.0, "G": 1e3, "T": 1e6}
+_LEAST_MEGABYTES = 256  # that an engine of public tables gets, where the policy gives as much
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -22,8 +27,9 @@ class EngineSettings:
 
     With `isolation` "process" only a worker opens it, one that has nothing else; with "in_process", the default, it is
     open where the analyst's code runs. `memory_limit`, such as "4GB", and `threads` are DuckDB's. A statement that
-    takes longer than `time_limit` seconds fails, and is charged in full like any that fails. With `answer_grid_ms`,
-    what depends on rows is told only 1, 2, 4, 8 ... times so many milliseconds after it was begun.
+    takes longer than `time_limit` seconds fails, and is charged in full like any that fails. A statement over public
+    tables alone, which is free, is stopped after `public_time_limit` seconds, 30 unless said otherwise. With
+    `answer_grid_ms`, what depends on rows is told only 1, 2, 4, 8 ... times so many milliseconds after it was begun.
     """
 
     isolation: str
@@ -31,6 +37,7 @@ class EngineSettings:
     threads: int | None
     time_limit: float | None
     answer_grid_ms: int | None
+    public_time_limit: float
 
     def __init__(
         self,
@@ -40,13 +47,27 @@ class EngineSettings:
         threads: int | None = None,
         time_limit: float | None = None,
         answer_grid_ms: int | None = None,
+        public_time_limit: float = 30.0,
     ) -> None:
         fill(self, isolation=_isolation(isolation))
         fill(self, memory_limit=None if memory_limit is None else _memory(memory_limit))
         fill(self, threads=None if threads is None else check_count(threads, "engine.threads"))
-        fill(self, time_limit=None if time_limit is None else _seconds(time_limit))
+        fill(self, time_limit=None if time_limit is None else _seconds(time_limit, "engine.time_limit"))
+        fill(self, public_time_limit=_seconds(public_time_limit, "engine.public_time_limit"))
         grid = None if answer_grid_ms is None else check_count(answer_grid_ms, "engine.answer_grid_ms")
         fill(self, answer_grid_ms=grid)
+
+    def for_public_tables(self) -> EngineSettings:
+        """Return the settings of an engine that has public tables alone, beside the one that these are for.
+
+        It takes half of the threads, so that private statements keep the others, and a part of the memory.
+        """
+        threads = max(1, (self.threads or os.cpu_count() or 1) // 2)
+        if self.memory_limit is None:
+            memory = f"{_SHARE * os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.3f}GiB"
+        else:
+            memory = _quarter(self.memory_limit)
+        return replace(self, memory_limit=memory, threads=threads, time_limit=self.public_time_limit)
 
     def isolates(self, asked: str | None) -> bool:
         """Return whether the data is opened in a process of its own: these settings say so, or the one who asks.
@@ -65,7 +86,7 @@ class EngineSettings:
 def read_engine(root: Section) -> EngineSettings:
     """Return the settings that the table [engine] of a policy file describes."""
     section = root.section("engine")
-    section.only("isolation", "memory_limit", "threads", "time_limit", "answer_grid_ms")
+    section.only("isolation", "memory_limit", "threads", "time_limit", "public_time_limit", "answer_grid_ms")
     counts = {key: section.whole(key) for key in ("threads", "answer_grid_ms") if key in section.values}
     isolation, memory_limit = section.text("isolation"), section.text("memory_limit")
     with root.placing():
@@ -73,6 +94,7 @@ def read_engine(root: Section) -> EngineSettings:
             isolation="in_process" if isolation is None else isolation,
             memory_limit=memory_limit,
             time_limit=section.number_or("time_limit", None),
+            public_time_limit=section.number_or("public_time_limit", EngineSettings().public_time_limit),
             **counts,
         )
 
@@ -95,10 +117,19 @@ def _memory(value: str) -> str:
     return value
 
 
-def _seconds(value: float) -> float:
+def _quarter(memory: str) -> str:
+    """Return a quarter of an amount of memory, or all of it where a quarter would be too little to work in."""
+    number = memory.rstrip("KMGTiB ")
+    amount, unit = float(number), memory[len(number) :].strip()
+    if amount * _MEGABYTES[unit[0]] <= 4 * _LEAST_MEGABYTES:
+        return memory
+    return f"{amount / 4:.3f}{unit}"
+
+
+def _seconds(value: float, place: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise wrong_type("a number of seconds", value, place="engine.time_limit")
+        raise wrong_type("a number of seconds", value, place=place)
     if not 0 < value <= _LONGEST_LIMIT:
         reason = f"A time limit must be greater than 0 and at most {_LONGEST_LIMIT} seconds."
-        raise PolicyError("policy-range", reason, hint="Such as 60.", place="engine.time_limit")
+        raise PolicyError("policy-range", reason, hint="Such as 60.", place=place)
     return float(value)

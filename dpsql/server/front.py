@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpsql.answer import Answer
+    from dpsql.engines.base import Stop
     from dpsql.session import Session
     from dpsql.sql.parameters import Given
 
@@ -101,13 +102,25 @@ class Front:
         self.service.policy.analyst(role)
         return role
 
-    def ask(self, surface: str, user: User, *, text: str, parameters: Given = (), role: str | None = None) -> Answer:
-        """Return the answer to a statement, charged to the user or to the `role` they act as; raises as a session."""
+    def ask(
+        self,
+        surface: str,
+        user: User,
+        *,
+        text: str,
+        parameters: Given = (),
+        role: str | None = None,
+        stop: Stop | None = None,
+    ) -> Answer:
+        """Return the answer to a statement, charged to the user or to the `role` they act as; raises as a session.
+
+        What is free is interrupted soon after `stop` returns True: the client has gone, or has cancelled it.
+        """
 
         def asking(analyst: str) -> Answer:
             self._count(analyst)
             began = time.monotonic()
-            answer = self.service.ask(analyst, text, parameters=parameters)
+            answer = self.service.ask(analyst, text, parameters=parameters, stop=stop)
             self._told(surface, analyst, answer=answer, seconds=time.monotonic() - began)
             return answer
 
@@ -126,9 +139,13 @@ class Front:
 
         return self._watched(surface, user, role=role, act=describing)
 
-    def session(self, user: User, *, role: str | None = None) -> Session:
-        """Return the session of a user, or of the `role` they act as, for what reads no private row."""
-        return self.service.session(self.acting(user, user.name if role is None else role))
+    def look(self, user: User, act: Callable[[Session], Told], *, role: str | None = None) -> Told:
+        """Return what `act` makes of the session of a user, or of the `role` they act as; it reads no private row.
+
+        Analysts take turns, since reading statements takes the processor from everybody else.
+        """
+        with self.service.looking(self.acting(user, user.name if role is None else role)) as session:
+            return act(session)
 
     def health(self) -> str:
         """Return "ok", or "stopping" once nothing is answered any more."""
@@ -157,7 +174,7 @@ class Front:
         except Error as error:
             refused = error
         except Exception as error:  # noqa: BLE001 - its words could hold anything
-            self.watch.log("fault", surface=surface, analyst=analyst, kind=type(error).__name__, at=_where(error))
+            self.watch.log("fault", surface=surface, analyst=analyst, kind=type(error).__name__, where=_where(error))
             hint = "Ask the curator: what happened is in the server's log, without values."
             refused = EngineError("server-failed", "The server could not answer.", hint=hint)
         self.watch.refused(surface, refused.code, analyst=analyst)

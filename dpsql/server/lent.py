@@ -9,21 +9,28 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from dpsql.dialects import Dialect
-    from dpsql.engines import Column, Engine, Exact, Statement
+from dpsql.engines import turn_of
+from dpsql.server.fair import FairQueue
 
-__all__ = ["Gate", "Lent", "step_of"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+    from dpsql.dialects import Dialect
+    from dpsql.engines import Column, Desk, Engine, Exact, PublicStatements, Statement
+    from dpsql.engines.base import Stop
+
+__all__ = ["Gate", "Lent", "SharedDesk", "SharedPublic", "step_of"]
 
 
 class Gate:
     """Whose turn it is at an engine: with a grid, the next enters at a time of it; without one, as the engine says.
 
-    Which statements read private rows is not known here, so that those of public tables are held as well. Whoever has
-    run one leaves at once: its session holds the answer back.
+    Whoever has run one leaves at once: its session holds the answer back.
     """
 
     def __init__(self, grid_ms: int | None) -> None:
@@ -62,11 +69,14 @@ def step_of(grid: float, seconds: float) -> float:
 
 
 class Lent:
-    """An engine that many sessions share: they may not close it."""
+    """An engine that many sessions share: they may not close it, and its turns go round among the analysts."""
 
-    def __init__(self, engine: Engine, gate: Gate) -> None:
+    def __init__(self, engine: Engine, gate: Gate, *, queue: FairQueue | None = None, analyst: str = "") -> None:
         self._engine = engine
         self._gate = gate
+        self._queue = FairQueue(1) if queue is None else queue
+        self._analyst = analyst
+        self._turn = threading.local()
 
     @property
     def dialect(self) -> Dialect:
@@ -101,10 +111,56 @@ class Lent:
         with self._gate.passed():
             return self._engine.accepts_pattern(pattern)
 
-    def execute(self, statement: Statement) -> Exact:
-        """Run one SELECT."""
-        with self._gate.held():
-            return self._engine.execute(statement)
+    @contextmanager
+    def turn(self, stop: Stop | None = None) -> Iterator[None]:
+        """Wait for this analyst's turn at the engine, and keep the engine for the body."""
+        with self._queue.place(self._analyst, stop=stop), self._gate.held(), turn_of(self._engine, stop):
+            self._turn.has_begun = True
+            try:
+                yield
+            finally:
+                self._turn.has_begun = False
+
+    def execute(self, statement: Statement, *, stop: Stop | None = None) -> Exact:
+        """Run one SELECT, in a turn."""
+        with nullcontext() if getattr(self._turn, "has_begun", False) else self.turn():
+            return self._engine.execute(statement) if stop is None else self._engine.execute(statement, stop=stop)
 
     def close(self) -> None:
-        """Do nothing: whoever lent it closes it."""
+        """Do nothing: the service closes the engine."""
+
+
+class SharedPublic:
+    """What runs statements over public tables for many sessions: analysts take turns at it."""
+
+    def __init__(self, public: PublicStatements, queue: FairQueue, *, analyst: str) -> None:
+        self._public, self._queue, self._analyst = public, queue, analyst
+
+    def execute(self, statement: Statement, *, stop: Stop | None = None) -> Exact:
+        """Run one SELECT over public tables, in this analyst's turn."""
+        with self._queue.place(self._analyst, stop=stop):
+            return self._public.execute(statement, stop=stop)
+
+    def close(self) -> None:
+        """Do nothing: the service closes it."""
+
+
+class SharedDesk:
+    """What computes on released rows for many sessions: analysts take turns at it."""
+
+    def __init__(self, desk: Desk, queue: FairQueue, *, analyst: str) -> None:
+        self._desk, self._queue, self._analyst = desk, queue, analyst
+
+    def compute(
+        self,
+        tables: Mapping[tuple[str, str, str], pa.Table],
+        statement: Statement,
+        *,
+        stop: Stop | None = None,
+    ) -> pa.Table:
+        """Run one SELECT over `tables`, in this analyst's turn."""
+        with self._queue.place(self._analyst, stop=stop):
+            return self._desk.compute(tables, statement, stop=stop)
+
+    def close(self) -> None:
+        """Do nothing: the service closes it."""

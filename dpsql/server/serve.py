@@ -1,14 +1,17 @@
 """What `dpsql serve` runs: every surface of one policy, until a signal ends it.
 
-SIGTERM and SIGINT stop it in order: nobody else is let in, statements that run are answered and settled, everything is
-closed. A second one ends the process at once; what was reserved then stays reserved. SIGHUP reads the policy, the users
-and the certificate again; whatever is wrong with one of them leaves all as they were.
+SIGTERM and SIGINT stop it in order, within ten seconds: nobody else is let in, public statements are interrupted,
+private ones that end in time are answered and settled, everything is closed. A second one ends the process at once. A
+private statement that has not ended stays reserved, so charged in full. SIGHUP reads the policy, the users and the
+certificate again; whatever is wrong with one of them leaves all as they were.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import resource
 import signal
 import socket
 import ssl
@@ -31,7 +34,10 @@ from dpsql.server.watch import Watch
 
 __all__ = ["Server", "run"]
 
-_GRACE = 30.0  # seconds for clients that read their answers; statements that run have all the time they take
+_GRACE = 7.0  # seconds for statements that run, and for clients that read their answers
+_LAST = 9.0  # seconds after which the process ends, whatever still runs
+_DESCRIPTORS = 8192  # files and sockets that may be open at once, where the system lets this process have as many
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _FIXED = ("users", "postgres", "web", "flight", "catalog")  # what of [server] only a start changes
 _AT_ONCE = 1
@@ -49,6 +55,7 @@ def run(path: Path, database: Path | None, *, tell: Callable[[str], None], log: 
     if not contexts:
         hint = 'Leave postgres out of [server], or write postgres = "127.0.0.1:5433".'
         raise UsageError("server-address", "The policy turns every surface off.", hint=hint, place="server")
+    _allow_descriptors()
     service = Service(database, policy)
     front = Front(service, users, watch, Throttle(policy.server.statements_per_minute))
     usual, threading.excepthook = threading.excepthook, partial(_thread_fault, watch)
@@ -109,16 +116,23 @@ class Server:
         _notify("STOPPING=1")
         self._front.watch.log("stopping")
         self._front.service.stop()
+        loop = asyncio.get_running_loop()
+        last = loop.call_later(_LAST, self._end_at_once)
         await asyncio.gather(*(one.close(_GRACE) for one in self._surfaces.values()), return_exceptions=True)
         await asyncio.to_thread(self._front.service.close)
+        last.cancel()
         self._front.watch.log("stopped")
+
+    def _end_at_once(self) -> None:
+        """End the process, though a thread of it still runs a statement; what that one reserved stays reserved."""
+        self._front.watch.log("ended-at-once")
+        os._exit(_AT_ONCE)
 
     def _stop(self) -> None:
         if self._stopping.is_set():
-            self._front.watch.log("ended-at-once")
-            os._exit(_AT_ONCE)  # a thread that runs a statement would keep the process
+            self._end_at_once()
         self._stopping.set()
-        self._tell("stopping: statements that run are settled first; a second signal ends it at once")
+        self._tell("stopping: statements that end within seconds are settled; a second signal ends it at once")
 
     def _hang_up(self) -> None:
         task = asyncio.create_task(asyncio.to_thread(self.reload))
@@ -166,11 +180,25 @@ class Server:
     def _fault(self, _loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         """Say that something failed that nobody awaited, without its words, which could hold anything."""
         error = context.get("exception")
-        self._front.watch.log("fault", kind=type(error).__name__, at="loop")
+        if isinstance(error, OSError) and error.errno in _EXHAUSTED:
+            self._front.watch.log("out-of-descriptors")  # clients open them; who connects waits until one is free
+            return
+        if isinstance(error, ConnectionError | TimeoutError | ssl.SSLError):
+            return  # a client that went away
+        self._front.watch.log("fault", kind=type(error).__name__, where="loop")
+
+
+def _allow_descriptors() -> None:
+    """Raise the soft limit of open files as far as needed and allowed: each connection takes one, or several."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _thread_fault(watch: Watch, fault: threading.ExceptHookArgs) -> None:
-    watch.log("fault", kind=fault.exc_type.__name__, at="thread")
+    watch.log("fault", kind=fault.exc_type.__name__, where="thread")
 
 
 def _waiting(started: ServerSettings, now: ServerSettings, *, encrypted: bool) -> list[str]:

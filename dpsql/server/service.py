@@ -1,27 +1,29 @@
-"""The service that every surface of the server asks: one engine, and the session of each analyst who has come in.
+"""The service that every surface of the server uses: one engine, and a session for each analyst who has come in.
 
-Surfaces translate: who asks is known to them by a password, and what is asked is a text with parameters. Everything
-that is decided, charged and answered is the session's.
+Surfaces translate: a password tells them who the analyst is, a statement is a text with parameters. Sessions decide,
+charge and answer.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.connect import check_on, engine_of, session_of, spending_of
-from dpsql.errors import PolicyError, UsageError
+from dpsql.connect import check_on, engine_of, result_evaluator, session_of, spending_of
+from dpsql.errors import EngineError, PolicyError, UsageError
+from dpsql.opening import public_engines
 from dpsql.policy import Policy
-from dpsql.server.lent import Gate, Lent
+from dpsql.server.fair import FairQueue
+from dpsql.server.lent import Gate, Lent, SharedDesk, SharedPublic
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpsql.answer import Answer
-    from dpsql.engines import Engine
+    from dpsql.engines.base import Stop
     from dpsql.plan.facts import Check
     from dpsql.session import Session
     from dpsql.sql.catalog import Catalog
@@ -29,15 +31,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Service"]
 
-_GRACE = 5.0  # seconds in which whoever reads from a session of the former policy may finish
+_GRACE = 5.0  # seconds in which statements that began under the former policy may finish
+_PUBLIC, _COMPUTED, _DESCRIBED = 2, 2, 4  # at a time: public statements, outer SELECTs, descriptions
+_STATEMENTS_OF_ONE = 3  # of an analyst at a time; further ones wait
+_NO_END = 1 << 30
 
 
 class Service:
     """One policy over one data set, for many analysts; threads may share it.
 
-    One statement of an analyst is answered at a time, so that a question that two of their clients ask is charged once
-    and then replayed; different analysts do not wait for each other but for the engine. Sessions are kept, one for
-    each analyst who has asked, so that there are no more of them than users and those whom they may act as.
+    Private statements run one at a time, and analysts take turns: at the engine that has private rows, at those of
+    public tables, and where statements are described. Sessions are kept, one for each analyst who has come in, so there
+    are no more of them than users and those whom they may act as.
     """
 
     def __init__(self, database: str | Path | None, policy: Policy, *, isolation: str | None = None) -> None:
@@ -48,7 +53,9 @@ class Service:
         self._renewing = threading.Lock()
         self._stopping = threading.Event()
         self._retiring: list[threading.Thread] = []
-        self._turns: dict[str, threading.Lock] = {}  # of analysts, whatever policy their statements began under
+        self._statements = FairQueue(_NO_END, each=_STATEMENTS_OF_ONE)
+        self._private = FairQueue(1)  # whatever policy a statement began under
+        self._descriptions = FairQueue(_DESCRIBED)
         self._open = self._opened(policy)
 
     @property
@@ -67,17 +74,36 @@ class Service:
         return self._stopping.is_set()
 
     def session(self, analyst: str) -> Session:
-        """Return the session of an analyst, for what reads no private row: budget, history, explain, forecast."""
-        return self._desk(analyst).session()
+        """Return the session of an analyst, for what reads no private row; `looking` also waits for a turn."""
+        return self._current().session(analyst)
 
-    def ask(self, analyst: str, text: str, *, parameters: Given = ()) -> Answer:
-        """Return the answer to an analyst's statement, charged as `dpsql.Session.sql` says; raises as that does."""
-        with self._turn(analyst) as session:
-            return session.sql(text, parameters)
+    def ask(self, analyst: str, text: str, *, parameters: Given = (), stop: Stop | None = None) -> Answer:
+        """Return the answer to an analyst's statement, charged as `dpsql.Session.sql` says; raises as that does.
+
+        What is free is interrupted when the service stops, or soon after `stop` returns True.
+        """
+
+        def stops() -> bool:
+            return self.is_closed or (stop is not None and stop())
+
+        try:
+            with self._statements.place(analyst, stop=stops), self._used() as opened:
+                return opened.session(analyst).sql(text, parameters, stop=stops)
+        except EngineError as error:
+            if error.code != "statement-stopped" or not self.is_closed:
+                raise
+        raise _stopping()
 
     def describe(self, analyst: str, text: str, *, parameters: Given = ()) -> pa.Schema:
         """Return the columns that the answer to a statement would have; reads no row and charges nothing."""
-        return self.session(analyst).describe(text, parameters)
+        with self.looking(analyst) as session:
+            return session.describe(text, parameters)
+
+    @contextmanager
+    def looking(self, analyst: str) -> Iterator[Session]:
+        """Wait for an analyst's turn among those who have statements described, and yield the session for it."""
+        with self._descriptions.place(analyst, stop=lambda: self.is_closed), self._used() as opened:
+            yield opened.session(analyst)
 
     def check(self) -> Check:
         """Return what the policy in force means, checked against the data that is open."""
@@ -105,12 +131,12 @@ class Service:
             thread.start()
 
     def stop(self) -> None:
-        """Begin no further statement: what is asked from now on raises `UsageError`, and what runs goes on."""
+        """Begin no further statement: what is sent from now on raises `UsageError`; private statements go on."""
         with self._lock:
             self._stopping.set()
 
     def close(self) -> None:
-        """Stop, let the statements that run be answered and settled, then close everything."""
+        """Stop, let the private statements that run be answered and settled, then close everything."""
         self.stop()
         with self._renewing:
             for thread in self._retiring:
@@ -118,75 +144,91 @@ class Service:
         self._open.close()
 
     def _opened(self, policy: Policy) -> _Open:
-        return _Open.of(self._database, policy, isolation=self._isolation, turns=self._turns)
+        return _Open(self._database, policy, isolation=self._isolation, private=self._private)
 
     def _retire(self, former: _Open) -> None:
         self._stopping.wait(_GRACE)
         former.close()
 
-    def _desk(self, analyst: str) -> _Desk:
+    def _current(self) -> _Open:
         with self._lock:
             if self.is_closed:
                 raise _stopping()
-            return self._open.desk(analyst)
+            return self._open
 
     @contextmanager
-    def _turn(self, analyst: str) -> Iterator[Session]:
-        """Wait for the turn at an analyst's desk; where the policy was read again meanwhile, at the new one."""
+    def _used(self) -> Iterator[_Open]:
+        """Yield what is open; where the policy was read again just now, what is open under the new one."""
         while True:
-            desk = self._desk(analyst)
-            with desk.turn:
-                if not desk.is_closed:
-                    yield desk.session()
+            opened = self._current()
+            with opened.used() as is_open:
+                if is_open:
+                    yield opened
                     return
 
 
 class _Open:
-    """What is open under one policy: the engine, and a desk for each analyst."""
+    """Everything that is open under one policy: engines, and a session for each analyst."""
 
-    def __init__(self, engine: Engine, policy: Policy, *, catalog: Catalog, turns: dict[str, threading.Lock]) -> None:
-        self.policy = policy
-        self.catalog = catalog
-        self._turns = turns
-        self._engine = engine
-        self._gate = Gate(policy.engine.answer_grid_ms)
-        self._desks: dict[str, _Desk] = {}
-        self._is_closed = False
-        self._check: Check | None = None
-
-    @classmethod
-    def of(
-        cls,
-        database: str | Path | None,
-        policy: Policy,
-        *,
-        isolation: str | None,
-        turns: dict[str, threading.Lock],
-    ) -> _Open:
-        """Open a policy's data, and see that tables and ledger fit it before anybody asks."""
+    def __init__(
+        self, database: str | Path | None, policy: Policy, *, isolation: str | None, private: FairQueue
+    ) -> None:
+        """Open a policy's data, and see that tables and ledger fit it before anybody sends a statement."""
         from dpsql.plan.registration import catalog_of
 
         if policy.ledger is None:
             reason = "A server needs a ledger: what is spent must outlive it, and be one sum for all analysts."
             hint = 'Write ledger = "ledger.sqlite" at the top of the policy.'
             raise PolicyError("policy-ledger", reason, hint=hint, place=policy.where("ledger"))
-        engine = engine_of(database, policy, isolation=isolation)
-        try:
-            catalog = catalog_of(engine, policy)
+        self.policy = policy
+        self._gate = Gate(policy.engine.answer_grid_ms)
+        self._private_queue = private
+        self._public_queue, self._desk_queue = FairQueue(_PUBLIC), FairQueue(_COMPUTED)
+        self._sessions: dict[str, Session] = {}
+        self._opening: dict[str, threading.Lock] = {}
+        self._changed = threading.Condition()
+        self._users = 0
+        self._is_closed = False
+        self._check: Check | None = None
+        with ExitStack() as holds:
+            self._engine = engine_of(database, policy, isolation=isolation)
+            holds.callback(self._engine.close)
+            self.catalog = catalog_of(self._engine, policy)
+            self._public = public_engines(database, policy, self._engine, isolation=isolation)
+            if self._public is not None:
+                holds.callback(self._public.close)
+            self._desk = result_evaluator(self._engine, policy)
+            holds.callback(self._desk.close)
             spending_of(policy)
-        except BaseException:
-            engine.close()
-            raise
-        return cls(engine, policy, catalog=catalog, turns=turns)
+            self._holds = holds.pop_all()
 
-    def desk(self, analyst: str) -> _Desk:
-        """Return the desk of an analyst; who may not ask has none."""
-        if analyst not in self._desks:
-            self.policy.analyst(analyst)
-            turn = self._turns.setdefault(analyst, threading.Lock())
-            lent = Lent(self._engine, self._gate)
-            self._desks[analyst] = _Desk(lent, self.policy, analyst=analyst, turn=turn)
-        return self._desks[analyst]
+    @contextmanager
+    def used(self) -> Iterator[bool]:
+        """Keep everything open during the body; yields False where it is closed already."""
+        with self._changed:
+            is_open = not self._is_closed
+            self._users += is_open
+        try:
+            yield is_open
+        finally:
+            with self._changed:
+                self._users -= is_open
+                self._changed.notify_all()
+
+    def session(self, analyst: str) -> Session:
+        """Return the session of an analyst; raises `Refusal` for one who may not ask.
+
+        Opening one reads the ledger, and only its own analyst waits for that.
+        """
+        self.policy.analyst(analyst)
+        with self._changed:
+            opening = self._opening.setdefault(analyst, threading.Lock())
+        with opening:
+            if self._is_closed:
+                raise _stopping()
+            if analyst not in self._sessions:
+                self._sessions[analyst] = self._opened(analyst)
+            return self._sessions[analyst]
 
     def check(self) -> Check:
         """Return what the policy means, checked against the data the first time."""
@@ -197,39 +239,25 @@ class _Open:
 
     def close(self) -> None:
         """Let the statements that run be settled, and close everything."""
-        if not self._is_closed:
-            self._is_closed = True
-            for desk in list(self._desks.values()):
-                with desk.turn:
-                    desk.close()
-            self._engine.close()
+        with self._changed:
+            was_closed, self._is_closed = self._is_closed, True
+            while self._users and not was_closed:
+                self._changed.wait()
+        if was_closed:
+            return
+        for analyst, opening in list(self._opening.items()):
+            with opening:
+                if analyst in self._sessions:
+                    self._sessions[analyst].close()
+        self._holds.close()
 
-
-class _Desk:
-    """The session of one analyst, opened when it is first wanted, and whose turn it is at it."""
-
-    def __init__(self, engine: Engine, policy: Policy, *, analyst: str, turn: threading.Lock) -> None:
-        self.turn = turn
-        self.is_closed = False
-        self._opening = threading.Lock()
-        self._session: Session | None = None
-        self._engine, self._policy, self._analyst = engine, policy, analyst
-
-    def session(self) -> Session:
-        """Return the session; opening one reads all of the ledger, and only its own analyst waits for that."""
-        with self._opening:
-            if self.is_closed:
-                raise _stopping()
-            if self._session is None:
-                self._session = session_of(self._engine, self._policy, analyst=self._analyst)
-            return self._session
-
-    def close(self) -> None:
-        """Close the session, by whoever has the turn."""
-        with self._opening:
-            self.is_closed = True
-            if self._session is not None:
-                self._session.close()
+    def _opened(self, analyst: str) -> Session:
+        engine = Lent(self._engine, self._gate, queue=self._private_queue, analyst=analyst)
+        desk = SharedDesk(self._desk, self._desk_queue, analyst=analyst)
+        public = None
+        if self._public is not None:
+            public = SharedPublic(self._public, self._public_queue, analyst=analyst)
+        return session_of(engine, self.policy, analyst=analyst, public=public, desk=desk)
 
 
 def _stopping() -> UsageError:

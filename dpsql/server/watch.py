@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TextIO
@@ -24,6 +24,8 @@ PRIVATE = "private"  # the kind of a statement for which rows of privacy units w
 _KEPT = 500
 _LONGEST_TEXT = 200
 _MOST_LINES = {"login-throttled": 60, "login-failed": 600, "refused": 6000}  # a minute; clients cause them at will
+_ONCE_A_MINUTE = frozenset(["fault", "out-of-descriptors"])  # of those with the same fields
+_MOST_DIFFERENT = 1000  # lines whose repetitions are counted
 _BOUNDS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
 _HELP = {
     "dpsql_statements_total": "Statements that were answered, by surface and kind.",
@@ -31,6 +33,7 @@ _HELP = {
     "dpsql_failed_logins_total": "Logins that failed, by surface.",
     "dpsql_connections_total": "Connections that were made, by surface.",
     "dpsql_charged_items_total": "Items that were returned and charged.",
+    "dpsql_faults_total": "Errors of the server itself, by surface.",
 }
 _MINUTE = 60.0  # seconds
 Key = tuple[str, ...]
@@ -75,7 +78,7 @@ class Watch:
         self._times: dict[Key, list[int]] = {}
         self._sums: Counter[Key] = Counter()  # in microseconds
         self._refused: deque[Refused] = deque(maxlen=_KEPT)
-        self._minutes: dict[str, _Minute] = {}
+        self._minutes: dict[tuple[object, ...], _Minute] = {}
 
     def told(self, kind: str, seconds: float) -> float | None:
         """Return how long a statement took as far as it may be told; of a private one, the step of the grid or None."""
@@ -142,29 +145,39 @@ class Watch:
             return "".join(f"{line}\n" for line in self._lines())
 
     def log(self, event: str, **fields: str | float) -> None:
-        """Write one line of JSON; what cannot be written is lost, and stops nobody's answer.
+        """Write one line of JSON, with the time as `at`; a line that cannot be written is lost, and stops no answer.
 
-        Of what clients cause at will so many lines are written a minute; the next then says how many are `unsaid`.
+        Of what clients cause at will so many lines are written a minute, and of faults that are alike one; the next
+        line then says how many are `unsaid`.
         """
         now = self._clock()
-        unsaid = self._unsaid(event, now)
+        if event == "fault":
+            with self._lock:
+                self._counts["dpsql_faults_total", (str(fields.get("surface", "server")),)] += 1
+        unsaid = self._unsaid(event, fields, now)
         if self._stream is None or unsaid is None:
             return
         if unsaid:
             fields["unsaid"] = unsaid
         kept = {name: field[:_LONGEST_TEXT] if isinstance(field, str) else field for name, field in fields.items()}
-        line = json.dumps({"at": now.isoformat(timespec="milliseconds"), "event": event, **kept})
+        head = {"at": now.isoformat(timespec="milliseconds"), "event": event}
+        line = json.dumps({**head, **kept, **head})  # in this order, and no field takes the place of these
         with self._writing, suppress(OSError, ValueError):
             self._stream.write(line + "\n")
             self._stream.flush()
 
-    def _unsaid(self, event: str, now: datetime) -> int | None:
+    def _unsaid(self, event: str, fields: Mapping[str, object], now: datetime) -> int | None:
         """Return how many lines of an event were left out before this one, or None where this one is left out too."""
+        alike: tuple[object, ...] = (event,)
         most = _MOST_LINES.get(event)
+        if event in _ONCE_A_MINUTE:
+            alike, most = (event, *sorted(fields.items())), 1
         if most is None:
             return 0
         with self._lock:
-            minute = self._minutes.setdefault(event, _Minute(now))
+            if len(self._minutes) >= _MOST_DIFFERENT:
+                self._minutes.clear()
+            minute = self._minutes.setdefault(alike, _Minute(now))
             if abs((now - minute.began).total_seconds()) >= _MINUTE:
                 minute.began, minute.written = now, 0
             if minute.written >= most:
@@ -181,6 +194,7 @@ class Watch:
             "dpsql_failed_logins_total": ("surface",),
             "dpsql_connections_total": ("surface",),
             "dpsql_charged_items_total": (),
+            "dpsql_faults_total": ("surface",),
         }
         for name, words in _HELP.items():
             yield f"# HELP {name} {words}"

@@ -6,6 +6,7 @@ the longest value it can have (None: as long as the stored value).
 
 from __future__ import annotations
 
+from dataclasses import fields, is_dataclass
 from decimal import Decimal
 
 from dpsql.sql.types import BOOLEAN, Type
@@ -35,6 +36,7 @@ __all__ = [
     "Try",
     "Window",
     "children",
+    "has_scan",
     "is_aggregate",
     "walk",
 ]
@@ -269,6 +271,15 @@ def children(expression: Expression) -> tuple[Expression, ...]:
 def walk(expression: Expression) -> list[Expression]:
     """Return the expression and everything below it."""
     return [expression, *(node for child in children(expression) for node in walk(child))]
+
+
+def has_scan(node: object) -> bool:
+    """Return whether a query, or any part of one, reads a stored table."""
+    if isinstance(node, Scan):
+        return True
+    if isinstance(node, tuple):
+        return any(map(has_scan, node))
+    return is_dataclass(node) and any(has_scan(getattr(node, each.name)) for each in fields(node))
 
 
 def is_aggregate(expression: Expression) -> bool:

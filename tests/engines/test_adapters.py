@@ -26,7 +26,7 @@ from dpsql import (
     UsageError,
     opening,
 )
-from dpsql.dialects import STANDARD, Dialect
+from dpsql.dialects import DUCKDB, STANDARD, Dialect
 from dpsql.engines import Column, Registered, RemoteEngine, Statement, open_exact, remote
 from dpsql.sql.portable import PortableWriter
 from dpsql.sql.tree import Call, Expression
@@ -285,7 +285,7 @@ class Deaf(RemoteEngine):
 
     def __init__(self) -> None:
         self.goes_on, self.let_go = threading.Event(), 0
-        super().__init__(Dialect("Deaf", "duckdb"), {}, time_limit=0.01)
+        super().__init__(DUCKDB, {}, time_limit=0.01)
 
     def fetch(self, statement: Statement) -> pa.Table:  # noqa: ARG002
         self.goes_on.wait(10)
@@ -295,18 +295,66 @@ class Deaf(RemoteEngine):
         self.let_go += 1
 
 
-def test_an_engine_that_cannot_be_stopped_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_cannot_be_stopped_runs_nothing_until_its_statement_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(remote, "_LAST_WAIT", 0.01)
     engine = Deaf()
     with pytest.raises(EngineError) as late:
         engine.execute(Statement("SELECT 1"))
     assert late.value.code == "engine-failed"
-    engine.goes_on.set()
     with pytest.raises(UsageError) as closed:
         engine.execute(Statement("SELECT 2"))
     assert closed.value.code == "engine-closed"
+    engine.goes_on.set()
+    assert engine._done.wait(10)
+    assert open_exact(engine.execute(Statement("SELECT 3"))).to_pydict() == {"n": [1]}
+    engine.goes_on.clear()
+    with pytest.raises(EngineError):
+        engine.execute(Statement("SELECT 4"))
     engine.close()
     assert engine.let_go == 0  # what the statement uses may still be in use
+    engine.goes_on.set()
+
+
+def busy(engine: RemoteEngine) -> dpsql.Session:
+    """Return a session over an engine whose first statement was charged and still runs."""
+    columns = Column("user_id", "BIGINT"), Column("article", "VARCHAR")
+    engine._tables["reads"] = Registered(("reads",), columns)
+    session = dpsql.connect(engine, policy=policy_of(None), ledger=":memory:")
+    with pytest.raises(EngineError):
+        session.sql(ASKED)
+    return session
+
+
+def test_what_an_engine_never_ran_is_not_charged_and_not_counted_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "_LAST_WAIT", 0.01)
+    engine = Deaf()
+    with busy(engine) as session:
+        before, asked = session.budget, session.history.num_rows
+        for _ in range(5):  # more than the failures of a day
+            with pytest.raises(UsageError) as closed:
+                session.sql(ASKED)
+            assert closed.value.code == "engine-closed"
+        assert (session.budget, session.history.num_rows) == (before, asked)
+        engine.goes_on.set()
+
+
+class Reconnecting(Deaf):
+    """A deaf engine that can leave a statement to itself."""
+
+    def reconnect(self) -> bool:
+        self.goes_on.set()
+        return True
+
+
+def test_an_engine_that_can_be_opened_again_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "_LAST_WAIT", 0.01)
+    engine = Reconnecting()
+    with pytest.raises(EngineError):
+        engine.execute(Statement("SELECT 1"))
+    with engine.turn():
+        assert open_exact(engine.execute(Statement("SELECT 2"))).to_pydict() == {"n": [1]}
 
 
 def test_what_grows_with_its_depth_is_refused_before_it_fills_the_memory() -> None:

@@ -61,9 +61,9 @@ def slowly(seconds: float) -> None:
     """Let every statement take so long."""
     plain = DuckDBEngine.execute
 
-    def execute(self: DuckDBEngine, statement: object) -> object:
+    def execute(self: DuckDBEngine, statement: object, **options: object) -> object:
         time.sleep(seconds)
-        return plain(self, statement)  # type: ignore[arg-type]
+        return plain(self, statement, **options)  # type: ignore[arg-type]
 
     DuckDBEngine.execute = execute  # type: ignore[method-assign, assignment]
 

@@ -6,6 +6,7 @@ import ssl
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -14,7 +15,6 @@ from server.kit import PASSWORD, TOP, Served, serving
 
 from dpsql.answer import Answer
 from dpsql.server.service import Service
-from dpsql.sql.parameters import Given
 
 BY_COUNTRY = "SELECT article FROM reads WHERE country = {place} GROUP BY article TOP 2 PRIVATE"
 SLOW = "SELECT country FROM reads WHERE article <> 'slow' GROUP BY country TOP 2 PRIVATE"
@@ -41,10 +41,10 @@ def served(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[Ser
     authority.issue_cert("localhost", "127.0.0.1").configure_cert(context)
     ask = Service.ask
 
-    def slowly(self: Service, analyst: str, text: str, *, parameters: Given = ()) -> Answer:
+    def slowly(self: Service, analyst: str, text: str, **named: Any) -> Answer:
         if "slow" in text:
             time.sleep(SLOWLY)
-        return ask(self, analyst, text, parameters=parameters)
+        return ask(self, analyst, text, **named)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Service, "ask", slowly)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from dpsql.server.watch import Watch
 WORDS = "correct horse battery"
 SECRET = "secret-article"
 QUESTION = "SELECT article FROM reads GROUP BY article TOP 3 PRIVATE WITH (epsilon = 0.1)"
+history = attrgetter("history")
 ALICE, SERVICE = User("alice"), User("bi", acts_as=("alice", "carol", "bob"))
 
 
@@ -70,7 +72,7 @@ def test_the_login_is_the_analyst_and_is_charged(front: Front, log: io.StringIO)
     answer = front.ask("web", user, text=QUESTION)
     again = front.ask("postgres", user, text=QUESTION)
     assert (answer.receipt.replayed, again.receipt.replayed) == (False, True)
-    assert front.session(user).history.num_rows == 1
+    assert front.look(user, history).num_rows == 1
     told = front.watch.metrics()
     assert 'dpsql_statements_total{surface="web",kind="private"} 1' in told
     assert 'dpsql_statements_total{surface="postgres",kind="replay"} 1' in told
@@ -138,7 +140,7 @@ def test_a_curator_asks_only_where_the_policy_lists_them(front: Front, folder: P
     for act in (
         lambda: front.ask("postgres", root, text=QUESTION),
         lambda: front.describe("flight", root, text=QUESTION),
-        lambda: front.session(root),
+        lambda: front.look(root, history),
         lambda: front.ask("postgres", User("root"), text=QUESTION),  # what the file says counts
     ):
         with pytest.raises(Refusal) as caught:
@@ -153,7 +155,7 @@ def test_a_service_account_asks_for_those_whom_it_may_act_as(front: Front) -> No
     assert front.acting(SERVICE, "carol") == "carol"
     front.ask("postgres", SERVICE, text=QUESTION, role="carol")
     assert front.service.session("carol").history.num_rows == 1
-    assert front.session(SERVICE).history.num_rows == 0
+    assert front.look(SERVICE, history).num_rows == 0
     for user, role, code in (
         (ALICE, "carol", "role"),
         (SERVICE, "root", "role"),
@@ -277,9 +279,9 @@ def test_a_policy_without_a_ledger_is_not_served(folder: Path) -> None:
 
 def test_another_policy_is_asked_from_then_on(front: Front, folder: Path) -> None:
     front.ask("web", ALICE, text=QUESTION)
-    spent = front.session(ALICE).history
+    spent = front.look(ALICE, history)
     front.service.renew(policy_in(folder, analysts={"alice": Analyst(2)}))
-    assert front.session(ALICE).history == spent
+    assert front.look(ALICE, history) == spent
     assert front.ask("web", ALICE, text=QUESTION).receipt.replayed
     with pytest.raises(Error) as caught:
         front.service.renew(policy_in(folder / "elsewhere"))

@@ -144,13 +144,13 @@ def test_a_question_that_runs_while_the_policy_is_read_again_is_charged_once(
 ) -> None:
     from dpsql.session import Session
 
-    plain, going, asked = Session.sql, threading.Event(), threading.Event()
+    plain, going, asked = Session._reserve, threading.Event(), threading.Event()
 
-    def slow(self: Session, text: str, parameters: Any = ()) -> Any:
+    def slow(self: Session, *given: Any) -> Any:
         answer = None if asked.is_set() else (asked.set(), going.wait(30))
-        return plain(self, text, parameters) if answer is None or answer[1] else None
+        return plain(self, *given) if answer is None or answer[1] else None
 
-    monkeypatch.setattr(Session, "sql", slow)
+    monkeypatch.setattr(Session, "_reserve", slow)
     service = Service(folder / "events.duckdb", policy_in(folder))
     replayed: list[bool] = []
 
@@ -247,11 +247,11 @@ def test_one_analyst_does_not_wait_for_anothers_statement(folder: Path, monkeypa
 
     plain, going, asked = Session.sql, threading.Event(), threading.Event()
 
-    def slow(self: Session, text: str, parameters: Any = ()) -> Any:
+    def slow(self: Session, text: str, parameters: Any = (), **named: Any) -> Any:
         if text == "SELECT 2":
             asked.set()
             assert going.wait(30)
-        return plain(self, text, parameters)
+        return plain(self, text, parameters, **named)
 
     monkeypatch.setattr(Session, "sql", slow)
     service = Service(folder / "events.duckdb", policy_in(folder))

@@ -70,6 +70,7 @@ def rebuilt(
             engine=parts.engine if engine is None else HookedEngine(parts.engine, engine),
             ledger=parts.ledger if ledger is None else ledger,
             noise=parts.noise if noise is None else noise,
+            public=parts.public if engine is None else None,  # a hook sees public statements too
         )
     )
 

@@ -60,9 +60,8 @@ def test_what_asks_for_no_row_is_answered_without_one_and_for_nothing(session: S
 
 
 @pytest.mark.parametrize("text", NOTHING)
-def test_no_table_stands_in_what_the_engine_runs(session: Session, text: str) -> None:
-    (ran,) = run_by(session, text)
-    assert not any(name in ran for name in TABLES)
+def test_the_engine_runs_nothing(session: Session, text: str) -> None:
+    assert run_by(session, text) == []
     (of_a_public_table,) = run_by(session, "SELECT * FROM countries LIMIT 0")
     assert "countries" in of_a_public_table
 

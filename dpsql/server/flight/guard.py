@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.server.flight.frames import FRAME_HEAD, LARGEST_FRAME, PREFACE, Frame, Hostile, Watchman
 from dpsql.server.flight.login import DOOR, SURFACE
+from dpsql.server.pending import Pending, PendingConnections
 
 if TYPE_CHECKING:
     from dpsql.server.flight.login import Doors
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Guard"]
 
-_LOGIN_SECONDS = 20.0  # until a call of a connection is a user's
+_LOGIN_SECONDS = 10.0  # until a call of a connection is a user's
+_HANDSHAKE_SECONDS = 5.0  # of TLS
+_MOST_PENDING = 200  # connections that are no user's yet
 _IDLE_SECONDS = 1800.0  # without a byte from the client; it connects again by itself
 _STALLED_SECONDS = 60.0  # in which a client takes nothing of what is sent
 _CHUNK = 64 * 1024
@@ -38,13 +41,15 @@ class Guard:
         self._doors = doors
         self._inside = inside
         self._connections: set[asyncio.Task[None]] = set()
+        self._pending = PendingConnections(_MOST_PENDING)
+        self._tls: ssl.SSLContext | None = None
         self._server: asyncio.Server | None = None
 
     async def listen(self, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> int:
         """Begin to listen, and return the port."""
-        wait = None if tls is None else _LOGIN_SECONDS
         host, port = address
-        self._server = await asyncio.start_server(self._meet, host, port, ssl=tls, ssl_handshake_timeout=wait)
+        self._tls = tls
+        self._server = await asyncio.start_server(self._meet, host, port)
         return int(self._server.sockets[0].getsockname()[1])
 
     def refuse(self) -> None:
@@ -64,27 +69,30 @@ class Guard:
         if task is not None:
             self._connections.add(task)
             task.add_done_callback(self._connections.discard)
+        host = str(writer.get_extra_info("peername")[0])
+        pending = self._pending.add(host, writer.transport.abort)
         try:
-            if self._front.enter(SURFACE):
-                try:
-                    await self._connect(reader, writer)
-                finally:
-                    self._front.leave(SURFACE)
+            if self._tls is not None:  # only now: a client that says nothing is counted already
+                await writer.start_tls(self._tls, ssl_handshake_timeout=_HANDSHAKE_SECONDS)
+            await self._connect(reader, writer, host=host, pending=pending)
         except (*_ENDED, asyncio.CancelledError):
             pass
         finally:
+            self._pending.remove(pending)
             writer.transport.abort()
 
-    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _connect(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, host: str, pending: Pending
+    ) -> None:
         """Pass on what both sides send, until one of them ends or the client does what it may not."""
-        host = str(writer.get_extra_info("peername")[0])
         inside, out = await asyncio.open_unix_connection(self._inside)
-        door = self._doors.open(host)
+        loop, proved = asyncio.get_running_loop(), asyncio.Event()
+        door = self._doors.open(host, lambda: loop.call_soon_threadsafe(proved.set))
         watchman = Watchman((DOOR.encode(), door.encode()))
         passing = (
             asyncio.ensure_future(self._inward(reader, out, watchman=watchman)),
             asyncio.ensure_future(_outward(inside, writer)),
-            asyncio.ensure_future(self._proved(door)),
+            asyncio.ensure_future(self._belong(proved, pending)),
         )
         try:
             done, _ = await asyncio.wait(passing, return_when=asyncio.FIRST_COMPLETED)
@@ -116,11 +124,16 @@ class Guard:
             out.write(watchman.passed(Frame.headed(head, payload)))
             await out.drain()
 
-    async def _proved(self, door: str) -> None:
-        """Return once a connection had its time to log in and nobody has; otherwise wait for ever."""
-        await asyncio.sleep(_LOGIN_SECONDS)
-        if self._doors.is_proved(door):
-            await asyncio.Event().wait()
+    async def _belong(self, proved: asyncio.Event, pending: Pending) -> None:
+        """Count the connection as a user's once a call of it is; return if none is in time, or there are too many."""
+        async with asyncio.timeout(_LOGIN_SECONDS):
+            await proved.wait()
+        self._pending.remove(pending)
+        if self._front.enter(SURFACE):
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self._front.leave(SURFACE)
 
 
 async def _outward(inside: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow.flight as fl
@@ -39,12 +39,12 @@ class Doors:
     """
 
     def __init__(self) -> None:
-        self._open: dict[str, tuple[str, bool]] = {}
+        self._open: dict[str, tuple[str, Callable[[], object]]] = {}
 
-    def open(self, address: str) -> str:
-        """Return the name of a new connection."""
+    def open(self, address: str, on_proof: Callable[[], object] = lambda: None) -> str:
+        """Return the name of a new connection; `on_proof` is called when a call of it is a user's, from any thread."""
         name = unguessable_text(_DOOR_BYTES)
-        self._open[name] = address, False
+        self._open[name] = address, on_proof
         return name
 
     def address(self, name: str) -> str | None:
@@ -53,15 +53,10 @@ class Doors:
         return None if found is None else found[0]
 
     def prove(self, name: str) -> None:
-        """Remember that a call of this connection was a user's."""
+        """Say that a call of this connection was a user's."""
         found = self._open.get(name)
         if found is not None:
-            self._open[name] = found[0], True
-
-    def is_proved(self, name: str) -> bool:
-        """Say whether a call of this connection was a user's."""
-        found = self._open.get(name)
-        return found is not None and found[1]
+            found[1]()
 
     def close(self, name: str) -> None:
         """Forget a connection."""

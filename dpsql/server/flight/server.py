@@ -102,7 +102,7 @@ class FlightSQLServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         user, command = _user(context), read_command(bytes(ticket.ticket))
         match command:
             case Ticket():
-                return _stream(self._statements.answered(user, command.handle))
+                return _stream(self._statements.answered(user, command.handle, stop=context.is_cancelled))
             case Statement() | Prepared():
                 raise malformed()
             case ServerInfo():
@@ -110,7 +110,7 @@ class FlightSQLServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has
             case TypeInfo():
                 return _stream(type_info(command))
             case _:
-                return _stream(listed(command, self._front.session(user).catalog))
+                return _stream(listed(command, self._front.look(user, lambda session: session.catalog)))
 
     @cleanly
     def do_put(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor, *streams: object) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpsql.answer import Answer
+    from dpsql.engines.base import Stop
     from dpsql.server.front import Front
     from dpsql.server.users import User
 
@@ -66,7 +67,7 @@ class Statements:
         """Return the handle by which this user gets the answer to a statement that was described."""
         return self._tickets.put(user.name, Ask(text, parameters))
 
-    def answered(self, user: User, handle: bytes) -> pa.Table:
+    def answered(self, user: User, handle: bytes, *, stop: Stop) -> pa.Table:
         """Return the answer that a ticket stands for; the same one however often it is fetched, charged at most once.
 
         What was released stays with the ticket, so that a client that fetches again what WITH (fresh = true) drew is
@@ -83,7 +84,7 @@ class Statements:
                 return asked.answer
             asked.is_running = True
             try:
-                answer = self._front.ask(SURFACE, user, text=asked.text, parameters=asked.parameters)
+                answer = self._front.ask(SURFACE, user, text=asked.text, parameters=asked.parameters, stop=stop)
             finally:
                 asked.is_running = False
             table = _with_receipt(answer)
@@ -104,7 +105,7 @@ class Statements:
 
     def prepare(self, user: User, text: str) -> tuple[bytes, PreparedStatement]:
         """Return the handle of a statement, and what is known of it before anything is bound; nothing is charged."""
-        found = self._front.session(user).prepare(text)
+        found = self._front.look(user, lambda session: session.prepare(text))
         prepared = PreparedStatement(text, found.parameters, found.schema)
         return self._prepared.put(user.name, prepared), prepared
 

@@ -51,7 +51,12 @@ class Call:
     body: Mapping[str, object]
     numbers: Mapping[str, int]
     token: str | None
-    accepts: str
+    request: Request
+
+    @property
+    def accepts(self) -> str:
+        """The types of answers that the client takes."""
+        return self.request.headers.get("accept", "")
 
     @property
     def sql(self) -> str:
@@ -98,7 +103,7 @@ async def answer_call(desk: Desk, request: Request, *, operation: Operation) -> 
             body = await json_of(request)
             check(operation.body, body)
         known = body if isinstance(body, dict) else {}
-        return await operation.act(Call(desk, user, known, numbers, token, request.headers.get("accept", "")))
+        return await operation.act(Call(desk, user, known, numbers, token, request))
     except Error as error:
         return problem_answer(error if user.is_curator else without_paths(error))
 
@@ -164,7 +169,7 @@ async def _end(call: Call) -> Response:
 
 
 async def _query(call: Call) -> Response:
-    answer = await call.desk.ask(call.user, call.sql, parameters=call.parameters)
+    answer = await call.desk.ask(call.user, call.sql, parameters=call.parameters, request=call.request)
     if ARROW in call.accepts:
         return Response(_stream(answer), media_type=ARROW)
     if len(answer) > MOST_JSON_ROWS:  # written in one piece, which keeps everybody else waiting

@@ -13,7 +13,7 @@ from dpsql.errors import Refusal, UsageError
 __all__ = ["LONGEST_BODY", "form_of", "json_of"]
 
 LONGEST_BODY = 1 << 20  # bytes; a statement has 16 KiB at most, and its parameters are many
-_LONGEST_TIME = 20.0  # seconds
+_LONGEST_TIME = 10.0  # seconds
 _MOST_FIELDS = 20
 
 

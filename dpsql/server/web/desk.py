@@ -1,11 +1,14 @@
 """Where the page's requests meet the service: who asks, in which thread, and how many at once.
 
 What blocks runs in one of two bounded pools, so that statements that take their time hold up no page; and no user holds
-more of the first than a few threads. Whoever goes away leaves their statement running: it is settled and stored.
+more of the first than a few threads. A client that goes away leaves a private statement running, which is settled and
+stored; what is free is stopped.
 """
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 from anyio import CapacityLimiter, Semaphore
+from starlette.requests import Request
 
 from dpsql.errors import Refusal
 from dpsql.server.front import Front
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["SURFACE", "Desk", "require_curator"]
 
 SURFACE = "web"
-_STATEMENTS, _OTHERS = 16, 8  # threads
+_STATEMENTS, _OTHERS = 256, 32  # threads; more of the first than statements that wait for an engine
 _AT_ONCE = 4  # statements of one user; further ones are refused
 _LOOKS = 3  # threads of the others of one user; further looks wait
 T = TypeVar("T")
@@ -70,12 +74,21 @@ class Desk:
             return None
         return user
 
-    async def ask(self, user: User, text: str, *, parameters: Given = ()) -> Answer:
-        """Return the answer to a statement; raise as `Front.ask`, and `Refusal` for too many at once."""
+    async def ask(self, user: User, text: str, *, request: Request, parameters: Given = ()) -> Answer:
+        """Return the answer to a statement; raise as `Front.ask`, and `Refusal` for too many at once.
+
+        The body of the `request` was read; what is free is stopped when its client goes away.
+        """
+        gone = threading.Event()
         with self._counted(user):
-            return await anyio.to_thread.run_sync(
-                lambda: self.front.ask(SURFACE, user, text=text, parameters=parameters), limiter=self.statements
-            )
+            watching = asyncio.create_task(_watch(request, gone))
+            try:
+                return await anyio.to_thread.run_sync(
+                    lambda: self.front.ask(SURFACE, user, text=text, parameters=parameters, stop=gone.is_set),
+                    limiter=self.statements,
+                )
+            finally:
+                watching.cancel()
 
     async def look(self, user: User, act: Callable[[Session], T]) -> T:
         """Return what `read` does, counted as a statement of the minute's."""
@@ -87,7 +100,7 @@ class Desk:
     async def read(self, user: User, act: Callable[[Session], T]) -> T:
         """Return what an act makes of the user's session that reads no private row and charges nothing."""
         async with self.looking.setdefault(user.name, Semaphore(_LOOKS)):
-            return await self.run(lambda: act(self.front.session(user)))
+            return await self.run(lambda: self.front.look(user, act))
 
     async def run(self, act: Callable[[], T]) -> T:
         """Return what a blocking act returns."""
@@ -105,6 +118,13 @@ class Desk:
             self.asking[user.name] -= 1
             if not self.asking[user.name]:
                 del self.asking[user.name]
+
+
+async def _watch(request: Request, gone: threading.Event) -> None:
+    """Set `gone` when the client of a request, whose body was read, has hung up."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    gone.set()
 
 
 def require_curator(user: User) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dpsql.server.watch import Watch
@@ -52,8 +53,10 @@ class Guard:
 
         try:
             await self._app(scope, receive, sent)
+        except ClientDisconnect:
+            pass  # a client that went away in the middle of its request
         except Exception as error:  # noqa: BLE001 - its words and frames could hold anything
-            self._watch.log("fault", surface="web", kind=type(error).__name__, at=_where(error))
+            self._watch.log("fault", surface="web", kind=type(error).__name__, where=_where(error))
             if not begun:
                 await _fail(sent)
 

@@ -59,7 +59,7 @@ async def home(asked: Asked) -> Response:
 async def ask(asked: Asked) -> Response:
     """Answer the question, and charge it."""
     try:
-        answer = await asked.desk.ask(asked.user, asked.text)
+        answer = await asked.desk.ask(asked.user, asked.text, request=asked.request)
     except Error as error:
         return await _page(asked, text=asked.text, problem=asked.box(error))
     return await _page(asked, text=asked.text, answer=_Shown.of(answer))
@@ -88,7 +88,7 @@ async def replay(asked: Asked) -> Response:
     text, found = await asked.desk.look(asked.user, look)
     shown, preview = None, None
     if found.kind in _FREE:
-        shown = _Shown.of(await asked.desk.ask(asked.user, text))
+        shown = _Shown.of(await asked.desk.ask(asked.user, text, request=asked.request))
     else:
         preview = _told(found)
     if asked.is_fragment:

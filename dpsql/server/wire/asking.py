@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from dpsql.engines.base import Stop
     from dpsql.server.front import Front
     from dpsql.server.users import User
 
@@ -94,14 +95,16 @@ class Asker:
         """Return what a statement takes and gives, as far as can be told before its parameters have values."""
         role = asking.role or self.user.name
         shape = self._catalog_shape if await self._is_catalog(piece, asking) else self._session_shape
-        return await self._run(lambda: shape(piece.text, types, role=role), piece, asking=asking)
+        return await self._run(lambda _: shape(piece.text, types, role=role), piece, asking=asking)
 
     async def ask(self, piece: Piece, bound: Bound, *, formats: Sequence[int], asking: Asking) -> Answered:
         """Answer a statement; `formats` are those of a Bind, and matter for what the catalog writes out itself."""
         role = asking.role or self.user.name
         if await self._is_catalog(piece, asking):
             return await self.look_up(piece, bound, formats=formats, asking=asking)
-        return await self._run(lambda: self._answer(piece.text, bound, role=role), piece, asking=asking, asks=role)
+        return await self._run(
+            lambda stop: self._answer(piece.text, bound, role=role, stop=stop), piece, asking=asking, asks=role
+        )
 
     async def look_up(
         self, piece: Piece, bound: Bound = NOTHING, *, formats: Sequence[int] = (), asking: Asking
@@ -109,7 +112,7 @@ class Asker:
         """Answer a statement by the catalog, whatever it is."""
         role = asking.role or self.user.name
         return await self._run(
-            lambda: self._catalog_rows(piece.text, bound, role=role, formats=formats), piece, asking=asking
+            lambda _: self._catalog_rows(piece.text, bound, role=role, formats=formats), piece, asking=asking
         )
 
     async def _is_catalog(self, piece: Piece, asking: Asking) -> bool:
@@ -117,7 +120,7 @@ class Asker:
         text, tables = piece.text, self._front.service.policy.tables
         if len(text) <= LONG_TEXT:
             return is_catalog(text, tables)
-        return await self._run(lambda: len(text) <= LONGEST_TEXT and is_catalog(text, tables), piece, asking=asking)
+        return await self._run(lambda _: len(text) <= LONGEST_TEXT and is_catalog(text, tables), piece, asking=asking)
 
     async def pieces(self, text: str, *, asking: Asking) -> list[Piece]:
         """Return the statements of a text; raises `WireError` for too long a text, and for too many."""
@@ -127,12 +130,12 @@ class Asker:
         if len(text) <= LONG_TEXT:
             found = pieces(text)
         else:
-            found = await self._run(lambda: pieces(text), Piece(text, 0), asking=asking)
+            found = await self._run(lambda _: pieces(text), Piece(text, 0), asking=asking)
         if len(found) > _MOST_AT_ONCE:
             raise WireError("54000", "There are too many statements in one text.", hint="Send fewer at once.")
         return found
 
-    async def _run(self, work: Callable[[], Result], piece: Piece, *, asking: Asking, asks: str = "") -> Result:
+    async def _run(self, work: Callable[[Stop], Result], piece: Piece, *, asking: Asking, asks: str = "") -> Result:
         """Run in a thread, as what `asks` for an analyst or else as free work of this user.
 
         Whatever is raised there is raised here as a `WireError` that holds nothing of it.
@@ -147,7 +150,7 @@ class Asker:
         except (Error, Malformed, WireError) as error:
             failure = failure_of(error, piece.text, before=piece.before)
         except Exception as error:  # noqa: BLE001 - its words could hold anything
-            self._front.watch.log("fault", surface=SURFACE, kind=type(error).__name__, at=where(error))
+            self._front.watch.log("fault", surface=SURFACE, kind=type(error).__name__, where=where(error))
             failure = failure_of(error)
         raise failure
 
@@ -163,14 +166,15 @@ class Asker:
         return Answered(PlainRows(columns, found.rows, each_format(formats, len(columns))))
 
     def _session_shape(self, text: str, types: tuple[int, ...], *, role: str) -> Shape:
-        prepared = self._front.session(self.user, role=role).prepare(text, [type_of(oid) for oid in types])
+        known = [type_of(oid) for oid in types]
+        prepared = self._front.look(self.user, lambda session: session.prepare(text, known), role=role)
         told = _padded(types, len(prepared.parameters))
         oids = tuple(said or oid_of(name) for said, name in zip(told, prepared.parameters, strict=True))
         return Shape(oids, columns_of(prepared.schema), prepared.schema)
 
-    def _answer(self, text: str, bound: Bound, *, role: str) -> Answered:
+    def _answer(self, text: str, bound: Bound, *, role: str, stop: Stop) -> Answered:
         values = self._values(text, bound, role=role)
-        answer = self._front.ask(SURFACE, self.user, text=text, parameters=values, role=role)
+        answer = self._front.ask(SURFACE, self.user, text=text, parameters=values, role=role, stop=stop)
         receipt = str(answer.receipt) if answer.receipt.mechanism != "none" else ""
         return Answered(ArrowRows(answer.arrow()), receipt)
 
@@ -182,7 +186,7 @@ class Asker:
         names: Sequence[str] = [""] * len(oids)
         if any(oid in {0, OIDS["unknown"]} for oid in oids):
             told = [type_of(oid) for oid in oids]
-            names = self._front.session(self.user, role=role).prepare(text, told).parameters
+            names = self._front.look(self.user, lambda session: session.prepare(text, told), role=role).parameters
             if len(names) != len(oids):
                 raise Malformed(f"The statement has {len(names)} parameters, and {len(oids)} values were bound.")
         return [

@@ -56,7 +56,7 @@ class Execution:
 
     def tell_fault(self, error: Exception) -> None:
         """Log that something went wrong which nobody foresaw; of its words, which could hold anything, nothing."""
-        self._front.watch.log("fault", surface=SURFACE, kind=type(error).__name__, at=where(error))
+        self._front.watch.log("fault", surface=SURFACE, kind=type(error).__name__, where=where(error))
 
     async def describe(self, prepared: Prepared) -> Shape:
         """Return what a statement takes and gives; free."""

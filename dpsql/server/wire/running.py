@@ -1,6 +1,7 @@
-"""Threads in which statements run, and how a client leaves one that runs: it goes on, is charged and is stored.
+"""Threads in which statements run, and what happens when a client leaves one that runs.
 
-What the client is told is only that it was given up; asking again replays the answer for nothing.
+A private statement goes on, is charged and is stored: the client learns only that it was given up, and sending it again
+replays the answer at no charge. What is free is stopped.
 """
 
 from __future__ import annotations
@@ -8,26 +9,33 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dpsql.server.wire.sqlstates import WireError
+
+if TYPE_CHECKING:
+    from dpsql.engines.base import Stop
 
 __all__ = ["Runner"]
 
 Result = TypeVar("Result")
-_FREE_AT_ONCE = 3
+_AT_ONCE = 3  # pieces of work of an analyst that have a thread at a time
 
 
 class _Job(Generic[Result]):
-    """A piece of work, and whether a thread was given to it."""
+    """A piece of work, whether a thread was given to it, and whether it was given up."""
 
-    def __init__(self, work: Callable[[], Result]) -> None:
-        self.work = work
-        self.has_begun = False
+    def __init__(self, work: Callable[[Stop], Result]) -> None:
+        self._work = work
+        self.has_begun = self.is_given_up = False
+
+    def run(self) -> Result:
+        """Do the work, in the thread that was given to it."""
+        return self._work(lambda: self.is_given_up)
 
 
 class Runner:
-    """So many threads; one analyst has one question in them at a time, so that a few cannot take them all."""
+    """So many threads, of which an analyst holds a few at most: there are more than waiting statements take."""
 
     def __init__(self, threads: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="dpsql-wire")
@@ -36,7 +44,7 @@ class Runner:
 
     async def run(
         self,
-        work: Callable[[], Result],
+        work: Callable[[Stop], Result],
         *,
         given_up: asyncio.Future[None],
         turn: str,
@@ -45,8 +53,8 @@ class Runner:
     ) -> Result:
         """Return what the work gives; raise `WireError` once it is given up or takes longer than so many seconds.
 
-        Work that waits for its turn is then not begun at all. At one `turn` there is one piece of work at a time, and a
-        few that are `free`.
+        Work that waits for its turn is then not begun at all, and work that has begun finds its stop signal given. At
+        one `turn` a few pieces of work run at a time, and as many that are `free`.
         """
         job = _Job(work)
         task = asyncio.ensure_future(self._work(job, (turn, free)))
@@ -58,6 +66,7 @@ class Runner:
             if task.done():
                 return task.result()
         finally:
+            job.is_given_up = True
             if not task.done() and not job.has_begun:
                 task.cancel()
         reason = "The statement was cancelled." if given_up.done() else "The statement took too long."
@@ -65,10 +74,10 @@ class Runner:
 
     async def _work(self, job: _Job[Result], turn: tuple[str, bool]) -> Result:
         if turn not in self._turns:
-            self._turns[turn] = asyncio.Semaphore(_FREE_AT_ONCE if turn[1] else 1)
+            self._turns[turn] = asyncio.Semaphore(_AT_ONCE)
         async with self._turns[turn]:
             job.has_begun = True
-            return await asyncio.get_running_loop().run_in_executor(self._pool, job.work)
+            return await asyncio.get_running_loop().run_in_executor(self._pool, job.run)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)

@@ -12,7 +12,7 @@ from hmac import compare_digest
 from typing import TYPE_CHECKING
 
 from dpsql.server.catalog.base import Catalog
-from dpsql.server.throttle import network_of
+from dpsql.server.pending import Pending, PendingConnections
 from dpsql.server.wire.asking import Asker
 from dpsql.server.wire.codec import Malformed
 from dpsql.server.wire.connection import Conversation
@@ -22,7 +22,7 @@ from dpsql.server.wire.portals import Room
 from dpsql.server.wire.running import Runner
 from dpsql.server.wire.sqlstates import WireError, error_message, failure_of, where
 from dpsql.server.wire.startup import SURFACE, CancelRequest, Startup, login, negotiate
-from dpsql.server.wire.stream import Channel, Gone, Limits
+from dpsql.server.wire.stream import Channel, ClientReader, Gone, Limits
 from dpsql.server.wire.transaction import Transaction
 from dpsql.values import dataclass
 
@@ -54,7 +54,7 @@ class Wire:
         self._room = Room(limits.rows)
         self._open: dict[int, _Open] = {}
         self._of_one = Counter[str]()
-        self._logins = Counter[str]()  # that are under way, of each network
+        self._pending = PendingConnections(limits.logins)
         self._next = 1
         self._is_closing = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -62,7 +62,12 @@ class Wire:
 
     async def listen(self, address: tuple[str, int]) -> None:
         """Begin to listen; raises `OSError`."""
-        self._server = await asyncio.start_server(self._accept, *address)
+        loop = asyncio.get_running_loop()
+
+        def protocol() -> asyncio.StreamReaderProtocol:
+            return asyncio.StreamReaderProtocol(ClientReader(), self._accept)
+
+        self._server = await loop.create_server(protocol, *address)
 
     @property
     def port(self) -> int:
@@ -70,7 +75,10 @@ class Wire:
         return 0 if self._server is None else int(self._server.sockets[0].getsockname()[1])
 
     async def close(self, seconds: float = 30.0) -> None:
-        """Let nobody in any more, wait so long for statements that run, tell every client, and hang up."""
+        """Let nobody in any more, wait so long for statements that run, tell every client, and hang up.
+
+        A private statement that still runs then is waited for, though its client is not.
+        """
         self._is_closing = True  # who was accepted and not met yet is hung up on
         if self._server is not None:
             self._server.close()
@@ -81,7 +89,7 @@ class Wire:
         for task in set(self._tasks):
             task.cancel()
         if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=5)
+            await asyncio.wait(set(self._tasks), timeout=1)
         await self._runner.close()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -104,7 +112,7 @@ class Wire:
         except Gone:
             pass
         except Exception as error:  # noqa: BLE001 - its words could hold anything
-            self._front.watch.log("fault", surface=SURFACE, kind=type(error).__name__, at=where(error))
+            self._front.watch.log("fault", surface=SURFACE, kind=type(error).__name__, where=where(error))
             failure = failure_of(error)
             failure.fatal = True
             channel.send(error_message(failure))
@@ -112,25 +120,25 @@ class Wire:
             await channel.close()
 
     async def _serve(self, channel: Channel) -> None:
-        network = network_of(channel.address)
-        if (
-            self._is_closing
-            or self._logins.total() >= self._limits.logins
-            or self._logins[network] >= self._limits.logins // 2
-        ):
+        if self._is_closing:
             return
-        with _one_of(self._logins, network):
-            wish = await self._met(channel)
+        pending = self._pending.add(channel.address, channel.abort)
+        try:
+            wish = await self._met(channel, pending)
+        finally:
+            self._pending.remove(pending)
         if wish is not None:
             startup, user = wish
             with self._counted(user.name):
                 await self._converse(channel, startup, user=user)
 
-    async def _met(self, channel: Channel) -> tuple[Startup, User] | None:
+    async def _met(self, channel: Channel, pending: Pending) -> tuple[Startup, User] | None:
         """Return who has come in and what they want, or None for one who only cancels; raises `WireError`."""
         try:
             async with asyncio.timeout(self._limits.login_seconds):
-                wish = await negotiate(channel, self._tls)
+                async with asyncio.timeout(self._limits.first_seconds):
+                    wish = await negotiate(channel, self._tls)
+                pending.has_spoken = True
                 if isinstance(wish, CancelRequest):
                     self._cancel(wish)
                     return None
@@ -163,6 +171,7 @@ class Wire:
         number, key = self._number(), new_key(startup.minor)
         channel.send(*statuses(told, number=number, key=key))
         conversation = Conversation(channel, execution, limits=self._limits, told=told)
+        channel.on_end(conversation.give_up)
         self._open[number] = _Open(key, conversation)
         try:
             await conversation.hold()

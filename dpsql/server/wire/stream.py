@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import ssl
 import struct
+from collections.abc import Callable
 
 from dpsql.server.wire.codec import KINDS, Malformed, Message, read
 from dpsql.server.wire.sqlstates import WireError
 from dpsql.values import dataclass
 
-__all__ = ["Channel", "Gone", "Limits"]
+__all__ = ["Channel", "ClientReader", "Gone", "Limits"]
 
 _CHUNK = 64 * 1024
 _SIMPLE = frozenset([b"Q", b"F"])
@@ -25,19 +26,41 @@ class Gone(Exception):
 class Limits:
     """How much a client may send, in bytes, how long it may take, in seconds, and how many there may be.
 
-    Of the `logins` that are under way an address has at most half; behind one there may be many clients. `rows` are
-    bytes of rows that wait to be fetched, of all connections; of them a user has at most half.
+    Until its first packet is there a client has `first_seconds`. Of the `logins` that are under way an address has at
+    most half; behind one there may be many clients. `rows` are bytes of rows that wait to be fetched, of all
+    connections; of them a user has at most half. There are more `threads` than connections that wait for a statement.
     """
 
     before_login: int = 10_000
     message: int = 1 << 20
-    login_seconds: float = 30.0
+    first_seconds: float = 5.0
+    login_seconds: float = 10.0
     idle_seconds: float = 12 * 3600.0
     write_seconds: float = 60.0
     logins: int = 200
     connections_of_one: int = 50
-    threads: int = 16
+    threads: int = 256
     rows: int = 512 << 20
+
+
+class ClientReader(asyncio.StreamReader):
+    """What a client sends; says at once that the client has gone, though what it sent before is not read yet."""
+
+    on_end: Callable[[], None] | None = None
+
+    def feed_eof(self) -> None:
+        """Take note that nothing more comes."""
+        super().feed_eof()
+        self._end()
+
+    def set_exception(self, exc: Exception) -> None:
+        """Take note that the connection broke."""
+        super().set_exception(exc)
+        self._end()
+
+    def _end(self) -> None:
+        if self.on_end is not None:
+            self.on_end()
 
 
 class Channel:
@@ -52,6 +75,15 @@ class Channel:
         """The client's address; empty for a socket that has none."""
         peer = self._writer.get_extra_info("peername")
         return str(peer[0]) if isinstance(peer, tuple) else ""
+
+    def on_end(self, act: Callable[[], None]) -> None:
+        """Act when the client has gone; what it sent before is still read, until an answer cannot be sent."""
+        if isinstance(self._reader, ClientReader):
+            self._reader.on_end = act
+
+    def abort(self) -> None:
+        """Hang up at once, whatever is to be sent."""
+        self._writer.transport.abort()
 
     @property
     def is_encrypted(self) -> bool:

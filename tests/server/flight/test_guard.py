@@ -87,19 +87,44 @@ def test_who_does_not_log_in_is_put_down(
     assert list(client.list_actions(options))  # who has logged in stays
 
 
-def test_connections_are_counted_and_bounded(served: Served, plug: Callable[[], socket.socket]) -> None:
+def test_connections_of_users_are_counted_and_bounded(served: Served, plug: Callable[[], socket.socket]) -> None:
     most = served.front.service.policy.server.max_connections
-    connections = [plug() for _ in range(most)]
-    for connection in connections:
+    silent = [plug() for _ in range(min(most, 50))]  # which take no place of a user's
+    for connection in silent:
         connection.sendall(PREFACE + SETTINGS.bytes)
         assert connection.recv(9)
-    assert is_over(plug())
-    for connection in connections:
-        connection.close()
+    assert served.front.watch.connections() == 0
+    client, options = served.client()
+    assert list(client.list_actions(options))
+    assert served.front.watch.connections() == 1
+    client.close()
     deadline = time.monotonic() + 10
     while served.front.watch.connections() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert served.front.watch.connections() == 0
+    for connection in silent:
+        connection.close()
+
+
+def test_a_user_beyond_the_most_connections_is_hung_up_on(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(served.front), "enter", lambda *_: False)
+
+    def called_for_a_while() -> None:
+        client, options = served.client()
+        for _ in range(100):
+            list(client.list_actions(options))
+            time.sleep(0.02)
+
+    with pytest.raises((fl.FlightError, pa.ArrowException, OSError)):
+        called_for_a_while()
+
+
+def test_many_silent_clients_keep_nobody_from_logging_in(served: Served, plug: Callable[[], socket.socket]) -> None:
+    silent = [plug() for _ in range(150)]
+    client, options = served.client()
+    assert list(client.list_actions(options))
+    assert is_over(silent[0])
+    assert len(served.flight._guard._pending) <= 100
 
 
 def test_an_address_that_a_client_makes_up_is_not_believed(served: Served) -> None:

@@ -14,15 +14,15 @@ import psycopg
 import pytest
 from server.kit import NAMES, TOP, Served, serving
 
-from dpsql.answer import Answer
-from dpsql.server.service import Service
+from dpsql.plan import Plan
+from dpsql.session import Session
 
 
 class Gate:
-    """Holds statements back once they are with the service, until it is opened."""
+    """Holds private statements back when they are about to be charged, until it is opened."""
 
     def __init__(self) -> None:
-        self.entered, self.opened, self.asked = threading.Event(), threading.Event(), list[str]()
+        self.entered, self.opened = threading.Event(), threading.Event()
 
     def wait(self) -> None:
         self.entered.set()
@@ -31,14 +31,13 @@ class Gate:
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    held, ask = Gate(), Service.ask
+    held, reserve = Gate(), Session._reserve
 
-    def slowly(service: Service, analyst: str, text: str, *args: object, **named: object) -> Answer:
-        held.asked.append(text)
+    def slowly(session: Session, plan: Plan) -> object:
         held.wait()
-        return ask(service, analyst, text, *args, **named)  # type: ignore[arg-type]
+        return reserve(session, plan)
 
-    monkeypatch.setattr(Service, "ask", slowly)
+    monkeypatch.setattr(Session, "_reserve", slowly)
     yield held
     held.opened.set()
 
@@ -91,7 +90,7 @@ def test_a_time_limit_gives_up(served: Served) -> None:
             connection.execute(TOP)
 
 
-def test_a_statement_that_was_given_up_while_it_waited_is_not_asked(served: Served, gate: Gate) -> None:
+def test_a_private_statement_that_was_given_up_before_it_began_is_not_begun(served: Served, gate: Gate) -> None:
     with (
         psycopg.connect(served.conninfo(), autocommit=True) as one,
         psycopg.connect(served.conninfo(), autocommit=True) as two,
@@ -104,7 +103,8 @@ def test_a_statement_that_was_given_up_while_it_waited_is_not_asked(served: Serv
             two.execute(NAMES)
         gate.opened.set()
         first.join()
-    assert gate.asked == [TOP]
+    assert settled(served, 1)
+    time.sleep(0.2)
     assert settled(served, 1)
 
 
@@ -173,7 +173,7 @@ def test_a_server_that_stops_answers_what_runs_and_tells_who_waits(tmp_path: Pat
 def test_a_server_that_stops_leaves_whoever_never_logs_in_and_faults_nothing(served: Served) -> None:
     with socket.create_connection(("127.0.0.1", served.port), timeout=10) as connection:
         connection.sendall(b"\0\0")
-        while not served.wire._logins:
+        while not len(served.wire._pending):
             time.sleep(0.01)
         closing = asyncio.run_coroutine_threadsafe(served.wire.close(0.2), served.wire._server.get_loop())
         assert connection.recv(1) == b""

@@ -7,7 +7,6 @@ import ssl
 import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -175,23 +174,38 @@ def test_guesses_that_are_made_at_once_are_looked_at_one_by_one(
         assert sum(told) >= 10  # after a second, one more is looked at
 
 
-def test_one_address_takes_at_most_half_of_the_logins(tmp_path: Path, opened: Callable[..., socket.socket]) -> None:
+def test_of_one_address_that_takes_half_of_the_logins_the_oldest_silent_one_gives_way(
+    tmp_path: Path, opened: Callable[..., socket.socket]
+) -> None:
     with serving(tmp_path, limits=Limits(logins=8)) as served:
-        greedy = [opened(served, "127.0.0.8") for _ in range(5)]
-        assert greedy[-1].recv(1) == b""  # hung up on
+        greedy = [opened(served, "127.0.0.8") for _ in range(4)]
+        greedy[0].sendall(startup("user", "ana", "database", "events"))
+        assert receive(greedy[0], b"R")
+        newest = opened(served, "127.0.0.8")
+        assert greedy[1].recv(1) == b""  # hung up on
+        newest.sendall(startup("user", "ana", "database", "events"))
+        assert receive(newest, b"R")
         with psycopg.connect(served.conninfo()) as connection:
             assert connection.execute("SELECT 1").fetchone() == (1,)
-        for connection in greedy:
-            connection.close()
-        for _ in range(100):
-            last = opened(served, "127.0.0.8")
-            last.sendall(startup("user", "ana", "database", "events"))
-            with suppress(ConnectionResetError):
-                if last.recv(1):
-                    last.close()
-                    return
-            time.sleep(0.05)
-        pytest.fail("a login that ended is still counted")
+        for connection in (greedy[0], greedy[2], greedy[3]):
+            connection.settimeout(0.1)
+            with pytest.raises(TimeoutError):
+                connection.recv(1)
+
+
+def test_three_hundred_silent_clients_keep_nobody_from_logging_in(
+    tmp_path: Path, opened: Callable[..., socket.socket]
+) -> None:
+    with serving(tmp_path) as served:
+        for number in range(300):
+            one = opened(served)
+            if number % 2:
+                one.sendall(startup("user", "ana", "database", "events"))
+        began = time.monotonic()
+        with psycopg.connect(served.conninfo()) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+        assert time.monotonic() - began < 5
+        assert len(served.wire._pending) <= 100
 
 
 def test_the_server_names_a_version_that_clients_take(served: Served) -> None:
