@@ -29,8 +29,27 @@ if TYPE_CHECKING:
     from dpsql.policy.starter_text import Starter
     from dpsql.session import Session
 
-__all__ = ["IN_MEMORY", "MemoryLedgerWarning", "bump", "check_of", "check_on", "connect", "engine_of", "grant"]
-__all__ += ["history", "prepare", "result_evaluator", "session_of", "spending_of", "starter_of", "verified"]
+__all__ = [
+    "IN_MEMORY",
+    "MemoryLedgerWarning",
+    "back_up",
+    "bump",
+    "check_of",
+    "check_on",
+    "connect",
+    "engine_of",
+    "grant",
+]
+__all__ += [
+    "history",
+    "ledger_of",
+    "prepare",
+    "result_evaluator",
+    "session_of",
+    "spending_of",
+    "starter_of",
+    "verified",
+]
 
 
 class MemoryLedgerWarning(UserWarning):
@@ -229,6 +248,28 @@ def verified(ledger: str | Path | DatabaseUrl) -> Verified:
     from dpsql.ledger import verify
 
     return verify(str(ledger))
+
+
+def ledger_of(policy: Policy | str | Path) -> Path | DatabaseUrl:
+    """Return where the ledger of a policy is; raise `PolicyError` for a policy without one."""
+    known = _policy(policy)
+    if known.ledger is None:
+        hint = 'Write ledger = "ledger.sqlite" at the top of the policy, or name the ledger itself.'
+        raise PolicyError("policy-ledger", "The policy names no ledger.", hint=hint, place=known.where("ledger"))
+    return known.ledger
+
+
+def back_up(ledger: str | Path | DatabaseUrl, to: str | Path) -> Verified:
+    """Copy a ledger in a file into a new file, while others may write to it, and return what the copy holds.
+
+    The copy is private to its owner, and was verified. Raises `LedgerError`, or `UsageError` for one in a database.
+    """
+    if is_url(ledger):
+        reason, hint = "This ledger is in a database, which has backups of its own.", "Use pg_dump."
+        raise UsageError("ledger-in-database", reason, hint=hint)
+    from dpsql.ledger import backup
+
+    return backup(str(ledger), to)
 
 
 def history(ledger: str | Path) -> Iterator[Event]:

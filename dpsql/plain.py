@@ -128,6 +128,6 @@ def _query(entry: Entry) -> dict[str, object]:
         "data_version": entry.data_version,
         f"{first}_reserved": float(entry.worst_case.rho),
         f"{first}_charged": None if entry.settlement is None else float(entry.settlement.loss),
-        f"{second}_charged": float(entry.worst_case.delta),
+        f"{second}_charged": float(entry.delta),
         "state": outcome(entry),
     }

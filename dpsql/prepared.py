@@ -113,11 +113,16 @@ def write_kept(folder: Path, kept: Mapping[str, Kept]) -> None:
     """Say what is kept from now on, at once or not at all."""
     state = {"format": _FORMAT, "tables": {name: asdict(each) for name, each in kept.items()}}
     new = folder / f"{_STATE}.new"
-    with new.open("w", encoding="utf-8") as file:
-        json.dump(state, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(folder / _STATE)
+    try:
+        with new.open("w", encoding="utf-8") as file:
+            json.dump(state, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(folder / _STATE)
+    except BaseException:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise
 
 
 def stamps_of(database: str | Path | None, source: Source) -> tuple[Stamp, ...] | None:

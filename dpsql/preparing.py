@@ -56,11 +56,19 @@ def prepare(policy: Policy, data: Data, *, name: str) -> str:
         hint = 'List sets of its columns in the policy, such as prepared = [["article"]].'
         reason = f'The policy wants nothing prepared of the table "{name}".'
         raise PolicyError("policy-prepared", reason, hint=hint, place=policy.where(f"tables.{name}"))
+    done = None
     with _alone(folder):
         known = kept_in(folder)
-        done, kept = _prepared(policy, table, data=data, name=name, before=known.get(name))
-        write_kept(folder, {**known, name: kept})
-        _tidy(folder, {each.file for each in (*known.values(), kept)})
+        with suppress(OSError):  # whose words name files; the error of ours is raised where it does not hang on it
+            done, kept = _prepared(policy, table, data=data, name=name, before=known.get(name))
+            write_kept(folder, {**known, name: kept})
+            _tidy(folder, {each.file for each in (*known.values(), kept)})
+        if done is None:
+            _tidy(folder, {each.file for each in known.values()})
+    if done is None:
+        reason = "The table could not be written; what was prepared before is as it was, and nothing was charged."
+        hint = "Make room on the disk of the policy's folder prepared, and see that this user may write there."
+        raise EngineError("prepare-failed", reason, hint=hint, place=policy.where(f"tables.{name}.prepared"))
     return done
 
 

@@ -19,7 +19,7 @@ from dpsql.engines import Desk, Engine, Exact, PublicStatements, Statement, turn
 from dpsql.engines.base import statement_stopped
 from dpsql.engines.public import within
 from dpsql.errors import EngineError, Refusal, UsageError
-from dpsql.ledger.base import Account, Ledger, Request, Reservation, Shortfall
+from dpsql.ledger.base import Account, Ledger, Request, Reservation, Settled, Shortfall
 from dpsql.ledger.failures import FAILED
 from dpsql.mechanisms import Noise
 from dpsql.plan import (
@@ -139,9 +139,11 @@ class Session:
             if stop is not None and stop():
                 raise statement_stopped()
             reservation = self._reserve(plan)
-            drawn = self._release(plan, reservation)
-            released = self._settled(plan, reservation, drawn=drawn)
-        return self._answer(plan, released, shown=shown, replayed=False)
+            if isinstance(reservation, Settled):  # answered since it was looked for
+                released, replayed = unpack(plan, reservation.answer), True
+            else:
+                released, replayed = self._settled(plan, reservation, drawn=self._release(plan, reservation))
+        return self._answer(plan, released, shown=shown, replayed=replayed)
 
     def _buy(self, purchase: Purchase) -> Bought:
         self._check_open()
@@ -150,16 +152,18 @@ class Session:
         if stored is not None:
             return self._bought(stored, replayed=True)
         with turn_of(parts.engine):
-            held = parts.ledger.reserve(self._request(purchase.text, purchase.loss, key=purchase.key))
+            held = parts.ledger.reserve(self._request(purchase.text, purchase.loss, key=purchase.key, repeated=True))
+            if isinstance(held, Settled):
+                return self._bought(held.answer, replayed=True)
             drawn = self._drawn(
                 purchase.statement,
                 lambda exact: purchase.draw(exact, noise=parts.noise),
                 held=held,
                 worst=purchase.loss,
             )
-        digest, shared = hashlib.sha256(drawn).hexdigest(), parts.terms.limits.share_replays
-        stands = held.settle(purchase.loss.rho, digest, answer=drawn, shared=shared)
-        return self._bought(stands if shared else drawn, replayed=False)
+            digest, shared = hashlib.sha256(drawn).hexdigest(), parts.terms.limits.share_replays
+            settled = held.settle(purchase.loss.rho, digest, answer=drawn, shared=shared)
+        return self._bought(settled.answer, replayed=settled.repeats)
 
     def explain(self, text: str, parameters: Given = ()) -> Plan:
         """Return the plan of a private query: engine SQL, mechanism, worst-case loss, threshold; touches no row.
@@ -320,8 +324,9 @@ class Session:
         guessed = guess_asked(question) if question.explained else None
         return question if guessed is None else with_guess(question, self._public(guessed, stop).column(0).to_pylist())
 
-    def _reserve(self, plan: Plan) -> Reservation:
-        request = self._request(plan.query.text, plan.columns(plan.worst_case), key=plan.key)
+    def _reserve(self, plan: Plan) -> Reservation | Settled:
+        worst = plan.columns(plan.worst_case)
+        request = self._request(plan.query.text, worst, key=plan.key, repeated=not plan.fresh)
         try:
             return self._parts.ledger.reserve(request)
         except Shortfall as error:
@@ -329,10 +334,10 @@ class Session:
         least = self._parts.terms.limits.min_epsilon
         raise shortfall(plan, short, least_epsilon=least, calendar=self._parts.ledger.calendar)
 
-    def _request(self, text: str, worst: Columns, *, key: str) -> Request:
+    def _request(self, text: str, worst: Columns, *, key: str, repeated: bool) -> Request:
         terms, limit = self._parts.terms, self._parts.terms.account
         account = None if limit is None else Account(limit.name, limit.budget)
-        return Request(text, worst, account, key, terms.certificate, terms.limits.failures_per_day)
+        return Request(text, worst, account, key, terms.certificate, terms.limits.failures_per_day, repeated)
 
     def _release(self, plan: Plan, reservation: Reservation) -> Release:
         counting, worst, noise = statement_of(plan.counting), plan.columns(plan.worst_case), self._parts.noise
@@ -364,16 +369,18 @@ class Session:
         held.settle(worst.rho, FAILED if isinstance(failure, EngineError) else "interrupted")
         raise failure
 
-    def _settled(self, plan: Plan, reservation: Reservation, *, drawn: Release) -> Release:
-        """Charge and return what was drawn or, where the policy shares answers, what was first drawn for the question.
+    def _settled(self, plan: Plan, reservation: Reservation, *, drawn: Release) -> tuple[Release, bool]:
+        """Charge what was drawn and return it, or what stands in its place; and whether that was charged before.
 
-        Whether there was another is not for the analyst to see or to time: the engine has run, the noise is drawn, the
-        ledger has looked, and one answer is unpacked either way; it costs what it cost the first time.
+        Where the policy shares answers, that is the first answer to the question. Whether there was another is not for
+        the analyst to see or to time: the engine has run, the noise is drawn, the ledger has looked, and one answer is
+        unpacked either way; it costs what it cost the first time.
         """
         shared = self._parts.terms.limits.share_replays and not plan.fresh
-        packed, digest = pack(plan, drawn), digest_of(drawn.table)
-        stands = reservation.settle(plan.columns(drawn.loss).rho, digest, answer=packed, shared=shared)
-        return unpack(plan, stands) if shared else drawn
+        loss = plan.columns(drawn.loss).rho
+        settled = reservation.settle(loss, digest_of(drawn.table), answer=pack(plan, drawn), shared=shared)
+        released = unpack(plan, settled.answer) if shared or settled.repeats else drawn
+        return released, settled.repeats
 
     def _answer(self, plan: Plan, released: Release, *, shown: Shown, replayed: bool) -> Answer:
         balance = self.budget

@@ -346,7 +346,8 @@ def main() -> None:
         click.echo(f"dpsql: {error}", err=True)
         raise SystemExit(_exit_code(error)) from None
     except OSError:  # the disk or the pipe that stdout leads to
-        click.echo("dpsql: the answer could not be written where it was sent; what it released is charged.", err=True)
+        charged = "; what it released is charged" if {"query", "shell"} & {*sys.argv[1:2]} else ""
+        click.echo(f"dpsql: the answer could not be written where it was sent{charged}.", err=True)
         raise SystemExit(1) from None
     sys.exit(code)
 

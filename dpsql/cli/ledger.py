@@ -1,9 +1,10 @@
-"""`dpsql ledger`: verify the record, export it, and raise what it grants."""
+"""`dpsql ledger`: verify the record, export it, copy it, and raise what it grants."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 
@@ -14,7 +15,7 @@ of_ledger = click.argument("ledger", help="The ledger's file, or its postgresql:
 
 @click.group(name="ledger", no_args_is_help=True)
 def app() -> None:
-    """Verify the ledger, export it, raise its total."""
+    """Verify the ledger, export it, copy it, raise its total."""
 
 
 @app.command()
@@ -35,6 +36,19 @@ def export(ledger: str) -> None:
 
     for event in history(ledger):
         click.echo(json.dumps({**asdict(event), "body": json.loads(event.body)}))
+
+
+@app.command()
+@click.argument("to", type=click.Path(path_type=Path), help="The file to write, which does not exist yet.")
+@click.option("--ledger", help="The ledger's file; without it, that of the policy.")
+@click.option("--policy", type=click.Path(path_type=Path), default=Path("policy.toml"), help="The curator's policy.")
+def backup(to: Path, *, ledger: str | None, policy: Path) -> None:
+    """Copy the ledger into a new file that only you can read, also while it is in use, and verify the copy."""
+    from dpsql.connect import back_up, ledger_of
+
+    source = ledger_of(policy) if ledger is None else ledger
+    found = back_up(source, to)
+    click.echo(f"{to} has {found.events:,} events, which hold together. Head of the chain: {found.head}")
 
 
 @app.command()

@@ -4,6 +4,7 @@ A query's worst case is reserved, durably, while the data is still untouched; wh
 answer leaves. A reservation that nobody settles stays held for ever, so a crash can waste budget and never refund it.
 """
 
+from dpsql.ledger.backup import backup
 from dpsql.ledger.base import Account, Ledger, Request, Reservation, Shortfall, balance_of
 from dpsql.ledger.calendar import Calendar
 from dpsql.ledger.check import Verified
@@ -27,6 +28,7 @@ __all__ = [
     "Shortfall",
     "Spent",
     "Verified",
+    "backup",
     "balance_of",
     "dp_events",
     "verify",

@@ -23,6 +23,7 @@ __all__ = [
     "Outcome",
     "Request",
     "Reservation",
+    "Settled",
     "Settlement",
     "Shortfall",
     "admit",
@@ -56,7 +57,8 @@ class Request:
     `query` is the analyst's text, kept as a note. `key` is the digest of the canonical query, by which a stored answer
     is found again; "" for none. Without an account it draws on the total alone. The worst case is counted as the
     certificate says, which must be the ledger's. An account of which `most_failures` queries failed within a day is
-    refused; None for no end.
+    refused; None for no end. A request that may be `repeated` is content with the answer that its account was given to
+    the same key, and is then charged nothing.
     """
 
     query: str
@@ -65,6 +67,15 @@ class Request:
     key: str = ""
     certificate: Certificate = Certificate.zcdp
     most_failures: int | None = None
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The answer that stands for a reservation, and whether it was given before, so that nothing is charged."""
+
+    answer: bytes
+    repeats: bool = False
 
 
 class Shortfall(BudgetExceeded):
@@ -107,12 +118,13 @@ class Shortfall(BudgetExceeded):
 class Reservation(Protocol):
     """A worst case that is held for one query until what it returned is known."""
 
-    def settle(self, loss: Rho, digest: str, *, answer: bytes = b"", shared: bool = False) -> bytes:
+    def settle(self, loss: Rho, digest: str, *, answer: bytes = b"", shared: bool = False) -> Settled:
         """Charge `loss`, at most the worst case, and free the rest of the rho; exactly once, durable on return.
 
         `digest` names the outcome without telling it. `answer`, if there is one, is kept and found again by the
-        request's key. Returns the answer that stands: with `shared` that of the entry of this key and data version
-        which was settled with one first, whoever asked, at what it cost then; this one if there is none.
+        request's key. Returns the answer that stands. A request that may be repeated gets the one that its account was
+        given meanwhile, at no charge. With `shared` it is that of the entry of this key and data version which was
+        settled with one first, of any account, at what it cost then. Otherwise it is this one.
         """
         ...
 
@@ -150,10 +162,11 @@ class Ledger(Protocol):
         """An operator's public counter, 0 at first; answers of another version are not found again."""
         ...
 
-    def reserve(self, request: Request) -> Reservation:
+    def reserve(self, request: Request) -> Reservation | Settled:
         """Hold the worst case, durably, if the total and the account's own limit admit it; or raise `Shortfall`.
 
-        Raises `Refusal` for an account that the engine failed too often of late.
+        For a request that may be repeated, the answer that is stored by now is returned, and nothing is held. Raises
+        `Refusal` for an account that the engine failed too often of late.
         """
         ...
 
@@ -207,6 +220,7 @@ class Outcome:
     digest: str
     answer: bytes = b""
     shared: bool = False
+    repeats: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +234,10 @@ class Held:
     worst_case: ZCDP
     account: str | None
     question: tuple[str, int]
-    settler: Callable[[Held, Outcome], bytes]
+    settler: Callable[[Held, Outcome], Settled]
+    repeated: bool = False
 
-    def settle(self, loss: Rho, digest: str, *, answer: bytes = b"", shared: bool = False) -> bytes:
+    def settle(self, loss: Rho, digest: str, *, answer: bytes = b"", shared: bool = False) -> Settled:
         """Charge `loss`, at most the worst case, free the rest of the rho, and return the answer that stands."""
         return self.settler(self, Outcome(loss, digest, answer, shared))
 
@@ -254,7 +269,7 @@ def balance_of(entries: Iterable[Entry], account: str | None = None, *, period: 
     for entry in entries:
         if account not in {None, entry.account} or period not in {None, entry.period}:
             continue
-        delta += entry.worst_case.delta
+        delta += entry.delta
         if entry.settlement is None:
             held += entry.worst_case.rho
         else:

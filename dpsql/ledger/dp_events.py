@@ -48,7 +48,7 @@ def dp_events(entries: Iterable[Entry]) -> Spent:
         failure = UsageError("not-installed", "The package dp-accounting is not installed.", hint=hint)
     else:
         events = [ZCDpEvent(_rounded_up(_charged(entry))) for entry in spent]
-        return Spent(ComposedDpEvent(events), sum((entry.worst_case.delta for entry in spent), Delta(0)))
+        return Spent(ComposedDpEvent(events), sum((entry.delta for entry in spent), Delta(0)))
     raise failure
 
 

@@ -6,15 +6,12 @@ of one unit. It is charged in full, which bounds what all of them tell; this bou
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right, insort
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from dpsql.errors import Refusal
-from dpsql.ledger.record import Event
 
 __all__ = ["FAILED", "Failures", "refuse_after"]
 
@@ -22,41 +19,20 @@ FAILED = "failed"  # what stands in place of the digest of an answer that the en
 _DAY = timedelta(days=1)
 
 
-class Read(Protocol):
-    """What is read of a book."""
-
-    def head(self) -> tuple[int, str]:
-        """Return number and chain of the last event."""
-        ...
-
-    def failed(self, after: int) -> Iterator[Event]:
-        """Return the settlements after event number `after` whose query failed, oldest first."""
-        ...
-
-    def events(self, after: int, most: int) -> list[Event]:
-        """Return so many events, from the one that follows number `after`."""
-        ...
-
-
 class Failures:
-    """The failures of one ledger, read on from where they were read last: no event is ever changed or taken away."""
+    """The failures of one ledger, by account, in the order of their times."""
 
-    __slots__ = ("_found", "_last")
+    __slots__ = ("_count", "_found")
 
-    def __init__(self, found: Iterable[tuple[str | None, datetime]] = (), *, last: int = 0) -> None:
-        """Begin with those of the events up to number `last`: whose each was, and when."""
-        self._last = last
+    def __init__(self) -> None:
+        self._count = 0
         self._found: dict[str | None, list[datetime]] = defaultdict(list)
-        for account, when in found:
-            insort(self._found[account], when)
 
-    def read_on(self, book: Read) -> None:
-        """Read what was added; in a transaction that has written nothing yet, since what it writes may be undone."""
-        last, _ = book.head()
-        for event in book.failed(self._last):
-            (asked,) = book.events(json.loads(event.body)["entry"] - 1, 1)
-            insort(self._found[json.loads(asked.body)["account"]], datetime.fromisoformat(event.at))
-        self._last = last
+    def take(self, found: Sequence[tuple[str | None, datetime]]) -> None:
+        """Take account and time of those that were added to `found`, which only grows, since the last time."""
+        for account, when in found[self._count :]:
+            insort(self._found[account], when)
+        self._count = len(found)
 
     def of_day(self, account: str | None, *, at: str) -> int:
         """Return how many queries of an account failed in the day before `at`, and, by a clock set back, after it."""

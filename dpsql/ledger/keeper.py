@@ -18,7 +18,7 @@ from typing import Protocol
 
 from dpsql.accounting import ZCDP, ApproximateDP, Certified, Filter, FilterState, Periods, check_settlement
 from dpsql.errors import LedgerError, UsageError
-from dpsql.ledger.base import Held, Outcome, Request, Reservation, admit, left, twice
+from dpsql.ledger.base import Held, Outcome, Request, Reservation, Settled, admit, left, twice
 from dpsql.ledger.calendar import Calendar, Clock, extended, utc
 from dpsql.ledger.failures import Failures, refuse_after
 from dpsql.ledger.interrupts import lets_go
@@ -35,8 +35,8 @@ from dpsql.ledger.record import (
     told_terms,
     written,
 )
-from dpsql.ledger.replay import refuse_unlinked, unlinked
-from dpsql.quantities import Rho
+from dpsql.ledger.replay import Replay, refuse_unlinked, tampered, unlinked
+from dpsql.quantities import Delta, Rho
 
 __all__ = ["Book", "Keeper", "begin", "new_data_set", "new_terms", "told_request", "told_settlement"]
 
@@ -94,8 +94,12 @@ class Book(Protocol):
         """Return number and chain of the last event."""
         ...
 
-    def failed(self, after: int) -> Iterator[Event]:
-        """Return the settlements after event number `after` whose query failed, oldest first."""
+    def chain_at(self, seq: int) -> str | None:
+        """Return the chain of an event, if it is there."""
+        ...
+
+    def tell_repeats(self) -> bool:
+        """Say in the ledger's version that entries may repeat others; return whether that could be done."""
         ...
 
     def registrations(self) -> Iterator[Event]:
@@ -111,6 +115,7 @@ class Keeper(ABC):
     """A ledger, but for where it stands."""
 
     _terms: Terms  # the last that were seen, for a ledger that is closed
+    _replay: Replay  # what the events read so far add up to
     _failures: Failures
     _clock: Clock = staticmethod(utc)  # read inside a transaction, once for each act that writes
 
@@ -148,13 +153,18 @@ class Keeper(ABC):
         return self._seen_terms().data_version
 
     @lets_go
-    def reserve(self, request: Request) -> Reservation:
-        """Hold the worst case of `request`, or raise `Shortfall` or `Refusal` and leave the ledger as it was."""
+    def reserve(self, request: Request) -> Reservation | Settled:
+        """Hold the worst case of `request`, or raise `Shortfall` or `Refusal` and leave the ledger as it was.
+
+        Where the request may be repeated and its answer is there by now, return that and hold nothing.
+        """
         account, worst = request.account, request.worst_case
         name = account.name if account else None
         with self._writing() as book:
             _refuse_mixed(book.terms(), request)
-            self._failures.read_on(book)
+            self._agree(book, name)
+            if request.repeated and (found := _stored(book, request.key, account=name)) is not None:
+                return Settled(found[1], repeats=True)
             at, terms = self._turn(book)
             refuse_after(request.most_failures, self._failures.of_day(name, at=at))
             over = terms.calendar is not None and terms.calendar.is_over
@@ -166,12 +176,13 @@ class Keeper(ABC):
                 spent = ZCDP(state.spent.rho, state.spent.delta + worst.delta)
                 book.set_balance(holder, FilterState(spent, state.reserved + worst.rho))
             number = book.append("reserved", told_request(request, data_version=terms.data_version), at=at)
-        return Held(number, worst, name, (request.key, terms.data_version), self._settle)
+        return Held(number, worst, name, (request.key, terms.data_version), self._settle, request.repeated)
 
     @lets_go
     def state(self, account: str | None = None) -> FilterState:
         """Return what is spent and what is held, in all or by one account, of the present period."""
         with self._reading() as book:
+            self._agree(book, account)
             terms, state = book.terms(), book.balance(account)
         present = self._present(terms)
         if present is not None and present.is_over and account is None:
@@ -186,15 +197,15 @@ class Keeper(ABC):
     def stored(self, key: str, account: str | None) -> bytes | None:
         """Return the answer of the newest entry of this key, account and the present data version that kept one."""
         with self._reading() as book:
-            for number in _asked(book, key, account=account):
-                if (answer := book.answer(number)) is not None:
-                    return answer
-        return None
+            self._agree(book)
+            found = _stored(book, key, account=account)
+        return None if found is None else found[1]
 
     @lets_go
     def grant(self, budget: ZCDP, total: ApproximateDP, *, note: str, periods: Periods | None = None) -> None:
         """Replace the total by one that is smaller in nothing, once or in each period, and record it."""
         with self._writing() as book:
+            self._agree(book)
             at, terms = self._turn(book)
             _refuse_less(terms, budget, total=total)
             calendar = extended(terms.calendar, periods, at=datetime.fromisoformat(at))
@@ -208,6 +219,7 @@ class Keeper(ABC):
     def bump(self, note: str, *, to: int | None = None) -> int:
         """Raise the data version by one, or to `to` if it is below, record that and return the version."""
         with self._writing() as book:
+            self._agree(book)
             at, terms = self._turn(book)
             version = terms.data_version + 1 if to is None else max(to, terms.data_version)
             if version != terms.data_version:
@@ -221,6 +233,7 @@ class Keeper(ABC):
     def register(self, units: Mapping[str, str]) -> None:
         """Record the privacy units that are new or declared otherwise than before."""
         with self._writing() as book:
+            self._agree(book)
             known: dict[str, str] = {}
             for event in book.registrations():
                 known |= json.loads(event.body)["units"]
@@ -245,23 +258,52 @@ class Keeper(ABC):
                 return
 
     @lets_go
-    def _settle(self, held: Held, outcome: Outcome) -> bytes:
+    def _settle(self, held: Held, outcome: Outcome) -> Settled:
         with self._writing() as book:
+            self._agree(book, held.account)
             if book.settlement(held.number) is not None:
                 raise twice()
-            if outcome.shared:
-                key, version = held.question
+            key, version = held.question
+            repeated = _repeated(book, held) if outcome.answer else None
+            if repeated is not None:
+                outcome = repeated
+            elif outcome.shared:
                 outcome = _first(book, key, data_version=version) or outcome
             check_settlement(held.worst_case, outcome.loss)
+            frees_delta = repeated is not None and book.tell_repeats()
+            if not frees_delta:
+                outcome = replace(outcome, repeats=None)
             at, terms = self._turn(book)
             if terms.calendar is None or terms.calendar.includes(held.number):
                 rule = Filter(terms.budget)
                 for holder in dict.fromkeys((None, held.account)):
-                    book.set_balance(holder, rule.settle(book.balance(holder), held.worst_case, loss=outcome.loss))
-            book.append("settled", told_settlement(held.number, outcome), at=at)
-            if outcome.answer:
+                    state = rule.settle(book.balance(holder), held.worst_case, loss=outcome.loss)
+                    book.set_balance(holder, _without(state, held.worst_case.delta) if frees_delta else state)
+            told = told_settlement(held.number, outcome, kept=repeated is None)
+            if frees_delta:
+                told["freed_delta"] = written(held.worst_case.delta.value)
+            book.append("settled", told, at=at)
+            if outcome.answer and repeated is None:
                 book.keep(held.number, outcome.answer)
-        return outcome.answer
+        return Settled(outcome.answer, repeats=repeated is not None)
+
+    def _agree(self, book: Book, account: str | None = None) -> None:
+        """Read the events that were added, and hold terms, total and account against what all of them add up to.
+
+        At the beginning of an act, before it writes: what it writes may be undone. Whatever else has changed the ledger
+        since it was opened, a balance or an event that was read already, is found here. Raises `ledger-tampered`.
+        """
+        replay = self._replay
+        if replay.seq and book.chain_at(replay.seq) != replay.chain:
+            raise unlinked(replay.seq)
+        while page := book.events(replay.seq, _PAGE):
+            replay.read((event.seq, event.at, event.kind, event.body, event.chain) for event in page)
+        self._failures.take(replay.failed)
+        if book.terms() != replay.terms:
+            raise tampered("its terms are not those of its events")
+        for holder in dict.fromkeys((None, account)):
+            if book.balance(holder) != replay.state(holder):
+                raise tampered("its balances are not those of its events")
 
     def _turn(self, book: Book) -> tuple[str, Terms]:
         """Return the time and the terms of an act that writes; the first act in a new period begins it."""
@@ -285,6 +327,7 @@ class Keeper(ABC):
     def _seen_terms(self) -> Terms:
         try:
             with self._reading() as book:
+                self._agree(book)
                 self._terms = book.terms()
         except LedgerError as error:
             if error.code != "ledger-closed":
@@ -305,6 +348,33 @@ def _asked(book: Book, key: str, *, account: str | None) -> Iterator[int]:
             return
         if (body["key"], body["account"]) == (key, account):
             yield event.seq
+
+
+def _stored(book: Book, key: str, *, account: str | None) -> tuple[int, bytes] | None:
+    """Return number and answer of the newest entry of this key, account and the present data version that kept one."""
+    for number in _asked(book, key, account=account):
+        if (answer := book.answer(number)) is not None:
+            return number, answer
+    return None
+
+
+def _repeated(book: Book, held: Held) -> Outcome | None:
+    """Return the outcome that stands for a reservation whose account was given an answer since it was made, if any.
+
+    What is released is then a function of that answer alone, and costs nothing more.
+    """
+    key, version = held.question
+    if not held.repeated or version != book.terms().data_version:
+        return None
+    found = _stored(book, key, account=held.account)
+    settlement = None if found is None else book.settlement(found[0])
+    if found is None or settlement is None:
+        return None
+    return Outcome(Rho(0), json.loads(settlement.body)["digest"], found[1], repeats=found[0])
+
+
+def _without(state: FilterState, delta: Delta) -> FilterState:
+    return replace(state, spent=replace(state.spent, delta=Delta(state.spent.delta.value - delta.value)))
 
 
 def _first(book: Book, key: str, *, data_version: int) -> Outcome | None:
@@ -360,10 +430,11 @@ def told_request(request: Request, *, data_version: int) -> dict[str, object]:
     }
 
 
-def told_settlement(entry: int, outcome: Outcome) -> dict[str, object]:
-    """Return the body of a settlement; it names the answer that is kept, if one is."""
-    kept = hashlib.sha256(outcome.answer).hexdigest() if outcome.answer else ""
-    return {"entry": entry, "loss": written(outcome.loss.value), "digest": outcome.digest, "answer": kept}
+def told_settlement(entry: int, outcome: Outcome, *, kept: bool = True) -> dict[str, object]:
+    """Return the body of a settlement; it names the answer, if one is kept with it, or the entry that it repeats."""
+    answer = hashlib.sha256(outcome.answer).hexdigest() if outcome.answer and kept else ""
+    told = {"entry": entry, "loss": written(outcome.loss.value), "digest": outcome.digest, "answer": answer}
+    return told if outcome.repeats is None else {**told, "repeats": outcome.repeats}
 
 
 def _refuse_mixed(terms: Terms, request: Request) -> None:

@@ -12,9 +12,10 @@ from dataclasses import field, replace
 from dpsql.accounting import ZCDP, ApproximateDP, Certified, FilterState, Periods
 from dpsql.ledger.base import closed, forked
 from dpsql.ledger.calendar import Clock, utc
-from dpsql.ledger.failures import FAILED, Failures
+from dpsql.ledger.failures import Failures
 from dpsql.ledger.keeper import Book, Keeper, begin, new_terms
 from dpsql.ledger.record import GENESIS, Body, Event, Terms, follow, now, told_account, told_version
+from dpsql.ledger.replay import Replay
 from dpsql.values import dataclass
 
 __all__ = ["MemoryLedger"]
@@ -34,7 +35,7 @@ class MemoryLedger(Keeper):
     ) -> None:
         terms = new_terms(budget, total, periods=periods, certified=certified or Certified())
         self._clock = clock
-        self._failures = Failures()
+        self._replay, self._failures = Replay(), Failures()
         self._book = _Book(terms)
         self._terms = begin(self._book, terms, at=now(clock))
         self._lock = threading.Lock()
@@ -126,6 +127,14 @@ class _Book:
         """Return number and chain of the last event."""
         return self.count, self.record[-1].chain if self.count else GENESIS
 
+    def chain_at(self, seq: int) -> str | None:
+        """Return the chain of an event, if it is there."""
+        return self.record[seq - 1].chain if 0 < seq <= self.count else None
+
+    def tell_repeats(self) -> bool:
+        """Return True: there is no earlier version that reads this."""
+        return True
+
     def settlement(self, entry: int) -> Event | None:
         """Return the event that settled the entry, if it has one."""
         seq = self.settlements.get(entry, self.count + 1)
@@ -154,11 +163,6 @@ class _Book:
     def answer(self, entry: int) -> bytes | None:
         """Return the answer of an entry, if it kept one."""
         return None if self.settlement(entry) is None else self.answers.get(entry)
-
-    def failed(self, after: int) -> Iterator[Event]:
-        """Return the settlements after event number `after` whose query failed, oldest first."""
-        later = self.record[after : self.count]
-        return (event for event in later if event.kind == "settled" and json.loads(event.body)["digest"] == FAILED)
 
     def registrations(self) -> Iterator[Event]:
         """Return the declarations of units, oldest first."""

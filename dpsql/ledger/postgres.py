@@ -65,7 +65,7 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
             refuse_other(terms, wanted)
         if (told := due(replay)) is not None:
             postgres_checkpoint.write(terms.data_set, told)
-        self._failures = Failures(replay.failed, last=replay.seq)
+        self._replay, self._failures = replay, Failures()
         return terms, Mark(terms.data_set, replay.seq, replay.chain)
 
     @contextmanager
@@ -154,6 +154,7 @@ def _prepare(connection: Connection, schema: str, *, wanted: Terms | None, clock
             return
     _known(connection, schema)
     postgres_schema.refuse_unwritable(connection)
+    postgres_schema.raise_version(connection)
 
 
 def _known(connection: Connection, schema: str) -> Rows:

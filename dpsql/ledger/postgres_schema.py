@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import psycopg
+
 from dpsql.ledger.postgres_errors import damaged, not_a_ledger
 from dpsql.ledger.postgres_server import Connection
 
@@ -11,13 +13,14 @@ __all__ = [
     "build",
     "is_blank",
     "lock_making",
+    "raise_version",
     "refuse_foreign",
     "refuse_strange",
     "refuse_unwritable",
 ]
 
-VERSION = 2  # with a certificate other than zcdp
-PLAIN = 1  # without, so that an earlier dpsql reads it too
+VERSION = 3  # with entries that may repeat others, and a certificate other than zcdp or none
+PLAIN = 1  # of the two earlier versions the one without a certificate
 _LOCK = 0x64707371  # "dpsq": those who make ledgers in one database wait for one another
 
 _TABLES = """
@@ -146,6 +149,15 @@ def refuse_foreign(connection: Connection, schema: str) -> None:
     """Raise `not-a-ledger` if what stands in the schema is no ledger of any version."""
     if _TERMS not in _relations(connection, schema):
         raise not_a_ledger()
+
+
+def raise_version(connection: Connection) -> None:
+    """Bring the version of an earlier dpsql's tables to the present one, if this role may."""
+    connection.execute("SAVEPOINT version")
+    try:
+        connection.execute("UPDATE terms SET version = %s WHERE version < %s", (VERSION, VERSION))
+    except psycopg.errors.InsufficientPrivilege:
+        connection.execute("ROLLBACK TO version")
 
 
 def refuse_unwritable(connection: Connection) -> None:

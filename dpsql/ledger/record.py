@@ -88,11 +88,15 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """How an entry ended: what was returned cost `loss`, and `digest` names the answer without telling it."""
+    """How an entry ended: what was returned cost `loss`, and `digest` names the answer without telling it.
+
+    An entry that `repeats` an earlier one was given that one's answer, and is charged nothing.
+    """
 
     at: datetime
     loss: Rho
     digest: str
+    repeats: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,12 @@ class Entry:
     data_version: int = 0
     period: int = 0
     certificate: Certificate = Certificate.zcdp
+
+    @property
+    def delta(self) -> Delta:
+        """The second currency as it is charged: that of the worst case from the reservation on, unless it repeats."""
+        repeats = self.settlement is not None and self.settlement.repeats is not None
+        return Delta(0) if repeats else self.worst_case.delta
 
 
 def now(clock: Clock = utc) -> str:
@@ -276,7 +286,9 @@ def entries_of(events: Iterable[Event]) -> tuple[Entry, ...]:
             entries[event.seq] = _entry(event, certificate, period=period)
         elif event.kind == "settled":
             body = json.loads(event.body)
-            settlement = Settlement(datetime.fromisoformat(event.at), _rho(body["loss"]), body["digest"])
+            settlement = Settlement(
+                datetime.fromisoformat(event.at), _rho(body["loss"]), body["digest"], body.get("repeats")
+            )
             entries[body["entry"]] = replace(entries[body["entry"]], settlement=settlement)
     return tuple(entries.values())
 

@@ -31,8 +31,9 @@ _NOTHING = (0, 1), (0, 1)
 class Sums:
     """All that the events up to number `seq` mean for those that follow; `chain` is that event's, and binds the rest.
 
-    `states` has that of the total under None and that of every account. `held` has the reservations that nobody
-    settled yet: what they hold, and whose they are. `failed` tells of each query that failed whose it was, and when.
+    `states` has that of the total under None and that of every account. `held` has the reservations that are not
+    settled yet: the rho that they hold, and their accounts. `failed` has account and time of each query that
+    failed.
     """
 
     seq: int
@@ -95,7 +96,7 @@ class _Tally:
         return numerator * (self.rho_unit // denominator)
 
     def add_delta(self, numerator: int, denominator: int) -> None:
-        """Spend a delta."""
+        """Spend a delta, or free one that is below 0."""
         if self.delta_unit % denominator:
             factor = denominator // math.gcd(self.delta_unit, denominator)
             self.delta_unit, self.delta = self.delta_unit * factor, self.delta * factor
@@ -130,6 +131,7 @@ class Replay:
         self._currencies = Certificate.zcdp.currencies
         self._tallies: dict[str | None, _Tally] = {None: _Tally()}
         self._open: dict[int, tuple[Ratio, str | None]] = {}
+        self._deltas: dict[int, Ratio] = {}  # of the open reservations that were read here
         if after is not None:
             self._resume(after)
 
@@ -144,6 +146,11 @@ class Replay:
     def states(self) -> dict[str | None, FilterState]:
         """Return the state of the total, under None, and of every account."""
         return {holder: tally.state() for holder, tally in self._tallies.items()}
+
+    def state(self, account: str | None) -> FilterState:
+        """Return the state of the total, or of an account; a fresh one for an account that never reserved."""
+        tally = self._tallies.get(account)
+        return FilterState.fresh() if tally is None else tally.state()
 
     def sums(self) -> Sums:
         """Return what was read so far, from which another replay can go on; there was a first event."""
@@ -196,7 +203,7 @@ class Replay:
     def _reserve(self, seq: int, body: dict[str, Any]) -> bool:
         first, second = self._currencies
         rho, delta, account = ratio(body[first]), ratio(body[second]), body["account"]
-        self._open[seq] = rho, account
+        self._open[seq], self._deltas[seq] = (rho, account), delta
         total = self._tallies[None]
         for tally in (total,) if account is None else (total, self._tallies.setdefault(account, _Tally())):
             amount = tally.rho(*rho)
@@ -208,6 +215,13 @@ class Replay:
     def _settle(self, body: dict[str, Any], at: datetime) -> bool:
         entry, loss = body["entry"], ratio(body["loss"])
         worst, account = self._open.pop(entry)
+        reserved, freed_delta = self._deltas.pop(entry, None), ratio(body.get("freed_delta", "0/1"))
+        if ("repeats" in body) != ("freed_delta" in body):
+            return False
+        if "repeats" in body and (body["repeats"] >= self.seq or loss[0] or body["answer"]):
+            return False
+        if "repeats" in body and reserved not in {None, freed_delta}:
+            return False
         if body["answer"]:
             self.answers += 1
         if body["digest"] == FAILED:
@@ -218,6 +232,8 @@ class Replay:
                 amount, freed = tally.rho(*loss), tally.rho(*worst)
                 tally.spent += amount
                 tally.held -= freed
+                if freed_delta[0]:
+                    tally.add_delta(-freed_delta[0], freed_delta[1])
         return loss[0] * worst[1] <= worst[0] * loss[1]
 
     def _grant(self, body: dict[str, Any], at: datetime) -> bool:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from itertools import chain, repeat
 from typing import Any, ClassVar, Protocol
 
-from dpsql.ledger.failures import FAILED
 from dpsql.ledger.record import GENESIS, Body, Event, follow, told_account, told_version
 from dpsql.ledger.replay import refuse_unlinked, tampered
 
@@ -105,15 +104,6 @@ class EventRows(ABC):
     def answers(self) -> Iterator[int]:
         """Return the entries of all answers, in their order."""
         return (entry for (entry,) in self._run("SELECT entry FROM answers ORDER BY entry"))
-
-    def failed(self, after: int) -> Iterator[Event]:
-        """Return the settlements after event number `after` whose query failed, oldest first."""
-        found = self._run(
-            "SELECT seq, at, kind, body, chain FROM events "
-            "WHERE seq > ? AND kind = 'settled' AND body LIKE ? ORDER BY seq",
-            *(after, f'%"digest":"{FAILED}"%'),
-        )
-        return (Event(*row) for row in list(found))  # all of them, before the connection reads something else
 
     def registrations(self) -> Iterator[Event]:
         """Return the declarations of units, oldest first."""

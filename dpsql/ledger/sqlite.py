@@ -50,9 +50,11 @@ class SQLiteLedger(Durable[Path | str]):
             _identity(self._path)  # before SQLite takes the locks that belong to the other name
         self._connection = sqlite_file.connect(self._path)
         try:
-            self._identity = _identity(self._path)
+            self._identity: tuple[tuple[int, int] | None, ...] | None = None  # until the side files are there
+            self._opened = _identity(self._path)[0]
             self._sidecars = Sidecars(self._path)
             self._terms = self._open_book(wanted)
+            self._identity = _identity(self._path)
         except BaseException:
             self.close()
             raise
@@ -78,7 +80,7 @@ class SQLiteLedger(Durable[Path | str]):
                 replay, terms = check(connection, mark, checkpoint=sums_of(checkpoint))
             if wanted is not None:
                 refuse_other(terms, wanted)
-            self._failures = Failures(replay.failed, last=replay.seq)
+            self._replay, self._failures = replay, Failures()
             told = due(replay)
             with self._sidecars.turn():
                 head = Mark(terms.data_set, *Rows(connection).head())
@@ -104,20 +106,28 @@ class SQLiteLedger(Durable[Path | str]):
 
     @contextmanager
     def _reading(self) -> Iterator[Book]:
-        with self._file() as connection:
+        with self._file() as connection, sqlite_file.snapshot(connection):
             yield Rows(connection)
 
     @contextmanager
     def _file(self) -> Iterator[sqlite3.Connection]:
-        """Give one thread the connection, if it still writes to the file that the path names."""
+        """Give one thread the connection, if it writes to the files that the path names, also when it is done.
+
+        What is committed to a file that has lost its name is lost; so nothing is answered on the strength of it.
+        """
         if os.getpid() != self._process:  # before the lock, which a thread of the parent may hold for ever
             raise forked()
         with self._lock, sealed():
             if self._connection is None:
                 raise closed()
-            if _identity(self._path) != self._identity:
-                raise _moved()
+            self._check_files()
             yield self._connection
+            self._check_files()
+
+    def _check_files(self) -> None:
+        found = _identity(self._path)
+        if found[0] != self._opened or (self._identity is not None and found != self._identity):
+            raise _moved()
 
 
 def _prepare(connection: sqlite3.Connection, wanted: Terms | None, *, mark: Mark | None, clock: Clock) -> None:
@@ -137,8 +147,12 @@ def _prepare(connection: sqlite3.Connection, wanted: Terms | None, *, mark: Mark
     connection.execute("UPDATE terms SET data_version = 0 WHERE 0")
 
 
-def _identity(path: Path) -> tuple[int, int]:
-    """Return what tells the file at `path` from every other that may take its name."""
+def _identity(path: Path) -> tuple[tuple[int, int] | None, ...]:
+    """Return what tells the file at `path`, its write-ahead log and the log's index from others with their names.
+
+    SQLite makes log and index when a connection first reads, and removes them when the last one is closed: as long as
+    this process has one open, they stay what they are.
+    """
     try:
         found = path.stat()
     except OSError as error:
@@ -149,12 +163,20 @@ def _identity(path: Path) -> tuple[int, int]:
             "The ledger file has a second name, and what is spent under one is not seen under the other.",
             hint="Remove the other hard link, or copy the file instead.",
         )
+    return (found.st_dev, found.st_ino), _inode(f"{path}-wal"), _inode(f"{path}-shm")
+
+
+def _inode(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116 - in every act, twice
+    except OSError:
+        return None
     return found.st_dev, found.st_ino
 
 
 def _moved() -> LedgerError:
     return LedgerError(
         "ledger-moved",
-        "The ledger file was moved, deleted or replaced while it was open.",
+        "The ledger file, or its -wal or -shm file, was moved, deleted or replaced while it was open.",
         hint="Put it back and connect again; an older copy would give spent budget back.",
     )

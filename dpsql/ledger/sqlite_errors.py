@@ -87,14 +87,16 @@ def unopened(error: OSError | ValueError) -> LedgerError:
 
 @contextmanager
 def sealed() -> Iterator[None]:
-    """Turn every sqlite3 error inside into a LedgerError."""
+    """Turn every sqlite3 error inside into a LedgerError; text that is none, SQLite's own included, is damage."""
     try:
         yield
     except sqlite3.Error as error:
         raise because(kind_of(error)) from error
+    except UnicodeDecodeError as error:
+        raise damaged() from error
 
 
 def kind_of(error: sqlite3.Error) -> int:
-    """Return SQLite's primary code, or 0 for an error that Python's side of sqlite3 raised."""
-    code: int = getattr(error, "sqlite_errorcode", 0)
-    return code & 0xFF
+    """Return SQLite's primary code; that of damage where Python could not decode a text, or a table is not there."""
+    code: int = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return sqlite3.SQLITE_CORRUPT if code in {0, sqlite3.SQLITE_ERROR} else code

@@ -60,7 +60,10 @@ def create(path: Path) -> None:
 
 
 def connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
-    """Open the file at `path`; one of another application is left exactly as it is."""
+    """Open the file at `path`; one of another application is left exactly as it is.
+
+    `mode` is one of SQLite's, such as "ro"; "ro&immutable=1" reads a file that nobody writes, and makes none beside it.
+    """
     with _CREATING, sealed():
         address = f"{path.as_uri()}?mode={mode}"
         connection = sqlite3.connect(

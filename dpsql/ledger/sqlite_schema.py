@@ -8,11 +8,12 @@ from dpsql.errors import LedgerError
 from dpsql.ledger.sqlite_errors import damaged
 
 __all__ = ["APPLICATION_ID", "VERSION", "build", "has_certificate", "has_periods", "header", "holds", "is_blank"]
-__all__ += ["is_whole", "make_certificate", "make_periods", "version_of"]
+__all__ += ["is_whole", "make_certificate", "make_periods", "tell_repeats", "version_of"]
 
 APPLICATION_ID = 0x64707371  # "dpsq", in the header of the file
 # A ledger has the least version that tells all of it, so that an earlier dpsql reads what it understands.
-VERSION = 4  # with a certificate other than zcdp, and periods or none
+VERSION = 5  # with entries that repeat others, and certificate and periods or none
+_WITH_CERTIFICATE = 4  # other than zcdp, and periods or none
 _WITH_PERIODS = 3
 _PLAIN = 2
 
@@ -103,27 +104,39 @@ def build(connection: sqlite3.Connection) -> None:
 def has_periods(connection: sqlite3.Connection) -> bool:
     """Say whether the file has the table of a budget that is granted in periods."""
     version = header(connection)[1]
-    if version < VERSION:
-        return version == _WITH_PERIODS
-    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'periods'").fetchone() is not None
+    return version == _WITH_PERIODS if version < _WITH_CERTIFICATE else _has_table(connection, "periods")
 
 
 def make_periods(connection: sqlite3.Connection) -> None:
     """Give a ledger that has none the table of its periods; inside the caller's transaction."""
-    version = VERSION if has_certificate(connection) else _WITH_PERIODS
     connection.execute(_PERIODS)
-    connection.execute(f"PRAGMA user_version = {version}")
+    _raise_version(connection, _WITH_PERIODS)
 
 
 def has_certificate(connection: sqlite3.Connection) -> bool:
     """Say whether the file has the table of a certificate other than zcdp."""
-    return header(connection)[1] == VERSION
+    version = header(connection)[1]
+    return version == _WITH_CERTIFICATE if version < VERSION else _has_table(connection, "certificate")
+
+
+def tell_repeats(connection: sqlite3.Connection) -> None:
+    """Say that the ledger has entries that repeat others; inside the caller's transaction."""
+    _raise_version(connection, VERSION)
+
+
+def _raise_version(connection: sqlite3.Connection, version: int) -> None:
+    if header(connection)[1] < version:
+        connection.execute(f"PRAGMA user_version = {version}")
+
+
+def _has_table(connection: sqlite3.Connection, name: str) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
 
 
 def make_certificate(connection: sqlite3.Connection) -> None:
     """Give a new ledger the table of its certificate; inside the caller's transaction."""
     connection.execute(_CERTIFICATE)
-    connection.execute(f"PRAGMA user_version = {VERSION}")
+    _raise_version(connection, _WITH_CERTIFICATE)
 
 
 def version_of(connection: sqlite3.Connection) -> int:
@@ -149,5 +162,6 @@ def is_whole(connection: sqlite3.Connection) -> bool:
 
 def holds(connection: sqlite3.Connection, schema: tuple[str, ...]) -> bool:
     """Say whether the tables, indices and triggers of the file are exactly those of `schema`."""
-    found = [text for (text,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")]
+    rows = connection.execute("SELECT CAST(sql AS BLOB) FROM sqlite_master WHERE sql IS NOT NULL")
+    found = [bytes(text).decode(errors="replace") for (text,) in rows]
     return sorted(found) == sorted(schema)

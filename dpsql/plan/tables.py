@@ -53,7 +53,7 @@ def history_table(entries: Iterable[Entry], certificate: Certificate) -> pa.Tabl
             "data_version": pa.array([entry.data_version for entry in asked], pa.int64()),
             f"{first}_reserved": pa.array([float(entry.worst_case.rho) for entry in asked], pa.float64()),
             f"{first}_charged": pa.array(charged, pa.float64()),
-            f"{second}_charged": pa.array([float(entry.worst_case.delta) for entry in asked], pa.float64()),
+            f"{second}_charged": pa.array([float(entry.delta) for entry in asked], pa.float64()),
             "state": pa.array([outcome(entry) for entry in asked], pa.string()),
         }
     )

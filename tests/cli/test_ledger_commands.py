@@ -118,3 +118,29 @@ def test_a_grant_of_less_or_of_nonsense_is_refused(folder: Path, epsilon: str, d
     before = history(folder)
     assert grant(folder, epsilon, delta)[0] == code
     assert history(folder) == before
+
+
+def test_backup_copies_the_ledger_of_the_policy_or_another(folder: Path) -> None:
+    code, out, err = run(folder, "ledger", "backup", "copy.sqlite")
+    assert (code, err) == (0, "")
+    assert out.startswith("copy.sqlite has ")
+    assert (folder / "copy.sqlite").stat().st_mode & 0o777 == 0o600
+    code, out, err = run(folder, "ledger", "backup", "--ledger", "copy.sqlite", "second.sqlite")
+    assert (code, err) == (0, "")
+    for copy in ("copy.sqlite", "second.sqlite"):
+        assert run(folder, "ledger", "verify", copy)[1] == run(folder, "ledger", "verify", "ledger.sqlite")[1]
+        assert sorted(file.name for file in folder.glob(f"{copy}*")) == [copy]
+    code, out, err = run(folder, "ledger", "backup", "copy.sqlite")
+    assert (code, out) == (2, "") or code
+    assert "[ledger-exists] at copy.sqlite" in err
+
+
+def test_a_ledger_whose_schema_is_damaged_is_one_sentence(folder: Path) -> None:
+    with (folder / "ledger.sqlite").open("r+b") as file:
+        text = file.read().replace(b"CREATE TABLE events", b"CREATE\xff\xfeABLE events")
+        file.seek(0)
+        file.write(text)
+    for command in ("verify", "export"):
+        code, out, err = run(folder, "ledger", command, "ledger.sqlite")
+        assert (code > 0, out) == (True, "")
+        assert err.startswith("dpsql: [ledger-damaged]")

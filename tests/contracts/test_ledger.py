@@ -500,15 +500,15 @@ def test_a_shared_answer_is_the_one_that_was_settled_first_at_what_it_cost(make:
     ledger.reserve(Request("q", loss("0.5"), alice, key="key")).settle(Rho(0), "failed")
     ledger.reserve(Request("q", loss("0.5"), alice, key="other")).settle(Rho(0), "d", answer=b"other")
     later = ledger.reserve(Request("q", loss("0.5"), bob, key="key"))
-    assert later.settle(Rho("0.1"), "d", answer=b"first", shared=True) == b"first"
+    assert later.settle(Rho("0.1"), "d", answer=b"first", shared=True).answer == b"first"
     # reserved before, settled after: what was given out already stands
-    assert early.settle(Rho("0.3"), "e", answer=b"late", shared=True) == b"first"
+    assert early.settle(Rho("0.3"), "e", answer=b"late", shared=True).answer == b"first"
     assert ledger.state("alice").spent == ledger.state("bob").spent == loss("0.1")
     assert ledger.stored("key", "alice") == b"first"
     own = ledger.reserve(Request("q", loss("0.5"), bob, key="key"))
-    assert own.settle(Rho("0.2"), "f", answer=b"fresh") == b"fresh"
+    assert own.settle(Rho("0.2"), "f", answer=b"fresh").answer == b"fresh"
     again = ledger.reserve(Request("q", loss("0.5"), key="key"))
-    assert again.settle(Rho("0.4"), "g", answer=b"never seen", shared=True) == b"first"
+    assert again.settle(Rho("0.4"), "g", answer=b"never seen", shared=True).answer == b"first"
 
 
 def test_a_shared_answer_is_of_the_version_that_it_was_asked_under(make: Make) -> None:
@@ -517,8 +517,8 @@ def test_a_shared_answer_is_of_the_version_that_it_was_asked_under(make: Make) -
     old = ledger.reserve(Request("q", loss("0.1"), key="key"))
     ledger.bump("more rows")
     new = ledger.reserve(Request("q", loss("0.1"), key="key"))
-    assert new.settle(Rho(0), "d", answer=b"after", shared=True) == b"after"
-    assert old.settle(Rho(0), "d", answer=b"", shared=True) == b"before"
+    assert new.settle(Rho(0), "d", answer=b"after", shared=True).answer == b"after"
+    assert old.settle(Rho(0), "d", answer=b"", shared=True).answer == b"before"
 
 
 def test_of_those_who_settle_a_shared_answer_at_once_all_get_one(make: Make) -> None:

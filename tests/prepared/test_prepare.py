@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -15,6 +16,7 @@ from command_kit import dpsql_command
 from prepared_kit import SETS, counted, events, opened, policy
 
 import dpsql
+from dpsql import preparing
 from dpsql.connect import bump, check_of, engine_of, prepare, session_of
 from dpsql.prepared import kept_in
 
@@ -394,3 +396,37 @@ def test_the_command_prepares_and_explain_says_what_is_read(database: Path, tmp_
     assert b"prepared = (article), (article, country)" in dpsql_command("check", *given)[1]
     code, _, words = dpsql_command("prepare", "places", *given)
     assert (code, "policy-prepared" in words) == (5, True)
+
+
+@pytest.mark.parametrize("fails", ["write_kept", "_share"])
+def test_a_full_disk_is_one_error_and_charges_nothing(
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "secret")
+
+    known = policy(tmp_path)
+    prepare(known, database=database)
+    before = {file.name: file.read_bytes() for file in (tmp_path / "prepared").iterdir()}
+    change(database, "INSERT INTO reads SELECT * FROM reads LIMIT 1")
+    monkeypatch.setattr(preparing, fails, full)
+    with pytest.raises(dpsql.EngineError) as caught:
+        prepare(known, database=database)
+    assert caught.value.code == "prepare-failed"
+    assert "nothing was charged" in caught.value.reason
+    assert (caught.value.__context__, caught.value.__cause__) == (None, None)
+    assert {file.name: file.read_bytes() for file in (tmp_path / "prepared").iterdir()} == before
+
+
+def test_the_command_says_of_a_full_disk_that_nothing_was_charged(database: Path, tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text(
+        'prepared = "prepared"\nledger = "ledger.sqlite"\n[budget]\nepsilon = 1\ndelta = 1e-6\n'
+        '[tables.reads]\nprivacy_unit = "user_id"\nprepared = [["article"]]\n'
+    )
+    (tmp_path / "prepared").mkdir()
+    (tmp_path / "prepared" / "state.json.new").mkdir()  # what cannot be written
+    code, _, err = dpsql_command("prepare", "--policy", "policy.toml", "--db", "events.duckdb", cwd=tmp_path)
+    assert code > 0
+    assert "[prepare-failed]" in err
+    assert "nothing was charged" in err
+    assert "Traceback" not in err

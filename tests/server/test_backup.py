@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 import threading
-from contextlib import closing
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from dpsql import Budget, Policy, PrivateTable
-from dpsql.connect import spending_of, verified
+from dpsql.connect import back_up, spending_of, verified
 from dpsql.errors import LedgerError
 from dpsql.server.service import Service
 
@@ -23,8 +21,7 @@ def question(number: int) -> str:
 
 def copied(ledger: Path, copy: Path) -> Path:
     """Copy a ledger as docs/server.md says."""
-    with closing(sqlite3.connect(ledger)) as source, closing(sqlite3.connect(copy)) as target:
-        source.backup(target)
+    back_up(ledger, copy)
     return copy
 
 

@@ -37,7 +37,7 @@ async def spending(asked: Asked) -> Response:
             "state": outcome(entry),
             "charged": None if entry.settlement is None else float(entry.settlement.loss),
             "held": float(entry.worst_case.rho),
-            "second": float(entry.worst_case.delta),
+            "second": float(entry.delta),
         }
         for entry in found.entries[: -_LATEST - 1 : -1]
     ]
