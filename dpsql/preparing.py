@@ -60,9 +60,10 @@ def prepare(policy: Policy, data: Data, *, name: str) -> str:
     with _alone(folder):
         known = kept_in(folder)
         with suppress(OSError):  # whose words name files; the error of ours is raised where it does not hang on it
-            done, kept = _prepared(policy, table, data=data, name=name, before=known.get(name))
+            made, kept = _prepared(policy, table, data=data, name=name, before=known.get(name))
             write_kept(folder, {**known, name: kept})
             _tidy(folder, {each.file for each in (*known.values(), kept)})
+            done = made
         if done is None:
             _tidy(folder, {each.file for each in known.values()})
     if done is None:

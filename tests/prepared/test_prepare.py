@@ -418,7 +418,8 @@ def test_a_full_disk_is_one_error_and_charges_nothing(
     assert {file.name: file.read_bytes() for file in (tmp_path / "prepared").iterdir()} == before
 
 
-def test_the_command_says_of_a_full_disk_that_nothing_was_charged(database: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("database")
+def test_the_command_says_of_a_full_disk_that_nothing_was_charged(tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text(
         'prepared = "prepared"\nledger = "ledger.sqlite"\n[budget]\nepsilon = 1\ndelta = 1e-6\n'
         '[tables.reads]\nprivacy_unit = "user_id"\nprepared = [["article"]]\n'
