@@ -82,7 +82,7 @@ def connect(
     known.analyst(analyst)  # who may not ask opens nothing
     engine = engine_of(database, known, isolation=isolation)
     try:
-        public = public_engines(database, known, engine, isolation=isolation)
+        public = public_engines(database, known, engine=engine, isolation=isolation)
         return session_of(engine, known, ledger=ledger, analyst=analyst, public=public)
     except BaseException:
         engine.close()

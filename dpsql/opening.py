@@ -81,7 +81,7 @@ def engine_of(database: object, policy: Policy, *, isolation: str | None = None,
 
 
 def public_engines(
-    database: object, policy: Policy, engine: Engine, *, isolation: str | None = None
+    database: object, policy: Policy, *, engine: Engine, isolation: str | None = None
 ) -> PublicEngines | None:
     """Return engines for statements over the public tables of a policy, apart from `engine`, opened when needed.
 

@@ -19,7 +19,7 @@ class Pending:
 
     __slots__ = ("close", "has_spoken", "is_idle", "network")
 
-    def __init__(self, address: str, close: Callable[[], None], is_idle: Callable[[], bool]) -> None:
+    def __init__(self, address: str, close: Callable[[], None], *, is_idle: Callable[[], bool]) -> None:
         self.network = network_of(address)
         self.close = close
         self.is_idle = is_idle
@@ -43,7 +43,7 @@ class PendingConnections:
 
     def add(self, address: str, close: Callable[[], None], *, is_idle: Callable[[], bool] = lambda: True) -> Pending:
         """Count a new connection, having closed another where there was no place; `close` may be called once."""
-        added = Pending(address, close, is_idle)
+        added = Pending(address, close, is_idle=is_idle)
         if self._of_network[added.network] >= max(1, self._most // 2):
             self._close_one(added.network)
         elif len(self._open) >= self._most:

@@ -194,7 +194,7 @@ class _Open:
             self._engine = engine_of(database, policy, isolation=isolation)
             holds.callback(self._engine.close)
             self.catalog = catalog_of(self._engine, policy)
-            self._public = public_engines(database, policy, self._engine, isolation=isolation)
+            self._public = public_engines(database, policy, engine=self._engine, isolation=isolation)
             if self._public is not None:
                 holds.callback(self._public.close)
             self._desk = result_evaluator(self._engine, policy)

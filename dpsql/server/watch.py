@@ -154,7 +154,7 @@ class Watch:
         if event == "fault":
             with self._lock:
                 self._counts["dpsql_faults_total", (str(fields.get("surface", "server")),)] += 1
-        unsaid = self._unsaid(event, fields, now)
+        unsaid = self._unsaid(event, fields, now=now)
         if self._stream is None or unsaid is None:
             return
         if unsaid:
@@ -166,7 +166,7 @@ class Watch:
             self._stream.write(line + "\n")
             self._stream.flush()
 
-    def _unsaid(self, event: str, fields: Mapping[str, object], now: datetime) -> int | None:
+    def _unsaid(self, event: str, fields: Mapping[str, object], *, now: datetime) -> int | None:
         """Return how many lines of an event were left out before this one, or None where this one is left out too."""
         alike: tuple[object, ...] = (event,)
         most = _MOST_LINES.get(event)
