@@ -1,0 +1,94 @@
+"""An analyst, or nobody at all, who sends as much as they can: the others are answered, and the server stops when told.
+
+`python tests/server/crowding.py --help` measures more of it.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+import time
+
+import psycopg
+from server.crowding import HONEST, PASSWORD, WORST, fair, halves, serving, silent
+from server.hostile import Login, log_in, query
+
+
+def test_one_analysts_free_statements_hardly_delay_the_others() -> None:
+    alone, crowded = fair(6, 3, connections=6)
+    assert crowded < 10 * alone + 1.0  # the aim is measured by the script: here nothing may stand still
+
+
+def test_silent_connections_lock_nobody_out() -> None:
+    assert max(silent(150).values()) < 10
+
+
+def test_half_requests_are_no_faults() -> None:
+    lines, faults = halves(300)
+    assert (lines <= 20, faults) == (True, 0)
+
+
+def test_a_public_statement_ends_with_its_client() -> None:
+    with serving(3) as server:
+        for _ in range(4):  # more than there are places
+            with socket.create_connection(("127.0.0.1", server.ports["postgres"])) as leaving:
+                log_in(leaving, Login("analyst1", PASSWORD))
+                leaving.sendall(query(WORST))
+                time.sleep(0.3)
+        began = time.monotonic()
+        with psycopg.connect(server.conninfo("analyst1"), autocommit=True) as connection:
+            assert connection.execute(HONEST[1]).fetchone() == ("c7",)
+        assert time.monotonic() - began < 15
+
+
+def test_a_public_statement_ends_when_it_is_cancelled_and_others_go_on_meanwhile() -> None:
+    with serving(3) as server, psycopg.connect(server.conninfo("analyst1"), autocommit=True) as greedy:
+        failures: list[str] = []
+
+        def running() -> None:
+            try:
+                greedy.execute(WORST)
+            except psycopg.Error as error:
+                failures.append(str(error.sqlstate))
+
+        thread = threading.Thread(target=running)
+        thread.start()
+        time.sleep(0.5)
+        for name in ("analyst1", "analyst2"):
+            with psycopg.connect(server.conninfo(name), autocommit=True) as other:
+                for text in HONEST:
+                    assert other.execute(text).fetchall()
+        assert thread.is_alive()
+        greedy.cancel()
+        thread.join(20)
+        assert failures == ["57014"]
+
+
+def test_sigterm_ends_it_within_ten_seconds_though_a_client_never_reads() -> None:
+    with serving(3) as server:
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.connect(("127.0.0.1", server.ports["postgres"]))
+            log_in(deaf, Login("analyst1", PASSWORD))
+            wide = ", ".join(f"a.name AS n{number}" for number in range(30))
+            deaf.sendall(query(f"SELECT {wide} FROM countries a, countries b LIMIT 300000"))
+            greedy = psycopg.connect(server.conninfo("analyst2"), autocommit=True)
+            failures: list[object] = []
+
+            def running() -> None:
+                try:
+                    greedy.execute(WORST)
+                except psycopg.Error as error:
+                    failures.append(error)
+
+            thread = threading.Thread(target=running)
+            thread.start()
+            time.sleep(3)
+            began = time.monotonic()
+            server.process.send_signal(signal.SIGTERM)
+            server.process.wait(15)
+            assert time.monotonic() - began < 10
+            thread.join(10)
+            assert len(failures) == 1
+        greedy.close()

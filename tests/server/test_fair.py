@@ -1,0 +1,146 @@
+"""Turns that go round among the analysts, and places of connections that are nobody's yet."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from dpsql.errors import EngineError
+from dpsql.server.fair import FairQueue
+from dpsql.server.pending import PendingConnections
+from dpsql.server.watch import Watch
+
+
+def until(condition: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError
+
+
+def test_analysts_take_turns_however_many_statements_each_has_sent() -> None:
+    queue, order, lock = FairQueue(1), list[str](), threading.Lock()
+
+    def waiting(name: str) -> None:
+        with queue.place(name), lock:
+            order.append(name)
+
+    threads = []
+    with queue.place("first"):
+        for name in ["greedy"] * 5 + ["ana", "ben"]:
+            threads.append(threading.Thread(target=waiting, args=(name,)))
+            threads[-1].start()
+            until(lambda: sum(map(len, queue._waiting.values())) == len(threads))
+    for thread in threads:
+        thread.join()
+    assert order == ["greedy", "ana", "ben", "greedy", "greedy", "greedy", "greedy"]
+    assert (queue._free, dict(queue._held), dict(queue._waiting)) == (1, {}, {})
+
+
+def test_an_analyst_holds_no_more_than_their_places_though_others_are_free() -> None:
+    queue = FairQueue(3, each=1)
+    entered = threading.Event()
+
+    def second() -> None:
+        with queue.place("ana"):
+            entered.set()
+
+    with queue.place("ana"):
+        thread = threading.Thread(target=second)
+        thread.start()
+        with queue.place("ben"):
+            assert not entered.wait(0.2)
+    thread.join()
+    assert entered.is_set()
+
+
+def test_who_gives_up_leaves_the_queue() -> None:
+    queue, stop = FairQueue(1), threading.Event()
+
+    def given_up() -> None:
+        with queue.place("ana", stop=stop.is_set):
+            raise AssertionError
+
+    with queue.place("ben"):
+        threading.Timer(0.2, stop.set).start()
+        with pytest.raises(EngineError) as caught:
+            given_up()
+        assert caught.value.code == "statement-stopped"
+    with queue.place("ana"):
+        pass
+    assert (queue._free, dict(queue._held), dict(queue._waiting)) == (1, {}, {})
+
+
+def test_many_threads_lose_no_place() -> None:
+    queue, running, most = FairQueue(3, each=2), list[int](), list[int]()
+    lock = threading.Lock()
+
+    def working(name: str) -> None:
+        for number in range(50):
+            stop = (lambda: True) if number % 7 == 0 else None
+            try:
+                with queue.place(name, stop=stop):
+                    with lock:
+                        running.append(1)
+                        most.append(len(running))
+                    with lock:
+                        running.pop()
+            except EngineError:
+                pass
+
+    threads = [threading.Thread(target=working, args=(f"analyst{number % 4}",)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert max(most) <= 3
+    assert (queue._free, dict(queue._held), dict(queue._waiting)) == (3, {}, {})
+
+
+def test_the_oldest_silent_connection_of_a_full_address_gives_way() -> None:
+    closed: list[int] = []
+    places = PendingConnections(4)
+    added = [places.add("10.0.0.1", lambda number=number: closed.append(number)) for number in range(2)]  # type: ignore[misc]
+    added[0].has_spoken = True
+    places.add("10.0.0.1", lambda: closed.append(2))
+    assert closed == [1]
+    places.add("10.0.0.2", lambda: closed.append(3))
+    places.add("10.0.0.3", lambda: closed.append(4))
+    assert closed == [1]
+    places.add("10.0.0.4", lambda: closed.append(5))  # all are taken: of the address that has most
+    assert closed == [1, 2]
+    assert len(places) == 4
+
+
+def test_what_is_being_answered_gives_way_to_nothing() -> None:
+    closed: list[int] = []
+    places = PendingConnections(2)
+    busy = places.add("10.0.0.1", lambda: closed.append(0), is_idle=lambda: False)
+    places.add("10.0.0.1", lambda: closed.append(1), is_idle=lambda: False)
+    places.add("10.0.0.1", lambda: closed.append(2))
+    assert closed == []
+    places.remove(busy)
+    places.remove(busy)
+    assert len(places) == 2
+
+
+def test_faults_that_are_alike_are_counted_and_no_field_takes_the_place_of_the_time() -> None:
+    now, stream = datetime(2026, 11, 23, tzinfo=UTC), io.StringIO()
+    watch = Watch(stream, clock=lambda: now)
+    for _ in range(100):
+        watch.log("fault", surface="web", kind="KeyError", where="module:7")
+    watch.log("fault", surface="web", kind="OSError", where="module:7")
+    now += timedelta(minutes=2)
+    watch.log("fault", surface="web", kind="KeyError", where="module:7")
+    watch.log("listens", at="elsewhere", place="x")
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line.get("unsaid") for line in lines] == [None, None, 99, None]
+    assert lines[-1]["at"].startswith("2026-11-23")
+    assert 'dpsql_faults_total{surface="web"} 102' in watch.metrics()
