@@ -55,9 +55,9 @@ def test_a_public_statement_ends_when_it_is_cancelled_and_others_go_on_meanwhile
         thread = threading.Thread(target=running)
         thread.start()
         time.sleep(0.5)
-        for name in ("analyst1", "analyst2"):
+        for name, texts in (("analyst1", [HONEST[0], *HONEST[2:]]), ("analyst2", HONEST)):
             with psycopg.connect(server.conninfo(name), autocommit=True) as other:
-                for text in HONEST:
+                for text in texts:  # of public statements, an analyst has one at a time
                     assert other.execute(text).fetchall()
         assert thread.is_alive()
         greedy.cancel()
