@@ -59,6 +59,7 @@ from dpsql.sql.analyses import Analyses
 from dpsql.sql.assumption import guess_asked, with_guess
 from dpsql.sql.catalog import Catalog
 from dpsql.sql.clock import Clock, system_clock
+from dpsql.sql.emptiness import without_rows
 from dpsql.sql.parameters import Given
 from dpsql.sql.partitions import values_asked, with_values
 from dpsql.sql.prepare import prepared
@@ -287,8 +288,8 @@ class Session:
 
     def _schema(self, question: Question, *, is_open: bool = False) -> pa.Schema:
         """Return the columns of an answer; a query some of whose options `is_open` has no plan yet to be refused."""
-        if isinstance(question, PublicQuery):
-            return self._public(replace(question, limit=0)).schema
+        if isinstance(question, PublicQuery):  # the catalog says the types, so no engine is waited for
+            return self._public(without_rows(question)).schema
         if not isinstance(question, PrivateQuery | WrappedQuery):
             return self._public(question).schema
         shown = shown_of(question)
@@ -296,7 +297,7 @@ class Session:
             draw(self._known(shown.inner), self._parts.terms, salts=self._salts)
         if shown.inner.explained:
             return plan_columns()
-        return shown.fetched(lambda query: self._public(replace(query, limit=0))).nothing(self._parts.desk).schema
+        return shown.fetched(lambda query: self._public(without_rows(query))).nothing(self._parts.desk).schema
 
     def _check_open(self) -> None:
         if self._closed:

@@ -98,7 +98,7 @@ def _exact(reader: Reader, node: Node) -> Expression:
     if name == "sum" and type_.family is Family.DECIMAL:
         return Call(name, (argument,), decimal(38, type_.precision[1]))
     stored = _stored(argument)
-    if stored is not None:  # an ENUM has an order of its own
+    if stored is not None and name != "sum":  # an ENUM has an order of its own
         return Cast(Call(name, (stored,), stored.type), type_)
     return Call(name, (argument,), type_, argument.longest)
 

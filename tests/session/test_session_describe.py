@@ -106,9 +106,7 @@ def test_describing_reads_no_private_row_and_reserves_nothing(session: Session) 
     watched = rebuilt(session, engine=recording)  # type: ignore[arg-type]
     for text in [COUNTS, NAMES, *(around.format(COUNTS) for around in AROUND), *FREE]:
         watched.describe(text)
-    assert ran
-    assert not any("reads" in sql for sql in ran)
-    assert all("LIMIT 0" in sql for sql in ran)
+    assert ran == []
     assert session.history.num_rows == 0
     assert session.budget.rho.spent == session.budget.rho.reserved == 0
 
