@@ -9,28 +9,27 @@ question finds a fresh worker.
 from __future__ import annotations
 
 import os
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
 import threading
 import time
-import weakref
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from dpsql.dialects import DUCKDB
 from dpsql.engines import wire
 from dpsql.engines.base import Beside, Column, CsvFile, Exact, Registered, Statement, table_of
+from dpsql.engines.confine import recognized
 from dpsql.engines.folder import Folder, spelled
+from dpsql.engines.scratch import ScratchFolder
+from dpsql.engines.worker_process import WorkerProcess as _Worker
 from dpsql.errors import EngineError, UsageError
 from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from dpsql.engines.base import Stop
 
 __all__ = ["WorkerEngine"]
 
@@ -72,7 +71,8 @@ class WorkerEngine:
         self._versions = _versions(recipe.loaded)
         self._worker: _Worker | None = None
         self._tables: Tables = {}
-        self._worker, self._tables = _started(recipe)
+        self._confinement: tuple[str, ...] = ()
+        self._worker, self._tables, self._confinement = _started(recipe)
 
     @classmethod
     def open(
@@ -104,6 +104,14 @@ class WorkerEngine:
         most = threads or os.cpu_count() or 1
         return cls(_Recipe(opening, str(Path.cwd()), tuple(sources), loaded, time_limit, most))
 
+    @property
+    def confinement(self) -> tuple[str, ...]:
+        """The measures in force against the worker, of `confine.MEASURES`, as the one that runs has reported them.
+
+        It reports them before it opens data; one that is taken over afterwards cannot take them back.
+        """
+        return self._confinement
+
     def relation(self, name: str) -> tuple[str, ...]:
         """Return the fully qualified identifier of the table that was registered as `name`."""
         return table_of(self._tables, name).relation
@@ -121,9 +129,9 @@ class WorkerEngine:
         """Return whether DuckDB compiles `pattern`, tried in the worker, and in an instance that has nothing in it."""
         return self._judged(do="accepts", pattern=pattern)
 
-    def execute(self, statement: Statement) -> Exact:
-        """Run one SELECT once, to its end or to the limit; whatever goes wrong is the same error, and a new worker."""
-        table = self._run(statement)
+    def execute(self, statement: Statement, *, stop: Stop | None = None) -> Exact:
+        """Run one SELECT once, to its end, to the limit or to the stop; any failure is one error, and a new worker."""
+        table = self._run(statement, stop)
         if table is None:  # raised in a frame that holds neither values nor rows
             raise _failed()
         return Exact(table)
@@ -146,30 +154,45 @@ class WorkerEngine:
             raise _failed()
         return value
 
-    def _run(self, statement: Statement) -> pa.Table | None:
+    def _run(self, statement: Statement, stop: Stop | None) -> pa.Table | None:
         try:
             parameters = wire.encoded(statement.parameters)
         except TypeError:
             return None
-        reply = self._asked(wire.MOST_TABLE, do="execute", sql=statement.sql, parameters=parameters)
+        reply = self._asked(wire.MOST_TABLE, stop=stop, do="execute", sql=statement.sql, parameters=parameters)
         return None if reply is None else self._table(reply)
 
-    def _asked(self, most: int, **words: object) -> bytearray | None:
+    def _asked(self, most: int, *, stop: Stop | None = None, **words: object) -> bytearray | None:
         """Return the reply of at most `most` bytes, or None, whatever went wrong; an interrupt passes."""
-        with self._lock:
+        with self._turn(stop) as is_wanted:
             if self._closed:
                 raise UsageError("engine-closed", "The engine is closed.", hint="Open a new session.")
+            if not is_wanted:
+                return None
             limit = self._recipe.time_limit
             try:
-                worker = self._ready()
+                worker = self._ready(stop)
                 question = wire.message(limit=limit, **words)
-                return worker.asked(question, most, deadline=None if limit is None else time.monotonic() + limit)
+                deadline = None if limit is None else time.monotonic() + limit
+                return worker.exchange(question, most=most, deadline=deadline, stop=stop)
             except Exception:  # noqa: BLE001 - words of it may hold private values; the error is raised elsewhere
                 self._drop()
             except BaseException:
                 self._drop()
                 raise
             return None
+
+    @contextmanager
+    def _turn(self, stop: Stop | None) -> Iterator[bool]:
+        """Hold the lock while the body runs; say whether the answer is still wanted, which is asked while waiting."""
+        while not self._lock.acquire(timeout=-1 if stop is None else wire.STEP):
+            if stop is not None and stop():
+                yield False
+                return
+        try:
+            yield stop is None or not stop()
+        finally:
+            self._lock.release()
 
     def _table(self, reply: bytearray) -> pa.Table | None:
         """Return the table of a reply; a worker that sends something else is not asked again."""
@@ -181,18 +204,18 @@ class WorkerEngine:
             self._drop()
         return None
 
-    def _ready(self) -> _Worker:
+    def _ready(self, stop: Stop | None) -> _Worker:
         """Return a worker that lives and is this process's own; start one if there is none."""
         if self._worker is not None and self._worker.usable:
             return self._worker
         self._drop()
         if _versions(self._recipe.loaded) != self._versions:
             raise ValueError
-        worker, tables = _started(self._recipe)
+        worker, tables, confinement = _started(self._recipe, stop)
         if tables != self._tables:
             worker.end()
             raise ValueError
-        self._worker = worker
+        self._worker, self._confinement = worker, confinement
         return worker
 
     def _drop(self) -> None:
@@ -201,92 +224,17 @@ class WorkerEngine:
             self._worker = None
 
 
-class _Worker:
-    """A process, the pipes to and from it, and the folder into which it spills."""
+def _started(recipe: _Recipe, stop: Stop | None = None) -> tuple[_Worker, Tables, tuple[str, ...]]:
+    """Start a worker; return it with the tables that it found and the measures in force.
 
-    def __init__(self, folder: str, threads: int) -> None:
-        self._spilled = tempfile.mkdtemp(prefix="dpsql-")
-        self._owner = os.getpid()
-        try:
-            self._process = _process(folder, spilled=self._spilled, threads=threads)
-        except BaseException:
-            shutil.rmtree(self._spilled, ignore_errors=True)
-            raise
-        self.end = weakref.finalize(self, _end, self._process, self._spilled, owner=self._owner)
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                os.set_blocking(pipe.fileno(), False)
-                wire.widen(pipe.fileno())
-
-    @property
-    def usable(self) -> bool:
-        """Whether it lives, and was not inherited by a fork: two fronts at one pipe would read each other's answers."""
-        return self._owner == os.getpid() and self._process.poll() is None
-
-    @property
-    def pid(self) -> int:
-        """The worker's process."""
-        return self._process.pid
-
-    def asked(self, question: bytes, most: int, *, deadline: float | None) -> bytearray:
-        """Send a question and return the reply of at most `most` bytes."""
-        questions, answers = self._process.stdin, self._process.stdout
-        if questions is None or answers is None:
-            raise OSError
-        wire.send(questions.fileno(), question, deadline=deadline)
-        return wire.receive(answers.fileno(), most, deadline=deadline)
-
-
-def _process(folder: str, *, spilled: str, threads: int) -> subprocess.Popen[bytes]:
-    """Start a worker.
-
-    Its addresses are bounded by what it may hold, so nothing may set them aside that does not use them: by themselves
-    the allocator of the C library takes 64 MiB for every thread there ever was, Arrow's a whole GiB at first use, and
-    DuckDB's keeps those of all that it has given back.
+    Raises the error with which the worker refused to open the data.
     """
-    memory = {
-        "ARROW_DEFAULT_MEMORY_POOL": "system",
-        "DUCKDB_JE_MALLOC_CONF": "retain:false",
-        "MALLOC_ARENA_MAX": str(threads),
-    }
-    return subprocess.Popen(  # noqa: S603 - this Python and our own words
-        [sys.executable, "-I", "-c", _BEGIN, *_paths()],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        bufsize=0,
-        cwd=folder,
-        env={"TMPDIR": spilled, "HOME": spilled, **memory},
-        start_new_session=True,  # a Ctrl-C in the terminal is for the front
-    )
-
-
-def _end(process: subprocess.Popen[bytes], spilled: str, *, owner: int) -> None:
-    """Kill a worker with what it started, wait for it, and remove its folder.
-
-    A fork that inherited it only lets go of the pipes. Whatever left the worker's session is not found here.
-    """
-    mine = owner == os.getpid()
-    if mine:
-        if process.poll() is None:  # until it is waited for, the group of its session is nobody else's
-            with suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            with suppress(OSError):
-                pipe.close()
-    if mine:
-        shutil.rmtree(spilled, ignore_errors=True)
-
-
-def _started(recipe: _Recipe) -> tuple[_Worker, Tables]:
-    """Start a worker and return it with the tables that it found; raise the error that it was refused with."""
-    worker, tables, refusal = None, None, None
+    worker, tables, refusal, confinement = None, None, None, ()
     try:
-        worker = _Worker(recipe.folder, recipe.threads)
-        reply = wire.heard(worker.asked(recipe.opening, wire.MOST_JSON, deadline=None))
+        worker = _Worker(_BEGIN, place=recipe.folder, threads=recipe.threads, scratch=ScratchFolder())
+        reply = wire.heard(worker.exchange(recipe.opening, most=wire.MOST_JSON, deadline=None, stop=stop))
         tables = _tables(reply, recipe.names) if reply.get("kind") == "opened" else None
+        confinement = recognized(reply.get("confinement"))
         refusal = _refusal(reply.get("error"))
     except Exception:  # noqa: BLE001, S110 - what it sent instead is nobody's business
         pass
@@ -300,9 +248,10 @@ def _started(recipe: _Recipe) -> tuple[_Worker, Tables]:
         raise refusal or EngineError(
             "worker-failed",
             "The process that reads the data could not be started, or ended before it had opened it.",
-            hint="See that the memory limit leaves room for the data to be opened.",
+            hint="See that the memory limit leaves room for the data to be opened and, if this process runs as root, "
+            "that data and Python's packages belong to root or may be read by all: a worker has no root's privileges.",
         )
-    return worker, tables
+    return worker, tables, confinement
 
 
 def _tables(reply: Mapping[str, object], names: tuple[str, ...]) -> Tables:
@@ -333,13 +282,6 @@ def _failed() -> EngineError:
         "The engine could not answer this statement.",
         hint="Ask the curator: the details may hold private values and are not kept.",
     )
-
-
-def _paths() -> list[str]:
-    """Return where Python finds packages here, this one first if it was found in another way; nothing relative."""
-    paths = [path for path in sys.path if Path(path).is_absolute()]
-    own = str(Path(__file__).parents[2])
-    return paths if own in paths else [own, *paths]
 
 
 def _spelled(source: Path | CsvFile | Folder | Beside | None) -> object:

@@ -37,14 +37,18 @@ def main() -> None:
     """Open what the first message names, then answer one question after the other until the front is gone."""
     questions, answers = _pipes()
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # whatever the front does with its own
-    confine.leave_network()
+    has_left_network = confine.leave_network()
     asked = wire.heard(wire.receive(questions, wire.MOST_JSON))
     sources = _sources(asked["sources"])
     most = sum(len(source.files) for source in sources.values() if isinstance(source, Folder))
     threads = _whole(asked["threads"] or os.cpu_count())
     confine.limit_process(_whole(asked["memory"]), threads=threads, data_files=most)
-    confine.forbid_files([*_own_files(), *_files(asked["database"], sources)], writable=Path(tempfile.gettempdir()))
-    threading.Thread(target=_end_with, args=(questions,), name="dpsql-front", daemon=True).start()
+    readable = [*_own_files(), *_files(asked["database"], sources)]
+    scratch = Path(tempfile.gettempdir())
+    asked["confinement"] = confine.confine(
+        readable, writable=scratch, threads=threads, has_left_network=has_left_network
+    )
+    threading.Thread(target=_end_with, args=(questions, scratch), name="dpsql-front", daemon=True).start()
     engine = _opened(asked, sources, answers=answers)
     while engine is not None:
         asked = wire.heard(wire.receive(questions, wire.MOST_JSON))
@@ -65,15 +69,16 @@ def _pipes() -> tuple[int, int]:
     return questions, answers
 
 
-def _end_with(questions: int) -> None:
-    """End this process, and remove what it spilled, when the front has gone: a statement would run on for nobody.
+def _end_with(questions: int, scratch: Path | None) -> None:
+    """End this process, and remove what it spilled, once the front is no longer there to read an answer.
 
-    The folder itself may stay, where this process may write in it alone.
+    The scratch folder itself may stay, where this process may write in it alone; the next one made sweeps it.
     """
     poll = select.poll()
     poll.register(questions, 0)
     poll.poll()
-    shutil.rmtree(tempfile.gettempdir(), ignore_errors=True)
+    if scratch is not None:
+        shutil.rmtree(scratch, ignore_errors=True)
     os._exit(0)
 
 
@@ -130,6 +135,7 @@ def _opened(asked: Mapping[str, object], sources: Sources, *, answers: int) -> D
             sources,
             memory_limit=memory if isinstance(memory, str) else None,
             threads=threads if isinstance(threads, int) else None,
+            spill=Path(tempfile.gettempdir()),
         )
     except Error as error:
         words = [error.code, error.reason, error.hint, None if error.place is None else str(error.place)]
@@ -139,7 +145,7 @@ def _opened(asked: Mapping[str, object], sources: Sources, *, answers: int) -> D
         name: [engine.relation(name), [[column.name, column.type] for column in engine.columns(name)]]
         for name in sources
     }
-    wire.send(answers, wire.message(kind="opened", tables=tables))
+    wire.send(answers, wire.message(kind="opened", tables=tables, confinement=asked["confinement"]))
     return engine
 
 

@@ -247,7 +247,7 @@ def test_a_worker_in_other_hands_reaches_neither_ledger_nor_front_nor_network_wh
 def test_what_a_worker_started_ends_with_it(limited: WorkerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     replaced(limited)
     act = "import subprocess; child = subprocess.Popen(['sleep', '600']); wire.send(answers, str(child.pid).encode())"
-    in_other_hands(monkeypatch, act)
+    in_other_hands(monkeypatch, act, f"{ANSWERING}; worker_main.confine.filter_calls = lambda: False")
     started: list[int] = []
     monkeypatch.setattr(WorkerEngine, "_table", lambda _, reply: started.append(int(bytes(reply))))
     failed(limited)
