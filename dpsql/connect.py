@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dpsql.accounting import ApproximateDP, Periods
-    from dpsql.engines import Column, Engine
+    from dpsql.engines import Column, Desk, Engine
     from dpsql.engines.duckdb_schema import StoredTable
     from dpsql.ledger import Event, Ledger, Verified
     from dpsql.plan import Terms
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from dpsql.policy.starter_text import Starter
     from dpsql.session import Session
 
-__all__ = ["IN_MEMORY", "MemoryLedgerWarning", "bump", "check_of", "check_on", "connect", "engine_of", "grant"]
-__all__ += ["history", "prepare", "session_of", "spending_of", "starter_of", "verified"]
+__all__ = ["IN_MEMORY", "MemoryLedgerWarning", "bump", "check_of", "check_on", "connect", "engine_of"]
+__all__ += ["evaluator_of", "grant", "history", "prepare", "session_of", "spending_of", "starter_of", "verified"]
 
 
 class MemoryLedgerWarning(UserWarning):
@@ -70,10 +70,17 @@ def connect(
 
 
 def session_of(
-    engine: Engine, policy: Policy, *, ledger: str | Path | DatabaseUrl | None = None, analyst: str | None = None
+    engine: Engine,
+    policy: Policy,
+    *,
+    ledger: str | Path | DatabaseUrl | None = None,
+    analyst: str | None = None,
+    desk: Desk | None = None,
 ) -> Session:
-    """Return a session over an engine that is already open; the session closes it."""
-    from dpsql.engines.duckdb_desk import DuckDBDesk
+    """Return a session over an engine that is already open; the session closes it.
+
+    It evaluates released rows at a `desk` that several sessions share, and leaves that open, or at one of its own.
+    """
     from dpsql.mechanisms import OperatingSystemNoise
     from dpsql.plan import Terms
     from dpsql.plan.registration import catalog_of
@@ -92,7 +99,31 @@ def session_of(
     except BaseException:
         record.close()
         raise
-    return Session(Parts(engine, record, catalog, terms, OperatingSystemNoise(), DuckDBDesk()))
+    own = evaluator_of(engine, policy) if desk is None else _shared(desk)
+    return Session(Parts(engine, record, catalog, terms, OperatingSystemNoise(), own))
+
+
+def evaluator_of(engine: Engine, policy: Policy) -> Desk:
+    """Return the evaluator of released rows for sessions over an engine: in workers where that one has a worker.
+
+    A statement has the policy's limits of time and memory, and never more than 1 GB.
+    """
+    from dpsql.engines.duckdb_desk import MEMORY_LIMIT, SECONDS, DuckDBDesk
+    from dpsql.engines.memory_limit import smaller_limit
+
+    memory_limit = smaller_limit(policy.engine.memory_limit, MEMORY_LIMIT)
+    seconds = SECONDS if policy.engine.time_limit is None else policy.engine.time_limit
+    if engine.isolation != "process":
+        return DuckDBDesk(memory_limit, seconds)
+    from dpsql.engines.worker_desk import WorkerEvaluator
+
+    return WorkerEvaluator(memory_limit, seconds)
+
+
+def _shared(desk: Desk) -> Desk:
+    from dpsql.engines.worker_desk import SharedEvaluator
+
+    return SharedEvaluator(desk)
 
 
 def starter_of(database: str | Path) -> Starter:

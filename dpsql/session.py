@@ -213,13 +213,16 @@ class Session:
         return history_table(entries, self._parts.terms.certificate)
 
     def close(self) -> None:
-        """Close the engine and the ledger; further use raises `UsageError`."""
+        """Close the engine, the evaluator and the ledger; further use raises `UsageError`."""
         if not self._closed:
             self._closed = True
             try:
                 self._parts.engine.close()
             finally:
-                self._parts.ledger.close()
+                try:
+                    self._parts.desk.close()
+                finally:
+                    self._parts.ledger.close()
 
     def __enter__(self) -> Self:
         return self

@@ -205,8 +205,8 @@ def bound_processes(threads: int) -> bool:
 def _counted() -> int:
     """Return how many threads processes of this user have, as far as they can be seen."""
     found = 0
-    for name in filter(str.isdecimal, os.listdir("/proc")):
+    for process in Path("/proc").glob("[1-9]*"):
         with suppress(OSError):
-            if Path("/proc", name).stat().st_uid == os.getuid():
-                found += len(os.listdir(f"/proc/{name}/task"))
+            if process.stat().st_uid == os.getuid():
+                found += sum(1 for _ in (process / "task").iterdir())
     return found

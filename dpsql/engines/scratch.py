@@ -59,7 +59,7 @@ def sweep() -> None:
     with suppress(OSError):
         place = os.open(tempfile.gettempdir(), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            for name in filter(_NAME.fullmatch, os.listdir(place)):
+            for name in filter(_NAME.fullmatch, os.listdir(place)):  # noqa: PTH208 - a descriptor, which stays the same folder
                 with suppress(OSError):
                     _remove_if_dead(place, name)
         finally:
@@ -88,7 +88,7 @@ def _locked(path: Path) -> int | None:
         with suppress(OSError):  # where a file system has no locks, no sweeper gets one either
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if not os.path.samestat(os.fstat(descriptor), path.lstat()):
-            raise FileNotFoundError(str(path))
+            raise FileNotFoundError(str(path))  # noqa: TRY301 - as lstat does
     except BaseException:
         os.close(descriptor)
         raise

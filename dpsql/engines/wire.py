@@ -29,9 +29,7 @@ _CHUNK = 1 << 20
 _PLAIN = (bool, int, float, str, type(None))
 
 
-def send(
-    pipe: int, payload: bytes | memoryview, *, deadline: float | None = None, stop: Stop | None = None
-) -> None:
+def send(pipe: int, payload: bytes | memoryview, *, deadline: float | None = None, stop: Stop | None = None) -> None:
     """Write one frame; raise `OSError`, or `TimeoutError` at the deadline, a time of the monotonic clock.
 
     It is raised as well soon after `stop` returns True.

@@ -21,6 +21,7 @@ from dpsql.engines import wire
 from dpsql.engines.base import Beside, Column, CsvFile, Exact, Registered, Statement, table_of
 from dpsql.engines.confine import recognized
 from dpsql.engines.folder import Folder, spelled
+from dpsql.engines.memory_limit import bytes_of as _bytes_of
 from dpsql.engines.scratch import ScratchFolder
 from dpsql.engines.worker_process import WorkerProcess as _Worker
 from dpsql.errors import EngineError, UsageError
@@ -38,9 +39,6 @@ Tables = Mapping[str, Registered]
 Versions = Mapping[str, tuple[int, int, int]]
 
 _BEGIN = "import sys; sys.path[:] = sys.argv[1:]; from dpsql.engines.worker_main import main; main()"
-_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
-_SHARE = 0.8  # of the machine's memory, which DuckDB takes where it is given no limit
 _LONGEST_WORDS = 2_000
 
 
@@ -144,7 +142,7 @@ class WorkerEngine:
 
     def _judged(self, **words: object) -> bool:
         """Return the worker's yes or no; one that says something else is not asked again."""
-        reply = self._asked(wire.MOST_JSON, **words)
+        reply = self._asked(wire.MOST_JSON, words)
         value: object = None
         with suppress(ValueError):
             value = None if reply is None else wire.heard(reply).get("value")
@@ -159,10 +157,11 @@ class WorkerEngine:
             parameters = wire.encoded(statement.parameters)
         except TypeError:
             return None
-        reply = self._asked(wire.MOST_TABLE, stop=stop, do="execute", sql=statement.sql, parameters=parameters)
+        words = {"do": "execute", "sql": statement.sql, "parameters": parameters}
+        reply = self._asked(wire.MOST_TABLE, words, stop)
         return None if reply is None else self._table(reply)
 
-    def _asked(self, most: int, *, stop: Stop | None = None, **words: object) -> bytearray | None:
+    def _asked(self, most: int, words: Mapping[str, object], stop: Stop | None = None) -> bytearray | None:
         """Return the reply of at most `most` bytes, or None, whatever went wrong; an interrupt passes."""
         with self._turn(stop) as is_wanted:
             if self._closed:
@@ -229,7 +228,8 @@ def _started(recipe: _Recipe, stop: Stop | None = None) -> tuple[_Worker, Tables
 
     Raises the error with which the worker refused to open the data.
     """
-    worker, tables, refusal, confinement = None, None, None, ()
+    worker, tables, refusal = None, None, None
+    confinement: tuple[str, ...] = ()
     try:
         worker = _Worker(_BEGIN, place=recipe.folder, threads=recipe.threads, scratch=ScratchFolder())
         reply = wire.heard(worker.exchange(recipe.opening, most=wire.MOST_JSON, deadline=None, stop=stop))
@@ -302,12 +302,3 @@ def _versions(files: tuple[Path, ...]) -> Versions:
             status = file.stat()
             found[str(file)] = status.st_ino, status.st_size, status.st_mtime_ns
     return found
-
-
-def _bytes_of(memory_limit: str | None) -> int:
-    """Return a memory limit in bytes; what is none is DuckDB's to refuse; by default a share of all."""
-    with suppress(ValueError, KeyError):
-        text = (memory_limit or "").replace(" ", "").upper()
-        number = text.rstrip("KMGTIB")
-        return int(float(number) * _UNITS[text[len(number) :]])
-    return int(_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
