@@ -262,8 +262,10 @@ def check_of(policy: Policy | str | Path, *, database: str | Path | None = None)
     Of private rows only the keys that links lead to are read, to see that none stands twice, and no ledger is opened.
     Raises `PolicyError` or `EngineError`.
     """
+    from dpsql.engines.scratch import sweep
     from dpsql.policy.owners import path_of
 
+    sweep()
     known = _policy(policy)
     near = {
         name: table
@@ -300,7 +302,20 @@ def check_on(engine: Engine | None, policy: Policy, *, tables: Collection[str]) 
     if engine is not None:
         catalog_of(engine, policy.only(tables))
         stored = {name: tuple((column.name, column.type) for column in engine.columns(name)) for name in tables}
-    return check(policy, stored, reach=lambda noisy: CountColumns((), noisy.variance, noisy.scale).reach(0.95))
+    found = check(policy, stored, reach=lambda noisy: CountColumns((), noisy.variance, noisy.scale).reach(0.95))
+    isolation = policy.engine.isolation if engine is None else engine.isolation
+    return replace(found, isolation=isolation, confinement=_confinement(engine) if isolation == "process" else ())
+
+
+def _confinement(engine: Engine | None) -> tuple[str, ...]:
+    """Return the measures in force against an engine's worker or, without one, those of a worker started for this."""
+    from dpsql.engines import Confined
+
+    if engine is not None:
+        return engine.confinement if isinstance(engine, Confined) else ()
+    from dpsql.engines.worker_desk import tried_confinement
+
+    return tried_confinement()
 
 
 def _found(table: StoredTable, names: Mapping[tuple[str, str], str]) -> FoundTable:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from dpsql.accounting import Columns
 from dpsql.answer import Answer, CountColumns, Promise, Receipt
-from dpsql.engines import Desk, Engine, Exact, Statement
+from dpsql.engines import Confined, Desk, Engine, Exact, Statement
 from dpsql.errors import EngineError, Refusal, UsageError
 from dpsql.ledger.base import Account, Ledger, Request, Reservation, Shortfall
 from dpsql.ledger.failures import FAILED
@@ -366,6 +366,7 @@ class Session:
             chosen=plan.offer.chooses,
             certificate=plan.certificate,
             isolation=self._parts.engine.isolation,
+            confinement=self._confinement,
         )
         offer, outputs = plan.offer, shown.counts
         noise = offer.count_variance if outputs else None
@@ -388,8 +389,19 @@ class Session:
 
     def _free(self, table: pa.Table) -> Answer:
         engine, nothing = self._parts.engine, self._parts.terms.nothing
-        left = self.budget.remaining
-        return Answer(table, Receipt.free(left, nothing=nothing, sealed=engine.sealed, isolation=engine.isolation))
+        receipt = Receipt.free(
+            self.budget.remaining,
+            nothing=nothing,
+            sealed=engine.sealed,
+            isolation=engine.isolation,
+            confinement=self._confinement,
+        )
+        return Answer(table, receipt)
+
+    @property
+    def _confinement(self) -> tuple[str, ...]:
+        engine = self._parts.engine
+        return engine.confinement if isinstance(engine, Confined) else ()
 
 
 def buy(session: Session, purchase: Purchase) -> Bought:

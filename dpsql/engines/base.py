@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     Stop = Callable[[], bool]  # returns True once nobody waits for the answer any more; called from the waiting thread
 
-__all__ = ["Beside", "Column", "CsvFile", "Desk", "Engine", "Exact", "Registered", "Statement", "Watchable"]
-__all__ += ["open_exact", "table_of"]
+__all__ = ["Beside", "Column", "Confined", "CsvFile", "Desk", "Engine", "Exact", "Registered", "Statement"]
+__all__ += ["Watchable", "open_exact", "table_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +168,16 @@ class Watchable(Protocol):
 
     def progress(self) -> float | None:
         """Return the share of the statement that is done, 0 to 1, or None where that is not known; from any thread."""
+        ...
+
+
+@runtime_checkable
+class Confined(Protocol):
+    """An engine whose data is open in a process against which measures were taken."""
+
+    @property
+    def confinement(self) -> tuple[str, ...]:
+        """The names of the measures in force, such as "files" or "system calls"; `engines/confine.py` has them all."""
         ...
 
 

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from dpsql.engines import Confined
+
 if TYPE_CHECKING:
     from dpsql.dialects import Dialect
     from dpsql.engines import Column, Engine, Exact, Statement
@@ -82,6 +84,11 @@ class Lent:
     def isolation(self) -> str:
         """Where the data is open."""
         return self._engine.isolation
+
+    @property
+    def confinement(self) -> tuple[str, ...]:
+        """The measures in force against the process in which the data is open."""
+        return self._engine.confinement if isinstance(self._engine, Confined) else ()
 
     def relation(self, name: str) -> tuple[str, ...]:
         """Return the identifier of a table."""
