@@ -52,6 +52,8 @@ class Receipt:
     `durable` says that what was spent outlives the process, as it does not in a ledger in memory, for trials.
     `sealed` says that dpsql opened the data itself, read-only and locked, and `isolation` where: in a "process" that
     has nothing else, "in_process", where the analyst's code runs, or "remote", in another program which this one asks.
+    `confinement` names the measures in force against such a process: "capabilities", "files", "network", "processes",
+    "system calls".
     `chosen` names what the mechanism chose in private, "k" (ADAPTIVE) or "k_bar" (AUTO), "of each" partition with PER,
     where k and k_bar are the most that it could be; it is empty where nothing was. Loss and what remains are told in
     the currencies of the `certificate`.
@@ -74,6 +76,7 @@ class Receipt:
     chosen: str = ""
     certificate: Certificate = Certificate.zcdp
     isolation: str = "in_process"
+    confinement: tuple[str, ...] = ()
 
     @classmethod
     def free(
@@ -83,6 +86,7 @@ class Receipt:
         sealed: bool,
         nothing: Loss = _NOTHING,
         isolation: str = "in_process",
+        confinement: tuple[str, ...] = (),
     ) -> Receipt:
         """Return the receipt of a statement that reads no private row, and costs `nothing`."""
         return cls(
@@ -99,6 +103,7 @@ class Receipt:
             sealed=sealed,
             certificate=remaining.certificate if isinstance(remaining, Amount) else Certificate.zcdp,
             isolation=isolation,
+            confinement=confinement,
         )
 
     def __str__(self) -> str:

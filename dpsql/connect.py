@@ -29,27 +29,9 @@ if TYPE_CHECKING:
     from dpsql.policy.starter_text import Starter
     from dpsql.session import Session
 
-__all__ = [
-    "IN_MEMORY",
-    "MemoryLedgerWarning",
-    "back_up",
-    "bump",
-    "check_of",
-    "check_on",
-    "connect",
-    "engine_of",
-    "grant",
-]
-__all__ += [
-    "history",
-    "ledger_of",
-    "prepare",
-    "result_evaluator",
-    "session_of",
-    "spending_of",
-    "starter_of",
-    "verified",
-]
+__all__ = ["IN_MEMORY", "MemoryLedgerWarning", "back_up", "bump", "check_of", "check_on", "connect", "engine_of"]
+__all__ += ["grant", "history", "ledger_of", "prepare", "result_evaluator", "session_of", "spending_of", "starter_of"]
+__all__ += ["verified"]
 
 
 class MemoryLedgerWarning(UserWarning):
@@ -122,10 +104,21 @@ def session_of(
 
 
 def result_evaluator(engine: Engine, policy: Policy) -> Desk:
-    """Return what computes the SELECT around a private query, and statements without tables."""
-    from dpsql.engines.duckdb_desk import DuckDBDesk
+    """Return what computes the SELECT around a private query, and statements without tables.
 
-    return DuckDBDesk()
+    It computes in workers where the engine has one. A statement has the policy's limits of time and memory, and never
+    more than 1 GB.
+    """
+    from dpsql.engines.duckdb_desk import MEMORY_LIMIT, SECONDS, DuckDBDesk
+    from dpsql.engines.memory_limit import smaller_limit
+
+    memory_limit = smaller_limit(policy.engine.memory_limit, MEMORY_LIMIT)
+    seconds = SECONDS if policy.engine.time_limit is None else policy.engine.time_limit
+    if engine.isolation != "process":
+        return DuckDBDesk(memory_limit, seconds)
+    from dpsql.engines.worker_desk import WorkerEvaluator
+
+    return WorkerEvaluator(memory_limit, seconds)
 
 
 def starter_of(database: str | Path) -> Starter:
@@ -286,8 +279,10 @@ def check_of(policy: Policy | str | Path, *, database: str | Path | None = None)
     Of private rows only the keys that links lead to are read, to see that none stands twice, and no ledger is opened.
     Raises `PolicyError` or `EngineError`.
     """
+    from dpsql.engines.scratch import sweep
     from dpsql.policy.owners import path_of
 
+    sweep()
     known = _policy(policy)
     near = {
         name: table
@@ -324,7 +319,20 @@ def check_on(engine: Engine | None, policy: Policy, *, tables: Collection[str]) 
     if engine is not None:
         catalog_of(engine, policy.only(tables))
         stored = {name: tuple((column.name, column.type) for column in engine.columns(name)) for name in tables}
-    return check(policy, stored, reach=lambda noisy: CountColumns((), noisy.variance, noisy.scale).reach(0.95))
+    found = check(policy, stored, reach=lambda noisy: CountColumns((), noisy.variance, noisy.scale).reach(0.95))
+    isolation = policy.engine.isolation if engine is None else engine.isolation
+    return replace(found, isolation=isolation, confinement=_confinement(engine) if isolation == "process" else ())
+
+
+def _confinement(engine: Engine | None) -> tuple[str, ...]:
+    """Return the measures in force against an engine's worker or, without one, those of a worker started for this."""
+    from dpsql.engines import Confined
+
+    if engine is not None:
+        return engine.confinement if isinstance(engine, Confined) else ()
+    from dpsql.engines.worker_desk import tried_confinement
+
+    return tried_confinement()
 
 
 def _found(table: StoredTable, names: Mapping[tuple[str, str], str]) -> FoundTable:

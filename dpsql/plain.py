@@ -55,6 +55,7 @@ def plain_receipt(receipt: Receipt) -> dict[str, object]:
         "stopped_at_bottom": receipt.stopped_at_bottom,
         "sealed": receipt.sealed,
         "isolation": receipt.isolation,
+        "confinement": list(receipt.confinement),
         "replayed": receipt.replayed,
         "shared": receipt.shared,
         "durable": receipt.durable,

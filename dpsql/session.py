@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from dpsql.accounting import Columns
 from dpsql.answer import Answer, CountColumns, Promise, Receipt
-from dpsql.engines import Desk, Engine, Exact, PublicStatements, Statement, turn_of
+from dpsql.engines import Confined, Desk, Engine, Exact, PublicStatements, Statement, turn_of
 from dpsql.engines.base import statement_stopped
 from dpsql.engines.public import within
 from dpsql.errors import EngineError, Refusal, UsageError
@@ -241,7 +241,7 @@ class Session:
         return history_table(entries, self._parts.terms.certificate)
 
     def close(self) -> None:
-        """Close the engine and the ledger; further use raises `UsageError`."""
+        """Close the engine, the evaluator and the ledger; further use raises `UsageError`."""
         if not self._closed:
             self._closed = True
             with ExitStack() as closing:
@@ -404,6 +404,7 @@ class Session:
             chosen=plan.offer.chooses,
             certificate=plan.certificate,
             isolation=self._parts.engine.isolation,
+            confinement=self._confinement,
         )
         offer, outputs = plan.offer, shown.counts
         noise = offer.count_variance if outputs else None
@@ -426,8 +427,19 @@ class Session:
 
     def _free(self, table: pa.Table) -> Answer:
         engine, nothing = self._parts.engine, self._parts.terms.nothing
-        left = self.budget.remaining
-        return Answer(table, Receipt.free(left, nothing=nothing, sealed=engine.sealed, isolation=engine.isolation))
+        receipt = Receipt.free(
+            self.budget.remaining,
+            nothing=nothing,
+            sealed=engine.sealed,
+            isolation=engine.isolation,
+            confinement=self._confinement,
+        )
+        return Answer(table, receipt)
+
+    @property
+    def _confinement(self) -> tuple[str, ...]:
+        engine = self._parts.engine
+        return engine.confinement if isinstance(engine, Confined) else ()
 
 
 def buy(session: Session, purchase: Purchase) -> Bought:

@@ -168,7 +168,7 @@ def test_the_receipt_has_the_fields_of_the_contract() -> None:
     names = "mechanism k k_bar epsilon delta threshold_offset items_charged loss remaining stopped_at_bottom"
     assert list(Receipt.__dataclass_fields__) == [
         *names.split(),
-        *"sealed replayed shared durable chosen certificate isolation".split(),
+        *"sealed replayed shared durable chosen certificate isolation confinement".split(),
     ]
 
 

@@ -6,6 +6,7 @@ The engines themselves are imported by name (`dpsql.engines.duckdb`), so that th
 from dpsql.engines.base import (
     Beside,
     Column,
+    Confined,
     CsvFile,
     Desk,
     Engine,
@@ -20,5 +21,5 @@ from dpsql.engines.base import (
 from dpsql.engines.recording import RecordingEngine
 from dpsql.engines.remote import RemoteEngine, table_missing
 
-__all__ = ["Beside", "Column", "CsvFile", "Desk", "Engine", "Exact", "PublicStatements", "RecordingEngine"]
+__all__ = ["Beside", "Column", "Confined", "CsvFile", "Desk", "Engine", "Exact", "PublicStatements", "RecordingEngine"]
 __all__ += ["Registered", "RemoteEngine", "Statement", "Watchable", "open_exact", "table_missing", "turn_of"]

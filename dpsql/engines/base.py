@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     Stop = Callable[[], bool]  # returns True once nobody waits for the answer any more; called from the waiting thread
 
-__all__ = ["Beside", "Column", "CsvFile", "Desk", "Engine", "Exact", "PublicStatements", "Registered", "Statement"]
-__all__ += ["LOOK", "Watchable", "engine_closed", "engine_failed", "holding", "open_exact", "statement_stopped"]
-__all__ += ["table_of", "turn_of"]
+__all__ = ["Beside", "Column", "Confined", "CsvFile", "Desk", "Engine", "Exact", "PublicStatements", "Registered"]
+__all__ += ["LOOK", "Statement", "Watchable", "engine_closed", "engine_failed", "holding", "open_exact"]
+__all__ += ["statement_stopped", "table_of", "turn_of"]
 
 LOOK = 0.1  # seconds between two calls of a stop signal
 
@@ -237,6 +237,16 @@ class Watchable(Protocol):
 
     def progress(self) -> float | None:
         """Return the share of the statement that is done, 0 to 1, or None where that is not known; from any thread."""
+        ...
+
+
+@runtime_checkable
+class Confined(Protocol):
+    """An engine whose data is open in a process against which measures were taken."""
+
+    @property
+    def confinement(self) -> tuple[str, ...]:
+        """The names of the measures in force, such as "files" or "system calls"; `engines/confine.py` has them all."""
         ...
 
 

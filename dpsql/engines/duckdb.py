@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tempfile
 import threading
 import time
 import weakref
@@ -31,6 +30,7 @@ from dpsql.engines.base import (
     table_of,
 )
 from dpsql.engines.folder import Folder
+from dpsql.engines.scratch import ScratchFolder
 from dpsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
@@ -87,18 +87,20 @@ class DuckDBEngine:
         memory_limit: str | None = None,
         threads: int | None = None,
         time_limit: float | None = None,
+        spill: Path | None = None,
     ) -> DuckDBEngine:
         """Open a database file, files of tables or both; `sources` names every table, and its file if it has its own.
 
         A path is that of a Parquet file, which every statement reads anew, as it does the files of a `Folder`; a
         `CsvFile` is read here and never again; a table that stands `Beside` the data is attached.
         The instance lives in memory and attaches the database, so that several can read one file side by side. What
-        does not fit in memory is spilled into a folder that only this user can enter and that goes with the engine.
+        does not fit in memory is spilled into a folder that only this user can enter and that goes with the engine, or
+        into the folder `spill`, which the caller removes.
         A statement that takes longer than the limit, in seconds, is asked to stop, and fails; some go on for long.
         """
         with ExitStack() as holds:
-            folder = holds.enter_context(tempfile.TemporaryDirectory(prefix="dpsql-", ignore_cleanup_errors=True))
-            connection = holds.enter_context(catalog.connect_sealed(folder, memory_limit, threads=threads))
+            folder = spill or holds.enter_context(ScratchFolder()).path
+            connection = holds.enter_context(catalog.connect_sealed(str(folder), memory_limit, threads=threads))
             home = None if database is None else catalog.attach(connection, database)
             paths = catalog.place(connection, sources, home=home, sealed=True)
             catalog.lock(connection)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,6 +11,7 @@ import duckdb
 
 from dpsql.engines import duckdb_catalog as catalog
 from dpsql.engines.base import Column
+from dpsql.engines.scratch import ScratchFolder
 from dpsql.errors import EngineError
 from dpsql.values import dataclass
 
@@ -61,8 +61,8 @@ class Schema:
 def schema_of(database: Path | str) -> Schema:
     """Return the schema of a database file, read in a sealed instance; raise what opening the file raises."""
     with (
-        tempfile.TemporaryDirectory(prefix="dpsql-", ignore_cleanup_errors=True) as folder,
-        catalog.connect_sealed(folder, None, threads=None) as connection,
+        ScratchFolder() as folder,
+        catalog.connect_sealed(str(folder.path), None, threads=None) as connection,
     ):
         home = catalog.attach(connection, database)
         catalog.lock(connection)

@@ -6,7 +6,6 @@ words all the same, since the terminal may be somebody else's and its history a 
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ import duckdb
 from dpsql.engines import duckdb_catalog as catalog
 from dpsql.engines.base import CsvFile
 from dpsql.engines.folder import Folder
+from dpsql.engines.scratch import ScratchFolder
 from dpsql.errors import EngineError
 from dpsql.values import dataclass
 
@@ -76,8 +76,8 @@ def workshop(
 
     Raises `EngineError` for what cannot be opened. When it closes, everything has been written into the file.
     """
-    with tempfile.TemporaryDirectory(prefix="dpsql-", ignore_cleanup_errors=True) as folder:
-        connection = catalog.connect_sealed(folder, memory_limit, threads=threads)
+    with ScratchFolder() as folder:
+        connection = catalog.connect_sealed(str(folder.path), memory_limit, threads=threads)
         with connection:
             home = None if database is None else catalog.attach(connection, database)
             paths = catalog.place(connection, sources, home=home, sealed=False)

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.engines.base import LOOK, statement_stopped
+from dpsql.engines.file_versions import file_versions
 from dpsql.errors import EngineError, Error, UsageError
 
 if TYPE_CHECKING:
     from dpsql.engines.base import Engine, Exact, Statement, Stop
 
-__all__ = ["PublicEngines", "file_versions", "time_limit_reached", "within"]
+__all__ = ["PublicEngines", "time_limit_reached", "within"]
 
 
 class PublicEngines:
@@ -125,16 +125,6 @@ def within(seconds: float, stop: Stop | None) -> Stop:
     """Return a stop signal that is also given when so many seconds have passed from now."""
     deadline = time.monotonic() + seconds
     return lambda: time.monotonic() >= deadline or (stop is not None and stop())
-
-
-def file_versions(files: tuple[Path, ...]) -> Mapping[Path, tuple[int, int, int]]:
-    """Return inode, size and time of change of each file that is there; nothing in it is read."""
-    found = {}
-    for file in files:
-        with suppress(OSError):
-            status = file.stat()
-            found[file] = status.st_ino, status.st_size, status.st_mtime_ns
-    return found
 
 
 def time_limit_reached(seconds: float) -> EngineError:

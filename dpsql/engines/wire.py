@@ -14,22 +14,30 @@ import time
 from contextlib import suppress
 from datetime import date, datetime
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
-__all__ = ["MOST_JSON", "MOST_TABLE", "decoded", "encoded", "heard", "message", "receive", "send", "widen"]
+if TYPE_CHECKING:
+    from dpsql.engines.base import Stop
+
+__all__ = ["MOST_JSON", "MOST_TABLE", "STEP", "decoded", "encoded", "heard", "message", "receive", "send", "widen"]
 
 MOST_JSON = 16 << 20  # bytes: a statement of 128 KiB with its values, or the columns of all tables
 MOST_TABLE = 256 << 20  # bytes of a result
+STEP = 0.25  # seconds between two looks at whether anybody still waits
 _LENGTH = 8
 _CHUNK = 1 << 20
 _PLAIN = (bool, int, float, str, type(None))
 
 
-def send(pipe: int, payload: bytes | memoryview, *, deadline: float | None = None) -> None:
-    """Write one frame; raise `OSError`, or `TimeoutError` at the deadline, a time of the monotonic clock."""
+def send(pipe: int, payload: bytes | memoryview, *, deadline: float | None = None, stop: Stop | None = None) -> None:
+    """Write one frame; raise `OSError`, or `TimeoutError` at the deadline, a time of the monotonic clock.
+
+    It is raised as well soon after `stop` returns True.
+    """
     for part in (len(payload).to_bytes(_LENGTH), payload):
         left = memoryview(part)
         while left:
-            _wait(pipe, select.POLLOUT, deadline=deadline)
+            _wait(pipe, select.POLLOUT, deadline=deadline, stop=stop)
             left = left[os.write(pipe, left[:_CHUNK]) :]
 
 
@@ -42,12 +50,15 @@ def widen(pipe: int) -> None:
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _CHUNK)
 
 
-def receive(pipe: int, most: int, *, deadline: float | None = None) -> bytearray:
-    """Read one frame of at most `most` bytes; raise `OSError`, `EOFError` or `ValueError` where there is none."""
-    length = int.from_bytes(_exactly(pipe, _LENGTH, deadline=deadline))
+def receive(pipe: int, most: int, *, deadline: float | None = None, stop: Stop | None = None) -> bytearray:
+    """Read one frame of at most `most` bytes; raise `OSError`, `EOFError` or `ValueError` where there is none.
+
+    Raises `TimeoutError`, an `OSError`, as `send` does.
+    """
+    length = int.from_bytes(_exactly(pipe, _LENGTH, deadline=deadline, stop=stop))
     if length > most:
         raise ValueError
-    return _exactly(pipe, length, deadline=deadline)
+    return _exactly(pipe, length, deadline=deadline, stop=stop)
 
 
 def message(**words: object) -> bytes:
@@ -99,11 +110,11 @@ def decoded(value: object) -> object:
     return value
 
 
-def _exactly(pipe: int, count: int, *, deadline: float | None) -> bytearray:
+def _exactly(pipe: int, count: int, *, deadline: float | None, stop: Stop | None) -> bytearray:
     found = bytearray(count)
     left = memoryview(found)
     while left:
-        _wait(pipe, select.POLLIN, deadline=deadline)
+        _wait(pipe, select.POLLIN, deadline=deadline, stop=stop)
         got = os.readv(pipe, [left[:_CHUNK]])
         if not got:
             raise EOFError
@@ -111,10 +122,14 @@ def _exactly(pipe: int, count: int, *, deadline: float | None) -> bytearray:
     return found
 
 
-def _wait(pipe: int, event: int, *, deadline: float | None) -> None:
-    """Wait until the pipe is ready or broken, where Python can be interrupted."""
+def _wait(pipe: int, event: int, *, deadline: float | None, stop: Stop | None) -> None:
+    """Wait until the pipe is ready or broken, where Python can be interrupted, and until the deadline or a stop."""
     poll = select.poll()
     poll.register(pipe, event)
-    left = None if deadline is None else max(0.0, deadline - time.monotonic())
-    if not poll.poll(None if left is None else 1000 * left):
-        raise TimeoutError
+    while True:
+        waits = [] if deadline is None else [max(0.0, deadline - time.monotonic())]
+        waits += [] if stop is None else [STEP]
+        if poll.poll(1000 * min(waits) if waits else None):
+            return
+        if (deadline is not None and time.monotonic() >= deadline) or (stop is not None and stop()):
+            raise TimeoutError

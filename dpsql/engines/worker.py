@@ -9,39 +9,47 @@ question finds a fresh worker.
 from __future__ import annotations
 
 import os
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
 import threading
 import time
-import weakref
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from dpsql.dialects import DUCKDB
 from dpsql.engines import wire
-from dpsql.engines.base import Beside, Column, CsvFile, Exact, Registered, Statement, table_of
+from dpsql.engines.base import (
+    Beside,
+    Column,
+    CsvFile,
+    Exact,
+    Registered,
+    Statement,
+    engine_closed,
+    engine_failed,
+    holding,
+    table_of,
+)
+from dpsql.engines.confine import recognized
+from dpsql.engines.file_versions import file_versions
 from dpsql.engines.folder import Folder, spelled
+from dpsql.engines.memory_limit import bytes_of as _bytes_of
+from dpsql.engines.scratch import ScratchFolder
+from dpsql.engines.worker_process import WorkerProcess as _Worker
 from dpsql.errors import EngineError, UsageError
 from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dpsql.engines.base import Stop
+
 __all__ = ["WorkerEngine"]
 
 Sources = Mapping[str, Path | CsvFile | Folder | Beside | None]
 Tables = Mapping[str, Registered]
-Versions = Mapping[str, tuple[int, int, int]]
 
 _BEGIN = "import sys; sys.path[:] = sys.argv[1:]; from dpsql.engines.worker_main import main; main()"
-_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
-_SHARE = 0.8  # of the machine's memory, which DuckDB takes where it is given no limit
 _LONGEST_WORDS = 2_000
 
 
@@ -67,12 +75,15 @@ class WorkerEngine:
     def __init__(self, recipe: _Recipe) -> None:
         """Use `open` instead."""
         self._recipe = recipe
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # taken again by the statement of a turn
         self._closed = False
-        self._versions = _versions(recipe.loaded)
+        self._versions = file_versions(recipe.loaded)
+        self._patterns: WorkerEngine | None = None  # one without data, for regular expressions while this one is busy
         self._worker: _Worker | None = None
         self._tables: Tables = {}
-        self._worker, self._tables = _started(recipe)
+        self._idle = threading.Lock()
+        self._confinement: tuple[str, ...] = ()
+        self._worker, self._tables, self._confinement = _started(recipe)
 
     @classmethod
     def open(
@@ -104,6 +115,14 @@ class WorkerEngine:
         most = threads or os.cpu_count() or 1
         return cls(_Recipe(opening, str(Path.cwd()), tuple(sources), loaded, time_limit, most))
 
+    @property
+    def confinement(self) -> tuple[str, ...]:
+        """The measures in force against the worker, of `confine.MEASURES`, as the one that runs has reported them.
+
+        It reports them before it opens data; one that is taken over afterwards cannot take them back.
+        """
+        return self._confinement
+
     def relation(self, name: str) -> tuple[str, ...]:
         """Return the fully qualified identifier of the table that was registered as `name`."""
         return table_of(self._tables, name).relation
@@ -118,52 +137,81 @@ class WorkerEngine:
         return self._judged(do="unique", name=name, column=column)
 
     def accepts_pattern(self, pattern: str) -> bool:
-        """Return whether DuckDB compiles `pattern`, tried in the worker, and in an instance that has nothing in it."""
-        return self._judged(do="accepts", pattern=pattern)
+        """Return whether DuckDB compiles `pattern`, tried in a worker, and in an instance that has nothing in it.
 
-    def execute(self, statement: Statement) -> Exact:
-        """Run one SELECT once, to its end or to the limit; whatever goes wrong is the same error, and a new worker."""
-        table = self._run(statement)
+        While a statement runs that is another worker, which has no data: nothing else waits for the statement.
+        """
+        if not self._recipe.names or self._lock.acquire(blocking=False):
+            try:
+                return self._judged(do="accepts", pattern=pattern)
+            finally:
+                if self._recipe.names:
+                    self._lock.release()
+        with self._idle:
+            if self._patterns is None:
+                self._patterns = WorkerEngine.open(None, {}, memory_limit="512MB", threads=1, time_limit=10)
+            return self._patterns.accepts_pattern(pattern)
+
+    @contextmanager
+    def turn(self, stop: Stop | None = None) -> Iterator[None]:
+        """Keep the engine for the body, with a worker that lives; raise `engine-closed` where there can be none."""
+        with holding(self._lock, stop):
+            ready = False
+            with suppress(Exception):
+                ready = not self._closed and self._ready(stop) is not None
+            if not ready:
+                raise engine_closed()
+            yield
+
+    def execute(self, statement: Statement, *, stop: Stop | None = None) -> Exact:
+        """Run one SELECT once, to its end, to the limit or to the stop; any failure is one error, and a new worker."""
+        table = self._run(statement, stop)
         if table is None:  # raised in a frame that holds neither values nor rows
-            raise _failed()
+            raise engine_failed()
         return Exact(table)
 
     def close(self) -> None:
         """Kill the worker, once no statement is running, and remove what it spilled."""
-        with self._lock:
+        with self._lock, self._idle:
             self._closed = True
             self._drop()
+            if self._patterns is not None:
+                self._patterns.close()
 
     def _judged(self, **words: object) -> bool:
         """Return the worker's yes or no; one that says something else is not asked again."""
-        reply = self._asked(wire.MOST_JSON, **words)
+        reply = self._asked(wire.MOST_JSON, words)
         value: object = None
         with suppress(ValueError):
             value = None if reply is None else wire.heard(reply).get("value")
         if not isinstance(value, bool):
             with self._lock:
                 self._drop()
-            raise _failed()
+            raise engine_failed()
         return value
 
-    def _run(self, statement: Statement) -> pa.Table | None:
+    def _run(self, statement: Statement, stop: Stop | None) -> pa.Table | None:
         try:
             parameters = wire.encoded(statement.parameters)
         except TypeError:
             return None
-        reply = self._asked(wire.MOST_TABLE, do="execute", sql=statement.sql, parameters=parameters)
+        words = {"do": "execute", "sql": statement.sql, "parameters": parameters}
+        reply = self._asked(wire.MOST_TABLE, words, stop)
         return None if reply is None else self._table(reply)
 
-    def _asked(self, most: int, **words: object) -> bytearray | None:
+    def _asked(self, most: int, words: Mapping[str, object], stop: Stop | None = None) -> bytearray | None:
         """Return the reply of at most `most` bytes, or None, whatever went wrong; an interrupt passes."""
-        with self._lock:
+        with holding(self._lock, stop):
             if self._closed:
-                raise UsageError("engine-closed", "The engine is closed.", hint="Open a new session.")
+                raise engine_closed()
+            if stop is not None and stop():
+                return None
             limit = self._recipe.time_limit
             try:
-                worker = self._ready()
+                worker = self._ready(stop)
                 question = wire.message(limit=limit, **words)
-                return worker.asked(question, most, deadline=None if limit is None else time.monotonic() + limit)
+                deadline = None if limit is None else time.monotonic() + limit
+                return worker.exchange(question, most=most, deadline=deadline, stop=stop)
             except Exception:  # noqa: BLE001 - words of it may hold private values; the error is raised elsewhere
                 self._drop()
             except BaseException:
@@ -181,18 +229,18 @@ class WorkerEngine:
             self._drop()
         return None
 
-    def _ready(self) -> _Worker:
+    def _ready(self, stop: Stop | None) -> _Worker:
         """Return a worker that lives and is this process's own; start one if there is none."""
         if self._worker is not None and self._worker.usable:
             return self._worker
         self._drop()
-        if _versions(self._recipe.loaded) != self._versions:
+        if file_versions(self._recipe.loaded) != self._versions:
             raise ValueError
-        worker, tables = _started(self._recipe)
+        worker, tables, confinement = _started(self._recipe, stop)
         if tables != self._tables:
             worker.end()
             raise ValueError
-        self._worker = worker
+        self._worker, self._confinement = worker, confinement
         return worker
 
     def _drop(self) -> None:
@@ -201,92 +249,18 @@ class WorkerEngine:
             self._worker = None
 
 
-class _Worker:
-    """A process, the pipes to and from it, and the folder into which it spills."""
+def _started(recipe: _Recipe, stop: Stop | None = None) -> tuple[_Worker, Tables, tuple[str, ...]]:
+    """Start a worker; return it with the tables that it found and the measures in force.
 
-    def __init__(self, folder: str, threads: int) -> None:
-        self._spilled = tempfile.mkdtemp(prefix="dpsql-")
-        self._owner = os.getpid()
-        try:
-            self._process = _process(folder, spilled=self._spilled, threads=threads)
-        except BaseException:
-            shutil.rmtree(self._spilled, ignore_errors=True)
-            raise
-        self.end = weakref.finalize(self, _end, self._process, self._spilled, owner=self._owner)
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                os.set_blocking(pipe.fileno(), False)
-                wire.widen(pipe.fileno())
-
-    @property
-    def usable(self) -> bool:
-        """Whether it lives, and was not inherited by a fork: two fronts at one pipe would read each other's answers."""
-        return self._owner == os.getpid() and self._process.poll() is None
-
-    @property
-    def pid(self) -> int:
-        """The worker's process."""
-        return self._process.pid
-
-    def asked(self, question: bytes, most: int, *, deadline: float | None) -> bytearray:
-        """Send a question and return the reply of at most `most` bytes."""
-        questions, answers = self._process.stdin, self._process.stdout
-        if questions is None or answers is None:
-            raise OSError
-        wire.send(questions.fileno(), question, deadline=deadline)
-        return wire.receive(answers.fileno(), most, deadline=deadline)
-
-
-def _process(folder: str, *, spilled: str, threads: int) -> subprocess.Popen[bytes]:
-    """Start a worker.
-
-    Its addresses are bounded by what it may hold, so nothing may set them aside that does not use them: by themselves
-    the allocator of the C library takes 64 MiB for every thread there ever was, Arrow's a whole GiB at first use, and
-    DuckDB's keeps those of all that it has given back.
+    Raises the error with which the worker refused to open the data.
     """
-    memory = {
-        "ARROW_DEFAULT_MEMORY_POOL": "system",
-        "DUCKDB_JE_MALLOC_CONF": "retain:false",
-        "MALLOC_ARENA_MAX": str(threads),
-    }
-    return subprocess.Popen(  # noqa: S603 - this Python and our own words
-        [sys.executable, "-I", "-c", _BEGIN, *_paths()],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        bufsize=0,
-        cwd=folder,
-        env={"TMPDIR": spilled, "HOME": spilled, **memory},
-        start_new_session=True,  # a Ctrl-C in the terminal is for the front
-    )
-
-
-def _end(process: subprocess.Popen[bytes], spilled: str, *, owner: int) -> None:
-    """Kill a worker with what it started, wait for it, and remove its folder.
-
-    A fork that inherited it only lets go of the pipes. Whatever left the worker's session is not found here.
-    """
-    mine = owner == os.getpid()
-    if mine:
-        if process.poll() is None:  # until it is waited for, the group of its session is nobody else's
-            with suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            with suppress(OSError):
-                pipe.close()
-    if mine:
-        shutil.rmtree(spilled, ignore_errors=True)
-
-
-def _started(recipe: _Recipe) -> tuple[_Worker, Tables]:
-    """Start a worker and return it with the tables that it found; raise the error that it was refused with."""
     worker, tables, refusal = None, None, None
+    confinement: tuple[str, ...] = ()
     try:
-        worker = _Worker(recipe.folder, recipe.threads)
-        reply = wire.heard(worker.asked(recipe.opening, wire.MOST_JSON, deadline=None))
+        worker = _Worker(_BEGIN, place=recipe.folder, threads=recipe.threads, scratch=ScratchFolder())
+        reply = wire.heard(worker.exchange(recipe.opening, most=wire.MOST_JSON, deadline=None, stop=stop))
         tables = _tables(reply, recipe.names) if reply.get("kind") == "opened" else None
+        confinement = recognized(reply.get("confinement"))
         refusal = _refusal(reply.get("error"))
     except Exception:  # noqa: BLE001, S110 - what it sent instead is nobody's business
         pass
@@ -300,9 +274,10 @@ def _started(recipe: _Recipe) -> tuple[_Worker, Tables]:
         raise refusal or EngineError(
             "worker-failed",
             "The process that reads the data could not be started, or ended before it had opened it.",
-            hint="See that the memory limit leaves room for the data to be opened.",
+            hint="See that the memory limit leaves room for the data to be opened and, if this process runs as root, "
+            "that data and Python's packages belong to root or may be read by all: a worker has no root's privileges.",
         )
-    return worker, tables
+    return worker, tables, confinement
 
 
 def _tables(reply: Mapping[str, object], names: tuple[str, ...]) -> Tables:
@@ -327,21 +302,6 @@ def _refusal(words: object) -> EngineError | None:
     return None
 
 
-def _failed() -> EngineError:
-    return EngineError(
-        "engine-failed",
-        "The engine could not answer this statement.",
-        hint="Ask the curator: the details may hold private values and are not kept.",
-    )
-
-
-def _paths() -> list[str]:
-    """Return where Python finds packages here, this one first if it was found in another way; nothing relative."""
-    paths = [path for path in sys.path if Path(path).is_absolute()]
-    own = str(Path(__file__).parents[2])
-    return paths if own in paths else [own, *paths]
-
-
 def _spelled(source: Path | CsvFile | Folder | Beside | None) -> object:
     if isinstance(source, Beside):
         return {"path": str(source.path), "table": source.table}
@@ -350,22 +310,3 @@ def _spelled(source: Path | CsvFile | Folder | Beside | None) -> object:
     if isinstance(source, CsvFile):
         return [str(source.path), [[column.name, column.type] for column in source.columns]]
     return None if source is None else str(source)
-
-
-def _versions(files: tuple[Path, ...]) -> Versions:
-    """Return what tells whether a file is still the one that was loaded; nothing in it is read."""
-    found = {}
-    for file in files:
-        with suppress(OSError):
-            status = file.stat()
-            found[str(file)] = status.st_ino, status.st_size, status.st_mtime_ns
-    return found
-
-
-def _bytes_of(memory_limit: str | None) -> int:
-    """Return a memory limit in bytes; what is none is DuckDB's to refuse; by default a share of all."""
-    with suppress(ValueError, KeyError):
-        text = (memory_limit or "").replace(" ", "").upper()
-        number = text.rstrip("KMGTIB")
-        return int(float(number) * _UNITS[text[len(number) :]])
-    return int(_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

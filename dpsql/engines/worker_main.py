@@ -6,20 +6,17 @@ It is started by `dpsql.engines.worker` with an empty environment and two pipes,
 from __future__ import annotations
 
 import os
-import select
-import shutil
-import signal
-import sys
 import tempfile
 import threading
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.engines import confine, wire
 from dpsql.engines.base import Beside, Column, CsvFile, Statement, open_exact
 from dpsql.engines.folder import Folder, heard
+from dpsql.engines.worker_setup import end_with_front, set_alarm, take_pipes
+from dpsql.engines.worker_setup import own_files as _own_files
 from dpsql.errors import Error
 
 if TYPE_CHECKING:
@@ -29,52 +26,28 @@ __all__ = ["main"]
 
 Sources = Mapping[str, Path | CsvFile | Folder | Beside | None]
 
-_GRACE = 5  # seconds beyond its limit after which a statement that nobody stopped stops itself
-_LONGEST = 10**6  # seconds
-
 
 def main() -> None:
     """Open what the first message names, then answer one question after the other until the front is gone."""
-    questions, answers = _pipes()
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # whatever the front does with its own
-    confine.leave_network()
+    questions, answers = take_pipes()
+    has_left_network = confine.leave_network()
     asked = wire.heard(wire.receive(questions, wire.MOST_JSON))
     sources = _sources(asked["sources"])
     most = sum(len(source.files) for source in sources.values() if isinstance(source, Folder))
     threads = _whole(asked["threads"] or os.cpu_count())
     confine.limit_process(_whole(asked["memory"]), threads=threads, data_files=most)
-    confine.forbid_files([*_own_files(), *_files(asked["database"], sources)], writable=Path(tempfile.gettempdir()))
-    threading.Thread(target=_end_with, args=(questions,), name="dpsql-front", daemon=True).start()
+    readable = [*_own_files(), *_files(asked["database"], sources)]
+    scratch = Path(tempfile.gettempdir())
+    asked["confinement"] = confine.confine(
+        readable, writable=scratch, threads=threads, has_left_network=has_left_network
+    )
+    threading.Thread(target=end_with_front, args=(questions, scratch), name="dpsql-front", daemon=True).start()
     engine = _opened(asked, sources, answers=answers)
     while engine is not None:
         asked = wire.heard(wire.receive(questions, wire.MOST_JSON))
-        limit = asked["limit"]
-        if isinstance(limit, int | float):
-            signal.alarm(min(_LONGEST, int(limit) + _GRACE))
+        set_alarm(asked["limit"])
         _answer(engine, asked, answers=answers)
-        signal.alarm(0)
-
-
-def _pipes() -> tuple[int, int]:
-    """Return the pipes out of the way of whatever writes to standard output."""
-    questions, answers = os.dup(0), os.dup(1)
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1, 2):
-        os.dup2(nowhere, standard)
-    os.close(nowhere)
-    return questions, answers
-
-
-def _end_with(questions: int) -> None:
-    """End this process, and remove what it spilled, when the front has gone: a statement would run on for nobody.
-
-    The folder itself may stay, where this process may write in it alone.
-    """
-    poll = select.poll()
-    poll.register(questions, 0)
-    poll.poll()
-    shutil.rmtree(tempfile.gettempdir(), ignore_errors=True)
-    os._exit(0)
+        set_alarm(None)
 
 
 def _whole(value: object) -> int:
@@ -100,14 +73,6 @@ def _sources(given: object) -> dict[str, Path | CsvFile | Folder | Beside | None
     return found
 
 
-def _own_files() -> list[Path]:
-    """Return where Python and its packages are, found without importing one: some start threads that would be free."""
-    specs = [find_spec(name) for name in ("duckdb", "_duckdb", "pyarrow", "numpy", "typing_extensions")]
-    packages = [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin is not None]
-    system = "/usr /lib /lib64 /proc/self /proc/meminfo /proc/cpuinfo /proc/stat /sys /dev/urandom /dev/null".split()
-    return [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[1], *packages, *map(Path, system)]
-
-
 def _files(database: object, sources: Sources) -> list[Path]:
     """Return every file that may be read, and of a database also what was not yet written into it."""
     files: list[Path] = []
@@ -130,6 +95,7 @@ def _opened(asked: Mapping[str, object], sources: Sources, *, answers: int) -> D
             sources,
             memory_limit=memory if isinstance(memory, str) else None,
             threads=threads if isinstance(threads, int) else None,
+            spill=Path(tempfile.gettempdir()),
         )
     except Error as error:
         words = [error.code, error.reason, error.hint, None if error.place is None else str(error.place)]
@@ -139,7 +105,7 @@ def _opened(asked: Mapping[str, object], sources: Sources, *, answers: int) -> D
         name: [engine.relation(name), [[column.name, column.type] for column in engine.columns(name)]]
         for name in sources
     }
-    wire.send(answers, wire.message(kind="opened", tables=tables))
+    wire.send(answers, wire.message(kind="opened", tables=tables, confinement=asked["confinement"]))
     return engine
 
 

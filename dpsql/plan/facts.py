@@ -87,7 +87,8 @@ class Check:
     """All that is told of a policy, in values that JSON has.
 
     With a `period`, such as "30 days", everything is granted in each, at most `periods` times if that is a number. The
-    rho is None under a certificate that counts none.
+    rho is None under a certificate that counts none. The `isolation` is where the data is open, as receipts say it, and
+    `confinement` names the measures in force against a process of its own.
     """
 
     epsilon: float
@@ -107,6 +108,8 @@ class Check:
     totals: tuple[TotalAfter, ...] = ()
     analysts: tuple[Asking, ...] = ()
     certificate: str = "zcdp"
+    isolation: str = "in_process"
+    confinement: tuple[str, ...] = ()
 
     @property
     def private(self) -> list[CheckedTable]:

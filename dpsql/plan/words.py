@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -23,6 +24,7 @@ def words(check: Check) -> list[str]:
         ("WHAT IS EXPOSED", _exposed(check)),
         ("WHAT THE BUDGET BUYS", _bought(check)),
         ("THE LEDGER", _ledger(check)),
+        *([("THE WORKER", _worker(check))] if check.isolation == "process" else []),
         ("LOOK AGAIN", _warnings(check)),
     )
     lines: list[str] = []
@@ -211,6 +213,42 @@ def _ledger(check: Check) -> Iterator[str]:
         yield from _wrapped("None is named: what is spent is kept in memory and forgotten.")
     else:
         yield from _wrapped(f"{quote(check.ledger)}. It was not opened; dpsql budget shows what is left in it.")
+
+
+_TAKEN = {
+    "files": "It opens no file but the policy's, its scratch folder, Python's and the system's libraries (Landlock).",
+    "network": "It has no network.",
+    "system calls": "System calls are filtered (seccomp): it runs no other program, opens no socket, traces no other "
+    "process, and changes no mode, owner or mount.",
+    "processes": "It starts no other process or, where system calls are not filtered, no more than a bound.",
+    "capabilities": "It has no capabilities, even where it runs as root: root reads what its owner or everybody may.",
+}
+_LACKING = {
+    "files": "Files are not confined: the kernel has no Landlock (Linux 5.13 or later, switched on). It can read what "
+    "this user can.",
+    "network": "The network is not closed: the kernel gives this user no network namespace, and does not filter calls.",
+    "system calls": "System calls are not filtered: the kernel has no seccomp, or the machine is neither x86_64 nor "
+    "aarch64.",
+    "processes": "Other processes are not bounded: system calls are not filtered, and root has no limit of processes.",
+    "capabilities": "Capabilities are not dropped: the kernel does not let this user do it.",
+}
+
+
+def _worker(check: Check) -> Iterator[str]:
+    """Yield which measures are in force against the process in which the data is open, and which are missing."""
+    yield from _wrapped(
+        "Data is opened, and released rows are computed with, in processes that have neither the ledger nor its "
+        "place. Their memory, open files and time are bounded."
+    )
+    for name, sentence in _TAKEN.items():
+        if name in check.confinement:
+            yield from _wrapped(f"* {sentence}")
+    if sys.platform != "linux":
+        yield from _wrapped("* Files, network, processes and system calls are not confined: only Linux can do that.")
+        return
+    for name, sentence in _LACKING.items():
+        if name not in check.confinement:
+            yield from _wrapped(f"* MISSING. {sentence}")
 
 
 def _warnings(check: Check) -> Iterator[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from dpsql.engines import turn_of
+from dpsql.engines import Confined, turn_of
 from dpsql.server.fair import FairQueue
 
 if TYPE_CHECKING:
@@ -92,6 +92,11 @@ class Lent:
     def isolation(self) -> str:
         """Where the data is open."""
         return self._engine.isolation
+
+    @property
+    def confinement(self) -> tuple[str, ...]:
+        """The measures in force against the process in which the data is open."""
+        return self._engine.confinement if isinstance(self._engine, Confined) else ()
 
     def relation(self, name: str) -> tuple[str, ...]:
         """Return the identifier of a table."""

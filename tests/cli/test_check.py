@@ -192,7 +192,7 @@ def test_the_keys_of_the_json(folder: Path) -> None:
     body = facts(folder, "--db", "events.duckdb")
     assert set(body) == set(
         "epsilon delta rho delta_of_queries item_epsilon items query_delta queries ledger tables buys warnings "
-        "certificate period periods totals analysts".split()
+        "certificate period periods totals analysts isolation confinement".split()
     )
     reads, _, people = body["tables"]
     assert reads == {

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -15,8 +18,10 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from engines.escapes import TRIED
 
 from dpsql.engines import Statement, open_exact, wire
+from dpsql.engines.confine import MEASURES
 from dpsql.engines.worker import WorkerEngine, _Worker
 from dpsql.errors import EngineError, UsageError
 
@@ -243,11 +248,69 @@ def test_a_worker_in_other_hands_reaches_neither_ledger_nor_front_nor_network_wh
     assert ledger.read_bytes() == b"spent"
 
 
+ESCAPES = re.findall(r'^    "([^"]+)": ', TRIED, re.MULTILINE)
+
+
+@pytest.fixture(scope="module", params=[[], ["--ordinary"]], ids=["this user", "nobody"])
+def escapes(request: pytest.FixtureRequest) -> Iterator[dict[str, list[str]]]:
+    """What was tried inside a worker, and in a control that is not confined."""
+    if sys.platform != "linux":
+        pytest.skip("Linux alone confines")
+    if request.param and os.geteuid() != 0:
+        pytest.skip("only root becomes somebody else")
+    with tempfile.TemporaryDirectory(prefix="escapes-") as folder:  # below no folder of pytest's, which are private
+        Path(folder).chmod(0o755)
+        command = [sys.executable, str(Path(__file__).with_name("escapes.py")), folder, *request.param]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        yield json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("act", ESCAPES)
+def test_what_a_process_can_do_a_worker_in_other_hands_cannot(escapes: dict[str, list[str]], act: str) -> None:
+    if "system calls" not in escapes["confinement"]:
+        pytest.skip("the kernel has no seccomp, or not for this machine")
+    if act not in escapes["control"]:
+        pytest.skip("this kernel lets no process of this user do it")
+    assert act not in escapes["worker"]
+
+
+def test_most_of_what_is_tried_can_be_done_without_confinement(escapes: dict[str, list[str]]) -> None:
+    assert len(escapes["control"]) > len(ESCAPES) * 0.7
+    assert {"unix socket", "chmod", "fork", "exec", "write", "set times"} <= set(escapes["control"])
+
+
+def test_a_worker_says_what_is_in_force(escapes: dict[str, list[str]]) -> None:
+    assert set(escapes["confinement"]) <= set(MEASURES)
+    assert escapes["confinement"] == sorted(escapes["confinement"])
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("'files'", ()),
+        ("None", ()),
+        ("['system calls', 'VICTIM', 7, ['files'], 'files']", ("files", "system calls")),
+        ("['files'] * 1000", ("files",)),
+    ],
+)
+def test_of_what_it_says_only_known_words_are_heard(
+    database: Path, monkeypatch: pytest.MonkeyPatch, words: str, expected: tuple[str, ...]
+) -> None:
+    columns = "[['user_id', 'BIGINT']]"
+    act = (
+        f"wire.send(answers, wire.message(kind='opened', tables={{'reads': [['a'], {columns}]}}, confinement={words}))"
+    )
+    in_other_hands(monkeypatch, act, OPENING)
+    with closing(WorkerEngine.open(database, {"reads": None})) as engine:
+        assert engine.confinement == expected
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_what_a_worker_started_ends_with_it(limited: WorkerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     replaced(limited)
     act = "import subprocess; child = subprocess.Popen(['sleep', '600']); wire.send(answers, str(child.pid).encode())"
-    in_other_hands(monkeypatch, act)
+    in_other_hands(monkeypatch, act, f"{ANSWERING}; worker_main.confine.filter_calls = lambda: False")
     started: list[int] = []
     monkeypatch.setattr(WorkerEngine, "_table", lambda _, reply: started.append(int(bytes(reply))))
     failed(limited)
@@ -352,6 +415,7 @@ def test_threads_and_other_engines_on_the_same_file_get_their_own_answers(
 
 LEAVING = """
 import sys
+from dpsql.engines.confine import MEASURES
 from dpsql.engines.worker import WorkerEngine
 engine = WorkerEngine.open(sys.argv[1], {"reads": None}, memory_limit="512MB", threads=1)
 print(engine._worker.pid, engine._worker._spilled, flush=True)

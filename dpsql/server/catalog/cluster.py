@@ -11,12 +11,12 @@ import os
 import pwd
 import shutil
 import subprocess
-import tempfile
 import time
 import weakref
 from contextlib import suppress
 from pathlib import Path
 
+from dpsql.engines.scratch import ScratchFolder
 from dpsql.errors import UsageError
 
 __all__ = ["OWNER", "Cluster", "is_installed"]
@@ -75,8 +75,9 @@ class Cluster:
 
     def __init__(self) -> None:
         """Make it and start it; returns before it answers. Raises `UsageError` where it cannot be run."""
-        self.folder = Path(tempfile.mkdtemp(prefix="dpsql-catalog-"))  # short, because the name of a socket must be
-        self._end = weakref.finalize(self, _removed, self.folder, None, owner=os.getpid())
+        scratch = ScratchFolder()
+        self.folder = scratch.path  # short, because the name of a socket must be
+        self._end = weakref.finalize(self, _removed, scratch, None, owner=os.getpid())
         try:
             programs = self._programs()
             self._make(programs)
@@ -86,7 +87,7 @@ class Cluster:
             hint = 'Write catalog = "minimal" in [server], or name a PostgreSQL of your own there.'
             raise UsageError("catalog-unavailable", "The PostgreSQL for catalogs cannot be run.", hint=hint) from None
         self._end.detach()
-        self._end = weakref.finalize(self, _removed, self.folder, process, owner=os.getpid())
+        self._end = weakref.finalize(self, _removed, scratch, process, owner=os.getpid())
         self._process = process
         self._deadline = time.monotonic() + _START
 
@@ -176,7 +177,7 @@ def _copied(package: Path, folder: Path) -> Path:
     return folder / package.name
 
 
-def _removed(folder: Path, process: subprocess.Popen[bytes] | None, *, owner: int) -> None:
+def _removed(scratch: ScratchFolder, process: subprocess.Popen[bytes] | None, *, owner: int) -> None:
     """Close the pipe, wait for the end and remove what is left; a fork lets go of the pipe only."""
     if process is not None and process.stdin is not None:
         with suppress(OSError):
@@ -186,4 +187,4 @@ def _removed(folder: Path, process: subprocess.Popen[bytes] | None, *, owner: in
     if process is not None:
         with suppress(subprocess.TimeoutExpired):
             process.wait(timeout=_START)
-    shutil.rmtree(folder, ignore_errors=True)
+    scratch.close()

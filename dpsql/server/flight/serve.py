@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpsql.engines.scratch import ScratchFolder
 from dpsql.errors import PolicyError
 from dpsql.policy.server import is_loopback
 from dpsql.server.flight.guard import Guard
@@ -36,15 +35,15 @@ async def serve_flight(front: Front, address: tuple[str, int], *, tls: ssl.SSLCo
         raise PolicyError("policy-tls", reason, hint=hint, place="server.flight")
     if tls is not None:
         tls.set_alpn_protocols(["h2"])
-    folder = tempfile.TemporaryDirectory(prefix="dpsql-flight-")  # which its owner alone may enter
-    doors, inside = Doors(), str(Path(folder.name) / "flight")
+    folder = ScratchFolder()  # which its owner alone may enter
+    doors, inside = Doors(), str(folder.path / "flight")
     server = FlightSQLServer(front, f"grpc+unix://{inside}", doors=doors)
     guard = Guard(front, doors, inside=inside)
     try:
         port = await guard.listen(address, tls=tls)
     except BaseException:
         await asyncio.to_thread(server.shutdown)
-        folder.cleanup()
+        folder.close()
         raise
     return Flight(server, guard, port=port, folder=folder)
 
@@ -52,9 +51,7 @@ async def serve_flight(front: Front, address: tuple[str, int], *, tls: ssl.SSLCo
 class Flight:
     """Flight SQL that is being served, on a port."""
 
-    def __init__(
-        self, server: FlightSQLServer, guard: Guard, *, port: int, folder: tempfile.TemporaryDirectory[str]
-    ) -> None:
+    def __init__(self, server: FlightSQLServer, guard: Guard, *, port: int, folder: ScratchFolder) -> None:
         self._server, self._guard, self._folder = server, guard, folder
         self.port = port
 
@@ -68,4 +65,4 @@ class Flight:
         await self._guard.close()
         await asyncio.to_thread(self._server.shutdown)
         self._server.forget()
-        self._folder.cleanup()
+        self._folder.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+
 import pytest
 
 from dpsql.errors import UsageError
@@ -26,9 +28,9 @@ def test_a_postgresql_that_cannot_be_run_is_told_and_leaves_no_folder(
     monkeypatch: pytest.MonkeyPatch, tables: Tables
 ) -> None:
     made = []
-    mkdtemp = cluster.tempfile.mkdtemp
+    mkdtemp = tempfile.mkdtemp
     monkeypatch.setattr(cluster, "_PROGRAMS", "nowhere")
-    monkeypatch.setattr(cluster.tempfile, "mkdtemp", lambda **given: made.append(mkdtemp(**given)) or made[-1])
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda **given: made.append(mkdtemp(**given)) or made[-1])
     with pytest.raises(UsageError) as caught:
         open_catalog("auto", tables)
     assert caught.value.code == "catalog-unavailable"
