@@ -5,14 +5,21 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
 
 import psycopg
-from server.crowding import HONEST, PASSWORD, WORST, fair, halves, serving, silent
+import pyarrow.flight as fl
+import pytest
+from server.crowding import HONEST, PASSWORD, WORST, Server, fair, halves, serving, silent
 from server.hostile import Login, log_in, query
+
+from dpsql.server.flight.codec import packed
 
 
 def test_one_analysts_free_statements_hardly_delay_the_others() -> None:
@@ -29,13 +36,39 @@ def test_half_requests_are_no_faults() -> None:
     assert (lines <= 20, faults) == (True, 0)
 
 
-def test_a_public_statement_ends_with_its_client() -> None:
+def leave_postgres(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.ports["postgres"])) as leaving:
+        log_in(leaving, Login("analyst1", PASSWORD))
+        leaving.sendall(query(WORST))
+        time.sleep(0.5)
+
+
+def leave_web(server: Server) -> None:
+    body = json.dumps({"sql": WORST}).encode()
+    proof = base64.b64encode(f"analyst1:{PASSWORD}".encode()).decode()
+    head = (
+        f"POST /api/v1/query HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Basic {proof}\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", server.ports["web"])) as leaving:
+        leaving.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        time.sleep(0.5)
+
+
+def leave_flight(server: Server) -> None:
+    with fl.connect(f"grpc://127.0.0.1:{server.ports['flight']}") as client:
+        token = client.authenticate_basic_token("analyst1", PASSWORD)
+        descriptor = fl.FlightDescriptor.for_command(packed("CommandStatementQuery", (1, WORST)))
+        options = fl.FlightCallOptions(headers=[token])
+        (endpoint,) = client.get_flight_info(descriptor, options).endpoints
+        with pytest.raises(fl.FlightError):
+            client.do_get(endpoint.ticket, fl.FlightCallOptions(headers=[token], timeout=0.5)).read_all()
+
+
+@pytest.mark.parametrize("leave", [leave_postgres, leave_web, leave_flight])
+def test_a_public_statement_ends_with_its_client(leave: Callable[[Server], None]) -> None:
     with serving(3) as server:
-        for _ in range(4):  # more than there are places
-            with socket.create_connection(("127.0.0.1", server.ports["postgres"])) as leaving:
-                log_in(leaving, Login("analyst1", PASSWORD))
-                leaving.sendall(query(WORST))
-                time.sleep(0.3)
+        for _ in range(4):  # more than an analyst has places for
+            leave(server)
         began = time.monotonic()
         with psycopg.connect(server.conninfo("analyst1"), autocommit=True) as connection:
             assert connection.execute(HONEST[1]).fetchone() == ("c7",)
