@@ -105,7 +105,7 @@ def public_engines(
         seconds=settings.public_time_limit,
         loaded=loaded,
     )
-    if is_open:  # while its owner has no statement under way on it
+    if is_open and engine.dialect.name == "DuckDB":  # while its owner has no statement under way on it
         engines.prepare()
     return engines
 

@@ -34,8 +34,8 @@ from dpsql.server.watch import Watch
 
 __all__ = ["Server", "run"]
 
-_GRACE = 7.0  # seconds for statements that run, and for clients that read their answers
-_LAST = 9.0  # seconds after which the process ends, whatever still runs
+_GRACE = 4.0  # seconds for statements that run, and for clients that read their answers
+_LAST = 8.0  # seconds after which the process ends, whatever still runs
 _DESCRIPTORS = 8192  # files and sockets that may be open at once, where the system lets this process have as many
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -59,10 +59,12 @@ def run(path: Path, database: Path | None, *, tell: Callable[[str], None], log: 
     service = Service(database, policy)
     front = Front(service, users, watch, Throttle(policy.server.statements_per_minute))
     usual, threading.excepthook = threading.excepthook, partial(_thread_fault, watch)
+    server = Server(front, path, contexts=contexts, tell=tell)
     try:
-        asyncio.run(Server(front, path, contexts=contexts, tell=tell).run())
+        asyncio.run(server.run())
     finally:
         service.close()
+        server.last.cancel()
         threading.excepthook = usual
 
 
@@ -83,6 +85,8 @@ class Server:
         self._stopping = asyncio.Event()
         self._reloads: set[asyncio.Task[None]] = set()
         self._reloading = threading.Lock()
+        self.last = threading.Timer(_LAST, self._end_at_once)  # begins when it is told to stop; ends the process
+        self.last.daemon = True
 
     async def run(self) -> None:
         """Listen, say where, and serve until a signal comes."""
@@ -116,11 +120,9 @@ class Server:
         _notify("STOPPING=1")
         self._front.watch.log("stopping")
         self._front.service.stop()
-        loop = asyncio.get_running_loop()
-        last = loop.call_later(_LAST, self._end_at_once)
+        self.last.start()
         await asyncio.gather(*(one.close(_GRACE) for one in self._surfaces.values()), return_exceptions=True)
         await asyncio.to_thread(self._front.service.close)
-        last.cancel()
         self._front.watch.log("stopped")
 
     def _end_at_once(self) -> None:

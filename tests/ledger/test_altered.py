@@ -6,6 +6,7 @@ import multiprocessing
 import random
 import shutil
 import sqlite3
+import time
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -184,6 +185,7 @@ def test_processes_that_come_and_go_are_no_false_alarm(path: Path) -> None:
         while any(each.is_alive() for each in others):
             ledger.reserve(Request("q", ZCDP.nothing(), ALICE)).settle(Rho(0), "d")
             ledger.state("bob")
+            time.sleep(0.05)  # every opening reads all that was written
         for each in others:
             each.join()
             assert each.exitcode == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,7 @@ def test_a_ledger_is_copied_while_others_write_to_it(path: Path, tmp_path: Path)
         with opened(path) as ledger:
             while not ended.is_set():
                 ledger.reserve(Request("q", ITEM.nothing(), ALICE)).settle(Rho(0), "d")
+                time.sleep(0.002)
 
     SQLiteLedger(path, BUDGET, total=TOTAL).close()
     writer = threading.Thread(target=writing)
