@@ -65,6 +65,8 @@ def run(path: Path, database: Path | None, *, tell: Callable[[str], None], log: 
     finally:
         service.close()
         server.last.cancel()
+        if server.last.is_alive():
+            server.last.join()
         threading.excepthook = usual
 
 

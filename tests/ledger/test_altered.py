@@ -75,7 +75,7 @@ def test_terms_and_balances_that_are_changed_or_gone_are_not_believed(path: Path
     "change",
     [
         "DELETE FROM events WHERE seq > 2",
-        "UPDATE events SET chain = 'f' || substr(chain, 2) WHERE seq = (SELECT max(seq) FROM events)",
+        "UPDATE events SET chain = 'g' || substr(chain, 2) WHERE seq = (SELECT max(seq) FROM events)",
     ],
 )
 def test_a_tail_that_is_rewritten_with_its_balances_is_not_believed(path: Path, change: str) -> None:
