@@ -188,7 +188,7 @@ class _Open:
         self._opening: dict[str, threading.Lock] = {}
         self._changed = threading.Condition()
         self._users = 0
-        self._is_closed = False
+        self._is_closing = self._is_closed = False
         self._check: Check | None = None
         with ExitStack() as holds:
             self._engine = engine_of(database, policy, isolation=isolation)
@@ -204,9 +204,9 @@ class _Open:
 
     @contextmanager
     def used(self) -> Iterator[bool]:
-        """Keep everything open during the body; yields False where it is closed already."""
+        """Keep everything open during the body; yields False where it is closing already."""
         with self._changed:
-            is_open = not self._is_closed
+            is_open = not self._is_closing
             self._users += is_open
         try:
             yield is_open
@@ -240,10 +240,11 @@ class _Open:
     def close(self) -> None:
         """Let the statements that run be settled, and close everything."""
         with self._changed:
-            was_closed, self._is_closed = self._is_closed, True
-            while self._users and not was_closed:
+            was_closing, self._is_closing = self._is_closing, True
+            while self._users and not was_closing:
                 self._changed.wait()
-        if was_closed:
+            self._is_closed = True
+        if was_closing:
             return
         for analyst, opening in list(self._opening.items()):
             with opening:

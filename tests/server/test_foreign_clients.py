@@ -6,15 +6,14 @@ import ssl
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trustme
 from server.foreign import Steps, java, node, odbc, psql
 from server.kit import PASSWORD, TOP, Served, serving
 
-from dpsql.answer import Answer
-from dpsql.server.service import Service
+from dpsql.plan import Plan
+from dpsql.session import Session
 
 BY_COUNTRY = "SELECT article FROM reads WHERE country = {place} GROUP BY article TOP 2 PRIVATE"
 SLOW = "SELECT country FROM reads WHERE article <> 'slow' GROUP BY country TOP 2 PRIVATE"
@@ -39,15 +38,16 @@ def served(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[Ser
     authority.cert_pem.write_to_path(str(root))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost", "127.0.0.1").configure_cert(context)
-    ask = Service.ask
+    reserve = Session._reserve
 
-    def slowly(self: Service, analyst: str, text: str, **named: Any) -> Answer:
-        if "slow" in text:
+    def slowly(self: Session, plan: Plan) -> object:
+        reserved = reserve(self, plan)
+        if "slow" in plan.query.text:
             time.sleep(SLOWLY)
-        return ask(self, analyst, text, **named)
+        return reserved
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Service, "ask", slowly)
+        patch.setattr(Session, "_reserve", slowly)
         with serving(tmp_path_factory.mktemp("served"), catalog="auto", tls=context) as running:
             yield running
 
