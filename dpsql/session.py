@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from dpsql.accounting import Columns
 from dpsql.answer import Answer, CountColumns, Promise, Receipt
-from dpsql.engines import Confined, Desk, Engine, Exact, Statement
+from dpsql.engines import Desk, Engine, Exact, Statement, read_confinement
 from dpsql.errors import EngineError, Refusal, UsageError
 from dpsql.ledger.base import Account, Ledger, Request, Reservation, Shortfall
 from dpsql.ledger.failures import FAILED
@@ -216,13 +217,8 @@ class Session:
         """Close the engine, the evaluator and the ledger; further use raises `UsageError`."""
         if not self._closed:
             self._closed = True
-            try:
-                self._parts.engine.close()
-            finally:
-                try:
-                    self._parts.desk.close()
-                finally:
-                    self._parts.ledger.close()
+            with closing(self._parts.ledger), closing(self._parts.desk), closing(self._parts.engine):
+                pass  # each is closed in any case, the engine first
 
     def __enter__(self) -> Self:
         return self
@@ -366,7 +362,7 @@ class Session:
             chosen=plan.offer.chooses,
             certificate=plan.certificate,
             isolation=self._parts.engine.isolation,
-            confinement=self._confinement,
+            confinement=read_confinement(self._parts.engine),
         )
         offer, outputs = plan.offer, shown.counts
         noise = offer.count_variance if outputs else None
@@ -388,20 +384,10 @@ class Session:
         )
 
     def _free(self, table: pa.Table) -> Answer:
-        engine, nothing = self._parts.engine, self._parts.terms.nothing
-        receipt = Receipt.free(
-            self.budget.remaining,
-            nothing=nothing,
-            sealed=engine.sealed,
-            isolation=engine.isolation,
-            confinement=self._confinement,
-        )
-        return Answer(table, receipt)
-
-    @property
-    def _confinement(self) -> tuple[str, ...]:
-        engine = self._parts.engine
-        return engine.confinement if isinstance(engine, Confined) else ()
+        engine, nothing, left = self._parts.engine, self._parts.terms.nothing, self.budget.remaining
+        where, measures = engine.isolation, read_confinement(engine)
+        free = Receipt.free(left, nothing=nothing, sealed=engine.sealed, isolation=where, confinement=measures)
+        return Answer(table, free)
 
 
 def buy(session: Session, purchase: Purchase) -> Bought:

@@ -15,9 +15,10 @@ from dpsql.engines.base import (
     Statement,
     Watchable,
     open_exact,
+    read_confinement,
 )
 from dpsql.engines.recording import RecordingEngine
 from dpsql.engines.remote import RemoteEngine, table_missing
 
 __all__ = ["Beside", "Column", "Confined", "CsvFile", "Desk", "Engine", "Exact", "RecordingEngine", "Registered"]
-__all__ += ["RemoteEngine", "Statement", "Watchable", "open_exact", "table_missing"]
+__all__ += ["RemoteEngine", "Statement", "Watchable", "open_exact", "read_confinement", "table_missing"]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Stop = Callable[[], bool]  # returns True once nobody waits for the answer any more; called from the waiting thread
 
 __all__ = ["Beside", "Column", "Confined", "CsvFile", "Desk", "Engine", "Exact", "Registered", "Statement"]
-__all__ += ["Watchable", "open_exact", "table_of"]
+__all__ += ["Watchable", "open_exact", "read_confinement", "table_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +179,11 @@ class Confined(Protocol):
     def confinement(self) -> tuple[str, ...]:
         """The names of the measures in force, such as "files" or "system calls"; `engines/confine.py` has them all."""
         ...
+
+
+def read_confinement(engine: Engine) -> tuple[str, ...]:
+    """Return the measures in force against the process in which an engine has the data open; none of most engines."""
+    return engine.confinement if isinstance(engine, Confined) else ()
 
 
 class Desk(Protocol):

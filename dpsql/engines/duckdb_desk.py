@@ -46,7 +46,7 @@ class DuckDBDesk:
 
         After the time limit, and soon after `stop` returns True, DuckDB is asked to stop.
         """
-        answer = self._computed(tables, statement, stop)
+        answer = self._computed(tables, statement, stop=stop)
         if answer is None:  # raised here and not where it was caught: no context hangs on it
             raise failed()
         return answer
@@ -54,7 +54,7 @@ class DuckDBDesk:
     def close(self) -> None:
         """Do nothing."""
 
-    def _computed(self, tables: Mapping[Path, pa.Table], statement: Statement, stop: Stop | None) -> pa.Table | None:
+    def _computed(self, tables: Mapping[Path, pa.Table], statement: Statement, *, stop: Stop | None) -> pa.Table | None:
         """Return the result, or None whatever went wrong; an interrupt passes.
 
         The statement runs in a thread while this one waits where Python can be interrupted.
@@ -68,7 +68,7 @@ class DuckDBDesk:
 
             def run() -> None:
                 with suppress(BaseException):
-                    outcome.append(_selected(instance, tables, statement))
+                    outcome.append(_selected(instance, tables, statement=statement))
                 done.set()
 
             is_late = False
@@ -88,7 +88,7 @@ def computed(tables: Mapping[Path, pa.Table], statement: Statement, *, memory_li
     from dpsql.engines.duckdb_catalog import connect_bare
 
     with closing(connect_bare(memory_limit)) as instance:
-        return _selected(instance, tables, statement)
+        return _selected(instance, tables, statement=statement)
 
 
 def failed() -> EngineError:
@@ -107,7 +107,9 @@ def warm() -> None:
     connect_bare().close()
 
 
-def _selected(instance: duckdb.DuckDBPyConnection, tables: Mapping[Path, pa.Table], statement: Statement) -> pa.Table:
+def _selected(
+    instance: duckdb.DuckDBPyConnection, tables: Mapping[Path, pa.Table], *, statement: Statement
+) -> pa.Table:
     import duckdb
 
     for path, table in tables.items():

@@ -250,11 +250,11 @@ def _filter(column: int, machine: int, *, process: int) -> Iterable[Instruction]
     for number in _refused(column):
         yield from [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _REFUSE)]
     clone = [(_ANY_BIT, 0, 2, _THREAD), (_ANY_BIT, 1, 0, _NAMESPACES), (_RETURN, 0, 0, _ALLOW)]
-    yield from _call(_CLONE[column], 0, clone)
+    yield from _call(_CLONE[column], 0, checks=clone)
     for numbers, zero in _OWN.values():
-        yield from _call(numbers[column], 0, _one_of([process, 0] if zero else [process]))
+        yield from _call(numbers[column], 0, checks=_one_of([process, 0] if zero else [process]))
     for numbers, argument, allowed in _PURPOSES.values():
-        yield from _call(numbers[column], argument, _one_of(allowed))
+        yield from _call(numbers[column], argument, checks=_one_of(allowed))
     yield (_RETURN, 0, 0, _ALLOW)
 
 
@@ -264,7 +264,7 @@ def _refused(column: int) -> list[int]:
     return sorted(int(words[1 + column]) for words in lines if words[1 + column] != "-")
 
 
-def _call(number: int, argument: int, checks: list[Instruction]) -> list[Instruction]:
+def _call(number: int, argument: int, *, checks: list[Instruction]) -> list[Instruction]:
     """Return the part for one call: `checks` of the lower half of an argument, and a refusal where they let through."""
     body = [(_LOAD, 0, 0, _ARGUMENTS_AT + 8 * argument), *checks, (_RETURN, 0, 0, _REFUSE)]
     return [(_EQUAL, 0, len(body), number), *body]

@@ -158,10 +158,10 @@ class WorkerEngine:
         except TypeError:
             return None
         words = {"do": "execute", "sql": statement.sql, "parameters": parameters}
-        reply = self._asked(wire.MOST_TABLE, words, stop)
+        reply = self._asked(wire.MOST_TABLE, words, stop=stop)
         return None if reply is None else self._table(reply)
 
-    def _asked(self, most: int, words: Mapping[str, object], stop: Stop | None = None) -> bytearray | None:
+    def _asked(self, most: int, words: Mapping[str, object], *, stop: Stop | None = None) -> bytearray | None:
         """Return the reply of at most `most` bytes, or None, whatever went wrong; an interrupt passes."""
         with self._turn(stop) as is_wanted:
             if self._closed:

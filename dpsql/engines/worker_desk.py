@@ -55,7 +55,7 @@ class WorkerEvaluator:
 
         The worker is killed at the time limit, and soon after `stop` returns True.
         """
-        answer = self._computed(tables, statement, stop)
+        answer = self._computed(tables, statement, stop=stop)
         if answer is None:  # raised here and not where it was caught: no context hangs on it
             raise failed()
         return answer
@@ -68,7 +68,7 @@ class WorkerEvaluator:
         for worker in idle:
             worker.end()
 
-    def _computed(self, tables: Mapping[Path, pa.Table], statement: Statement, stop: Stop | None) -> pa.Table | None:
+    def _computed(self, tables: Mapping[Path, pa.Table], statement: Statement, *, stop: Stop | None) -> pa.Table | None:
         """Return the result, or None whatever went wrong; an interrupt passes, and costs the worker."""
         from dpsql.engines import received  # start-up: Arrow
 
