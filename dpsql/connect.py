@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.errors import LedgerError, PolicyError, UsageError
-from dpsql.opening import IN_MEMORY, confinement_of, engine_of, evaluator_of
+from dpsql.opening import IN_MEMORY, engine_of, open_evaluator, report_confinement
 from dpsql.policy import Budget, DatabaseUrl, Policy, PrivateTable, is_url
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dpsql.session import Session
 
 __all__ = ["IN_MEMORY", "MemoryLedgerWarning", "bump", "check_of", "check_on", "connect", "engine_of"]
-__all__ += ["evaluator_of", "grant", "history", "prepare", "session_of", "spending_of", "starter_of", "verified"]
+__all__ += ["grant", "history", "open_evaluator", "prepare", "session_of", "spending_of", "starter_of", "verified"]
 
 
 class MemoryLedgerWarning(UserWarning):
@@ -99,7 +99,7 @@ def session_of(
     except BaseException:
         record.close()
         raise
-    evaluator = evaluator_of(engine, policy, shared=desk)
+    evaluator = open_evaluator(engine, policy, shared=desk)
     return Session(Parts(engine, record, catalog, terms, OperatingSystemNoise(), evaluator))
 
 
@@ -281,7 +281,7 @@ def check_on(engine: Engine | None, policy: Policy, *, tables: Collection[str]) 
         stored = {name: tuple((column.name, column.type) for column in engine.columns(name)) for name in tables}
     found = check(policy, stored, reach=lambda noisy: CountColumns((), noisy.variance, noisy.scale).reach(0.95))
     isolation = policy.engine.isolation if engine is None else engine.isolation
-    return replace(found, isolation=isolation, confinement=confinement_of(engine) if isolation == "process" else ())
+    return replace(found, isolation=isolation, confinement=report_confinement(engine) if isolation == "process" else ())
 
 
 def _found(table: StoredTable, names: Mapping[tuple[str, str], str]) -> FoundTable:

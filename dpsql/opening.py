@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Sources = Mapping[str, Path | CsvFile | Folder | None]
 
-__all__ = ["IN_MEMORY", "confinement_of", "engine_of", "evaluator_of", "sources_of"]
+__all__ = ["IN_MEMORY", "engine_of", "open_evaluator", "report_confinement", "sources_of"]
 
 IN_MEMORY = ":memory:"
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")  # that a shell has taken for a path, which lost one of its slashes
@@ -78,29 +78,29 @@ def engine_of(database: object, policy: Policy, *, isolation: str | None = None,
         raise type(error)(error.code, error.reason, hint=error.hint, place=line) from None
 
 
-def evaluator_of(engine: Engine, policy: Policy, *, shared: Desk | None = None) -> Desk:
+def open_evaluator(engine: Engine, policy: Policy, *, shared: Desk | None = None) -> Desk:
     """Return the evaluator of released rows for a session over an engine: in workers where that one has a worker.
 
     A statement has the policy's limits of time and memory, and never more than 1 GB. One that is `shared` with other
     sessions has the limits that it was made with, and stays open when the session closes it.
     """
     from dpsql.engines.duckdb_desk import MEMORY_LIMIT, SECONDS, DuckDBDesk
-    from dpsql.engines.memory_limit import smaller_limit
+    from dpsql.engines.memory_limit import choose_smaller
     from dpsql.engines.worker_desk import SharedEvaluator, WorkerEvaluator
 
     if shared is not None:
         return SharedEvaluator(shared)
-    memory_limit = smaller_limit(policy.engine.memory_limit, MEMORY_LIMIT)
+    memory_limit = choose_smaller(policy.engine.memory_limit, MEMORY_LIMIT)
     seconds = SECONDS if policy.engine.time_limit is None else policy.engine.time_limit
     return (WorkerEvaluator if engine.isolation == "process" else DuckDBDesk)(memory_limit, seconds)
 
 
-def confinement_of(engine: Engine | None) -> tuple[str, ...]:
+def report_confinement(engine: Engine | None) -> tuple[str, ...]:
     """Return the measures in force against an engine's worker or, without one, those of a worker started for this."""
     from dpsql.engines import read_confinement
-    from dpsql.engines.worker_desk import tried_confinement
+    from dpsql.engines.worker_desk import try_confinement
 
-    return tried_confinement() if engine is None else read_confinement(engine)
+    return try_confinement() if engine is None else read_confinement(engine)
 
 
 def source_of(database: object, policy: Policy) -> DataSource | None:

@@ -2,7 +2,7 @@
 
 It is a list of what is refused, with a closed end. A list of what is allowed would be stricter, but which calls a
 process needs is decided by the C library, the allocator, Python, Arrow and DuckDB together, and changes with each of
-their releases: a call that such a list had forgotten would end in failures that nobody can explain. So every call up
+their releases: a call that such a list had forgotten would end in failures that are hard to explain. So every call up
 to the last one that was judged is refused by name or allowed, and all later ones do not exist (ENOSYS), as on an older
 kernel, for which libraries have another way. Calls that are needed for one purpose are allowed for it alone: threads,
 signals to this process itself, its own limits.
@@ -259,7 +259,7 @@ def _filter(column: int, machine: int, *, process: int) -> Iterable[Instruction]
 
 
 def _refused(column: int) -> list[int]:
-    """Return the numbers of the calls that are refused whatever is asked of them."""
+    """Return the numbers of the calls that are refused with any arguments."""
     lines = (line.split() for line in _TABLE.splitlines() if line and not line.startswith("#"))
     return sorted(int(words[1 + column]) for words in lines if words[1 + column] != "-")
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Self
 from dpsql.dialects import DUCKDB
 from dpsql.engines import wire
 from dpsql.engines.base import Beside, Column, CsvFile, Exact, Registered, Statement, table_of
-from dpsql.engines.confine import recognized
+from dpsql.engines.confine import select_measures
 from dpsql.engines.folder import Folder, spelled
-from dpsql.engines.memory_limit import bytes_of as _bytes_of
+from dpsql.engines.memory_limit import parse_bytes as _bytes_of
 from dpsql.engines.scratch import ScratchFolder
 from dpsql.engines.worker_process import WorkerProcess as _Worker
 from dpsql.errors import EngineError, UsageError
@@ -234,7 +234,7 @@ def _started(recipe: _Recipe, stop: Stop | None = None) -> tuple[_Worker, Tables
         worker = _Worker(_BEGIN, place=recipe.folder, threads=recipe.threads, scratch=ScratchFolder())
         reply = wire.heard(worker.exchange(recipe.opening, most=wire.MOST_JSON, deadline=None, stop=stop))
         tables = _tables(reply, recipe.names) if reply.get("kind") == "opened" else None
-        confinement = recognized(reply.get("confinement"))
+        confinement = select_measures(reply.get("confinement"))
         refusal = _refusal(reply.get("error"))
     except Exception:  # noqa: BLE001, S110 - what it sent instead is nobody's business
         pass

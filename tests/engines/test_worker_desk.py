@@ -18,7 +18,7 @@ import pytest
 from dpsql.engines import Statement
 from dpsql.engines.confine import MEASURES
 from dpsql.engines.duckdb_desk import DuckDBDesk
-from dpsql.engines.worker_desk import SharedEvaluator, WorkerEvaluator, tried_confinement
+from dpsql.engines.worker_desk import SharedEvaluator, WorkerEvaluator, try_confinement
 from dpsql.errors import EngineError, UsageError
 
 PATH, OTHER = ("memory", "a desk", "released"), ("memory", "main", "public")
@@ -269,11 +269,11 @@ def test_a_worker_that_cannot_start_is_one_failure(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys, "executable", str(tmp_path))
     with closing(WorkerEvaluator()) as evaluator:
         failed(evaluator, "SELECT 1")
-    assert tried_confinement() == ()
+    assert try_confinement() == ()
 
 
 def test_what_a_worker_can_do_here_is_told_in_known_words() -> None:
-    assert set(tried_confinement()) <= set(MEASURES)
+    assert set(try_confinement()) <= set(MEASURES)
 
 
 def test_one_that_is_shared_stays_open_when_a_session_closes_it(evaluator: WorkerEvaluator) -> None:

@@ -34,7 +34,7 @@ def evaluated(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     with pytest.MonkeyPatch.context() as patched, closing(WorkerEvaluator()) as workers:
-        patched.setattr(sys.modules["dpsql.connect"], "evaluator_of", lambda *_, **__: SharedEvaluator(workers))
+        patched.setattr(sys.modules["dpsql.connect"], "open_evaluator", lambda *_, **__: SharedEvaluator(workers))
         yield
 
 

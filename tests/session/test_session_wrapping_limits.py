@@ -13,7 +13,7 @@ import pytest
 from session.session_kit import COUNTS, values_rows
 
 import dpsql
-from dpsql.connect import evaluator_of, session_of
+from dpsql.connect import open_evaluator, session_of
 from dpsql.engines.duckdb_desk import DuckDBDesk
 from dpsql.engines.worker_desk import WorkerEvaluator
 from dpsql.opening import engine_of
@@ -97,7 +97,7 @@ def test_the_limits_are_the_policys(
     known = dpsql.EngineSettings(isolation=isolation, **settings)  # type: ignore[arg-type]
     policy = dpsql.Policy(dpsql.Budget(10, "1e-6"), TABLES, engine=known)
     with closing(engine_of(database, policy)) as engine:
-        desk = evaluator_of(engine, policy)
+        desk = open_evaluator(engine, policy)
         assert isinstance(desk, WorkerEvaluator if isolation == "process" else DuckDBDesk)
         assert (desk._memory_limit, desk._seconds) == (memory_limit, seconds)
 
