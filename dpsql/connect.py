@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.errors import LedgerError, PolicyError, UsageError
-from dpsql.opening import IN_MEMORY, engine_of, public_engines
+from dpsql.opening import IN_MEMORY, engine_of, open_evaluator, public_engines, report_confinement
 from dpsql.policy import Budget, DatabaseUrl, Policy, PrivateTable, is_url
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dpsql.session import Session
 
 __all__ = ["IN_MEMORY", "MemoryLedgerWarning", "back_up", "bump", "check_of", "check_on", "connect", "engine_of"]
-__all__ += ["grant", "history", "ledger_of", "prepare", "result_evaluator", "session_of", "spending_of", "starter_of"]
+__all__ += ["grant", "history", "ledger_of", "open_evaluator", "prepare", "session_of", "spending_of", "starter_of"]
 __all__ += ["verified"]
 
 
@@ -99,26 +99,8 @@ def session_of(
     except BaseException:
         record.close()
         raise
-    desk = result_evaluator(engine, policy) if desk is None else desk
-    return Session(Parts(engine, record, catalog, terms, OperatingSystemNoise(), desk, public=public))
-
-
-def result_evaluator(engine: Engine, policy: Policy) -> Desk:
-    """Return what computes the SELECT around a private query, and statements without tables.
-
-    It computes in workers where the engine has one. A statement has the policy's limits of time and memory, and never
-    more than 1 GB.
-    """
-    from dpsql.engines.duckdb_desk import MEMORY_LIMIT, SECONDS, DuckDBDesk
-    from dpsql.engines.memory_limit import smaller_limit
-
-    memory_limit = smaller_limit(policy.engine.memory_limit, MEMORY_LIMIT)
-    seconds = SECONDS if policy.engine.time_limit is None else policy.engine.time_limit
-    if engine.isolation != "process":
-        return DuckDBDesk(memory_limit, seconds)
-    from dpsql.engines.worker_desk import WorkerEvaluator
-
-    return WorkerEvaluator(memory_limit, seconds)
+    evaluator = open_evaluator(engine, policy, shared=desk)
+    return Session(Parts(engine, record, catalog, terms, OperatingSystemNoise(), evaluator, public=public))
 
 
 def starter_of(database: str | Path) -> Starter:
@@ -321,18 +303,7 @@ def check_on(engine: Engine | None, policy: Policy, *, tables: Collection[str]) 
         stored = {name: tuple((column.name, column.type) for column in engine.columns(name)) for name in tables}
     found = check(policy, stored, reach=lambda noisy: CountColumns((), noisy.variance, noisy.scale).reach(0.95))
     isolation = policy.engine.isolation if engine is None else engine.isolation
-    return replace(found, isolation=isolation, confinement=_confinement(engine) if isolation == "process" else ())
-
-
-def _confinement(engine: Engine | None) -> tuple[str, ...]:
-    """Return the measures in force against an engine's worker or, without one, those of a worker started for this."""
-    from dpsql.engines import Confined
-
-    if engine is not None:
-        return engine.confinement if isinstance(engine, Confined) else ()
-    from dpsql.engines.worker_desk import tried_confinement
-
-    return tried_confinement()
+    return replace(found, isolation=isolation, confinement=report_confinement(engine) if isolation == "process" else ())
 
 
 def _found(table: StoredTable, names: Mapping[tuple[str, str], str]) -> FoundTable:

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     import duckdb
     from pyspark.sql import SparkSession
 
-    from dpsql.engines import Beside, CsvFile, Engine
+    from dpsql.engines import Beside, CsvFile, Desk, Engine
     from dpsql.engines.folder import Folder
     from dpsql.engines.public import PublicEngines
 
     Sources = Mapping[str, Path | CsvFile | Folder | None]
 
-__all__ = ["IN_MEMORY", "engine_of", "public_engines", "sources_of"]
+__all__ = ["IN_MEMORY", "engine_of", "open_evaluator", "public_engines", "report_confinement", "sources_of"]
 
 IN_MEMORY = ":memory:"
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")  # that a shell has taken for a path, which lost one of its slashes
@@ -108,6 +108,31 @@ def public_engines(
     if is_open and engine.dialect.name == "DuckDB":  # while its owner has no statement under way on it
         engines.prepare()
     return engines
+
+
+def open_evaluator(engine: Engine, policy: Policy, *, shared: Desk | None = None) -> Desk:
+    """Return the evaluator of released rows for a session over an engine: in workers where that one has a worker.
+
+    A statement has the policy's limits of time and memory, and never more than 1 GB. One that is `shared` with other
+    sessions has the limits that it was made with, and stays open when the session closes it.
+    """
+    from dpsql.engines.duckdb_desk import MEMORY_LIMIT, SECONDS, DuckDBDesk
+    from dpsql.engines.memory_limit import choose_smaller
+    from dpsql.engines.worker_desk import SharedEvaluator, WorkerEvaluator
+
+    if shared is not None:
+        return SharedEvaluator(shared)
+    memory_limit = choose_smaller(policy.engine.memory_limit, MEMORY_LIMIT)
+    seconds = SECONDS if policy.engine.time_limit is None else policy.engine.time_limit
+    return (WorkerEvaluator if engine.isolation == "process" else DuckDBDesk)(memory_limit, seconds)
+
+
+def report_confinement(engine: Engine | None) -> tuple[str, ...]:
+    """Return the measures in force against an engine's worker or, without one, those of a worker started for this."""
+    from dpsql.engines import read_confinement
+    from dpsql.engines.worker_desk import try_confinement
+
+    return try_confinement() if engine is None else read_confinement(engine)
 
 
 def source_of(database: object, policy: Policy) -> DataSource | None:

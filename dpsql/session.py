@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from dpsql.accounting import Columns
 from dpsql.answer import Answer, CountColumns, Promise, Receipt
-from dpsql.engines import Confined, Desk, Engine, Exact, PublicStatements, Statement, turn_of
+from dpsql.engines import Desk, Engine, Exact, PublicStatements, Statement, read_confinement, turn_of
 from dpsql.engines.base import statement_stopped
 from dpsql.engines.public import within
 from dpsql.errors import EngineError, Refusal, UsageError
@@ -404,7 +404,7 @@ class Session:
             chosen=plan.offer.chooses,
             certificate=plan.certificate,
             isolation=self._parts.engine.isolation,
-            confinement=self._confinement,
+            confinement=read_confinement(self._parts.engine),
         )
         offer, outputs = plan.offer, shown.counts
         noise = offer.count_variance if outputs else None
@@ -426,20 +426,10 @@ class Session:
         )
 
     def _free(self, table: pa.Table) -> Answer:
-        engine, nothing = self._parts.engine, self._parts.terms.nothing
-        receipt = Receipt.free(
-            self.budget.remaining,
-            nothing=nothing,
-            sealed=engine.sealed,
-            isolation=engine.isolation,
-            confinement=self._confinement,
-        )
-        return Answer(table, receipt)
-
-    @property
-    def _confinement(self) -> tuple[str, ...]:
-        engine = self._parts.engine
-        return engine.confinement if isinstance(engine, Confined) else ()
+        engine, nothing, left = self._parts.engine, self._parts.terms.nothing, self.budget.remaining
+        where, measures = engine.isolation, read_confinement(engine)
+        free = Receipt.free(left, nothing=nothing, sealed=engine.sealed, isolation=where, confinement=measures)
+        return Answer(table, free)
 
 
 def buy(session: Session, purchase: Purchase) -> Bought:

@@ -9,3 +9,10 @@ from hypothesis import settings
 settings.register_profile("same", derandomize=True)
 settings.register_profile("fuzz", print_blob=True)
 settings.load_profile("fuzz" if os.environ.get("DPSQL_FUZZ") else "same")
+
+
+def pytest_sessionfinish() -> None:
+    """Remove the scratch folders of processes that tests have killed."""
+    from dpsql.engines.scratch import sweep
+
+    sweep()

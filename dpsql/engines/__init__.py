@@ -16,10 +16,12 @@ from dpsql.engines.base import (
     Statement,
     Watchable,
     open_exact,
+    read_confinement,
     turn_of,
 )
 from dpsql.engines.recording import RecordingEngine
 from dpsql.engines.remote import RemoteEngine, table_missing
 
 __all__ = ["Beside", "Column", "Confined", "CsvFile", "Desk", "Engine", "Exact", "PublicStatements", "RecordingEngine"]
-__all__ += ["Registered", "RemoteEngine", "Statement", "Watchable", "open_exact", "table_missing", "turn_of"]
+__all__ += ["Registered", "RemoteEngine", "Statement", "Watchable", "open_exact", "read_confinement", "table_missing"]
+__all__ += ["turn_of"]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Beside", "Column", "Confined", "CsvFile", "Desk", "Engine", "Exact", "PublicStatements", "Registered"]
 __all__ += ["LOOK", "Statement", "Watchable", "engine_closed", "engine_failed", "holding", "open_exact"]
-__all__ += ["statement_stopped", "table_of", "turn_of"]
+__all__ += ["read_confinement", "statement_stopped", "table_of", "turn_of"]
 
 LOOK = 0.1  # seconds between two calls of a stop signal
 
@@ -248,6 +248,11 @@ class Confined(Protocol):
     def confinement(self) -> tuple[str, ...]:
         """The names of the measures in force, such as "files" or "system calls"; `engines/confine.py` has them all."""
         ...
+
+
+def read_confinement(engine: Engine) -> tuple[str, ...]:
+    """Return the measures in force against the process in which an engine has the data open; none of most engines."""
+    return engine.confinement if isinstance(engine, Confined) else ()
 
 
 class PublicStatements(Protocol):

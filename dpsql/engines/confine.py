@@ -27,7 +27,7 @@ __all__ = [
     "forbid_files",
     "leave_network",
     "limit_process",
-    "recognized",
+    "select_measures",
 ]
 
 MEASURES = ("capabilities", "files", "network", "processes", "system calls")  # all there are, as receipts name them
@@ -82,7 +82,7 @@ def confine(
     return tuple(name for name, is_taken in zip(MEASURES, taken, strict=True) if is_taken)
 
 
-def recognized(words: object) -> tuple[str, ...]:
+def select_measures(words: object) -> tuple[str, ...]:
     """Return the measures that a worker's message names: of the closed list, each once, in its order."""
     return tuple(name for name in MEASURES if name in words) if isinstance(words, list) else ()
 

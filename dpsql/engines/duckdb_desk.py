@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Path = tuple[str, str, str]
 
-__all__ = ["MEMORY_LIMIT", "SECONDS", "DuckDBDesk", "computed", "failed", "warm"]
+__all__ = ["MEMORY_LIMIT", "SECONDS", "DuckDBDesk", "build_failure", "compute_table", "import_duckdb"]
 
 MEMORY_LIMIT, SECONDS = "1GB", 60.0  # of a statement, where the policy allows as much
 _ROWS = "dpsql_rows"
@@ -31,7 +31,7 @@ _HEARTBEAT = 0.05  # seconds between two requests that a statement stop
 
 
 class DuckDBDesk:
-    """Computes on released and public rows in this process, on one thread: in so much memory and so much time.
+    """Computes on released and public rows in this process, on one thread, within limits of memory and time.
 
     Each statement has an instance of its own, which goes with it. One that nothing was laid into is used again.
     """
@@ -46,11 +46,11 @@ class DuckDBDesk:
     def compute(self, tables: Mapping[Path, pa.Table], statement: Statement, *, stop: Stop | None = None) -> pa.Table:
         """Run one SELECT over `tables`, which it finds at their paths; any failure is an `EngineError` of fixed words.
 
-        After the time limit, and soon after `stop` returns True, DuckDB is asked to stop.
+        After the time limit, and soon after `stop` returns True, DuckDB is interrupted.
         """
-        answer = self._computed(tables, statement, stop)
+        answer = self._compute(tables, statement, stop=stop)
         if answer is None:  # raised here and not where it was caught: no context hangs on it
-            raise failed()
+            raise build_failure()
         return answer
 
     def close(self) -> None:
@@ -76,8 +76,8 @@ class DuckDBDesk:
                 return
         instance.close()
 
-    def _computed(self, tables: Mapping[Path, pa.Table], statement: Statement, stop: Stop | None) -> pa.Table | None:
-        """Return the result, or None whatever went wrong; an interrupt passes.
+    def _compute(self, tables: Mapping[Path, pa.Table], statement: Statement, *, stop: Stop | None) -> pa.Table | None:
+        """Return the result, or None after any failure; an interrupt passes.
 
         The statement runs in a thread while this one waits where Python can be interrupted.
         """
@@ -92,7 +92,7 @@ class DuckDBDesk:
 
         def run() -> None:
             with suppress(BaseException):
-                outcome.append(_selected(instance, tables, statement))
+                outcome.append(_selected(instance, tables, statement=statement))
             done.set()
 
         is_late, is_empty = False, False
@@ -113,31 +113,33 @@ class DuckDBDesk:
         return outcome[0] if outcome and not is_late else None
 
 
-def computed(tables: Mapping[Path, pa.Table], statement: Statement, *, memory_limit: str) -> pa.Table:
+def compute_table(tables: Mapping[Path, pa.Table], statement: Statement, *, memory_limit: str) -> pa.Table:
     """Return the result of one SELECT in a new instance; raise some `Exception` where there is none."""
     from dpsql.engines.duckdb_catalog import connect_bare
 
     with closing(connect_bare(memory_limit)) as instance:
-        return _selected(instance, tables, statement)
+        return _selected(instance, tables, statement=statement)
 
 
-def failed() -> EngineError:
+def build_failure() -> EngineError:
     """Return the one error of a SELECT that could not be computed."""
     return EngineError(
-        "wrapping-failed",
+        "wrapping-build_failure",
         "The SELECT around the private query could not be computed.",
         hint="The private answer is stored: ask for less of it, at no further cost.",
     )
 
 
-def warm() -> None:
+def import_duckdb() -> None:
     """Import DuckDB and try it, so that the first statement does not wait for that."""
     from dpsql.engines.duckdb_catalog import connect_bare
 
     connect_bare().close()
 
 
-def _selected(instance: duckdb.DuckDBPyConnection, tables: Mapping[Path, pa.Table], statement: Statement) -> pa.Table:
+def _selected(
+    instance: duckdb.DuckDBPyConnection, tables: Mapping[Path, pa.Table], *, statement: Statement
+) -> pa.Table:
     import duckdb
 
     for path, table in tables.items():

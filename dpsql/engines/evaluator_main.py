@@ -11,40 +11,40 @@ from collections.abc import Mapping
 
 from dpsql.engines import confine, wire
 from dpsql.engines.base import Statement
-from dpsql.engines.worker_setup import end_with_front, own_files, set_alarm, take_pipes
+from dpsql.engines.worker_setup import end_with_front, find_own_files, set_alarm, take_pipes
 
 __all__ = ["main"]
 
 
 def main() -> None:
-    """Confine this process, then compute one statement after the other until the front is gone."""
+    """Confine this process, then compute one statement after the other until the front has ended."""
     questions, answers = take_pipes()
     has_left_network = confine.leave_network()
-    asked = wire.heard(wire.receive(questions, wire.MOST_JSON))
-    memory, memory_limit = asked["memory"], str(asked["memory_limit"])
+    request = wire.heard(wire.receive(questions, wire.MOST_JSON))
+    memory, memory_limit = request["memory"], str(request["memory_limit"])
     if not isinstance(memory, int):
         raise TypeError
     confine.limit_process(memory, threads=1, spilled=0)
-    taken = confine.confine(own_files(), writable=None, threads=1, has_left_network=has_left_network)
+    taken = confine.confine(find_own_files(), writable=None, threads=1, has_left_network=has_left_network)
     threading.Thread(target=end_with_front, args=(questions, None), name="dpsql-front", daemon=True).start()
     from dpsql.engines import duckdb_desk, received  # only now: importing starts threads
 
-    duckdb_desk.warm()
+    duckdb_desk.import_duckdb()
     wire.send(answers, wire.message(kind="ready", confinement=taken))
     while True:
-        asked = wire.heard(wire.receive(questions, wire.MOST_JSON))
-        paths = _paths(asked)
+        request = wire.heard(wire.receive(questions, wire.MOST_JSON))
+        paths = _paths(request)
         tables = {path: received.table_of(wire.receive(questions, wire.MOST_TABLE)) for path in paths}
-        parameters = wire.decoded(asked["parameters"])
-        statement = Statement(str(asked["sql"]), tuple(parameters) if isinstance(parameters, list) else ())
-        set_alarm(asked["limit"])
-        wire.send(answers, received.sent(duckdb_desk.computed(tables, statement, memory_limit=memory_limit)))
+        parameters = wire.decoded(request["parameters"])
+        statement = Statement(str(request["sql"]), tuple(parameters) if isinstance(parameters, list) else ())
+        set_alarm(request["limit"])
+        wire.send(answers, received.sent(duckdb_desk.compute_table(tables, statement, memory_limit=memory_limit)))
         set_alarm(None)
 
 
-def _paths(asked: Mapping[str, object]) -> list[tuple[str, str, str]]:
+def _paths(request: Mapping[str, object]) -> list[tuple[str, str, str]]:
     """Return where the statement finds the tables that are sent after it, in their order."""
-    found = asked["tables"]
+    found = request["tables"]
     if not isinstance(found, list):
         raise TypeError
     return [(str(home), str(schema), str(name)) for home, schema, name in found]

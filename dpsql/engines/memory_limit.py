@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-__all__ = ["bytes_of", "smaller_limit"]
+__all__ = ["choose_smaller", "parse_bytes"]
 
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 _SHARE = 0.8  # of the machine's memory, which DuckDB takes where it is given no limit
 
 
-def bytes_of(memory_limit: str | None) -> int:
+def parse_bytes(memory_limit: str | None) -> int:
     """Return a memory limit in bytes; a share of the machine's for None, and for a text that DuckDB will refuse."""
     with suppress(ValueError, KeyError):
         text = (memory_limit or "").replace(" ", "").upper()
@@ -21,6 +21,6 @@ def bytes_of(memory_limit: str | None) -> int:
     return int(_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
-def smaller_limit(memory_limit: str | None, other: str) -> str:
+def choose_smaller(memory_limit: str | None, other: str) -> str:
     """Return the smaller of two limits, of which the first may be none."""
-    return memory_limit if memory_limit is not None and bytes_of(memory_limit) < bytes_of(other) else other
+    return memory_limit if memory_limit is not None and parse_bytes(memory_limit) < parse_bytes(other) else other

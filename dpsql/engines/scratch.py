@@ -42,7 +42,7 @@ class ScratchFolder:
     def __init__(self) -> None:
         """Sweep folders whose owners are dead, then make a new one; raise `OSError` where none can be made."""
         sweep()
-        self.path, descriptor = _made()
+        self.path, descriptor = _make()
         self.close = weakref.finalize(self, _remove, self.path, descriptor, owner=os.getpid())
 
     def __enter__(self) -> Self:
@@ -66,7 +66,7 @@ def sweep() -> None:
             os.close(place)
 
 
-def _made() -> tuple[Path, int | None]:
+def _make() -> tuple[Path, int | None]:
     """Make a folder and take its lock; return its path and the descriptor that has the lock, None on Windows.
 
     Between the two acts it looks like that of a dead owner, and a sweeper may remove it, but only while it has the lock
@@ -75,11 +75,11 @@ def _made() -> tuple[Path, int | None]:
     for _ in range(_ATTEMPTS):
         path = Path(tempfile.mkdtemp(prefix=_PREFIX))
         with suppress(FileNotFoundError):
-            return path, _locked(path)
+            return path, _lock(path)
     raise FileExistsError(tempfile.gettempdir())
 
 
-def _locked(path: Path) -> int | None:
+def _lock(path: Path) -> int | None:
     """Return a descriptor that has the lock of a new folder; raise `FileNotFoundError` for one that was swept."""
     if sys.platform == "win32":
         return None
@@ -96,7 +96,7 @@ def _locked(path: Path) -> int | None:
 
 
 def _remove_if_dead(place: int, name: str) -> None:
-    """Remove a folder whose lock is free; raise `OSError` for one that is locked, gone, or no folder."""
+    """Remove a folder whose lock is free; raise `OSError` for one that is locked, missing, or no folder."""
     descriptor = os.open(name, _FOLDER, dir_fd=place)
     try:
         found = os.fstat(descriptor)

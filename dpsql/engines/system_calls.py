@@ -2,7 +2,7 @@
 
 It is a list of what is refused, with a closed end. A list of what is allowed would be stricter, but which calls a
 process needs is decided by the C library, the allocator, Python, Arrow and DuckDB together, and changes with each of
-their releases: a call that such a list had forgotten would end in failures that nobody can explain. So every call up
+their releases: a call that such a list had forgotten would end in failures that are hard to explain. So every call up
 to the last one that was judged is refused by name or allowed, and all later ones do not exist (ENOSYS), as on an older
 kernel, for which libraries have another way. Calls that are needed for one purpose are allowed for it alone: threads,
 signals to this process itself, its own limits.
@@ -250,21 +250,21 @@ def _filter(column: int, machine: int, *, process: int) -> Iterable[Instruction]
     for number in _refused(column):
         yield from [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _REFUSE)]
     clone = [(_ANY_BIT, 0, 2, _THREAD), (_ANY_BIT, 1, 0, _NAMESPACES), (_RETURN, 0, 0, _ALLOW)]
-    yield from _call(_CLONE[column], 0, clone)
+    yield from _call(_CLONE[column], 0, checks=clone)
     for numbers, zero in _OWN.values():
-        yield from _call(numbers[column], 0, _one_of([process, 0] if zero else [process]))
+        yield from _call(numbers[column], 0, checks=_one_of([process, 0] if zero else [process]))
     for numbers, argument, allowed in _PURPOSES.values():
-        yield from _call(numbers[column], argument, _one_of(allowed))
+        yield from _call(numbers[column], argument, checks=_one_of(allowed))
     yield (_RETURN, 0, 0, _ALLOW)
 
 
 def _refused(column: int) -> list[int]:
-    """Return the numbers of the calls that are refused whatever is asked of them."""
+    """Return the numbers of the calls that are refused with any arguments."""
     lines = (line.split() for line in _TABLE.splitlines() if line and not line.startswith("#"))
     return sorted(int(words[1 + column]) for words in lines if words[1 + column] != "-")
 
 
-def _call(number: int, argument: int, checks: list[Instruction]) -> list[Instruction]:
+def _call(number: int, argument: int, *, checks: list[Instruction]) -> list[Instruction]:
     """Return the part for one call: `checks` of the lower half of an argument, and a refusal where they let through."""
     body = [(_LOAD, 0, 0, _ARGUMENTS_AT + 8 * argument), *checks, (_RETURN, 0, 0, _REFUSE)]
     return [(_EQUAL, 0, len(body), number), *body]

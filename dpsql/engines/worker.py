@@ -30,10 +30,10 @@ from dpsql.engines.base import (
     holding,
     table_of,
 )
-from dpsql.engines.confine import recognized
+from dpsql.engines.confine import select_measures
 from dpsql.engines.file_versions import file_versions
 from dpsql.engines.folder import Folder, spelled
-from dpsql.engines.memory_limit import bytes_of as _bytes_of
+from dpsql.engines.memory_limit import parse_bytes as _bytes_of
 from dpsql.engines.scratch import ScratchFolder
 from dpsql.engines.worker_process import WorkerProcess as _Worker
 from dpsql.errors import EngineError, UsageError
@@ -196,10 +196,10 @@ class WorkerEngine:
         except TypeError:
             return None
         words = {"do": "execute", "sql": statement.sql, "parameters": parameters}
-        reply = self._asked(wire.MOST_TABLE, words, stop)
+        reply = self._asked(wire.MOST_TABLE, words, stop=stop)
         return None if reply is None else self._table(reply)
 
-    def _asked(self, most: int, words: Mapping[str, object], stop: Stop | None = None) -> bytearray | None:
+    def _asked(self, most: int, words: Mapping[str, object], *, stop: Stop | None = None) -> bytearray | None:
         """Return the reply of at most `most` bytes, or None, whatever went wrong; an interrupt passes."""
         with holding(self._lock, stop):
             if self._closed:
@@ -260,7 +260,7 @@ def _started(recipe: _Recipe, stop: Stop | None = None) -> tuple[_Worker, Tables
         worker = _Worker(_BEGIN, place=recipe.folder, threads=recipe.threads, scratch=ScratchFolder())
         reply = wire.heard(worker.exchange(recipe.opening, most=wire.MOST_JSON, deadline=None, stop=stop))
         tables = _tables(reply, recipe.names) if reply.get("kind") == "opened" else None
-        confinement = recognized(reply.get("confinement"))
+        confinement = select_measures(reply.get("confinement"))
         refusal = _refusal(reply.get("error"))
     except Exception:  # noqa: BLE001, S110 - what it sent instead is nobody's business
         pass

@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING
 
 from dpsql.engines import wire
 from dpsql.engines.base import Statement
-from dpsql.engines.confine import recognized
-from dpsql.engines.duckdb_desk import MEMORY_LIMIT, SECONDS, failed
-from dpsql.engines.memory_limit import bytes_of
+from dpsql.engines.confine import select_measures
+from dpsql.engines.duckdb_desk import MEMORY_LIMIT, SECONDS, build_failure
+from dpsql.engines.memory_limit import parse_bytes
 from dpsql.engines.worker_process import WorkerProcess
 from dpsql.errors import UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dpsql.engines.base import Stop
+    from dpsql.engines.base import Desk, Stop
 
     Path = tuple[str, str, str]
 
-__all__ = ["WorkerEvaluator", "tried_confinement"]
+__all__ = ["SharedEvaluator", "WorkerEvaluator", "try_confinement"]
 
 _BEGIN = "import sys; sys.path[:] = sys.argv[1:]; from dpsql.engines.evaluator_main import main; main()"
 _WORKERS = 2
@@ -37,7 +37,7 @@ _LONGEST_START = 60.0  # seconds; it takes less than one
 
 
 class WorkerEvaluator:
-    """Computes on released and public rows in workers, at most two at once: in so much memory and so much time.
+    """Computes on released and public rows in workers, at most two at once, within limits of memory and time.
 
     Statements beyond that wait. Threads may share it.
     """
@@ -55,9 +55,9 @@ class WorkerEvaluator:
 
         The worker is killed at the time limit, and soon after `stop` returns True.
         """
-        answer = self._computed(tables, statement, stop)
+        answer = self._compute(tables, statement, stop=stop)
         if answer is None:  # raised here and not where it was caught: no context hangs on it
-            raise failed()
+            raise build_failure()
         return answer
 
     def close(self) -> None:
@@ -68,8 +68,8 @@ class WorkerEvaluator:
         for worker in idle:
             worker.end()
 
-    def _computed(self, tables: Mapping[Path, pa.Table], statement: Statement, stop: Stop | None) -> pa.Table | None:
-        """Return the result, or None whatever went wrong; an interrupt passes, and costs the worker."""
+    def _compute(self, tables: Mapping[Path, pa.Table], statement: Statement, *, stop: Stop | None) -> pa.Table | None:
+        """Return the result, or None after any failure; an interrupt passes, and costs the worker."""
         from dpsql.engines import received  # start-up: Arrow
 
         with self._place(stop) as is_wanted:
@@ -137,7 +137,21 @@ class WorkerEvaluator:
         worker.end()
 
 
-def tried_confinement() -> tuple[str, ...]:
+class SharedEvaluator:
+    """An evaluator that several sessions use: when one of them closes it, it stays open for the others."""
+
+    def __init__(self, evaluator: Desk) -> None:
+        self._evaluator = evaluator
+
+    def compute(self, tables: Mapping[Path, pa.Table], statement: Statement, *, stop: Stop | None = None) -> pa.Table:
+        """Run one SELECT over `tables`, which it finds at their paths."""
+        return self._evaluator.compute(tables, statement, stop=stop)
+
+    def close(self) -> None:
+        """Do nothing: the owner closes the evaluator."""
+
+
+def try_confinement() -> tuple[str, ...]:
     """Return the measures that a worker can take on this system, as one that is started for this reports them."""
     with suppress(Exception):
         worker, confinement = _started(MEMORY_LIMIT)
@@ -148,14 +162,14 @@ def tried_confinement() -> tuple[str, ...]:
 
 def _started(memory_limit: str, stop: Stop | None = None) -> tuple[WorkerProcess, tuple[str, ...]]:
     """Start a worker; return it with the measures in force; raise some `Exception` where that fails."""
-    opening = wire.message(memory=bytes_of(memory_limit), memory_limit=memory_limit)
+    opening = wire.message(memory=parse_bytes(memory_limit), memory_limit=memory_limit)
     worker = WorkerProcess(_BEGIN, place="/", threads=1, scratch=None)
     try:
         deadline = time.monotonic() + _LONGEST_START
         reply = wire.heard(worker.exchange(opening, most=wire.MOST_JSON, deadline=deadline, stop=stop))
         if reply.get("kind") != "ready":
             raise ValueError  # noqa: TRY301 - one kind of error for all that is no message
-        return worker, recognized(reply.get("confinement"))
+        return worker, select_measures(reply.get("confinement"))
     except BaseException:
         worker.end()
         raise

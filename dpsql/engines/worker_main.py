@@ -16,7 +16,7 @@ from dpsql.engines import confine, wire
 from dpsql.engines.base import Beside, Column, CsvFile, Statement, open_exact
 from dpsql.engines.folder import Folder, heard
 from dpsql.engines.worker_setup import end_with_front, set_alarm, take_pipes
-from dpsql.engines.worker_setup import own_files as _own_files
+from dpsql.engines.worker_setup import find_own_files as _own_files
 from dpsql.errors import Error
 
 if TYPE_CHECKING:

@@ -26,14 +26,14 @@ class WorkerProcess:
     """A process that runs `program`, a text of Python, and is killed with all it started when `end` is called.
 
     It begins in the folder `place`; `scratch` is a folder that goes with it, into which it may write. It also ends when
-    the object is forgotten, and by itself when this process is gone.
+    the object is forgotten, and by itself when this process has ended.
     """
 
     def __init__(self, program: str, *, place: str, threads: int, scratch: ScratchFolder | None) -> None:
         self._spilled = _ELSEWHERE if scratch is None else str(scratch.path)
         self._owner = os.getpid()
         try:
-            self._process = _started(program, place=place, spilled=self._spilled, threads=threads)
+            self._process = _start(program, place=place, spilled=self._spilled, threads=threads)
         except BaseException:
             if scratch is not None:
                 scratch.close()
@@ -70,7 +70,7 @@ class WorkerProcess:
         return wire.receive(answers.fileno(), most, deadline=deadline, stop=stop)
 
 
-def _started(program: str, *, place: str, spilled: str, threads: int) -> subprocess.Popen[bytes]:
+def _start(program: str, *, place: str, spilled: str, threads: int) -> subprocess.Popen[bytes]:
     """Start a worker.
 
     Its addresses are bounded by what it may hold, so nothing may set them aside that does not use them: by themselves

@@ -10,7 +10,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["end_with_front", "own_files", "set_alarm", "take_pipes"]
+__all__ = ["end_with_front", "find_own_files", "set_alarm", "take_pipes"]
 
 _GRACE = 5  # seconds beyond its limit after which a statement that the front did not stop stops itself
 _LONGEST = 10**6  # seconds
@@ -40,7 +40,7 @@ def end_with_front(questions: int, scratch: Path | None) -> None:
     os._exit(0)
 
 
-def own_files() -> list[Path]:
+def find_own_files() -> list[Path]:
     """Return where Python and its packages are, found without importing one: some start threads that would be free."""
     specs = [find_spec(name) for name in ("duckdb", "_duckdb", "pyarrow", "numpy", "typing_extensions")]
     packages = [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin is not None]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from dpsql.engines import Confined, turn_of
+from dpsql.engines import read_confinement, turn_of
 from dpsql.server.fair import FairQueue
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Lent:
     @property
     def confinement(self) -> tuple[str, ...]:
         """The measures in force against the process in which the data is open."""
-        return self._engine.confinement if isinstance(self._engine, Confined) else ()
+        return read_confinement(self._engine)
 
     def relation(self, name: str) -> tuple[str, ...]:
         """Return the identifier of a table."""

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.connect import check_on, engine_of, result_evaluator, session_of, spending_of
+from dpsql.connect import check_on, engine_of, open_evaluator, session_of, spending_of
 from dpsql.errors import EngineError, PolicyError, UsageError
 from dpsql.opening import public_engines
 from dpsql.policy import Policy
@@ -197,7 +197,7 @@ class _Open:
             self._public = public_engines(database, policy, engine=self._engine, isolation=isolation)
             if self._public is not None:
                 holds.callback(self._public.close)
-            self._desk = result_evaluator(self._engine, policy)
+            self._desk = open_evaluator(self._engine, policy)
             holds.callback(self._desk.close)
             spending_of(policy)
             self._holds = holds.pop_all()

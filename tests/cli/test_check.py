@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,10 @@ from command_kit import dpsql_command
 import dpsql
 from dpsql.accounting import Filter, FilterState
 from dpsql.answer import CountColumns
+from dpsql.connect import check_of
+from dpsql.engines.confine import MEASURES
 from dpsql.plan import Plan
+from dpsql.plan.words import words
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 POLICY = """\
@@ -99,6 +104,28 @@ def test_the_words(folder: Path) -> None:
     ):
         assert sentence in words, sentence
     assert "Not checked" not in words
+
+
+def test_what_confines_a_worker_is_said_and_what_is_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "THE WORKER" not in checked(folder)
+    (folder / "policy.toml").write_text(POLICY + '[engine]\nisolation = "process"\ntime_limit = 9\n')
+    for arguments in ([], ["--db", "events.duckdb"]):
+        found = facts(folder, *arguments)
+        assert found["isolation"] == "process"
+        assert set(found["confinement"]) <= set(MEASURES)
+        text = one_line(checked(folder, *arguments))
+        assert "THE WORKER Data is opened, and released rows are computed with, in processes" in text
+        if sys.platform == "linux":
+            assert text.count("MISSING.") == len(MEASURES) - len(found["confinement"])
+    check = replace(check_of(folder / "policy.toml"), confinement=())
+    monkeypatch.setattr(sys, "platform", "linux")
+    text = one_line("\n".join(words(check)))
+    assert "* MISSING. System calls are not filtered: the kernel has no seccomp" in text
+    assert text.count("MISSING.") == len(MEASURES)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    text = one_line("\n".join(words(check)))
+    assert "only Linux can do that" in text
+    assert "MISSING." not in text
 
 
 def test_the_warnings(folder: Path) -> None:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 from dpsql.engines import Column, CsvFile, Statement, open_exact, wire
+from dpsql.engines.confine import MEASURES
 from dpsql.engines.received import sent, table_of
 from dpsql.engines.worker import WorkerEngine, _bytes_of
 from dpsql.errors import EngineError, UsageError
@@ -232,6 +233,48 @@ def test_the_wall_clock_limit_kills(database: Path) -> None:
         assert gone(victim)
 
 
+def test_a_stop_kills_soon_and_the_next_question_finds_a_fresh_worker(engine: WorkerEngine) -> None:
+    victim, stop = pid_of(engine), threading.Event()
+    threading.Timer(0.5, stop.set).start()
+    began = time.monotonic()
+    with pytest.raises(EngineError) as caught:
+        engine.execute(Statement(SLOW), stop=stop.is_set)
+    assert str(caught.value) == FAILED
+    assert 0.5 <= time.monotonic() - began < 1.5
+    assert gone(victim)
+    assert alive(engine)
+
+
+def test_a_statement_that_is_not_wanted_any_more_when_its_turn_comes_costs_nothing(engine: WorkerEngine) -> None:
+    victim, stop = pid_of(engine), threading.Event()
+    running = threading.Thread(target=failed, args=(engine, "SELECT sleep_ms(3000), error('no')"))
+    running.start()
+    time.sleep(0.3)
+    began = time.monotonic()
+    with pytest.raises(EngineError):
+        engine.execute(Statement("SELECT 1"), stop=lambda: True)
+    assert time.monotonic() - began < 1
+    assert pid_of(engine) == victim  # which goes on with the statement of the other thread
+    running.join()
+    stop.set()
+    with pytest.raises(EngineError):
+        engine.execute(Statement("SELECT 1"), stop=stop.is_set)
+    assert alive(engine)
+
+
+def test_a_stop_while_the_worker_starts_ends_that_too(engine: WorkerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    kill_idle(engine)
+    monkeypatch.setattr("dpsql.engines.worker._BEGIN", "import time; time.sleep(600)")
+    stop = threading.Event()
+    threading.Timer(0.5, stop.set).start()
+    began = time.monotonic()
+    with pytest.raises(EngineError):
+        engine.execute(Statement("SELECT 1"), stop=stop.is_set)
+    assert time.monotonic() - began < 2
+    monkeypatch.undo()
+    assert alive(engine)
+
+
 def test_a_statement_that_the_limit_does_not_reach_is_answered(engine: WorkerEngine) -> None:
     sql = "SELECT count(DISTINCT hash(range) % 1000000) AS n FROM range(3000000)"
     with duckdb.connect() as plain:
@@ -271,6 +314,19 @@ def test_the_worker_ends_with_a_front_that_is_killed(database: Path, tmp_path: P
     assert gone(int(worker))
     left = Path(folder.strip())  # the folder itself stays where the worker may write in it alone
     assert not left.exists() or list(left.iterdir()) == []
+
+
+@on_linux
+def test_a_worker_says_what_confines_it(engine: WorkerEngine) -> None:
+    assert set(engine.confinement) <= set(MEASURES)
+    status = dict(
+        line.split(":\t", 1)
+        for line in Path(f"/proc/{pid_of(engine)}/status").read_text().splitlines()
+        if ":\t" in line
+    )
+    assert ("system calls" in engine.confinement) == (status["Seccomp"] == "2")
+    held = [int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")]
+    assert ("capabilities" in engine.confinement) == (not any(held))
 
 
 def test_closing_leaves_neither_process_nor_folder(engine: WorkerEngine) -> None:
@@ -377,6 +433,18 @@ def test_a_frame_that_claims_too_much_is_not_read(pipe: tuple[int, int]) -> None
     wire.send(pipe[1], b"x" * 11)
     with pytest.raises(ValueError):  # noqa: PT011 - it has no words
         wire.receive(pipe[0], 10)
+
+
+def test_a_stop_ends_the_wait_for_a_frame_in_both_directions(pipe: tuple[int, int]) -> None:
+    os.set_blocking(pipe[1], False)
+    for act in (
+        lambda: wire.receive(pipe[0], 10, stop=lambda: True),
+        lambda: wire.send(pipe[1], bytes(1 << 24), stop=lambda: True),
+    ):
+        began = time.monotonic()
+        with pytest.raises(TimeoutError):
+            act()
+        assert time.monotonic() - began < 1
 
 
 def test_a_frame_that_does_not_come_is_waited_for_no_longer_than_said(pipe: tuple[int, int]) -> None:

@@ -19,6 +19,7 @@ from session.session_kit import COUNTS, NAMES, PRIVATE, filled, rebuilt, session
 import dpsql
 from dpsql.engines import Exact, Statement
 from dpsql.engines.worker import WorkerEngine
+from dpsql.plain import plain_receipt
 from dpsql.plan.grid import on_grid
 from dpsql.session import Session
 
@@ -72,7 +73,11 @@ def test_answers_and_receipts_come_as_in_process(session: Session) -> None:
     answer = session.sql(COUNTS)
     assert [row[0] for row in answer.fetchall()] == ["a", "b"]
     assert (answer.receipt.isolation, answer.receipt.sealed) == ("process", True)
-    assert session.sql("SHOW TABLES").receipt.isolation == "process"
+    shown = session.sql("SHOW TABLES").receipt
+    assert shown.isolation == "process"
+    measures = session._parts.engine.confinement  # type: ignore[attr-defined]
+    assert answer.receipt.confinement == shown.confinement == measures
+    assert plain_receipt(answer.receipt)["confinement"] == list(measures)
     assert session.sql(COUNTS).receipt.replayed
 
 

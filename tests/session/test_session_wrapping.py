@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
@@ -15,12 +18,24 @@ from sql_reference import as_newest
 
 import dpsql
 from dpsql.engines import Exact, Statement
+from dpsql.engines.worker_desk import SharedEvaluator, WorkerEvaluator
 from dpsql.session import Session
 
 GROUPS = {"b": 3000, "a": 2500, "d": 2000, "c": 1500}
 POLICY = dpsql.Policy(
     dpsql.Budget(50, "1e-6"), {"reads": dpsql.PrivateTable("user_id", max_groups_contributed=9, min_units=3)}
 )
+
+
+@pytest.fixture(scope="module", autouse=True, params=["in_process", "process"])
+def evaluated(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Where released rows are computed with: every test runs with both."""
+    if request.param == "in_process":
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patched, closing(WorkerEvaluator()) as workers:
+        patched.setattr(sys.modules["dpsql.connect"], "open_evaluator", lambda *_, **__: SharedEvaluator(workers))
+        yield
 
 
 @pytest.fixture
@@ -266,8 +281,9 @@ COUNTRIES = "CREATE TABLE countries AS SELECT * FROM (VALUES ('DE', 'Europe'), (
 
 
 @pytest.fixture(scope="module")
-def grid() -> tuple[Session, duckdb.DuckDBPyConnection]:
+def grid(evaluated: None) -> tuple[Session, duckdb.DuckDBPyConnection]:
     """A session, and a database that holds what it released as the table `released`."""
+    assert evaluated is None
     session = session_on(
         filled(
             "CREATE TABLE reads AS SELECT i % 4000 AS user_id, 'a' || i % 9 AS article, "
