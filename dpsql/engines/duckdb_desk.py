@@ -124,7 +124,7 @@ def compute_table(tables: Mapping[Path, pa.Table], statement: Statement, *, memo
 def build_failure() -> EngineError:
     """Return the one error of a SELECT that could not be computed."""
     return EngineError(
-        "wrapping-build_failure",
+        "wrapping-failed",
         "The SELECT around the private query could not be computed.",
         hint="The private answer is stored: ask for less of it, at no further cost.",
     )
