@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn, Protocol, final, runtime_checkable
 from weakref import WeakKeyDictionary
 
-from dpsql.dialects import Dialect
+from dpsql.dialects import Dialect, plain_type
 from dpsql.errors import UsageError
 from dpsql.values import dataclass
 
@@ -23,10 +23,17 @@ __all__ += ["open_exact", "table_of"]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: its name, and its type in the words of the engine."""
+    """A column of a table: its name, and its type in the words of the engine, without labels, fields and tags.
+
+    Those may come from rows, and what an engine says of its columns is shown to everybody.
+    """
 
     name: str
     type: str
+
+    def __post_init__(self) -> None:
+        """Leave out of the type what may hold any text."""
+        object.__setattr__(self, "type", plain_type(self.type))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ __all__ = ["catalog_of", "may_be_unit"]
 
 _UNIT_TYPES = frozenset(
     "BOOLEAN TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT UHUGEINT VARCHAR UUID BLOB "
-    "DATE TIMESTAMP".split()
+    "DATE TIMESTAMP ENUM".split()
 )
 Stored = Mapping[str, Column]
 
@@ -37,7 +37,7 @@ def catalog_of(engine: Engine, policy: Policy) -> Catalog:
 
 def may_be_unit(type_: str) -> bool:
     """Say whether equal values of a type always print alike, so that they name one unit."""
-    return type_ in _UNIT_TYPES or type_.startswith(("DECIMAL(", "ENUM("))
+    return type_ in _UNIT_TYPES or type_.startswith("DECIMAL(")
 
 
 def _known_table(engine: Engine, policy: Policy, *, name: str) -> Table:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from dpsql.sql.types import BOOLEAN, Type
+from dpsql.dialects import ENUM
+from dpsql.sql.types import BOOLEAN, TEXT, Type
 from dpsql.values import dataclass
 
 __all__ = [
@@ -36,6 +37,8 @@ __all__ = [
     "Window",
     "children",
     "is_aggregate",
+    "is_column",
+    "stored_column",
     "walk",
 ]
 
@@ -246,6 +249,21 @@ class Body:
 
     source: Relation
     where: Expression | None
+
+
+def stored_column(relation: int, name: str, type_: Type) -> Expression:
+    """Return a column of a stored table as every query reads it: an ENUM as its text.
+
+    Labels of an ENUM, and so their codes and their order, may come from rows: none of these may decide anything.
+    """
+    column = Column(relation, name, type_)
+    return Cast(column, TEXT) if type_.name == ENUM else column
+
+
+def is_column(expression: Expression) -> bool:
+    """Say whether the expression is a column and nothing more, as it is stored or as `stored_column` reads it."""
+    inner = expression.argument if isinstance(expression, Cast) else expression
+    return isinstance(inner, Column) and expression in (inner, stored_column(inner.relation, inner.name, inner.type))
 
 
 def children(expression: Expression) -> tuple[Expression, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from enum import Enum
 
+from dpsql.dialects import ENUM, plain_type
 from dpsql.values import dataclass
 
 __all__ = ["BIGINT", "BOOLEAN", "DATE", "DOUBLE", "INTERVAL", "NULL", "TEXT", "TIMESTAMP", "Family", "Type", "decimal"]
@@ -20,7 +21,7 @@ _INTEGER_BITS = {
     "UINTEGER": (0, 32),
 }
 _EXACT = frozenset(["FLOAT", "BLOB", "UBIGINT", "HUGEINT"])
-_ONE_FORM = frozenset(["FLOAT", "UUID", "BLOB", "UBIGINT", "HUGEINT", "UHUGEINT"])
+_ONE_FORM = frozenset([ENUM, "FLOAT", "UUID", "BLOB", "UBIGINT", "HUGEINT", "UHUGEINT"])
 _DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
 
 
@@ -92,7 +93,11 @@ def decimal(width: int, scale: int) -> Type:
 
 
 def of_column(name: str) -> Type:
-    """Return the type of a stored column from DuckDB's text for it; what is not computed with is OPAQUE."""
+    """Return the type of a stored column from DuckDB's text for it; what is not computed with is OPAQUE.
+
+    Labels, fields and tags in that text are left out: they may come from rows.
+    """
+    name = plain_type(name)
     if name in _PLAIN:
         return _PLAIN[name]
     if name in _INTEGER_BITS:
@@ -106,7 +111,7 @@ def read_as(stored: Type) -> Type:
     """Return the type as which a column is read: FLOAT as DOUBLE, ENUM and UUID as VARCHAR, by a total cast."""
     if stored.name == "FLOAT":
         return DOUBLE
-    if stored.name == "UUID" or stored.name.startswith("ENUM("):
+    if stored.name in {"UUID", ENUM}:
         return TEXT
     return stored
 
@@ -116,7 +121,7 @@ def has_one_form(type_: Type) -> bool:
 
     Intervals, nested and variant types do not: 1 day and 24 hours are equal.
     """
-    known = type_.name in _ONE_FORM or type_.name.startswith("ENUM(") or _DECIMAL.fullmatch(type_.name) is not None
+    known = type_.name in _ONE_FORM or _DECIMAL.fullmatch(type_.name) is not None
     return known or type_.family not in {Family.OPAQUE, Family.INTERVAL, Family.NULL}
 
 
