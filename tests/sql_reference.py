@@ -36,6 +36,7 @@ __all__ = [
     "same",
     "strip_clause",
     "wrapped_query",
+    "with_enums_as_text",
 ]
 
 Row = tuple[object, ...]
@@ -155,6 +156,17 @@ def nasty_tables(*, empty: bool = False, plain: bool = False) -> duckdb.DuckDBPy
             rows.append((at, unit, *values))
         _insert(con, "nasty", rows)
     return con
+
+
+def with_enums_as_text(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """Return a cursor over a copy of all tables in which an ENUM is text, as dpsql reads it."""
+    con.execute("ATTACH ':memory:' AS texts; COPY FROM DATABASE memory TO texts")
+    cursor = con.cursor()
+    cursor.execute("USE texts")
+    enums = "SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = 'texts' AND data_type ^@ 'ENUM'"
+    for table, column in cursor.execute(enums).fetchall():
+        cursor.execute(f'ALTER TABLE "{table}" ALTER "{column}" TYPE VARCHAR')
+    return cursor
 
 
 def _cycled(values: Sequence[object], at: int, step: int) -> object:
