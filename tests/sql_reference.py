@@ -159,13 +159,17 @@ def nasty_tables(*, empty: bool = False, plain: bool = False) -> duckdb.DuckDBPy
 
 
 def with_enums_as_text(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    """Return a cursor over a copy of all tables in which an ENUM is text, as dpsql reads it."""
-    con.execute("ATTACH ':memory:' AS texts; COPY FROM DATABASE memory TO texts")
+    """Return a cursor that sees the tables through views in which an ENUM is text, as dpsql reads it."""
+    con.execute("ATTACH ':memory:' AS texts")
     cursor = con.cursor()
     cursor.execute("USE texts")
-    enums = "SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = 'texts' AND data_type ^@ 'ENUM'"
-    for table, column in cursor.execute(enums).fetchall():
-        cursor.execute(f'ALTER TABLE "{table}" ALTER "{column}" TYPE VARCHAR')
+    known = "SELECT table_name, list(column_name), list(data_type) FROM duckdb_columns() WHERE schema_name = 'main'"
+    for table, names, types in cursor.execute(f"{known} AND NOT internal GROUP BY ALL").fetchall():
+        read = (
+            f'"{name}"::VARCHAR AS "{name}"' if type_.startswith("ENUM") else f'"{name}"'
+            for name, type_ in zip(names, types, strict=True)
+        )
+        cursor.execute(f'CREATE VIEW "{table}" AS SELECT {", ".join(read)} FROM memory.main."{table}"')
     return cursor
 
 

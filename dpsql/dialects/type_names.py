@@ -13,8 +13,10 @@ __all__ = ["ENUM", "plain_type"]
 ENUM = "ENUM"
 _OTHER = "USER-DEFINED"  # the word of the SQL standard for a type that has no name of its own
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`(?:[^`]|``)*`", re.DOTALL)
-_NAME = re.compile(r"[A-Za-z0-9_.-]+(?: [A-Za-z0-9_.-]+)*")
+_NAME = re.compile(r"[A-Za-z0-9_.\"-]+(?: [A-Za-z0-9_.\"-]+)*")
+_PART = re.compile(r'"[A-Za-z0-9_]+"')
 _NUMBERS = re.compile(r"\(\d+(?:, ?-?\d+)?\)")
+_COMMA = re.compile(", ?")
 _ENDING = re.compile(r"(?:\[\d*\])*")
 _HOLDS_TYPES = frozenset(["MAP", "ARRAY", "LIST", "NULLABLE", "LOWCARDINALITY"])
 _CLOSES = {"(": ")", "<": ">"}
@@ -28,7 +30,13 @@ def plain_type(name: str) -> str:
     >>> plain_type("MAP(ENUM('a'), VARCHAR)"), plain_type("array<struct<a:int>>"), plain_type("'a'")
     ('MAP(ENUM, VARCHAR)', 'array<struct>', 'USER-DEFINED')
     """
-    return _Reader(_QUOTED.sub("", name)).type() or _OTHER
+    return _Reader(_QUOTED.sub(_unquoted, name)).type() or _OTHER
+
+
+def _unquoted(quoted: re.Match[str]) -> str:
+    """Return the second part of a qualified name, which names a type, and nothing for any other quoted text."""
+    before = quoted.string[max(quoted.start() - 1, 0) : quoted.start()]
+    return quoted[0] if before == "." and _PART.fullmatch(quoted[0]) else ""
 
 
 class _Reader:
@@ -54,11 +62,11 @@ class _Reader:
         if head.upper() in _HOLDS_TYPES:
             self._at += 1
             types = [self.type()]
-            while self._take(re.compile(", ?")):
-                types.append(self.type())
+            while comma := self._take(_COMMA):
+                types += [comma, self.type()]
             if all(types) and self._peek() == _CLOSES[opening]:
                 self._at += 1
-                return f"{opening}{', '.join(types)}{_CLOSES[opening]}"
+                return f"{opening}{''.join(types)}{_CLOSES[opening]}"
             self._at = start
         self._skip()
         return ""
