@@ -25,11 +25,13 @@ __all__ += ["open_exact", "table_of"]
 class Column:
     """A column of a table: its name, and its type in the words of the engine, without labels, fields and tags.
 
-    Those may come from rows, and what an engine says of its columns is shown to everybody.
+    Those may come from rows, and what an engine says of its columns is shown to everybody. `collation` is the one by
+    which statements of this engine would compare the column; "" where that is by its bytes.
     """
 
     name: str
     type: str
+    collation: str = ""
 
     def __post_init__(self) -> None:
         """Leave out of the type what may hold any text."""

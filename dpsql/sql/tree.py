@@ -9,7 +9,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from dpsql.dialects import ENUM
-from dpsql.sql.types import BOOLEAN, TEXT, Type
+from dpsql.sql.types import BOOLEAN, TEXT, Family, Type, collated
 from dpsql.values import dataclass
 
 __all__ = [
@@ -36,8 +36,10 @@ __all__ = [
     "Try",
     "Window",
     "children",
+    "collations",
     "is_aggregate",
     "is_column",
+    "output_column",
     "stored_column",
     "walk",
 ]
@@ -258,6 +260,26 @@ def stored_column(relation: int, name: str, type_: Type) -> Expression:
     """
     column = Column(relation, name, type_)
     return Cast(column, TEXT) if type_.name == ENUM else column
+
+
+def collations(expression: Expression) -> frozenset[str]:
+    """Return the collations that the engine could compare an expression by; functions of text pass them on."""
+    if expression.type.family is not Family.TEXT:
+        return frozenset()
+    match expression:
+        case Collate():
+            return frozenset(["C"])
+        case Column(type=type_):
+            return type_.collations
+        case Scalar(source=source):
+            return collations(source.outputs[0])
+    return frozenset[str]().union(*map(collations, children(expression)))
+
+
+def output_column(relation: int, at: int, expression: Expression) -> Column:
+    """Return output number `at`, from 1, of a subquery that computes `expression` there."""
+    type_ = collated(expression.type, collations(expression))
+    return Column(relation, f"c{at}", type_, expression.longest)
 
 
 def is_column(expression: Expression) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import field, replace
 from enum import Enum
 
 from dpsql.dialects import ENUM, plain_type
@@ -42,10 +43,14 @@ class Family(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A family and the exact name in DuckDB."""
+    """A family and the exact name in DuckDB.
+
+    Text of stored columns may have `collations`: those by which the engine could compare it. They make no other type.
+    """
 
     family: Family
     name: str
+    collations: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     @property
     def is_number(self) -> bool:
@@ -92,12 +97,14 @@ def decimal(width: int, scale: int) -> Type:
     return Type(Family.DECIMAL, f"DECIMAL({width},{scale})")
 
 
-def of_column(name: str) -> Type:
+def of_column(name: str, collation: str = "") -> Type:
     """Return the type of a stored column from DuckDB's text for it; what is not computed with is OPAQUE.
 
     Labels, fields and tags in that text are left out: they may come from rows.
     """
     name = plain_type(name)
+    if name == TEXT.name and collation:
+        return collated(TEXT, frozenset([collation]))
     if name in _PLAIN:
         return _PLAIN[name]
     if name in _INTEGER_BITS:
@@ -105,6 +112,11 @@ def of_column(name: str) -> Type:
     if (found := _DECIMAL.fullmatch(name)) and int(found[1]) <= WIDEST_DECIMAL:
         return decimal(int(found[1]), int(found[2]))
     return Type(Family.OPAQUE, name)
+
+
+def collated(type_: Type, collations: frozenset[str]) -> Type:
+    """Return the type of text that the engine could compare by any of these collations."""
+    return type_ if type_.collations == collations else replace(type_, collations=collations)
 
 
 def read_as(stored: Type) -> Type:
