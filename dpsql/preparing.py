@@ -27,7 +27,18 @@ from dpsql.engines.folder import Folder
 from dpsql.errors import EngineError, PolicyError
 from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.checks import fold
-from dpsql.prepared import Kept, Source, Stamp, as_prepared, counts_of, kept_in, pairs_of, place_of, stamps_of, write_kept
+from dpsql.prepared import (
+    Kept,
+    Source,
+    Stamp,
+    as_prepared,
+    counts_of,
+    kept_in,
+    pairs_of,
+    place_of,
+    stamps_of,
+    write_kept,
+)
 from dpsql.sql.preparing import Check, Preparation
 from dpsql.values import dataclass
 

@@ -35,8 +35,8 @@ __all__ = [
     "reference_sql",
     "same",
     "strip_clause",
-    "wrapped_query",
     "with_enums_as_text",
+    "wrapped_query",
 ]
 
 Row = tuple[object, ...]

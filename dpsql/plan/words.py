@@ -140,8 +140,7 @@ def _columns(table: CheckedTable) -> str:
     if table.columns is None:
         return "every column of the database's table."
     shown = (
-        spell(column.name) if column.type is None else f"{spell(column.name)} {column.type}"
-        for column in table.columns
+        spell(column.name) if column.type is None else f"{spell(column.name)} {column.type}" for column in table.columns
     )
     return ", ".join(shown) + "."
 

@@ -70,9 +70,7 @@ class Preparation:
 
     def _distinct(self, source: tuple[str, ...], first: int | None = None) -> str:
         new = "" if first is None else f" AND rowid >= {first:d}"
-        own = ", ".join(
-            f"{_read(column, self.enums)} AS {identifier(column)}" for column in (self.unit, *self.columns)
-        )
+        own = ", ".join(f"{_read(column, self.enums)} AS {identifier(column)}" for column in (self.unit, *self.columns))
         return f"SELECT DISTINCT {own} FROM {_path(source)} WHERE {identifier(self.unit)} IS NOT NULL{new}"  # noqa: S608 - quoted
 
     def _ranked(self, rows: str) -> tuple[str, list[object]]:

@@ -114,7 +114,9 @@ def test_units_of_two_types_are_not_tied(types: tuple[str, str], condition: str)
 def test_units_of_an_enum_are_tied_by_their_text(other: str, condition: str) -> None:
     con = duckdb.connect()
     con.execute(f"CREATE TABLE one(unit ENUM('x', 'y', 'z'), w VARCHAR); CREATE TABLE two(unit {other}, v VARCHAR)")
-    con.execute("INSERT INTO one VALUES ('x', 'p'), ('y', 'p'), ('z', 'p'); INSERT INTO two VALUES ('x', 'q'), ('b', 'r')")
+    con.execute(
+        "INSERT INTO one VALUES ('x', 'p'), ('y', 'p'), ('z', 'p'); INSERT INTO two VALUES ('x', 'q'), ('b', 'r')"
+    )
     catalog = catalog_of(con, {"one": "unit", "two": "unit"}, [])
     query = private(f"SELECT v FROM one JOIN two {condition} GROUP BY 1 TOP 9 PRIVATE", catalog)
     assert counts(con, query) == {same(["q"]): 1}
