@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from dpsql.dialects import ENUM
 from dpsql.engines import Beside, Column, CsvFile, Engine
 from dpsql.engines.folder import Folder
 from dpsql.errors import UsageError
@@ -26,14 +27,14 @@ from dpsql.policy.checks import fold
 from dpsql.sql.catalog import Catalog, PreparedTable, Table
 from dpsql.values import dataclass
 
-__all__ = ["Kept", "Source", "Stamp", "beside", "counts_of", "kept_in", "outdated", "pairs_of", "place_of", "stamps_of"]
-__all__ += ["with_prepared", "write_kept"]
+__all__ = ["Kept", "Source", "Stamp", "as_prepared", "beside", "counts_of", "kept_in", "outdated", "pairs_of"]
+__all__ += ["place_of", "stamps_of", "with_prepared", "write_kept"]
 
 Source = Path | CsvFile | Folder | None
 Stamp = tuple[str, int, int]
 
 _STATE = "state.json"
-_FORMAT = 1
+_FORMAT = 2  # 1 had the ENUM columns of the data as such
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,11 +208,16 @@ def _with(table: Table, engine: Engine, *, policy: Policy, kept: Kept) -> Table:
     for columns in wanted.prepared:
         at = kept.position(columns, wanted)
         stored = None if at is None else _columns(engine, kept.pairs(at))
-        if at is None or stored is None or not stored <= set(engine.columns(table.name)):
+        if at is None or stored is None or not stored <= set(map(as_prepared, engine.columns(table.name))):
             continue
         paths = engine.relation(kept.pairs(at)), engine.relation(kept.counts(at))
         found.append(PreparedTable(kept.columns[at], kept.unit, kept.data_version, *paths))
     return replace(table, prepared=tuple(found))
+
+
+def as_prepared(column: Column) -> Column:
+    """Return a column of the data as it stands in what is prepared: an ENUM as its text."""
+    return Column(column.name, "VARCHAR") if column.type == ENUM else column
 
 
 def _columns(engine: Engine, name: str) -> set[Column] | None:

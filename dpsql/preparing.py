@@ -19,13 +19,26 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from dpsql.dialects import ENUM
+from dpsql.engines import Column
 from dpsql.engines.duckdb_catalog import describe
 from dpsql.engines.duckdb_workshop import MADE, Workshop, workshop
 from dpsql.engines.folder import Folder
 from dpsql.errors import EngineError, PolicyError
 from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.checks import fold
-from dpsql.prepared import Kept, Source, Stamp, counts_of, kept_in, pairs_of, place_of, stamps_of, write_kept
+from dpsql.prepared import (
+    Kept,
+    Source,
+    Stamp,
+    as_prepared,
+    counts_of,
+    kept_in,
+    pairs_of,
+    place_of,
+    stamps_of,
+    write_kept,
+)
 from dpsql.sql.preparing import Check, Preparation
 from dpsql.values import dataclass
 
@@ -203,7 +216,7 @@ class _Bench:
 
     def _fits(self) -> bool:
         """Say whether what is kept has the columns of the data, in their types."""
-        stored = {*describe(self.shop.connection, self.name, relation=self.shop.paths[self.name]).columns}
+        stored = set(map(as_prepared, self._stored))
         for at, columns in enumerate(self.kept.columns):
             kept = describe(self.shop.connection, self.name, relation=(MADE, "main", pairs_of(at))).columns
             if not {column for column in kept if column.name in {self.kept.unit, *columns}} <= stored:
@@ -213,12 +226,21 @@ class _Bench:
     @property
     def _check(self) -> Check:
         columns = dict.fromkeys((self.kept.unit, *(column for each in self.kept.columns for column in each)))
-        return Check(self.shop.paths[self.name], tuple(columns), (MADE, "main", "dpsql_check"))
+        return Check(self.shop.paths[self.name], tuple(columns), (MADE, "main", "dpsql_check"), self._enums)
+
+    @property
+    def _stored(self) -> tuple[Column, ...]:
+        return describe(self.shop.connection, self.name, relation=self.shop.paths[self.name]).columns
+
+    @property
+    def _enums(self) -> frozenset[str]:
+        return frozenset(column.name for column in self._stored if column.type == ENUM)
 
     def _preparations(self, salts: tuple[int, int]) -> Iterator[Preparation]:
+        enums = self._enums
         for at, columns in enumerate(self.kept.columns):
             paths = (MADE, "main", pairs_of(at)), (MADE, "main", counts_of(at))
-            yield Preparation(self.shop.paths[self.name], self.kept.unit, columns, *paths, salts)
+            yield Preparation(self.shop.paths[self.name], self.kept.unit, columns, *paths, salts, enums)
 
 
 @contextmanager

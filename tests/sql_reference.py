@@ -35,6 +35,7 @@ __all__ = [
     "reference_sql",
     "same",
     "strip_clause",
+    "with_enums_as_text",
     "wrapped_query",
 ]
 
@@ -155,6 +156,21 @@ def nasty_tables(*, empty: bool = False, plain: bool = False) -> duckdb.DuckDBPy
             rows.append((at, unit, *values))
         _insert(con, "nasty", rows)
     return con
+
+
+def with_enums_as_text(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """Return a cursor that sees the tables through views in which an ENUM is text, as dpsql reads it."""
+    con.execute("ATTACH ':memory:' AS texts")
+    cursor = con.cursor()
+    cursor.execute("USE texts")
+    known = "SELECT table_name, list(column_name), list(data_type) FROM duckdb_columns() WHERE schema_name = 'main'"
+    for table, names, types in cursor.execute(f"{known} AND NOT internal GROUP BY ALL").fetchall():
+        read = (
+            f'"{name}"::VARCHAR AS "{name}"' if type_.startswith("ENUM") else f'"{name}"'
+            for name, type_ in zip(names, types, strict=True)
+        )
+        cursor.execute(f'CREATE VIEW "{table}" AS SELECT {", ".join(read)} FROM memory.main."{table}"')
+    return cursor
 
 
 def _cycled(values: Sequence[object], at: int, step: int) -> object:

@@ -3,5 +3,6 @@
 from dpsql.dialects.base import DUCKDB, Dialect, family_of
 from dpsql.dialects.duckdb_releases import release
 from dpsql.dialects.standard import STANDARD
+from dpsql.dialects.type_names import ENUM, plain_type
 
-__all__ = ["DUCKDB", "STANDARD", "Dialect", "family_of", "release"]
+__all__ = ["DUCKDB", "ENUM", "STANDARD", "Dialect", "family_of", "plain_type", "release"]

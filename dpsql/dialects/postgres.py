@@ -37,7 +37,7 @@ def _choices() -> dict[str, str]:
     forms = {f"coalesce {family}": "COALESCE({*})" for family in _COMPUTED}
     for name, sign in (("greatest", "MAX"), ("least", "MIN")):
         forms |= {f"{name} {family}": f"{name.upper()}({{*}})" for family in _COMPARED}
-        forms |= {f"{sign.lower()} {family}": f"{sign}({{0}})" for family in (*_COMPARED, "FLOAT", "ENUM")}
+        forms |= {f"{sign.lower()} {family}": f"{sign}({{0}})" for family in (*_COMPARED, "FLOAT")}
     return {**forms, "min BOOLEAN": "bool_and({0})", "max BOOLEAN": "bool_or({0})"}
 
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, NoReturn, Protocol, final, runtime_checkable
 from weakref import WeakKeyDictionary
 
-from dpsql.dialects import Dialect
+from dpsql.dialects import Dialect, plain_type
 from dpsql.errors import EngineError, UsageError
 from dpsql.values import dataclass
 
@@ -28,10 +28,19 @@ LOOK = 0.1  # seconds between two calls of a stop signal
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: its name, and its type in the words of the engine."""
+    """A column of a table: its name, and its type in the words of the engine, without labels, fields and tags.
+
+    Those may come from rows, and what an engine says of its columns is shown to everybody. `collation` is the one by
+    which statements of this engine would compare the column; "" where that is by its bytes.
+    """
 
     name: str
     type: str
+    collation: str = ""
+
+    def __post_init__(self) -> None:
+        """Leave out of the type what may hold any text."""
+        object.__setattr__(self, "type", plain_type(self.type))
 
 
 @dataclass(frozen=True, slots=True)

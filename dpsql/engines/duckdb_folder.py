@@ -15,7 +15,7 @@ from pathlib import Path
 
 import duckdb
 
-from dpsql.dialects import release
+from dpsql.dialects import plain_type, release
 from dpsql.engines.folder import DataFile, Field, Folder
 from dpsql.errors import EngineError
 from dpsql.values import dataclass
@@ -163,7 +163,8 @@ def _column(folder: Folder, field: Field, *, stored: Sequence[_Stored], place: s
         return f"CAST({name} AS {field.type})"
     if folder.kind == "delta" and field.type == _ZONED and found.physical == "INT96":
         return f"system.main.timezone('UTC', {name})"  # as Spark writes moments; no setting changes what this says
-    raise _unfit(f'has the column "{field.name}" as {found.type}, the table as {field.type}', place=place)
+    types = plain_type(found.type), plain_type(field.type)
+    raise _unfit(f'has the column "{field.name}" as {types[0]}, the table as {types[1]}', place=place)
 
 
 def _found(folder: Folder, field: Field, *, stored: Sequence[_Stored]) -> _Stored | None:

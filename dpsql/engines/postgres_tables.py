@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpsql.dialects import ENUM
 from dpsql.engines.base import Column, CsvFile, Registered
 from dpsql.engines.folder import Folder
 from dpsql.engines.remote import table_missing
@@ -37,7 +38,7 @@ _TYPES = {
 _WIDEST = 38  # digits of DuckDB's DECIMAL
 _LEAST_TYPMOD = 4
 _KINDS = ("r", "p", "v", "m", "f")  # tables, partitioned ones, views, materialised views, foreign tables
-_Row = tuple[str, str, str, int, str, str, bool, str | None]
+_Row = tuple[str, str, str, int, str, str, bool]
 _COLUMNS = """
 WITH RECURSIVE held AS (
     SELECT a.attnum, a.attname, a.atttypid AS type, a.atttypmod AS modifier
@@ -54,9 +55,7 @@ SELECT attname::text, n.nspname::text, t.typname::text, modifier, t.typtype::tex
     EXISTS (
         SELECT 1 FROM pg_catalog.pg_cast
         WHERE castsource = t.oid AND casttarget = 'text'::regtype AND castmethod = 'b' AND t.typcategory = 'S'
-    ),
-    (SELECT pg_catalog.string_agg(pg_catalog.quote_literal(enumlabel), ', ' ORDER BY enumsortorder)
-        FROM pg_catalog.pg_enum WHERE enumtypid = t.oid)
+    )
 FROM based JOIN pg_catalog.pg_type AS t ON t.oid = type JOIN pg_catalog.pg_namespace AS n ON n.oid = t.typnamespace
 WHERE t.typtype <> 'd' ORDER BY attnum
 """
@@ -82,9 +81,9 @@ def _listed(words: tuple[str, ...]) -> str:
 
 def _type(row: _Row) -> str:
     """Return DuckDB's name of a type; the name that PostgreSQL writes for one that dpsql does not compute with."""
-    _, schema, name, modifier, kind, written, as_text, labels = row
+    _, schema, name, modifier, kind, written, as_text = row
     if kind == "e":
-        return f"ENUM({labels or ''})"
+        return ENUM
     if as_text:  # varchar, and citext too: as text it is told apart by its bytes
         return "VARCHAR"
     if schema != "pg_catalog":

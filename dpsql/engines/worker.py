@@ -288,7 +288,7 @@ def _tables(reply: Mapping[str, object], names: tuple[str, ...]) -> Tables:
     tables = {}
     for name in names:
         relation, columns = found[name]
-        described = tuple(Column(str(column), str(kind)) for column, kind in columns)
+        described = tuple(Column(*map(str, column)) for column in columns)
         tables[name] = Registered(tuple(map(str, relation)), described)
     return tables
 

@@ -102,7 +102,7 @@ def _opened(asked: Mapping[str, object], sources: Sources, *, answers: int) -> D
         wire.send(answers, wire.message(kind="refused", error=words))
         return None
     tables = {
-        name: [engine.relation(name), [[column.name, column.type] for column in engine.columns(name)]]
+        name: [engine.relation(name), [[column.name, column.type, column.collation] for column in engine.columns(name)]]
         for name in sources
     }
     wire.send(answers, wire.message(kind="opened", tables=tables, confinement=asked["confinement"]))

@@ -22,7 +22,7 @@ __all__ = ["catalog_of", "may_be_unit"]
 
 _UNIT_TYPES = frozenset(
     "BOOLEAN TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT UHUGEINT VARCHAR UUID BLOB "
-    "DATE TIMESTAMP".split()
+    "DATE TIMESTAMP ENUM".split()
 )
 Stored = Mapping[str, Column]
 
@@ -37,7 +37,7 @@ def catalog_of(engine: Engine, policy: Policy) -> Catalog:
 
 def may_be_unit(type_: str) -> bool:
     """Say whether equal values of a type always print alike, so that they name one unit."""
-    return type_ in _UNIT_TYPES or type_.startswith(("DECIMAL(", "ENUM("))
+    return type_ in _UNIT_TYPES or type_.startswith("DECIMAL(")
 
 
 def _known_table(engine: Engine, policy: Policy, *, name: str) -> Table:
@@ -46,7 +46,7 @@ def _known_table(engine: Engine, policy: Policy, *, name: str) -> Table:
     stored = _stored(engine, name)
     _check_columns(policy, f"{place}.columns", names=table.columns or (), stored=stored)
     exposed = [stored[ascii_lower(column)] for column in table.columns] if table.columns else list(stored.values())
-    columns = tuple((column.name, of_column(column.type)) for column in exposed)
+    columns = tuple((column.name, of_column(column.type, column.collation)) for column in exposed)
     if not isinstance(table, PrivateTable):
         return Table(name, engine.relation(name), columns, None)
     _check_columns(policy, f"{place}.one_value_per_unit", names=table.one_value_per_unit, stored=stored)
@@ -92,7 +92,7 @@ def _unit(engine: Engine, policy: Policy, *, name: str) -> tuple[str, Type, Link
     stored = _stored(engine, name)
     _check_unit(policy, f"tables.{name}.privacy_unit", name=owner.column, stored=stored)
     found = stored[ascii_lower(owner.column)]
-    return found.name, of_column(found.type), None
+    return found.name, of_column(found.type, found.collation), None
 
 
 def _stored(engine: Engine, name: str) -> Stored:

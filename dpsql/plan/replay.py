@@ -149,4 +149,4 @@ def _names(kind: type) -> tuple[str, ...]:
 
     Anything else has no spelling, and is a TypeError.
     """
-    return tuple(field.name for field in fields(kind) if field.name != "longest")
+    return tuple(field.name for field in fields(kind) if field.compare and field.name != "longest")

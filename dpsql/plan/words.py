@@ -9,7 +9,7 @@ from itertools import groupby
 
 from dpsql.accounting import Certificate
 from dpsql.plan.facts import Bought, Check, CheckedTable
-from dpsql.policy.spelling import plain_type, quote, spell
+from dpsql.policy.spelling import quote, spell
 
 __all__ = ["words"]
 
@@ -142,8 +142,7 @@ def _columns(table: CheckedTable) -> str:
     if table.columns is None:
         return "every column of the database's table."
     shown = (
-        spell(column.name) if column.type is None else f"{spell(column.name)} {plain_type(column.type)}"
-        for column in table.columns
+        spell(column.name) if column.type is None else f"{spell(column.name)} {column.type}" for column in table.columns
     )
     return ", ".join(shown) + "."
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from dpsql.policy.checks import fold
 
-__all__ = ["plain_type", "policy_names", "quote", "spell"]
+__all__ = ["policy_names", "quote", "spell"]
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -45,18 +45,6 @@ def policy_names(tables: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str
             names[schema, table] = name
             taken.add(spoken)
     return names
-
-
-def plain_type(name: str) -> str:
-    """Return a type without its labels and fields, which may hold any text.
-
-    >>> plain_type("ENUM('a', 'b')"), plain_type("DECIMAL(9,2)"), plain_type("STRUCT(a INTEGER)[]")
-    ('ENUM', 'DECIMAL(9,2)', 'STRUCT[]')
-    """
-    if re.fullmatch(r"[A-Z0-9_ ]+(\(\d+, ?\d+\))?(\[\d*\])*", name):
-        return name
-    head, ending = re.match(r"\w*", name), re.search(r"(\[\d*\])*$", name)
-    return (head[0] if head else "") + (ending[0] if ending else "")
 
 
 def _escaped(char: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import field, replace
 
 from dpsql.policy.checks import fold
 from dpsql.policy.evidence import NO_IDS, naming_of, people_of
-from dpsql.policy.spelling import plain_type, spell
+from dpsql.policy.spelling import spell
 from dpsql.values import dataclass
 
 __all__ = ["Candidate", "Decision", "FoundColumn", "FoundTable", "decide"]
@@ -151,7 +151,7 @@ def _reasons_of_keys(column: FoundColumn, table: FoundTable, *, leads_to: str | 
     elif column.name in table.unique:
         yield "unique: one row for each unit"
     if not column.may_be_unit:
-        yield f"but {plain_type(column.type)} does not name units in one way"
+        yield f"but {column.type} does not name units in one way"
 
 
 def _ways(decisions: Mapping[str, Decision]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from dpsql.policy.evidence import identifier_of
 from dpsql.policy.policy import Budget, Limits
-from dpsql.policy.spelling import plain_type, quote, spell
+from dpsql.policy.spelling import quote, spell
 from dpsql.policy.starter import Decision, FoundColumn, FoundTable, decide
 from dpsql.quantities import Delta
 from dpsql.values import dataclass
@@ -176,7 +176,7 @@ def _columns(decision: Decision) -> Iterator[str]:
         if column.readable or column.name in units:
             yield f"    {quote(column.name)},{_remark(column, decision)}"
         else:
-            yield f"    # {quote(column.name)} is left out: dpsql does not compute with {plain_type(column.type)}"
+            yield f"    # {quote(column.name)} is left out: dpsql does not compute with {column.type}"
     yield "]"
 
 

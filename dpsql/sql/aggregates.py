@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from dpsql.dialects import ENUM
 from dpsql.errors import Refusal
 from dpsql.sql.expressions import READERS
 from dpsql.sql.functions import AGGREGATES
@@ -98,7 +99,7 @@ def _exact(reader: Reader, node: Node) -> Expression:
     if name == "sum" and type_.family is Family.DECIMAL:
         return Call(name, (argument,), decimal(38, type_.precision[1]))
     stored = _stored(argument)
-    if stored is not None and name != "sum":  # an ENUM has an order of its own
+    if stored is not None and name != "sum":
         return Cast(Call(name, (stored,), stored.type), type_)
     return Call(name, (argument,), type_, argument.longest)
 
@@ -116,9 +117,6 @@ def _local(reader: Reader, node: Node) -> Expression:
         return Call(name, (argument,), DOUBLE)
     if name == "sum":
         return summed(Call(name, (argument,), decimal(38, type_.precision[1])), argument)
-    stored = _stored(argument)
-    if stored is not None and stored.type.name.startswith("ENUM("):
-        return Cast(Call(name, (stored,), stored.type), type_)
     return Call(name, (canonical(argument),), type_, argument.longest)
 
 
@@ -155,9 +153,11 @@ def summed(total: Expression, argument: Expression) -> Expression:
 
 
 def _stored(argument: Expression) -> Column | None:
-    """Return the column that is only read as another type."""
+    """Return the column that is only read as another type, in whose order it is also stored: all but an ENUM."""
     inner = argument.argument if isinstance(argument, Cast) else None
-    return inner if isinstance(inner, Column) and read_as(inner.type) == argument.type else None
+    if not isinstance(inner, Column) or inner.type.name == ENUM:
+        return None
+    return inner if read_as(inner.type) == argument.type else None
 
 
 EXACT: Mapping[str, Read] = {**READERS, "Count": _count, "Filter": _filter, "Anonymous": _exact}

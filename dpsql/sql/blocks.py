@@ -15,7 +15,7 @@ from dpsql.sql.nodes import only
 from dpsql.sql.reader import Read, Reader
 from dpsql.sql.released import position_of
 from dpsql.sql.text import ascii_lower
-from dpsql.sql.tree import Call, Cast, Column, Expression, Literal, Sorted
+from dpsql.sql.tree import Call, Cast, Expression, Literal, Sorted, is_column
 from dpsql.sql.types import Family
 from dpsql.values import dataclass
 
@@ -113,7 +113,7 @@ class Block:
             return
         having = [] if grouping.having is None else [grouping.having]
         keys, parts = grouping.keys or (), [*outputs, *ordered, *having]
-        columns = tuple(key for key in keys if isinstance(key, Column))
+        columns = tuple(filter(is_column, keys))
         if grouping.by_all and not all(is_grouped(part, columns) for part in having):
             hint = "Write GROUP BY and the keys instead of GROUP BY ALL, to which DuckDB adds what HAVING names."
             raise Refusal("not-a-key", "This HAVING changes what GROUP BY ALL means.", hint=hint, place=self.place)

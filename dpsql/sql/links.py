@@ -20,22 +20,23 @@ from collections.abc import Callable
 
 from dpsql.sql.catalog import Link
 from dpsql.sql.passes.canonical import canonical
-from dpsql.sql.tree import Body, Call, Column, Derived, Joined, Relation, Scan
+from dpsql.sql.tree import Body, Call, Column, Derived, Expression, Joined, Relation, Scan, stored_column
 from dpsql.sql.types import BOOLEAN
 
 __all__ = ["owned"]
 
 
-def owned(scan: Scan, link: Link, *, number: Callable[[], int]) -> tuple[Relation, Column]:
+def owned(scan: Scan, link: Link, *, number: Callable[[], int]) -> tuple[Relation, Expression]:
     """Return the rows of a linked table that belong to somebody, and their unit; `number` gives fresh ones."""
     at, target = number(), Scan(number(), link.path)
     source: Relation = target
     if link.beyond is None:
-        unit = Column(target.number, link.unit, link.unit_type)
+        unit = stored_column(target.number, link.unit, link.unit_type)
     else:
         source, unit = owned(target, link.beyond, number=number)
-    key = canonical(Column(target.number, link.key, link.type))
+    key = canonical(stored_column(target.number, link.key, link.type))
     least = Call("min", (canonical(unit),), unit.type)
     units = Derived(at, (key, least), Body(source, None), grouping="1")
-    sides = (canonical(Column(scan.number, link.column, link.type)), canonical(Column(at, "c1", link.type)))
+    own = canonical(stored_column(scan.number, link.column, link.type))
+    sides = (own, canonical(Column(at, "c1", key.type)))
     return Joined(scan, "INNER", units, Call("=", sides, BOOLEAN)), Column(at, "c2", unit.type)

@@ -155,6 +155,10 @@ class PortableWriter(Writer):
         self.read, self.made = outer[0] | beyond, outer[1]
         return text
 
+    def meeting(self, operands: tuple[Expression, ...]) -> tuple[Expression, ...]:
+        """Return the operands as they are: every form of a dialect says by itself how text is compared."""
+        return operands
+
     def _among(self, test: In | InQuery | Exists) -> str:
         """Return IN or EXISTS; where the engine's IN takes NULL for a value, as equalities or by its form."""
         if isinstance(test, In) and self.dialect.form("in", _words([test.argument])) is not None:

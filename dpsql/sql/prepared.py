@@ -26,6 +26,7 @@ from dpsql.sql.ties import conjuncts
 from dpsql.sql.tree import (
     Body,
     Call,
+    Cast,
     Column,
     Derived,
     Expression,
@@ -36,6 +37,7 @@ from dpsql.sql.tree import (
     Scan,
     Window,
     is_aggregate,
+    is_column,
     walk,
 )
 from dpsql.values import dataclass
@@ -85,11 +87,11 @@ def reading(query: PrivateQuery, *, bounded: bool) -> Reading:
 def _short(query: PrivateQuery, *, bounded: bool) -> Reading | None:
     """Return the query in a short form; None where there is none."""
     scan, unit, conditions = query.body.source, query.unit, conjuncts(query.body.where)
-    if not isinstance(scan, Scan) or not isinstance(unit, Column) or query.partitions is not None:
+    if not isinstance(scan, Scan) or not is_column(unit) or query.partitions is not None:
         return None
     if bounded and (conditions or query.domain is not None):  # what is left out would take ranks
         return None
-    apart = {key.name for key in query.keys if isinstance(key, Column)} | set(map(_held, conditions))
+    apart = set(map(_name, query.keys)) | set(map(_held, conditions))
     keys, filters = _named(query.keys)[scan.number], _named(conditions)[scan.number]
     for path, each in query.prepared:
         columns = set(each.columns)
@@ -141,13 +143,17 @@ def _counts_rows(expression: Expression) -> bool:
 def _held(condition: Expression) -> str:
     """Return the column that a condition holds to one value; "" for none."""
     match condition:
-        case Call(function="=", arguments=(Column(name=name), Literal()) | (Literal(), Column(name=name))):
-            return name
-        case Call(function="is_null", arguments=(Column(name=name),)):
-            return name
-        case In(argument=Column(name=name), choices=(Literal(),)):
-            return name
+        case Call(function="=", arguments=(column, Literal()) | (Literal(), column)):
+            return _name(column)
+        case Call(function="is_null", arguments=(column,)) | In(argument=column, choices=(Literal(),)):
+            return _name(column)
     return ""
+
+
+def _name(expression: Expression) -> str:
+    """Return the name of a column that stands alone, as it is stored or as an ENUM is read; "" for all else."""
+    column = expression.argument if isinstance(expression, Cast) else expression
+    return column.name if isinstance(column, Column) and is_column(expression) else ""
 
 
 def _named(expressions: Iterable[Expression], body: Body | None = None) -> Named:

@@ -7,7 +7,8 @@ units they have, UNITS. Rows without a unit are nobody's and not kept. The salts
 are first made, and kept beside them: a unit whose rows did not change keeps its ranks.
 
 The columns are of types whose equal values are the same in every byte, so that no expression can tell one of the rows
-that became one from another.
+that became one from another. An ENUM is stored as its text, as queries read it: its labels, and their codes and order,
+may come from rows.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _TOUCHED = "temp.main.dpsql_touched"
 class Preparation:
     """The statements for one set of columns of the table at `source`: SQL, each with the values of its parameters.
 
-    `pairs` and `counts` are the paths of what is made, and `salts` those of the ranks.
+    `pairs` and `counts` are the paths of what is made, and `salts` those of the ranks. `enums` are the columns of the
+    source that are of an ENUM.
     """
 
     source: tuple[str, ...]
@@ -38,6 +40,7 @@ class Preparation:
     pairs: tuple[str, ...]
     counts: tuple[str, ...]
     salts: tuple[int, int]
+    enums: frozenset[str] = frozenset()
 
     def made(self) -> list[tuple[str, list[object]]]:
         """Return the statements that make both tables from all rows."""
@@ -67,7 +70,7 @@ class Preparation:
 
     def _distinct(self, source: tuple[str, ...], first: int | None = None) -> str:
         new = "" if first is None else f" AND rowid >= {first:d}"
-        own = self._listed((self.unit, *self.columns))
+        own = ", ".join(f"{_read(column, self.enums)} AS {identifier(column)}" for column in (self.unit, *self.columns))
         return f"SELECT DISTINCT {own} FROM {_path(source)} WHERE {identifier(self.unit)} IS NOT NULL{new}"  # noqa: S608 - quoted
 
     def _ranked(self, rows: str) -> tuple[str, list[object]]:
@@ -93,12 +96,14 @@ class Check:
     """How it is seen that the rows of the table at `source` which were read once are still there, as they were.
 
     `place` is the path of a table that holds their number and checksum; only `columns` matter, the unit among them.
+    `enums` are those of an ENUM.
     DuckDB numbers the rows of a table that it stores in the order in which they came.
     """
 
     source: tuple[str, ...]
     columns: tuple[str, ...]
     place: tuple[str, ...]
+    enums: frozenset[str] = frozenset()
 
     @property
     def written(self) -> tuple[str, list[object]]:
@@ -115,7 +120,7 @@ class Check:
 
     @property
     def _rows(self) -> str:
-        columns = ", ".join(map(identifier, self.columns))
+        columns = ", ".join(_read(column, self.enums) for column in self.columns)
         mixed = f"system.main.hash(system.main.hash({columns})) AS mixed_row"
         return f"SELECT rowid AS number, {mixed} FROM {_path(self.source)}"  # noqa: S608 - quoted
 
@@ -124,6 +129,11 @@ _SUMS = (
     "system.main.count() AS number_of_rows, coalesce(system.main.sum(mixed_row), 0) AS total, "
     "coalesce(system.main.bit_xor(mixed_row), 0) AS mixed"
 )
+
+
+def _read(column: str, enums: frozenset[str]) -> str:
+    """Return the expression that reads a column of the data."""
+    return f"CAST({identifier(column)} AS VARCHAR)" if column in enums else identifier(column)
 
 
 def _path(parts: tuple[str, ...]) -> str:

@@ -16,7 +16,7 @@ from dpsql.sql.holes import filled
 from dpsql.sql.nodes import only, place
 from dpsql.sql.scope import Scope, ScopeColumn, ScopeTable, listed
 from dpsql.sql.text import Statement, Value, ascii_lower
-from dpsql.sql.tree import Cast, Column, Derived, Exists, Expression, InQuery, Literal, Scalar, walk
+from dpsql.sql.tree import Cast, Derived, Exists, Expression, InQuery, Literal, Scalar, is_column, walk
 from dpsql.sql.types import BOOLEAN, NULL, Family, read_as
 from dpsql.values import dataclass
 
@@ -170,11 +170,11 @@ class Reader:
 
     def star(self, item: Node) -> list[ScopeColumn] | None:
         """Return what * or alias.* stands for; None for any other item of a select list."""
-        is_column = type(item).__name__ == "Column" and type(item.this).__name__ == "Star"
-        if not is_column and type(item).__name__ != "Star":
+        is_named = type(item).__name__ == "Column" and type(item.this).__name__ == "Star"
+        if not is_named and type(item).__name__ != "Star":
             return None
-        only(self.statement, item, *(("this", "table") if is_column else ()))
-        if is_column:
+        only(self.statement, item, *(("this", "table") if is_named else ()))
+        if is_named:
             only(self.statement, item.this)
         qualifier = item.args["table"].name if item.args.get("table") else ""
         columns = self.scope.star(qualifier)
@@ -186,7 +186,7 @@ class Reader:
             reason = f"The stars of a statement may stand for {MOST_STARRED:,} columns."
             raise Refusal("too-large", reason, hint="Name the columns that you need.", place=self.place(item))
         for column in columns:
-            if not isinstance(column.column, Column):
+            if not is_column(column.column):
                 self.copy(column.column, item)
         return columns
 
@@ -198,7 +198,7 @@ class Reader:
         if type(node.this).__name__ != "Identifier" or found is None:
             hint = listed("The columns here are", [column.name for column in self.scope.star()])
             raise Refusal("unknown-column", "There is no such column here.", hint=hint, place=self.place(node))
-        if not isinstance(found.column, Column):  # an item of unnest, or what FULL JOIN ... USING makes of one
+        if not is_column(found.column):  # an item of unnest, or what FULL JOIN ... USING makes of one
             self.copy(found.column, node)
         return found
 

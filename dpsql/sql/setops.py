@@ -12,8 +12,8 @@ from dpsql.sql.passes.canonical import canonical
 from dpsql.sql.reader import Reader
 from dpsql.sql.scope import ScopeColumn, ScopeTable
 from dpsql.sql.text import ascii_lower
-from dpsql.sql.tree import Body, Cast, Column, Combined, Derived, Expression, Literal
-from dpsql.sql.types import has_one_form
+from dpsql.sql.tree import Body, Cast, Column, Combined, Derived, Expression, Literal, collations
+from dpsql.sql.types import collated, has_one_form
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
@@ -57,7 +57,8 @@ def combined(reader: Reader, node: Node, *, left: Branch, right: Branch, alias: 
     kind = type(node).__name__.upper() + ("" if compares else " ALL")
     relation = Combined(first.number + _INSIDE, kind, branches)
     outputs = tuple(
-        Column(relation.number, f"c{at}", one.type, _longest(one, two)) for at, (one, two) in enumerate(pairs, start=1)
+        Column(relation.number, f"c{at}", collated(one.type, collations(one) | collations(two)), _longest(one, two))
+        for at, (one, two) in enumerate(pairs, start=1)
     )
     columns = tuple(
         ScopeColumn(

@@ -21,7 +21,7 @@ from dpsql.sql.setops import SET_OPERATIONS, branches_of, combined
 from dpsql.sql.subqueries import check_shape, is_plain, output_name, selected
 from dpsql.sql.text import ascii_lower
 from dpsql.sql.ties import connected, ties_in
-from dpsql.sql.tree import Body, Column, Derived, Expression, Literal, Numbered, Relation, Scan
+from dpsql.sql.tree import Body, Column, Derived, Expression, Literal, Numbered, Relation, Scan, stored_column
 from dpsql.sql.types import INTEGER
 from dpsql.sql.unnest import unnested
 from dpsql.values import dataclass
@@ -223,7 +223,7 @@ class Sources:
         number = self._table(node)
         unit = ascii_lower(table.privacy_unit) if table.privacy_unit is not None else None
         columns = tuple(
-            ScopeColumn(column, Column(number, column, type_), is_unit=ascii_lower(column) == unit)
+            ScopeColumn(column, stored_column(number, column, type_), is_unit=ascii_lower(column) == unit)
             for column, type_ in table.columns
         )
         relation: Relation = Scan(number, table.path)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import field, replace
 
 from dpsql.sql.passes.rebuild import rebuild
-from dpsql.sql.tree import Body, Call, Column, Derived, Exists, Expression, InQuery, Scalar, is_aggregate
+from dpsql.sql.tree import Body, Call, Derived, Exists, Expression, InQuery, Scalar, is_aggregate, output_column
 from dpsql.sql.types import BIGINT
 from dpsql.values import dataclass
 
@@ -31,8 +31,7 @@ class Stage:
         if is_inside and expression not in self.columns:
             self.columns.append(expression)
         if is_inside or expression in self.columns:
-            at = self.columns.index(expression) + 1
-            return Column(self.number, f"c{at}", expression.type, expression.longest)
+            return output_column(self.number, self.columns.index(expression) + 1, expression)
         if isinstance(expression, Scalar | Exists):  # its subquery sees nothing of the block
             return expression
         if isinstance(expression, InQuery):

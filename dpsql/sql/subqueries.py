@@ -18,7 +18,7 @@ from dpsql.sql.released import row_count
 from dpsql.sql.scope import Scope, ScopeColumn, ScopeTable
 from dpsql.sql.staging import Stage, grouped
 from dpsql.sql.text import FUNCTION_PREFIX, ascii_lower
-from dpsql.sql.tree import Body, Column, Cut, Derived, Expression, Sorted, Window, walk
+from dpsql.sql.tree import Body, Column, Cut, Derived, Expression, Sorted, Window, output_column, walk
 from dpsql.sql.types import NULL, TEXT, Family, Type, has_one_form
 from dpsql.sql.unnest import Lists
 from dpsql.sql.windows import has_windows, read_window, totally_ordered
@@ -83,7 +83,7 @@ def selected(
     columns = tuple(
         ScopeColumn(
             output.name,
-            Column(number, f"c{index}", expression.type, expression.longest),
+            output_column(number, index, expression),
             is_unit=output.is_unit and output.expression in units,
             absent=output.is_unit and units.get(output.expression, False),
         )
@@ -168,7 +168,7 @@ class _Subquery:
             self._check_form(part)
         inner = (*map(canonical, outputs), *parts[len(outputs) :])
         number = _CUT_OFF + self.number
-        columns = tuple(Column(number, f"c{at}", each.type, each.longest) for at, each in enumerate(inner, start=1))
+        columns = tuple(output_column(number, at, each) for at, each in enumerate(inner, start=1))
         terms = tuple(replace(term, expression=each) for term, each in zip(order, columns[len(outputs) :], strict=True))
         ties = tuple(Sorted(canonical(each), descending=False, nulls_first=False) for each in columns[: len(outputs)])
         limit, offset = rows

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 
-from dpsql.sql.types import BOOLEAN, Type
+from dpsql.dialects import ENUM
+from dpsql.sql.types import BOOLEAN, TEXT, Family, Type, collated
 from dpsql.values import dataclass
 
 __all__ = [
@@ -36,8 +37,12 @@ __all__ = [
     "Try",
     "Window",
     "children",
+    "collations",
     "has_scan",
     "is_aggregate",
+    "is_column",
+    "output_column",
+    "stored_column",
     "walk",
 ]
 
@@ -248,6 +253,41 @@ class Body:
 
     source: Relation
     where: Expression | None
+
+
+def stored_column(relation: int, name: str, type_: Type) -> Expression:
+    """Return a column of a stored table as every query reads it: an ENUM as its text.
+
+    Labels of an ENUM, and so their codes and their order, may come from rows: none of these may decide anything.
+    """
+    column = Column(relation, name, type_)
+    return Cast(column, TEXT) if type_.name == ENUM else column
+
+
+def collations(expression: Expression) -> frozenset[str]:
+    """Return the collations that the engine could compare an expression by; functions of text pass them on."""
+    if expression.type.family is not Family.TEXT:
+        return frozenset()
+    match expression:
+        case Collate():
+            return frozenset(["C"])
+        case Column(type=type_):
+            return type_.collations
+        case Scalar(source=source):
+            return collations(source.outputs[0])
+    return frozenset[str]().union(*map(collations, children(expression)))
+
+
+def output_column(relation: int, at: int, expression: Expression) -> Column:
+    """Return output number `at`, from 1, of a subquery that computes `expression` there."""
+    type_ = collated(expression.type, collations(expression))
+    return Column(relation, f"c{at}", type_, expression.longest)
+
+
+def is_column(expression: Expression) -> bool:
+    """Say whether the expression is a column and nothing more, as it is stored or as `stored_column` reads it."""
+    inner = expression.argument if isinstance(expression, Cast) else expression
+    return isinstance(inner, Column) and expression in (inner, stored_column(inner.relation, inner.name, inner.type))
 
 
 def children(expression: Expression) -> tuple[Expression, ...]:

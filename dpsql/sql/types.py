@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import field, replace
 from enum import Enum
 
+from dpsql.dialects import ENUM, plain_type
 from dpsql.values import dataclass
 
 __all__ = ["BIGINT", "BOOLEAN", "DATE", "DOUBLE", "INTERVAL", "NULL", "TEXT", "TIMESTAMP", "Family", "Type", "decimal"]
@@ -20,7 +22,7 @@ _INTEGER_BITS = {
     "UINTEGER": (0, 32),
 }
 _EXACT = frozenset(["FLOAT", "BLOB", "UBIGINT", "HUGEINT"])
-_ONE_FORM = frozenset(["FLOAT", "UUID", "BLOB", "UBIGINT", "HUGEINT", "UHUGEINT"])
+_ONE_FORM = frozenset([ENUM, "FLOAT", "UUID", "BLOB", "UBIGINT", "HUGEINT", "UHUGEINT"])
 _DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
 
 
@@ -41,10 +43,14 @@ class Family(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A family and the exact name in DuckDB."""
+    """A family and the exact name in DuckDB.
+
+    Text of stored columns may have `collations`: those by which the engine could compare it. They make no other type.
+    """
 
     family: Family
     name: str
+    collations: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     @property
     def is_number(self) -> bool:
@@ -91,8 +97,14 @@ def decimal(width: int, scale: int) -> Type:
     return Type(Family.DECIMAL, f"DECIMAL({width},{scale})")
 
 
-def of_column(name: str) -> Type:
-    """Return the type of a stored column from DuckDB's text for it; what is not computed with is OPAQUE."""
+def of_column(name: str, collation: str = "") -> Type:
+    """Return the type of a stored column from DuckDB's text for it; what is not computed with is OPAQUE.
+
+    Labels, fields and tags in that text are left out: they may come from rows.
+    """
+    name = plain_type(name)
+    if name == TEXT.name and collation:
+        return collated(TEXT, frozenset([collation]))
     if name in _PLAIN:
         return _PLAIN[name]
     if name in _INTEGER_BITS:
@@ -102,11 +114,16 @@ def of_column(name: str) -> Type:
     return Type(Family.OPAQUE, name)
 
 
+def collated(type_: Type, collations: frozenset[str]) -> Type:
+    """Return the type of text that the engine could compare by any of these collations."""
+    return type_ if type_.collations == collations else replace(type_, collations=collations)
+
+
 def read_as(stored: Type) -> Type:
     """Return the type as which a column is read: FLOAT as DOUBLE, ENUM and UUID as VARCHAR, by a total cast."""
     if stored.name == "FLOAT":
         return DOUBLE
-    if stored.name == "UUID" or stored.name.startswith("ENUM("):
+    if stored.name in {"UUID", ENUM}:
         return TEXT
     return stored
 
@@ -116,7 +133,7 @@ def has_one_form(type_: Type) -> bool:
 
     Intervals, nested and variant types do not: 1 day and 24 hours are equal.
     """
-    known = type_.name in _ONE_FORM or type_.name.startswith("ENUM(") or _DECIMAL.fullmatch(type_.name) is not None
+    known = type_.name in _ONE_FORM or _DECIMAL.fullmatch(type_.name) is not None
     return known or type_.family not in {Family.OPAQUE, Family.INTERVAL, Family.NULL}
 
 

@@ -22,7 +22,7 @@ from dpsql.sql.passes.canonical import canonical
 from dpsql.sql.passes.rebuild import rebuild
 from dpsql.sql.reader import Reader
 from dpsql.sql.text import FUNCTION_PREFIX
-from dpsql.sql.tree import Call, Column, Expression, Literal, Sorted, Window, walk
+from dpsql.sql.tree import Call, Column, Expression, Literal, Sorted, Window, stored_column, walk
 from dpsql.sql.types import BIGINT, BOOLEAN, DOUBLE, Family, decimal, has_one_form
 
 if TYPE_CHECKING:
@@ -144,4 +144,4 @@ def _ties(column: Column) -> tuple[Expression, ...]:
     """Return what is the same of two values only if they print alike: 0.0 and -0.0 differ in their sign."""
     if column.type.family is Family.DOUBLE or column.type.name == "FLOAT":
         return canonical(column), Call("signbit", (column,), BOOLEAN)
-    return (canonical(column),)
+    return (canonical(stored_column(column.relation, column.name, column.type)),)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import field
 
 from dpsql.dialects import release
+from dpsql.sql.passes.collation import in_one_collation
 from dpsql.sql.tree import (
     Body,
     Call,
@@ -32,8 +33,9 @@ from dpsql.sql.tree import (
     Sorted,
     Try,
     Window,
+    walk,
 )
-from dpsql.sql.types import NULL
+from dpsql.sql.types import NULL, Family
 from dpsql.values import dataclass
 
 __all__ = ["Writer", "ends", "identifier"]
@@ -150,11 +152,12 @@ class Writer:
                 return self._among(expression)
 
     def _window(self, window: Window) -> str:
-        call = self._call(Call(window.function, window.arguments, window.type))
+        call = Call(window.function, window.arguments, window.type)
         parts = [f"PARTITION BY {', '.join(map(self.expression, window.partition))}"] if window.partition else []
         if window.order:
             parts.append(self._order(window.order))
-        return f"{call} OVER ({' '.join(parts)})"
+        over = f" OVER ({' '.join(parts)})"
+        return self._extreme(call, over) if self._copies_subquery(call) else f"{self._call(call)}{over}"
 
     def _order(self, order: tuple[Sorted, ...]) -> str:
         return f"ORDER BY {', '.join(f'{self.ordered(term.expression)} {ends(term)}' for term in order)}"
@@ -162,11 +165,10 @@ class Writer:
     def _among(self, test: In | InQuery | Exists) -> str:
         if isinstance(test, Exists):
             return f"(EXISTS ({self._select(test.source)}))"
-        argument = self.expression(test.argument)
-        among = (
-            self._select(test.source) if isinstance(test, InQuery) else ", ".join(map(self.expression, test.choices))
-        )
-        return f"({argument} IN ({among}))"
+        if isinstance(test, InQuery):
+            return f"({self.expression(test.argument)} IN ({self._select(test.source)}))"
+        argument, *choices = map(self.expression, self.meeting((test.argument, *test.choices)))
+        return f"({argument} IN ({', '.join(choices)}))"
 
     def _case(self, case: Case) -> str:
         parts = [
@@ -176,8 +178,26 @@ class Writer:
             parts.append(f"ELSE {self.expression(case.default)}")
         return f"(CASE {' '.join(parts)} END)"
 
+    def meeting(self, operands: tuple[Expression, ...]) -> tuple[Expression, ...]:
+        """Return the operands of one operation as they go together in the engine."""
+        return in_one_collation(operands)
+
+    def _copies_subquery(self, call: Call) -> bool:
+        """Say whether DuckDB would copy a subquery to find the least or greatest text under a collation, and fail."""
+        if not self.native or call.function not in {"min", "max"} or call.type.family is not Family.TEXT:
+            return False
+        return any(isinstance(part, InQuery | Exists | Scalar) for each in call.arguments for part in walk(each))
+
+    def _extreme(self, call: Call, over: str = "") -> str:
+        """Return the least or greatest text found as bytes, whose order is that of COLLATE C."""
+        (argument,) = map(self.expression, call.arguments)
+        return f"system.main.decode(system.main.{call.function}(system.main.encode({argument})){over})"
+
     def _call(self, call: Call) -> str:
-        written = list(map(self.expression, call.arguments))
+        if self._copies_subquery(call):
+            return self._extreme(call)
+        together = call.arguments if call.function == "coalesce" else self.meeting(call.arguments)
+        written = list(map(self.expression, together))
         if call.function in _INFIX:
             return f"({written[0]} {call.function} {written[1]})"
         if call.function in {"and", "or"}:

@@ -47,7 +47,7 @@ COLUMNS = {  # a column of every type: its type there, what dpsql takes it for, 
     "c_interval": ("interval", "INTERVAL", ["1 day", "24:00"]),
     "c_uuid": ("uuid", "UUID", ["123e4567-e89b-12d3-a456-426614174000"]),
     "c_bytes": ("bytea", "BLOB", ["\\x00ff", "\\x"]),
-    "c_enum": ('"{0}".mood', "ENUM('sad', 'it''s ok')", ["sad", "it's ok"]),
+    "c_enum": ('"{0}".mood', "ENUM", ["sad", "it's ok"]),
     "c_domain": ('"{0}".positive', "INTEGER", ["3"]),
     "c_price": ('"{0}".dear', "DECIMAL(8,3)", ["3.5", "NaN"]),
     "c_json": ("jsonb", "jsonb", ['{{"a": 1}}']),
@@ -183,7 +183,7 @@ def test_a_time_stamp_that_duckdb_has_not_is_null_where_it_leaves(engine: Postgr
     assert key(engine, "c_stamp > '2026-01-01'") == [False, True]
 
 
-def test_labels_have_the_order_of_their_type_where_they_are_compared_as_stored(engine: PostgresEngine) -> None:
+def test_labels_are_compared_by_their_text(engine: PostgresEngine) -> None:
     sql = "SELECT m FROM (SELECT user_id, {0}(c_enum) AS m FROM rows GROUP BY user_id) AS x GROUP BY m TOP 9 PRIVATE"
     for function in ("min", "max"):
         assert [row[0] for row in ask(engine, sql.format(function))] == ["it's ok", "sad"]

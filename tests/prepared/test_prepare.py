@@ -310,7 +310,7 @@ def broken(state: Callable[[str], str]) -> Callable[[Path], None]:
         broken(lambda _: ""),
         broken(lambda _: "{"),
         broken(lambda _: "[]"),
-        broken(lambda text: text.replace('"format": 1', '"format": 2')),
+        broken(lambda text: text.replace('"format": 2', '"format": 3')),
         broken(lambda text: text.replace('"user_id"', "7")),
         broken(lambda text: text.replace(".duckdb", ".other", 1)),
         lambda folder: (folder / "state.json").unlink(),

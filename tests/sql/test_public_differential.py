@@ -8,7 +8,7 @@ from random import Random
 import duckdb
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sql_reference import Row, accepts_pattern, catalog_of
+from sql_reference import Row, accepts_pattern, catalog_of, with_enums_as_text
 from sql_statements import open_tables, public_statement, swapped
 
 from dpsql.errors import Error
@@ -18,6 +18,7 @@ from dpsql.sql.rewrite import Bound, CountingQuery, rewrite
 from dpsql.sql.rewrite_public import rewrite_public
 
 CON = open_tables()
+REFERENCE = with_enums_as_text(CON)
 CATALOG = catalog_of(CON, {"nasty": "unit"}, ["open", "void", "public", "names"])
 MANY = 100_000
 
@@ -41,13 +42,13 @@ def run(counting: CountingQuery) -> list[Row]:
 
 def theirs(text: str) -> list[Row] | None:
     """Return DuckDB's answer to the text; None where it refuses the text or raises on a row."""
-    CON.execute("PRAGMA disable_optimizer")  # it moves terms about, so that some rows no longer raise
+    REFERENCE.execute("PRAGMA disable_optimizer")  # it moves terms about, so that some rows no longer raise
     try:
-        return CON.execute(text).fetchall()
+        return REFERENCE.execute(text).fetchall()
     except duckdb.Error:
         return None
     finally:
-        CON.execute("PRAGMA enable_optimizer")
+        REFERENCE.execute("PRAGMA enable_optimizer")
 
 
 def spelled(row: Row) -> Row:

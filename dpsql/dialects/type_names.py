@@ -1,0 +1,89 @@
+"""Type names without what may come from rows: the labels of an ENUM, the fields of a STRUCT, the tags of a UNION.
+
+Engines write all of these into the text of a type, and they are often made from data: `CREATE TYPE ... AS ENUM (SELECT
+DISTINCT ...)`, a pandas categorical, or the field names that `read_json` finds.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["ENUM", "plain_type"]
+
+ENUM = "ENUM"
+_OTHER = "USER-DEFINED"  # the word of the SQL standard for a type that has no name of its own
+_QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`(?:[^`]|``)*`", re.DOTALL)
+_NAME = re.compile(r"[A-Za-z0-9_.\"-]+(?: [A-Za-z0-9_.\"-]+)*")
+_PART = re.compile(r'"[A-Za-z0-9_]+"')
+_NUMBERS = re.compile(r"\(\d+(?:, ?-?\d+)?\)")
+_COMMA = re.compile(", ?")
+_ENDING = re.compile(r"(?:\[\d*\])*")
+_HOLDS_TYPES = frozenset(["MAP", "ARRAY", "LIST", "NULLABLE", "LOWCARDINALITY"])
+_CLOSES = {"(": ")", "<": ">"}
+
+
+def plain_type(name: str) -> str:
+    """Return the name of a type without its labels, fields and tags, which may hold any text.
+
+    >>> plain_type("ENUM('a', 'b')[]"), plain_type("DECIMAL(9,2)"), plain_type('STRUCT("x y" INTEGER, z DATE[])[3]')
+    ('ENUM[]', 'DECIMAL(9,2)', 'STRUCT[3]')
+    >>> plain_type("MAP(ENUM('a'), VARCHAR)"), plain_type("array<struct<a:int>>"), plain_type("'a'")
+    ('MAP(ENUM, VARCHAR)', 'array<struct>', 'USER-DEFINED')
+    """
+    return _Reader(_QUOTED.sub(_unquoted, name)).type() or _OTHER
+
+
+def _unquoted(quoted: re.Match[str]) -> str:
+    """Return the second part of a qualified name, which names a type, and nothing for any other quoted text."""
+    before = quoted.string[max(quoted.start() - 1, 0) : quoted.start()]
+    return quoted[0] if before == "." and _PART.fullmatch(quoted[0]) else ""
+
+
+class _Reader:
+    """Reads one type from text that holds no quoted text any more."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def type(self) -> str:
+        """Return the type that begins here, "" where none does, and go on behind it."""
+        head = self._take(_NAME)
+        if not head:
+            return ""
+        arguments = self._take(_NUMBERS) or self._arguments(head)
+        return head + arguments + self._take(_ENDING)
+
+    def _arguments(self, head: str) -> str:
+        """Return what stands in parentheses if that is types alone, and nothing if it may be anything else."""
+        if self._peek() not in _CLOSES:
+            return ""
+        opening, start = self._peek(), self._at
+        if head.upper() in _HOLDS_TYPES:
+            self._at += 1
+            types = [self.type()]
+            while comma := self._take(_COMMA):
+                types += [comma, self.type()]
+            if all(types) and self._peek() == _CLOSES[opening]:
+                self._at += 1
+                return f"{opening}{''.join(types)}{_CLOSES[opening]}"
+            self._at = start
+        self._skip()
+        return ""
+
+    def _skip(self) -> None:
+        """Go on behind the parenthesis that closes the one here, or to the end where none does."""
+        depth = 0
+        while self._at < len(self._text):
+            depth += (self._peek() in "(<") - (self._peek() in ")>")
+            self._at += 1
+            if not depth:
+                return
+
+    def _peek(self) -> str:
+        return self._text[self._at : self._at + 1]
+
+    def _take(self, pattern: re.Pattern[str]) -> str:
+        found = pattern.match(self._text, self._at)
+        self._at = found.end() if found else self._at
+        return found[0] if found else ""
