@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from dpsql.accounting import FilterState
 from dpsql.errors import LedgerError
-from dpsql.ledger.record import Terms
+from dpsql.ledger.record import Event, Terms
 from dpsql.ledger.replay import Replay, Sums, tampered
 from dpsql.ledger.rows import holder_of
 from dpsql.values import dataclass
@@ -58,6 +58,10 @@ class Rows(Protocol):
         """Return the answer of an entry, if it kept one; it must be the one that its settlement names."""
         ...
 
+    def events(self, after: int, most: int) -> list[Event]:
+        """Return so many events, from the one that follows number `after`."""
+        ...
+
     def answers(self) -> Iterator[int]:
         """Return the entries of all answers, in their order."""
         ...
@@ -89,6 +93,8 @@ def verified(rows: Rows, checkpoint: Sums | None = None) -> tuple[Replay, Terms]
     """Return the same from the first event, whatever there is; raise also for answers, and for a false checkpoint."""
     replay, terms = replayed(rows)
     _check_answers(rows, replay)
+    if replay.repeats:
+        _check_repeats(rows)
     if checkpoint is not None and rows.chain_at(checkpoint.seq) == checkpoint.chain:
         before = Replay()
         before.read(islice(rows.history(), checkpoint.seq))
@@ -112,6 +118,24 @@ def _check_answers(rows: Rows, replay: Replay) -> None:
     for _, _, kind, body, _ in rows.history():
         if kind == "settled":
             rows.answer(json.loads(body)["entry"])  # raises for the first that is missing
+
+
+def _check_repeats(rows: Rows) -> None:
+    """Raise `ledger-tampered` if a settlement repeats an entry that has no answer, or is of another question."""
+    for seq, _, kind, body, _ in rows.history():
+        told = json.loads(body) if kind == "settled" else {}
+        if "repeats" in told:
+            own, repeated = (_question(rows, told[name]) for name in ("entry", "repeats"))
+            if own is None or own != repeated or rows.answer(told["repeats"]) is None:
+                raise tampered(f"event {seq} repeats an answer to another question")
+
+
+def _question(rows: Rows, entry: int) -> tuple[str, str | None, int] | None:
+    """Return key, account and data version of a reservation; None for another event, or one without a key."""
+    (event,) = rows.events(entry - 1, 1)
+    told = json.loads(event.body)
+    found = event.kind == "reserved" and told["key"]
+    return (told["key"], told["account"], told["data_version"]) if found else None
 
 
 def is_behind(rows: Rows, mark: Mark, *, data_set: str) -> bool:

@@ -116,6 +116,7 @@ class Keeper(ABC):
 
     _terms: Terms  # the last that were seen, for a ledger that is closed
     _replay: Replay  # what the events read so far add up to
+    _seen: tuple[int, str] = (0, GENESIS)  # number and chain of the last of them
     _failures: Failures
     _clock: Clock = staticmethod(utc)  # read inside a transaction, once for each act that writes
 
@@ -163,8 +164,10 @@ class Keeper(ABC):
         with self._writing() as book:
             _refuse_mixed(book.terms(), request)
             self._agree(book, name)
-            if request.repeated and (found := _stored(book, request.key, account=name)) is not None:
-                return Settled(found[1], repeats=True)
+            if request.repeated:
+                found = _stored(book, request.key, account=name, version=book.terms().data_version)
+                if found is not None:
+                    return Settled(found[1], repeats=True)
             at, terms = self._turn(book)
             refuse_after(request.most_failures, self._failures.of_day(name, at=at))
             over = terms.calendar is not None and terms.calendar.is_over
@@ -198,7 +201,7 @@ class Keeper(ABC):
         """Return the answer of the newest entry of this key, account and the present data version that kept one."""
         with self._reading() as book:
             self._agree(book)
-            found = _stored(book, key, account=account)
+            found = _stored(book, key, account=account, version=book.terms().data_version)
         return None if found is None else found[1]
 
     @lets_go
@@ -294,10 +297,16 @@ class Keeper(ABC):
         since it was opened, a balance or an event that was read already, is found here. Raises `ledger-tampered`.
         """
         replay = self._replay
-        if replay.seq and book.chain_at(replay.seq) != replay.chain:
-            raise unlinked(replay.seq)
+        if replay.seq > self._seen[0]:
+            self._seen = replay.seq, replay.chain
+        seq, chain = self._seen
+        if seq and book.chain_at(seq) != chain:
+            raise unlinked(seq)
+        # A reading that is cut short, by damage or an interrupt, leaves half an event: the next begins at the first.
+        self._replay = Replay()
         while page := book.events(replay.seq, _PAGE):
             replay.read((event.seq, event.at, event.kind, event.body, event.chain) for event in page)
+        self._replay = replay
         self._failures.take(replay.failed)
         if book.terms() != replay.terms:
             raise tampered("its terms are not those of its events")
@@ -335,24 +344,23 @@ class Keeper(ABC):
         return self._terms
 
 
-def _asked(book: Book, key: str, *, account: str | None) -> Iterator[int]:
-    """Yield the entries of a key, an account and the present data version, newest first; none for "".
+def _asked(book: Book, key: str, *, account: str | None, version: int) -> Iterator[int]:
+    """Yield the entries of a key, an account and a data version, newest first; none for "".
 
     A version only ever rises, so nothing is read beyond the first entry of an earlier one, or that the caller wants:
     a question may have been asked afresh very often.
     """
-    version = book.terms().data_version
     for event in book.asked(key, account=account, version=version) if key else ():
         body = json.loads(event.body)
         if body["data_version"] < version:
             return
-        if (body["key"], body["account"]) == (key, account):
+        if (body["key"], body["account"], body["data_version"]) == (key, account, version):
             yield event.seq
 
 
-def _stored(book: Book, key: str, *, account: str | None) -> tuple[int, bytes] | None:
-    """Return number and answer of the newest entry of this key, account and the present data version that kept one."""
-    for number in _asked(book, key, account=account):
+def _stored(book: Book, key: str, *, account: str | None, version: int) -> tuple[int, bytes] | None:
+    """Return number and answer of the newest entry of this key, account and data version that has one."""
+    for number in _asked(book, key, account=account, version=version):
         if (answer := book.answer(number)) is not None:
             return number, answer
     return None
@@ -364,9 +372,9 @@ def _repeated(book: Book, held: Held) -> Outcome | None:
     What is released is then a function of that answer alone, and costs nothing more.
     """
     key, version = held.question
-    if not held.repeated or version != book.terms().data_version:
+    if not held.repeated:
         return None
-    found = _stored(book, key, account=held.account)
+    found = _stored(book, key, account=held.account, version=version)
     settlement = None if found is None else book.settlement(found[0])
     if found is None or settlement is None:
         return None

@@ -118,14 +118,14 @@ class Replay:
     """What a history adds up to, event by event: from the first on, or from where `after` was taken.
 
     `began` is the number of the last event that was not read here. `answers` counts the settlements that were, and name
-    an answer.
+    an answer; `repeats` those that repeat one.
     """
 
     def __init__(self, after: Sums | None = None) -> None:
         self.seq = self.began = 0
         self.chain = GENESIS
         self.terms: Terms | None = None
-        self.answers = 0
+        self.answers = self.repeats = 0
         self.failed: list[tuple[str | None, datetime]] = []
         self._budget: tuple[Ratio, Ratio] = _NOTHING
         self._currencies = Certificate.zcdp.currencies
@@ -218,10 +218,10 @@ class Replay:
         reserved, freed_delta = self._deltas.pop(entry, None), ratio(body.get("freed_delta", "0/1"))
         if ("repeats" in body) != ("freed_delta" in body):
             return False
-        if "repeats" in body and (body["repeats"] >= self.seq or loss[0] or body["answer"]):
-            return False
-        if "repeats" in body and reserved not in {None, freed_delta}:
-            return False
+        if "repeats" in body:
+            if not self._may_repeat(body) or reserved not in {None, freed_delta}:
+                return False
+            self.repeats += 1
         if body["answer"]:
             self.answers += 1
         if body["digest"] == FAILED:
@@ -235,6 +235,12 @@ class Replay:
                 if freed_delta[0]:
                     tally.add_delta(-freed_delta[0], freed_delta[1])
         return loss[0] * worst[1] <= worst[0] * loss[1]
+
+    def _may_repeat(self, body: dict[str, Any]) -> bool:
+        """Say whether a settlement that repeats an entry costs nothing, stores nothing, and follows that one's."""
+        entry = body["repeats"]
+        before = type(entry) is int and 1 < entry <= self.seq and entry != body["entry"] and entry not in self._open
+        return before and not ratio(body["loss"])[0] and not body["answer"]
 
     def _grant(self, body: dict[str, Any], at: datetime) -> bool:
         old, periods = self.terms, _periods(body)
