@@ -178,7 +178,7 @@ def prepare(
     from dpsql.mechanisms import OperatingSystemNoise
     from dpsql.opening import source_of, sources_of
     from dpsql.plan.registration import catalog_of
-    from dpsql.preparing import Data
+    from dpsql.preparing import Data, sealed_files
     from dpsql.preparing import prepare as prepare_table
 
     known = _policy(policy)
@@ -188,15 +188,16 @@ def prepare(
         told = f"The policy wants nothing prepared{'' if table is None else ' of such a table'}."
         raise PolicyError("policy-prepared", told, hint='Write prepared = [["column"]] below the table.')
     part = known.only(names)
-    with closing(engine_of(database, part, prepared=False)) as engine:
-        if engine.dialect.name != "DuckDB":
-            hint = "Leave prepared out of the policy: the engine that has the data reads its rows."
-            raise PolicyError("policy-prepared", "Only what DuckDB reads is prepared.", hint=hint, place="prepared")
-        catalog_of(engine, part)
-    given = source_of(database, known)
-    place = database if given is None else given.path
-    data = Data(place, sources_of(part), _data_version(known), OperatingSystemNoise().draw)
-    return {name: prepare_table(part, data, name=name) for name in names}
+    with sealed_files():
+        with closing(engine_of(database, part, prepared=False)) as engine:
+            if engine.dialect.name != "DuckDB":
+                hint = "Leave prepared out of the policy: the engine that has the data reads its rows."
+                raise PolicyError("policy-prepared", "Only what DuckDB reads is prepared.", hint=hint, place="prepared")
+            catalog_of(engine, part)
+        given = source_of(database, known)
+        place = database if given is None else given.path
+        data = Data(place, sources_of(part), _data_version(known), OperatingSystemNoise().draw)
+        return {name: prepare_table(part, data, name=name) for name in names}
 
 
 def _data_version(policy: Policy) -> int:
@@ -240,7 +241,8 @@ def back_up(ledger: str | Path | DatabaseUrl, to: str | Path) -> Verified:
     The copy is private to its owner, and was verified. Raises `LedgerError`, or `UsageError` for one in a database.
     """
     if is_url(ledger):
-        reason, hint = "This ledger is in a database, which has backups of its own.", "Use pg_dump."
+        reason = "This ledger is in a database, which has backups of its own."
+        hint = f"Run pg_dump --schema={DatabaseUrl.of(ledger).schema} with the address of the database."
         raise UsageError("ledger-in-database", reason, hint=hint)
     from dpsql.ledger import backup
 

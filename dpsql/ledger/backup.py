@@ -4,43 +4,62 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing
+import sys
+from contextlib import closing, suppress
 from pathlib import Path
 
 from dpsql.errors import LedgerError
 from dpsql.ledger import sqlite_file
 from dpsql.ledger.check import Verified
-from dpsql.ledger.sqlite_check import refuse_missing, verify
+from dpsql.ledger.sidecars import Sidecars
+from dpsql.ledger.sqlite_check import refuse_missing, verify_file
 from dpsql.ledger.sqlite_errors import sealed, unopened
 
 __all__ = ["backup"]
+
+_ENDINGS = ("", "-journal", "-wal", "-shm")
 
 
 def backup(path: Path | str, to: Path | str) -> Verified:
     """Copy the ledger at `path` into a new file, while others may write to it, and return what the copy holds.
 
-    The copy is one state of the ledger. It can be read by its owner alone from the moment that it is made, it is on the
-    disk and was verified when this returns, and it is removed if anything goes wrong. Raises `ledger-exists` where
-    there is a file already, and what opening and verifying raise.
+    The copy is one state of the ledger, at least as late as its mark was when this began. It can be read by its owner
+    alone from the moment that it is made, it is on the disk and was verified when this returns, and it is removed if
+    anything goes wrong. Raises `ledger-exists` where there is a file already, or a log that SQLite would take for the
+    copy's, and what opening and verifying raise.
     """
     file, copy = Path(path).absolute(), Path(to).absolute()
     refuse_missing(file)
-    try:
-        os.close(os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except FileExistsError:
-        reason, hint = "There is a file of this name already.", "Name one that does not exist yet."
-        raise LedgerError("ledger-exists", reason, hint=hint, place=str(to)) from None
-    except (OSError, ValueError) as error:
-        raise unopened(error) from error
+    mark = Sidecars(file).read_mark()
+    _create(copy)
     try:
         with sealed():
             _copy(file, copy)
         _flush(copy)
-        return verify(copy)
+        return verify_file(copy, mark, mode="ro&immutable=1")
     except BaseException:
-        for ending in ("", "-journal", "-wal", "-shm"):
-            Path(f"{copy}{ending}").unlink(missing_ok=True)
+        for ending in _ENDINGS:
+            with suppress(OSError):
+                Path(f"{copy}{ending}").unlink()
         raise
+
+
+def _create(copy: Path) -> None:
+    """Make an empty file that its owner alone can read and write; a umask can take rights and give none."""
+    for ending in _ENDINGS:
+        if os.path.lexists(f"{copy}{ending}"):
+            raise _exists(f"{copy}{ending}")
+    try:
+        descriptor = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
+        try:
+            if sys.platform != "win32":
+                os.fchmod(descriptor, 0o600)
+        finally:
+            os.close(descriptor)
+    except FileExistsError:
+        raise _exists(str(copy)) from None
+    except (OSError, ValueError) as error:
+        raise unopened(error) from error
 
 
 def _copy(file: Path, copy: Path) -> None:
@@ -55,11 +74,17 @@ def _copy(file: Path, copy: Path) -> None:
 def _flush(copy: Path) -> None:
     """Have the file and its name on the disk."""
     try:
-        for place, flags in ((copy, os.O_RDONLY), (copy.parent, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))):
-            descriptor = os.open(place, flags)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        for place, flags in ((copy, os.O_RDWR), (copy.parent, os.O_RDONLY)):
+            if place is copy or sys.platform != "win32":
+                descriptor = os.open(place, flags)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
     except OSError as error:
         raise unopened(error) from error
+
+
+def _exists(place: str) -> LedgerError:
+    reason, hint = "There is a file of this name already.", "Name another one that does not exist yet."
+    return LedgerError("ledger-exists", reason, hint=hint, place=place)

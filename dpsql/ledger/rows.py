@@ -66,7 +66,7 @@ class EventRows(ABC):
     def settlement(self, entry: int) -> Event | None:
         """Return the event that settled the entry, if it has one."""
         row = self._run(self.SETTLEMENT, entry).fetchone()
-        return None if row is None else _linked(row)
+        return None if row is None else _linked(row, "settled", part=f'"entry":{entry},')
 
     def keep(self, entry: int, answer: bytes) -> None:
         """Keep the answer of an entry, for good."""
@@ -75,17 +75,18 @@ class EventRows(ABC):
     def asked(self, key: str, *, account: str | None, version: int) -> Iterator[Event]:
         """Return the reservations under a key, newest first, without those of other accounts on this data version."""
         whose = told_account(account)
-        return self._pages(self.ASKED, (json.dumps(key), len(whose), whose, _like(version)), beyond=LAST)
+        return self._pages(self.ASKED, key, given=(len(whose), whose, _like(version)), beyond=LAST)
 
     def first_asked(self, key: str, *, version: int) -> Iterator[Event]:
         """Return the reservations under a key on a data version, oldest first."""
-        return self._pages(self.FIRST_ASKED, (json.dumps(key), _like(version)), beyond=FIRST)
+        return self._pages(self.FIRST_ASKED, key, given=(_like(version),), beyond=FIRST)
 
-    def _pages(self, statement: str, given: tuple[object, ...], *, beyond: int) -> Iterator[Event]:
-        """Yield what a statement finds, in pages: mostly the first of all is the one that is wanted."""
+    def _pages(self, statement: str, key: str, *, given: tuple[object, ...], beyond: int) -> Iterator[Event]:
+        """Yield the reservations under a key, in pages: mostly the first of all is the one that is wanted."""
+        text = json.dumps(key)
         for most in chain((1,), repeat(_PAGE)):
-            found = [_linked(row) for row in self._run(statement, *given, beyond, most)]
-            yield from found
+            found = [_linked(row, "reserved") for row in self._run(statement, text, *given, beyond, most)]
+            yield from (event for event in found if f'"key":{text}' in event.body)  # SQLite takes "a\0b" for "a"
             if len(found) < most:
                 return
             beyond = found[-1].seq
@@ -107,7 +108,8 @@ class EventRows(ABC):
 
     def registrations(self) -> Iterator[Event]:
         """Return the declarations of units, oldest first."""
-        return (_linked(row) for row in self._run(f"{LINKED} WHERE kind = 'registered' ORDER BY seq"))
+        rows = self._run(f"{LINKED} WHERE kind = 'registered' ORDER BY seq")
+        return (_linked(row, "registered") for row in rows)
 
     def events(self, after: int, most: int) -> list[Event]:
         """Return so many events, from the one that follows number `after`."""
@@ -127,11 +129,17 @@ def _like(version: int) -> str:
     return f"%{told_version(version)}%"
 
 
-def _linked(row: tuple[Any, ...]) -> Event:
-    """Return the event of a row that ends with the chain before; it may stand before what the last opening read."""
+def _linked(row: tuple[Any, ...], kind: str, *, part: str = "") -> Event:
+    """Return the event of a row that ends with the chain before, as an index found it.
+
+    It may be one that no replay here has read. A damaged index may find one of another kind, or without the part of a
+    body by which it was looked for.
+    """
     *told, before = row
     event = Event(*told)
     refuse_unlinked(event, str(before))
+    if event.kind != kind or part not in event.body:
+        raise tampered(f"event {event.seq} is not the one that its index names")
     return event
 
 

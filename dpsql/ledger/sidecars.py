@@ -38,6 +38,8 @@ class Sidecars:
         real = os.path.realpath(ledger)
         self._queue, self._mark = Path(real + ".lock"), Path(real + ".mark")
         self._checkpoint = Path(real + ".checkpoint")
+        self._logs = real + "-wal", real + "-shm"  # SQLite's own, also beside the real file
+        self._journal = real + "-journal"  # SQLite's own, before there is a log
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -59,6 +61,23 @@ class Sidecars:
         finally:
             _held.discard(descriptor)
             os.close(descriptor)
+
+    def identify_logs(self) -> tuple[tuple[int, int] | None, ...]:
+        """Return device and inode of SQLite's write-ahead log and of its index; None for one that is missing."""
+        return tuple(map(_identify, self._logs))
+
+    def identify_rest(self) -> tuple[int, ...] | None:
+        """Return what a change of the ledger's file would change, if all of the ledger is in it and nobody writes.
+
+        None where something of it may be in a log or a journal, as it is while a process has it open.
+        """
+        if os.path.lexists(self._logs[0]) or os.path.lexists(self._journal):
+            return None
+        try:
+            status = self._ledger.stat()
+        except (OSError, ValueError):
+            return None
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
     def read_mark(self) -> Mark | None:
         """Return the mark; None if there is none, or none that can be read, as a loss of power may leave it."""
@@ -125,6 +144,14 @@ class Sidecars:
                 if os.geteuid() == 0 and (found.st_uid, found.st_gid) != (ledger.st_uid, ledger.st_gid):
                     os.fchown(descriptor, ledger.st_uid, ledger.st_gid)
         return descriptor
+
+
+def _identify(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - in every act, twice
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _digest(words: list[str]) -> str:

@@ -50,11 +50,10 @@ class SQLiteLedger(Durable[Path | str]):
             _identity(self._path)  # before SQLite takes the locks that belong to the other name
         self._connection = sqlite_file.connect(self._path)
         try:
-            self._identity: tuple[tuple[int, int] | None, ...] | None = None  # until the side files are there
-            self._opened = _identity(self._path)[0]
-            self._sidecars = Sidecars(self._path)
-            self._terms = self._open_book(wanted)
             self._identity = _identity(self._path)
+            self._sidecars = Sidecars(self._path)
+            self._logs: tuple[tuple[int, int] | None, ...] | None = None  # until they are there
+            self._terms = self._open_book(wanted)
         except BaseException:
             self.close()
             raise
@@ -76,6 +75,7 @@ class SQLiteLedger(Durable[Path | str]):
                 sqlite_file.make_durable(connection)
                 with sqlite_file.transaction(connection):
                     _prepare(connection, wanted, mark=mark, clock=self._clock)
+                self._logs = self._sidecars.identify_logs()
             with sqlite_file.snapshot(connection):  # long for a long history, and nobody else need wait
                 replay, terms = check(connection, mark, checkpoint=sums_of(checkpoint))
             if wanted is not None:
@@ -125,9 +125,19 @@ class SQLiteLedger(Durable[Path | str]):
             self._check_files()
 
     def _check_files(self) -> None:
-        found = _identity(self._path)
-        if found[0] != self._opened or (self._identity is not None and found != self._identity):
+        """Raise `ledger-moved` unless the paths name the ledger, the write-ahead log and its index that are open.
+
+        SQLite makes log and index in the first transaction, and removes them when the last connection is closed: as
+        long as this process has one open, they stay what they are. A checkpoint writes over the log, in place.
+        """
+        if _identity(self._path) != self._identity:
             raise _moved()
+        if self._logs is not None and (None in self._logs or self._sidecars.identify_logs() != self._logs):
+            raise LedgerError(
+                "ledger-moved",
+                "The ledger's -wal or -shm file was moved, deleted or replaced while it was open.",
+                hint="Close every program that has the ledger open, then check it with dpsql ledger verify.",
+            )
 
 
 def _prepare(connection: sqlite3.Connection, wanted: Terms | None, *, mark: Mark | None, clock: Clock) -> None:
@@ -147,12 +157,8 @@ def _prepare(connection: sqlite3.Connection, wanted: Terms | None, *, mark: Mark
     connection.execute("UPDATE terms SET data_version = 0 WHERE 0")
 
 
-def _identity(path: Path) -> tuple[tuple[int, int] | None, ...]:
-    """Return what tells the file at `path`, its write-ahead log and the log's index from others with their names.
-
-    SQLite makes log and index when a connection first reads, and removes them when the last one is closed: as long as
-    this process has one open, they stay what they are.
-    """
+def _identity(path: Path) -> tuple[int, int]:
+    """Return what tells the file at `path` from every other that may take its name."""
     try:
         found = path.stat()
     except OSError as error:
@@ -163,20 +169,12 @@ def _identity(path: Path) -> tuple[tuple[int, int] | None, ...]:
             "The ledger file has a second name, and what is spent under one is not seen under the other.",
             hint="Remove the other hard link, or copy the file instead.",
         )
-    return (found.st_dev, found.st_ino), _inode(f"{path}-wal"), _inode(f"{path}-shm")
-
-
-def _inode(path: str) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)  # noqa: PTH116 - in every act, twice
-    except OSError:
-        return None
     return found.st_dev, found.st_ino
 
 
 def _moved() -> LedgerError:
     return LedgerError(
         "ledger-moved",
-        "The ledger file, or its -wal or -shm file, was moved, deleted or replaced while it was open.",
+        "The ledger file was moved, deleted or replaced while it was open.",
         hint="Put it back and connect again; an older copy would give spent budget back.",
     )

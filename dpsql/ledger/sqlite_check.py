@@ -16,7 +16,7 @@ from dpsql.ledger.sidecars import Sidecars, rolled_back
 from dpsql.ledger.sqlite_book import Rows
 from dpsql.ledger.sqlite_errors import damaged, sealed
 
-__all__ = ["check", "hold_against", "missing", "refuse_missing", "verify"]
+__all__ = ["check", "hold_against", "missing", "refuse_missing", "verify", "verify_file"]
 
 
 def verify(path: Path | str) -> Verified:
@@ -26,35 +26,25 @@ def verify(path: Path | str) -> Verified:
     """
     file = Path(path).absolute()
     refuse_missing(file)
-    before = _state(file)
-    if before is not None:  # no write-ahead log: nobody has it open, and reading it need not make one
+    beside = Sidecars(file)
+    mark, checkpoint = beside.read_mark(), sums_of(beside.read_checkpoint())  # before the file, which only ever goes on
+    before = beside.identify_rest()
+    if before is not None:  # nobody has it open, and reading it need not make a log beside it
         found, failure = None, None
         try:
-            found = _verified(file, "ro&immutable=1")
+            found = verify_file(file, mark, checkpoint=checkpoint, mode="ro&immutable=1")
         except LedgerError as error:
             failure = error
-        if _state(file) == before:
+        if beside.identify_rest() == before:
             if found is not None:
                 return found
             if failure is not None:
                 raise failure
-    return _verified(file, "ro")
+    return verify_file(file, mark, checkpoint=checkpoint, mode="ro")
 
 
-def _state(file: Path) -> tuple[int, int, int] | None:
-    """Return what changes when somebody writes to a file that has no write-ahead log; None for one that has."""
-    try:
-        if Path(f"{file}-wal").exists():
-            return None
-        found = file.stat()
-    except (OSError, ValueError):
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _verified(file: Path, mode: str) -> Verified:
-    beside = Sidecars(file)
-    mark, checkpoint = beside.read_mark(), sums_of(beside.read_checkpoint())  # before the file, which only ever goes on
+def verify_file(file: Path, mark: Mark | None, *, checkpoint: Sums | None = None, mode: str) -> Verified:
+    """Check everything in a file that came at least to its mark, opened in one of the modes of SQLite's addresses."""
     with closing(sqlite_file.connect(file, mode)) as connection, sealed(), sqlite_file.snapshot(connection):
         if sqlite_schema.is_blank(connection):
             raise missing()

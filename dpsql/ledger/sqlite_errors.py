@@ -43,6 +43,7 @@ _REASONS = {
         "Look whether the path names a file that this process may read and write.",
     ),
 }
+_DAMAGED = {0, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_SCHEMA}
 _OTHER = ("ledger-failed", "The ledger could not be read or written.", "Look at the disk and the file's permissions.")
 _OPENING = {
     errno.EACCES: sqlite3.SQLITE_READONLY,
@@ -97,6 +98,9 @@ def sealed() -> Iterator[None]:
 
 
 def kind_of(error: sqlite3.Error) -> int:
-    """Return SQLite's primary code; that of damage where Python could not decode a text, or a table is not there."""
+    """Return SQLite's primary code; that of damage where Python could not decode a text, or our statements fail.
+
+    They are right for tables of ours, so one that cannot run, or that breaks a rule of the file, means another file.
+    """
     code: int = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return sqlite3.SQLITE_CORRUPT if code in {0, sqlite3.SQLITE_ERROR} else code
+    return sqlite3.SQLITE_CORRUPT if code in _DAMAGED else code
