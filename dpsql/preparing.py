@@ -42,7 +42,7 @@ from dpsql.prepared import (
 from dpsql.sql.preparing import Check, Preparation
 from dpsql.values import dataclass
 
-__all__ = ["Data", "prepare"]
+__all__ = ["Data", "prepare", "sealed_files"]
 
 _APPENDED = "dpsql appended"
 _SALTS = f'"{MADE}"."main"."dpsql_salts"'
@@ -98,7 +98,9 @@ def _prepared(policy: Policy, table: PrivateTable, *, data: Data, name: str, bef
         _check_unchanged(data, stamps, name=name)
         _share(file, Path(stamps[0][0]))
     except BaseException:
-        file.unlink(missing_ok=True)
+        for each in (file, file.with_name(f"{file.name}.wal")):
+            with suppress(OSError):
+                each.unlink()
         raise
     done, kept = made
     place = place_of(data.database, data.sources[name])
@@ -261,6 +263,20 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def sealed_files() -> Iterator[None]:
+    """Turn an error of the system inside, such as a disk without room for temporary files, into an `EngineError`."""
+    failed = False
+    try:
+        yield
+    except OSError:  # whose words name files; the error of ours is raised where it does not hang on it
+        failed = True
+    if failed:
+        reason = "A file that is needed to prepare tables could not be read or written; nothing was charged."
+        hint = "Make room on the disks of the policy's folder prepared and of TMPDIR, and see that this user may write."
+        raise EngineError("prepare-failed", reason, hint=hint)
 
 
 def _tidy(folder: Path, used: set[str]) -> None:
