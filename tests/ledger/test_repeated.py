@@ -75,9 +75,10 @@ def test_what_failed_is_charged_and_repeats_nothing(make: Callable[[], Ledger]) 
 
 def test_another_version_of_the_data_is_another_question(make: Callable[[], Ledger]) -> None:
     ledger = make()
-    first, second = ledger.reserve(asked()), ledger.reserve(asked())
-    first.settle(Rho("0.5"), "d", answer=b"one")
+    first = ledger.reserve(asked())
     ledger.bump("new rows")
+    second = ledger.reserve(asked())
+    first.settle(Rho("0.5"), "d", answer=b"one")
     assert second.settle(Rho("0.25"), "e", answer=b"two") == Settled(b"two")
 
 
