@@ -31,7 +31,7 @@ def backup(path: Path | str, to: Path | str) -> Verified:
     file, copy = Path(path).absolute(), Path(to).absolute()
     refuse_missing(file)
     mark = Sidecars(file).read_mark()
-    _create(copy)
+    _create(copy, str(to))
     try:
         with sealed():
             _copy(file, copy)
@@ -44,11 +44,14 @@ def backup(path: Path | str, to: Path | str) -> Verified:
         raise
 
 
-def _create(copy: Path) -> None:
-    """Make an empty file that its owner alone can read and write; a umask can take rights and give none."""
+def _create(copy: Path, name: str) -> None:
+    """Make an empty file that its owner alone can read and write; a umask can take rights and give none.
+
+    `name` is what errors call it.
+    """
     for ending in _ENDINGS:
         if os.path.lexists(f"{copy}{ending}"):
-            raise _exists(f"{copy}{ending}")
+            raise _exists(f"{name}{ending}")
     try:
         descriptor = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
         try:
@@ -57,7 +60,7 @@ def _create(copy: Path) -> None:
         finally:
             os.close(descriptor)
     except FileExistsError:
-        raise _exists(str(copy)) from None
+        raise _exists(name) from None
     except (OSError, ValueError) as error:
         raise unopened(error) from error
 
