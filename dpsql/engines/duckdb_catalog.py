@@ -7,7 +7,7 @@ leave.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
@@ -16,6 +16,7 @@ import duckdb
 
 from dpsql.dialects import release
 from dpsql.engines.base import Beside, Column, CsvFile, Registered
+from dpsql.engines.duckdb_collations import collations
 from dpsql.engines.duckdb_folder import rows_of
 from dpsql.engines.folder import Folder
 from dpsql.errors import EngineError, UsageError
@@ -67,11 +68,6 @@ _LAST_SETTINGS = (
     "SET GLOBAL enable_external_access = false",
     "SET GLOBAL lock_configuration = true",
 )
-
-# The first two tell whether a column has any collation at all; the others are the commonest. For DuckDB, nocase and
-# NOCASE are two.
-_NAMES = ("C", "NOCASE", "NOACCENT", "NOCASE.NOACCENT", "NOACCENT.NOCASE", "NFC", "POSIX")
-_COLLATIONS = (*_NAMES, *(name.lower() for name in _NAMES))
 
 # Functions that SQL calls by syntax, so that no schema can be written before them; operators are symbols.
 _CALLED_BY_SYNTAX = frozenset(
@@ -329,36 +325,8 @@ def describe(connection: duckdb.DuckDBPyConnection, name: str, *, relation: tupl
             hint="Name a table of the schema main, or schema.table; a view must not read files outside.",
             place=f"table {name}",
         )
-    texts = [column for column, kind, *_ in rows if kind == "VARCHAR"]
-    collations = _collations(connection, relation, texts)
-    return Registered(relation, tuple(Column(column, kind, collations.get(column, "")) for column, kind, *_ in rows))
-
-
-def _collations(
-    connection: duckdb.DuckDBPyConnection, relation: tuple[str, ...], columns: Sequence[str]
-) -> dict[str, str]:
-    """Return the collations of those columns that have one, which no catalog of DuckDB names.
-
-    A text goes with another one of its own collation, or of none, and with no other; no row is read to see which. One
-    that is not among those that are known is taken for the column's own.
-    """
-    if all(_go_with(connection, relation, columns, collation=collation) for collation in _COLLATIONS[:2]):
-        return {}
-    found = {}
-    for column in columns:
-        fits = [each for each in _COLLATIONS if _go_with(connection, relation, [column], collation=each)]
-        if len(fits) < len(_COLLATIONS):
-            found[column] = fits[0] if fits else f"that of {'.'.join((*relation, column))}"
-    return found
-
-
-def _go_with(
-    connection: duckdb.DuckDBPyConnection, relation: tuple[str, ...], columns: Sequence[str], *, collation: str
-) -> bool:
-    """Say whether columns may be compared with a text of a collation, which DuckDB decides before it reads a row."""
-    compared = ", ".join(f"{_identifier(column)} = ('' COLLATE {collation})" for column in columns)
-    table = ".".join(map(_identifier, relation))
-    return not columns or not _trouble(connection, f"SELECT {compared} FROM {table} LIMIT 0")  # noqa: S608 - quoted
+    declared = collations(connection, relation, columns=[name for name, kind, *_ in rows if kind == "VARCHAR"])
+    return Registered(relation, tuple(Column(name, kind, declared.get(name, "")) for name, kind, *_ in rows))
 
 
 def resident_database(connection: duckdb.DuckDBPyConnection) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
+from dpsql.dialects import ENUM
 from dpsql.plan.facts import CheckedTable
 from dpsql.policy import Policy
 from dpsql.policy.checks import fold
@@ -15,6 +17,8 @@ __all__ = ["doubts"]
 
 _LARGE_DELTA = Fraction(1, 10**5)
 _LARGE_EPSILON = 10
+_WORD = re.compile(r"\w+")
+_WITH_FIELDS = frozenset(["STRUCT", "UNION"])
 
 
 def doubts(policy: Policy, tables: Sequence[CheckedTable]) -> Iterator[str]:
@@ -42,6 +46,7 @@ def _of_private(table: CheckedTable, *, unit: str, listed: bool) -> Iterator[str
     name = spell(table.name)
     if not listed:
         yield f"{name}: no columns are listed, so all of them exist for analysts, also those added later."
+    yield from _of_labels(table)
     for column in table.columns or ():
         naming = somebody_in(column.name, column.type)
         if naming is not None and fold(column.name) != fold(unit):
@@ -49,6 +54,18 @@ def _of_private(table: CheckedTable, *, unit: str, listed: bool) -> Iterator[str
                 f"{name}: {spell(column.name)} ({naming.reason}) may name somebody other than {spell(unit)}, who is "
                 "not protected by it."
             )
+
+
+def _of_labels(table: CheckedTable) -> Iterator[str]:
+    """Yield what is hidden of the types of columns, which engines make from rows."""
+    types = {spell(column.name): set(_WORD.findall(column.type or "")) for column in table.columns or ()}
+    if labelled := [name for name, words in types.items() if ENUM in words]:
+        yield (
+            f"{spell(table.name)}: the labels of {', '.join(labelled)} came from data; they are not shown: analysts "
+            "see the type ENUM alone, and its values are compared as text."
+        )
+    if fielded := [name for name, words in types.items() if words & _WITH_FIELDS and ENUM not in words]:
+        yield f"{spell(table.name)}: the fields of {', '.join(fielded)} may have come from data; they are not shown."
 
 
 def _of_public(table: CheckedTable, units: set[str]) -> Iterator[str]:

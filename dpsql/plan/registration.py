@@ -72,7 +72,7 @@ def _link(engine: Engine, policy: Policy, *, declared: Declared, name: str) -> L
     _check_unit(policy, place, name=declared.key, stored=others)
     column, key = own[ascii_lower(declared.column)], others[ascii_lower(declared.key)]
     if column.type != key.type:
-        reason = f"The link compares a {column.type} with a {key.type}."
+        reason = f"The link compares {column.type} with {key.type}."
         hint = "Store both columns in one type, or link a view that casts one of them."
         raise PolicyError("policy-link", reason, hint=hint, place=policy.where(place))
     if owner_of(policy.tables, name).links and not engine.unique(target, key.name):
@@ -109,7 +109,10 @@ def _check_unit(policy: Policy, key_path: str, *, name: str, stored: Stored) -> 
     if not may_be_unit(found):
         hint = "Use a column of whole numbers, text or UUIDs that names each unit in one way."
         raise PolicyError(
-            "policy-unit-type", f"A privacy unit may not be a {found}.", hint=hint, place=policy.where(key_path)
+            "policy-unit-type",
+            f"A privacy unit may not be a column of type {found}.",
+            hint=hint,
+            place=policy.where(key_path),
         )
 
 

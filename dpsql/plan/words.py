@@ -114,7 +114,8 @@ def _exposed(check: Check) -> Iterator[str]:
         if table.one_value_per_unit:
             single = ", ".join(map(spell, table.one_value_per_unit))
             yield from _wrapped(
-                f"one_value_per_unit = {single}: PER one of these costs as one partition; a unit counts in one alone.",
+                f"one_value_per_unit = {single}: PER one of these costs as one partition; where each partition has a "
+                "run of its own, a unit counts in one alone.",
                 depth=2,
             )
         if table.prepared:

@@ -47,10 +47,12 @@ class PrivateTable:
     order of `columns`. Every query of the table is bounded so that a unit counts in at most `max_groups_contributed`
     groups; a query may ask for less, not for more. `min_units` raises the threshold so that a released group has at
     least so many units, except with probability delta: a noisy rule, never an exact test on the data. PER a column of
-    `one_value_per_unit` a unit counts under one value alone: the engine sees to it, whatever the data holds.
-    `population` is about how many units there are, a public number: the choice of a mechanism looks at it, and what is
-    promised does not rest on it. Of each set of columns in `prepared`, `dpsql prepare` keeps the distinct values of
-    every unit in the policy's folder for that, and queries that need no other columns read these in place of the rows.
+    `one_value_per_unit` costs as one partition: with a mechanism that runs once for each value the engine counts a unit
+    under one value alone, whatever the data holds; with one that releases all groups at once a unit may count under
+    several, which the price includes. `population` is about how many units there are, a public number: the choice of a
+    mechanism looks at it, and what is promised does not rest on it. Of each set of columns in `prepared`, `dpsql
+    prepare` keeps the distinct values of every unit in the policy's folder for that, and queries that need no other
+    columns read these in place of the rows.
     """
 
     privacy_unit: str | None

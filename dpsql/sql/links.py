@@ -31,12 +31,12 @@ def owned(scan: Scan, link: Link, *, number: Callable[[], int]) -> tuple[Relatio
     at, target = number(), Scan(number(), link.path)
     source: Relation = target
     if link.beyond is None:
-        unit = stored_column(target.number, link.unit, link.unit_type)
+        unit = stored_column(target.number, link.unit, type_=link.unit_type)
     else:
         source, unit = owned(target, link.beyond, number=number)
-    key = canonical(stored_column(target.number, link.key, link.type))
+    key = canonical(stored_column(target.number, link.key, type_=link.type))
     least = Call("min", (canonical(unit),), unit.type)
     units = Derived(at, (key, least), Body(source, None), grouping="1")
-    own = canonical(stored_column(scan.number, link.column, link.type))
+    own = canonical(stored_column(scan.number, link.column, type_=link.type))
     sides = (own, canonical(Column(at, "c1", key.type)))
     return Joined(scan, "INNER", units, Call("=", sides, BOOLEAN)), Column(at, "c2", unit.type)

@@ -223,7 +223,7 @@ class Sources:
         number = self._table(node)
         unit = ascii_lower(table.privacy_unit) if table.privacy_unit is not None else None
         columns = tuple(
-            ScopeColumn(column, stored_column(number, column, type_), is_unit=ascii_lower(column) == unit)
+            ScopeColumn(column, stored_column(number, column, type_=type_), is_unit=ascii_lower(column) == unit)
             for column, type_ in table.columns
         )
         relation: Relation = Scan(number, table.path)

@@ -31,7 +31,7 @@ class Stage:
         if is_inside and expression not in self.columns:
             self.columns.append(expression)
         if is_inside or expression in self.columns:
-            return output_column(self.number, self.columns.index(expression) + 1, expression)
+            return output_column(self.number, self.columns.index(expression) + 1, expression=expression)
         if isinstance(expression, Scalar | Exists):  # its subquery sees nothing of the block
             return expression
         if isinstance(expression, InQuery):

@@ -83,7 +83,7 @@ def selected(
     columns = tuple(
         ScopeColumn(
             output.name,
-            output_column(number, index, expression),
+            output_column(number, index, expression=expression),
             is_unit=output.is_unit and output.expression in units,
             absent=output.is_unit and units.get(output.expression, False),
         )
@@ -168,7 +168,7 @@ class _Subquery:
             self._check_form(part)
         inner = (*map(canonical, outputs), *parts[len(outputs) :])
         number = _CUT_OFF + self.number
-        columns = tuple(output_column(number, at, each) for at, each in enumerate(inner, start=1))
+        columns = tuple(output_column(number, at, expression=each) for at, each in enumerate(inner, start=1))
         terms = tuple(replace(term, expression=each) for term, each in zip(order, columns[len(outputs) :], strict=True))
         ties = tuple(Sorted(canonical(each), descending=False, nulls_first=False) for each in columns[: len(outputs)])
         limit, offset = rows

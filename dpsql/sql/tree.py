@@ -255,7 +255,7 @@ class Body:
     where: Expression | None
 
 
-def stored_column(relation: int, name: str, type_: Type) -> Expression:
+def stored_column(relation: int, name: str, *, type_: Type) -> Expression:
     """Return a column of a stored table as every query reads it: an ENUM as its text.
 
     Labels of an ENUM, and so their codes and their order, may come from rows: none of these may decide anything.
@@ -278,7 +278,7 @@ def collations(expression: Expression) -> frozenset[str]:
     return frozenset[str]().union(*map(collations, children(expression)))
 
 
-def output_column(relation: int, at: int, expression: Expression) -> Column:
+def output_column(relation: int, at: int, *, expression: Expression) -> Column:
     """Return output number `at`, from 1, of a subquery that computes `expression` there."""
     type_ = collated(expression.type, collations(expression))
     return Column(relation, f"c{at}", type_, expression.longest)
@@ -287,7 +287,10 @@ def output_column(relation: int, at: int, expression: Expression) -> Column:
 def is_column(expression: Expression) -> bool:
     """Say whether the expression is a column and nothing more, as it is stored or as `stored_column` reads it."""
     inner = expression.argument if isinstance(expression, Cast) else expression
-    return isinstance(inner, Column) and expression in (inner, stored_column(inner.relation, inner.name, inner.type))
+    return isinstance(inner, Column) and expression in (
+        inner,
+        stored_column(inner.relation, inner.name, type_=inner.type),
+    )
 
 
 def children(expression: Expression) -> tuple[Expression, ...]:

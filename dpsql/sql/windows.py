@@ -144,4 +144,4 @@ def _ties(column: Column) -> tuple[Expression, ...]:
     """Return what is the same of two values only if they print alike: 0.0 and -0.0 differ in their sign."""
     if column.type.family is Family.DOUBLE or column.type.name == "FLOAT":
         return canonical(column), Call("signbit", (column,), BOOLEAN)
-    return (canonical(stored_column(column.relation, column.name, column.type)),)
+    return (canonical(stored_column(column.relation, column.name, type_=column.type)),)

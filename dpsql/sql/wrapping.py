@@ -12,6 +12,7 @@ from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import TypeVar, cast
 
+from dpsql.dialects import ENUM
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.catalog import Catalog, Table
 from dpsql.sql.query import PrivateQuery, PublicQuery, WrappedQuery
@@ -26,6 +27,7 @@ from dpsql.sql.tree import (
     Scan,
     Sorted,
     is_aggregate,
+    stored_column,
 )
 from dpsql.sql.types import BIGINT, Family, Type
 from dpsql.sql.unwrap import RELEASED
@@ -66,7 +68,7 @@ def wrapped(inner: PrivateQuery, outer: PublicQuery, *, catalog: Catalog, place:
 def _columns(outer: PublicQuery, scan: Scan, *, place: Place | None) -> tuple[Column, ...]:
     """Return the columns of a public table that the query names; refuse those that do not travel as they are."""
     named = tuple(dict.fromkeys(column for column in _all(outer, Column) if column.relation == scan.number))
-    if any(column.type.name != "FLOAT" and column.type.family is Family.OPAQUE for column in named):
+    if any(column.type.name not in {"FLOAT", ENUM} and column.type.family is Family.OPAQUE for column in named):
         reason = "A column of a public table has a type with which nothing is computed around a private query."
         hint = "Name the columns that you need, or ask for this one in a statement of its own."
         raise Unsupported("wrapping", reason, hint=hint, place=place)
@@ -75,7 +77,8 @@ def _columns(outer: PublicQuery, scan: Scan, *, place: Place | None) -> tuple[Co
 
 def _fetching(scan: Scan, columns: tuple[Column, ...]) -> PublicQuery:
     """Return the query for these columns of all rows of a public table; for a constant where none is named."""
-    outputs = columns or (Literal(1, BIGINT),)
+    read = tuple(stored_column(column.relation, column.name, type_=column.type) for column in columns)
+    outputs = read or (Literal(1, BIGINT),)
     names = tuple(f"c{at}" for at in range(1, len(outputs) + 1))
     return PublicQuery(
         names=names,

@@ -6,7 +6,7 @@ Functions are written by their qualified name, so that no macro or temporary obj
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
 from dpsql.dialects import release
 from dpsql.sql.passes.collation import in_one_collation
@@ -166,7 +166,8 @@ class Writer:
         if isinstance(test, Exists):
             return f"(EXISTS ({self._select(test.source)}))"
         if isinstance(test, InQuery):
-            return f"({self.expression(test.argument)} IN ({self._select(test.source)}))"
+            sought, found = self.meeting((test.argument, *test.source.outputs))
+            return f"({self.expression(sought)} IN ({self._select(replace(test.source, outputs=(found,)))}))"
         argument, *choices = map(self.expression, self.meeting((test.argument, *test.choices)))
         return f"({argument} IN ({', '.join(choices)}))"
 

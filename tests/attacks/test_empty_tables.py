@@ -1,13 +1,14 @@
 """Every accepted form is run on empty tables, where nothing may fail: what fails there fails whatever the data is.
 
-Forms are listed systematically: functions by the kinds of arguments that they take, operations on two texts by all pairs
-of collations, aggregates and windows by column, FILTER and subquery. Many of a kind stand in one statement, which is
-taken apart where it fails or is refused.
+Forms are listed systematically: functions by the kinds of arguments that they take, operations on two texts by all
+pairs of collations, aggregates and windows by column, FILTER and subquery. Many of a kind stand in one statement, which
+is taken apart where it fails or is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import product
 
 import duckdb
@@ -154,7 +155,7 @@ def empty() -> Iterator[Empty]:
         columns = ", ".join(f"{name} {type_}" for name, type_ in {**COLUMNS, **OPAQUE}.items())
         connection.execute(f"""
             CREATE TABLE visits(unit VARCHAR COLLATE NOCASE, {columns});
-            CREATE TABLE likes(unit VARCHAR COLLATE NOACCENT, {columns.replace("n VARCHAR COLLATE NOCASE", "n VARCHAR")});
+            CREATE TABLE likes(unit VARCHAR COLLATE NOACCENT, {columns.replace("COLLATE NOCASE", "")});
             CREATE TABLE named(unit ENUM('b', 'a'), p VARCHAR COLLATE NOCASE, n VARCHAR COLLATE NOACCENT, e VARCHAR);
             CREATE TABLE known({columns});
         """)
@@ -206,6 +207,7 @@ WINDOWS = [
 ]
 
 
+@cache
 def calls() -> list[str]:
     """Return a call of every function, with each combination of up to three arguments that it takes."""
     found = []
@@ -271,7 +273,7 @@ def test_no_join_or_set_operation_fails(empty: Empty) -> None:
         found.append(f"SELECT e FROM visits {kind} named USING ({using})" + PRIVATE)
         found.append(f"SELECT e, n FROM (SELECT * FROM known) AS a {kind} named USING ({using[6:]})" + PRIVATE)
     for kind, (one, other) in product(
-        ("UNION", "UNION ALL", "INTERSECT", "EXCEPT"), product([*OF_TEXT, *OPAQUE], "nacpeo")
+        ("UNION", "UNION ALL", "INTERSECT", "EXCEPT"), product(["n", "k", "p", "e", "o", "lower(a)", "'x'", "z"], "nae")
     ):
         inside = f"(SELECT unit, {one} AS k FROM visits {kind} SELECT unit, {other} FROM likes) AS x"
         found.append(f"SELECT k FROM {inside} WHERE k < 'x'" + PRIVATE)

@@ -128,6 +128,15 @@ def test_what_confines_a_worker_is_said_and_what_is_missing(folder: Path, monkey
     assert "MISSING." not in text
 
 
+def test_labels_and_fields_that_came_from_data_are_warned_of(folder: Path) -> None:
+    with duckdb.connect(str(folder / "events.duckdb")) as connection:
+        connection.execute("CREATE TABLE seen(who BIGINT, mood ENUM('SECRET')[], page STRUCT(secret INT), day DATE)")
+    (folder / "policy.toml").write_text(f'{POLICY}[tables.seen]\nprivacy_unit = "who"\n')
+    labels, fields = facts(folder, "--db", "events.duckdb")["warnings"][-2:]
+    assert labels.startswith("seen: the labels of mood came from data; they are not shown: analysts see the type ENUM")
+    assert fields == "seen: the fields of page may have come from data; they are not shown."
+
+
 def test_the_warnings(folder: Path) -> None:
     author, *others = facts(folder, "--db", "events.duckdb")["warnings"]
     assert author.startswith("reads: author_id (named like the id of an author) may name somebody other than user_id")
