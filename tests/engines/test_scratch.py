@@ -15,6 +15,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from engines.scratch_kit import made_and_left
 
 from dpsql.engines import scratch
 from dpsql.engines.duckdb import DuckDBEngine
@@ -176,15 +177,6 @@ def test_a_folder_that_is_swept_while_its_lock_is_waited_for_is_made_again(
     monkeypatch.setattr(scratch.fcntl, "flock", late)
     with ScratchFolder() as folder:
         assert list(place.iterdir()) == [folder.path]
-
-
-def made_and_left(place: str, rounds: int) -> None:
-    """Make folders while others sweep; those that are held must stay."""
-    tempfile.tempdir = place
-    for _ in range(rounds):
-        with ScratchFolder() as folder:
-            (folder.path / "spilled").write_text("x")
-            assert (folder.path / "spilled").read_text() == "x"
 
 
 def test_makers_and_sweepers_do_not_disturb_each_other(place: Path) -> None:

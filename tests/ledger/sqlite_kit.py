@@ -50,3 +50,10 @@ def code_of(act: Callable[[], object]) -> str:
     assert caught.value.reason.endswith(".")
     assert caught.value.hint
     return caught.value.code
+
+
+def come_and_go(path: str, times: int) -> None:
+    """Use the ledger from another process, opening it each time."""
+    for _ in range(times):
+        with opened(Path(path)) as ledger:
+            ledger.reserve(Request("q", ZCDP.nothing(), Account("bob", BUDGET))).settle(Rho(0), "d")

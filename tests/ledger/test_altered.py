@@ -11,11 +11,11 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from ledger.sqlite_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, code_of, opened, raw, tampering
+from ledger.sqlite_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, code_of, come_and_go, opened, raw, tampering
 
 from dpsql.accounting import ZCDP
 from dpsql.errors import BudgetExceeded, LedgerError
-from dpsql.ledger import Account, Request, SQLiteLedger
+from dpsql.ledger import Request, SQLiteLedger
 from dpsql.quantities import Delta, Rho
 
 BALANCES = [
@@ -168,12 +168,6 @@ def test_a_log_that_is_lost_during_an_act_is_noticed_before_anything_is_returned
 
         monkeypatch.setattr(SQLiteLedger, "_agree", losing)
         assert code_of(lambda: ledger.reserve(ASK)) == "ledger-moved"
-
-
-def come_and_go(path: str, times: int) -> None:
-    for _ in range(times):
-        with opened(Path(path)) as ledger:
-            ledger.reserve(Request("q", ZCDP.nothing(), Account("bob", BUDGET))).settle(Rho(0), "d")
 
 
 def test_processes_that_come_and_go_are_no_false_alarm(path: Path) -> None:

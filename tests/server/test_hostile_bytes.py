@@ -47,7 +47,7 @@ def another_client(served: Served) -> Iterator[list[float]]:
 
     def ask() -> None:
         try:
-            while not ended.wait(0.1):
+            while not ended.wait(0.02):
                 began = time.monotonic()
                 with psycopg.connect(served.conninfo("cleo"), connect_timeout=30) as connection:
                     assert connection.execute("SELECT 1").fetchall() == [(1,)]

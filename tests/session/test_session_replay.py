@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import sqlite3
 import subprocess
 import sys
@@ -11,7 +10,6 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pytest
@@ -490,37 +488,6 @@ def test_one_question_asked_at_once_has_one_answer_and_one_charge(example: Path)
     assert all(answer.fetchall() == only.fetchall() for answer in answers)
     for session in sessions:
         session.close()
-
-
-TRIALS = 15
-ONE = "SELECT article FROM reads WHERE article <> 'q{number}' GROUP BY article TOP 1 PRIVATE WITH (epsilon = 0.01)"
-
-
-def ask_at_once(folder: str, barrier: Any, answers: Any) -> None:
-    with opened(Path(folder)) as session:
-        for number in range(TRIALS):
-            barrier.wait(60)
-            answer = session.sql(ONE.format(number=number))
-            answers.put((number, answer.fetchall(), answer.receipt.replayed))
-
-
-def test_two_processes_that_ask_one_question_at_once_get_one_answer_for_one_charge(example: Path) -> None:
-    opened(example).close()
-    context = multiprocessing.get_context("spawn")
-    barrier, answers = context.Barrier(2), context.Queue()
-    processes = [context.Process(target=ask_at_once, args=(str(example), barrier, answers)) for _ in range(2)]
-    for process in processes:
-        process.start()
-    told: dict[int, list[tuple[object, bool]]] = {}
-    for _ in range(2 * TRIALS):
-        number, rows, replayed = answers.get(timeout=120)
-        told.setdefault(number, []).append((rows, replayed))
-    for process in processes:
-        process.join(60)
-        assert process.exitcode == 0
-    for (first, was_replayed), (second, was_replayed_too) in told.values():
-        assert first == second
-        assert {was_replayed, was_replayed_too} == {False, True}
 
 
 def test_a_ledger_is_closed_when_the_session_cannot_be_opened(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
