@@ -150,6 +150,24 @@ def test_the_changelog_begins_with_this_version_and_goes_down() -> None:
     assert sections <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
 
 
+def test_the_pages_at_the_root_name_this_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"| {version.rpartition('.')[0]} | yes |" in (ROOT / "SECURITY.md").read_text()
+    (day,) = re.findall(rf"^## \[{re.escape(version)}\] - (\S+)$", CHANGELOG, re.MULTILINE)
+    assert f"\ndate-released: {day}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+@pytest.mark.parametrize(
+    "page",
+    [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md", *sorted((ROOT / "docs" / "adr").glob("*.md"))],
+    ids=lambda page: page.name,
+)
+def test_the_files_that_a_page_for_maintainers_names_exist(page: Path) -> None:
+    named = re.findall(r"`((?:dpsql|tests|docs|examples|benchmarks)/[\w./*-]+)`", page.read_text())
+    assert [path for path in named if not list(ROOT.glob(path))] == []
+
+
 @pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")), ids=lambda page: page.name)
 def test_links_of_the_pages_at_the_root_lead_to_files(page: Path) -> None:
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
