@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from dpsql.plan import Balance, Forecast, Plan
     from dpsql.session import Session
 
+    __version__: str
+
 __all__ = [
     "Analyst",
     "Answer",
@@ -80,9 +82,13 @@ _LATER |= {"Session": "session"}
 
 
 def __getattr__(name: str) -> object:
-    if name not in _LATER:
+    value: object
+    if name == "__version__":
+        value = import_module("importlib.metadata").version("dpsql")
+    elif name in _LATER:
+        value = getattr(import_module(f"dpsql.{_LATER[name]}"), name)
+    else:
         raise AttributeError(f"module 'dpsql' has no attribute {name!r}")
-    value: object = getattr(import_module(f"dpsql.{_LATER[name]}"), name)
     globals()[name] = value
     return value
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import importlib.metadata
 import inspect
 import subprocess
 import sys
@@ -24,6 +25,12 @@ def python(code: str) -> str:
 def test_all_is_sorted_and_complete() -> None:
     assert dpsql.__all__ == sorted(dpsql.__all__)
     assert dir(dpsql) == dpsql.__all__
+
+
+def test_the_version_is_the_installed_one_and_is_read_on_first_use() -> None:
+    assert dpsql.__version__ == importlib.metadata.version("dpsql")
+    assert "__version__" not in dir(dpsql)
+    assert python("import dpsql; print('__version__' in vars(dpsql))") == "False"
 
 
 @pytest.mark.parametrize("name", dpsql.__all__)

@@ -1,4 +1,4 @@
-"""Write the pages of docs/reference from the code, from sql.md and from the README.
+"""Write the pages of docs/reference from the code, sql.md, the README and the changelog.
 
     python docs/generate                writes them where they stand
     python docs/generate --to FOLDER    writes them elsewhere; a test compares them with those that are there

@@ -1,16 +1,18 @@
-"""Pages that show sections of the README, which stay there: its promise, its limits with their date, its changes."""
+"""Pages made from files at the root: the guarantee with its limits from README.md, the changes from CHANGELOG.md."""
 
 from __future__ import annotations
 
 import re
 
-from pages import README, head, relinked
+from pages import README, ROOT, head, relinked
+
+_CHANGELOG = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 def _section(title: str) -> str:
     """Return a section of the README as the site reads Markdown: lists stand apart, what they hold by four spaces."""
     _, _, rest = README.partition(f"\n## {title}\n")
-    text = rest.partition("\n## ")[0].partition("\nLicence: ")[0].strip()
+    text = rest.partition("\n## ")[0].strip()
     text = re.sub(r"^  (?=\S)", "    ", text, flags=re.MULTILINE)
     return relinked(re.sub(r"\n(?=\* )", "\n\n", text).replace("\n\n\n", "\n\n"), page="README.md")
 
@@ -22,5 +24,7 @@ def guarantee() -> str:
 
 
 def changes() -> str:
-    """Return what changed, by version."""
-    return "\n".join([head("Changes", "the README"), _section("Changes"), ""])
+    """Return the changelog, its version numbers without the brackets that mark them as links."""
+    _, _, text = _CHANGELOG.partition("\n")
+    text = re.sub(r"^## \[(.+)\]", r"## \1", text.strip(), flags=re.MULTILINE)
+    return "\n".join([head("Changes", "CHANGELOG.md"), relinked(text, page="CHANGELOG.md"), ""])

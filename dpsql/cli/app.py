@@ -112,6 +112,7 @@ class _Group(click.Group):
 
 
 @click.group(name="dpsql", cls=_Group, epilog=_EPILOG, no_args_is_help=True, context_settings={"show_default": True})
+@click.version_option(package_name="dpsql", message="dpsql %(version)s", help="Show the version and exit.")
 def app() -> None:
     """Private top-k analytics in SQL: the most frequent items by distinct users, with a proven guarantee for each."""
 

@@ -56,6 +56,11 @@ def asked(
     return dpsql_command(command, *arguments, *options, cwd=folder, stdin=stdin, **environment)
 
 
+def test_the_version(tmp_path: Path) -> None:
+    code, printed, said = dpsql_command("--version", cwd=tmp_path)
+    assert (code, printed.decode(), said) == (0, f"dpsql {dpsql.__version__}\n", "")
+
+
 def test_the_demo_from_anywhere(tmp_path: Path) -> None:
     code, out, err = dpsql_command("demo", cwd=tmp_path)
     text = out.decode()

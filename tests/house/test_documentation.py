@@ -27,6 +27,7 @@ from dpsql.sql.options import OPTIONS
 ROOT = Path(__file__).parents[2]
 MODULES = sorted((ROOT / "dpsql").rglob("*.py"))
 README = (ROOT / "README.md").read_text()
+CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
 SQL = (ROOT / "docs" / "sql.md").read_text()
 ERRORS = (ROOT / "docs" / "errors.md").read_text()
 EVERYTHING = "".join(module.read_text() for module in MODULES)
@@ -135,8 +136,42 @@ def test_the_readme_begins_with_the_two_commands() -> None:
 
 def test_the_readme_has_the_sections_of_the_house() -> None:
     sections = re.findall(r"^## (.+)$", README, re.MULTILINE)
-    wanted = ["What it promises", "Quickstart", "The house", "The guarantee and its limits", "Glossary", "Changes"]
+    wanted = ["What it promises", "Quickstart", "The house", "The guarantee and its limits", "Glossary", "The project"]
     assert [section for section in sections if section in wanted] == wanted
+
+
+def test_the_changelog_begins_with_this_version_and_goes_down() -> None:
+    versions = re.findall(r"^## \[([\d.]+)\] - \d{4}-\d\d-\d\d$", CHANGELOG, re.MULTILINE)
+    assert len(versions) == CHANGELOG.count("\n## ")
+    assert versions[0] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    parts = [tuple(map(int, version.split("."))) for version in versions]
+    assert parts == sorted(set(parts), reverse=True)
+    sections = set(re.findall(r"^### (.+)$", CHANGELOG, re.MULTILINE))
+    assert sections <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+
+
+def test_the_pages_at_the_root_name_this_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"| {version.rpartition('.')[0]} | yes |" in (ROOT / "SECURITY.md").read_text()
+    (day,) = re.findall(rf"^## \[{re.escape(version)}\] - (\S+)$", CHANGELOG, re.MULTILINE)
+    assert f"\ndate-released: {day}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+@pytest.mark.parametrize(
+    "page",
+    [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md", *sorted((ROOT / "docs" / "adr").glob("*.md"))],
+    ids=lambda page: page.name,
+)
+def test_the_files_that_a_page_for_maintainers_names_exist(page: Path) -> None:
+    named = re.findall(r"`((?:dpsql|tests|docs|examples|benchmarks)/[\w./*-]+)`", page.read_text())
+    assert [path for path in named if not list(ROOT.glob(path))] == []
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")), ids=lambda page: page.name)
+def test_links_of_the_pages_at_the_root_lead_to_files(page: Path) -> None:
+    targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
+    assert [target for target in targets if not (ROOT / target).exists()] == []
 
 
 def test_the_readme_names_every_extra_and_no_other() -> None:
