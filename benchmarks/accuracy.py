@@ -47,10 +47,10 @@ from dpsql.plan import Plan, Terms, draw
 from dpsql.plan.terms import budget_of
 from dpsql.policy import Limits, PrivateTable
 from dpsql.quantities import Delta, Epsilon, Rho
-from dpsql.sql.analyze import analyze
-from dpsql.sql.catalog import Catalog, Table
-from dpsql.sql.query import PrivateQuery
-from dpsql.sql.types import of_column
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.ir.catalog import Catalog, Table
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.ir.types import of_column
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 NOISE = OperatingSystemNoise()

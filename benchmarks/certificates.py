@@ -27,7 +27,7 @@ from program.row import Row
 
 import dpsql
 from dpsql.accounting import ApproximateDP, BoundedRange
-from dpsql.accounting.comparison import bought, totals
+from dpsql.accounting.certificates.comparison import bought, totals
 from dpsql.errors import BudgetExceeded
 from dpsql.plan.terms import Terms
 from dpsql.quantities import Delta, Epsilon

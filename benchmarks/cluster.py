@@ -26,7 +26,7 @@ from workload import BUDGET, QUERY, Events, Written, written
 import dpsql
 from dpsql.connect import session_of
 from dpsql.engines import Engine, Statement
-from dpsql.opening import engine_of
+from dpsql.open_engine import engine_of
 
 QUICK = {"rows": 2_000, "pairs": 100_000}
 ASKED = {"unbounded": "k_bar = 1000", "at most 5 groups": "k_bar = 1000, max_groups_contributed = 5"}

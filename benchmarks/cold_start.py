@@ -49,7 +49,7 @@ STEPS = {
     "import pyarrow": "import pyarrow.compute",
     "import sqlglot": "from sqlglot.dialects.duckdb import DuckDB",
     "import the rest of dpsql": "import dpsql.session; from dpsql.cli import show",
-    "import DuckDB": "gc.freeze(); import duckdb, dpsql.engines.duckdb, dpsql.engines.duckdb_desk",
+    "import DuckDB": "gc.freeze(); import duckdb, dpsql.engines.duckdb.engine, dpsql.engines.duckdb.evaluator",
     "open policy, data and ledger": "session = dpsql.connect('events.duckdb', policy='policy.toml')",
     "answer": "answer = session.sql(sys.argv[1])",
     "write the answer": "show.write_answer(answer, app.Format.csv)",

@@ -31,7 +31,7 @@ from workload import BUDGET, PLAIN, QUERY, Events, Written, written
 import dpsql
 from dpsql.connect import session_of
 from dpsql.engines import Engine, Statement, open_exact
-from dpsql.opening import engine_of
+from dpsql.open_engine import engine_of
 
 QUICK = {"rows": [2_000], "engines": ["duckdb", "postgres"], "repeats": 1}
 SPARK = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}

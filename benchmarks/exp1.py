@@ -47,7 +47,7 @@ from program.row import Row
 
 from dpsql.accounting import ApproximateDP, Certificate, item_epsilon
 from dpsql.mechanisms import ChooseKBar, Histogram, LimitedDomain, TopStable
-from dpsql.mechanisms.race import race
+from dpsql.mechanisms.sampling.race import race
 from dpsql.quantities import Delta, Epsilon
 
 KS = [3, 10, 50]

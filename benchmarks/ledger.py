@@ -28,9 +28,9 @@ from program.times import Times, timed
 from dpsql.accounting import ZCDP, ApproximateDP, FilterState
 from dpsql.ledger import Account, Ledger, Request, SQLiteLedger, verify
 from dpsql.ledger.base import Outcome
-from dpsql.ledger.keeper import told_request, told_settlement
+from dpsql.ledger.base_ledger import told_request, told_settlement
 from dpsql.ledger.record import now
-from dpsql.ledger.sqlite_book import Rows
+from dpsql.ledger.sqlite.transaction import Rows
 from dpsql.quantities import Delta, Epsilon, Rho
 
 QUICK = {"queries": 20, "writers": [1, 2], "events": [100, 1_000]}
@@ -85,7 +85,7 @@ def own_server() -> str:
 def opened(place: Path | str) -> AbstractContextManager[Ledger]:
     """Return the ledger of a block, new or old."""
     if isinstance(place, str):
-        from dpsql.ledger.postgres import PostgresLedger
+        from dpsql.ledger.postgres.ledger import PostgresLedger
 
         return closing(PostgresLedger(place, BUDGET, total=TOTAL))
     return closing(SQLiteLedger(place, BUDGET, total=TOTAL))

@@ -21,7 +21,7 @@ from program.times import Run, Times, clocks, in_turns
 import dpsql
 from dpsql.connect import session_of
 from dpsql.engines import Engine, Exact, Statement, Watchable
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.recording import RecordingEngine
 
 STORES = ("database", "parquet")

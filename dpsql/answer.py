@@ -6,6 +6,7 @@ Everything here is post-processing of a release: it may be printed, stored and s
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 from importlib import import_module
 from importlib.metadata import version
@@ -14,11 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpsql.accounting import ZCDP, Amount, ApproximateDP, Certificate, Loss, Periods, Steps, discrete_gaussian_offset
+from dpsql.display import MOST_ROWS, Column, Cost, Released, printable, released_html
 from dpsql.errors import UsageError
-from dpsql.markup import MOST_ROWS, Column, Cost, Released, printable, released_html
-from dpsql.mechanisms.laplace_tails import laplace_offset
+from dpsql.mechanisms.sampling.laplace_tails import laplace_offset
 from dpsql.quantities import Delta, Epsilon
-from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -271,7 +271,7 @@ class Answer:
         """
         intervals = self.intervals(level)
         _require("matplotlib", extra="plot")
-        from dpsql.chart import Chart, draw
+        from dpsql.display.chart import Chart, draw
 
         counts = self._counts.columns[0] if self._counts else 0
         keys = zip(*(_to_python(column) for column in intervals.columns[:-2]), strict=True)

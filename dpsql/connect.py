@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.errors import LedgerError, PolicyError, UsageError
-from dpsql.opening import IN_MEMORY, engine_of, open_evaluator, public_engines, report_confinement
+from dpsql.open_engine import IN_MEMORY, engine_of, open_evaluator, public_engines, report_confinement
 from dpsql.policy import Budget, DatabaseUrl, Policy, PrivateTable, is_url
 
 if TYPE_CHECKING:
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dpsql.accounting import ApproximateDP, Periods
-    from dpsql.engines import Column, Desk, Engine, PublicStatements
-    from dpsql.engines.duckdb_schema import StoredTable
+    from dpsql.engines import Column, Engine, PublicStatements, ResultEvaluator
+    from dpsql.engines.duckdb.schema import StoredTable
     from dpsql.ledger import Event, Ledger, Verified
     from dpsql.plan import Terms
-    from dpsql.plan.facts import Check
-    from dpsql.plan.spending import Spending
+    from dpsql.plan.report.policy_report import Check
+    from dpsql.plan.report.spending import Spending
     from dpsql.policy.starter import FoundColumn, FoundTable
-    from dpsql.policy.starter_text import Starter
+    from dpsql.policy.starter_toml import Starter
     from dpsql.session import Session
 
 __all__ = ["IN_MEMORY", "MemoryLedgerWarning", "back_up", "bump", "check_of", "check_on", "connect", "engine_of"]
@@ -78,18 +78,18 @@ def session_of(
     ledger: str | Path | DatabaseUrl | None = None,
     analyst: str | None = None,
     public: PublicStatements | None = None,
-    desk: Desk | None = None,
+    desk: ResultEvaluator | None = None,
 ) -> Session:
     """Return a session over an engine that is already open; the session closes it, and `public` and `desk` with it."""
     from dpsql.mechanisms import OperatingSystemNoise
     from dpsql.plan import Terms
     from dpsql.plan.registration import catalog_of
-    from dpsql.session import Parts, Session
+    from dpsql.session import Session, SessionDependencies
 
     terms = Terms.of_policy(policy, analyst)
     catalog = catalog_of(engine, policy)
     if policy.prepared is not None:
-        from dpsql.prepared import with_prepared  # start-up: few policies prepare anything
+        from dpsql.materialized.lookup import with_prepared  # start-up: few policies prepare anything
 
         catalog = with_prepared(catalog, engine, policy=policy)
     record = _ledger(policy.ledger if ledger is None else ledger, terms)
@@ -100,14 +100,16 @@ def session_of(
         record.close()
         raise
     evaluator = open_evaluator(engine, policy, shared=desk)
-    return Session(Parts(engine, record, catalog, terms, OperatingSystemNoise(), evaluator, public=public))
+    return Session(
+        SessionDependencies(engine, record, catalog, terms, OperatingSystemNoise(), evaluator, public=public)
+    )
 
 
 def starter_of(database: str | Path) -> Starter:
     """Return a starter policy from the schema of a DuckDB file; no row is read. Raises `EngineError`."""
-    from dpsql.engines.duckdb_schema import schema_of
-    from dpsql.policy.spelling import policy_names
-    from dpsql.policy.starter_text import Found, starter
+    from dpsql.engines.duckdb.schema import schema_of
+    from dpsql.policy.quoting import policy_names
+    from dpsql.policy.starter_toml import Found, starter
 
     schema = schema_of(database)
     names = policy_names([table.key for table in schema.tables])
@@ -156,7 +158,7 @@ def spending_of(policy: Policy | str | Path, *, analyst: str | None = None) -> S
     No data is opened. Raises `PolicyError` or `LedgerError`, and `Refusal` for an analyst who may not ask.
     """
     from dpsql.plan import Terms
-    from dpsql.plan.spending import spending
+    from dpsql.plan.report.spending import spending
 
     known = _policy(policy)
     terms = Terms.of_total(known) if analyst is None else Terms.of_policy(known, analyst)
@@ -175,11 +177,11 @@ def prepare(
     gives the same answer, until the data has another version. The data is the curator's to read: nothing is charged.
     Raises `PolicyError` for what cannot be prepared, and `EngineError` if it fails.
     """
+    from dpsql.materialized.build import Data, sealed_files
+    from dpsql.materialized.build import prepare as prepare_table
     from dpsql.mechanisms import OperatingSystemNoise
-    from dpsql.opening import source_of, sources_of
+    from dpsql.open_engine import source_of, sources_of
     from dpsql.plan.registration import catalog_of
-    from dpsql.preparing import Data, sealed_files
-    from dpsql.preparing import prepare as prepare_table
 
     known = _policy(policy)
     wanted = [name for name, each in known.tables.items() if isinstance(each, PrivateTable) and each.prepared]
@@ -218,7 +220,7 @@ def verified(ledger: str | Path | DatabaseUrl) -> Verified:
     """Check everything in a ledger and change nothing. Raises `LedgerError` at the first thing that does not fit."""
     if is_url(ledger):
         _require_psycopg()
-        from dpsql.ledger.postgres import verify as verify_postgres
+        from dpsql.ledger.postgres.ledger import verify as verify_postgres
 
         return verify_postgres(DatabaseUrl.of(ledger))
     from dpsql.ledger import verify
@@ -281,8 +283,8 @@ def check_of(policy: Policy | str | Path, *, database: str | Path | None = None)
         check = check_on(engine, known, tables=tuple(near))
     if known.prepared is None or engine.dialect.name != "DuckDB":
         return check
-    from dpsql.opening import source_of, sources_of
-    from dpsql.prepared import outdated
+    from dpsql.materialized.lookup import outdated
+    from dpsql.open_engine import source_of, sources_of
 
     given = source_of(database, known)
     place = database if given is None else given.path
@@ -296,8 +298,8 @@ def check_of(policy: Policy | str | Path, *, database: str | Path | None = None)
 def check_on(engine: Engine | None, policy: Policy, *, tables: Collection[str]) -> Check:
     """Return what a policy means, checked against those of its tables that an engine has open; raises as `check_of`."""
     from dpsql.answer import CountColumns
-    from dpsql.plan.check import check
     from dpsql.plan.registration import catalog_of
+    from dpsql.plan.report.policy_check import check
 
     stored: dict[str, tuple[tuple[str, str], ...]] = {}
     if engine is not None:
@@ -325,7 +327,7 @@ def _found(table: StoredTable, names: Mapping[tuple[str, str], str]) -> FoundTab
 def _found_column(column: Column) -> FoundColumn:
     from dpsql.plan.registration import may_be_unit
     from dpsql.policy import starter
-    from dpsql.sql.types import Family, of_column, read_as
+    from dpsql.sql.ir.types import Family, of_column, read_as
 
     readable = read_as(of_column(column.type)).family is not Family.OPAQUE
     return starter.FoundColumn(column.name, column.type, readable, may_be_unit(column.type))
@@ -344,7 +346,7 @@ def _recorded(place: str | Path | DatabaseUrl) -> Ledger:
     """Open a ledger that is there, on the terms that it records."""
     if is_url(place):
         _require_psycopg()
-        from dpsql.ledger.postgres import PostgresLedger
+        from dpsql.ledger.postgres.ledger import PostgresLedger
 
         return PostgresLedger.open(DatabaseUrl.of(place))
     from dpsql.ledger import SQLiteLedger
@@ -392,7 +394,7 @@ def _of_the_caller() -> int:
 def _durable(place: str | Path | DatabaseUrl, terms: Terms) -> Ledger:
     if isinstance(place, DatabaseUrl):
         _require_psycopg()
-        from dpsql.ledger.postgres import PostgresLedger
+        from dpsql.ledger.postgres.ledger import PostgresLedger
 
         return PostgresLedger(place, terms.budget, total=terms.total, periods=terms.periods, certified=terms.certified)
     from dpsql.ledger import SQLiteLedger

@@ -14,9 +14,8 @@ An error never carries a data value: its words come from dpsql, from the analyst
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
-
-from dpsql.values import dataclass
 
 __all__ = [
     "BudgetExceeded",

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Self
 
 from dpsql.errors import UsageError
-from dpsql.values import dataclass
 
 __all__ = ["Delta", "Epsilon", "Number", "Rho", "exact"]
 

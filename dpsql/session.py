@@ -10,14 +10,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from dpsql.accounting import Columns
+from dpsql.accounting import BudgetVector
 from dpsql.answer import Answer, CountColumns, Promise, Receipt
-from dpsql.engines import Desk, Engine, Exact, PublicStatements, Statement, read_confinement, turn_of
+from dpsql.engines import Engine, Exact, PublicStatements, ResultEvaluator, Statement, read_confinement, turn_of
 from dpsql.engines.base import statement_stopped
-from dpsql.engines.public import within
+from dpsql.engines.public_pool import within
 from dpsql.errors import EngineError, Refusal, UsageError
 from dpsql.ledger.base import Account, Ledger, Request, Reservation, Settled, Shortfall
 from dpsql.ledger.failures import FAILED
@@ -25,13 +25,13 @@ from dpsql.mechanisms import Noise
 from dpsql.plan import (
     MOST_PUBLIC_ROWS,
     Balance,
-    Bought,
+    ExternalRelease,
     Forecast,
     Plan,
     Prepared,
-    Purchase,
     Release,
-    Shown,
+    ReleaseResult,
+    ResultView,
     Terms,
     balance_of,
     budget_table,
@@ -55,33 +55,32 @@ from dpsql.plan import (
     tables_table,
     unpack,
 )
-from dpsql.sql.analyses import Analyses
-from dpsql.sql.assumption import guess_asked, with_guess
-from dpsql.sql.catalog import Catalog
-from dpsql.sql.clock import Clock, system_clock
-from dpsql.sql.emptiness import without_rows
-from dpsql.sql.parameters import Given
-from dpsql.sql.partitions import values_asked, with_values
-from dpsql.sql.prepare import prepared
-from dpsql.sql.query import Describe, PrivateQuery, PublicQuery, ShowBudget, ShowTables, WrappedQuery
-from dpsql.sql.query import Statement as Question
-from dpsql.sql.rewrite_public import rewrite_public
-from dpsql.sql.tree import has_scan
-from dpsql.values import dataclass
+from dpsql.sql.analysis.assumption import guess_asked, with_guess
+from dpsql.sql.analysis.cache import AnalysisCache
+from dpsql.sql.analysis.empty_results import without_rows
+from dpsql.sql.analysis.partitions import values_asked, with_values
+from dpsql.sql.analysis.prepare import prepared
+from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.clock import Clock, system_clock
+from dpsql.sql.ir.statements import Describe, PrivateQuery, PublicQuery, ShowBudget, ShowTables, WrappedQuery
+from dpsql.sql.ir.statements import Statement as Question
+from dpsql.sql.ir.tree import has_scan
+from dpsql.sql.rewrite.public_query import rewrite_public
+from dpsql.sql.syntax.parameters import ParameterValues
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpsql.engines.base import Stop
 
-__all__ = ["Bought", "Parts", "Prepared", "Purchase", "Session", "buy"]
+__all__ = ["ExternalRelease", "Prepared", "ReleaseResult", "Session", "SessionDependencies", "buy"]
 
-Drawn = TypeVar("Drawn")
+Output = TypeVar("Output")
 _LONGEST_CONSTANT = 10.0  # seconds in which a statement without tables is computed
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class SessionDependencies:
     """What a session is made of; `dpsql.connect` puts them together.
 
     Statements over public tables are run by `public`, apart from the private ones; without it the engine runs both.
@@ -92,7 +91,7 @@ class Parts:
     catalog: Catalog
     terms: Terms
     noise: Noise
-    desk: Desk
+    desk: ResultEvaluator
     clock: Clock = system_clock
     public: PublicStatements | None = None
 
@@ -102,14 +101,14 @@ class Session:
 
     __slots__ = ("_analyses", "_closed", "_parts", "_salts")
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: SessionDependencies) -> None:
         self._parts = parts
-        self._analyses = Analyses(parts.catalog, parts.engine.accepts_pattern, clock=parts.clock)
+        self._analyses = AnalysisCache(parts.catalog, parts.engine.accepts_pattern, clock=parts.clock)
         salt = parts.noise.draw(16)
         self._salts = int.from_bytes(salt[:8]), int.from_bytes(salt[8:])
         self._closed = False
 
-    def sql(self, text: str, parameters: Given = (), *, stop: Stop | None = None) -> Answer:
+    def sql(self, text: str, parameters: ParameterValues = (), *, stop: Stop | None = None) -> Answer:
         """Answer SELECT ... TOP k PRIVATE, and for nothing: EXPLAIN of one, a SELECT of public tables, SHOW, DESCRIBE.
 
         A SELECT around a private query is computed from its released rows, and costs what the private query does;
@@ -146,7 +145,7 @@ class Session:
                 released, replayed = self._settled(plan, reservation, drawn=self._release(plan, reservation))
         return self._answer(plan, released, shown=shown, replayed=replayed)
 
-    def _buy(self, purchase: Purchase) -> Bought:
+    def _buy(self, purchase: ExternalRelease) -> ReleaseResult:
         self._check_open()
         parts = self._parts
         stored = parts.ledger.stored(purchase.key, self._account)
@@ -166,7 +165,7 @@ class Session:
             settled = held.settle(purchase.loss.rho, digest, answer=drawn, shared=shared)
         return self._bought(settled.answer, replayed=settled.repeats)
 
-    def explain(self, text: str, parameters: Given = ()) -> Plan:
+    def explain(self, text: str, parameters: ParameterValues = ()) -> Plan:
         """Return the plan of a private query: engine SQL, mechanism, worst-case loss, threshold; touches no row.
 
         Raises as `sql` does for a statement that cannot be asked, but not for a budget that is short.
@@ -179,14 +178,14 @@ class Session:
             raise Refusal("not-a-query", "This statement has no plan.", hint=hint)
         return self._draw(replace(question, explained=True))[0]
 
-    def forecast(self, text: str, parameters: Given = (), *, times: int = 1) -> Forecast:
+    def forecast(self, text: str, parameters: ParameterValues = (), *, times: int = 1) -> Forecast:
         """Return whether so many queries of the price of this one still fit, and how many do; touches no row.
 
         In the worst case, and when half of the items come back. Raises as `explain`, and `UsageError` for `times` < 1.
         """
         return forecast(self.explain(text, parameters), self.budget.columns, times=times)
 
-    def describe(self, text: str, parameters: Given = ()) -> pa.Schema:
+    def describe(self, text: str, parameters: ParameterValues = ()) -> pa.Schema:
         """Return the columns that the answer of `sql` would have; reads no private row and charges nothing.
 
         Raises as `sql` does for a statement that cannot be asked, but not for a budget that is short.
@@ -260,7 +259,7 @@ class Session:
     def __repr__(self) -> str:
         return f"Session({'closed' if self._closed else self._parts.terms.total})"
 
-    def _analyze(self, text: str, parameters: Given) -> Question:
+    def _analyze(self, text: str, parameters: ParameterValues) -> Question:
         self._check_open()
         return self._analyses.read(text, parameters)
 
@@ -335,7 +334,7 @@ class Session:
         least = self._parts.terms.limits.min_epsilon
         raise shortfall(plan, short, least_epsilon=least, calendar=self._parts.ledger.calendar)
 
-    def _request(self, text: str, worst: Columns, *, key: str, repeated: bool) -> Request:
+    def _request(self, text: str, worst: BudgetVector, *, key: str, repeated: bool) -> Request:
         terms, limit = self._parts.terms, self._parts.terms.account
         account = None if limit is None else Account(limit.name, limit.budget)
         return Request(text, worst, account, key, terms.certificate, terms.limits.failures_per_day, repeated)
@@ -345,8 +344,8 @@ class Session:
         return self._drawn(counting, lambda exact: release(plan, exact, noise=noise), held=reservation, worst=worst)
 
     def _drawn(
-        self, statement: Statement, draw: Callable[[Exact], Drawn], *, held: Reservation, worst: Columns
-    ) -> Drawn:
+        self, statement: Statement, draw: Callable[[Exact], Output], *, held: Reservation, worst: BudgetVector
+    ) -> Output:
         """Read and draw; charge everything that fails in full, and say nothing of why.
 
         Words, kind and frames of a failure may hold a row's values, so nothing of it is passed on but that it was an
@@ -383,7 +382,7 @@ class Session:
         released = unpack(plan, settled.answer) if shared or settled.repeats else drawn
         return released, settled.repeats
 
-    def _answer(self, plan: Plan, released: Release, *, shown: Shown, replayed: bool) -> Answer:
+    def _answer(self, plan: Plan, released: Release, *, shown: ResultView, replayed: bool) -> Answer:
         balance = self.budget
         k, k_bar = plan.sizes(released.chosen)
         receipt = Receipt(
@@ -414,9 +413,9 @@ class Session:
         table = shown.table(released.table, self._parts.desk)
         return Answer(table, receipt, counts=counts, promise=promise, granted=balance.limit)
 
-    def _bought(self, released: bytes, *, replayed: bool) -> Bought:
+    def _bought(self, released: bytes, *, replayed: bool) -> ReleaseResult:
         parts = self._parts
-        return Bought(
+        return ReleaseResult(
             released,
             replayed=replayed,
             sealed=parts.engine.sealed,
@@ -432,7 +431,7 @@ class Session:
         return Answer(table, free)
 
 
-def buy(session: Session, purchase: Purchase) -> Bought:
+def buy(session: Session, purchase: ExternalRelease) -> ReleaseResult:
     """Make a release that another room planned, on the same trip as a query's, or return it from the ledger.
 
     Its loss is reserved before a row is read and charged before it is returned. Raises `Shortfall` when it does not

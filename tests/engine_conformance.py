@@ -24,10 +24,10 @@ from dpsql.engines.remote import RemoteEngine
 from dpsql.errors import EngineError, Error, Unsupported
 from dpsql.plan.registration import catalog_of
 from dpsql.policy import Budget, Policy, PrivateTable, PublicTable
-from dpsql.sql.analyze import analyze
-from dpsql.sql.catalog import Catalog
-from dpsql.sql.query import PrivateQuery, PublicQuery
-from dpsql.sql.rewrite import (
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
+from dpsql.sql.rewrite.engine_query import (
     Bound,
     CountingQuery,
     rewrite,
@@ -36,7 +36,7 @@ from dpsql.sql.rewrite import (
     rewrite_weighted,
     rewrite_weighted_of_all,
 )
-from dpsql.sql.rewrite_public import rewrite_public
+from dpsql.sql.rewrite.public_query import rewrite_public
 
 __all__ = [
     "FOLDER",

@@ -16,12 +16,12 @@ from sql_reference import NOON, accepts_pattern
 from dpsql.dialects import Dialect
 from dpsql.engines import Statement
 from dpsql.errors import Error, Unsupported
-from dpsql.sql.analyze import analyze
-from dpsql.sql.catalog import Catalog
-from dpsql.sql.passes.total import total
-from dpsql.sql.portable import writer_for
-from dpsql.sql.query import PrivateQuery
-from dpsql.sql.tree import Expression, Joined, Scan
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.ir.tree import Expression, Joined, Scan
+from dpsql.sql.render.portable import writer_for
+from dpsql.sql.rewrite.total import total
 
 __all__ = ["Form", "Noted", "forms_of", "recorded", "unlike"]
 

@@ -10,7 +10,7 @@ from engine_tables import fitted
 from ledger.postgres_kit import fresh_schema, server
 
 from dpsql.engines import Engine
-from dpsql.engines.postgres import PostgresEngine
+from dpsql.engines.postgres.engine import PostgresEngine
 
 __all__ = ["KIT"]
 

@@ -17,7 +17,7 @@ from engine_kits import Kit
 from engine_tables import fitted
 
 from dpsql.engines import Engine
-from dpsql.engines.spark import SparkEngine
+from dpsql.engines.spark.engine import SparkEngine
 
 __all__ = ["KIT", "OPTIONS", "URL", "folder", "laid", "opened", "require"]
 

@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 
 from dpsql.engines import Engine
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 
 __all__ = ["DUCKDB_KIT", "KITS", "Kit", "kit_of", "with_tables"]
 

@@ -18,7 +18,7 @@ from engine_conformance import SALTS, Asked, Opened, counting, over, run, spelle
 from engine_kits import Kit
 from engine_tables import TABLES
 
-from dpsql.sql.rewrite import Bound
+from dpsql.sql.rewrite.engine_query import Bound
 
 __all__ = ["Neighbours", "generated", "moved", "neighbours"]
 

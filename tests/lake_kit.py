@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpsql.engines import Column, Statement, open_exact
-from dpsql.engines.duckdb import DuckDBEngine
-from dpsql.engines.folders import folder_of
+from dpsql.engines.duckdb.engine import DuckDBEngine
+from dpsql.engines.lakes.detection import folder_of
 from dpsql.errors import Error
 
 PLACE = "table t"

@@ -12,7 +12,7 @@ import pyarrow as pa
 import dpsql
 from dpsql.connect import engine_of, session_of
 from dpsql.engines import Engine, Statement, open_exact
-from dpsql.prepared import kept_in
+from dpsql.materialized.lookup import kept_in
 
 SETS = (("article",), ("article", "country"), ("country", "day"), ("article", "kind", "city"))
 ROWS = """

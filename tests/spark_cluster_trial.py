@@ -20,11 +20,11 @@ from engine_kit_spark import OPTIONS
 
 from dpsql import Budget, Policy, PrivateTable
 from dpsql.engines import Engine, Statement, open_exact
-from dpsql.engines.spark import SparkEngine
+from dpsql.engines.spark.engine import SparkEngine
 from dpsql.plan.registration import catalog_of
-from dpsql.sql.analyze import analyze
-from dpsql.sql.query import PrivateQuery
-from dpsql.sql.rewrite import Bound, rewrite
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.rewrite.engine_query import Bound, rewrite
 
 MASTER = "spark:local-cluster[2,1,1024]"
 TEXT = "SELECT g, COUNT(DISTINCT u) AS n FROM reads WHERE g <> 'none' GROUP BY g TOP 20 PRIVATE"

@@ -8,8 +8,8 @@ import duckdb
 from sql_reference import EVERYTHING, Row, as_newest, private, same
 
 from dpsql.errors import Error
-from dpsql.sql.catalog import Catalog
-from dpsql.sql.rewrite import rewrite
+from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.rewrite.engine_query import rewrite
 
 __all__ = ["Answer", "differences", "ours", "theirs"]
 

@@ -13,11 +13,11 @@ from functools import cache
 
 import duckdb
 
-from dpsql.sql.analyze import analyze
-from dpsql.sql.catalog import Catalog, Table
-from dpsql.sql.query import PrivateQuery, WrappedQuery
-from dpsql.sql.rewrite import Bound, rewrite
-from dpsql.sql.types import of_column
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.ir.catalog import Catalog, Table
+from dpsql.sql.ir.statements import PrivateQuery, WrappedQuery
+from dpsql.sql.ir.types import of_column
+from dpsql.sql.rewrite.engine_query import Bound, rewrite
 
 __all__ = [
     "NASTY_COLUMNS",

@@ -15,7 +15,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.ledger import MemoryLedger, SQLiteLedger
 
 POLICY = """\
@@ -431,7 +431,7 @@ def test_a_unit_of_a_csv_file_names_units_in_one_way(visits: Path) -> None:
 
 
 def test_every_type_that_a_policy_may_declare_is_loaded(tmp_path: Path) -> None:
-    from dpsql.policy.checks import _TYPES
+    from dpsql.policy.validation import _TYPES
 
     types = {"user_id": "BIGINT", **{f"c{number}": name for number, name in enumerate([*_TYPES, "DECIMAL(18,9)"])}}
     (tmp_path / "all.csv").write_text(",".join(types) + "\n1" + "," * (len(types) - 1) + "\n")

@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from dpsql.sql.options import OPTIONS
+from dpsql.sql.syntax.options import OPTIONS
 
 POLICY = """\
 ledger = "ledger.sqlite"
@@ -54,9 +54,9 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         stand_in = ModuleType(name)
         vars(stand_in).update(names)
         monkeypatch.setitem(sys.modules, name, stand_in)
-    monkeypatch.delitem(sys.modules, "dpsql.harlequin", raising=False)
-    yield importlib.import_module("dpsql.harlequin")
-    sys.modules.pop("dpsql.harlequin", None)
+    monkeypatch.delitem(sys.modules, "dpsql.integrations.harlequin", raising=False)
+    yield importlib.import_module("dpsql.integrations.harlequin")
+    sys.modules.pop("dpsql.integrations.harlequin", None)
 
 
 @pytest.fixture

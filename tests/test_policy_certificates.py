@@ -20,8 +20,8 @@ from dpsql.accounting import Certificate
 from dpsql.connect import check_of, grant
 from dpsql.errors import Error, PolicyError
 from dpsql.plan import Terms
-from dpsql.plan.words import words
-from dpsql.policy.checks import CERTIFICATES
+from dpsql.plan.report.policy_text import words
+from dpsql.policy.validation import CERTIFICATES
 
 TABLES = {"reads": dpsql.PrivateTable("user_id")}
 OTHERS = ["pure", "theorem2", "optimal"]

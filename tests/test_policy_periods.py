@@ -20,14 +20,14 @@ from command_kit import dpsql_command
 import dpsql
 from dpsql.accounting import ZCDP, FilterState, Periods, epsilon_of_zcdp
 from dpsql.connect import check_of, grant, session_of
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.ledger import Calendar, MemoryLedger, SQLiteLedger
 from dpsql.mechanisms import OperatingSystemNoise
 from dpsql.plan import Terms, balance_of
-from dpsql.plan.words import words
-from dpsql.policy.suggestion import separated
+from dpsql.plan.report.policy_text import words
+from dpsql.policy.budget_suggestion import separated
 from dpsql.quantities import Delta, Epsilon, Rho
-from dpsql.session import Parts, Session
+from dpsql.session import Session, SessionDependencies
 
 TABLES = {"reads": dpsql.PrivateTable("user_id")}
 MONTH = timedelta(days=30)
@@ -179,7 +179,9 @@ def opened(database: Path) -> Iterator[Opened]:
     time = [START]
     ledger = MemoryLedger(terms.budget, total=terms.total, periods=terms.periods, clock=lambda: time[0])
     parts = plain._parts
-    with Session(Parts(parts.engine, ledger, parts.catalog, terms, OperatingSystemNoise(), parts.desk)) as session:
+    with Session(
+        SessionDependencies(parts.engine, ledger, parts.catalog, terms, OperatingSystemNoise(), parts.desk)
+    ) as session:
         yield session, lambda months: time.__setitem__(0, START + MONTH * months)
 
 
@@ -312,7 +314,7 @@ def test_a_suggested_budget_buys_items_that_rank_what_it_says(users: int, items:
 @pytest.mark.parametrize("rho", ["1e-6", "0.001", "0.05", "1", "4"])
 @pytest.mark.parametrize("delta", ["5e-7", "5e-13"])
 def test_the_suggested_total_is_sound_and_near_the_best(rho: str, delta: str) -> None:
-    from dpsql.policy.suggestion import _epsilon
+    from dpsql.policy.budget_suggestion import _epsilon
 
     ours, best = _epsilon(float(rho), -math.log(float(delta))), epsilon_of_zcdp(Rho(rho), Delta(delta))
     assert best * (1 - 1e-9) <= ours <= best * 1.005

@@ -22,9 +22,9 @@ from dpsql import (
     PolicyError,
     PrivateTable,
     UsageError,
-    opening,
+    open_engine,
 )
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.policy import is_address
 
 HEAD = "[budget]\nepsilon = 1\ndelta = 1e-6\n"
@@ -64,8 +64,8 @@ def far(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         def load(self) -> Any:
             return open_far
 
-    points = EntryPoints([Far("far", "somewhere:open_far", opening.GROUP)])
-    monkeypatch.setattr(opening, "entry_points", points.select)
+    points = EntryPoints([Far("far", "somewhere:open_far", open_engine.GROUP)])
+    monkeypatch.setattr(open_engine, "entry_points", points.select)
     return given
 
 

@@ -17,8 +17,8 @@ from sql_reference import NOON, accepts_pattern, corpus_catalog, corpus_tables
 from sqlglot.errors import ParseError
 
 from dpsql.errors import Error, Place
-from dpsql.sql.analyze import analyze
-from dpsql.sqlglot_dialect import Dpsql
+from dpsql.integrations.sqlglot import Dpsql
+from dpsql.sql.analysis.analyze import analyze
 
 ROOT = Path(__file__).parents[1]
 SUPERSETS = "28.10.*"
@@ -29,7 +29,7 @@ AND ts < to_date('2026-03-01', 'YYYY-MM-DD') GROUP BY article TOP 10 PRIVATE"""
 AGAIN = """
 import json, sys
 import sqlglot
-from dpsql.sqlglot_dialect import Dpsql
+from dpsql.integrations.sqlglot import Dpsql
 
 def again(sql):
     try:
@@ -221,5 +221,5 @@ def test_words_of_the_clause_stay_names_and_texts(sql: str) -> None:
 
 def test_an_installed_dpsql_tells_sqlglot_of_its_dialect() -> None:
     text = (ROOT / "pyproject.toml").read_text()
-    assert '[project.entry-points."sqlglot.dialects"]\ndpsql = "dpsql.sqlglot_dialect:Dpsql"' in text
+    assert '[project.entry-points."sqlglot.dialects"]\ndpsql = "dpsql.integrations.sqlglot:Dpsql"' in text
     assert sqlglot.Dialect.get("dpsql") is Dpsql

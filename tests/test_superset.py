@@ -17,9 +17,9 @@ import pytest
 import sqlglot
 from sql_reference import accepts_pattern, catalog_of, corpus_tables
 
-from dpsql.sql.analyze import analyze
-from dpsql.sql.query import Describe
-from dpsql.sqlglot_dialect import Dpsql
+from dpsql.integrations.sqlglot import Dpsql
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.ir.statements import Describe
 
 CATALOG = catalog_of(corpus_tables(), {"reads": "user_id", "users": "user_id"}, ["countries"])
 GRAINS = "SECOND MINUTE FIVE_MINUTES TEN_MINUTES FIFTEEN_MINUTES THIRTY_MINUTES HOUR DAY WEEK MONTH QUARTER YEAR"
@@ -36,9 +36,9 @@ def spec(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     modules["superset.sql.parse"].SQLGLOT_DIALECTS = {}  # type: ignore[attr-defined]
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.delitem(sys.modules, "dpsql.superset", raising=False)
-    yield importlib.import_module("dpsql.superset").DpsqlEngineSpec
-    sys.modules.pop("dpsql.superset", None)
+    monkeypatch.delitem(sys.modules, "dpsql.integrations.superset", raising=False)
+    yield importlib.import_module("dpsql.integrations.superset").DpsqlEngineSpec
+    sys.modules.pop("dpsql.integrations.superset", None)
 
 
 def written_anew(sql: str) -> str:

@@ -16,12 +16,12 @@ import uvicorn
 from starlette.applications import Starlette
 
 from dpsql.policy import Policy
-from dpsql.server.front import Front
+from dpsql.server.gateway import Gateway
 from dpsql.server.service import Service
+from dpsql.server.telemetry import Telemetry
 from dpsql.server.throttle import Throttle
 from dpsql.server.users import User, Users
 from dpsql.server.users_file import add_user
-from dpsql.server.watch import Watch
 from dpsql.server.web import application
 
 with warnings.catch_warnings():
@@ -65,7 +65,7 @@ class World:
     """What the page is over, and the page."""
 
     folder: Path
-    front: Front
+    front: Gateway
     app: Starlette
     log: StringIO
 
@@ -115,7 +115,7 @@ def opened(folder: Path, *, secure: bool = False, per_minute: int = 100_000) -> 
     log = StringIO()
     service = Service(folder / "events.duckdb", Policy.from_toml(folder / "policy.toml"))
     with closing(service):
-        front = Front(service, Users.load(folder / "users.toml"), Watch(log), Throttle(per_minute))
+        front = Gateway(service, Users.load(folder / "users.toml"), Telemetry(log), Throttle(per_minute))
         yield World(folder, front, application(front, secure=secure), log)
 
 

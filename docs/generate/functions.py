@@ -7,9 +7,9 @@ from datetime import datetime
 from itertools import product
 
 from dpsql.errors import Error, Place
-from dpsql.sql.calls import Rule, Site
-from dpsql.sql.tree import Column, Expression, Literal
-from dpsql.sql.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTERVAL, TEXT, TIMESTAMP, Type, decimal
+from dpsql.sql.functions.signatures import Rule, Site
+from dpsql.sql.ir.tree import Column, Expression, Literal
+from dpsql.sql.ir.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTERVAL, TEXT, TIMESTAMP, Type, decimal
 
 _DECIMAL = decimal(9, 2)
 _COLUMNS = {

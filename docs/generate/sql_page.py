@@ -18,16 +18,19 @@ from dpsql.mechanisms import (
     TopStable,
     WeightedGaussian,
 )
-from dpsql.plan.answering import asked, per_partition
-from dpsql.plan.choose import MECHANISMS
-from dpsql.plan.planner import CHOSEN
+from dpsql.plan.auto import CHOSEN
+from dpsql.plan.mechanisms import per_partition, request
+from dpsql.plan.planner import MECHANISMS
 from dpsql.plan.release import MOST_PUBLIC_ROWS
-from dpsql.sql import analyze, calls, expressions, options, reader, sources, text
-from dpsql.sql.functions import AGGREGATES, INSIDE, REFUSED, WINDOWS
-from dpsql.sql.functions_number import NUMBER_FUNCTIONS
-from dpsql.sql.functions_text import TEXT_FUNCTIONS
-from dpsql.sql.functions_time import TIME_FUNCTIONS
-from dpsql.sql.types import Family, has_one_form, of_column, read_as
+from dpsql.sql import lexer
+from dpsql.sql.analysis import analyze, expressions, from_clause, reader
+from dpsql.sql.functions import signatures as calls
+from dpsql.sql.functions.allow_list import AGGREGATES, INSIDE, REFUSED, WINDOWS
+from dpsql.sql.functions.numeric import NUMBER_FUNCTIONS
+from dpsql.sql.functions.temporal import TIME_FUNCTIONS
+from dpsql.sql.functions.text import TEXT_FUNCTIONS
+from dpsql.sql.ir.types import Family, has_one_form, of_column, read_as
+from dpsql.sql.syntax import options
 
 _CLASSES = {
     "limited_domain": LimitedDomain,
@@ -46,18 +49,18 @@ _STORED = (
 ).split()
 _STORED += ["TIMESTAMP WITH TIME ZONE", "INTEGER[]", "STRUCT"]
 _LIMITS = [
-    ("characters of a statement", text.LONGEST_TEXT),
-    ("words of a statement", text.MOST_TOKENS),
+    ("characters of a statement", lexer.LONGEST_TEXT),
+    ("words of a statement", lexer.MOST_TOKENS),
     ("literals of a statement", expressions.MOST_LITERALS),
     ("depth of nested expressions", reader.DEEPEST),
-    ("tables of a statement", sources.MOST_TABLES),
+    ("tables of a statement", from_clause.MOST_TABLES),
     ("keys of a private query", analyze.MOST_KEYS),
     ("values in a list of candidates or partitions", options.MOST_LISTED),
     ("characters of a stored text that enter a function which can make it longer", calls.COLUMN_CAP),
     ("characters of a text that is computed", calls.LONGEST_VALUE),
     ("bytes of a pattern", calls.LONGEST_PATTERN),
-    ("leaders that are read for each key asked for, unless `k_bar` says otherwise", asked.K_BAR_PER_K),
-    ("groups of a unit that are weighed, unless something else bounds them", asked.OWN_CAP),
+    ("leaders that are read for each key asked for, unless `k_bar` says otherwise", request.K_BAR_PER_K),
+    ("groups of a unit that are weighed, unless something else bounds them", request.OWN_CAP),
     ("groups that PER reads: partitions times leaders", per_partition.MOST_ROWS),
     ("rows of a public answer", MOST_PUBLIC_ROWS),
 ]
@@ -110,7 +113,7 @@ def _options() -> str:
 
 def _mechanisms() -> str:
     if ("auto", *_CLASSES) != MECHANISMS:
-        raise SystemExit("The mechanisms of this page are not those of dpsql.plan.choose.")
+        raise SystemExit("The mechanisms of this page are not those of dpsql.plan.planner.")
     rows = []
     for name, kind in _CLASSES.items():
         words = " ".join((kind.__doc__ or "").split())

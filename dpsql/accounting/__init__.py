@@ -1,23 +1,23 @@
 """Guarantees as numbers: what a release costs, how costs add up, and what a total promises."""
 
-from dpsql.accounting.adaptive import adaptive_delta, adaptive_epsilon, adaptive_items
 from dpsql.accounting.calibration import delta_of_each, discrete_gaussian_offset, discrete_gaussian_tail
-from dpsql.accounting.certificates import (
+from dpsql.accounting.certificates.filters import (
     Amount,
-    Certified,
-    Columns,
+    BudgetState,
+    BudgetVector,
+    CertificateFilter,
+    CertificateTerms,
     OptimalFilter,
     PureFilter,
-    Rule,
     TheoremTwoFilter,
-    Usage,
     item_price,
 )
+from dpsql.accounting.certificates.optimal import adaptive_delta, adaptive_epsilon, adaptive_items
+from dpsql.accounting.certificates.purchases import item_epsilon, items_bought
 from dpsql.accounting.conversions import delta_of_zcdp, epsilon_of_zcdp, rho_of_total
 from dpsql.accounting.filters import Filter, FilterState, check_settlement
 from dpsql.accounting.guarantees import ZCDP, ApproximateDP, BoundedRange, Certificate, Loss, PureLoss, Steps
 from dpsql.accounting.periods import Periods, total_after, words_of
-from dpsql.accounting.purchases import item_epsilon, items_bought
 from dpsql.accounting.renyi import RenyiCurve
 
 __all__ = [
@@ -25,9 +25,11 @@ __all__ = [
     "Amount",
     "ApproximateDP",
     "BoundedRange",
+    "BudgetState",
+    "BudgetVector",
     "Certificate",
-    "Certified",
-    "Columns",
+    "CertificateFilter",
+    "CertificateTerms",
     "Filter",
     "FilterState",
     "Loss",
@@ -36,10 +38,8 @@ __all__ = [
     "PureFilter",
     "PureLoss",
     "RenyiCurve",
-    "Rule",
     "Steps",
     "TheoremTwoFilter",
-    "Usage",
     "adaptive_delta",
     "adaptive_epsilon",
     "adaptive_items",

@@ -7,13 +7,12 @@ admission and never refunded.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from dpsql.accounting.guarantees import ZCDP
 from dpsql.accounting.renyi import RenyiCurve
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Rho
-from dpsql.values import dataclass
 
 __all__ = ["Filter", "FilterState", "check_settlement"]
 

@@ -7,13 +7,13 @@ known composition has no class: an unknown guarantee cannot be charged.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from typing import Self
 
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon, Rho
-from dpsql.values import dataclass
 
 __all__ = ["ZCDP", "ApproximateDP", "BoundedRange", "Certificate", "Loss", "PureLoss", "Steps"]
 

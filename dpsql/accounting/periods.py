@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
 
-from dpsql.accounting.certificates import Rule
+from dpsql.accounting.certificates.filters import CertificateFilter
 from dpsql.accounting.conversions import epsilon_of_zcdp
 from dpsql.accounting.guarantees import ZCDP, ApproximateDP
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon
-from dpsql.values import dataclass
 
 __all__ = ["Periods", "total_after", "words_of"]
 
@@ -50,7 +50,9 @@ def words_of(periods: Periods | None) -> str:
     return f"per {periods}" if most is None else f"per {periods}, at most {most} time{'' if most == 1 else 's'}"
 
 
-def total_after(periods: int, each: ApproximateDP, *, budget: ZCDP, rule: Rule | None = None) -> ApproximateDP | None:
+def total_after(
+    periods: int, each: ApproximateDP, *, budget: ZCDP, rule: CertificateFilter | None = None
+) -> ApproximateDP | None:
     """Return what holds after so many periods, each of which promises `each` and may spend `budget`, rounded up.
 
     The shares of delta for the queries and for the conversion grow alike. `rule` is the filter of one period under

@@ -8,12 +8,12 @@ zero-concentrated. Both parts are exact: a rational, and a whole number under th
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from dpsql.accounting.conversions import delta_of_zcdp, epsilon_of_zcdp
 from dpsql.accounting.guarantees import ZCDP
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon, Rho
-from dpsql.values import dataclass
 
 __all__ = ["RenyiCurve"]
 

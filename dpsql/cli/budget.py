@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from dpsql.answer import printable
+from dpsql.answer_json import plain_spending
 from dpsql.cli.show import write_json, write_pairs
-from dpsql.plain import plain_spending
-from dpsql.plan.tables import outcome
+from dpsql.plan.report.tables import outcome
 
 if TYPE_CHECKING:
     from dpsql.ledger import Entry
-    from dpsql.plan.spending import Spender, Spending
+    from dpsql.plan.report.spending import Spender, Spending
 
 __all__ = ["write_spending"]
 

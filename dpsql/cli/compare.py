@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpsql.accounting import ApproximateDP
-from dpsql.accounting.comparison import Bought, Totals, bought, figure_one, totals
+from dpsql.accounting.certificates.comparison import PurchasedItems, Totals, bought, figure_one, totals
 from dpsql.cli.show import write_json
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon
@@ -41,7 +41,7 @@ def run(
     _write_costs(costs, total.delta)
 
 
-def _write_counts(counts: Sequence[Bought], total: ApproximateDP) -> None:
+def _write_counts(counts: Sequence[PurchasedItems], total: ApproximateDP) -> None:
     click.echo(f"Items that {total} buys, all of delta spent on composition:\n")
     click.echo("item epsilon" + "".join(f"{name:>10}" for name in _CERTIFICATES))
     for row in counts:
@@ -60,7 +60,7 @@ def _write_costs(costs: Sequence[Totals], delta: Delta) -> None:
     )
 
 
-def _draw(counts: Sequence[Bought], epsilons: Sequence[Epsilon], *, delta: Delta, path: Path) -> None:
+def _draw(counts: Sequence[PurchasedItems], epsilons: Sequence[Epsilon], *, delta: Delta, path: Path) -> None:
     """Save both panels: Figure 1 of Durfee and Rogers, and the items that each certificate buys beside theirs."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -97,7 +97,7 @@ def _ratios(axes: Axes, epsilons: Sequence[Epsilon], *, delta: Delta) -> None:
     axes.legend(frameon=False, fontsize=9)
 
 
-def _bars(axes: Axes, counts: Sequence[Bought]) -> None:
+def _bars(axes: Axes, counts: Sequence[PurchasedItems]) -> None:
     width = 0.8 / len(_CERTIFICATES)
     for place, (name, label) in enumerate(_CERTIFICATES.items()):
         ends = [row + (place - 1.5) * width for row in range(len(counts))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
@@ -17,10 +18,9 @@ from prompt_toolkit.output import Output
 from pygments.lexers.sql import SqlLexer
 
 from dpsql.cli.shell import Reader
-from dpsql.sql.catalog import Catalog
-from dpsql.typed.completion import completions
-from dpsql.typed.statements import is_complete
-from dpsql.values import dataclass
+from dpsql.completion.candidates import completions
+from dpsql.completion.statements import is_complete
+from dpsql.sql.ir.catalog import Catalog
 
 __all__ = ["prompt_reader"]
 

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,9 +15,8 @@ import click
 from dpsql.answer import printable
 from dpsql.cli.progress import INTERRUPTED, waiting
 from dpsql.cli.show import write_answer, write_pairs, write_plan
+from dpsql.completion.statements import WORDS, items
 from dpsql.errors import Error, Place, UsageError
-from dpsql.typed.statements import WORDS, items
-from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     from dpsql.session import Session

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
 from dpsql.errors import UsageError
-from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +43,7 @@ def write_answer(answer: Answer, layout: str) -> None:
         screen.print(str(answer.receipt), style="dim", markup=False)
         return
     if layout == "json":
-        from dpsql.plain import plain_answer
+        from dpsql.answer_json import plain_answer
 
         write_json(plain_answer(answer))
         return

@@ -9,11 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.typed.statements import is_complete
+from dpsql.completion.statements import is_complete
 
 if TYPE_CHECKING:
     from dpsql.cli.shell import Reader
-    from dpsql.sql.catalog import Catalog
+    from dpsql.sql.ir.catalog import Catalog
 
 __all__ = ["history_file", "line_reader", "reader"]
 

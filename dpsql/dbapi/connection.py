@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dpsql.answer import Answer, Receipt
     from dpsql.engines import Engine
     from dpsql.session import Session
-    from dpsql.sql.parameters import Given
+    from dpsql.sql.syntax.parameters import ParameterValues
 
 __all__ = ["Connection", "Cursor", "connect"]
 
@@ -115,7 +115,7 @@ class Connection:
         self.require_open()
         return Cursor(self)
 
-    def execute(self, operation: str, parameters: Given | None = None) -> Cursor:
+    def execute(self, operation: str, parameters: ParameterValues | None = None) -> Cursor:
         """Return a new cursor that has executed a statement."""
         return self.cursor().execute(operation, parameters)
 
@@ -144,7 +144,7 @@ class Connection:
             raise _closed()
 
     @translates
-    def ask(self, operation: str, parameters: Given) -> Answer:
+    def ask(self, operation: str, parameters: ParameterValues) -> Answer:
         """Return the session's answer to a statement, when those of other threads are done."""
         with self._held.turn:
             self.require_open()
@@ -228,7 +228,7 @@ class Cursor:
         """Always None: no row is written."""
         return
 
-    def execute(self, operation: str, parameters: Given | None = None) -> Self:
+    def execute(self, operation: str, parameters: ParameterValues | None = None) -> Self:
         """Answer a statement and return this cursor; `parameters` are a sequence for ? or $1, a mapping for :name.
 
         Raises `ProgrammingError` for what is refused, `NotSupportedError` for what is not read yet, and
@@ -245,7 +245,7 @@ class Cursor:
         return self
 
     @translates
-    def executemany(self, operation: str, seq_of_parameters: Sequence[Given]) -> NoReturn:
+    def executemany(self, operation: str, seq_of_parameters: Sequence[ParameterValues]) -> NoReturn:
         """Raise `NotSupportedError`: there is nothing to write, and each answer is a charge to decide on."""
         self._opened()
         del operation, seq_of_parameters

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,10 +9,8 @@ before anything is read or charged. The conformance tests hold every form agains
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
-
-from dpsql.values import dataclass
 
 __all__ = ["DUCKDB", "Dialect", "family_of"]
 

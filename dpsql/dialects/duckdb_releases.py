@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
 from types import MappingProxyType
 
 from dpsql.errors import EngineError
-from dpsql.values import dataclass
 
 __all__ = ["RELEASES", "Release", "release"]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, Protocol, final, runtime_checkable
 from weakref import WeakKeyDictionary
 
 from dpsql.dialects import Dialect, plain_type
 from dpsql.errors import EngineError, UsageError
-from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,17 @@ if TYPE_CHECKING:
 
     Stop = Callable[[], bool]  # returns True once nobody waits for the answer any more; called from the waiting thread
 
-__all__ = ["Beside", "Column", "Confined", "CsvFile", "Desk", "Engine", "Exact", "PublicStatements", "Registered"]
+__all__ = [
+    "AttachedTable",
+    "Column",
+    "Confined",
+    "CsvFile",
+    "Engine",
+    "Exact",
+    "PublicStatements",
+    "Registered",
+    "ResultEvaluator",
+]
 __all__ += ["LOOK", "Statement", "Watchable", "engine_closed", "engine_failed", "holding", "open_exact"]
 __all__ += ["read_confinement", "statement_stopped", "table_of", "turn_of"]
 
@@ -70,7 +80,7 @@ class CsvFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class AttachedTable:
     """A table of the schema main of a DuckDB file that dpsql itself has written, beside the data."""
 
     path: Path
@@ -276,7 +286,7 @@ class PublicStatements(Protocol):
         ...
 
 
-class Desk(Protocol):
+class ResultEvaluator(Protocol):
     """Something that computes on released and public rows, away from all data."""
 
     def compute(

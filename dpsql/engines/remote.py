@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dpsql.dialects import Dialect, family_of
-from dpsql.engines.arrow import conformed
+from dpsql.engines.arrow_types import conformed
 from dpsql.engines.base import (
     LOOK,
     Column,
@@ -140,7 +140,7 @@ class RemoteEngine(ABC):
 
     def accepts_pattern(self, pattern: str) -> bool:
         """Return whether DuckDB, whose language it is, compiles this regular expression."""
-        catalog = import_module("dpsql.engines.duckdb_catalog")  # by its name: to import this package takes no DuckDB
+        catalog = import_module("dpsql.engines.duckdb.catalog")  # by its name: to import this package takes no DuckDB
         with self._patterns:
             if self._bare is None:
                 self._bare = catalog.connect_bare()

@@ -4,15 +4,15 @@ A query's worst case is reserved, durably, while the data is still untouched; wh
 answer leaves. A reservation that nobody settles stays held for ever, so a crash can waste budget and never refund it.
 """
 
-from dpsql.ledger.backup import backup
 from dpsql.ledger.base import Account, Ledger, Request, Reservation, Shortfall, balance_of
 from dpsql.ledger.calendar import Calendar
-from dpsql.ledger.check import Verified
 from dpsql.ledger.dp_events import Spent, dp_events
 from dpsql.ledger.memory import MemoryLedger
 from dpsql.ledger.record import Entry, Event, Settlement
-from dpsql.ledger.sqlite import SQLiteLedger
-from dpsql.ledger.sqlite_check import verify
+from dpsql.ledger.sqlite.backup import backup
+from dpsql.ledger.sqlite.ledger import SQLiteLedger
+from dpsql.ledger.sqlite.verification import verify
+from dpsql.ledger.verification import Verified
 
 __all__ = [
     "Account",

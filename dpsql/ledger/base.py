@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from typing import Protocol
 
-from dpsql.accounting import ZCDP, Amount, ApproximateDP, Certificate, Certified, FilterState, Periods, words_of
+from dpsql.accounting import ZCDP, Amount, ApproximateDP, Certificate, CertificateTerms, FilterState, Periods, words_of
 from dpsql.errors import BudgetExceeded, LedgerError, UsageError
 from dpsql.ledger.calendar import Calendar
 from dpsql.ledger.record import Entry, Event, Settlement, Terms
 from dpsql.quantities import Delta, Rho
-from dpsql.values import dataclass
 
 __all__ = [
     "Account",
     "Entry",
     "Event",
-    "Held",
     "Ledger",
+    "OpenReservation",
     "Outcome",
     "Request",
     "Reservation",
@@ -143,7 +143,7 @@ class Ledger(Protocol):
         ...
 
     @property
-    def certified(self) -> Certified:
+    def certified(self) -> CertificateTerms:
         """The certificate by which the budget is counted, and what it fixes; the ledger's for good."""
         ...
 
@@ -224,7 +224,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class OpenReservation:
     """The reservation of every ledger here: an entry's number, and the act of its ledger that settles it.
 
     `question` is the key of the request and the data version that it was made under.
@@ -234,7 +234,7 @@ class Held:
     worst_case: ZCDP
     account: str | None
     question: tuple[str, int]
-    settler: Callable[[Held, Outcome], Settled]
+    settler: Callable[[OpenReservation, Outcome], Settled]
     repeated: bool = False
 
     def settle(self, loss: Rho, digest: str, *, answer: bytes = b"", shared: bool = False) -> Settled:

@@ -7,12 +7,11 @@ later period early, and then nothing new is granted until real time has passed t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from dpsql.accounting import Periods, words_of
 from dpsql.errors import LedgerError
-from dpsql.values import dataclass
 
 __all__ = ["Calendar", "Clock", "extended", "utc"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,6 @@ from dpsql.accounting import Certificate
 from dpsql.errors import UsageError
 from dpsql.ledger.record import Entry
 from dpsql.quantities import Delta
-from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     from dp_accounting import ComposedDpEvent

@@ -7,21 +7,20 @@ import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from dpsql.accounting import ZCDP, ApproximateDP, Certified, FilterState, Periods
+from dpsql.accounting import ZCDP, ApproximateDP, CertificateTerms, FilterState, Periods
 from dpsql.ledger.base import closed, forked
+from dpsql.ledger.base_ledger import BaseLedger, LedgerTransaction, begin, new_terms
 from dpsql.ledger.calendar import Clock, utc
 from dpsql.ledger.failures import Failures
-from dpsql.ledger.keeper import Book, Keeper, begin, new_terms
 from dpsql.ledger.record import GENESIS, Body, Event, Terms, follow, now, told_account, told_version
 from dpsql.ledger.replay import Replay
-from dpsql.values import dataclass
 
 __all__ = ["MemoryLedger"]
 
 
-class MemoryLedger(Keeper):
+class MemoryLedger(BaseLedger):
     """A ledger in memory. A new process has the whole budget again, so it guards nothing across sessions."""
 
     def __init__(
@@ -30,10 +29,10 @@ class MemoryLedger(Keeper):
         *,
         total: ApproximateDP,
         periods: Periods | None = None,
-        certified: Certified | None = None,
+        certified: CertificateTerms | None = None,
         clock: Clock = utc,
     ) -> None:
-        terms = new_terms(budget, total, periods=periods, certified=certified or Certified())
+        terms = new_terms(budget, total, periods=periods, certified=certified or CertificateTerms())
         self._clock = clock
         self._replay, self._failures = Replay(), Failures()
         self._book = _Book(terms)
@@ -52,14 +51,14 @@ class MemoryLedger(Keeper):
         self._closed = True
 
     @contextmanager
-    def _writing(self) -> Iterator[Book]:
+    def _writing(self) -> Iterator[LedgerTransaction]:
         with self._reading():
             draft = self._book.draft()
             yield draft
             self._book = draft  # one assignment, so that an interrupt finds all of an act or nothing
 
     @contextmanager
-    def _reading(self) -> Iterator[Book]:
+    def _reading(self) -> Iterator[LedgerTransaction]:
         if os.getpid() != self._process:  # both halves would spend the whole budget
             raise forked()
         with self._lock:

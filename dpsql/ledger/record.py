@@ -11,17 +11,16 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from dpsql.accounting import ApproximateDP, Certificate, Certified, Columns, Periods
+from dpsql.accounting import ApproximateDP, BudgetVector, Certificate, CertificateTerms, Periods
 from dpsql.errors import UsageError
 from dpsql.ledger.calendar import Calendar, Clock, utc
 from dpsql.quantities import Delta, Epsilon, Rho
-from dpsql.values import dataclass
 
 __all__ = [
     "GENESIS",
@@ -54,7 +53,7 @@ Body = Mapping[str, object]
 GENESIS = "0" * 64  # the chain before the first event
 _DIGITS = 300  # longest numerator or denominator; above it a float overflows in messages, and int() itself refuses
 _TOO_LONG = 10**_DIGITS
-_ZCDP = Certified()
+_ZCDP = CertificateTerms()
 _FRACTION = re.compile(rf"(\d{{1,{_DIGITS}}})/([1-9]\d{{0,{_DIGITS - 1}}})", re.ASCII)
 
 
@@ -74,11 +73,11 @@ class Terms:
     """What a ledger stands for at one moment: whose data, what may be spent, and when, and the data's version."""
 
     data_set: str
-    budget: Columns
+    budget: BudgetVector
     total: ApproximateDP
     data_version: int
     calendar: Calendar | None = None
-    certified: Certified = _ZCDP
+    certified: CertificateTerms = _ZCDP
 
     @property
     def periods(self) -> Periods | None:
@@ -108,7 +107,7 @@ class Entry:
 
     opened_at: datetime
     query: str
-    worst_case: Columns
+    worst_case: BudgetVector
     settlement: Settlement | None
     account: str | None = None
     key: str = ""
@@ -170,7 +169,7 @@ def budget_names(certificate: Certificate) -> tuple[str, str]:
     return f"budget_{first}", f"budget_{second}"
 
 
-def told_terms(budget: Columns, total: ApproximateDP, *, certified: Certified = _ZCDP) -> dict[str, object]:
+def told_terms(budget: BudgetVector, total: ApproximateDP, *, certified: CertificateTerms = _ZCDP) -> dict[str, object]:
     """Return the part of a body that tells a total, its budget, and the certificate unless it is zcdp."""
     first, second = budget_names(certified.certificate)
     return {
@@ -182,7 +181,7 @@ def told_terms(budget: Columns, total: ApproximateDP, *, certified: Certified = 
     }
 
 
-def told_certified(certified: Certified) -> dict[str, object]:
+def told_certified(certified: CertificateTerms) -> dict[str, object]:
     """Return the part of a body that tells a certificate and what it fixes; nothing for zcdp."""
     if certified.certificate is Certificate.zcdp:
         return {}
@@ -194,16 +193,16 @@ def told_certified(certified: Certified) -> dict[str, object]:
     }
 
 
-def certified_of(body: Body) -> Certified:
+def certified_of(body: Body) -> CertificateTerms:
     """Return the certificate of which `told_certified` told; raise ValueError or KeyError for what is none."""
     if "certificate" not in body:
-        return Certified()
+        return CertificateTerms()
     certificate, epsilon, delta = Certificate(str(body["certificate"])), body["item_epsilon"], body["query_delta"]
     fixed = (epsilon is not None, delta is not None)
     expected = (certificate in {Certificate.theorem2, Certificate.optimal}, certificate is Certificate.theorem2)
     if certificate is Certificate.zcdp or fixed != expected or (epsilon is not None and not fraction(epsilon)):
         raise ValueError
-    return Certified(
+    return CertificateTerms(
         certificate,
         None if epsilon is None else Epsilon(fraction(epsilon)),
         None if delta is None else Delta(fraction(delta)),
@@ -231,7 +230,7 @@ def terms_of(body: Body, data_set: str, *, data_version: int) -> Terms:
     """Return the terms that a body tells; raise ValueError or KeyError if it tells none."""
     certified = certified_of(body)
     first, second = budget_names(certified.certificate)
-    budget = Columns(Rho(fraction(body[first])), Delta(fraction(body[second])))
+    budget = BudgetVector(Rho(fraction(body[first])), Delta(fraction(body[second])))
     epsilon = fraction(body["total_epsilon"])
     if not epsilon:
         raise ValueError
@@ -300,8 +299,8 @@ def _rho(text: object) -> Rho:
 
 
 @lru_cache(maxsize=4096)
-def _columns(rho: object, delta: object) -> Columns:
-    return Columns(Rho(fraction(rho)), Delta(fraction(delta)))
+def _columns(rho: object, delta: object) -> BudgetVector:
+    return BudgetVector(Rho(fraction(rho)), Delta(fraction(delta)))
 
 
 def _entry(event: Event, certificate: Certificate, *, period: int) -> Entry:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from fractions import Fraction
 from typing import Any
@@ -19,7 +19,6 @@ from dpsql.ledger.calendar import Calendar, extended
 from dpsql.ledger.failures import FAILED
 from dpsql.ledger.record import GENESIS, Event, Terms, chained, periods_of, ratio, terms_of
 from dpsql.quantities import Delta, Rho
-from dpsql.values import dataclass
 
 __all__ = ["Ratio", "Replay", "Sums", "refuse_unlinked", "tampered", "unlinked"]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from dpsql.accounting import ZCDP
 from dpsql.mechanisms.histogram import Histogram, LabelPosition
-from dpsql.mechanisms.noise import Noise
-from dpsql.values import dataclass
+from dpsql.mechanisms.sampling.noise import Noise
 
 __all__ = ["Mechanism", "NoisyRelease", "Selection"]
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from itertools import pairwise
 
 from dpsql.accounting import ZCDP, BoundedRange
 from dpsql.errors import UsageError
 from dpsql.mechanisms.histogram import Histogram
 from dpsql.mechanisms.limited_domain import LimitedDomain
-from dpsql.mechanisms.noise import Noise
 from dpsql.mechanisms.parameters import check_leaders
-from dpsql.mechanisms.race import race
+from dpsql.mechanisms.sampling.noise import Noise
+from dpsql.mechanisms.sampling.race import race
 from dpsql.quantities import Delta, Epsilon
-from dpsql.values import dataclass
 
 __all__ = ["ChooseKBar"]
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
 from dpsql.mechanisms.base import NoisyRelease
 from dpsql.mechanisms.histogram import FullHistogram, Histogram, LabelPosition
-from dpsql.mechanisms.noise import Noise
 from dpsql.mechanisms.peeling import Peeling
+from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.mechanisms.weighted_gaussian import WeightedGaussian
 from dpsql.quantities import Delta, Epsilon, Rho
-from dpsql.values import dataclass
 
 __all__ = ["Discovery", "DomainDiscovery"]
 

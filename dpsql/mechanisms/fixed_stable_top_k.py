@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, BoundedRange
@@ -11,11 +12,10 @@ from dpsql.mechanisms.base import Selection
 from dpsql.mechanisms.gap_choice import GapChoice, distance_regulariser
 from dpsql.mechanisms.histogram import Histogram
 from dpsql.mechanisms.limited_domain import LimitedDomain
-from dpsql.mechanisms.noise import Noise
 from dpsql.mechanisms.propose_test_release import PTRGaussian
-from dpsql.mechanisms.race import race
+from dpsql.mechanisms.sampling.noise import Noise
+from dpsql.mechanisms.sampling.race import race
 from dpsql.quantities import Delta, Epsilon, Rho
-from dpsql.values import dataclass
 
 __all__ = ["FixedStableSelection", "FixedStableTopK"]
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
 from dpsql.accounting import ZCDP, BoundedRange
 from dpsql.errors import UsageError
 from dpsql.mechanisms.histogram import COUNT_LIMIT, Histogram
-from dpsql.mechanisms.noise import Noise
 from dpsql.mechanisms.parameters import check_epsilon, check_leaders, check_sensitivity
-from dpsql.mechanisms.race import race
+from dpsql.mechanisms.sampling.noise import Noise
+from dpsql.mechanisms.sampling.race import race
 from dpsql.quantities import Delta, Epsilon
-from dpsql.values import dataclass
 
 __all__ = ["GapChoice", "distance_regulariser"]
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, delta_of_each, discrete_gaussian_offset
 from dpsql.errors import UsageError
-from dpsql.mechanisms.above import noisy_above
 from dpsql.mechanisms.base import NoisyRelease
 from dpsql.mechanisms.histogram import FullHistogram
-from dpsql.mechanisms.noise import Noise
 from dpsql.mechanisms.parameters import check_delta, check_k
+from dpsql.mechanisms.sampling.above import noisy_above
+from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.quantities import Delta, Rho
-from dpsql.values import dataclass
 
 __all__ = ["GaussianHistogram", "check_sparse"]
 

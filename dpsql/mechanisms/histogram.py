@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from operator import lt
 from typing import NewType
 
@@ -10,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsql.errors import UsageError
-from dpsql.values import dataclass
 
 __all__ = ["COUNT_LIMIT", "FullHistogram", "Histogram", "LabelPosition"]
 

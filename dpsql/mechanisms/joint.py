@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -39,10 +40,9 @@ import numpy.typing as npt
 from dpsql.accounting import ZCDP, BoundedRange
 from dpsql.mechanisms.base import Selection
 from dpsql.mechanisms.histogram import Histogram
-from dpsql.mechanisms.noise import BitReader, Noise
 from dpsql.mechanisms.parameters import check_epsilon, check_k, known_candidates
+from dpsql.mechanisms.sampling.noise import BitReader, Noise
 from dpsql.quantities import Delta, Epsilon
-from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     from mpmath.ctx_iv import MPIntervalContext

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, ApproximateDP
-from dpsql.mechanisms.discrete_laplace import discrete_laplace
 from dpsql.mechanisms.histogram import Histogram
-from dpsql.mechanisms.laplace_tails import laplace_difference_offset
-from dpsql.mechanisms.noise import BitReader, Noise
 from dpsql.mechanisms.parameters import check_bound, check_delta, check_epsilon, check_k, check_leaders
+from dpsql.mechanisms.sampling.discrete_laplace import discrete_laplace
+from dpsql.mechanisms.sampling.laplace_tails import laplace_difference_offset
+from dpsql.mechanisms.sampling.noise import BitReader, Noise
 from dpsql.quantities import Delta, Epsilon, Rho
-from dpsql.values import dataclass
 
 __all__ = ["CountedSelection", "LaplaceLimitedDomain"]
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, BoundedRange
 from dpsql.errors import UsageError
 from dpsql.mechanisms.base import Selection
 from dpsql.mechanisms.histogram import COUNT_LIMIT, Histogram
-from dpsql.mechanisms.noise import Noise
 from dpsql.mechanisms.parameters import check_bound, check_delta, check_epsilon, check_k, check_leaders
-from dpsql.mechanisms.race import race
+from dpsql.mechanisms.sampling.noise import Noise
+from dpsql.mechanisms.sampling.race import race
 from dpsql.quantities import Delta, Epsilon
-from dpsql.values import dataclass
 
 __all__ = ["LimitedDomain"]
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, BoundedRange
 from dpsql.errors import UsageError
-from dpsql.mechanisms.discrete_gaussian import discrete_gaussian
 from dpsql.mechanisms.histogram import COUNT_LIMIT
-from dpsql.mechanisms.noise import Noise
 from dpsql.mechanisms.parameters import check_epsilon
+from dpsql.mechanisms.sampling.discrete_gaussian import discrete_gaussian
+from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.quantities import Delta, Epsilon
-from dpsql.values import dataclass
 
 __all__ = ["VOTE_STEPS", "NoisyVotes", "vote_weight"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpsql.errors import UsageError
 from dpsql.mechanisms.histogram import Histogram
-from dpsql.mechanisms.race import LEAST_EPSILON
+from dpsql.mechanisms.sampling.race import LEAST_EPSILON
 from dpsql.quantities import Delta, Epsilon
 
 __all__ = ["check_bound", "check_delta", "check_epsilon", "check_k", "check_leaders", "check_sensitivity"]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from dpsql.accounting import ZCDP, BoundedRange
 from dpsql.mechanisms.base import Selection
 from dpsql.mechanisms.histogram import Histogram
-from dpsql.mechanisms.noise import Noise
 from dpsql.mechanisms.parameters import check_epsilon, check_k, known_candidates
-from dpsql.mechanisms.race import race
+from dpsql.mechanisms.sampling.noise import Noise
+from dpsql.mechanisms.sampling.race import race
 from dpsql.quantities import Delta, Epsilon
-from dpsql.values import dataclass
 
 __all__ = ["Peeling"]
 

@@ -6,20 +6,20 @@ positions are ordered by exact counts, so a position may not break one.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, ApproximateDP, BoundedRange, RenyiCurve
 from dpsql.errors import UsageError
 from dpsql.mechanisms.base import Selection
-from dpsql.mechanisms.discrete_gaussian import discrete_gaussian
-from dpsql.mechanisms.discrete_laplace import discrete_laplace
-from dpsql.mechanisms.exponential import bernoulli_exp
 from dpsql.mechanisms.histogram import Histogram
-from dpsql.mechanisms.noise import BitReader, Noise
 from dpsql.mechanisms.parameters import check_epsilon, check_k, known_candidates
 from dpsql.mechanisms.peeling import Peeling
+from dpsql.mechanisms.sampling.discrete_gaussian import discrete_gaussian
+from dpsql.mechanisms.sampling.discrete_laplace import discrete_laplace
+from dpsql.mechanisms.sampling.exponential import bernoulli_exp
+from dpsql.mechanisms.sampling.noise import BitReader, Noise
 from dpsql.quantities import Delta, Epsilon, Rho
-from dpsql.values import dataclass
 
 __all__ = ["NoisyMaxGaussian", "NoisyMaxGumbel", "OneShotLaplace", "PermuteAndFlip"]
 

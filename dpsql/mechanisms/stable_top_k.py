@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
 from dpsql.mechanisms.gap_choice import GapChoice
 from dpsql.mechanisms.histogram import Histogram
-from dpsql.mechanisms.noise import Noise
 from dpsql.mechanisms.propose_test_release import PTRGaussian
+from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.quantities import Delta, Epsilon
-from dpsql.values import dataclass
 
 __all__ = ["StableSelection", "StableTopK"]
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
 from dpsql.accounting import ZCDP, ApproximateDP, BoundedRange
 from dpsql.errors import UsageError
-from dpsql.mechanisms.discrete_laplace import discrete_laplace
 from dpsql.mechanisms.histogram import Histogram
-from dpsql.mechanisms.laplace_tails import laplace_difference_offset
-from dpsql.mechanisms.noise import BitReader, Noise
 from dpsql.mechanisms.parameters import check_delta, check_epsilon, check_k, check_leaders
-from dpsql.mechanisms.race import race
+from dpsql.mechanisms.sampling.discrete_laplace import discrete_laplace
+from dpsql.mechanisms.sampling.laplace_tails import laplace_difference_offset
+from dpsql.mechanisms.sampling.noise import BitReader, Noise
+from dpsql.mechanisms.sampling.race import race
 from dpsql.quantities import Delta, Epsilon, Rho
-from dpsql.values import dataclass
 
 __all__ = ["TopStable", "TopStableSelection"]
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
 from dpsql.accounting import ZCDP, delta_of_each, discrete_gaussian_offset, discrete_gaussian_tail
-from dpsql.mechanisms.above import noisy_above
 from dpsql.mechanisms.base import NoisyRelease
 from dpsql.mechanisms.gaussian_histogram import check_sparse
 from dpsql.mechanisms.histogram import FullHistogram, LabelPosition
-from dpsql.mechanisms.noise import Noise
+from dpsql.mechanisms.sampling.above import noisy_above
+from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.quantities import Delta, Rho
-from dpsql.values import dataclass
 
 __all__ = ["WEIGHT_STEPS", "WeightedGaussian", "unit_weight"]
 

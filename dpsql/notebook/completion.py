@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult
 
 from dpsql.notebook.words import COMMANDS
-from dpsql.sql.catalog import Catalog
+from dpsql.sql.ir.catalog import Catalog
 
 __all__ = ["Matcher", "matcher_of"]
 

@@ -8,8 +8,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import display
 
 from dpsql.connect import connect
+from dpsql.display import Facts
 from dpsql.errors import Error, UsageError
-from dpsql.markup import Facts
 from dpsql.notebook.progress import ticking
 from dpsql.notebook.shown import Help, Listing, Problem
 from dpsql.notebook.words import HELP, command_of, connecting, statement_of, variable_of
@@ -133,7 +133,7 @@ class Notebook:
 
     def _parameters(self, text: str) -> dict[str, object]:
         """Return the values of the variables that the statement names as parameters, to be bound and never pasted."""
-        from dpsql.sql.text import scan
+        from dpsql.sql.lexer import scan
 
         names = {value.content[1:] for value in scan(text).values if value.kind == "parameter" and value.content != "?"}
         return {name: self._value(name) for name in names if name in self._shell.user_ns}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dpsql.display import Column, Facts, Message, Sheet, box_html, facts_html, printable, sheet_html
 from dpsql.errors import Error
-from dpsql.markup import Column, Facts, Message, Sheet, box_html, facts_html, printable, sheet_html
-from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 from keyword import iskeyword
 from pathlib import Path
 
 from dpsql.errors import UsageError
-from dpsql.values import dataclass
 
 __all__ = ["COMMANDS", "HELP", "Connecting", "command_of", "connecting", "statement_of", "variable_of"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 
 from dpsql.accounting import ZCDP, Amount, Certificate
@@ -14,8 +15,7 @@ from dpsql.pate.methods import Method
 from dpsql.pate.release import Batch, Labels, release, unpack
 from dpsql.pate.votes import Value, VotesTable, known_values, votes_table
 from dpsql.plan import Terms
-from dpsql.session import Bought, Purchase, Session, buy
-from dpsql.values import dataclass
+from dpsql.session import ExternalRelease, ReleaseResult, Session, buy
 
 __all__ = ["FORMAT", "Labelling", "Receipt", "label"]
 
@@ -117,7 +117,7 @@ def _key(table: VotesTable, examples: Iterable[Value], *, method: Method) -> str
     return hashlib.sha256(json.dumps(spelled).encode("ascii")).hexdigest()
 
 
-def _bought(session: Session, batch: Batch, *, table: VotesTable) -> Bought:
+def _bought(session: Session, batch: Batch, *, table: VotesTable) -> ReleaseResult:
     """Return what the session releases; raise `BudgetExceeded`, with how many examples would fit, if all do not."""
     number, each = len(batch.examples), batch.method.loss
     text = f"PATE {batch.method.name}: {number} examples of {table.name}, epsilon {batch.method.epsilon}"
@@ -126,7 +126,7 @@ def _bought(session: Session, batch: Batch, *, table: VotesTable) -> Bought:
     worst = ZCDP(each.rho * number, each.delta * number)
     statement = batch.method.statement(table, batch.examples)
     try:
-        return buy(session, Purchase(text, worst, batch.key, statement, partial(release, batch)))
+        return buy(session, ExternalRelease(text, worst, batch.key, statement, partial(release, batch)))
     except Shortfall as error:
         short = error.remaining
     fit = short.rho.value // each.rho.value
@@ -137,7 +137,7 @@ def _bought(session: Session, batch: Batch, *, table: VotesTable) -> Bought:
     raise BudgetExceeded("budget-exceeded", reason, hint=hint)
 
 
-def _receipt(session: Session, batch: Batch, *, bought: Bought) -> Receipt:
+def _receipt(session: Session, batch: Batch, *, bought: ReleaseResult) -> Receipt:
     number, each = len(batch.examples), batch.method.loss
     return Receipt(
         method=batch.method.name,

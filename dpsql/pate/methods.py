@@ -7,6 +7,7 @@ sets of teachers of which one is exchanged for another, and for those of which o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from dpsql.accounting import ZCDP
@@ -15,7 +16,6 @@ from dpsql.errors import UsageError
 from dpsql.mechanisms import VOTE_STEPS, Histogram, Noise, NoisyVotes, StableTopK, vote_weight
 from dpsql.pate.votes import Value, VotesTable, known_values, leading_votes, weighted_votes
 from dpsql.quantities import Delta, Epsilon
-from dpsql.values import dataclass
 
 __all__ = ["EXCHANGED", "Argmax", "Majority", "Method", "Stable", "Votes"]
 

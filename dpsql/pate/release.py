@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpsql.engines import Exact, open_exact
@@ -11,7 +12,6 @@ from dpsql.errors import EngineError, LedgerError
 from dpsql.mechanisms import Noise
 from dpsql.pate.methods import Method
 from dpsql.pate.votes import Value
-from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

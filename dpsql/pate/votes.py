@@ -6,17 +6,17 @@ A row says that a teacher gives an example a label; rows without one of the thre
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from dpsql.dialects import DUCKDB
 from dpsql.engines import Statement
 from dpsql.errors import Refusal, Unsupported, UsageError
-from dpsql.sql.catalog import Catalog
-from dpsql.sql.passes.canonical import canonical
-from dpsql.sql.text import ascii_lower
-from dpsql.sql.tree import Column
-from dpsql.sql.types import Family, Type
-from dpsql.sql.write import Writer, identifier
-from dpsql.values import dataclass
+from dpsql.sql.ir.canonical_keys import canonical
+from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.tree import Column
+from dpsql.sql.ir.types import Family, Type
+from dpsql.sql.lexer import ascii_lower
+from dpsql.sql.render.duckdb import Writer, identifier
 
 __all__ = ["Value", "VotesTable", "known_values", "leading_votes", "votes_table", "weighted_votes"]
 

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 
-from dpsql.accounting import ZCDP, BoundedRange, Certificate, Columns, Loss, Rule, item_price
+from dpsql.accounting import ZCDP, BoundedRange, BudgetVector, Certificate, CertificateFilter, Loss, item_price
+from dpsql.display import Facts, NotebookRepr, facts_html
 from dpsql.engines import Statement
 from dpsql.errors import UsageError
-from dpsql.markup import Facts, Told, facts_html
 from dpsql.mechanisms import CountRelease
-from dpsql.plan.answering import Answering, Named, Offer
-from dpsql.plan.planner import BY_COUNTS, CHOSEN, Candidate
+from dpsql.plan.auto import BY_COUNTS, CHOSEN, Candidate
+from dpsql.plan.mechanisms import MechanismPlan, Named, ReleaseSpec
 from dpsql.quantities import Delta, Epsilon
-from dpsql.sql.query import PrivateQuery
-from dpsql.sql.rewrite import CountingQuery
-from dpsql.values import dataclass
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.rewrite.engine_query import CountingQuery
 
 __all__ = ["Plan", "statement_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan(Told):
+class Plan(NotebookRepr):
     """What will be run, by which mechanism, and what it may cost at most; drawn without touching a row.
 
     `max_groups_contributed` is what the engine keeps of each unit: the policy's bound, the query's, or one that the
@@ -33,11 +33,11 @@ class Plan(Told):
     """
 
     query: PrivateQuery
-    answering: Answering
-    offer: Offer
+    answering: MechanismPlan
+    offer: ReleaseSpec
     max_groups_contributed: int | None
     stored: bool = False
-    rule: Rule | None = None
+    rule: CertificateFilter | None = None
     considered: tuple[Candidate, ...] = ()
     population: int | None = None
     key: str = ""
@@ -47,7 +47,7 @@ class Plan(Told):
         """What the session's total is proved with."""
         return Certificate.zcdp if self.rule is None else self.rule.certificate
 
-    def columns(self, loss: Loss) -> Columns:
+    def columns(self, loss: Loss) -> BudgetVector:
         """Return a loss as the ledger keeps it; raise UsageError for one that the certificate does not cover."""
         if self.rule is not None:
             return self.rule.price(loss)

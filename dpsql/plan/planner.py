@@ -1,165 +1,189 @@
-"""Which mechanism answers, where the query leaves it open: the one whose keys need the fewest units, as predicted.
+"""From a question and the session's terms to a plan: which mechanism answers, within the policy's ceilings.
 
-Public numbers alone decide: k, the bound, the domain, epsilon and delta, whether counts are asked for, the number of
-partitions. All mechanisms are asked for no more than one price, so that is compared first, and only then the need: with
-how many units a group has an even chance to be returned. What the data would say is guessed at, once and for all:
-
-* a limited domain's threshold stands above the count of group k_bar + 1, which is taken for 0;
-* where units are weighed a unit is taken to be in half as many groups as the bound allows, and in 40 at most, which
-  makes a weight of 1 / sqrt(t) of it. With 40 the mechanisms change places at about k = 11. Of the logs that
-  `benchmarks/recall.py` reads, most have fewer groups to a unit and some have heavier units; below that k a limited
-  domain is seldom far behind, ranks by counts, and charges only for what it returns.
-
-Where the policy tells the population in public, and nothing bounds the groups of a unit, the last of k keys is taken to
-have population / k units, as by Zipf's law if the first had all. A mechanism that ranks by counts and needs no more
-then goes before one that ranks by weights: first a limited domain, then domain discovery, for which a unit is taken to
-be in 20 groups. The guess and the 20 were chosen on the logs that `benchmarks/recall.py` reads, which prints what they
-are worth there.
+Only public numbers decide here: the statement, the policy and earlier answers.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from dpsql.errors import Refusal
-from dpsql.mechanisms import WEIGHT_STEPS, JointExponential, Peeling, WeightedGaussian
-from dpsql.plan.answering import Answering
-from dpsql.plan.answering.domain_discovery import Discovered
-from dpsql.plan.answering.gaussian_histogram import AllGroups
-from dpsql.plan.answering.joint import Sequences
-from dpsql.plan.answering.laplace_limited_domain import LeadersAtOnce
-from dpsql.plan.answering.limited_domain import Leaders
-from dpsql.plan.answering.peeling import Candidates
-from dpsql.plan.answering.per_partition import AllPartitions, EachPartition
-from dpsql.plan.answering.weighted_gaussian import Weighted
-from dpsql.sql.query import Listed, PrivateQuery
-from dpsql.values import dataclass
+from dpsql.plan.auto import BY_COUNTS, CHOSEN, Candidate, best, candidates
+from dpsql.plan.cache.replay_key import in_canonical_order, replay_key
+from dpsql.plan.mechanisms import MechanismPlan, MechanismRequest
+from dpsql.plan.mechanisms.adaptive import adaptive
+from dpsql.plan.mechanisms.certificate_rules import check_mechanism, check_partitions, price_of
+from dpsql.plan.mechanisms.domain_discovery import domain_discovery
+from dpsql.plan.mechanisms.gaussian_histogram import gaussian_histogram
+from dpsql.plan.mechanisms.joint import joint
+from dpsql.plan.mechanisms.laplace_limited_domain import laplace_limited_domain
+from dpsql.plan.mechanisms.limited_domain import limited_domain
+from dpsql.plan.mechanisms.peeling import peeling
+from dpsql.plan.mechanisms.per_partition import all_partitions, each_partition
+from dpsql.plan.mechanisms.request import OWN_CAP, epsilon_of, groups_of
+from dpsql.plan.mechanisms.stable import stable
+from dpsql.plan.mechanisms.top_stable import top_stable
+from dpsql.plan.mechanisms.weighted_gaussian import weighted_gaussian
+from dpsql.plan.plan import Plan
+from dpsql.plan.terms import Terms
+from dpsql.policy import PrivateTable
+from dpsql.policy.validation import fold
+from dpsql.sql.ir.statements import Option, PrivateQuery
+from dpsql.sql.rewrite.engine_query import Bound
 
-__all__ = ["BY_COUNTS", "CHOSEN", "Candidate", "Prediction", "best", "candidates", "typical"]
+__all__ = ["MECHANISMS", "draw"]
 
-CHOSEN = frozenset("limited_domain gaussian_histogram weighted_gaussian peeling".split())
-BY_COUNTS = ("limited_domain", "domain_discovery")  # those that rank by counts, where nothing bounds them
-_TYPICAL = 40  # groups of a unit that nobody bounds
-_OF_POPULATION = 20  # the same, where the population is told: nothing else need be made up for
-_CANDIDATES = 1_000  # of a domain whose size only the database knows
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """With how many units a group has an even chance to be returned, above what, and for how many items at most."""
-
-    units: float
-    above: str
-    items: int
-
-    def __str__(self) -> str:
-        return f"a group needs about {self.units:,.0f} units{self.above}; {self.items} items at most"
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A mechanism that could answer a query, by its name in SQL, and what is predicted, or simulated, of it."""
-
-    name: str
-    answering: Answering
-    prediction: Prediction
-    recall: float | None = None
-
-    def __str__(self) -> str:
-        told = "" if self.recall is None else f"; finds {self.recall:.2f} of the top k if the counts are as assumed"
-        return f"{self.prediction}{told}"
-
-
-def candidates(
-    query: PrivateQuery, names: Iterable[str], *, build: Callable[[str], Answering], population: int | None = None
-) -> tuple[Candidate, ...]:
-    """Return those of the mechanisms that can answer the query, with what is predicted of them, in their order."""
-    most = _TYPICAL if population is None else _OF_POPULATION
-    found = []
-    for name in names:
-        try:
-            answering = build(name)
-        except Refusal:  # it does not go with the query's options, or with the policy's
-            continue
-        prediction = _predicted(answering, query, most=most)
-        if prediction is not None:
-            found.append(Candidate(name, answering, prediction))
-    return tuple(found)
+_Builder = Callable[[MechanismRequest], MechanismPlan]
+_UNKNOWN_DOMAIN: dict[str, _Builder] = {
+    "limited_domain": limited_domain,
+    "gaussian_histogram": gaussian_histogram,
+    "laplace_limited_domain": laplace_limited_domain,
+    "weighted_gaussian": weighted_gaussian,
+    "domain_discovery": domain_discovery,
+    "stable": stable,
+    "top_stable": top_stable,
+}
+_KNOWN_DOMAIN: dict[str, _Builder] = {"peeling": peeling, "joint": joint}
+_ADAPTIVE: dict[str, _Builder] = {"stable": adaptive}
+_LEANING = frozenset([stable, adaptive])  # those that take a k to be near to
+_COMPARED = CHOSEN | frozenset("laplace_limited_domain domain_discovery joint".split())  # hardly ever better
+_OF_WEIGHTS = frozenset([weighted_gaussian, domain_discovery])  # those that cap the groups of units by themselves
+_OF_EACH = frozenset([limited_domain, laplace_limited_domain, stable, top_stable, adaptive])  # partitions: one run each
+MECHANISMS = ("auto", *_UNKNOWN_DOMAIN, *_KNOWN_DOMAIN)
+_WORDS = {
+    "fresh": "Write fresh = true for new noise, charged anew, or leave it out.",
+    "monotone": "Write monotone = true for counts that never rise along the ranking, or leave it out.",
+}
 
 
-def best(found: Iterable[Candidate], *, last: float | None = None) -> Candidate | None:
-    """Return the first of those that cost least and, among these, need the fewest units; None of none.
-
-    Others than `CHOSEN` are there to be compared with, and never the best. Where the last of the keys is taken to have
-    `last` units, the first of `BY_COUNTS` that costs no more and needs no more goes before them.
-    """
-    found = tuple(found)
-    chosen = (each for each in found if each.name in CHOSEN)
-    usual = min(chosen, key=lambda each: (each.prediction.items, each.prediction.units), default=None)
-    if usual is None or last is None:
-        return usual
-    enough = {
-        each.name: each
-        for each in found
-        if each.prediction.units <= last and each.prediction.items <= usual.prediction.items
-    }
-    return next((enough[name] for name in BY_COUNTS if name in enough), usual)
-
-
-def _predicted(answering: Answering, query: PrivateQuery, *, most: int) -> Prediction | None:
-    """Return what is predicted; None for a mechanism whose answers are of another kind."""
-    match answering:
-        case EachPartition(each=each, reach=reach):
-            one = _predicted(each, query, most=most)
-            return None if one is None else replace(one, items=one.items * reach)
-        case AllPartitions(every=every):
-            return _predicted(every, query, most=most)
-    need, k, domain = _need(answering, query, most=most), query.clause.k or 0, query.domain
-    k = min(k, len(domain.values)) if isinstance(domain, Listed) else k
-    return None if need is None else Prediction(*need, items=answering.price.items(k))
-
-
-def _need(answering: Answering, query: PrivateQuery, *, most: int) -> tuple[float, str] | None:
-    match answering:
-        case Leaders(selection=leaders):
-            need = max(leaders.threshold_offset, leaders.least_threshold)
-            return float(need), f" above group number {leaders.k_bar + 1}"
-        case LeadersAtOnce(selection=at_once):
-            return float(at_once.offset + 1), f" above group number {at_once.k_bar + 1}"
-        case AllGroups(selection=histogram):
-            return float(histogram.threshold), ""
-        case Weighted(selection=weighted):
-            return _weighed(weighted, most)
-        case Discovered(selection=discovery):
-            return _weighed(discovery.discovery, most)
-        case Candidates(selection=peeled):
-            return _margin(peeled, query)
-        case Sequences(selection=sequence):
-            return _margin(sequence, query)
-    return None
+def draw(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
+    """Return the plan for a query; refuse options outside the policy's ceilings. `salts` are the session's own."""
+    query = in_canonical_order(query)
+    options, limits, k = query.clause.options, terms.limits, query.clause.k
+    if k is not None and k > limits.max_k:
+        hint = f"Ask for at most {limits.max_k}."
+        raise Refusal("k", f"k may be at most {limits.max_k} here.", hint=hint, place=query.clause.place)
+    fitting, name = _mechanism(options.get("mechanism"), query)
+    _check_words(query)
+    population = _population(query, terms)
+    considered: tuple[Candidate, ...] = ()
+    if k is not None and (name is None or query.explained):
+        wanted = _COMPARED if query.explained else CHOSEN if population is None else CHOSEN.union(BY_COUNTS)
+        considered = candidates(
+            query,
+            [each for each in fitting if each in wanted],
+            build=lambda each: _built(fitting[each], query, terms=terms, salts=salts)[0],
+            population=population,
+        )
+    chosen = best(considered, last=None if population is None or k is None else population / k)
+    if name is None:
+        name = next(iter(fitting)) if chosen is None else chosen.name
+    answering, query, groups = _built(fitting[name], query, terms=terms, salts=salts)
+    offer = answering.offer(query, None if groups is None else Bound(groups, salts))
+    plan = Plan(
+        query=query,
+        answering=answering,
+        offer=offer,
+        max_groups_contributed=groups,
+        rule=terms.rule,
+        considered=considered,
+        population=population,
+    )
+    return replace(plan, key=replay_key(plan))  # once: it walks over the whole of the query
 
 
-def _weighed(mechanism: WeightedGaussian, most: int) -> tuple[float, str]:
-    """Return the need of a group whose units are in as many groups as is typical."""
-    groups = typical(mechanism.max_groups_contributed, most)
-    each = "" if groups == 1 else f", if each is in {groups} groups"
-    return mechanism.threshold / WEIGHT_STEPS * math.sqrt(groups), each
+def _population(query: PrivateQuery, terms: Terms) -> int | None:
+    """Return about how many units there are, in public, where that decides: the least that a table read tells."""
+    tables = [terms.tables[name] for name in query.tables]
+    bounded = groups_of(query.clause.options.get("max_groups_contributed"), tables) is not None
+    if bounded or query.partitions is not None or query.domain is not None:
+        return None
+    return min((table.population for table in tables if table.population is not None), default=None)
 
 
-def typical(bound: int, most: int = _TYPICAL) -> int:
-    """Return in how many groups a unit is taken to be under a bound, where nothing is known of it."""
-    return min(math.ceil(bound / 2), most)
+def _built(
+    build: _Builder, query: PrivateQuery, *, terms: Terms, salts: tuple[int, int]
+) -> tuple[MechanismPlan, PrivateQuery, int | None]:
+    """Return how a mechanism would answer, with the query and the bound as it has them."""
+    options = query.clause.options
+    check_mechanism(build.__name__, query.clause, certificate=terms.certificate)
+    check_partitions(query.partitions, certificate=terms.certificate)
+    groups = groups_of(options.get("max_groups_contributed"), [terms.tables[name] for name in query.tables])
+    own_cap = groups is None and build in _OF_WEIGHTS
+    groups = OWN_CAP if own_cap else groups
+    epsilon = epsilon_of(options.get("epsilon"), terms)
+    price = price_of(epsilon, groups, counted=query.releases_counts, certificate=terms.certificate)
+    if build in _OF_EACH:
+        query = _kept_to_one(query, terms.tables, salts=salts)
+    asked = MechanismRequest(query, terms, price, groups, own_cap)
+    if build not in _LEANING:
+        asked.refuse(("prefer", "penalty"), reason="{name} is for mechanism = stable.", hint="Leave it out.")
+    return _answering(build, asked), query, groups
 
 
-def _margin(mechanism: Peeling | JointExponential, query: PrivateQuery) -> tuple[float, str]:
-    """Return how far behind its rank a key is in one of two draws at most, by the bounds that the mechanisms state."""
-    domain, k = query.domain, mechanism.k
-    known, told = (len(domain.values), "of") if isinstance(domain, Listed) else (max(_CANDIDATES, k), "if there are")
-    epsilon = float(mechanism.epsilon.value)
-    if isinstance(mechanism, Peeling):
-        reach = math.log(2 * max(known - k, 1) * (1 + math.log(k))) / epsilon
-    else:
-        reach = 2 * (math.lgamma(known + 1) - math.lgamma(known - k + 1) + math.log(2)) / epsilon
-    return reach, f" more than others, {told} {known:,} candidates"
+def _kept_to_one(query: PrivateQuery, tables: Mapping[str, PrivateTable], *, salts: tuple[int, int]) -> PrivateQuery:
+    """Return the query so that each unit counts in one partition alone, where the policy says that it is in one."""
+    partitions = query.partitions
+    if partitions is None or partitions.column is None:
+        return query
+    table, column = partitions.column
+    if fold(column) not in map(fold, tables[table].one_value_per_unit):
+        return query
+    return replace(query, partitions=replace(partitions, salts=salts))
+
+
+def _answering(build: _Builder, asked: MechanismRequest) -> MechanismPlan:
+    """Return how a query is answered: by the mechanism itself or, with partitions, by what it is for each of them."""
+    partitions = asked.query.partitions
+    if partitions is None:
+        return build(asked)
+    if not partitions.values:
+        hint = "List them: partitions = ['DE', 'FR']."
+        raise Refusal("partitions", "There is no partition.", hint=hint, place=partitions.place)
+    answering = each_partition if build in _OF_EACH else all_partitions
+    return answering(build, asked, partitions=partitions)
+
+
+def _mechanism(option: Option | None, query: PrivateQuery) -> tuple[Mapping[str, _Builder], str | None]:
+    """Return the mechanisms for such a query, and the one that is asked for; refuse what is unknown or for another."""
+    known = query.domain is not None
+    fitting, others = (_KNOWN_DOMAIN, _UNKNOWN_DOMAIN) if known else (_UNKNOWN_DOMAIN, _KNOWN_DOMAIN)
+    if query.clause.k is None:
+        _check_adaptive(query)
+        fitting, others = _ADAPTIVE, {**_UNKNOWN_DOMAIN, **_KNOWN_DOMAIN}
+    name = "auto" if option is None else option.value
+    if option is None or name == "auto":
+        return fitting, None
+    if isinstance(name, str) and name in fitting:
+        return fitting, name
+    if name in others and query.clause.k is None:
+        hint = "Leave the mechanism out, or give a number: TOP 10 PRIVATE."
+        raise Refusal("option", "TOP ADAPTIVE PRIVATE is for stable.", hint=hint, place=option.place)
+    if name in others and known:
+        reason, hint = f"A known domain is for {' or '.join(_KNOWN_DOMAIN)}.", "Leave the mechanism out."
+        raise Refusal("option", reason, hint=hint, place=option.place)
+    if name in others:
+        hint = "Write domain = 'countries.country'."
+        raise Refusal("option", f"{name} needs a known domain.", hint=hint, place=option.place)
+    hint = f"Leave it out, or write one of {', '.join(MECHANISMS)}."
+    raise Refusal("option", "There is no such mechanism.", hint=hint, place=option.place)
+
+
+def _check_words(query: PrivateQuery) -> None:
+    """Refuse what is neither true nor false where a word must be, and counts to be shown otherwise where none are."""
+    options = query.clause.options
+    for name, hint in _WORDS.items():
+        option = options.get(name)
+        if option is not None and not (option.word and option.value in {"true", "false"}):
+            raise Refusal("option", f"{name} is true or false.", hint=hint, place=option.place)
+    if "monotone" in options and not query.releases_counts:
+        hint = f"Select COUNT(DISTINCT {query.unit_name}) too, or leave it out."
+        place = options["monotone"].place
+        raise Refusal("option", "monotone is for released counts, and none are selected.", hint=hint, place=place)
+
+
+def _check_adaptive(query: PrivateQuery) -> None:
+    if query.domain is not None:
+        hint, place = "Leave the domain out, or give a number: TOP 3 PRIVATE.", query.clause.options["domain"].place
+        raise Refusal("option", "TOP ADAPTIVE PRIVATE has no domain.", hint=hint, place=place)

@@ -14,9 +14,9 @@ from dpsql.errors import PolicyError
 from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.links import Link as Declared
 from dpsql.policy.owners import owner_of, shadowed, target_of
-from dpsql.sql.catalog import Catalog, Link, Table
-from dpsql.sql.text import ascii_lower
-from dpsql.sql.types import Type, of_column
+from dpsql.sql.ir.catalog import Catalog, Link, Table
+from dpsql.sql.ir.types import Type, of_column
+from dpsql.sql.lexer import ascii_lower
 
 __all__ = ["catalog_of", "may_be_unit"]
 
@@ -24,7 +24,7 @@ _UNIT_TYPES = frozenset(
     "BOOLEAN TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT UHUGEINT VARCHAR UUID BLOB "
     "DATE TIMESTAMP ENUM".split()
 )
-Stored = Mapping[str, Column]
+TableColumns = Mapping[str, Column]
 
 
 def catalog_of(engine: Engine, policy: Policy) -> Catalog:
@@ -95,14 +95,14 @@ def _unit(engine: Engine, policy: Policy, *, name: str) -> tuple[str, Type, Link
     return found.name, of_column(found.type, found.collation), None
 
 
-def _stored(engine: Engine, name: str) -> Stored:
+def _stored(engine: Engine, name: str) -> TableColumns:
     """Return the columns by their names in lower case; a name that means two of them means none."""
     columns = engine.columns(name)
     spelled = Counter(ascii_lower(column.name) for column in columns)
     return {key: column for column in columns if spelled[key := ascii_lower(column.name)] == 1}
 
 
-def _check_unit(policy: Policy, key_path: str, *, name: str, stored: Stored) -> None:
+def _check_unit(policy: Policy, key_path: str, *, name: str, stored: TableColumns) -> None:
     """Refuse a column that is not there, or whose type does not name each unit, or key, in one way."""
     _check_columns(policy, key_path, names=(name,), stored=stored)
     found = stored[ascii_lower(name)].type
@@ -116,7 +116,7 @@ def _check_unit(policy: Policy, key_path: str, *, name: str, stored: Stored) -> 
         )
 
 
-def _check_prepared(policy: Policy, key_path: str, *, names: Iterable[str], stored: Stored) -> None:
+def _check_prepared(policy: Policy, key_path: str, *, names: Iterable[str], stored: TableColumns) -> None:
     """Refuse columns in which equal values could be told apart, or whose names are dpsql's own."""
     _check_columns(policy, key_path, names=names, stored=stored)
     for name in names:
@@ -127,7 +127,7 @@ def _check_prepared(policy: Policy, key_path: str, *, names: Iterable[str], stor
             raise PolicyError("policy-prepared", reason, hint=hint, place=policy.where(key_path))
 
 
-def _check_columns(policy: Policy, key_path: str, *, names: Iterable[str], stored: Stored) -> None:
+def _check_columns(policy: Policy, key_path: str, *, names: Iterable[str], stored: TableColumns) -> None:
     for name in names:
         if ascii_lower(name) not in stored:
             reason = f'The table has no column "{name}".'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -13,12 +14,11 @@ from dpsql.accounting import Loss
 from dpsql.engines import Exact, open_exact
 from dpsql.errors import EngineError, Unsupported
 from dpsql.mechanisms import Noise
-from dpsql.plan.answering import Groups, Offer
-from dpsql.plan.arrow import arrow_type, integers, kept, ordered
+from dpsql.plan.arrow_schema import arrow_type, integers, kept, ordered
+from dpsql.plan.mechanisms import Groups, ReleaseSpec
 from dpsql.plan.monotone import monotone
 from dpsql.plan.plan import Plan
-from dpsql.sql.query import PrivateQuery, PublicQuery
-from dpsql.values import dataclass
+from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -87,7 +87,7 @@ def _integers(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     return np.concatenate([np.empty(0, np.int64), *(np.from_dlpack(chunk) for chunk in column.chunks)])
 
 
-def _in_bounds(offer: Offer, rows: int, *, partitions: npt.NDArray[np.int64] | None) -> bool:
+def _in_bounds(offer: ReleaseSpec, rows: int, *, partitions: npt.NDArray[np.int64] | None) -> bool:
     """Say whether no partition is unknown and none has more rows than were asked for."""
     sizes = np.array([rows])
     if partitions is not None:

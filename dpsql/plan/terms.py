@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Self
 
@@ -12,15 +12,15 @@ from dpsql.accounting import (
     ZCDP,
     ApproximateDP,
     BoundedRange,
+    BudgetVector,
     Certificate,
-    Certified,
-    Columns,
+    CertificateFilter,
+    CertificateTerms,
     Loss,
     OptimalFilter,
     Periods,
     PureFilter,
     PureLoss,
-    Rule,
     Steps,
     TheoremTwoFilter,
     item_epsilon,
@@ -31,7 +31,6 @@ from dpsql.errors import LedgerError, PolicyError, UsageError
 from dpsql.policy import Analyst, Budget, Limits, Policy, PrivateTable
 from dpsql.policy.analysts import UNLISTED
 from dpsql.quantities import Delta, Epsilon
-from dpsql.values import dataclass
 
 __all__ = ["CONVERSION_SHARE", "Sublimit", "Terms", "budget_of", "limit_of"]
 
@@ -44,7 +43,7 @@ class Sublimit:
     """What one analyst may spend of the total; `name` is that of the account, shared by all who give no name."""
 
     name: str
-    budget: Columns
+    budget: BudgetVector
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +58,20 @@ class Terms:
     """
 
     total: ApproximateDP
-    budget: Columns
+    budget: BudgetVector
     epsilon: Epsilon
     delta: Delta
     limits: Limits
     tables: Mapping[str, PrivateTable]
     account: Sublimit | None = None
     periods: Periods | None = None
-    rule: Rule | None = None
+    rule: CertificateFilter | None = None
     answer_grid_ms: int | None = None
 
     @property
-    def certified(self) -> Certified:
+    def certified(self) -> CertificateTerms:
         """The certificate and what it fixes."""
-        return Certified() if self.rule is None else self.rule.certified
+        return CertificateTerms() if self.rule is None else self.rule.certified
 
     @property
     def certificate(self) -> Certificate:
@@ -124,7 +123,7 @@ class Terms:
         rule = _rule_of(policy, total)
         budget = budget_of(total) if rule is None else rule.columns
         limit = budget if account is None else account.budget
-        certified = Certified() if rule is None else rule.certified
+        certified = CertificateTerms() if rule is None else rule.certified
         epsilon = _item(limit.rho.value, items, certified=certified)
         if epsilon < policy.limits.min_epsilon.value:
             reason = f"The budget cannot buy {items} items of at least epsilon {policy.limits.min_epsilon}."
@@ -147,7 +146,7 @@ class Terms:
         """Return what holds in all after so many periods, rounded up; None if nothing does."""
         return total_after(periods, self.total, budget=self.budget, rule=self.rule)
 
-    def held_to(self, certified: Certified) -> Self:
+    def held_to(self, certified: CertificateTerms) -> Self:
         """Return these terms with the epsilon and delta that a ledger fixed when it was made.
 
         They may differ from what the policy comes to in the last digit, by the version that computed them. Raises
@@ -166,13 +165,13 @@ class Terms:
         return replace(self, rule=replace(rule, each=epsilon), epsilon=epsilon)
 
 
-def limit_of(own: Analyst, grant: Budget) -> Columns:
+def limit_of(own: Analyst, grant: Budget) -> BudgetVector:
     """Return an analyst's limit as the filter counts it; what they do not say is the total's."""
     total = ApproximateDP(own.epsilon or grant.epsilon, own.delta or grant.delta)
     return budget_of(total, Certificate(grant.certificate))
 
 
-def budget_of(total: ApproximateDP, certificate: Certificate = Certificate.zcdp) -> Columns:
+def budget_of(total: ApproximateDP, certificate: Certificate = Certificate.zcdp) -> BudgetVector:
     """Return a total as the filter counts it: half of delta pays for the conversion, half is for the queries.
 
     Under `pure` nothing is converted. The certificates that fix a number of items count in these, not in a total.
@@ -189,7 +188,7 @@ def _shares(total: ApproximateDP) -> tuple[Delta, Delta]:
     return Delta(conversion), Delta(total.delta.value - conversion)
 
 
-def _rule_of(policy: Policy, total: ApproximateDP) -> Rule | None:
+def _rule_of(policy: Policy, total: ApproximateDP) -> CertificateFilter | None:
     """Return the filter of the policy's certificate, None for zcdp; refuse what it cannot be."""
     grant, limits, certificate = policy.budget, policy.limits, Certificate(policy.budget.certificate)
     if certificate is Certificate.zcdp:
@@ -221,7 +220,7 @@ def _refuse_limits_of_analysts(policy: Policy) -> None:
             raise PolicyError("policy-certificate", reason, hint=hint, place=policy.where(f"analysts.{name}"))
 
 
-def _item(limit: Fraction, items: int, *, certified: Certified) -> Fraction:
+def _item(limit: Fraction, items: int, *, certified: CertificateTerms) -> Fraction:
     """Return the epsilon of each of so many items that a limit is spread over."""
     if certified.epsilon is not None:
         return certified.epsilon.value

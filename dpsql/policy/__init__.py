@@ -1,6 +1,6 @@
 """What is protected: tables, units, the total budget, who may ask, and the ceilings; frozen, from Python or TOML."""
 
-from dpsql.policy.policy import Analyst, Budget, DataSource, EngineSettings, Limits, Policy
+from dpsql.policy.model import Analyst, Budget, DataSource, EngineSettings, Limits, Policy
 from dpsql.policy.server import ServerSettings
 from dpsql.policy.source import is_address
 from dpsql.policy.tables import PrivateTable, PublicTable, Table

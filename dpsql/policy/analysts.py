@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from dpsql.errors import PolicyError, UsageError
-from dpsql.policy.checks import check_count, check_delta, check_epsilon, check_flag, fill, wrong_type
 from dpsql.policy.toml import Section
+from dpsql.policy.validation import check_count, check_delta, check_epsilon, check_flag, fill, wrong_type
 from dpsql.quantities import Delta, Epsilon, Number
-from dpsql.values import dataclass
 
 __all__ = ["UNLISTED", "Analyst", "check_analysts", "check_asking", "read_analyst"]
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from dpsql.errors import PolicyError, UsageError
-from dpsql.policy.checks import check_count, fill, wrong_type
 from dpsql.policy.toml import Section
-from dpsql.values import dataclass
+from dpsql.policy.validation import check_count, fill, wrong_type
 
 __all__ = ["ISOLATIONS", "EngineSettings", "read_engine"]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from dpsql.errors import PolicyError
-from dpsql.policy.checks import check_count, check_delta, check_epsilon, check_flag, fill
 from dpsql.policy.toml import Section
+from dpsql.policy.validation import check_count, check_delta, check_epsilon, check_flag, fill
 from dpsql.quantities import Delta, Epsilon, Number
-from dpsql.values import dataclass
 
 __all__ = ["Limits", "read_limits"]
 

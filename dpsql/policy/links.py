@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from dpsql.errors import PolicyError
-from dpsql.policy.checks import check_name, wrong_type
-from dpsql.values import dataclass
+from dpsql.policy.validation import check_name, wrong_type
 
 __all__ = ["Link"]
 

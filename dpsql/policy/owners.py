@@ -7,12 +7,12 @@ column which holds it is the unit already, and no other table needs to be asked.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from dpsql.errors import PolicyError
-from dpsql.policy.checks import fold
 from dpsql.policy.links import Link
 from dpsql.policy.tables import PrivateTable, Table
-from dpsql.values import dataclass
+from dpsql.policy.validation import fold
 
 __all__ = ["Owner", "check_links", "owner_of", "path_of", "shadowed", "target_of"]
 

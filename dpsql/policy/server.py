@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from dpsql.errors import PolicyError
-from dpsql.policy.checks import check_count, check_path, fill, wrong_type
 from dpsql.policy.tables import beside
 from dpsql.policy.toml import Section
 from dpsql.policy.url import DatabaseUrl, is_url
-from dpsql.values import dataclass
+from dpsql.policy.validation import check_count, check_path, fill, wrong_type
 
 __all__ = ["CATALOGS", "OFF", "ServerSettings", "is_loopback", "read_server", "split_address"]
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
 from dpsql.errors import PolicyError
-from dpsql.policy.checks import fill, wrong_type
 from dpsql.policy.toml import Section
-from dpsql.values import dataclass
+from dpsql.policy.validation import fill, wrong_type
 
 __all__ = ["DataSource", "is_address", "read_source"]
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from dpsql.policy.checks import fold
-from dpsql.policy.evidence import NO_IDS, naming_of, people_of
-from dpsql.policy.spelling import spell
-from dpsql.values import dataclass
+from dpsql.policy.name_evidence import NO_IDS, naming_of, people_of
+from dpsql.policy.quoting import spell
+from dpsql.policy.validation import fold
 
 __all__ = ["Candidate", "Decision", "FoundColumn", "FoundTable", "decide"]
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
 from dpsql.errors import PolicyError
-from dpsql.policy.checks import (
+from dpsql.policy.links import Link
+from dpsql.policy.toml import Section
+from dpsql.policy.validation import (
     METADATA,
     check_columns,
     check_name,
@@ -23,16 +25,13 @@ from dpsql.policy.checks import (
     optional_count,
     wrong_type,
 )
-from dpsql.policy.links import Link
-from dpsql.policy.toml import Section
-from dpsql.values import dataclass
 
 __all__ = ["PrivateTable", "PublicTable", "Table", "beside", "check_folder", "check_tables", "read_tables"]
 
 _OF_UNITS = ("max_groups_contributed", "min_units", "population")
 _SINGLE = "one_value_per_unit"
 _PREPARED = "prepared"
-Columns = Sequence[str] | Mapping[str, str] | None
+ExposedColumns = Sequence[str] | Mapping[str, str] | None
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -69,7 +68,7 @@ class PrivateTable:
     def __init__(  # noqa: PLR0913 - the keys of a table [tables.name]
         self,
         privacy_unit: str | None = None,
-        columns: Columns = None,
+        columns: ExposedColumns = None,
         *,
         link: Link | str | None = None,
         source: Path | str | None = None,
@@ -109,7 +108,7 @@ class PublicTable:
     source: Path | None
     types: tuple[str, ...] | None = field(init=False)
 
-    def __init__(self, columns: Columns = None, *, source: Path | str | None = None) -> None:
+    def __init__(self, columns: ExposedColumns = None, *, source: Path | str | None = None) -> None:
         fill(self, columns=check_columns(columns))
         fill(self, source=check_source(source))
         fill(self, types=check_types(columns, self.source))

@@ -12,11 +12,11 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from dpsql.errors import PolicyError
-from dpsql.values import dataclass
 
 __all__ = ["Lines", "Section", "read_toml"]
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dpsql.errors import PolicyError
-from dpsql.values import dataclass
 
 __all__ = ["DatabaseUrl", "is_url"]
 

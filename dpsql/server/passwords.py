@@ -12,9 +12,7 @@ import hmac
 import re
 import stringprep
 import unicodedata
-from dataclasses import field
-
-from dpsql.values import dataclass
+from dataclasses import dataclass, field
 
 __all__ = ["ITERATIONS", "SALT_BYTES", "Verifier", "has_password", "is_preparable", "prepared", "verifier_of"]
 

@@ -24,13 +24,13 @@ from typing import TextIO
 
 from dpsql.errors import Error, UsageError
 from dpsql.policy import Policy, ServerSettings
-from dpsql.server.front import Front
+from dpsql.server.gateway import Gateway
 from dpsql.server.service import Service
 from dpsql.server.settings import load_certificate, tls_of, users_of
 from dpsql.server.surfaces import Listening, start
+from dpsql.server.telemetry import Telemetry
 from dpsql.server.throttle import Throttle
 from dpsql.server.users import Users, read_book
-from dpsql.server.watch import Watch
 
 __all__ = ["Server", "run"]
 
@@ -50,14 +50,14 @@ def run(path: Path, database: Path | None, *, tell: Callable[[str], None], log: 
     """
     policy = Policy.from_toml(path)
     users = Users.load(users_of(policy))
-    watch = Watch(log, grid_ms=policy.engine.answer_grid_ms)
+    watch = Telemetry(log, grid_ms=policy.engine.answer_grid_ms)
     contexts = {name: tls_of(policy.server) for name in policy.server.listens()}
     if not contexts:
         hint = 'Leave postgres out of [server], or write postgres = "127.0.0.1:5433".'
         raise UsageError("server-address", "The policy turns every surface off.", hint=hint, place="server")
     _allow_descriptors()
     service = Service(database, policy)
-    front = Front(service, users, watch, Throttle(policy.server.statements_per_minute))
+    front = Gateway(service, users, watch, Throttle(policy.server.statements_per_minute))
     usual, threading.excepthook = threading.excepthook, partial(_thread_fault, watch)
     server = Server(front, path, contexts=contexts, tell=tell)
     try:
@@ -75,7 +75,7 @@ class Server:
 
     def __init__(
         self,
-        front: Front,
+        front: Gateway,
         path: Path,
         *,
         contexts: Mapping[str, ssl.SSLContext | None],
@@ -201,7 +201,7 @@ def _allow_descriptors() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _thread_fault(watch: Watch, fault: threading.ExceptHookArgs) -> None:
+def _thread_fault(watch: Telemetry, fault: threading.ExceptHookArgs) -> None:
     watch.log("fault", kind=fault.exc_type.__name__, where="thread")
 
 

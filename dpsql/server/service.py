@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING
 
 from dpsql.connect import check_on, engine_of, open_evaluator, session_of, spending_of
 from dpsql.errors import EngineError, PolicyError, UsageError
-from dpsql.opening import public_engines
+from dpsql.open_engine import public_engines
 from dpsql.policy import Policy
-from dpsql.server.fair import FairQueue
-from dpsql.server.lent import Gate, Lent, SharedDesk, SharedPublic
+from dpsql.server.fair_queue import FairQueue
+from dpsql.server.shared_engine import SharedDesk, SharedEngine, SharedPublic, TimingGate
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpsql.answer import Answer
     from dpsql.engines.base import Stop
-    from dpsql.plan.facts import Check
+    from dpsql.plan.report.policy_report import Check
     from dpsql.session import Session
-    from dpsql.sql.catalog import Catalog
-    from dpsql.sql.parameters import Given
+    from dpsql.sql.ir.catalog import Catalog
+    from dpsql.sql.syntax.parameters import ParameterValues
 
 __all__ = ["Service"]
 
@@ -77,7 +77,7 @@ class Service:
         """Return the session of an analyst, for what reads no private row; `looking` also waits for a turn."""
         return self._current().session(analyst)
 
-    def ask(self, analyst: str, text: str, *, parameters: Given = (), stop: Stop | None = None) -> Answer:
+    def ask(self, analyst: str, text: str, *, parameters: ParameterValues = (), stop: Stop | None = None) -> Answer:
         """Return the answer to an analyst's statement, charged as `dpsql.Session.sql` says; raises as that does.
 
         What is free is interrupted when the service stops, or soon after `stop` returns True.
@@ -94,7 +94,7 @@ class Service:
                 raise
         raise _stopping()
 
-    def describe(self, analyst: str, text: str, *, parameters: Given = ()) -> pa.Schema:
+    def describe(self, analyst: str, text: str, *, parameters: ParameterValues = ()) -> pa.Schema:
         """Return the columns that the answer to a statement would have; reads no row and charges nothing."""
         with self.looking(analyst) as session:
             return session.describe(text, parameters)
@@ -181,7 +181,7 @@ class _Open:
             hint = 'Write ledger = "ledger.sqlite" at the top of the policy.'
             raise PolicyError("policy-ledger", reason, hint=hint, place=policy.where("ledger"))
         self.policy = policy
-        self._gate = Gate(policy.engine.answer_grid_ms)
+        self._gate = TimingGate(policy.engine.answer_grid_ms)
         self._private_queue = private
         self._public_queue, self._desk_queue = FairQueue(_PUBLIC), FairQueue(_COMPUTED)
         self._sessions: dict[str, Session] = {}
@@ -253,7 +253,7 @@ class _Open:
         self._holds.close()
 
     def _opened(self, analyst: str) -> Session:
-        engine = Lent(self._engine, self._gate, queue=self._private_queue, analyst=analyst)
+        engine = SharedEngine(self._engine, self._gate, queue=self._private_queue, analyst=analyst)
         desk = SharedDesk(self._desk, self._desk_queue, analyst=analyst)
         public = None
         if self._public is not None:

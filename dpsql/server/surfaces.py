@@ -6,12 +6,12 @@ import asyncio
 import ssl
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from dpsql.errors import UsageError
 from dpsql.policy import DatabaseUrl
-from dpsql.server.front import Front
-from dpsql.values import dataclass
+from dpsql.server.gateway import Gateway
 
 if TYPE_CHECKING:
     from dpsql.server.catalog import Catalog, CatalogRows, Description, Parameter
@@ -33,12 +33,12 @@ class Listening:
 class Starter(Protocol):
     """What starts a surface on a host and port, of which 0 is any."""
 
-    async def __call__(self, front: Front, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
+    async def __call__(self, front: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
         """Return the surface once it listens; raises `ImportError` and `OSError`."""
         ...
 
 
-async def start(name: str, front: Front, *, address: tuple[str, int], tls: ssl.SSLContext | None) -> Listening:
+async def start(name: str, front: Gateway, *, address: tuple[str, int], tls: ssl.SSLContext | None) -> Listening:
     """Start a surface. Raises `UsageError` for an address that cannot be had, or an extra that is not installed."""
     try:
         return await STARTERS[name](front, address, tls=tls)
@@ -53,7 +53,7 @@ async def start(name: str, front: Front, *, address: tuple[str, int], tls: ssl.S
     raise UsageError("not-installed", f"The server needs the package {missing}.", hint=hint, place=f"server.{name}")
 
 
-async def _postgres(front: Front, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
+async def _postgres(front: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
     from dpsql.server.wire import serve_wire
 
     catalog = await asyncio.to_thread(_Current, front)
@@ -72,7 +72,7 @@ async def _postgres(front: Front, address: tuple[str, int], *, tls: ssl.SSLConte
     return Listening(_place(address, wire.port), close, catalog.renew)
 
 
-async def _web(front: Front, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
+async def _web(front: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
     from dpsql.server.http import serve_http
     from dpsql.server.web.application import application
 
@@ -82,7 +82,7 @@ async def _web(front: Front, address: tuple[str, int], *, tls: ssl.SSLContext | 
     return Listening(f"{scheme}://{_place(address, http.port)}", http.close)
 
 
-async def _flight(front: Front, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
+async def _flight(front: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
     from dpsql.server.flight import serve_flight
 
     flight = await serve_flight(front, address, tls=tls)
@@ -96,7 +96,7 @@ STARTERS: dict[str, Starter] = {"postgres": _postgres, "web": _web, "flight": _f
 class _Current:
     """The catalog of the policy that is in force; another one after a policy with other tables was read."""
 
-    def __init__(self, front: Front) -> None:
+    def __init__(self, front: Gateway) -> None:
         self._front = front
         self._tables = front.service.catalog
         self._catalog = self._opened()

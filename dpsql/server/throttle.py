@@ -12,9 +12,8 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
 from typing import TypeVar
-
-from dpsql.values import dataclass
 
 __all__ = ["Throttle", "network_of"]
 
@@ -23,7 +22,7 @@ _FORGOTTEN_AFTER = 900.0  # seconds without a failure
 _MINUTE = 60.0
 _IPV6_NETWORK = 64  # bits
 Key = TypeVar("Key")
-Kept = TypeVar("Kept")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +117,7 @@ def network_of(address: str) -> str:
     return str(known.ipv4_mapped or ipaddress.ip_network((known, _IPV6_NETWORK), strict=False))
 
 
-def _forget(remembered: OrderedDict[Key, Kept]) -> None:
+def _forget(remembered: OrderedDict[Key, Value]) -> None:
     """Forget what is oldest; whoever makes many names up to be forgotten is remembered by the address."""
     while len(remembered) > _MOST_REMEMBERED:
         remembered.popitem(last=False)

@@ -12,15 +12,14 @@ import os
 import stat
 import tomllib
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dpsql.errors import UsageError
 from dpsql.policy.analysts import check_asking
 from dpsql.server.passwords import ITERATIONS, SALT_BYTES, Verifier, has_password
-from dpsql.values import dataclass
 
-__all__ = ["Book", "User", "Users", "read_book"]
+__all__ = ["User", "UserFile", "Users", "read_book"]
 
 _LONGEST_FILE = 16 << 20
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -37,7 +36,7 @@ class User:
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
+class UserFile:
     """What a file of users holds; `mask` is the secret from which the salts of unknown names are made up."""
 
     mask: bytes = field(repr=False)
@@ -63,7 +62,7 @@ class Users:
         """Read the file again; whatever is wrong with it leaves what was read before. Raises as `load`."""
         self.take(read_book(self._path))
 
-    def take(self, book: Book) -> None:
+    def take(self, book: UserFile) -> None:
         """Let the users be those of a book from now on."""
         self._book = book
 
@@ -91,7 +90,7 @@ class Users:
         return f"Users({len(self)})"
 
 
-def read_book(path: Path) -> Book:
+def read_book(path: Path) -> UserFile:
     """Return what a file of users holds; raise `UsageError`, which shows nothing of it."""
     data = _read(path)
     users: dict[str, User] = {}
@@ -102,7 +101,7 @@ def read_book(path: Path) -> Book:
     for name, given in listed.items():
         users[name], verifiers[name] = _user(path, name, given=given)
     try:
-        return Book(base64.b64decode(mask, validate=True), users, verifiers)
+        return UserFile(base64.b64decode(mask, validate=True), users, verifiers)
     except ValueError:
         raise _malformed(path) from None
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from dpsql.errors import UsageError
 from dpsql.policy.analysts import check_asking
-from dpsql.server.chance import unguessable
 from dpsql.server.passwords import SALT_BYTES, Verifier, is_preparable, verifier_of
-from dpsql.server.users import Book, User, read_book
+from dpsql.server.random_bytes import unguessable
+from dpsql.server.users import User, UserFile, read_book
 
 __all__ = ["add_user", "change_password", "listed", "remove_user"]
 
@@ -30,7 +30,7 @@ def add_user(path: Path, user: User, *, password: str) -> None:
         check_asking(other)
     verifier = _verifier(password)
 
-    def adding(book: Book) -> Book:
+    def adding(book: UserFile) -> UserFile:
         if user.name in book.users:
             hint = "Change the password with dpsql user passwd, or remove the user first."
             raise UsageError("user-exists", "There is a user of this name already.", hint=hint)
@@ -49,7 +49,7 @@ def change_password(path: Path, name: str, *, password: str) -> None:
 def remove_user(path: Path, name: str) -> None:
     """Remove a user. Raises `UsageError` for one who is not there."""
 
-    def removing(book: Book) -> Book:
+    def removing(book: UserFile) -> UserFile:
         _having(book, name)
         users = {other: user for other, user in book.users.items() if other != name}
         return replace(book, users=users, verifiers={other: book.verifiers[other] for other in users})
@@ -62,7 +62,7 @@ def listed(path: Path) -> tuple[User, ...]:
     return tuple(sorted(read_book(path).users.values(), key=lambda user: user.name))
 
 
-def _having(book: Book, name: str) -> Book:
+def _having(book: UserFile, name: str) -> UserFile:
     if name not in book.users:
         raise UsageError("user-unknown", "There is no user of this name.", hint="dpsql user list shows who is there.")
     return book
@@ -75,10 +75,10 @@ def _verifier(password: str) -> Verifier:
     return verifier_of(password, unguessable(SALT_BYTES))
 
 
-def _change(path: Path, change: Callable[[Book], Book]) -> None:
+def _change(path: Path, change: Callable[[UserFile], UserFile]) -> None:
     try:
         with _locked(path):
-            book = read_book(path) if path.exists() else Book(unguessable(_MASK_BYTES), {}, {})
+            book = read_book(path) if path.exists() else UserFile(unguessable(_MASK_BYTES), {}, {})
             _replace(path, _HEAD + "".join(_lines(change(book))))
     except OSError:
         hint = "Give a path in a directory that exists and may be written."
@@ -87,7 +87,7 @@ def _change(path: Path, change: Callable[[Book], Book]) -> None:
         ) from None
 
 
-def _lines(book: Book) -> Iterator[str]:
+def _lines(book: UserFile) -> Iterator[str]:
     yield f'mask = "{base64.b64encode(book.mask).decode()}"\n'
     for name, user in sorted(book.users.items()):
         yield f'\n[users.{_quoted(name)}]\nverifier = "{book.verifiers[name].spelled()}"\n'

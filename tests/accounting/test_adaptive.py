@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from dpsql.accounting import BoundedRange, adaptive_delta, adaptive_epsilon, adaptive_items, delta_of_zcdp
-from dpsql.accounting.adaptive import MOST_ITEMS, _cells, _curves, _step
-from dpsql.accounting.optimal import fixed_delta, fixed_epsilon
+from dpsql.accounting.certificates.fixed_compositions import fixed_delta, fixed_epsilon
+from dpsql.accounting.certificates.optimal import MOST_ITEMS, _cells, _curves, _step
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon
 

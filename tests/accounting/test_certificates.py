@@ -14,6 +14,7 @@ from dpsql.accounting import (
     ZCDP,
     ApproximateDP,
     BoundedRange,
+    BudgetState,
     Filter,
     FilterState,
     OptimalFilter,
@@ -22,11 +23,10 @@ from dpsql.accounting import (
     RenyiCurve,
     Steps,
     TheoremTwoFilter,
-    Usage,
     adaptive_delta,
     adaptive_epsilon,
 )
-from dpsql.accounting.composition import durfee_rogers
+from dpsql.accounting.certificates.composition import durfee_rogers
 from dpsql.errors import UsageError
 from dpsql.mechanisms import LimitedDomain, Selection
 from dpsql.quantities import Delta, Epsilon, Rho
@@ -71,9 +71,9 @@ def test_what_was_not_returned_is_refunded_and_the_rest_is_not(books: AnyFilter)
     held, gone = books.remaining(state)
     assert (first - held, second - gone) == (Fraction(4, 10) if books is PURE else 4, state.gone)
     settled = books.settle(state, asked, loss=got)
-    assert settled == Usage(books.certificate, state.reserved / 4, Fraction(0), state.gone)
+    assert settled == BudgetState(books.certificate, state.reserved / 4, Fraction(0), state.gone)
     assert state.gone == {"pure": Fraction(1, 10**8), "theorem2": 1, "optimal": Fraction(1, 10**8)}[books.certificate]
-    assert books.fresh() == Usage(books.certificate)
+    assert books.fresh() == BudgetState(books.certificate)
 
 
 @pytest.mark.parametrize("books", FILTERS, ids=lambda books: books.certificate)
@@ -163,7 +163,7 @@ class Books:
     def __init__(self, rule: AnyFilter) -> None:
         self.rule = rule
 
-    def fresh(self) -> Usage:
+    def fresh(self) -> BudgetState:
         return self.rule.fresh()
 
     def loss(self, part: LimitedDomain, items: int) -> PureLoss | Steps:
@@ -176,14 +176,14 @@ class Books:
     def returned(self, part: LimitedDomain, selection: Selection) -> PureLoss | Steps:
         return self.loss(part, selection.steps)
 
-    def admits(self, state: Usage, asked: Query) -> bool:
+    def admits(self, state: BudgetState, asked: Query) -> bool:
         for part in asked.parts:
             if not self.rule.admits(state, self.worst(part)):
                 return False
             state = self.rule.reserve(state, self.worst(part))
         return True
 
-    def after(self, state: Usage, asked: Query, outcome: Outcome) -> Usage:
+    def after(self, state: BudgetState, asked: Query, outcome: Outcome) -> BudgetState:
         for part in asked.parts:
             state = self.rule.reserve(state, self.worst(part))
         for part, selection in zip(asked.parts, outcome.selections, strict=True):
@@ -197,7 +197,7 @@ class BottomForFree(Books):
 
 
 class GoneRefunded(Books):
-    def after(self, state: Usage, asked: Query, outcome: Outcome) -> Usage:
+    def after(self, state: BudgetState, asked: Query, outcome: Outcome) -> BudgetState:
         return replace(super().after(state, asked, outcome), gone=state.gone)
 
 

@@ -10,10 +10,16 @@ import mpmath
 import pytest
 
 from dpsql.accounting import BoundedRange, adaptive_epsilon, epsilon_of_zcdp
-from dpsql.accounting.comparison import figure_one, totals
-from dpsql.accounting.composition import dong_durfee_rogers, durfee_rogers, kappa, lemma_4_4
+from dpsql.accounting.certificates.comparison import figure_one, totals
+from dpsql.accounting.certificates.composition import dong_durfee_rogers, durfee_rogers, kappa, lemma_4_4
+from dpsql.accounting.certificates.fixed_compositions import (
+    GeneralizedResponse,
+    fixed_delta,
+    fixed_epsilon,
+    pure_delta,
+    pure_epsilon,
+)
 from dpsql.accounting.conversions import bs16_epsilon
-from dpsql.accounting.optimal import GeneralizedResponse, fixed_delta, fixed_epsilon, pure_delta, pure_epsilon
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon
 

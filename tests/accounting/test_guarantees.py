@@ -9,7 +9,7 @@ import mpmath
 import pytest
 
 from dpsql.accounting import ZCDP, ApproximateDP, BoundedRange, rho_of_total
-from dpsql.accounting.composition import kappa
+from dpsql.accounting.certificates.composition import kappa
 from dpsql.mechanisms import LimitedDomain, NoisyCounts
 from dpsql.quantities import Delta, Epsilon, Rho
 

@@ -15,8 +15,8 @@ from dpsql.accounting import (
     item_epsilon,
     items_bought,
 )
-from dpsql.accounting.comparison import bought
-from dpsql.accounting.composition import durfee_rogers
+from dpsql.accounting.certificates.comparison import bought
+from dpsql.accounting.certificates.composition import durfee_rogers
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon
 

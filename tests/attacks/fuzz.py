@@ -34,9 +34,9 @@ from attacks.verdicts import PRIVATE, PUBLIC, fault_of, forms, outcome, private_
 from sql_reference import catalog_of, corpus_tables, private, reference_counts
 
 from dpsql.errors import Error
-from dpsql.sql.catalog import Catalog
-from dpsql.sql.query import PrivateQuery
-from dpsql.sql.rewrite import rewrite
+from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.rewrite.engine_query import rewrite
 
 __all__ = ["Tally", "accepted", "adversarial_tables", "corpus_summary", "fuzzed", "stable", "together"]
 

@@ -10,8 +10,8 @@ import duckdb
 from attacks.verdicts import PRIVATE, run
 from sql_reference import Row, same
 
-from dpsql.sql.query import PrivateQuery
-from dpsql.sql.rewrite import CountingQuery, rewrite
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.rewrite.engine_query import CountingQuery, rewrite
 
 __all__ = ["Small", "counts_of", "moved_too_far", "small"]
 

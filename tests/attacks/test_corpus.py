@@ -21,7 +21,7 @@ from sql_reference import (
 )
 
 from dpsql.errors import Error
-from dpsql.sql.analyze import analyze
+from dpsql.sql.analysis.analyze import analyze
 
 STATEMENTS = [json.loads(line) for line in Path(__file__).with_name("statements.jsonl").read_text().splitlines()]
 CON = corpus_tables()

@@ -17,18 +17,18 @@ from sql_reference import NOON, accepts_pattern
 
 import dpsql
 from dpsql.engines.base import Statement
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import EngineError, Error, Place
 from dpsql.plan.registration import catalog_of
-from dpsql.sql.analyze import analyze
-from dpsql.sql.calls import Site
-from dpsql.sql.catalog import Catalog
-from dpsql.sql.functions import FUNCTIONS
-from dpsql.sql.query import PrivateQuery, PublicQuery
-from dpsql.sql.rewrite import Bound, CountingQuery, rewrite, rewrite_all, rewrite_weighted
-from dpsql.sql.rewrite_public import rewrite_public
-from dpsql.sql.tree import Column, Expression, Literal
-from dpsql.sql.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTERVAL, TEXT, TIMESTAMP, decimal
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.functions.allow_list import FUNCTIONS
+from dpsql.sql.functions.signatures import Site
+from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
+from dpsql.sql.ir.tree import Column, Expression, Literal
+from dpsql.sql.ir.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTERVAL, TEXT, TIMESTAMP, decimal
+from dpsql.sql.rewrite.engine_query import Bound, CountingQuery, rewrite, rewrite_all, rewrite_weighted
+from dpsql.sql.rewrite.public_query import rewrite_public
 
 TEXTS = {"p": "", "n": "COLLATE NOCASE", "k": "COLLATE nocase", "a": "COLLATE NOACCENT", "c": "COLLATE C"}
 COLUMNS = {

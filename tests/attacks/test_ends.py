@@ -11,7 +11,7 @@ import pytest
 from sql_reference import EVERYTHING, catalog_of, private
 
 from dpsql.errors import Error
-from dpsql.sql.rewrite import rewrite
+from dpsql.sql.rewrite.engine_query import rewrite
 
 PARTS = "year month day dow isodow doy quarter week isoyear yearweek decade century millennium era".split()
 UNITS = "microsecond millisecond second minute hour day week month quarter year".split()

@@ -16,14 +16,14 @@ from sql_reference import NOON, accepts_pattern
 
 from dpsql.dialects import STANDARD, Dialect
 from dpsql.engines import Statement, open_exact
-from dpsql.engines.postgres import PostgresEngine
+from dpsql.engines.postgres.engine import PostgresEngine
 from dpsql.engines.remote import RemoteEngine
 from dpsql.errors import EngineError, PolicyError, Unsupported, UsageError
 from dpsql.plan.registration import catalog_of
 from dpsql.policy import Budget, Policy, PrivateTable
-from dpsql.sql.analyze import analyze
-from dpsql.sql.query import PrivateQuery
-from dpsql.sql.rewrite import rewrite
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.rewrite.engine_query import rewrite
 
 Ask = Callable[[str], pa.Table]
 DAYS = "5874897-12-31", "294277-01-01", "4714-11-24 BC", "infinity", "-infinity", "0001-12-31 BC", "2024-02-29"

@@ -12,7 +12,7 @@ from attacks.stability import moved_too_far, opened, small
 from attacks.verdicts import PRIVATE, PUBLIC
 from sql_reference import catalog_of
 
-from dpsql.sql.rewrite import CountingQuery
+from dpsql.sql.rewrite.engine_query import CountingQuery
 
 SEED = SystemRandom().getrandbits(63) if os.environ.get("DPSQL_FUZZ") else 4
 DATABASES = 1_000

@@ -13,11 +13,11 @@ import duckdb
 from sql_reference import LONGEST, accepts_pattern
 
 from dpsql.errors import Error
-from dpsql.sql.analyze import analyze
-from dpsql.sql.catalog import Catalog
-from dpsql.sql.functions import FUNCTIONS
-from dpsql.sql.query import PrivateQuery, PublicQuery
-from dpsql.sql.rewrite import Bound, CountingQuery, rewrite
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.functions.allow_list import FUNCTIONS
+from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
+from dpsql.sql.rewrite.engine_query import Bound, CountingQuery, rewrite
 
 __all__ = ["BOUNDS", "PRIVATE", "PUBLIC", "Verdict", "fault_of", "outcome", "private_part", "verdict"]
 

@@ -18,9 +18,9 @@ import dpsql
 from dpsql.accounting import Filter, FilterState
 from dpsql.answer import CountColumns
 from dpsql.connect import check_of
-from dpsql.engines.confine import MEASURES
+from dpsql.engines.duckdb.worker.confinement import MEASURES
 from dpsql.plan import Plan
-from dpsql.plan.words import words
+from dpsql.plan.report.policy_text import words
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 POLICY = """\
@@ -375,7 +375,7 @@ def test_who_may_ask_is_read_back(folder: Path) -> None:
 
 def test_the_population_is_told() -> None:
     from dpsql.connect import check_of
-    from dpsql.plan.words import words
+    from dpsql.plan.report.policy_text import words
 
     tables = {"reads": dpsql.PrivateTable("user_id", population=2_000_000), "visits": dpsql.PrivateTable("user_id")}
     checked = check_of(dpsql.Policy(dpsql.Budget(1, "1e-6"), tables))
@@ -387,7 +387,7 @@ def test_the_population_is_told() -> None:
 
 def test_columns_of_one_value_per_unit_are_told() -> None:
     from dpsql.connect import check_of
-    from dpsql.plan.words import words
+    from dpsql.plan.report.policy_text import words
 
     reads = dpsql.PrivateTable("user_id", one_value_per_unit=["country", "sex"])
     checked = check_of(dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": reads}))

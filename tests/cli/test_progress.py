@@ -58,7 +58,7 @@ def test_ctrl_c_wipes_the_bar_ends_the_command_with_130_and_the_query_is_charged
 
 
 def test_the_bar_is_gone_before_the_answer_is_shown_and_the_cursor_is_not(folder: Path) -> None:
-    slow = f"{HURRIED}\nfrom dpsql.engines.duckdb import DuckDBEngine as E; import time\n"
+    slow = f"{HURRIED}\nfrom dpsql.engines.duckdb.engine import DuckDBEngine as E; import time\n"
     slow += "run = E._run; E._run = lambda *given: (time.sleep(1), run(*given))[1]"
     with conversation(folder, slow, ["query", SHORT]) as terminal:
         assert BAR in terminal.shows("limited_domain: ")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from dpsql.plan.choose import MECHANISMS
-from dpsql.sql import grammar
-from dpsql.sql.catalog import Catalog, Table
-from dpsql.sql.options import OPTIONS
-from dpsql.sql.types import of_column
-from dpsql.typed.completion import KEYWORDS, completions
-from dpsql.typed.statements import is_complete, items, split
+from dpsql.completion.candidates import KEYWORDS, completions
+from dpsql.completion.statements import is_complete, items, split
+from dpsql.plan.planner import MECHANISMS
+from dpsql.sql.ir.catalog import Catalog, Table
+from dpsql.sql.ir.types import of_column
+from dpsql.sql.syntax import grammar
+from dpsql.sql.syntax.options import OPTIONS
 
 CATALOG = Catalog(
     (

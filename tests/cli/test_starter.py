@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dpsql.policy.evidence import identifier_of, naming_of, people_of
-from dpsql.policy.spelling import quote
+from dpsql.policy.name_evidence import identifier_of, naming_of, people_of
+from dpsql.policy.quoting import quote
 from dpsql.policy.starter import Decision, FoundColumn, FoundTable, decide
 
 

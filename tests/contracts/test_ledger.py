@@ -35,8 +35,8 @@ from dpsql.ledger import (
     verify,
 )
 from dpsql.ledger.calendar import Clock, utc
-from dpsql.ledger.postgres import PostgresLedger
-from dpsql.ledger.postgres import verify as verify_postgres
+from dpsql.ledger.postgres.ledger import PostgresLedger
+from dpsql.ledger.postgres.ledger import verify as verify_postgres
 from dpsql.quantities import Delta, Epsilon, Rho
 
 PARTS = st.fractions(min_value=0, max_value=Fraction(2, 5), max_denominator=60)

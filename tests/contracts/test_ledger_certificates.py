@@ -14,30 +14,30 @@ from pathlib import Path
 import pytest
 from ledger.postgres_kit import fresh_schema, server
 
-from dpsql.accounting import ApproximateDP, Certificate, Certified, Columns, FilterState, Periods
+from dpsql.accounting import ApproximateDP, BudgetVector, Certificate, CertificateTerms, FilterState, Periods
 from dpsql.errors import Error, LedgerError, UsageError
 from dpsql.ledger import Account, Ledger, MemoryLedger, Request, Shortfall, SQLiteLedger, dp_events
-from dpsql.ledger.postgres import PostgresLedger
-from dpsql.ledger.postgres import verify as verify_postgres
-from dpsql.ledger.sqlite_check import verify
+from dpsql.ledger.postgres.ledger import PostgresLedger
+from dpsql.ledger.postgres.ledger import verify as verify_postgres
+from dpsql.ledger.sqlite.verification import verify
 from dpsql.quantities import Delta, Epsilon, Rho
 
 TOTAL = ApproximateDP(Epsilon(1), Delta("2e-6"))
 PERIODS = Periods(timedelta(days=1), 3)
 
 
-def columns(first: Fraction | str | int, second: Fraction | str | int) -> Columns:
-    return Columns(Rho(first), Delta(second))
+def columns(first: Fraction | str | int, second: Fraction | str | int) -> BudgetVector:
+    return BudgetVector(Rho(first), Delta(second))
 
 
 @dataclass(frozen=True)
 class Terms:
     """A certificate, a budget that is counted by it, and the worst case of a query; a quarter of it is returned."""
 
-    certified: Certified
-    budget: Columns
-    worst: Columns
-    more: Columns
+    certified: CertificateTerms
+    budget: BudgetVector
+    worst: BudgetVector
+    more: BudgetVector
 
     @property
     def certificate(self) -> Certificate:
@@ -48,16 +48,19 @@ class Terms:
 
 
 ALL = [
-    Terms(Certified(), columns("0.02", "1e-6"), columns("0.008", "1e-8"), columns("0.03", "2e-6")),
-    Terms(Certified(Certificate.pure), columns(1, "2e-6"), columns("0.4", "1e-8"), columns(2, "4e-6")),
+    Terms(CertificateTerms(), columns("0.02", "1e-6"), columns("0.008", "1e-8"), columns("0.03", "2e-6")),
+    Terms(CertificateTerms(Certificate.pure), columns(1, "2e-6"), columns("0.4", "1e-8"), columns(2, "4e-6")),
     Terms(
-        Certified(Certificate.theorem2, Epsilon("0.03"), Delta("2.5e-8")),
+        CertificateTerms(Certificate.theorem2, Epsilon("0.03"), Delta("2.5e-8")),
         columns(100, 20),
         columns(40, 1),
         columns(200, 40),
     ),
     Terms(
-        Certified(Certificate.optimal, Epsilon("0.04")), columns(100, "1e-6"), columns(40, "1e-8"), columns(200, "1e-6")
+        CertificateTerms(Certificate.optimal, Epsilon("0.04")),
+        columns(100, "1e-6"),
+        columns(40, "1e-8"),
+        columns(200, "1e-6"),
     ),
 ]
 Open = Callable[[Terms, Periods | None], Ledger]
@@ -145,7 +148,7 @@ def code_of(act: Callable[[], object]) -> str:
 def test_what_was_not_returned_is_refunded_and_what_was_spent_at_once_is_not(ledger: Ledger, terms: Terms) -> None:
     quarter = Rho(terms.worst.rho.value / 4)
     ledger.reserve(terms.ask()).settle(quarter, "digest")
-    assert ledger.state() == FilterState(Columns(quarter, terms.worst.delta), Rho(0))
+    assert ledger.state() == FilterState(BudgetVector(quarter, terms.worst.delta), Rho(0))
     assert ledger.certified == terms.certified
     assert ledger.budget == terms.budget
 
@@ -162,7 +165,7 @@ def test_a_budget_is_filled_and_no_further(ledger: Ledger, terms: Terms) -> None
 
 
 def test_the_second_currency_runs_out_by_its_own_name(ledger: Ledger, terms: Terms) -> None:
-    request = replace(terms.ask(), worst_case=Columns(Rho(0), terms.budget.delta))
+    request = replace(terms.ask(), worst_case=BudgetVector(Rho(0), terms.budget.delta))
     ledger.reserve(request).settle(Rho(0), "digest")
     _, second = terms.certificate.currencies
     with pytest.raises(Shortfall, match=f"may cost {second} .*, and {second} 0 is left of the budget"):
@@ -231,7 +234,9 @@ def test_a_ledger_opened_again_goes_on_with_its_certificate(durable: SQLite | Po
     for opened in (durable.open, lambda: durable.make(terms)):
         with contextlib.closing(opened()) as ledger:
             assert ledger.certified == terms.certified
-            assert ledger.state() == FilterState(Columns(Rho(0), Delta(2 * terms.worst.delta.value)), terms.worst.rho)
+            assert ledger.state() == FilterState(
+                BudgetVector(Rho(0), Delta(2 * terms.worst.delta.value)), terms.worst.rho
+            )
             assert ledger.stored("key", None) == b"answer"
     durable.check()
 

@@ -17,7 +17,7 @@ from contracts.test_ledger_certificates import ALL, Terms
 from dpsql.accounting import ZCDP, FilterState, Periods
 from dpsql.errors import LedgerError, Refusal, UsageError
 from dpsql.ledger import Account, Ledger, MemoryLedger, Request, Shortfall, SQLiteLedger, balance_of, dp_events
-from dpsql.ledger.base import Held, Settled
+from dpsql.ledger.base import OpenReservation, Settled
 from dpsql.ledger.failures import FAILED
 from dpsql.quantities import Delta, Rho
 
@@ -68,13 +68,13 @@ def question(account: Account | None = ALICE, key: str = "key", *, repeated: boo
     return Request("q", loss(1, "0.01"), account, key, repeated=repeated)
 
 
-def hold(ledger: Ledger, account: Account | None = ALICE, key: str = "key") -> Held:
+def hold(ledger: Ledger, account: Account | None = ALICE, key: str = "key") -> OpenReservation:
     held = ledger.reserve(question(account, key, repeated=True))
-    assert isinstance(held, Held)
+    assert isinstance(held, OpenReservation)
     return held
 
 
-def settle(held: Held, answer: bytes, rho: str = "0.5", *, shared: bool = False) -> Settled:
+def settle(held: OpenReservation, answer: bytes, rho: str = "0.5", *, shared: bool = False) -> Settled:
     return held.settle(Rho(rho), f"digest of {answer!r}", answer=answer, shared=shared)
 
 

@@ -229,7 +229,7 @@ def test_an_error_of_the_engine_says_nothing_of_the_data(
     def failing(*_: object) -> NoReturn:
         raise ValueError("user 4711 is odd")
 
-    monkeypatch.setattr("dpsql.engines.duckdb.DuckDBEngine.execute", failing)
+    monkeypatch.setattr("dpsql.engines.duckdb.engine.DuckDBEngine.execute", failing)
     with pytest.raises(dbapi.OperationalError) as caught:
         connection.execute(NAMES)
     assert isinstance(caught.value, dpsql.EngineError)

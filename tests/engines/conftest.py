@@ -7,7 +7,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 
 
 @pytest.fixture

@@ -141,14 +141,14 @@ INSIDE = """
 threads = [threading.Thread(target=time.sleep, args=(0.01,)) for _ in range(20)]
 [thread.start() for thread in threads]
 [thread.join() for thread in threads]
-wire.send(answers, wire.message(done=[name for name, act in ACTS.items() if tried(act)]))
+protocol.send(answers, protocol.message(done=[name for name, act in ACTS.items() if tried(act)]))
 """
 HOSTILE = """
 import sys
 sys.path[:] = sys.argv[1:]
-from dpsql.engines import wire, worker_main
+from dpsql.engines.duckdb.worker import main as worker_main, protocol
 def hostile(engine, asked, *, answers):
-    exec({text!r}, dict(probes={probes!r}, answers=answers, wire=wire))
+    exec({text!r}, dict(probes={probes!r}, answers=answers, protocol=protocol))
 worker_main._answer = hostile
 worker_main.main()
 """
@@ -159,7 +159,9 @@ def attempted(folder: Path) -> dict[str, object]:
     """Return which acts succeed in the control and in a worker, and what the worker says is in force."""
     import duckdb
 
-    from dpsql.engines import Statement, wire, worker
+    from dpsql.engines import Statement
+    from dpsql.engines.duckdb.worker import engine as worker
+    from dpsql.engines.duckdb.worker import protocol
     from dpsql.errors import EngineError
 
     data, outside = folder / "events.duckdb", folder / "ledger.sqlite"
@@ -188,7 +190,7 @@ def attempted(folder: Path) -> dict[str, object]:
         }
         worker._BEGIN = HOSTILE.format(text=TRIED + INSIDE, probes=probes)
         heard: list[dict[str, object]] = []
-        worker.WorkerEngine._table = lambda _, reply: heard.append(wire.heard(reply))  # type: ignore[assignment, method-assign, misc, return-value]
+        worker.WorkerEngine._table = lambda _, reply: heard.append(protocol.heard(reply))  # type: ignore[assignment, method-assign, misc, return-value]
         with closing(worker.WorkerEngine.open(data, {"reads": None}, memory_limit="512MB", threads=2)) as engine:
             with suppress(EngineError):
                 engine.execute(Statement("SELECT 1"))

@@ -24,14 +24,14 @@ from dpsql import (
     PublicTable,
     Unsupported,
     UsageError,
-    opening,
+    open_engine,
 )
 from dpsql.dialects import DUCKDB, STANDARD, Dialect
 from dpsql.engines import Column, Registered, RemoteEngine, Statement, open_exact, remote
-from dpsql.sql.portable import PortableWriter
-from dpsql.sql.tree import Call, Expression
-from dpsql.sql.tree import Column as Column_
-from dpsql.sql.types import BIGINT
+from dpsql.sql.ir.tree import Call, Expression
+from dpsql.sql.ir.tree import Column as Column_
+from dpsql.sql.ir.types import BIGINT
+from dpsql.sql.render.portable import PortableWriter
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "engines"
 READS = pa.table(
@@ -56,12 +56,12 @@ def _address(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> DataSo
 
     points = EntryPoints(
         [
-            EntryPoint("clickhouse", "clickhouse:ClickHouse", opening.GROUP),
-            EntryPoint("sqlite", "sqlite:SQLite", opening.GROUP),
+            EntryPoint("clickhouse", "clickhouse:ClickHouse", open_engine.GROUP),
+            EntryPoint("sqlite", "sqlite:SQLite", open_engine.GROUP),
         ]
     )
     assert {point.load() for point in points} == {clickhouse.ClickHouse, sqlite.SQLite}
-    monkeypatch.setattr(opening, "entry_points", points.select)
+    monkeypatch.setattr(open_engine, "entry_points", points.select)
     if name == "clickhouse":
         memory().query(
             f"CREATE OR REPLACE TABLE default.reads ENGINE = Memory AS SELECT * FROM {laid({'reads': READS})}.reads"
@@ -109,7 +109,7 @@ def test_a_table_that_is_not_there_is_named(address: DataSource) -> None:
 
 def test_the_engines_write_nothing(address: DataSource) -> None:
     scheme = address.scheme
-    engine = opening.engine_of(None, policy_of(address))
+    engine = open_engine.engine_of(None, policy_of(address))
     assert isinstance(engine, RemoteEngine)
     for statement in ("INSERT INTO reads SELECT * FROM reads", "CREATE TABLE other (a INT)", "DROP TABLE reads"):
         with pytest.raises(EngineError) as caught:

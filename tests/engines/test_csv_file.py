@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsql.engines import csv_file
+from dpsql.engines.duckdb import csv_file
 
 Row = tuple[str | None, ...]
 

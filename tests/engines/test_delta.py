@@ -21,9 +21,9 @@ from deltalake import DeltaTable, write_deltalake
 from lake_kit import PLACE, counted, opened, refused, rows, table_of, types
 from pyroaring import BitMap
 
-from dpsql.engines.duckdb import DuckDBEngine
-from dpsql.engines.folders import folder_of
-from dpsql.engines.worker import WorkerEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
+from dpsql.engines.duckdb.worker.engine import WorkerEngine
+from dpsql.engines.lakes.detection import folder_of
 from dpsql.errors import UsageError
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)

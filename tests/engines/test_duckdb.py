@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from dpsql.engines import Statement, open_exact
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import EngineError
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from dpsql.engines import Column, CsvFile, Statement, open_exact
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import EngineError
 
 SECRET = "VICTIM_SECRET"

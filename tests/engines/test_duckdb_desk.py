@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from dpsql.engines import Statement
-from dpsql.engines.duckdb_desk import DuckDBDesk
+from dpsql.engines.duckdb.evaluator import DuckDBEvaluator
 from dpsql.errors import EngineError
 
 PATH = ("memory", "a desk", "released")
@@ -17,15 +17,15 @@ FROM = 'FROM "memory"."a desk"."released"'
 
 
 def test_rows_are_found_at_their_path_as_they_are() -> None:
-    answer = DuckDBDesk().compute({PATH: ROWS}, Statement(f"SELECT * {FROM}"))
+    answer = DuckDBEvaluator().compute({PATH: ROWS}, Statement(f"SELECT * {FROM}"))
     assert repr(answer.to_pylist()) == repr(ROWS.to_pylist())
     assert answer.schema.field("c2").type == pa.int64()
-    greatest = DuckDBDesk().compute({PATH: ROWS}, Statement(f"SELECT c2 {FROM} WHERE c3 > $1", (1.0,)))
+    greatest = DuckDBEvaluator().compute({PATH: ROWS}, Statement(f"SELECT c2 {FROM} WHERE c3 > $1", (1.0,)))
     assert greatest.to_pylist() == [{"c2": 1}]  # NaN is the greatest number, as everywhere
 
 
 def test_nothing_of_one_statement_is_there_for_the_next() -> None:
-    desk = DuckDBDesk()
+    desk = DuckDBEvaluator()
     desk.compute({PATH: ROWS}, Statement(f"SELECT 1 {FROM}"))
     with pytest.raises(EngineError):
         desk.compute({}, Statement(f"SELECT 1 {FROM}"))
@@ -48,7 +48,7 @@ def test_whatever_goes_wrong_is_one_error_in_our_words(sql: str, tmp_path: Path)
     file = tmp_path / "file.csv"
     file.write_text("a\n1\n")
     with pytest.raises(EngineError) as failed:
-        DuckDBDesk("100MB").compute({PATH: ROWS}, Statement(sql.format(file=file)))
+        DuckDBEvaluator("100MB").compute({PATH: ROWS}, Statement(sql.format(file=file)))
     assert failed.value.code == "wrapping-failed"
     assert failed.value.__context__ is None
     assert "value" not in str(failed.value)
@@ -58,4 +58,4 @@ def test_whatever_goes_wrong_is_one_error_in_our_words(sql: str, tmp_path: Path)
 def test_it_ends_when_its_time_is_over() -> None:
     long = "SELECT count(*) FROM range(1000000) AS a(x), range(1000000) AS b(y) WHERE (x * y) % 7 = 3"
     with pytest.raises(EngineError):
-        DuckDBDesk(seconds=0.3).compute({}, Statement(long))
+        DuckDBEvaluator(seconds=0.3).compute({}, Statement(long))

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from dpsql.engines import Statement, open_exact
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import EngineError, UsageError
 
 SECRET = "VICTIM_SECRET"
@@ -127,7 +127,7 @@ def test_two_engines_share_a_file_in_two_processes(database: Path) -> None:
     code = """
         import sys
         from dpsql.engines import Statement, open_exact
-        from dpsql.engines.duckdb import DuckDBEngine
+        from dpsql.engines.duckdb.engine import DuckDBEngine
         engine = DuckDBEngine.open(sys.argv[1], {"reads": None})
         exact = engine.execute(Statement("SELECT count(*) AS n FROM dpsql_data.main.reads"))
         print(open_exact(exact).to_pylist(), flush=True)

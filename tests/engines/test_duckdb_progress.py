@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from dpsql.engines import Statement, Watchable
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.recording import RecordingEngine
 
 LONG = Statement("SELECT count(*) FROM (SELECT DISTINCT a.user_id + b.user_id * 1000 FROM {0} AS a, {0} AS b) AS pairs")

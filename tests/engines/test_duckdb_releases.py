@@ -11,12 +11,12 @@ import pytest
 
 from dpsql.dialects import duckdb_releases
 from dpsql.dialects.duckdb_releases import RELEASES, release
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import EngineError
-from dpsql.sql.passes import total
-from dpsql.sql.tree import Call, Column, Expression, Literal
-from dpsql.sql.types import DOUBLE, TEXT, TIMESTAMP, Type
-from dpsql.sql.write import Writer
+from dpsql.sql.ir.tree import Call, Column, Expression, Literal
+from dpsql.sql.ir.types import DOUBLE, TEXT, TIMESTAMP, Type
+from dpsql.sql.render.duckdb import Writer
+from dpsql.sql.rewrite import total
 
 DEPENDENCIES = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["dependencies"]
 

@@ -44,8 +44,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from dpsql.engines.folders import folder_of
-from dpsql.engines.worker import WorkerEngine
+from dpsql.engines.duckdb.worker.engine import WorkerEngine
+from dpsql.engines.lakes.detection import folder_of
 from dpsql.errors import UsageError
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)

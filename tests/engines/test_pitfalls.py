@@ -41,13 +41,13 @@ from dpsql.dialects import Dialect
 from dpsql.dialects.postgres import POSTGRES
 from dpsql.dialects.spark import SPARK
 from dpsql.engines import Statement, open_exact
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import EngineError, Refusal, Unsupported
 from dpsql.plan import Plan
-from dpsql.plan.choose import MECHANISMS
+from dpsql.plan.planner import MECHANISMS
 from dpsql.session import Session
-from dpsql.sql.rewrite import CountingQuery
-from dpsql.sql.translate import translated
+from dpsql.sql.render.translate import translated
+from dpsql.sql.rewrite.engine_query import CountingQuery
 
 POLICY = dpsql.Policy(dpsql.Budget(100, "1e-6"), {"events": dpsql.PrivateTable("unit")})
 BOUNDS = ("", "max_groups_contributed = 1", "max_groups_contributed = 5", "max_groups_contributed = 100")

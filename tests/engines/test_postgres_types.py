@@ -10,14 +10,14 @@ import pytest
 from ledger.postgres_kit import fresh_schema, server
 
 from dpsql.engines import Statement, open_exact
-from dpsql.engines.postgres import PostgresEngine
+from dpsql.engines.postgres.engine import PostgresEngine
 from dpsql.errors import Error
 from dpsql.plan.registration import catalog_of, may_be_unit
 from dpsql.policy import Budget, Policy, PrivateTable
-from dpsql.sql.analyze import analyze
-from dpsql.sql.query import PrivateQuery
-from dpsql.sql.rewrite import rewrite_all
-from dpsql.sql.types import has_one_form, of_column
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.ir.types import has_one_form, of_column
+from dpsql.sql.rewrite.engine_query import rewrite_all
 
 pytestmark = pytest.mark.xdist_group("postgres")
 COLUMNS = {  # a column of every type: its type there, what dpsql takes it for, and values

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from dpsql.dialects import plain_type
 from dpsql.engines.base import Column
-from dpsql.engines.duckdb import DuckDBEngine
-from dpsql.engines.duckdb_schema import schema_of
+from dpsql.engines.duckdb.engine import DuckDBEngine
+from dpsql.engines.duckdb.schema import schema_of
 
 LABELS = st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=3)
 

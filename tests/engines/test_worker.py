@@ -17,10 +17,11 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from dpsql.engines import Column, CsvFile, Statement, open_exact, wire
-from dpsql.engines.confine import MEASURES
-from dpsql.engines.received import sent, table_of
-from dpsql.engines.worker import WorkerEngine, _bytes_of
+from dpsql.engines import Column, CsvFile, Statement, open_exact
+from dpsql.engines.duckdb.worker import protocol
+from dpsql.engines.duckdb.worker.confinement import MEASURES
+from dpsql.engines.duckdb.worker.engine import WorkerEngine, _bytes_of
+from dpsql.engines.duckdb.worker.received import sent, table_of
 from dpsql.errors import EngineError, UsageError
 
 SLOW = "SELECT count(*) AS n FROM range(400000) AS a, range(400000) AS b WHERE a.range * b.range = 7"
@@ -162,7 +163,7 @@ def test_the_limits_of_the_worker(engine: WorkerEngine) -> None:
 CONFINED = """
 import os, sys
 from pathlib import Path
-from dpsql.engines import confine, worker_main
+from dpsql.engines.duckdb.worker import confinement as confine, main as worker_main
 allowed, denied, folder = map(Path, sys.argv[1:])
 confine.leave_network()
 confine.forbid_files([*worker_main._own_files(), allowed], writable=folder)
@@ -264,7 +265,7 @@ def test_a_statement_that_is_not_wanted_any_more_when_its_turn_comes_costs_nothi
 
 def test_a_stop_while_the_worker_starts_ends_that_too(engine: WorkerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     kill_idle(engine)
-    monkeypatch.setattr("dpsql.engines.worker._BEGIN", "import time; time.sleep(600)")
+    monkeypatch.setattr("dpsql.engines.duckdb.worker.engine._BEGIN", "import time; time.sleep(600)")
     stop = threading.Event()
     threading.Timer(0.5, stop.set).start()
     began = time.monotonic()
@@ -286,14 +287,14 @@ def test_a_statement_that_nobody_stops_stops_itself_after_the_limit(database: Pa
         assert engine._worker is not None
         process = engine._worker._process
         assert process.stdin is not None
-        wire.send(process.stdin.fileno(), wire.message(limit=0.1, do="execute", sql=SLOW, parameters=[]))
+        protocol.send(process.stdin.fileno(), protocol.message(limit=0.1, do="execute", sql=SLOW, parameters=[]))
         assert process.wait(timeout=60) == -signal.SIGALRM
 
 
 PARENT = """
 import sys, threading, time
 from dpsql.engines import Statement
-from dpsql.engines.worker import WorkerEngine
+from dpsql.engines.duckdb.worker.engine import WorkerEngine
 engine = WorkerEngine.open(sys.argv[1], {"reads": None}, memory_limit="512MB", threads=1)
 print(engine._worker.pid, engine._worker._spilled, flush=True)
 if sys.argv[2]:
@@ -430,16 +431,16 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 
 def test_a_frame_that_claims_too_much_is_not_read(pipe: tuple[int, int]) -> None:
-    wire.send(pipe[1], b"x" * 11)
+    protocol.send(pipe[1], b"x" * 11)
     with pytest.raises(ValueError):  # noqa: PT011 - it has no words
-        wire.receive(pipe[0], 10)
+        protocol.receive(pipe[0], 10)
 
 
 def test_a_stop_ends_the_wait_for_a_frame_in_both_directions(pipe: tuple[int, int]) -> None:
     os.set_blocking(pipe[1], False)
     for act in (
-        lambda: wire.receive(pipe[0], 10, stop=lambda: True),
-        lambda: wire.send(pipe[1], bytes(1 << 24), stop=lambda: True),
+        lambda: protocol.receive(pipe[0], 10, stop=lambda: True),
+        lambda: protocol.send(pipe[1], bytes(1 << 24), stop=lambda: True),
     ):
         began = time.monotonic()
         with pytest.raises(TimeoutError):
@@ -450,7 +451,7 @@ def test_a_stop_ends_the_wait_for_a_frame_in_both_directions(pipe: tuple[int, in
 def test_a_frame_that_does_not_come_is_waited_for_no_longer_than_said(pipe: tuple[int, int]) -> None:
     os.write(pipe[1], (5).to_bytes(8) + b"ab")
     with pytest.raises(TimeoutError):
-        wire.receive(pipe[0], 10, deadline=time.monotonic() + 0.1)
+        protocol.receive(pipe[0], 10, deadline=time.monotonic() + 0.1)
 
 
 def compressed(codec: str) -> bytes:
@@ -488,7 +489,7 @@ def wrong_offsets() -> bytes:
 HOSTILE: dict[str, Callable[[], bytes]] = {
     "nothing": lambda: b"",
     "noise": lambda: b"\x93" * 4096,
-    "a message of JSON": lambda: wire.message(kind="table"),
+    "a message of JSON": lambda: protocol.message(kind="table"),
     "lz4": lambda: compressed("lz4"),
     "zstd": lambda: compressed("zstd"),
     "a compressed dictionary": compressed_dictionary,

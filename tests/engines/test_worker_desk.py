@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 
 from dpsql.engines import Statement
-from dpsql.engines.confine import MEASURES
-from dpsql.engines.duckdb_desk import DuckDBDesk
-from dpsql.engines.worker_desk import SharedEvaluator, WorkerEvaluator, try_confinement
+from dpsql.engines.duckdb.evaluator import DuckDBEvaluator
+from dpsql.engines.duckdb.worker.confinement import MEASURES
+from dpsql.engines.duckdb.worker.evaluator import SharedEvaluator, WorkerEvaluator, try_confinement
 from dpsql.errors import EngineError, UsageError
 
 PATH, OTHER = ("memory", "a desk", "released"), ("memory", "main", "public")
@@ -34,7 +34,7 @@ def evaluator() -> Iterator[WorkerEvaluator]:
         yield opened
 
 
-def failed(evaluator: WorkerEvaluator | DuckDBDesk, sql: str, stop: Callable[[], bool] | None = None) -> float:
+def failed(evaluator: WorkerEvaluator | DuckDBEvaluator, sql: str, stop: Callable[[], bool] | None = None) -> float:
     """Return after how many seconds a statement failed with the one error there is."""
     began = time.monotonic()
     with pytest.raises(EngineError) as caught:
@@ -63,7 +63,7 @@ def pids(evaluator: WorkerEvaluator) -> set[int]:
 def test_it_answers_as_in_process(evaluator: WorkerEvaluator, sql: str, parameters: tuple[object, ...]) -> None:
     public = pa.table({"c1": ["a", "z"], "d": pa.array([0, None], pa.date32()), "m": [Decimal("1.25"), None]})
     tables, statement = {PATH: ROWS, OTHER: public}, Statement(sql, parameters)
-    here, there = DuckDBDesk().compute(tables, statement), evaluator.compute(tables, statement)
+    here, there = DuckDBEvaluator().compute(tables, statement), evaluator.compute(tables, statement)
     assert there.schema == here.schema
     assert repr(there.to_pylist()) == repr(here.to_pylist())
 
@@ -123,15 +123,15 @@ def test_one_that_is_forgotten_leaves_no_process() -> None:
         os.kill(pid, 0)
 
 
-@pytest.mark.parametrize("kind", [WorkerEvaluator, DuckDBDesk])
-def test_it_ends_when_its_time_is_over(kind: type[WorkerEvaluator | DuckDBDesk]) -> None:
+@pytest.mark.parametrize("kind", [WorkerEvaluator, DuckDBEvaluator])
+def test_it_ends_when_its_time_is_over(kind: type[WorkerEvaluator | DuckDBEvaluator]) -> None:
     with closing(kind(seconds=1)) as evaluator:
         evaluator.compute({}, Statement("SELECT 1"))  # starting is not part of a statement's time
         assert 1 <= failed(evaluator, LONG) < 2
 
 
-@pytest.mark.parametrize("kind", [WorkerEvaluator, DuckDBDesk])
-def test_it_ends_soon_after_a_stop(kind: type[WorkerEvaluator | DuckDBDesk]) -> None:
+@pytest.mark.parametrize("kind", [WorkerEvaluator, DuckDBEvaluator])
+def test_it_ends_soon_after_a_stop(kind: type[WorkerEvaluator | DuckDBEvaluator]) -> None:
     with closing(kind()) as evaluator:
         evaluator.compute({}, Statement("SELECT 1"), stop=lambda: False)
         stop = threading.Event()
@@ -238,7 +238,8 @@ def test_an_evaluation_takes_its_memory_elsewhere(evaluator: WorkerEvaluator) ->
 HOSTILE = """
 import os, sys, time
 sys.path[:] = sys.argv[1:]
-from dpsql.engines import duckdb_desk, received, wire, evaluator_main
+from dpsql.engines.duckdb import evaluator as duckdb_desk
+from dpsql.engines.duckdb.worker import evaluator_main, protocol, received
 import pyarrow as pa
 def hostile(table):
     {act}
@@ -250,7 +251,7 @@ ACTS = {
     "goes without a word": "os._exit(0)",
     "stands still within the answer": "os.write(1, b''); time.sleep(600)",
     "sends noise": "return os.urandom(5000)",
-    "sends another message": "return wire.message(kind='ready', error='VICTIM')",
+    "sends another message": "return protocol.message(kind='ready', error='VICTIM')",
     "sends too much": "return memoryview(bytearray((256 << 20) + 1))",
     "fails": "raise ValueError('VICTIM')",
 }
@@ -258,7 +259,7 @@ ACTS = {
 
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS.keys())
 def test_a_worker_in_other_hands_is_one_failure(monkeypatch: pytest.MonkeyPatch, act: str) -> None:
-    monkeypatch.setattr("dpsql.engines.worker_desk._BEGIN", HOSTILE.format(act=act))
+    monkeypatch.setattr("dpsql.engines.duckdb.worker.evaluator._BEGIN", HOSTILE.format(act=act))
     with closing(WorkerEvaluator(seconds=2)) as evaluator:
         assert failed(evaluator, "SELECT 1") < 2 + 10
         monkeypatch.undo()

@@ -20,9 +20,10 @@ import duckdb
 import pytest
 from engines.escapes import TRIED
 
-from dpsql.engines import Statement, open_exact, wire
-from dpsql.engines.confine import MEASURES
-from dpsql.engines.worker import WorkerEngine, _Worker
+from dpsql.engines import Statement, open_exact
+from dpsql.engines.duckdb.worker import protocol
+from dpsql.engines.duckdb.worker.confinement import MEASURES
+from dpsql.engines.duckdb.worker.engine import WorkerEngine, _Worker
 from dpsql.errors import EngineError, UsageError
 
 SLOW = "SELECT count(*) AS n FROM range(400000) AS a, range(400000) AS b WHERE a.range * b.range = 7"
@@ -30,9 +31,9 @@ COUNT = "SELECT count(*) AS n FROM dpsql_data.main.reads"
 BEGIN = """
 import os, sys, time
 sys.path[:] = sys.argv[1:]
-from dpsql.engines import wire, worker_main
+from dpsql.engines.duckdb.worker import main as worker_main, protocol
 import pyarrow as pa
-from dpsql.engines.received import sent
+from dpsql.engines.duckdb.worker.received import sent
 def hostile(engine, asked, *, answers):
     {act}
 {where}
@@ -48,10 +49,12 @@ ACTS = {
     "stands still within the answer": "os.write(answers, (99).to_bytes(8) + b'x'); time.sleep(600)",
     "claims all there is": "os.write(answers, b'\\xff' * 64)",
     "claims a little too much": "os.write(answers, ((256 << 20) + 1).to_bytes(8)); time.sleep(600)",
-    "sends an empty frame": "wire.send(answers, b'')",
-    "sends noise": "wire.send(answers, os.urandom(5000))",
-    "sends another message": "wire.send(answers, wire.message(kind='refused', error=['x', 'VICTIM', 'y', None]))",
-    "sends what is nested": "wire.send(answers, b'[' * 100_000)",
+    "sends an empty frame": "protocol.send(answers, b'')",
+    "sends noise": "protocol.send(answers, os.urandom(5000))",
+    "sends another message": (
+        "protocol.send(answers, protocol.message(kind='refused', error=['x', 'VICTIM', 'y', None]))"
+    ),
+    "sends what is nested": "protocol.send(answers, b'[' * 100_000)",
     "closes the pipe": "os.close(answers); time.sleep(600)",
     "fails": "raise ValueError('VICTIM')",
 }
@@ -75,7 +78,7 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerEngine]:
 
 def in_other_hands(monkeypatch: pytest.MonkeyPatch, act: str, where: str = ANSWERING) -> None:
     """Let workers that are started from now on do `act` in place of answering, or of opening."""
-    monkeypatch.setattr("dpsql.engines.worker._BEGIN", BEGIN.format(act=act, where=where))
+    monkeypatch.setattr("dpsql.engines.duckdb.worker.engine._BEGIN", BEGIN.format(act=act, where=where))
 
 
 def counted(engine: WorkerEngine) -> object:
@@ -139,9 +142,9 @@ def test_whatever_it_does_in_place_of_yes_or_no_is_a_failure_too(
 
 STARTS = {name: act for name, act in ACTS.items() if "sleep" not in act and "refused" not in act}
 STARTS |= {
-    "opens nothing": "wire.send(answers, wire.message(kind='opened'))",
-    "opens other tables": "wire.send(answers, wire.message(kind='opened', tables={'VICTIM': [[], []]}))",
-    "opens no table": "wire.send(answers, wire.message(kind='opened', tables={'reads': 7}))",
+    "opens nothing": "protocol.send(answers, protocol.message(kind='opened'))",
+    "opens other tables": "protocol.send(answers, protocol.message(kind='opened', tables={'VICTIM': [[], []]}))",
+    "opens no table": "protocol.send(answers, protocol.message(kind='opened', tables={'reads': 7}))",
 }
 
 
@@ -163,7 +166,7 @@ def test_a_worker_that_opens_other_columns_than_the_first_is_not_asked(
     limited: WorkerEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replaced(limited)
-    act = "wire.send(answers, wire.message(kind='opened', tables={'reads': [['a'], [['user_id', 'VARCHAR']]]}))"
+    act = "protocol.send(answers, protocol.message(kind='opened', tables={'reads': [['a'], [['user_id', 'VARCHAR']]]}))"
     in_other_hands(monkeypatch, act, OPENING)
     failed(limited)
     assert limited._worker is None
@@ -210,7 +213,7 @@ acts = dict(
     changes_data=lambda: open(probes['data'], 'r+b').close(),
     connects=lambda: socket.create_connection(('127.0.0.1', probes['port']), 1).close(),
 )
-wire.send(answers, wire.message(done=[name for name, act in acts.items() if tried(act)]))
+protocol.send(answers, protocol.message(done=[name for name, act in acts.items() if tried(act)]))
 """
 SUPPORT = """
 import ctypes
@@ -239,7 +242,7 @@ def test_a_worker_in_other_hands_reaches_neither_ledger_nor_front_nor_network_wh
         }
         replaced(limited)
         in_other_hands(monkeypatch, PROBED.format(probes=probes).strip().replace("\n", "\n    "))
-        monkeypatch.setattr(WorkerEngine, "_table", lambda _, reply: heard.append(wire.heard(reply)))
+        monkeypatch.setattr(WorkerEngine, "_table", lambda _, reply: heard.append(protocol.heard(reply)))
         failed(limited)
     (words,) = heard
     done = set(map(str, words["done"]))  # type: ignore[call-overload]
@@ -298,9 +301,8 @@ def test_of_what_it_says_only_known_words_are_heard(
     database: Path, monkeypatch: pytest.MonkeyPatch, words: str, expected: tuple[str, ...]
 ) -> None:
     columns = "[['user_id', 'BIGINT']]"
-    act = (
-        f"wire.send(answers, wire.message(kind='opened', tables={{'reads': [['a'], {columns}]}}, confinement={words}))"
-    )
+    tables = f"{{'reads': [['a'], {columns}]}}"
+    act = f"protocol.send(answers, protocol.message(kind='opened', tables={tables}, confinement={words}))"
     in_other_hands(monkeypatch, act, OPENING)
     with closing(WorkerEngine.open(database, {"reads": None})) as engine:
         assert engine.confinement == expected
@@ -309,7 +311,9 @@ def test_of_what_it_says_only_known_words_are_heard(
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_what_a_worker_started_ends_with_it(limited: WorkerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     replaced(limited)
-    act = "import subprocess; child = subprocess.Popen(['sleep', '600']); wire.send(answers, str(child.pid).encode())"
+    act = (
+        "import subprocess; child = subprocess.Popen(['sleep', '600']); protocol.send(answers, str(child.pid).encode())"
+    )
     in_other_hands(monkeypatch, act, f"{ANSWERING}; worker_main.confine.filter_calls = lambda: False")
     started: list[int] = []
     monkeypatch.setattr(WorkerEngine, "_table", lambda _, reply: started.append(int(bytes(reply))))
@@ -415,8 +419,8 @@ def test_threads_and_other_engines_on_the_same_file_get_their_own_answers(
 
 LEAVING = """
 import sys
-from dpsql.engines.confine import MEASURES
-from dpsql.engines.worker import WorkerEngine
+from dpsql.engines.duckdb.worker.confinement import MEASURES
+from dpsql.engines.duckdb.worker.engine import WorkerEngine
 engine = WorkerEngine.open(sys.argv[1], {"reads": None}, memory_limit="512MB", threads=1)
 print(engine._worker.pid, engine._worker._spilled, flush=True)
 if sys.argv[2] == "raises":

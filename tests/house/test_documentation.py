@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 
 from dpsql.errors import Error
-from dpsql.plan.choose import MECHANISMS
+from dpsql.plan.planner import MECHANISMS
 from dpsql.policy import EngineSettings, Limits, ServerSettings
-from dpsql.sql.clock import system_clock
-from dpsql.sql.functions import FUNCTIONS
-from dpsql.sql.options import OPTIONS
+from dpsql.sql.functions.allow_list import FUNCTIONS
+from dpsql.sql.ir.clock import system_clock
+from dpsql.sql.syntax.options import OPTIONS
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted((ROOT / "dpsql").rglob("*.py"))
@@ -236,9 +236,9 @@ def test_readme_and_docs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_sql_reference_examples_are_read() -> None:
-    from dpsql.sql.analyze import analyze
-    from dpsql.sql.catalog import Catalog, Link, Table
-    from dpsql.sql.types import of_column
+    from dpsql.sql.analysis.analyze import analyze
+    from dpsql.sql.ir.catalog import Catalog, Link, Table
+    from dpsql.sql.ir.types import of_column
 
     def table(name: str, columns: str, unit: str | None) -> Table:
         pairs = (column.split() for column in columns.split(", "))

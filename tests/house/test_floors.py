@@ -26,15 +26,15 @@ def who_uses(name: str) -> set[str]:
 
 def test_only_a_release_opens_exact_results() -> None:
     releases = {"plan/release.py", "pate/release.py"}
-    worker = "engines/worker_main.py"  # sends what it read to the front, where it is sealed again
+    worker = "engines/duckdb/worker/main.py"  # sends what it read to the front, where it is sealed again
     assert who_uses("open_exact") == {"engines/__init__.py", worker, *releases}  # base.py defines it
 
 
 def test_only_the_composition_root_names_real_parts() -> None:
-    assert who_uses("OperatingSystemNoise") <= {"mechanisms/noise.py", "mechanisms/__init__.py", "connect.py"}
-    assert who_uses("SQLiteLedger") <= {"ledger/sqlite.py", "ledger/__init__.py", "connect.py"}
-    assert who_uses("PostgresLedger") <= {"ledger/postgres.py", "connect.py"}
-    assert {name for name in who_uses("DuckDBEngine") if not name.startswith("engines/")} == {"opening.py"}
+    assert who_uses("OperatingSystemNoise") <= {"mechanisms/sampling/noise.py", "mechanisms/__init__.py", "connect.py"}
+    assert who_uses("SQLiteLedger") <= {"ledger/sqlite/ledger.py", "ledger/__init__.py", "connect.py"}
+    assert who_uses("PostgresLedger") <= {"ledger/postgres/ledger.py", "connect.py"}
+    assert {name for name in who_uses("DuckDBEngine") if not name.startswith("engines/")} == {"open_engine.py"}
 
 
 def test_no_randomness_but_the_operating_systems() -> None:
@@ -42,21 +42,17 @@ def test_no_randomness_but_the_operating_systems() -> None:
         code = "\n".join(ast.unparse(node) for node in ast.parse(module.read_text()).body)
         without_docs = re.sub(r'"""(.|\n)*?"""', "", code)
         assert not RANDOM.search(without_docs), module
-    assert who_uses("secrets") == {"mechanisms/noise.py", "server/chance.py"}  # salts and tokens, no noise
+    assert who_uses("secrets") == {
+        "mechanisms/sampling/noise.py",
+        "server/random_bytes.py",
+    }  # salts and tokens, no noise
     assert who_uses("urandom") == set()
 
 
 def test_nothing_is_logged_or_printed() -> None:
     assert who_uses("logging") == set()
-    assert who_uses("getLogger") == {"engines/spark_session.py"}  # which silences those of pyspark
+    assert who_uses("getLogger") == {"engines/spark/session.py"}  # which silences those of pyspark
     assert {name for name in who_uses("print") if not name.startswith("cli/")} == set()
-
-
-def test_dataclasses_are_ours() -> None:
-    for module in MODULES:
-        froms = [node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.ImportFrom)]
-        theirs = any(node.module == "dataclasses" and "dataclass" in [a.name for a in node.names] for node in froms)
-        assert theirs == (module == ROOT / "dpsql" / "values.py"), module  # whose classes start faster
 
 
 def test_builtin_hash_decides_nothing() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ledger.sqlite_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, opened
 
-from dpsql.ledger import Request, check
+from dpsql.ledger import Request, verification
 from dpsql.ledger.replay import Replay
 from dpsql.quantities import Rho
 
@@ -50,5 +50,5 @@ def read_from(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             super().__init__(*after)
             began.append(self.began)
 
-    monkeypatch.setattr(check, "Replay", Seen)
+    monkeypatch.setattr(verification, "Replay", Seen)
     return began

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from ledger.sqlite_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, code_of, opened, raw, tampering
 
-from dpsql.accounting import ZCDP, ApproximateDP, Certificate, Certified, Periods
+from dpsql.accounting import ZCDP, ApproximateDP, Certificate, CertificateTerms, Periods
 from dpsql.connect import history
 from dpsql.errors import Error
 from dpsql.ledger import Account, MemoryLedger, Request, SQLiteLedger, checkpoint, verify
@@ -36,7 +36,7 @@ def history_of(seed: int) -> list[Row]:
     choose = random.Random(seed)
     clock = [datetime(2026, 1, 1, tzinfo=UTC)]
     periods = choose.choice([None, Periods(timedelta(days=7), None), Periods(timedelta(days=7), 4)])
-    certified = Certified(Certificate.pure) if seed % 4 == 1 else Certified()
+    certified = CertificateTerms(Certificate.pure) if seed % 4 == 1 else CertificateTerms()
     worst = [ZCDP(Rho(Fraction(1, n)), Delta(0 if seed % 4 == 1 else Fraction(1, 10**n))) for n in (3, 7, 8, 30)]
     held = []
     budget = ZCDP(Rho(5), Delta(0 if seed % 4 == 1 else "0.01"))

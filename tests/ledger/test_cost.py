@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from dpsql.accounting import ZCDP, ApproximateDP
-from dpsql.ledger import Account, Ledger, MemoryLedger, Request, SQLiteLedger, keeper
+from dpsql.ledger import Account, Ledger, MemoryLedger, Request, SQLiteLedger, base_ledger
 from dpsql.ledger.base import Event
 from dpsql.quantities import Delta, Epsilon, Rho
 
@@ -30,7 +30,9 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
 def bodies(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every body that the acts of a ledger read."""
     read: list[str] = []
-    monkeypatch.setattr(keeper, "json", SimpleNamespace(loads=lambda text: json.loads((read.append(text), text)[1])))
+    monkeypatch.setattr(
+        base_ledger, "json", SimpleNamespace(loads=lambda text: json.loads((read.append(text), text)[1]))
+    )
     return read
 
 

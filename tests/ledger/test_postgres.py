@@ -18,11 +18,12 @@ import pytest
 from ledger.postgres_kit import fresh_schema, server
 from ledger.sqlite_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, code_of
 
-from dpsql.accounting import ZCDP, ApproximateDP, Certificate, Certified, FilterState
+from dpsql.accounting import ZCDP, ApproximateDP, Certificate, CertificateTerms, FilterState
 from dpsql.errors import Error, LedgerError, PolicyError, UsageError
-from dpsql.ledger import Request, postgres_book
-from dpsql.ledger.postgres import PostgresLedger, verify
-from dpsql.ledger.postgres_errors import because
+from dpsql.ledger import Request
+from dpsql.ledger.postgres import transaction
+from dpsql.ledger.postgres.errors import because
+from dpsql.ledger.postgres.ledger import PostgresLedger, verify
 from dpsql.quantities import Delta, Epsilon, Rho
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "ledger.md"
@@ -473,19 +474,19 @@ def test_errors_of_the_server_have_codes_of_ours(state: str, code: str) -> None:
     assert code_of(fail) == code
 
 
-FIXED = Certified(Certificate.optimal, Epsilon("0.03"))
+FIXED = CertificateTerms(Certificate.optimal, Epsilon("0.03"))
 
 
-@pytest.mark.parametrize(("certified", "version"), [(Certified(), 1), (FIXED, 2)])
+@pytest.mark.parametrize(("certified", "version"), [(CertificateTerms(), 1), (FIXED, 2)])
 def test_a_ledger_of_an_earlier_version_is_raised_by_a_role_that_may(
-    place: Place, monkeypatch: pytest.MonkeyPatch, certified: Certified, version: int
+    place: Place, monkeypatch: pytest.MonkeyPatch, certified: CertificateTerms, version: int
 ) -> None:
     PostgresLedger(place.url, BUDGET, total=TOTAL, certified=certified).close()
-    assert place.rows("SELECT version FROM terms") == [(postgres_book.VERSION,)]
+    assert place.rows("SELECT version FROM terms") == [(transaction.VERSION,)]
     place.run(f"UPDATE terms SET version = {version}")
     PostgresLedger.open(place.url).close()
-    assert place.rows("SELECT version FROM terms") == [(postgres_book.VERSION,)]
-    monkeypatch.setattr(postgres_book, "VERSION", 2)  # what an earlier dpsql knows
+    assert place.rows("SELECT version FROM terms") == [(transaction.VERSION,)]
+    monkeypatch.setattr(transaction, "VERSION", 2)  # what an earlier dpsql knows
     assert code_of(lambda: PostgresLedger.open(place.url)) == "ledger-newer"
 
 

@@ -13,7 +13,7 @@ from ledger.sqlite_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, code_of
 
 from dpsql.accounting import FilterState
 from dpsql.ledger import Request, checkpoint
-from dpsql.ledger.postgres import PostgresLedger, verify
+from dpsql.ledger.postgres.ledger import PostgresLedger, verify
 from dpsql.quantities import Rho
 
 

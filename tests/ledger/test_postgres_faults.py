@@ -19,8 +19,9 @@ from ledger.sqlite_kit import ASK, BUDGET, ITEM, TOTAL, code_of
 
 from dpsql.accounting import ZCDP, FilterState
 from dpsql.errors import LedgerError
-from dpsql.ledger import balance_of, postgres_server
-from dpsql.ledger.postgres import PostgresLedger, verify
+from dpsql.ledger import balance_of
+from dpsql.ledger.postgres import connection as postgres_server
+from dpsql.ledger.postgres.ledger import PostgresLedger, verify
 from dpsql.quantities import Delta, Rho
 
 KILLS = int(os.environ.get("DPSQL_KILLS", "60")) // 4

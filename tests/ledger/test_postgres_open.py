@@ -10,7 +10,7 @@ from ledger.sqlite_kit import ALICE, ITEM, code_of
 from ledger.test_postgres import Place, place, rich  # noqa: F401 - fixtures
 
 from dpsql.ledger import Request, Reservation
-from dpsql.ledger.postgres import PostgresLedger
+from dpsql.ledger.postgres.ledger import PostgresLedger
 from dpsql.quantities import Rho
 
 OF_ALICE = Request("of alice", ITEM, ALICE, "another")

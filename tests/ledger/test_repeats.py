@@ -15,15 +15,17 @@ from ledger.sqlite_kit import ALICE, BUDGET, ITEM, TOTAL, code_of, opened, raw, 
 from ledger.test_postgres import Place, place, recipe, role  # noqa: F401 - fixtures
 from ledger.test_replay import CREATED, Act, rows, settled
 
-from dpsql.accounting import ZCDP, Certificate, Certified, FilterState, Periods
+from dpsql.accounting import ZCDP, Certificate, CertificateTerms, FilterState, Periods
 from dpsql.errors import LedgerError
-from dpsql.ledger import Ledger, Request, SQLiteLedger, checkpoint, postgres_book, sqlite_schema, verify
-from dpsql.ledger.base import Held, Settled
+from dpsql.ledger import Ledger, Request, SQLiteLedger, checkpoint, verify
+from dpsql.ledger.base import OpenReservation, Settled
 from dpsql.ledger.checkpoint import sums_of, told_sums
-from dpsql.ledger.postgres import PostgresLedger
-from dpsql.ledger.postgres import verify as verify_postgres
+from dpsql.ledger.postgres import transaction
+from dpsql.ledger.postgres.ledger import PostgresLedger
+from dpsql.ledger.postgres.ledger import verify as verify_postgres
 from dpsql.ledger.record import GENESIS, chained
 from dpsql.ledger.replay import Replay
+from dpsql.ledger.sqlite import schema as sqlite_schema
 from dpsql.quantities import Delta, Epsilon, Rho
 
 QUESTION = Request("q", ITEM, ALICE, "key", repeated=True)
@@ -33,8 +35,8 @@ ONCE = FilterState(ZCDP(Rho(1), ITEM.delta), Rho(0))
 def repeat(ledger: Ledger, question: Request = QUESTION) -> None:
     """Ask one question twice at once, so that the second repeats the first."""
     first, second = ledger.reserve(question), ledger.reserve(question)
-    assert isinstance(first, Held)
-    assert isinstance(second, Held)
+    assert isinstance(first, OpenReservation)
+    assert isinstance(second, OpenReservation)
     assert first.settle(ITEM.rho, "d", answer=b"first") == Settled(b"first")
     assert second.settle(ITEM.rho, "e", answer=b"second") == Settled(b"first", repeats=True)
 
@@ -127,17 +129,17 @@ def version_of(path: Path) -> int:
         return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-@pytest.mark.parametrize("certified", [Certified(), Certified(Certificate.pure)])
+@pytest.mark.parametrize("certified", [CertificateTerms(), CertificateTerms(Certificate.pure)])
 @pytest.mark.parametrize("periods", [None, 30])
 def test_only_a_file_in_which_something_is_repeated_has_the_newest_version(
-    path: Path, monkeypatch: pytest.MonkeyPatch, certified: Certified, periods: int | None
+    path: Path, monkeypatch: pytest.MonkeyPatch, certified: CertificateTerms, periods: int | None
 ) -> None:
     length = None if periods is None else Periods(timedelta(days=periods))
     question = Request("q", ITEM, None, "key", certified.certificate, repeated=True)
     least = 4 if certified.certificate is not Certificate.zcdp else 3 if periods else 2
     with closing(SQLiteLedger(path, BUDGET, total=TOTAL, periods=length, certified=certified)) as ledger:
         held = ledger.reserve(question)
-        assert isinstance(held, Held)
+        assert isinstance(held, OpenReservation)
         held.settle(ITEM.rho, "d", answer=b"x")
         assert ledger.reserve(question) == Settled(b"x", repeats=True)
         assert version_of(path) == least
@@ -206,7 +208,7 @@ def test_a_kill_after_the_reservation_leaves_it_held_beside_the_answer_of_anothe
             assert process.stdout is not None
             assert process.stdout.readline() == "held\n"
             held = ledger.reserve(ask)
-            assert isinstance(held, Held)
+            assert isinstance(held, OpenReservation)
             assert not held.settle(ITEM.rho, "d", answer=b"first").repeats
             process.kill()
         assert ledger.reserve(ask) == Settled(b"first", repeats=True)
@@ -219,11 +221,11 @@ def test_a_kill_after_the_reservation_leaves_it_held_beside_the_answer_of_anothe
 # PostgreSQL
 
 
-@pytest.mark.parametrize("certified", [Certified(), Certified(Certificate.optimal, Epsilon("0.03"))])
+@pytest.mark.parametrize("certified", [CertificateTerms(), CertificateTerms(Certificate.optimal, Epsilon("0.03"))])
 def test_a_schema_repeats_under_every_certificate_and_no_earlier_version_opens_it(
     place: Place,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
-    certified: Certified,
+    certified: CertificateTerms,
 ) -> None:
     question = Request("q", ITEM, None, "key", certified.certificate, repeated=True)
     with closing(PostgresLedger(place.url, BUDGET, total=TOTAL, certified=certified)) as ledger:
@@ -234,7 +236,7 @@ def test_a_schema_repeats_under_every_certificate_and_no_earlier_version_opens_i
     with closing(PostgresLedger.open(place.url)) as ledger:
         assert ledger.state() == FilterState(ZCDP(Rho(2), ITEM.delta + ITEM.delta), Rho(0))
     assert verify_postgres(place.url).events == 10
-    monkeypatch.setattr(postgres_book, "VERSION", 2)  # what an earlier dpsql knows
+    monkeypatch.setattr(transaction, "VERSION", 2)  # what an earlier dpsql knows
     assert code_of(lambda: PostgresLedger.open(place.url)) == "ledger-newer"
 
 

@@ -19,8 +19,8 @@ from ledger.sqlite_kit import ASK, code_of, opened, raw, tampering
 
 from dpsql.errors import LedgerError
 from dpsql.ledger import SQLiteLedger, backup, verify
-from dpsql.ledger.sidecars import Sidecars
-from dpsql.ledger.sqlite_errors import because
+from dpsql.ledger.sqlite.errors import because
+from dpsql.ledger.sqlite.sidecars import Sidecars
 
 
 def names(path: Path) -> set[str]:
@@ -107,7 +107,7 @@ def test_a_copy_that_was_not_finished_is_removed(rich: Path, monkeypatch: pytest
         def fail(*_: object, error: BaseException = error) -> None:
             raise error
 
-        monkeypatch.setattr(importlib.import_module("dpsql.ledger.backup"), step, fail)
+        monkeypatch.setattr(importlib.import_module("dpsql.ledger.sqlite.backup"), step, fail)
         with pytest.raises((LedgerError, KeyboardInterrupt)) as caught:
             backup(rich, rich.with_name("copy"))
         assert getattr(caught.value, "code", None) == code

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from ledger.sqlite_kit import BUDGET, TOTAL, code_of, raw, tampering
 
-from dpsql.accounting import Certificate, Certified, Columns, Periods
-from dpsql.ledger import Request, SQLiteLedger, sqlite_schema, verify
+from dpsql.accounting import BudgetVector, Certificate, CertificateTerms, Periods
+from dpsql.ledger import Request, SQLiteLedger, verify
+from dpsql.ledger.sqlite import schema
 from dpsql.quantities import Delta, Epsilon, Rho
 
-FIXED = Certified(Certificate.theorem2, Epsilon("0.03"), Delta("2.5e-8"))
-ITEMS = Columns(Rho(100), Delta(20))
+FIXED = CertificateTerms(Certificate.theorem2, Epsilon("0.03"), Delta("2.5e-8"))
+ITEMS = BudgetVector(Rho(100), Delta(20))
 MONTHLY = Periods(timedelta(days=30), 12)
 
 
@@ -26,15 +27,15 @@ def version_of(path: Path) -> int:
 @pytest.fixture
 def fixed(path: Path) -> Path:
     ledger = SQLiteLedger(path, ITEMS, total=TOTAL, certified=FIXED)
-    ledger.reserve(Request("q", Columns(Rho(5), Delta(1)), certificate=Certificate.theorem2)).settle(Rho(2), "d")
+    ledger.reserve(Request("q", BudgetVector(Rho(5), Delta(1)), certificate=Certificate.theorem2)).settle(Rho(2), "d")
     ledger.close()
     return path
 
 
 def test_only_a_ledger_of_another_certificate_has_the_newest_version(tmp_path: Path) -> None:
     cases = {
-        2: (BUDGET, Certified(), None),
-        3: (BUDGET, Certified(), MONTHLY),
+        2: (BUDGET, CertificateTerms(), None),
+        3: (BUDGET, CertificateTerms(), MONTHLY),
         4: (ITEMS, FIXED, None),
     }
     for version, (budget, certified, periods) in cases.items():
@@ -50,7 +51,7 @@ def test_only_a_ledger_of_another_certificate_has_the_newest_version(tmp_path: P
 
 
 def test_an_earlier_dpsql_refuses_it(fixed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_schema, "VERSION", 3)  # what the earlier one knows
+    monkeypatch.setattr(schema, "VERSION", 3)  # what the earlier one knows
     assert code_of(lambda: SQLiteLedger.open(fixed)) in {"ledger-newer", "ledger-damaged"}
     assert code_of(lambda: SQLiteLedger(fixed, BUDGET, total=TOTAL)) in {"ledger-newer", "ledger-damaged"}
 

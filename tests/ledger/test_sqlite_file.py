@@ -12,7 +12,9 @@ import pytest
 from ledger.sqlite_kit import BUDGET, ITEM, TOTAL, code_of, opened, raw
 
 from dpsql.accounting import FilterState
-from dpsql.ledger import Request, SQLiteLedger, places, sqlite_errors, sqlite_file, verify
+from dpsql.ledger import Request, SQLiteLedger, verify
+from dpsql.ledger.sqlite import errors, location
+from dpsql.ledger.sqlite import file as sqlite_file
 from dpsql.quantities import Rho
 
 
@@ -76,7 +78,7 @@ def test_a_full_disk_refuses_and_changes_nothing(path: Path) -> None:
 
 
 def test_a_file_held_by_someone_is_busy_and_nothing_is_charged(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_errors, "WAIT", 0.05)
+    monkeypatch.setattr(errors, "WAIT", 0.05)
     with opened(path) as ledger, raw(path) as other:
         held = ledger.reserve(Request("before", ITEM))
         other.execute("BEGIN IMMEDIATE")
@@ -89,7 +91,7 @@ def test_a_file_held_by_someone_is_busy_and_nothing_is_charged(path: Path, monke
 
 
 def test_a_file_being_made_by_someone_is_busy(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_errors, "WAIT", 0.05)
+    monkeypatch.setattr(errors, "WAIT", 0.05)
     with raw(path) as other:
         other.execute("BEGIN EXCLUSIVE")
         assert code_of(lambda: SQLiteLedger(path, BUDGET, total=TOTAL)) == "ledger-busy"
@@ -264,7 +266,7 @@ broken
     ],
 )
 def test_the_file_system_of_a_place_is_the_innermost_and_last_that_was_mounted(place: str, kind: str) -> None:
-    assert places.file_system_of(place, MOUNTS) == kind
+    assert location.file_system_of(place, MOUNTS) == kind
 
 
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "lustre", "afs"])
@@ -273,7 +275,7 @@ def test_a_ledger_on_another_machine_is_refused_and_nothing_is_made(
 ) -> None:
     table = path.parent / "mounts"
     table.write_text(f"/dev/vda / ext4 rw 0 0\nhost:/export {path.parent} {kind} rw 0 0\n")
-    monkeypatch.setattr(places, "MOUNTS", table)
+    monkeypatch.setattr(location, "MOUNTS", table)
     for act in (lambda: SQLiteLedger(path, BUDGET, total=TOTAL), lambda: SQLiteLedger.open(path)):
         assert code_of(act) == "ledger-not-durable"
     assert list(path.parent.iterdir()) == [table]
@@ -284,6 +286,6 @@ def test_a_place_of_no_known_network_is_taken(path: Path, monkeypatch: pytest.Mo
     mounts = path.parent / "mounts"
     if table is not None:
         mounts.write_text(table)
-    monkeypatch.setattr(places, "MOUNTS", mounts)
+    monkeypatch.setattr(location, "MOUNTS", mounts)
     with opened(path) as ledger:
         assert ledger.durable

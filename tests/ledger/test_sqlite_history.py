@@ -12,9 +12,9 @@ from ledger.sqlite_kit import ASK, BUDGET, ITEM, TOTAL, code_of, opened, raw, ta
 
 from dpsql.errors import LedgerError
 from dpsql.ledger import Request, SQLiteLedger, verify
-from dpsql.ledger.check import Mark
 from dpsql.ledger.record import GENESIS, chained
-from dpsql.ledger.sidecars import Sidecars
+from dpsql.ledger.sqlite.sidecars import Sidecars
+from dpsql.ledger.verification import Mark
 from dpsql.quantities import Rho
 
 # verify

@@ -14,7 +14,8 @@ from ledger.sqlite_kit import ALICE, ASK, ITEM, code_of, opened
 
 from dpsql.accounting import ZCDP
 from dpsql.errors import LedgerError
-from dpsql.ledger import Request, SQLiteLedger, sqlite, verify
+from dpsql.ledger import Request, SQLiteLedger, verify
+from dpsql.ledger.sqlite import ledger as sqlite
 from dpsql.quantities import Rho
 
 

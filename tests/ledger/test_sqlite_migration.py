@@ -14,7 +14,7 @@ from ledger.sqlite_kit import code_of, raw, tampering
 from dpsql.accounting import ZCDP, ApproximateDP, FilterState
 from dpsql.errors import BudgetExceeded
 from dpsql.ledger import Request, SQLiteLedger, balance_of, verify
-from dpsql.ledger.sidecars import Sidecars
+from dpsql.ledger.sqlite.sidecars import Sidecars
 from dpsql.quantities import Delta, Epsilon, Rho
 
 ITEM = Fraction("0.05") ** 2 / 8

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from ledger.sqlite_kit import ALICE, BUDGET, ITEM, TOTAL, code_of, opened, raw, tampering
 
-from dpsql.accounting import ZCDP, Certificate, Certified, Periods
+from dpsql.accounting import ZCDP, Certificate, CertificateTerms, Periods
 from dpsql.errors import BudgetExceeded, Error, LedgerError
 from dpsql.ledger import Account, Request, Reservation, SQLiteLedger, balance_of, verify
 from dpsql.ledger.record import GENESIS, chained
@@ -21,14 +21,16 @@ from dpsql.quantities import Delta, Epsilon, Rho
 
 START = datetime(2028, 2, 1, tzinfo=UTC)
 OF_ALICE = Request("of alice", ITEM, ALICE, "key")
-FIXED = Certified(Certificate.theorem2, Epsilon("0.03"), Delta("1e-9"))
+FIXED = CertificateTerms(Certificate.theorem2, Epsilon("0.03"), Delta("1e-9"))
 ITEMS = Request("of alice", ITEM, ALICE, "key", Certificate.theorem2)
 
 
 class Open:
     """An open ledger in the middle of its life: an answer, a reservation that is held, and every act upon it."""
 
-    def __init__(self, path: Path, *, periods: Periods | None = None, certified: Certified | None = None) -> None:
+    def __init__(
+        self, path: Path, *, periods: Periods | None = None, certified: CertificateTerms | None = None
+    ) -> None:
         self.now = START
         self.path = path
         self.request = OF_ALICE if certified is None else ITEMS

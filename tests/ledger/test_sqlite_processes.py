@@ -16,8 +16,9 @@ from ledger.programs import FORKED, NURSERY, RACE, start
 from ledger.sqlite_kit import ASK, BUDGET, ITEM, TOTAL, code_of, opened, raw
 
 from dpsql.accounting import ZCDP, FilterState
-from dpsql.ledger import SQLiteLedger, balance_of, sqlite_errors, verify
-from dpsql.ledger.sidecars import Sidecars
+from dpsql.ledger import SQLiteLedger, balance_of, verify
+from dpsql.ledger.sqlite import errors
+from dpsql.ledger.sqlite.sidecars import Sidecars
 from dpsql.quantities import Delta, Rho
 
 KILLS = int(os.environ.get("DPSQL_KILLS", "60"))
@@ -96,7 +97,7 @@ def test_who_waits_too_long_for_a_turn_is_told_so_and_is_not_charged(
     with opened(path) as ledger:
         held = ledger.reserve(ASK)
         with Sidecars(path).turn(), monkeypatch.context() as patience:
-            patience.setattr(sqlite_errors, "WAIT", 0.05)
+            patience.setattr(errors, "WAIT", 0.05)
             assert code_of(lambda: ledger.reserve(ASK)) == "ledger-busy"
             assert code_of(lambda: held.settle(Rho(0), "d")) == "ledger-busy"
             assert code_of(lambda: SQLiteLedger(path, BUDGET, total=TOTAL)) == "ledger-busy"
@@ -126,7 +127,7 @@ def test_writers_take_turns(path: Path) -> None:
 
 HOLDER = """
 from pathlib import Path
-from dpsql.ledger.sidecars import Sidecars
+from dpsql.ledger.sqlite.sidecars import Sidecars
 turn = Sidecars(Path(sys.argv[1])).turn()
 turn.__enter__()
 {act}
@@ -164,7 +165,7 @@ def test_a_child_forked_during_a_turn_does_not_keep_it_when_its_parent_is_killed
         process.kill()
         process.wait()
         with pytest.MonkeyPatch.context() as patience:
-            patience.setattr(sqlite_errors, "WAIT", 5)
+            patience.setattr(errors, "WAIT", 5)
             turn_is_free()
     finally:
         os.close(opener)  # lets the child go

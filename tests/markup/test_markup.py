@@ -19,8 +19,7 @@ from test_answer import LEFT, LOSS, counted, receipt
 import dpsql
 from dpsql.accounting import ZCDP
 from dpsql.answer import Answer, CountColumns
-from dpsql.errors import Place
-from dpsql.markup import (
+from dpsql.display import (
     Bar,
     Column,
     Message,
@@ -33,8 +32,9 @@ from dpsql.markup import (
     style_sheet,
     unstyled,
 )
-from dpsql.markup.element import element
-from dpsql.markup.meter import meter_html
+from dpsql.display.element import element
+from dpsql.display.meter import meter_html
+from dpsql.errors import Place
 from dpsql.quantities import Delta, Rho
 
 HOSTILE = [

@@ -15,10 +15,10 @@ import pytest
 from laws import SeededNoise, agree, discrete_gaussian_law, fits, goodness, rejects
 
 from dpsql.mechanisms import FullHistogram, OperatingSystemNoise, discrete_gaussian
-from dpsql.mechanisms.above import noisy_above
-from dpsql.mechanisms.noise import BitReader
+from dpsql.mechanisms.sampling.above import noisy_above
+from dpsql.mechanisms.sampling.noise import BitReader
 
-MODULE: ModuleType = import_module("dpsql.mechanisms.above")
+MODULE: ModuleType = import_module("dpsql.mechanisms.sampling.above")
 NOISE = OperatingSystemNoise()
 VARIANCES = [Fraction(1, 50), Fraction(1, 2), Fraction(1), Fraction(9, 4), Fraction(25), Fraction(10**4, 3)]
 BELOW = "below"

@@ -12,7 +12,7 @@ from laws import discrete_laplace_law, fits, goodness, rejects
 
 from dpsql.errors import UsageError
 from dpsql.mechanisms import OperatingSystemNoise, discrete_laplace
-from dpsql.mechanisms.laplace_tails import laplace_difference_offset, laplace_offset
+from dpsql.mechanisms.sampling.laplace_tails import laplace_difference_offset, laplace_offset
 
 NOISE = OperatingSystemNoise()
 DRAWS = 25_000

@@ -11,8 +11,8 @@ import pytest
 from laws import fits, goodness, rejects
 
 from dpsql.mechanisms import OperatingSystemNoise
-from dpsql.mechanisms.exponential import bernoulli_exp, discrete_exponential
-from dpsql.mechanisms.noise import BitReader
+from dpsql.mechanisms.sampling.exponential import bernoulli_exp, discrete_exponential
+from dpsql.mechanisms.sampling.noise import BitReader
 
 NOISE = OperatingSystemNoise()
 DRAWS = 25_000

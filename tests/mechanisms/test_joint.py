@@ -17,7 +17,7 @@ from mpmath.ctx_iv import MPIntervalContext
 
 from dpsql.errors import UsageError
 from dpsql.mechanisms import Histogram, JointExponential, Mechanism, OperatingSystemNoise, Selection
-from dpsql.mechanisms.noise import BitReader
+from dpsql.mechanisms.sampling.noise import BitReader
 from dpsql.quantities import Delta, Epsilon, Rho
 
 MODULE: ModuleType = import_module("dpsql.mechanisms.joint")

@@ -19,7 +19,7 @@ from dpsql.mechanisms import Histogram, LimitedDomain, OperatingSystemNoise, Sel
 from dpsql.quantities import Delta, Epsilon
 
 MODULE: ModuleType = import_module("dpsql.mechanisms.limited_domain")
-RACE: ModuleType = import_module("dpsql.mechanisms.race")
+RACE: ModuleType = import_module("dpsql.mechanisms.sampling.race")
 NOISE = OperatingSystemNoise()
 
 

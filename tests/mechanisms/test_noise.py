@@ -12,7 +12,7 @@ import pytest
 from laws import ScriptedNoise, SeededNoise, fits, goodness, rejects
 
 from dpsql.mechanisms import OperatingSystemNoise
-from dpsql.mechanisms.noise import BitReader
+from dpsql.mechanisms.sampling.noise import BitReader
 
 NOISE = OperatingSystemNoise()
 

@@ -21,7 +21,7 @@ from dpsql.quantities import Delta, Epsilon
 
 dp.enable_features("contrib")
 MODULE: ModuleType = import_module("dpsql.mechanisms.peeling")
-RACE: ModuleType = import_module("dpsql.mechanisms.race")
+RACE: ModuleType = import_module("dpsql.mechanisms.sampling.race")
 NOISE = OperatingSystemNoise()
 DRAWS = 10_000
 

@@ -17,9 +17,9 @@ import pytest
 from laws import ScriptedNoise, SeededNoise, fits, goodness
 
 from dpsql.mechanisms import OperatingSystemNoise
-from dpsql.mechanisms.race import race
+from dpsql.mechanisms.sampling.race import race
 
-MODULE: ModuleType = import_module("dpsql.mechanisms.race")
+MODULE: ModuleType = import_module("dpsql.mechanisms.sampling.race")
 RADIUS = MODULE._RADIUS
 ONES, HALF = 2**53 - 1, 2**52
 ZEROS = [0, 1, 2, 3, 10, 63, 64, 300, 700, 969, 970, 1000, 1021]

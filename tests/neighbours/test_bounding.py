@@ -11,11 +11,11 @@ import duckdb
 import pytest
 from sql_reference import NASTY_COLUMNS, catalog_of, nasty_tables, private, same
 
-from dpsql.sql import bounding
-from dpsql.sql.bounding import MANY, UNIT, Bound, bounded
-from dpsql.sql.query import PrivateQuery
-from dpsql.sql.rewrite import rewrite
-from dpsql.sql.write import Writer
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.render.duckdb import Writer
+from dpsql.sql.rewrite import contribution_bounding
+from dpsql.sql.rewrite.contribution_bounding import MANY, UNIT, Bound, bounded
+from dpsql.sql.rewrite.engine_query import rewrite
 
 SALTS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 FORMS = {"least": 1, "window": 5, "split": MANY}
@@ -56,7 +56,7 @@ def seen(rows: Sequence[Row], *, types: str = "who BIGINT, item VARCHAR") -> duc
 @pytest.fixture(params=[MANY, 2], ids=["forms", "split"])
 def _many(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """The constant as it is, and one that sends every bound above 1 to the split form."""
-    monkeypatch.setattr(bounding, "MANY", request.param)
+    monkeypatch.setattr(contribution_bounding, "MANY", request.param)
     return int(request.param)
 
 
@@ -235,7 +235,7 @@ def draws(unit: str, item: str, draw: str, *, parameters: Sequence[object] = ())
 def test_no_pattern_of_units_and_items_shares_draws(unit: str, item: str) -> None:
     """As many draws as pairs, and no step from one item to the next that two units share."""
     writer = Writer()
-    draw = writer.draw(["dpsql_key_1"], bounding.UNIT, salts=SALTS)
+    draw = writer.draw(["dpsql_key_1"], contribution_bounding.UNIT, salts=SALTS)
     assert draws(unit, item, draw, parameters=writer.parameters) == (2000 * 50, 2000 * 49)
 
 

@@ -9,8 +9,8 @@ import duckdb
 import pytest
 from sql_reference import catalog_of, private
 
-from dpsql.sql.bounding import MANY
-from dpsql.sql.rewrite import Bound, rewrite, rewrite_all
+from dpsql.sql.rewrite.contribution_bounding import MANY
+from dpsql.sql.rewrite.engine_query import Bound, rewrite, rewrite_all
 
 SALTS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 CON = duckdb.connect()

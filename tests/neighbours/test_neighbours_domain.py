@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sql_reference import Row, catalog_of, counts, private
 
-from dpsql.sql.query import PrivateQuery
-from dpsql.sql.rewrite import Bound, rewrite
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.rewrite.engine_query import Bound, rewrite
 
 UNITS = [None, 0, 1, 2, 3]
 WORDS = [None, "", "a", "A", "b", "ä", "z"]

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from sql_joins import SHAPES, UNITS, Asked, asked, fill, opened
 from sql_reference import Row, catalog_of, counts, private, same
 
-from dpsql.sql import sources
-from dpsql.sql.query import PrivateQuery
-from dpsql.sql.rewrite import Bound
+from dpsql.sql.analysis import from_clause
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.rewrite.engine_query import Bound
 
 CON = opened()
 CATALOG = catalog_of(CON, {"reads": "unit", "likes": "unit"}, ["tags"])
@@ -29,7 +29,7 @@ EXAMPLES = settings(max_examples=100, deadline=None, suppress_health_check=[Heal
 def read(question: Asked) -> PrivateQuery:
     """Return the query, however many tables it names."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "MOST_TABLES", 40)
+        patch.setattr(from_clause, "MOST_TABLES", 40)
         return private(question.text(), CATALOG)
 
 

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sql_reference import Row, counts, private, same
 
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.plan.registration import catalog_of
 from dpsql.policy import Budget, Policy, PrivateTable, PublicTable
-from dpsql.sql.rewrite import Bound
+from dpsql.sql.rewrite.engine_query import Bound
 
 CON = duckdb.connect()
 CON.execute("""

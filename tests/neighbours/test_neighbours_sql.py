@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sql_reference import Row, catalog_of, counts, private, reference_counts, reference_sql
 
-from dpsql.sql import bounding
-from dpsql.sql.query import PrivateQuery
-from dpsql.sql.rewrite import Bound
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.rewrite import contribution_bounding
+from dpsql.sql.rewrite.engine_query import Bound
 
 UNITS = [None, 0, 1, 2, 3]
 WORDS = [None, "", "a", "A", "b", "aa"]
@@ -143,7 +143,7 @@ def form_of(name: str) -> Iterator[None]:
     """Let bounds that small tables can exceed take the form of large ones too."""
     with pytest.MonkeyPatch.context() as patch:
         if name == "split":
-            patch.setattr(bounding, "MANY", 2)
+            patch.setattr(contribution_bounding, "MANY", 2)
         yield
 
 

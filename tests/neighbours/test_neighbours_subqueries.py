@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sql_reference import Row, catalog_of, counts, private, reference_counts, with_enums_as_text
 
 from dpsql.errors import Error
-from dpsql.sql.query import PrivateQuery
+from dpsql.sql.ir.statements import PrivateQuery
 
 CON = duckdb.connect()
 COLUMNS = "unit BIGINT, w VARCHAR, c VARCHAR COLLATE NOCASE, n BIGINT, x DOUBLE, f FLOAT, m DECIMAL(9,2), e {}"

@@ -11,8 +11,8 @@ import pytest
 from sql_reference import same
 
 from dpsql.mechanisms import WEIGHT_STEPS, unit_weight
-from dpsql.sql.bounding import UNIT, WEIGHT, Bound, Bounded, bounded, weighted, weighted_of_all
-from dpsql.sql.write import Writer
+from dpsql.sql.render.duckdb import Writer
+from dpsql.sql.rewrite.contribution_bounding import UNIT, WEIGHT, Bound, Bounded, bounded, weighted, weighted_of_all
 
 SALTS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 BASE = f"SELECT item AS dpsql_key_1, who AS {UNIT} FROM seen WHERE who IS NOT NULL"

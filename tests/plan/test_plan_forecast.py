@@ -12,7 +12,7 @@ import dpsql
 from dpsql.accounting import ZCDP
 from dpsql.ledger import MemoryLedger, Request
 from dpsql.plan import Plan
-from dpsql.plan.forecast import forecast
+from dpsql.plan.report.forecast import forecast
 from dpsql.quantities import Delta, Rho
 
 NAMES = "SELECT article FROM reads GROUP BY article TOP {k} PRIVATE WITH (epsilon = {epsilon}{more})"

@@ -9,9 +9,9 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from dpsql.plan.arrow import arrow_type, ordered
-from dpsql.sql.query import Order
-from dpsql.sql.types import of_column
+from dpsql.plan.arrow_schema import arrow_type, ordered
+from dpsql.sql.ir.statements import Order
+from dpsql.sql.ir.types import of_column
 
 VALUES: dict[str, tuple[pa.DataType, list[object]]] = {
     "VARCHAR": (pa.string(), ["", "a", "A", "ä", "z", "Z", "\U0001f600", "\uffff", "a\0b", None]),

@@ -16,9 +16,9 @@ import pytest
 import dpsql
 from dpsql.connect import session_of
 from dpsql.engines import RecordingEngine, Statement
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import Error
-from dpsql.plan.choose import MECHANISMS
+from dpsql.plan.planner import MECHANISMS
 
 if TYPE_CHECKING:
     from dpsql.session import Session

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from sql_reference import catalog_of, private
 
 import dpsql
-from dpsql.plan import Plan, Terms, draw, replay
-from dpsql.plan.replay import replay_key
+from dpsql.plan import Plan, Terms, draw
+from dpsql.plan.cache import replay_key as replay
+from dpsql.plan.cache.replay_key import replay_key
 
 CON = duckdb.connect()
 CON.execute("""

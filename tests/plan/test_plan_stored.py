@@ -19,9 +19,9 @@ import dpsql
 from dpsql.engines import Exact, Statement
 from dpsql.errors import LedgerError
 from dpsql.plan import Plan, Release, Terms, draw, release
+from dpsql.plan.cache.replay_key import replay_key
+from dpsql.plan.cache.stored_release import pack, unpack
 from dpsql.plan.release import presented
-from dpsql.plan.replay import replay_key
-from dpsql.plan.stored import pack, unpack
 from dpsql.session import Session
 
 KEYS = [name for name in NASTY_COLUMNS if name != "iv"]
@@ -240,5 +240,5 @@ def test_the_release_of_another_query_is_refused(other: str) -> None:
 def test_the_release_of_another_format_of_keys_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(PLAN_TEXT)
     stored = pack(plan, released(plan, 5))
-    monkeypatch.setattr("dpsql.plan.replay.FORMAT", "dpsql replay 0")
+    monkeypatch.setattr("dpsql.plan.cache.replay_key.FORMAT", "dpsql replay 0")
     refused(plan_of(PLAN_TEXT), stored)

@@ -9,7 +9,7 @@ from sql_reference import catalog_of, private
 import dpsql
 from dpsql.errors import Refusal
 from dpsql.plan import Plan, Terms, draw
-from dpsql.plan.replay import replay_key
+from dpsql.plan.cache.replay_key import replay_key
 
 CON = duckdb.connect()
 CON.execute("CREATE TABLE reads(unit BIGINT, w VARCHAR, n BIGINT); CREATE TABLE likes AS FROM reads")

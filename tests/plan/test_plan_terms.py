@@ -11,8 +11,8 @@ import pytest
 import dpsql
 from dpsql.accounting import ZCDP, FilterState, epsilon_of_zcdp
 from dpsql.plan import Sublimit, Terms, balance_of
-from dpsql.plan.check import check
-from dpsql.plan.facts import Check
+from dpsql.plan.report.policy_check import check
+from dpsql.plan.report.policy_report import Check
 from dpsql.quantities import Delta, Epsilon, Rho
 
 OFF = dpsql.Analyst(enabled=False)

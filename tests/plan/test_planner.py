@@ -12,9 +12,9 @@ from session.session_kit import filled, session_on
 import dpsql
 from dpsql.mechanisms import unit_weight
 from dpsql.plan import Plan
-from dpsql.plan.answering.base import Groups
-from dpsql.plan.planner import CHOSEN, Candidate, best, typical
-from dpsql.plan.simulation import expected_recall
+from dpsql.plan.auto import CHOSEN, Candidate, best, typical
+from dpsql.plan.mechanisms.base import Groups
+from dpsql.plan.report.simulation import expected_recall
 from dpsql.session import Session
 
 LISTED = "partitions = ['DE', 'FR', 'US']"

@@ -16,9 +16,9 @@ from command_kit import dpsql_command
 from prepared_kit import SETS, counted, events, opened, policy
 
 import dpsql
-from dpsql import preparing
 from dpsql.connect import bump, check_of, engine_of, prepare, session_of
-from dpsql.prepared import kept_in
+from dpsql.materialized import build
+from dpsql.materialized.lookup import kept_in
 
 ASKED = "SELECT article, COUNT(DISTINCT user_id) FROM reads {} GROUP BY article TOP 5 PRIVATE WITH (mechanism = {})"
 PLAIN = ASKED.format("", "limited_domain")
@@ -409,7 +409,7 @@ def test_a_full_disk_is_one_error_and_charges_nothing(
     prepare(known, database=database)
     before = {file.name: file.read_bytes() for file in (tmp_path / "prepared").iterdir()}
     change(database, "INSERT INTO reads SELECT * FROM reads LIMIT 1")
-    monkeypatch.setattr(preparing, fails, full)
+    monkeypatch.setattr(build, fails, full)
     with pytest.raises(dpsql.EngineError) as caught:
         prepare(known, database=database)
     assert caught.value.code == "prepare-failed"

@@ -12,10 +12,10 @@ import duckdb
 import pytest
 from prepared_kit import events, opened, policy
 
-from dpsql import preparing
 from dpsql.connect import prepare
 from dpsql.errors import EngineError
-from dpsql.prepared import kept_in
+from dpsql.materialized import build
+from dpsql.materialized.lookup import kept_in
 
 resource = pytest.importorskip("resource")  # not on Windows
 
@@ -49,7 +49,7 @@ def test_the_command_says_that_there_is_no_room_and_that_nothing_is_charged(
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM, "prepare", "--db", str(database), "--policy", "policy.toml"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(preparing.__file__).parents[1])},
+        env={**os.environ, "PYTHONPATH": str(Path(build.__file__).parents[1])},
         capture_output=True,
         text=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
@@ -64,7 +64,7 @@ def test_the_command_says_that_there_is_no_room_and_that_nothing_is_charged(
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"), [(os, "open"), (preparing.shutil, "copyfile"), (preparing, "write_kept"), (preparing, "_share")]
+    ("owner", "name"), [(os, "open"), (build.shutil, "copyfile"), (build, "write_kept"), (build, "_share")]
 )
 def test_the_call_raises_an_error_of_ours_and_what_was_prepared_stays(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, name: str

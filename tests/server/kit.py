@@ -15,12 +15,12 @@ from surfaces_kit import NAMES, POLICY, TOP, make_data
 
 from dpsql.policy import Policy
 from dpsql.server.catalog import Catalog, CatalogError, CatalogRows, Column, Description, open_catalog
-from dpsql.server.front import Front
+from dpsql.server.gateway import Gateway
 from dpsql.server.service import Service
+from dpsql.server.telemetry import Telemetry
 from dpsql.server.throttle import Throttle
 from dpsql.server.users import User, Users
 from dpsql.server.users_file import add_user
-from dpsql.server.watch import Watch
 from dpsql.server.wire import Wire, serve_wire
 from dpsql.server.wire.stream import Limits
 
@@ -62,7 +62,7 @@ class Served:
     """A running server: where it is, and what is behind it."""
 
     port: int
-    front: Front
+    front: Gateway
     wire: Wire
     log: StringIO
     faults: list[Mapping[str, object]]
@@ -78,7 +78,7 @@ class Served:
         return int(self.front.service.session(user).history.num_rows)
 
 
-def front_of(folder: Path, *, policy: str = POLICY + ACCOUNTS, log: StringIO | None = None) -> Front:
+def front_of(folder: Path, *, policy: str = POLICY + ACCOUNTS, log: StringIO | None = None) -> Gateway:
     """Make data, policy and users in a folder, and return the front that every surface gets."""
     make_data(folder)
     (folder / "policy.toml").write_text(policy)
@@ -86,7 +86,7 @@ def front_of(folder: Path, *, policy: str = POLICY + ACCOUNTS, log: StringIO | N
         add_user(folder / "users.toml", user, password=PASSWORD)
     loaded = Policy.from_toml(folder / "policy.toml")
     service = Service(folder / "events.duckdb", loaded)
-    return Front(service, Users.load(folder / "users.toml"), Watch(log or StringIO()), Throttle(100_000))
+    return Gateway(service, Users.load(folder / "users.toml"), Telemetry(log or StringIO()), Throttle(100_000))
 
 
 @contextmanager

@@ -9,17 +9,17 @@ import sys
 import time
 
 from dpsql.cli import main
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import Error
 from dpsql.server import surfaces
-from dpsql.server.front import Front
+from dpsql.server.gateway import Gateway
 from dpsql.server.users import User
 
 
 class Lines:
     """The surface."""
 
-    def __init__(self, front: Front) -> None:
+    def __init__(self, front: Gateway) -> None:
         self.front = front
         self.port = 0
         self.talks: set[asyncio.Task[None]] = set()
@@ -51,7 +51,7 @@ class Lines:
             task.cancel()
 
 
-async def start(front: Front, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> surfaces.Listening:
+async def start(front: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> surfaces.Listening:
     lines = Lines(front)
     await lines.listen(*address, tls=tls)
     return surfaces.Listening(f"{address[0]}:{lines.port}", lines.close)

@@ -12,9 +12,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from dpsql.errors import EngineError
-from dpsql.server.fair import FairQueue
-from dpsql.server.pending import PendingConnections
-from dpsql.server.watch import Watch
+from dpsql.server.fair_queue import FairQueue
+from dpsql.server.pending_connections import PendingConnections
+from dpsql.server.telemetry import Telemetry
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -133,7 +133,7 @@ def test_what_is_being_answered_gives_way_to_nothing() -> None:
 
 def test_faults_that_are_alike_are_counted_and_no_field_takes_the_place_of_the_time() -> None:
     now, stream = datetime(2026, 11, 23, tzinfo=UTC), io.StringIO()
-    watch = Watch(stream, clock=lambda: now)
+    watch = Telemetry(stream, clock=lambda: now)
     for _ in range(100):
         watch.log("fault", surface="web", kind="KeyError", where="module:7")
     watch.log("fault", surface="web", kind="OSError", where="module:7")

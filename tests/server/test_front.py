@@ -19,12 +19,12 @@ import pytest
 from dpsql import Budget, Policy, PrivateTable, ServerSettings
 from dpsql.errors import EngineError, Error, Refusal
 from dpsql.policy import Analyst
-from dpsql.server.front import Front
+from dpsql.server.gateway import Gateway
 from dpsql.server.service import Service
+from dpsql.server.telemetry import Telemetry
 from dpsql.server.throttle import Throttle
 from dpsql.server.users import User, Users
 from dpsql.server.users_file import add_user, remove_user
-from dpsql.server.watch import Watch
 
 WORDS = "correct horse battery"
 SECRET = "secret-article"
@@ -56,9 +56,9 @@ def log() -> io.StringIO:
 
 
 @pytest.fixture
-def front(folder: Path, log: io.StringIO) -> Iterator[Front]:
+def front(folder: Path, log: io.StringIO) -> Iterator[Gateway]:
     service = Service(folder / "events.duckdb", policy_in(folder))
-    yield Front(service, Users.load(folder / "users.toml"), Watch(log), Throttle(60))
+    yield Gateway(service, Users.load(folder / "users.toml"), Telemetry(log), Throttle(60))
     service.close()
 
 
@@ -66,7 +66,7 @@ def lines(log: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.getvalue().splitlines()]
 
 
-def test_the_login_is_the_analyst_and_is_charged(front: Front, log: io.StringIO) -> None:
+def test_the_login_is_the_analyst_and_is_charged(front: Gateway, log: io.StringIO) -> None:
     user = front.login("web", "alice", password=WORDS, address="10.0.0.1")
     assert user == ALICE
     answer = front.ask("web", user, text=QUESTION)
@@ -84,7 +84,7 @@ def test_the_login_is_the_analyst_and_is_charged(front: Front, log: io.StringIO)
     ]
 
 
-def test_a_wrong_password_opens_nothing_and_then_waits(front: Front, log: io.StringIO) -> None:
+def test_a_wrong_password_opens_nothing_and_then_waits(front: Gateway, log: io.StringIO) -> None:
     for _ in range(6):
         assert front.login("web", "alice", password="wrong", address="10.0.0.1") is None
     assert front.login("web", "alice", password=WORDS, address="10.0.0.1") is None
@@ -97,7 +97,7 @@ def test_a_wrong_password_opens_nothing_and_then_waits(front: Front, log: io.Str
 
 
 def test_guesses_that_are_made_at_once_are_no_more_than_one_after_the_other(
-    front: Front, monkeypatch: pytest.MonkeyPatch
+    front: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     together, check = threading.Barrier(12), Users.check
     found: list[User | None] = []
@@ -122,7 +122,7 @@ def test_guesses_that_are_made_at_once_are_no_more_than_one_after_the_other(
 
 def test_of_what_clients_cause_at_will_only_so_many_lines_are_written() -> None:
     log, now = io.StringIO(), [datetime(2026, 1, 1, tzinfo=UTC)]
-    watch = Watch(log, clock=lambda: now[0])
+    watch = Telemetry(log, clock=lambda: now[0])
     for _ in range(1000):
         watch.log("login-throttled", user="alice")
     watch.log("login", user="bob")
@@ -134,7 +134,7 @@ def test_of_what_clients_cause_at_will_only_so_many_lines_are_written() -> None:
     assert "unsaid" not in told[0]
 
 
-def test_a_curator_asks_only_where_the_policy_lists_them(front: Front, folder: Path) -> None:
+def test_a_curator_asks_only_where_the_policy_lists_them(front: Gateway, folder: Path) -> None:
     root = User("root", is_curator=True)
     assert (front.may_ask(root), front.may_ask(ALICE)) == (False, True)
     for act in (
@@ -151,7 +151,7 @@ def test_a_curator_asks_only_where_the_policy_lists_them(front: Front, folder: P
     assert len(front.ask("postgres", root, text=QUESTION)) == 3
 
 
-def test_a_service_account_asks_for_those_whom_it_may_act_as(front: Front) -> None:
+def test_a_service_account_asks_for_those_whom_it_may_act_as(front: Gateway) -> None:
     assert front.acting(SERVICE, "carol") == "carol"
     front.ask("postgres", SERVICE, text=QUESTION, role="carol")
     assert front.service.session("carol").history.num_rows == 1
@@ -169,7 +169,7 @@ def test_a_service_account_asks_for_those_whom_it_may_act_as(front: Front) -> No
     assert front.service.session("carol").history.num_rows == 1
 
 
-def test_who_is_removed_asks_nothing_more(front: Front, folder: Path) -> None:
+def test_who_is_removed_asks_nothing_more(front: Gateway, folder: Path) -> None:
     front.ask("web", ALICE, text="SELECT 1")
     remove_user(folder / "users.toml", "alice")
     front.users.reload()
@@ -178,7 +178,7 @@ def test_who_is_removed_asks_nothing_more(front: Front, folder: Path) -> None:
     assert caught.value.code == "user-removed"
 
 
-def test_only_so_many_statements_a_minute_and_describing_is_free(front: Front) -> None:
+def test_only_so_many_statements_a_minute_and_describing_is_free(front: Gateway) -> None:
     answered = 0
     with suppress(Refusal):
         for _ in range(70):
@@ -190,7 +190,7 @@ def test_only_so_many_statements_a_minute_and_describing_is_free(front: Front) -
     assert front.ask("web", SERVICE, text="SELECT 1")
 
 
-def test_only_so_many_connections(front: Front) -> None:
+def test_only_so_many_connections(front: Gateway) -> None:
     assert [front.enter("postgres") for _ in range(3)] == [True, True, False]
     front.leave("postgres")
     assert front.enter("web")
@@ -201,7 +201,7 @@ def test_only_so_many_connections(front: Front) -> None:
     assert front.health() == "stopping"
 
 
-def test_metrics_are_for_the_curator_and_this_machine(front: Front) -> None:
+def test_metrics_are_for_the_curator_and_this_machine(front: Gateway) -> None:
     def may(user: User | None, address: str, *, forwarded: bool = False) -> bool:
         return front.may_see_metrics(user, address=address, is_forwarded=forwarded)
 
@@ -213,7 +213,7 @@ def test_metrics_are_for_the_curator_and_this_machine(front: Front) -> None:
     assert not may(User("alice", is_curator=True), "10.0.0.1")
 
 
-def test_what_is_refused_is_counted_and_told_without_its_words(front: Front, log: io.StringIO) -> None:
+def test_what_is_refused_is_counted_and_told_without_its_words(front: Gateway, log: io.StringIO) -> None:
     for text in (f"SELECT '{SECRET}'' FROM reads", f"SELECT article FROM reads WHERE article = '{SECRET}'"):
         with pytest.raises(Error):
             front.ask("web", ALICE, text=text)
@@ -227,7 +227,7 @@ def test_what_is_refused_is_counted_and_told_without_its_words(front: Front, log
     assert "reads" not in told
 
 
-def test_a_fault_is_told_without_its_words(front: Front, log: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_is_told_without_its_words(front: Gateway, log: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise KeyError(SECRET)
 
@@ -242,7 +242,7 @@ def test_a_fault_is_told_without_its_words(front: Front, log: io.StringIO, monke
 
 
 def test_how_long_a_private_statement_took_is_told_on_the_grid_or_not_at_all() -> None:
-    bare, grid = Watch(), Watch(grid_ms=250)
+    bare, grid = Telemetry(), Telemetry(grid_ms=250)
     for watch in (bare, grid):
         for seconds in (0.01, 0.251, 0.4):
             watch.answered("web", "private", seconds=seconds)
@@ -257,13 +257,13 @@ def test_a_log_that_cannot_be_written_stops_nothing() -> None:
         def write(self, _: str) -> int:
             raise OSError(28, "No space left on device")
 
-    Watch(Full()).log("login", user="alice")
+    Telemetry(Full()).log("login", user="alice")
 
 
 def test_a_line_of_the_log_is_one_line() -> None:
     stream = io.StringIO()
     moment = datetime(2026, 1, 2, tzinfo=UTC)
-    Watch(stream, clock=lambda: moment).log("login", user='a"b\n{}' + "x" * 999, count=3)
+    Telemetry(stream, clock=lambda: moment).log("login", user='a"b\n{}' + "x" * 999, count=3)
     (line,) = stream.getvalue().splitlines()
     told = json.loads(line)
     assert told["at"] == "2026-01-02T00:00:00.000+00:00"
@@ -277,7 +277,7 @@ def test_a_policy_without_a_ledger_is_not_served(folder: Path) -> None:
     assert caught.value.code == "policy-ledger"
 
 
-def test_another_policy_is_asked_from_then_on(front: Front, folder: Path) -> None:
+def test_another_policy_is_asked_from_then_on(front: Gateway, folder: Path) -> None:
     front.ask("web", ALICE, text=QUESTION)
     spent = front.look(ALICE, history)
     front.service.renew(policy_in(folder, analysts={"alice": Analyst(2)}))

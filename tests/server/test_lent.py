@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from dpsql.engines import Engine, Statement
-from dpsql.server.lent import Gate, Lent
+from dpsql.server.shared_engine import SharedEngine, TimingGate
 
 
 class Slow:
@@ -33,10 +33,10 @@ class Slow:
         return name == column
 
 
-def waited(gate: Gate, sql: str) -> float:
+def waited(gate: TimingGate, sql: str) -> float:
     """Return how long another waits who asks right after a statement began."""
     engine = Slow()
-    first, second = (Lent(cast("Engine", engine), gate) for _ in range(2))
+    first, second = (SharedEngine(cast("Engine", engine), gate) for _ in range(2))
 
     def running() -> None:
         with suppress(ValueError):
@@ -54,22 +54,22 @@ def waited(gate: Gate, sql: str) -> float:
 
 @pytest.mark.parametrize(("sql", "point"), [("0.01", 0.2), ("0.15", 0.2), ("0.25", 0.4), ("-0.01", 0.2)])
 def test_whoever_waits_goes_on_at_a_time_of_the_grid(sql: str, point: float) -> None:
-    assert point - 0.05 <= waited(Gate(200), sql) < point + 0.15
+    assert point - 0.05 <= waited(TimingGate(200), sql) < point + 0.15
 
 
 def test_the_answer_itself_is_not_held_twice() -> None:
     """The session holds it back already; two grids, one after the other, would double every time."""
     began = time.monotonic()
-    Lent(cast("Engine", Slow()), Gate(400)).execute(Statement("0.01"))
+    SharedEngine(cast("Engine", Slow()), TimingGate(400)).execute(Statement("0.01"))
     assert time.monotonic() - began < 0.3
 
 
 def test_without_a_grid_nothing_is_held() -> None:
-    assert waited(Gate(None), "0.3") < 0.2
+    assert waited(TimingGate(None), "0.3") < 0.2
 
 
 def test_a_lent_engine_is_not_closed_by_who_borrowed_it() -> None:
     engine: Any = Slow()
-    lent = Lent(engine, Gate(None))
+    lent = SharedEngine(engine, TimingGate(None))
     lent.close()
     assert lent.unique("a", "a")

@@ -38,8 +38,8 @@ _PATIENCE = 60.0  # seconds in which a killed process is gone
 def live(database: str, kind: str) -> None:
     """Run a statement that spills, again and again, until killed."""
     from dpsql.engines import Statement
-    from dpsql.engines.duckdb import DuckDBEngine
-    from dpsql.engines.worker import WorkerEngine
+    from dpsql.engines.duckdb.engine import DuckDBEngine
+    from dpsql.engines.duckdb.worker.engine import WorkerEngine
 
     opened = WorkerEngine if kind == "process" else DuckDBEngine
     engine = opened.open(database, {"reads": None}, memory_limit="60MB", threads=2)
@@ -130,7 +130,7 @@ def kill_many(folder: Path, kills: int, *, seed: int = 0) -> Kills:
 def opened_again(database: Path, environment: dict[str, str]) -> None:
     """Open an engine once more, in a process of its own, and close it."""
     code = (
-        "import sys; from dpsql.engines.duckdb import DuckDBEngine;"
+        "import sys; from dpsql.engines.duckdb.engine import DuckDBEngine;"
         "DuckDBEngine.open(sys.argv[1], {'reads': None}).close()"
     )
     subprocess.run([sys.executable, "-c", code, str(database)], env=environment, check=True)

@@ -14,7 +14,7 @@ from dpsql.ledger import Ledger, MemoryLedger, Request, Reservation
 from dpsql.mechanisms import Histogram, LimitedDomain, Noise, Selection
 from dpsql.plan import Plan
 from dpsql.quantities import Rho
-from dpsql.session import Parts, Session
+from dpsql.session import Session, SessionDependencies
 
 __all__ = [
     "COUNTS",
@@ -63,7 +63,7 @@ def rebuilt(
     session: Session, *, engine: Hook | None = None, ledger: Ledger | None = None, noise: Noise | None = None
 ) -> Session:
     """Return a session with some of its parts replaced."""
-    parts: Parts = session._parts
+    parts: SessionDependencies = session._parts
     return Session(
         replace(
             parts,

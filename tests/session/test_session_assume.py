@@ -9,7 +9,7 @@ import dpsql
 from dpsql.mechanisms import OperatingSystemNoise
 from dpsql.plan import draw
 from dpsql.session import Session
-from dpsql.sql.query import PrivateQuery
+from dpsql.sql.ir.statements import PrivateQuery
 
 CREATE = "CREATE TABLE reads (user_id BIGINT, article VARCHAR)"
 LONG = "CREATE TABLE long AS SELECT CASE WHEN i < 150000 THEN 1 ELSE 1000 END AS n FROM range(150003) t(i)"

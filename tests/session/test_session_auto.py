@@ -10,7 +10,7 @@ from session.session_kit import filled, session_on
 import dpsql
 from dpsql.plan import Plan, replay_key
 from dpsql.session import Session
-from dpsql.sql.assumption import MOST_ASSUMED, MOST_UNITS
+from dpsql.sql.analysis.assumption import MOST_ASSUMED, MOST_UNITS
 
 GUESSES = {
     "steep": "SELECT 4 * i * i AS units FROM range(1, 51) t(i)",

@@ -25,12 +25,12 @@ from dpsql.accounting import (
     item_epsilon,
     items_bought,
 )
-from dpsql.accounting.comparison import bought
+from dpsql.accounting.certificates.comparison import bought
 from dpsql.errors import BudgetExceeded, EngineError, LedgerError, Refusal
 from dpsql.ledger import SQLiteLedger
 from dpsql.mechanisms import LaplaceCounts, NoisyCounts
-from dpsql.mechanisms.laplace_tails import laplace_offset
-from dpsql.plan.choose import MECHANISMS
+from dpsql.mechanisms.sampling.laplace_tails import laplace_offset
+from dpsql.plan.planner import MECHANISMS
 from dpsql.quantities import Delta, Epsilon
 from dpsql.session import Session
 

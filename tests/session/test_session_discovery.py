@@ -17,7 +17,7 @@ from session.test_session_weighted import reaching, weights_of
 import dpsql
 from dpsql.accounting import ZCDP
 from dpsql.mechanisms import WEIGHT_STEPS, DomainDiscovery, unit_weight
-from dpsql.plan import Plan, choose, replay_key
+from dpsql.plan import Plan, planner, replay_key
 
 OWN = ", mechanism = domain_discovery"
 TWO = f"{OWN}, max_groups_contributed = 2"
@@ -52,7 +52,7 @@ def test_the_law_through_sql_is_as_claimed_for_all_neighbours(more: str, monkeyp
 
     What is compared shows the discovered labels too, which no answer does.
     """
-    monkeypatch.setattr(choose, "OWN_CAP", 2)
+    monkeypatch.setattr(planner, "OWN_CAP", 2)
     everybody = [unit for size in (1, 2, 3) for unit in combinations(LABELS, size)]
     plan = session_over().explain(NAMES.format(more=more))
     assert mechanism_of(plan).max_groups_contributed == 2
@@ -77,7 +77,7 @@ def test_the_law_through_sql_is_as_claimed_for_all_neighbours(more: str, monkeyp
 
 def test_counts_are_of_all_groups_unless_policy_or_query_bounds_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under the cap of weights a group that nobody keeps is not there, whatever it counts."""
-    monkeypatch.setattr(choose, "OWN_CAP", 2)
+    monkeypatch.setattr(planner, "OWN_CAP", 2)
     units = [("a", "b", None)] * 40 + [("a",)] * 7
     session = session_over(*rows_of(units))
     raw = counted(session, session.explain(NAMES.format(more=OWN)))
@@ -87,7 +87,7 @@ def test_counts_are_of_all_groups_unless_policy_or_query_bounds_them(monkeypatch
     assert sum(int(str(row[1])) for row in bounded) == 87
     of_policy = session_over(*rows_of(units), max_groups_contributed=2)
     assert sum(int(str(row[1])) for row in counted(of_policy, of_policy.explain(NAMES.format(more=OWN)))) == 87
-    monkeypatch.setattr(choose, "OWN_CAP", 1)
+    monkeypatch.setattr(planner, "OWN_CAP", 1)
     alone = session_over(*rows_of([("a", "b", None)]))
     ((_, count, weight),) = counted(alone, alone.explain(NAMES.format(more=OWN)))
     assert (count, weight) == (1, WEIGHT_STEPS)

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 from surfaces_kit import make_data
 
-from dpsql.plan.arrow import integers
+from dpsql.plan.arrow_schema import integers
 
 ASK = """
 import sys, dpsql

@@ -17,9 +17,9 @@ import pytest
 from session.session_kit import COUNTS, NAMES, PRIVATE, filled, rebuilt, session_on, values_rows
 
 import dpsql
+from dpsql.answer_json import plain_receipt
 from dpsql.engines import Exact, Statement
-from dpsql.engines.worker import WorkerEngine
-from dpsql.plain import plain_receipt
+from dpsql.engines.duckdb.worker.engine import WorkerEngine
 from dpsql.plan.grid import on_grid
 from dpsql.session import Session
 

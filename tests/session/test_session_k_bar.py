@@ -15,14 +15,14 @@ from session.test_session_shortfall import ITEM, POOL, asked, assert_fits, fitti
 import dpsql
 from dpsql.mechanisms import LimitedDomain
 from dpsql.plan import Plan, replay_key
-from dpsql.plan.answering.limited_domain import ChosenLeaders
+from dpsql.plan.mechanisms.limited_domain import ChosenLimitedDomainPlan
 
 NAMES = "SELECT article FROM reads GROUP BY article TOP 1 PRIVATE WITH (epsilon = 1, delta = 0.1, k_bar = AUTO{more})"
 COUNTS = NAMES.replace("SELECT article", "SELECT article, COUNT(DISTINCT user_id) AS n")
 
 
-def answering_of(plan: Plan) -> ChosenLeaders:
-    assert isinstance(plan.answering, ChosenLeaders)
+def answering_of(plan: Plan) -> ChosenLimitedDomainPlan:
+    assert isinstance(plan.answering, ChosenLimitedDomainPlan)
     return plan.answering
 
 

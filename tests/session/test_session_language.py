@@ -143,7 +143,7 @@ def test_having_filters_what_was_released_and_saves_nothing(session: Session) ->
 def test_having_compares_as_it_is_written(term: str, passes: set[int], session: Session) -> None:
     import pyarrow as pa
 
-    from dpsql.plan.arrow import kept
+    from dpsql.plan.arrow_schema import kept
 
     query = session.explain(
         f"SELECT article, {COUNT} AS n FROM reads GROUP BY article HAVING {term} TOP 5 PRIVATE"

@@ -147,7 +147,7 @@ def test_a_key_that_comes_to_stand_twice_still_gives_a_row_to_one_unit() -> None
 
 def test_check_says_by_which_link_rows_belong_to_their_unit(tmp_path: Path) -> None:
     from dpsql.connect import check_of
-    from dpsql.plan.words import words
+    from dpsql.plan.report.policy_text import words
 
     with closing(duckdb.connect(tmp_path / "shop.duckdb")) as connection:
         connection.execute(CUSTOMERS)

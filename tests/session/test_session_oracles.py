@@ -11,7 +11,7 @@ import pytest
 
 import dpsql
 from dpsql.engines import Statement, open_exact
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.ledger import MemoryLedger, Request
 
 BUDGET = dpsql.Budget(10, "1e-5", items=1000, queries=1000)

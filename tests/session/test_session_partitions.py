@@ -19,8 +19,9 @@ from dpsql.accounting import ZCDP
 from dpsql.engines import Exact, Statement, open_exact
 from dpsql.errors import EngineError
 from dpsql.mechanisms import GaussianHistogram, LimitedDomain
-from dpsql.plan import Plan, choose, release, replay_key
-from dpsql.plan.answering.per_partition import EachPartition
+from dpsql.plan import Plan, release, replay_key
+from dpsql.plan import planner as choose
+from dpsql.plan.mechanisms.per_partition import EachPartitionPlan
 from dpsql.session import Session
 
 CREATE = "CREATE TABLE reads (user_id BIGINT, country VARCHAR, article VARCHAR)"
@@ -318,7 +319,7 @@ def test_the_losses_of_the_dearest_partitions_are_charged() -> None:
     plan = session.explain(
         NAMES.replace("['DE', 'FR']", "['DE', 'EE', 'FR', 'GG']").format(more=", max_groups_contributed = 3")
     )
-    assert isinstance(plan.answering, EachPartition)
+    assert isinstance(plan.answering, EachPartitionPlan)
     assert (plan.answering.partitions, plan.answering.reach, plan.worst_items) == (4, 3, 6)
     released = release(plan, exact_of(session, plan), noise=session._parts.noise)
     assert released.items_charged == 2 + 2 + 1
@@ -683,7 +684,7 @@ def test_every_mechanism_of_leaders_runs_once_in_each_partition(sql: str, how: s
     session = session_over(*GAPS)
     text = sql.replace("TOP 2", "TOP ADAPTIVE" if chosen == "k of each" else "TOP 2").format(more=f", {how}")
     plan, answer = session.explain(text), session.sql(text)
-    assert isinstance(plan.answering, EachPartition)
+    assert isinstance(plan.answering, EachPartitionPlan)
     one = plan.answering.each
     alone = one.offer(replace(plan.query, partitions=None), None)
     assert plan.worst_case.rho.value == 2 * alone.worst_case.rho.value  # type: ignore[union-attr]

@@ -12,7 +12,7 @@ from session.session_kit import filled, session_on
 
 import dpsql
 from dpsql.session import Session
-from dpsql.sql.bindings import value_of
+from dpsql.sql.syntax.text_values import value_of
 
 TABLES = {"reads": dpsql.PrivateTable("user_id"), "shops": dpsql.PublicTable()}
 READS = (

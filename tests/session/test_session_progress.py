@@ -12,7 +12,7 @@ from session.session_kit import NAMES, PRIVATE, HookedEngine, filled, rebuilt, s
 
 import dpsql
 from dpsql.engines import Exact, Statement
-from dpsql.engines.worker import WorkerEngine
+from dpsql.engines.duckdb.worker.engine import WorkerEngine
 from dpsql.session import Session
 
 ROWS = values_rows({"a": 900, "b": 800})

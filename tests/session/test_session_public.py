@@ -12,8 +12,8 @@ import pytest
 import dpsql
 from dpsql.connect import session_of
 from dpsql.engines import Statement
-from dpsql.engines.public import PublicEngines
-from dpsql.opening import engine_of, public_engines
+from dpsql.engines.public_pool import PublicEngines
+from dpsql.open_engine import engine_of, public_engines
 
 WORST = "SELECT COUNT(*) FROM countries a, countries b, countries c, countries d"
 TOP = "SELECT article FROM reads GROUP BY article TOP 2 PRIVATE WITH (epsilon = 0.05)"

@@ -33,7 +33,7 @@ from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
 from dpsql.mechanisms import WEIGHT_STEPS, WeightedGaussian, unit_weight
 from dpsql.plan import Plan, replay_key
-from dpsql.sql.rewrite import Bound, rewrite_weighted
+from dpsql.sql.rewrite.engine_query import Bound, rewrite_weighted
 
 OWN = ", mechanism = weighted_gaussian"
 TWO = f"{OWN}, max_groups_contributed = 2"

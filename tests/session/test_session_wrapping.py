@@ -18,7 +18,7 @@ from sql_reference import as_newest
 
 import dpsql
 from dpsql.engines import Exact, Statement
-from dpsql.engines.worker_desk import SharedEvaluator, WorkerEvaluator
+from dpsql.engines.duckdb.worker.evaluator import SharedEvaluator, WorkerEvaluator
 from dpsql.session import Session
 
 GROUPS = {"b": 3000, "a": 2500, "d": 2000, "c": 1500}

@@ -14,9 +14,9 @@ from session.session_kit import COUNTS, values_rows
 
 import dpsql
 from dpsql.connect import open_evaluator, session_of
-from dpsql.engines.duckdb_desk import DuckDBDesk
-from dpsql.engines.worker_desk import WorkerEvaluator
-from dpsql.opening import engine_of
+from dpsql.engines.duckdb.evaluator import DuckDBEvaluator
+from dpsql.engines.duckdb.worker.evaluator import WorkerEvaluator
+from dpsql.open_engine import engine_of
 from dpsql.session import Session
 
 LONG = f"WITH x AS ({COUNTS}) SELECT COUNT(*) FROM x, wide AS a, wide AS b, wide AS c WHERE a.i * b.i % c.i = n"
@@ -73,7 +73,7 @@ def test_the_process_that_has_the_ledger_stays_small(session: Session) -> None:
 def test_the_evaluator_is_chosen_by_where_the_data_is_open_and_closed_with_the_session(session: Session) -> None:
     desk = session._parts.desk
     if session._parts.engine.isolation == "in_process":
-        assert isinstance(desk, DuckDBDesk)
+        assert isinstance(desk, DuckDBEvaluator)
         return
     assert isinstance(desk, WorkerEvaluator)
     session.sql(f"SELECT COUNT(*) FROM ({COUNTS}) AS x")
@@ -98,7 +98,7 @@ def test_the_limits_are_the_policys(
     policy = dpsql.Policy(dpsql.Budget(10, "1e-6"), TABLES, engine=known)
     with closing(engine_of(database, policy)) as engine:
         desk = open_evaluator(engine, policy)
-        assert isinstance(desk, WorkerEvaluator if isolation == "process" else DuckDBDesk)
+        assert isinstance(desk, WorkerEvaluator if isolation == "process" else DuckDBEvaluator)
         assert (desk._memory_limit, desk._seconds) == (memory_limit, seconds)
 
 

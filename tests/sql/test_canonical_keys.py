@@ -7,7 +7,7 @@ import pytest
 from sql_reference import EVERYTHING, catalog_of, private
 
 from dpsql.errors import Error
-from dpsql.sql.rewrite import rewrite
+from dpsql.sql.rewrite.engine_query import rewrite
 
 NEGATIVE_NAN = "-('nan'::DOUBLE)"
 ONE_GROUP = [  # (type of the column, values that DuckDB groups together, the key)

@@ -9,13 +9,13 @@ import pytest
 from sql_reference import NOON, accepts_pattern, as_newest, catalog_of, corpus_tables, private
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.analyze import analyze
-from dpsql.sql.clock import reading
-from dpsql.sql.query import PrivateQuery, PublicQuery, WrappedQuery
-from dpsql.sql.rewrite import rewrite
-from dpsql.sql.rewrite_public import rewrite_public
-from dpsql.sql.tree import Literal
-from dpsql.sql.write import Writer
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.ir.clock import reading
+from dpsql.sql.ir.statements import PrivateQuery, PublicQuery, WrappedQuery
+from dpsql.sql.ir.tree import Literal
+from dpsql.sql.render.duckdb import Writer
+from dpsql.sql.rewrite.engine_query import rewrite
+from dpsql.sql.rewrite.public_query import rewrite_public
 
 CON = corpus_tables()
 CATALOG = catalog_of(CON, {"reads": "user_id"}, ["countries"])

@@ -10,12 +10,12 @@ from sql_reference import accepts_pattern
 
 import dpsql
 from dpsql.engines.base import Statement, open_exact
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.plan.registration import catalog_of
-from dpsql.sql.analyze import analyze
-from dpsql.sql.query import PrivateQuery, PublicQuery
-from dpsql.sql.rewrite import rewrite
-from dpsql.sql.rewrite_public import rewrite_public
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
+from dpsql.sql.rewrite.engine_query import rewrite
+from dpsql.sql.rewrite.public_query import rewrite_public
 
 TEXTS = [None, "", "a", "A", "á", "b", "B", "ab", "\U0001f600"]
 POLICY = dpsql.Policy(

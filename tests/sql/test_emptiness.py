@@ -19,12 +19,12 @@ from sql_reference import (
 )
 
 from dpsql.errors import Error, Place
-from dpsql.sql.analyze import analyze
-from dpsql.sql.catalog import Catalog, Link, Table
-from dpsql.sql.emptiness import asks_for_no_row
-from dpsql.sql.query import PublicQuery
-from dpsql.sql.rewrite_public import CountingQuery, rewrite_public
-from dpsql.sql.types import BIGINT, TEXT
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.analysis.empty_results import asks_for_no_row
+from dpsql.sql.ir.catalog import Catalog, Link, Table
+from dpsql.sql.ir.statements import PublicQuery
+from dpsql.sql.ir.types import BIGINT, TEXT
+from dpsql.sql.rewrite.public_query import CountingQuery, rewrite_public
 
 CON = corpus_tables()
 CATALOG = corpus_catalog(CON)

@@ -15,14 +15,21 @@ from sql_reference import accepts_pattern
 
 import dpsql
 from dpsql.engines.base import Statement, open_exact
-from dpsql.engines.duckdb import DuckDBEngine
+from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import Error
 from dpsql.plan.registration import catalog_of
-from dpsql.sql.analyze import analyze
-from dpsql.sql.partitions import values_asked, with_values
-from dpsql.sql.query import PrivateQuery, PublicQuery, WrappedQuery
-from dpsql.sql.rewrite import Bound, CountingQuery, rewrite, rewrite_all, rewrite_by_label, rewrite_weighted
-from dpsql.sql.rewrite_public import rewrite_public
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.analysis.partitions import values_asked, with_values
+from dpsql.sql.ir.statements import PrivateQuery, PublicQuery, WrappedQuery
+from dpsql.sql.rewrite.engine_query import (
+    Bound,
+    CountingQuery,
+    rewrite,
+    rewrite_all,
+    rewrite_by_label,
+    rewrite_weighted,
+)
+from dpsql.sql.rewrite.public_query import rewrite_public
 
 UNITS = "ENUM('u9', 'u7', 'u5', 'u3', 'u1')"
 MARKS = "ENUM('zebra', 'plum', 'pear', 'fig', 'apple', 'Apple', '')"

@@ -11,13 +11,16 @@ from sql_reference import accepts_pattern, catalog_of, counts, nasty_tables, pri
 
 from dpsql.dialects.duckdb_releases import Release
 from dpsql.errors import Error, Place
-from dpsql.sql import write
-from dpsql.sql.analyze import analyze
-from dpsql.sql.catalog import Catalog, Link, Table
-from dpsql.sql.clause import lift
-from dpsql.sql.passes import total
-from dpsql.sql.query import PrivateQuery
-from dpsql.sql.rewrite import (
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.ir.catalog import Catalog, Link, Table
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.ir.tree import Expression
+from dpsql.sql.ir.types import BIGINT, TEXT, Family, Type
+from dpsql.sql.lexer import scan
+from dpsql.sql.render import duckdb as write
+from dpsql.sql.render.duckdb import Writer, identifier
+from dpsql.sql.rewrite import total
+from dpsql.sql.rewrite.engine_query import (
     PASSES,
     Bound,
     CountingQuery,
@@ -29,10 +32,7 @@ from dpsql.sql.rewrite import (
     rewrite_weighted_of_all,
     totalled,
 )
-from dpsql.sql.text import scan
-from dpsql.sql.tree import Expression
-from dpsql.sql.types import BIGINT, TEXT, Family, Type
-from dpsql.sql.write import Writer, identifier
+from dpsql.sql.syntax.clause import lift
 
 NAMES = ("clause", "analyze", "total", "canonical", "rewrite")
 TABLES = nasty_tables()

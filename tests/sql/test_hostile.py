@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from sql_reference import LONGEST, accepts_pattern, corpus_catalog, corpus_tables, strip_clause
 
 from dpsql.errors import Error
-from dpsql.sql.analyze import analyze
-from dpsql.sql.query import PrivateQuery
-from dpsql.sql.rewrite import Bound, CountingQuery, rewrite
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.rewrite.engine_query import Bound, CountingQuery, rewrite
 
 CORPUS = Path(__file__).parents[1] / "attacks" / "statements.jsonl"
 TEXTS = [text for line in CORPUS.read_text().splitlines() if len(text := json.loads(line)["sql"]) < 3_000]

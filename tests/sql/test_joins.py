@@ -8,8 +8,8 @@ from sql_joins import fill, opened
 from sql_reference import Row, accepts_pattern, catalog_of, counts, private, same
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.analyze import analyze
-from dpsql.sql.rewrite import Bound
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.rewrite.engine_query import Bound
 
 CON = opened()
 CATALOG = catalog_of(CON, {"reads": "unit", "likes": "unit"}, ["tags"])

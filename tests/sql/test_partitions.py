@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from sql_reference import Row, accepts_pattern, catalog_of, private, same
 
 from dpsql.errors import Error, Place
-from dpsql.sql.analyze import analyze
-from dpsql.sql.bounding import Bound
-from dpsql.sql.partitions import values_asked, with_values
-from dpsql.sql.query import PrivateQuery, Stored
-from dpsql.sql.rewrite import rewrite, rewrite_all
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.analysis.partitions import values_asked, with_values
+from dpsql.sql.ir.statements import PrivateQuery, TableDomain
+from dpsql.sql.rewrite.contribution_bounding import Bound
+from dpsql.sql.rewrite.engine_query import rewrite, rewrite_all
 
 CON = duckdb.connect()
 CON.execute("""
@@ -142,7 +142,7 @@ def test_values_stand_once_each_in_their_natural_order(key: str, listed: str, va
     found = private(text, CATALOG).partitions
     assert found is not None
     assert [value.value for value in found.values] == values
-    assert isinstance(found.source, Stored) == (not found.values)
+    assert isinstance(found.source, TableDomain) == (not found.values)
 
 
 def test_the_values_of_a_public_table_are_asked_for_once() -> None:

@@ -11,11 +11,11 @@ from sql_reference import NOON, accepts_pattern, catalog_of
 from sql_statements import open_tables, public_statement
 
 from dpsql.errors import Error
-from dpsql.sql.analyze import analyze
-from dpsql.sql.prepare import UNKNOWN, prepared
-from dpsql.sql.query import PrivateQuery, PublicQuery
-from dpsql.sql.text import scan
-from dpsql.sql.types import Family, Type
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.analysis.prepare import UNKNOWN, prepared
+from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
+from dpsql.sql.ir.types import Family, Type
+from dpsql.sql.lexer import scan
 
 CATALOG = catalog_of(open_tables(), {"nasty": "unit"}, ["open", "void", "public", "names"])
 Given = list[object] | Mapping[str, object]

@@ -19,9 +19,9 @@ from sql_reference import Row, accepts_pattern, catalog_of, private, reference_c
 from sql_statements import COLUMNS, membership, open_tables
 
 from dpsql.errors import Error, Place, Unsupported
-from dpsql.sql.analyze import analyze
-from dpsql.sql.query import PrivateQuery
-from dpsql.sql.rewrite import Bound, rewrite
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.rewrite.engine_query import Bound, rewrite
 
 CON = open_tables()
 CATALOG = catalog_of(CON, {"nasty": "unit"}, ["open", "void", "public", "names"])

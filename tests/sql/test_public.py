@@ -9,9 +9,9 @@ import pytest
 from sql_reference import accepts_pattern, as_newest, catalog_of, nasty_tables, with_enums_as_text
 
 from dpsql.errors import Error
-from dpsql.sql.analyze import analyze
-from dpsql.sql.query import Describe, PublicQuery, ShowBudget, ShowTables
-from dpsql.sql.rewrite_public import rewrite_public
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.ir.statements import Describe, PublicQuery, ShowBudget, ShowTables
+from dpsql.sql.rewrite.public_query import rewrite_public
 
 CON = nasty_tables()
 CON.execute(

@@ -12,10 +12,10 @@ from sql_reference import Row, accepts_pattern, catalog_of, with_enums_as_text
 from sql_statements import open_tables, public_statement, swapped
 
 from dpsql.errors import Error
-from dpsql.sql.analyze import analyze
-from dpsql.sql.query import PrivateQuery, PublicQuery
-from dpsql.sql.rewrite import Bound, CountingQuery, rewrite
-from dpsql.sql.rewrite_public import rewrite_public
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
+from dpsql.sql.rewrite.engine_query import Bound, CountingQuery, rewrite
+from dpsql.sql.rewrite.public_query import rewrite_public
 
 CON = open_tables()
 REFERENCE = with_enums_as_text(CON)

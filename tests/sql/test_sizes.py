@@ -10,10 +10,10 @@ import pytest
 from sql_reference import LONGEST, catalog_of, corpus_tables, private
 
 from dpsql.errors import Error, Refusal, Unsupported
-from dpsql.sql.calls import COLUMN_CAP, LONGEST_VALUE
-from dpsql.sql.catalog import Catalog, Table
-from dpsql.sql.rewrite import rewrite
-from dpsql.sql.types import BIGINT, TEXT
+from dpsql.sql.functions.signatures import COLUMN_CAP, LONGEST_VALUE
+from dpsql.sql.ir.catalog import Catalog, Table
+from dpsql.sql.ir.types import BIGINT, TEXT
+from dpsql.sql.rewrite.engine_query import rewrite
 
 CON = corpus_tables()
 CATALOG = catalog_of(CON, {"reads": "user_id"}, ["countries", "articles"])

@@ -14,13 +14,13 @@ from sql_reference import accepts_pattern, catalog_of, corpus_catalog, corpus_ta
 
 import dpsql.sql
 from dpsql.errors import Error, Place, Refusal, Unsupported, UsageError
-from dpsql.sql.analyze import analyze
-from dpsql.sql.catalog import Catalog, Table
-from dpsql.sql.parameters import LONGEST_PARAMETER
-from dpsql.sql.query import Order, PrivateQuery, ShowBudget
-from dpsql.sql.rewrite import rewrite
-from dpsql.sql.text import ascii_lower
-from dpsql.sql.types import Family, of_column, read_as
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.ir.catalog import Catalog, Table
+from dpsql.sql.ir.statements import Order, PrivateQuery, ShowBudget
+from dpsql.sql.ir.types import Family, of_column, read_as
+from dpsql.sql.lexer import ascii_lower
+from dpsql.sql.rewrite.engine_query import rewrite
+from dpsql.sql.syntax.parameters import LONGEST_PARAMETER
 
 CON = corpus_tables()
 CATALOG = corpus_catalog(CON)

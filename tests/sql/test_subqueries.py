@@ -10,9 +10,9 @@ import pytest
 from sql_reference import accepts_pattern, catalog_of, corpus_catalog, corpus_tables, counts, private, reference_counts
 
 from dpsql.errors import Error, Unsupported
-from dpsql.sql.analyze import analyze
-from dpsql.sql.query import PrivateQuery
-from dpsql.sql.rewrite import rewrite
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.rewrite.engine_query import rewrite
 
 CON = corpus_tables()
 CATALOG = corpus_catalog(CON)

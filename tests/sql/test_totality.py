@@ -11,9 +11,9 @@ from sql_expressions import Answer, ours
 from sql_reference import EVERYTHING, NASTY_COLUMNS, accepts_pattern, catalog_of, nasty_tables, private
 
 from dpsql.errors import Error
-from dpsql.sql.analyze import analyze
-from dpsql.sql.functions import FUNCTIONS, REFUSED
-from dpsql.sql.rewrite import rewrite
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.functions.allow_list import FUNCTIONS, REFUSED
+from dpsql.sql.rewrite.engine_query import rewrite
 
 CON = nasty_tables()
 CATALOG = catalog_of(CON, {"nasty": "unit"}, ["public", "names"])

@@ -9,10 +9,10 @@ from sql_reference import TOP_ARTICLES as TOP
 from sql_reference import accepts_pattern, corpus_catalog, corpus_tables, private, wrapped_query
 
 from dpsql.errors import Error, Refusal, Unsupported
-from dpsql.sql.analyze import analyze
-from dpsql.sql.query import PrivateQuery
-from dpsql.sql.rewrite_public import rewrite_public
-from dpsql.sql.wrapping import passed
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.analysis.outer_select import passed
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.rewrite.public_query import rewrite_public
 
 CON = corpus_tables()
 CATALOG = corpus_catalog(CON)

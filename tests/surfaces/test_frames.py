@@ -15,7 +15,7 @@ from surfaces_kit import NAMES, TOP, charges, make_data
 
 import dpsql
 from dpsql import dbapi
-from dpsql.sqlalchemy import DPSQLDialect
+from dpsql.integrations.sqlalchemy import DPSQLDialect
 
 sa.dialects.registry.register("dpsql", DPSQLDialect.__module__, DPSQLDialect.__name__)
 COUNTRIES = "SELECT country, millions, large, ratio, since FROM countries ORDER BY country"

@@ -19,18 +19,18 @@ from command_kit import dpsql_command
 from web_kit import PASSWORD, opened
 
 import dpsql
+from dpsql.completion.candidates import completions
 from dpsql.connect import check_of, starter_of
 from dpsql.errors import Error
-from dpsql.plan.words import words
+from dpsql.integrations.sqlalchemy import DPSQLDialect
+from dpsql.plan.report.policy_text import words
 from dpsql.server.catalog import open_catalog
 from dpsql.server.catalog.ddl import definitions
 from dpsql.server.flight.commands import Tables
-from dpsql.server.flight.tables import listed
+from dpsql.server.flight.table_listing import listed
 from dpsql.server.users import User
 from dpsql.server.users_file import add_user
 from dpsql.session import Session
-from dpsql.sqlalchemy import DPSQLDialect
-from dpsql.typed.completion import completions
 
 sa.dialects.registry.register("dpsql", DPSQLDialect.__module__, DPSQLDialect.__name__)
 MARK = "HIV"  # of all that the one unit's row adds

@@ -15,8 +15,8 @@ from surfaces_kit import TOP, make_data
 BEGIN = """
 import json, os, sys
 import sqlalchemy as sa
-import dpsql.dbapi, dpsql.sqlalchemy
-sa.dialects.registry.register("dpsql", "dpsql.sqlalchemy", "DPSQLDialect")
+import dpsql.dbapi, dpsql.integrations.sqlalchemy
+sa.dialects.registry.register("dpsql", "dpsql.integrations.sqlalchemy", "DPSQLDialect")
 URL = "dpsql:///events.duckdb?policy=policy.toml&ledger=:memory:"
 TOP = sys.argv[1]
 

@@ -20,7 +20,7 @@ from traitlets.config import Config
 
 import dpsql
 from dpsql import dbapi
-from dpsql.sqlalchemy import DPSQLDialect
+from dpsql.integrations.sqlalchemy import DPSQLDialect
 
 sa.dialects.registry.register("dpsql", DPSQLDialect.__module__, DPSQLDialect.__name__)
 QUESTION = TOP + " WITH (mechanism = limited_domain)"

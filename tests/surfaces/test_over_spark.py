@@ -18,12 +18,12 @@ from web_kit import PASSWORD, World
 import dpsql
 from dpsql.cli.app import app
 from dpsql.policy import Policy
-from dpsql.server.front import Front
+from dpsql.server.gateway import Gateway
 from dpsql.server.service import Service
+from dpsql.server.telemetry import Telemetry
 from dpsql.server.throttle import Throttle
 from dpsql.server.users import User, Users
 from dpsql.server.users_file import add_user
-from dpsql.server.watch import Watch
 from dpsql.server.web import application
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -68,7 +68,7 @@ def world(place: Path) -> Iterator[World]:
     add_user(place / "users.toml", User("alice", is_curator=False), password=PASSWORD)
     log = StringIO()
     with closing(Service(None, Policy.from_toml(place / "spark.toml"))) as service:
-        front = Front(service, Users.load(place / "users.toml"), Watch(log), Throttle(100))
+        front = Gateway(service, Users.load(place / "users.toml"), Telemetry(log), Throttle(100))
         yield World(place, front, application(front, secure=False), log)
 
 

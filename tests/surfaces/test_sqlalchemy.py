@@ -23,7 +23,7 @@ from surfaces_kit import NAMES, POLICY, TOP, charges, make_data
 
 import dpsql
 from dpsql import dbapi
-from dpsql.sqlalchemy import DPSQLDialect
+from dpsql.integrations.sqlalchemy import DPSQLDialect
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
 DIALECTS = PROJECT["entry-points"]["sqlalchemy.dialects"]
@@ -328,7 +328,7 @@ def test_a_fork_opens_a_session_of_its_own_on_the_same_ledger(folder: Path, tmp_
 import os, sys
 import sqlalchemy as sa
 from sqlalchemy.dialects import registry
-registry.register("dpsql", "dpsql.sqlalchemy", "DPSQLDialect")
+registry.register("dpsql", "dpsql.integrations.sqlalchemy", "DPSQLDialect")
 engine = sa.create_engine("dpsql:///{folder}/events.duckdb?policy={folder}/policy.toml&ledger={tmp_path}/l.sqlite")
 def ask():
     with engine.connect() as connection:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsql.sql.catalog import Catalog as Tables
-from dpsql.sql.catalog import Table
-from dpsql.sql.types import Type, answered_as, read_as
+from dpsql.sql.ir.catalog import Catalog as Tables
+from dpsql.sql.ir.catalog import Table
+from dpsql.sql.ir.types import Type, answered_as, read_as
 
 __all__ = ["HOME", "definitions", "exposed", "sql_type"]
 
@@ -73,7 +73,7 @@ def _path(table: Table) -> tuple[str, str]:
 def sql_type(type_: Type) -> str:
     """Return PostgreSQL's name of the type as which a column is answered.
 
-    >>> from dpsql.sql.types import of_column
+    >>> from dpsql.sql.ir.types import of_column
     >>> sql_type(of_column("UINTEGER")), sql_type(of_column("DECIMAL(9,2)")), sql_type(of_column("UUID"))
     ('bigint', 'numeric(9,2)', 'text')
     """

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from dpsql.sql.text import ascii_lower
-from dpsql.values import dataclass
+from dpsql.sql.lexer import ascii_lower
 
 __all__ = ["LONGEST", "is_catalog", "words_of"]
 

@@ -11,10 +11,10 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq.abc import PGconn
 
 from dpsql.errors import UsageError
-from dpsql.server.catalog.base import CatalogError
 from dpsql.server.catalog.ddl import HOME, definitions
+from dpsql.server.catalog.query_result import CatalogError
 from dpsql.server.catalog.shadow import Shadow, connected, run
-from dpsql.sql.catalog import Catalog as Tables
+from dpsql.sql.ir.catalog import Catalog as Tables
 
 __all__ = ["open_foreign"]
 

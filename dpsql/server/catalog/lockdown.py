@@ -7,7 +7,7 @@ of the functions that do something, or run SQL of their own, only those that too
 from __future__ import annotations
 
 from dpsql.server.catalog.ddl import definitions
-from dpsql.sql.catalog import Catalog as Tables
+from dpsql.sql.ir.catalog import Catalog as Tables
 
 __all__ = ["DATABASE", "FIRST", "lockdown"]
 

@@ -11,15 +11,15 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from dpsql.server.catalog.base import CatalogError, CatalogRows, Column, Description, Parameter
 from dpsql.server.catalog.ddl import HOME
-from dpsql.server.catalog.formats import given_value, told_value
-from dpsql.server.catalog.guard import MOST_BYTES, MOST_ROWS, checked, too_large
 from dpsql.server.catalog.minimal_sql import BUILT_IN, PREFIX, Translated, cannot, translated
 from dpsql.server.catalog.minimal_tables import DATABASE, RELATIONS, TYPES, rows_of, type_named
-from dpsql.sql.catalog import Catalog as Tables
-from dpsql.values import dataclass
+from dpsql.server.catalog.query_result import CatalogError, CatalogRows, Column, Description, Parameter
+from dpsql.server.catalog.statement_guard import MOST_BYTES, MOST_ROWS, checked, too_large
+from dpsql.server.catalog.value_formats import given_value, told_value
+from dpsql.sql.ir.catalog import Catalog as Tables
 
 __all__ = ["Minimal"]
 

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel, SqlglotError
 
-from dpsql.server.catalog.base import CatalogError
-from dpsql.server.catalog.guard import not_private
 from dpsql.server.catalog.minimal_tables import RELATIONS, type_named
-from dpsql.sql.text import ascii_lower
-from dpsql.values import dataclass
+from dpsql.server.catalog.query_result import CatalogError
+from dpsql.server.catalog.statement_guard import not_private
+from dpsql.sql.lexer import ascii_lower
 
 __all__ = ["BUILT_IN", "PREFIX", "Translated", "cannot", "translated"]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import count
 
 from dpsql.server.catalog.ddl import HOME, exposed
-from dpsql.sql.catalog import Catalog as Tables
-from dpsql.values import dataclass
+from dpsql.sql.ir.catalog import Catalog as Tables
 
 __all__ = ["DATABASE", "RELATIONS", "TYPES", "Rows", "TypeRow", "rows_of", "type_named"]
 

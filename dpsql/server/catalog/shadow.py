@@ -19,8 +19,8 @@ from psycopg import pq
 from psycopg.pq.abc import PGconn, PGresult
 
 from dpsql.errors import UsageError
-from dpsql.server.catalog.base import CatalogError, CatalogRows, Column, Description, Parameter
-from dpsql.server.catalog.guard import MOST_BYTES, MOST_ROWS, checked, not_private, too_large
+from dpsql.server.catalog.query_result import CatalogError, CatalogRows, Column, Description, Parameter
+from dpsql.server.catalog.statement_guard import MOST_BYTES, MOST_ROWS, checked, not_private, too_large
 
 __all__ = ["Shadow", "connected", "run"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from dpsql.errors import UsageError
-from dpsql.sql.types import WIDEST_DECIMAL
+from dpsql.sql.ir.types import WIDEST_DECIMAL
 
 if TYPE_CHECKING:
     import pyarrow.flight as fl

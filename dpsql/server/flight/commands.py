@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.server.flight.codec import Fields, malformed, packed, unpacked
-from dpsql.values import dataclass
 
 __all__ = [
     "Catalogs",

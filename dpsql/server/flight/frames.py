@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-
-from dpsql.values import dataclass
+from dataclasses import dataclass
 
 __all__ = ["FRAME_HEAD", "LARGEST_FRAME", "PREFACE", "Frame", "Hostile", "Stream", "Watchman"]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from types import MappingProxyType
 
 import pyarrow as pa
 
 from dpsql.server.flight.commands import ServerInfo, TypeInfo
-from dpsql.values import dataclass
 
 __all__ = ["SERVER_INFO", "TYPE_INFO", "server_info", "type_info"]
 
@@ -30,7 +30,7 @@ _STRING, _BOOL, _BIGINT, _INT32, _LIST = range(5)  # which of the union a value 
 _INSENSITIVE, _NULLS_LAST, _SOME_OUTER_JOINS = 1, 3, 1
 _SUBQUERIES, _UNIONS = 0b111, 0b11
 
-Told = str | bool | int | list[str]
+InfoValue = str | bool | int | list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ TYPE_INFO = pa.schema(
 )
 
 
-def _told() -> Mapping[int, tuple[int, Told]]:
+def _told() -> Mapping[int, tuple[int, InfoValue]]:
     """Return what is known, by number: which of the union it is, and the value."""
     return MappingProxyType(
         {
@@ -141,7 +141,7 @@ def server_info(asked: ServerInfo) -> pa.Table:
     """Return what is asked of the server, or all that is known of it; what is not known is left out."""
     known = _told()
     codes = [code for code in dict.fromkeys(asked.wanted) if code in known] if asked.wanted else sorted(known)
-    values: dict[int, list[Told]] = {kind: [] for kind in range(_VALUE.num_fields)}
+    values: dict[int, list[InfoValue]] = {kind: [] for kind in range(_VALUE.num_fields)}
     kinds, offsets = [], []
     for code in codes:
         kind, value = known[code]

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import pyarrow.flight as fl
 
 from dpsql.errors import Refusal, UsageError
-from dpsql.server.chance import unguessable_text
 from dpsql.server.flight.failures import cleanly
-from dpsql.server.flight.kept import Kept
+from dpsql.server.flight.ticket_store import TicketStore
+from dpsql.server.random_bytes import unguessable_text
 
 if TYPE_CHECKING:
-    from dpsql.server.front import Front
+    from dpsql.server.gateway import Gateway
     from dpsql.server.users import User
 
 __all__ = ["DOOR", "SURFACE", "Caller", "Calls", "Doors", "Handshake", "Login", "Tokens"]
@@ -66,9 +66,9 @@ class Doors:
 class Tokens:
     """The tokens that were handed out: for half a day, and as long as the user is one and has the same password."""
 
-    def __init__(self, front: Front) -> None:
+    def __init__(self, front: Gateway) -> None:
         self._front = front
-        self._kept: Kept[tuple[User, bytes]] = Kept(most=_MOST_TOKENS, seconds=_TOKEN_SECONDS)
+        self._kept: TicketStore[tuple[User, bytes]] = TicketStore(most=_MOST_TOKENS, seconds=_TOKEN_SECONDS)
 
     def hand_out(self, user: User) -> str:
         """Return a new token for a user who has shown their password."""
@@ -147,7 +147,7 @@ class Caller(fl.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
 class Login(fl.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
     """Lets nobody in but users: every call has a token, or is the handshake, with name and password."""
 
-    def __init__(self, front: Front, tokens: Tokens, *, doors: Doors, calls: Calls) -> None:
+    def __init__(self, front: Gateway, tokens: Tokens, *, doors: Doors, calls: Calls) -> None:
         super().__init__()
         self._front, self._tokens, self._doors, self._calls = front, tokens, doors, calls
 

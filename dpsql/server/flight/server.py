@@ -31,10 +31,10 @@ from dpsql.server.flight.failures import cleanly, unprintably
 from dpsql.server.flight.info import SERVER_INFO, TYPE_INFO, server_info, type_info
 from dpsql.server.flight.login import SURFACE, Caller, Calls, Doors, Login, Tokens
 from dpsql.server.flight.statements import Statements
-from dpsql.server.flight.tables import listed, schema_of
+from dpsql.server.flight.table_listing import listed, schema_of
 
 if TYPE_CHECKING:
-    from dpsql.server.front import Front
+    from dpsql.server.gateway import Gateway
     from dpsql.server.users import User
 
 __all__ = ["FlightSQLServer"]
@@ -61,7 +61,7 @@ class FlightSQLServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has
     anybody in: calls that come through none of its `doors` are refused.
     """
 
-    def __init__(self, front: Front, location: str, *, doors: Doors) -> None:
+    def __init__(self, front: Gateway, location: str, *, doors: Doors) -> None:
         tokens, self.calls = Tokens(front), Calls()
         self._front = front
         self._statements = Statements(front)

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from dpsql.answer_json import plain_receipt
 from dpsql.errors import Refusal
-from dpsql.plain import plain_receipt
-from dpsql.server.flight.kept import Kept
 from dpsql.server.flight.login import SURFACE
-from dpsql.values import dataclass
+from dpsql.server.flight.ticket_store import TicketStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpsql.answer import Answer
     from dpsql.engines.base import Stop
-    from dpsql.server.front import Front
+    from dpsql.server.gateway import Gateway
     from dpsql.server.users import User
 
 __all__ = ["Ask", "PreparedStatement", "Statements"]
@@ -54,10 +53,10 @@ class PreparedStatement:
 class Statements:
     """What clients have asked and are about to ask; threads may share it."""
 
-    def __init__(self, front: Front) -> None:
+    def __init__(self, front: Gateway) -> None:
         self._front = front
-        self._tickets: Kept[Ask] = Kept(most=_MOST_TICKETS, seconds=_HOUR)
-        self._prepared: Kept[PreparedStatement] = Kept(most=_MOST_PREPARED, seconds=12 * _HOUR)
+        self._tickets: TicketStore[Ask] = TicketStore(most=_MOST_TICKETS, seconds=_HOUR)
+        self._prepared: TicketStore[PreparedStatement] = TicketStore(most=_MOST_PREPARED, seconds=12 * _HOUR)
 
     def described(self, user: User, text: str, *, parameters: tuple[object, ...] = ()) -> pa.Schema:
         """Return the columns of an answer; nothing is charged."""

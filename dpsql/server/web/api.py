@@ -11,22 +11,21 @@ import binascii
 import io
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from dpsql.answer_json import plain_answer, plain_balance, plain_receipt, plain_value
 from dpsql.errors import Error, Refusal
-from dpsql.plain import plain_answer, plain_balance, plain_receipt, plain_value
-from dpsql.plan.tables import columns_table, tables_table
+from dpsql.plan.report.tables import columns_table, tables_table
 from dpsql.server.users import User
-from dpsql.server.web import curating
+from dpsql.server.web import curator_actions
 from dpsql.server.web.bodies import json_of
-from dpsql.server.web.desk import Desk, require_curator
-from dpsql.server.web.problems import plain_problem, status_of, without_paths
+from dpsql.server.web.problem_details import plain_problem, status_of, without_paths
+from dpsql.server.web.request_dispatch import RequestDispatch, require_curator
 from dpsql.server.web.schemas import ASKED, DESCRIBED, EXPLAINED, GRANTED, LAST, Schema, check, number_in
-from dpsql.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,7 +45,7 @@ _LEVEL = 0.95
 class Call:
     """A request whose user is known and whose body fits; `token` is that of its visit, if it came with one."""
 
-    desk: Desk
+    desk: RequestDispatch
     user: User
     body: Mapping[str, object]
     numbers: Mapping[str, int]
@@ -84,7 +83,7 @@ class Operation:
     curators_only: bool = False
 
 
-async def answer_call(desk: Desk, request: Request, *, operation: Operation) -> Response:
+async def answer_call(desk: RequestDispatch, request: Request, *, operation: Operation) -> Response:
     """Return the answer to a request, or the problem with it."""
     try:
         user, token = await _who(desk, request)
@@ -127,7 +126,7 @@ def json_answer(
     return Response(text, status_code=status, media_type=kind, headers=dict(headers or {}))
 
 
-async def _who(desk: Desk, request: Request) -> tuple[User, str | None]:
+async def _who(desk: RequestDispatch, request: Request) -> tuple[User, str | None]:
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     match scheme.lower():
         case "bearer":
@@ -150,7 +149,7 @@ def _basic(given: str) -> tuple[str, str]:
     return (name, password) if colon else ("", "")
 
 
-async def identified(desk: Desk, request: Request) -> User | None:
+async def identified(desk: RequestDispatch, request: Request) -> User | None:
     """Return who asks, or None where nobody says; raise `Refusal` for whoever says it wrongly."""
     return (await _who(desk, request))[0] if "authorization" in request.headers else None
 
@@ -252,16 +251,16 @@ async def _tables(call: Call) -> Response:
 
 async def _spending(call: Call) -> Response:
     last = call.numbers.get("last", 100)
-    return json_answer(await call.desk.run(lambda: curating.plain_spent(call.desk.front, last=last)))
+    return json_answer(await call.desk.run(lambda: curator_actions.plain_spent(call.desk.front, last=last)))
 
 
 async def _grant(call: Call) -> Response:
-    granted = await call.desk.run(lambda: curating.raise_total(call.desk.front, call.user, given=call.body))
+    granted = await call.desk.run(lambda: curator_actions.raise_total(call.desk.front, call.user, given=call.body))
     return json_answer(granted.plain(), status=201)
 
 
 async def _verification(call: Call) -> Response:
-    found = await call.desk.run(lambda: curating.verify(call.desk.front))
+    found = await call.desk.run(lambda: curator_actions.verify(call.desk.front))
     return json_answer({"events": found.events, "head": found.head})
 
 

@@ -13,15 +13,15 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from dpsql.display import style_sheet
 from dpsql.errors import Error, Refusal, UsageError
-from dpsql.markup import style_sheet
-from dpsql.server.front import Front
-from dpsql.server.web import asked, curator, pages
+from dpsql.server.gateway import Gateway
+from dpsql.server.web import analyst_pages, curator_pages, visitor_request
 from dpsql.server.web.api import OPERATIONS, answer_call, identified, json_answer, problem_answer
-from dpsql.server.web.desk import Desk
-from dpsql.server.web.guard import Guard
 from dpsql.server.web.openapi import PREFIX, document
 from dpsql.server.web.render import page
+from dpsql.server.web.request_dispatch import RequestDispatch
+from dpsql.server.web.response_guard import Guard
 
 __all__ = ["application"]
 
@@ -37,12 +37,12 @@ _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def application(front: Front, *, secure: bool) -> Starlette:
+def application(front: Gateway, *, secure: bool) -> Starlette:
     """Return the application over a front; `secure` says that browsers reach it by TLS, and by nothing else.
 
     Whoever runs it must pass on the address of the peer as it is, and no address that a header names.
     """
-    desk = Desk(front, secure)
+    desk = RequestDispatch(front, secure)
     return Starlette(
         routes=[*_pages(desk), *_curators(desk), *_api(desk), *_operated(desk), *_static()],
         middleware=[Middleware(Guard, watch=front.watch, secure=secure)],
@@ -50,29 +50,29 @@ def application(front: Front, *, secure: bool) -> Starlette:
     )
 
 
-def _pages(desk: Desk) -> list[Route]:
+def _pages(desk: RequestDispatch) -> list[Route]:
     return [
-        Route("/", _page(desk, pages.home)),
-        Route("/ask", _page(desk, pages.ask), methods=["POST"]),
-        Route("/preview", _page(desk, pages.preview), methods=["POST"]),
-        Route("/complete", _page(desk, pages.complete), methods=["POST"]),
-        Route("/history", _page(desk, pages.history)),
-        Route("/replay", _page(desk, pages.replay), methods=["POST"]),
-        Route("/tables", _page(desk, pages.tables)),
+        Route("/", _page(desk, analyst_pages.home)),
+        Route("/ask", _page(desk, analyst_pages.ask), methods=["POST"]),
+        Route("/preview", _page(desk, analyst_pages.preview), methods=["POST"]),
+        Route("/complete", _page(desk, analyst_pages.complete), methods=["POST"]),
+        Route("/history", _page(desk, analyst_pages.history)),
+        Route("/replay", _page(desk, analyst_pages.replay), methods=["POST"]),
+        Route("/tables", _page(desk, analyst_pages.tables)),
         Route("/login", partial(_login_form, desk)),
         Route("/login", partial(_login, desk), methods=["POST"]),
         Route("/logout", _page(desk, _logout), methods=["POST"]),
     ]
 
 
-def _curators(desk: Desk) -> list[Route]:
+def _curators(desk: RequestDispatch) -> list[Route]:
     shown = {
-        "spending": curator.spending,
-        "policy": curator.policy,
-        "ledger": curator.ledger,
-        "refusals": curator.refusals,
+        "spending": curator_pages.spending,
+        "policy": curator_pages.policy,
+        "ledger": curator_pages.ledger,
+        "refusals": curator_pages.refusals,
     }
-    done = {"verify": curator.verify, "grant": curator.grant}
+    done = {"verify": curator_pages.verify, "grant": curator_pages.grant}
     return [
         *(Route(f"/curator/{name}", _page(desk, act, curators_only=True)) for name, act in shown.items()),
         *(
@@ -82,7 +82,7 @@ def _curators(desk: Desk) -> list[Route]:
     ]
 
 
-def _api(desk: Desk) -> list[Route]:
+def _api(desk: RequestDispatch) -> list[Route]:
     described = document()
 
     async def openapi(_: Request) -> Response:
@@ -97,7 +97,7 @@ def _api(desk: Desk) -> list[Route]:
     ]
 
 
-def _operated(desk: Desk) -> list[Route]:
+def _operated(desk: RequestDispatch) -> list[Route]:
     async def health(_: Request) -> Response:
         state = desk.front.health()
         return PlainTextResponse(state, status_code=200 if state == "ok" else 503)
@@ -128,44 +128,46 @@ def _static() -> list[Route]:
     return [Route(f"/static/{name}", file(body, kind)) for name, (body, kind) in files.items()]
 
 
-def _page(desk: Desk, handler: asked.Handler, *, curators_only: bool = False) -> Endpoint:
+def _page(desk: RequestDispatch, handler: visitor_request.Handler, *, curators_only: bool = False) -> Endpoint:
     async def endpoint(request: Request) -> Response:
-        return await asked.answer(desk, request, handler=handler, curators_only=curators_only)
+        return await visitor_request.answer(desk, request, handler=handler, curators_only=curators_only)
 
     return endpoint
 
 
-async def _login_form(desk: Desk, request: Request) -> Response:
+async def _login_form(desk: RequestDispatch, request: Request) -> Response:
     return _login_page(desk, request)
 
 
-async def _login(desk: Desk, request: Request) -> Response:
+async def _login(desk: RequestDispatch, request: Request) -> Response:
     """Begin a visit, under a token that nobody has seen before."""
     try:
-        form = await asked.proven_form(desk, request, token=request.cookies.get(asked.cookie_name(desk), ""))
+        form = await visitor_request.proven_form(
+            desk, request, token=request.cookies.get(visitor_request.cookie_name(desk), "")
+        )
         address = "" if request.client is None else request.client.host
         user = await desk.login(form.get("name", ""), form.get("password", ""), address=address)
     except Error as error:
         return _login_page(desk, request, error=error)
     response = RedirectResponse("/", status_code=303)
-    asked.set_cookie(desk, response, token=desk.begin(user))
+    visitor_request.set_cookie(desk, response, token=desk.begin(user))
     return response
 
 
-async def _logout(asks: asked.Asked) -> Response:
+async def _logout(asks: visitor_request.VisitorRequest) -> Response:
     asks.desk.visits.end(asks.token)
     response = RedirectResponse("/login", status_code=303)
     response.delete_cookie(
-        asked.cookie_name(asks.desk), httponly=True, samesite="strict", secure=asks.desk.secure, path="/"
+        visitor_request.cookie_name(asks.desk), httponly=True, samesite="strict", secure=asks.desk.secure, path="/"
     )
     return response
 
 
-def _login_page(desk: Desk, request: Request, *, error: Error | None = None) -> Response:
-    token, proof = asked.proof_for(desk, request)
-    status = 200 if error is None else asked.status_of(error)
-    response = page("login.html", {"proof": proof, "box": error and asked.box(error)}, status=status)
-    asked.set_cookie(desk, response, token=token)
+def _login_page(desk: RequestDispatch, request: Request, *, error: Error | None = None) -> Response:
+    token, proof = visitor_request.proof_for(desk, request)
+    status = 200 if error is None else visitor_request.status_of(error)
+    response = page("login.html", {"proof": proof, "box": error and visitor_request.box(error)}, status=status)
+    visitor_request.set_cookie(desk, response, token=token)
     return response
 
 
@@ -187,4 +189,4 @@ async def _http_problem(request: Request, error: Exception) -> Response:
         told = UsageError("no-such-method", "This is asked by another method.", hint="See /api/openapi.json.")
     if request.url.path.startswith("/api"):
         return problem_answer(told)
-    return asked.plain_page(told)
+    return visitor_request.plain_page(told)

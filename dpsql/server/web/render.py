@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse
 
-from dpsql.markup import printable
+from dpsql.display import printable
 
 __all__ = ["answered_html", "as_typed", "page"]
 
@@ -28,8 +28,8 @@ def as_typed(text: str) -> Markup:
 
 
 def answered_html(html: str) -> Markup:
-    """Return what dpsql.markup made, which is escaped already, as markup."""
-    return Markup(html)  # noqa: S704 - see dpsql.markup
+    """Return what dpsql.display made, which is escaped already, as markup."""
+    return Markup(html)  # noqa: S704 - see dpsql.display
 
 
 def _shown(value: object) -> object:

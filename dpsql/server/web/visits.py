@@ -11,9 +11,9 @@ import hmac
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from dpsql.server.chance import unguessable, unguessable_text
-from dpsql.values import dataclass
+from dpsql.server.random_bytes import unguessable, unguessable_text
 
 __all__ = ["IDLE", "LONGEST", "Visits"]
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
-
-from dpsql.values import dataclass
 
 __all__ = [
     "KINDS",

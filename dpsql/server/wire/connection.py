@@ -10,15 +10,15 @@ from collections.abc import Iterable
 
 from dpsql.errors import Error
 from dpsql.server.wire import codec
-from dpsql.server.wire.asking import Bound
 from dpsql.server.wire.codec import Malformed, message, parameter_description, row, row_description, texts
-from dpsql.server.wire.copying import copied, copy_header
+from dpsql.server.wire.copy_out import copied, copy_header
 from dpsql.server.wire.execution import Execution
-from dpsql.server.wire.lexing import Piece
-from dpsql.server.wire.portals import Copied, Done, Fetched, Outcome, Portal, Prepared, stated
-from dpsql.server.wire.rows import each_format
+from dpsql.server.wire.lexer import StatementText
+from dpsql.server.wire.portals import CommandComplete, CopyOutput, Outcome, Portal, Prepared, RowSet, stated
+from dpsql.server.wire.query_router import Bound
+from dpsql.server.wire.row_sets import each_format
 from dpsql.server.wire.sqlstates import WireError, error_message, failure_of
-from dpsql.server.wire.stream import Channel, Gone, Limits
+from dpsql.server.wire.stream import Channel, ClientDisconnected, Limits
 from dpsql.server.wire.transaction import OWN
 
 __all__ = ["Conversation"]
@@ -45,7 +45,7 @@ class Conversation:
             self._listening.cancel()
 
     async def hold(self) -> None:
-        """Answer until the client leaves or must be left; raises `Gone`, or a fatal `WireError`."""
+        """Answer until the client leaves or must be left; raises `ClientDisconnected`, or a fatal `WireError`."""
         self._ready()
         await self._channel.flush()
         while True:
@@ -94,7 +94,7 @@ class Conversation:
                     pass  # what a client sends after COPY has failed
                 case _:
                     await self._extended(said)
-        except Gone:
+        except ClientDisconnected:
             raise
         except Exception as error:
             failure = failure_of(error)
@@ -154,7 +154,7 @@ class Conversation:
             outcome = await self._execution.run(portal)
             self._channel.send(*self._notices())
             start = 0
-            if isinstance(outcome, Fetched):
+            if isinstance(outcome, RowSet):
                 columns, start = outcome.rows.columns, outcome.start
                 self._channel.send(row_description(columns, [0] * len(columns)))
             await self._send(outcome, most=0, position=start, formats=())
@@ -189,7 +189,7 @@ class Conversation:
         listed = await self._execution.pieces(said.text)
         if len(listed) > 1:
             raise WireError("42601", "Several statements cannot be prepared as one.", hint="Send them one by one.")
-        statement = stated(listed[0] if listed else Piece("", 0))
+        statement = stated(listed[0] if listed else StatementText("", 0))
         self._execution.check_may_run(statement)
         self._execution.shelf.prepare(said.name, Prepared(statement, said.types))
         self._channel.send(message(b"1"))
@@ -229,31 +229,31 @@ class Conversation:
             return
         if portal.outcome is None:
             portal.outcome = await self._execution.run(portal)
-            if isinstance(portal.outcome, Fetched):
+            if isinstance(portal.outcome, RowSet):
                 portal.position = portal.outcome.start
-        elif not isinstance(portal.outcome, Fetched):
+        elif not isinstance(portal.outcome, RowSet):
             raise WireError("55000", "This statement has run.", hint="Bind it again.")
         self._channel.send(*self._notices())
         outcome = portal.outcome
-        if isinstance(outcome, Fetched) and portal.columns is not None and portal.columns != outcome.rows.columns:
+        if isinstance(outcome, RowSet) and portal.columns is not None and portal.columns != outcome.rows.columns:
             raise WireError("0A000", "The columns are others than were described.", hint="Prepare it again.")
         start = portal.position
-        if isinstance(outcome, Fetched):
+        if isinstance(outcome, RowSet):
             portal.position = min(outcome.stop, start + most) if most else outcome.stop
         await self._send(outcome, most=most, position=start, formats=portal.formats)
 
     async def _send(self, outcome: Outcome, *, most: int, position: int, formats: tuple[int, ...]) -> None:
         """Send rows from a position on, at most so many, and what follows them."""
         match outcome:
-            case Done(tag=tag):
+            case CommandComplete(tag=tag):
                 self._channel.send(texts(b"C", tag))
-            case Copied(rows=rows, layout=layout):
+            case CopyOutput(rows=rows, layout=layout):
                 columns = rows.columns
                 self._channel.send(copy_header(layout, len(columns)))
                 found = rows.read(0, len(rows), formats=(layout.code,) * len(columns))
                 await self._stream(copied(found, columns, layout=layout))
                 self._channel.send(message(b"c"), texts(b"C", f"COPY {len(rows)}"))
-            case Fetched(rows=rows):
+            case RowSet(rows=rows):
                 stop = min(outcome.stop, position + most) if most else outcome.stop
                 codes = each_format(formats, len(rows.columns))
                 await self._stream(map(row, rows.read(position, stop, formats=codes)))

@@ -11,20 +11,30 @@ import pyarrow as pa
 
 from dpsql.errors import Error
 from dpsql.server.wire import commands
-from dpsql.server.wire.asking import Asker, Asking, Bound, Shape
 from dpsql.server.wire.codec import Column
-from dpsql.server.wire.control import command_of
-from dpsql.server.wire.copying import layout_of
-from dpsql.server.wire.lexing import Piece
-from dpsql.server.wire.portals import Copied, Done, Fetched, Outcome, Portal, Prepared, Room, Shelf, Stated
-from dpsql.server.wire.rows import ArrowRows, Rows, fitted
+from dpsql.server.wire.command_parser import command_of
+from dpsql.server.wire.copy_out import layout_of
+from dpsql.server.wire.lexer import StatementText
+from dpsql.server.wire.portals import (
+    CommandComplete,
+    ConnectionObjects,
+    CopyOutput,
+    Outcome,
+    ParsedStatement,
+    Portal,
+    Prepared,
+    RowQuota,
+    RowSet,
+)
+from dpsql.server.wire.query_router import Bound, QueryRouter, RequestContext, Shape
+from dpsql.server.wire.row_sets import ArrowRows, Rows, fitted
 from dpsql.server.wire.sqlstates import WireError, failure_of, notice, where
 from dpsql.server.wire.startup import SURFACE
 from dpsql.server.wire.transaction import Settings, Transaction, known, version_of
 from dpsql.server.wire.types import columns_of
 
 if TYPE_CHECKING:
-    from dpsql.server.front import Front
+    from dpsql.server.gateway import Gateway
 
 __all__ = ["Execution"]
 
@@ -36,21 +46,21 @@ _SHOWN = pa.schema([("name", pa.string()), ("setting", pa.string()), ("descripti
 class Execution:
     """One connection's transaction, cursors and questions; `notices` are for the client, before what comes next."""
 
-    def __init__(self, front: Front, asker: Asker, *, transaction: Transaction, room: Room) -> None:
+    def __init__(self, front: Gateway, asker: QueryRouter, *, transaction: Transaction, room: RowQuota) -> None:
         self._front, self._asker, self._room = front, asker, room
         self.transaction = transaction
-        self.shelf = Shelf()
+        self.shelf = ConnectionObjects()
         self.notices: list[bytes] = []
         self.given_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._receipt = ""
         self._begun_as = ""
 
-    def check_may_run(self, statement: Stated) -> None:
+    def check_may_run(self, statement: ParsedStatement) -> None:
         """Raise `WireError` for a statement that a failed transaction does not take."""
         if self.transaction.status == "E" and not isinstance(statement.command, commands.Commit | commands.Rollback):
             raise WireError("25P02", "The transaction has failed; nothing is done until it ends.", hint="ROLLBACK.")
 
-    async def pieces(self, text: str) -> list[Piece]:
+    async def pieces(self, text: str) -> list[StatementText]:
         """Return the statements of a text; raises `WireError`."""
         return await self._asker.pieces(text, asking=self._asking)
 
@@ -65,7 +75,7 @@ class Execution:
             prepared.shape = await self._shape(prepared.stated, prepared.types)
         return prepared.shape
 
-    async def _shape(self, statement: Stated, types: tuple[int, ...]) -> Shape:
+    async def _shape(self, statement: ParsedStatement, types: tuple[int, ...]) -> Shape:
         match statement.command:
             case None if statement.is_empty:
                 return Shape()
@@ -99,10 +109,10 @@ class Execution:
             shape = portal.prepared.shape
             rows = await self._ask(statement.piece, portal.bound, role=portal.role, formats=portal.formats)
             rows = self._room.keep(fitted(rows, None if shape is None else shape.schema), self._asker.user.name)
-            return Fetched(rows, 0, len(rows))
+            return RowSet(rows, 0, len(rows))
         return await self._carried_out(statement.command, portal)
 
-    async def _ask(self, piece: Piece, bound: Bound, *, role: str, formats: tuple[int, ...]) -> Rows:
+    async def _ask(self, piece: StatementText, bound: Bound, *, role: str, formats: tuple[int, ...]) -> Rows:
         self.shelf.check_room()
         self._room.check(self._asker.user.name)
         asking = replace(self._asking, role=role)
@@ -119,9 +129,9 @@ class Execution:
         return self.transaction.now.role
 
     @property
-    def _asking(self) -> Asking:
+    def _asking(self) -> RequestContext:
         settings = self.transaction.now
-        return Asking(self.given_up, settings.role, settings.seconds)
+        return RequestContext(self.given_up, settings.role, settings.seconds)
 
     async def _carried_out(self, command: commands.Command, portal: Portal) -> Outcome:
         match command:
@@ -133,9 +143,9 @@ class Execution:
                 return await self._copy(command, portal.prepared.stated)
             case commands.Show(name=name):
                 rows = await self._show(name)
-                return Fetched(rows, 0, len(rows), "SHOW")
+                return RowSet(rows, 0, len(rows), "SHOW")
             case commands.Unlock():
-                return Fetched(ArrowRows(_UNLOCKED), 0, 1)
+                return RowSet(ArrowRows(_UNLOCKED), 0, 1)
             case commands.Set() | commands.Reset():
                 return self._set(command)
             case commands.CloseCursor() | commands.Deallocate() | commands.Discard() | commands.Unlisten():
@@ -150,17 +160,17 @@ class Execution:
         piece = _inner(portal.prepared.stated, command.start)
         if command_of(piece.text) is not None:
             raise WireError("42601", "A cursor is for a SELECT.", hint="DECLARE c CURSOR FOR SELECT ...")
-        prepared = Prepared(Stated(piece, None), portal.prepared.types)
+        prepared = Prepared(ParsedStatement(piece, None), portal.prepared.types)
         await self.describe(prepared)
         self.shelf.open(command.name, Portal(prepared, portal.bound, role=portal.role, held=command.hold))
-        return Done("DECLARE CURSOR")
+        return CommandComplete("DECLARE CURSOR")
 
     async def _fetch(self, command: commands.Fetch, formats: tuple[int, ...]) -> Outcome:
         cursor = self._cursor(command.name)
         if cursor.outcome is None:
             cursor.formats = formats
             cursor.outcome = await self.run(cursor)
-        if not isinstance(cursor.outcome, Fetched):
+        if not isinstance(cursor.outcome, RowSet):
             raise WireError("55000", "This cursor gives no rows.", hint="DECLARE c CURSOR FOR SELECT ...")
         rows, start = cursor.outcome.rows, cursor.position
         count = len(rows) if command.count is None else command.count
@@ -172,8 +182,8 @@ class Execution:
         start = min(max(start, 0), stop)
         cursor.position = stop
         if command.move:
-            return Done(f"MOVE {stop - start}")
-        return Fetched(rows, start, stop, "FETCH")
+            return CommandComplete(f"MOVE {stop - start}")
+        return RowSet(rows, start, stop, "FETCH")
 
     def _cursor(self, name: str) -> Portal:
         """Return a portal that can be fetched from, as one that fetches from a portal itself cannot."""
@@ -182,15 +192,15 @@ class Execution:
             raise WireError("34000", "This cursor gives no rows.", hint="DECLARE c CURSOR FOR SELECT ...")
         return found
 
-    async def _copy(self, command: commands.CopyOut, statement: Stated) -> Outcome:
+    async def _copy(self, command: commands.CopyOut, statement: ParsedStatement) -> Outcome:
         layout = layout_of(command.options)
         piece = _inner(statement, command.start, stop=command.stop)
         if command.relation:
-            piece = Piece(f"SELECT * FROM {command.relation}", 0)  # noqa: S608 - the language reads it
+            piece = StatementText(f"SELECT * FROM {command.relation}", 0)  # noqa: S608 - the language reads it
         if command_of(piece.text) is not None:
             raise WireError("42601", "Only a SELECT can be copied.", hint="COPY (SELECT ...) TO STDOUT.")
         rows = await self._ask(piece, Bound(), role=self.role, formats=(layout.code,))
-        return Copied(self._room.keep(rows, self._asker.user.name), layout)
+        return CopyOutput(self._room.keep(rows, self._asker.user.name), layout)
 
     async def _show(self, name: str) -> Rows:
         """Return a setting; one that is nobody's here is the catalog's, if it has it."""
@@ -200,7 +210,7 @@ class Execution:
             unknown = error
         if not name.isidentifier():
             raise unknown
-        return (await self._asker.look_up(Piece(f"SHOW {name}", 0), asking=self._asking)).rows
+        return (await self._asker.look_up(StatementText(f"SHOW {name}", 0), asking=self._asking)).rows
 
     def _shown(self, name: str) -> pa.Table:
         if name == "all":
@@ -233,7 +243,7 @@ class Execution:
             self.set_role(value, local=local)
         elif command.name != "transaction":
             self.transaction.change(_changing(command.name, value), local=local)
-        return Done("SET" if isinstance(command, commands.Set) else "RESET")
+        return CommandComplete("SET" if isinstance(command, commands.Set) else "RESET")
 
     def begin_as(self, role: str) -> None:
         """Ask for an analyst as long as the connection lasts; raises `WireError`.
@@ -268,21 +278,21 @@ class Execution:
                 if name:
                     shelf.portal(name)
                 shelf.portals = {one: kept for one, kept in shelf.portals.items() if name and one != name}
-                return Done("CLOSE CURSOR" if name else "CLOSE CURSOR ALL")
+                return CommandComplete("CLOSE CURSOR" if name else "CLOSE CURSOR ALL")
             case commands.Deallocate(name=name):
                 if name:
                     shelf.statement(name)
                 shelf.statements = {one: kept for one, kept in shelf.statements.items() if name and one != name}
-                return Done("DEALLOCATE" if name else "DEALLOCATE ALL")
+                return CommandComplete("DEALLOCATE" if name else "DEALLOCATE ALL")
             case commands.Discard(what="ALL"):
                 if self.transaction.status != "I":
                     raise WireError("25001", "DISCARD ALL is not for transaction blocks.", hint="COMMIT first.")
                 shelf.statements, shelf.portals, self._receipt = {}, {}, ""
                 self.transaction.change(lambda settings: replace(settings, values={}, role=self._begun_as))
-                return Done("DISCARD ALL")
+                return CommandComplete("DISCARD ALL")
             case commands.Discard(what=what):
-                return Done(f"DISCARD {what}")
-        return Done("UNLISTEN")
+                return CommandComplete(f"DISCARD {what}")
+        return CommandComplete("UNLISTEN")
 
     def _block(self, command: commands.Command) -> Outcome:
         transaction = self.transaction
@@ -292,20 +302,20 @@ class Execution:
                     self._warn("25001", "There is a transaction already.")
                 else:
                     transaction.begin()
-                return Done(tag)
+                return CommandComplete(tag)
             case commands.Commit(chain=chain):
                 return self._end(succeeds=transaction.status != "E", chain=chain)
             case commands.Rollback(savepoint="", chain=chain):
                 return self._end(succeeds=False, chain=chain)
             case commands.Rollback(savepoint=name):
                 transaction.back_to(name)
-                return Done("ROLLBACK")
+                return CommandComplete("ROLLBACK")
             case commands.Savepoint(name=name):
                 transaction.savepoint(name)
-                return Done("SAVEPOINT")
+                return CommandComplete("SAVEPOINT")
             case commands.Release(name=name):
                 transaction.release(name)
-                return Done("RELEASE")
+                return CommandComplete("RELEASE")
         raise WireError("0A000", "This statement is not read.")
 
     def _end(self, *, succeeds: bool, chain: bool) -> Outcome:
@@ -320,7 +330,7 @@ class Execution:
             self.transaction.rollback()
         if chain:
             self.transaction.begin()
-        return Done("COMMIT" if succeeds else "ROLLBACK")
+        return CommandComplete("COMMIT" if succeeds else "ROLLBACK")
 
     def _warn(self, sqlstate: str, text: str) -> None:
         self.notices.append(notice(text, sqlstate=sqlstate, severity="WARNING"))
@@ -330,6 +340,6 @@ def _changing(name: str, value: str | None) -> Callable[[Settings], Settings]:
     return lambda settings: settings.without(name) if value is None else settings.having(name, value)
 
 
-def _inner(statement: Stated, start: int, *, stop: int | None = None) -> Piece:
+def _inner(statement: ParsedStatement, start: int, *, stop: int | None = None) -> StatementText:
     """Return the question inside a statement."""
-    return Piece(statement.piece.text[start:stop], statement.piece.before + start)
+    return StatementText(statement.piece.text[start:stop], statement.piece.before + start)

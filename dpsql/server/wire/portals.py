@@ -3,30 +3,40 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import field
+from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
-from dpsql.server.wire.asking import Bound, Shape
 from dpsql.server.wire.codec import Column
+from dpsql.server.wire.command_parser import command_of
 from dpsql.server.wire.commands import Command
-from dpsql.server.wire.control import command_of
-from dpsql.server.wire.copying import Layout
-from dpsql.server.wire.lexing import Piece
-from dpsql.server.wire.rows import Rows
+from dpsql.server.wire.copy_out import Layout
+from dpsql.server.wire.lexer import StatementText
+from dpsql.server.wire.query_router import Bound, Shape
+from dpsql.server.wire.row_sets import Rows
 from dpsql.server.wire.sqlstates import WireError
-from dpsql.values import dataclass
 
-__all__ = ["Copied", "Done", "Fetched", "Outcome", "Portal", "Prepared", "Room", "Shelf", "Stated", "stated"]
+__all__ = [
+    "CommandComplete",
+    "ConnectionObjects",
+    "CopyOutput",
+    "Outcome",
+    "ParsedStatement",
+    "Portal",
+    "Prepared",
+    "RowQuota",
+    "RowSet",
+    "stated",
+]
 
 _MOST_STATEMENTS, _MOST_PORTALS = 1_000, 100
 _MOST_TEXT, _MOST_HELD = 4 << 20, 32 << 20  # characters of statements, bytes of rows and values
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class ParsedStatement:
     """A statement: what the connection is to do, or None where it is a question."""
 
-    piece: Piece
+    piece: StatementText
     command: Command | None
 
     @property
@@ -35,20 +45,20 @@ class Stated:
         return not self.piece.text
 
 
-def stated(piece: Piece) -> Stated:
+def stated(piece: StatementText) -> ParsedStatement:
     """Return what a statement is; raises `WireError` for one that there is not."""
-    return Stated(piece, command_of(piece.text))
+    return ParsedStatement(piece, command_of(piece.text))
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class CommandComplete:
     """A statement without rows was carried out: its tag."""
 
     tag: str
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class RowSet:
     """A statement gave rows: the word of its tag, and from where to where they were asked for."""
 
     rows: Rows
@@ -58,21 +68,21 @@ class Fetched:
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopyOutput:
     """A statement gave rows that are to be copied."""
 
     rows: Rows
     layout: Layout
 
 
-Outcome = Done | Fetched | Copied
+Outcome = CommandComplete | RowSet | CopyOutput
 
 
 @dataclass(slots=True)
 class Prepared:
     """A statement under a name, with the types that the client declared, and its shape once somebody asked for it."""
 
-    stated: Stated
+    stated: ParsedStatement
     types: tuple[int, ...] = ()
     shape: Shape | None = None
 
@@ -98,11 +108,11 @@ class Portal:
     @property
     def size(self) -> int:
         """About how many bytes of values and of rows wait in it."""
-        rows = 0 if self.outcome is None or isinstance(self.outcome, Done) else self.outcome.rows.size
+        rows = 0 if self.outcome is None or isinstance(self.outcome, CommandComplete) else self.outcome.rows.size
         return rows + sum(len(value or b"") for value in self.bound.values)
 
 
-class Room:
+class RowQuota:
     """The rows of all connections, for as long as something holds them: what waits in portals, and what is being sent.
 
     Touched by the event loop alone.
@@ -127,7 +137,7 @@ class Room:
         return kept
 
 
-class Shelf:
+class ConnectionObjects:
     """The statements and portals of a connection, by name; the empty name is overwritten, others are not."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ import hmac
 import re
 from typing import TYPE_CHECKING
 
-from dpsql.server.chance import unguessable
+from dpsql.server.random_bytes import unguessable
 from dpsql.server.wire.codec import Malformed
 
 if TYPE_CHECKING:

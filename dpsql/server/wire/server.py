@@ -7,27 +7,26 @@ import ssl
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 
-from dpsql.server.catalog.base import Catalog
-from dpsql.server.pending import Pending, PendingConnections
-from dpsql.server.wire.asking import Asker
+from dpsql.server.catalog.query_result import Catalog
+from dpsql.server.pending_connections import Pending, PendingConnections
 from dpsql.server.wire.codec import Malformed
 from dpsql.server.wire.connection import Conversation
 from dpsql.server.wire.execution import Execution
-from dpsql.server.wire.greeting import configured, greeting, new_key, statuses
-from dpsql.server.wire.portals import Room
-from dpsql.server.wire.running import Runner
+from dpsql.server.wire.portals import RowQuota
+from dpsql.server.wire.query_router import QueryRouter
+from dpsql.server.wire.session_start import configured, greeting, new_key, statuses
 from dpsql.server.wire.sqlstates import WireError, error_message, failure_of, where
 from dpsql.server.wire.startup import SURFACE, CancelRequest, Startup, login, negotiate
-from dpsql.server.wire.stream import Channel, ClientReader, Gone, Limits
+from dpsql.server.wire.stream import Channel, ClientDisconnected, ClientReader, Limits
+from dpsql.server.wire.threads import Runner
 from dpsql.server.wire.transaction import Transaction
-from dpsql.values import dataclass
 
 if TYPE_CHECKING:
-    from dpsql.server.front import Front
+    from dpsql.server.gateway import Gateway
     from dpsql.server.users import User
 
 __all__ = ["Wire", "serve_wire"]
@@ -48,10 +47,10 @@ class _Open:
 class Wire:
     """The server: connections, and the threads that they share; `close` ends it."""
 
-    def __init__(self, front: Front, catalog: Catalog, *, tls: ssl.SSLContext | None, limits: Limits) -> None:
+    def __init__(self, front: Gateway, catalog: Catalog, *, tls: ssl.SSLContext | None, limits: Limits) -> None:
         self._front, self._catalog, self._tls, self._limits = front, catalog, tls, limits
         self._runner = Runner(limits.threads)
-        self._room = Room(limits.rows)
+        self._room = RowQuota(limits.rows)
         self._open: dict[int, _Open] = {}
         self._of_one = Counter[str]()
         self._pending = PendingConnections(limits.logins)
@@ -109,7 +108,7 @@ class Wire:
             failure = failure_of(error)
             failure.fatal = True
             channel.send(error_message(failure))
-        except Gone:
+        except ClientDisconnected:
             pass
         except Exception as error:  # noqa: BLE001 - its words could hold anything
             self._front.watch.log("fault", surface=SURFACE, kind=type(error).__name__, where=where(error))
@@ -163,7 +162,7 @@ class Wire:
 
     async def _converse(self, channel: Channel, startup: Startup, *, user: User) -> None:
         settings = configured(startup)
-        asker = Asker(self._front, self._catalog, runner=self._runner, user=user)
+        asker = QueryRouter(self._front, self._catalog, runner=self._runner, user=user)
         execution = Execution(self._front, asker, transaction=Transaction(replace(settings, role="")), room=self._room)
         if settings.role:
             execution.begin_as(settings.role)
@@ -200,7 +199,7 @@ def _one_of(counts: Counter[str], name: str) -> Iterator[None]:
 
 
 async def serve_wire(
-    front: Front,
+    front: Gateway,
     address: tuple[str, int],
     *,
     tls: ssl.SSLContext | None,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpsql.policy.server import is_loopback
@@ -14,10 +15,9 @@ from dpsql.server.wire.codec import Malformed, Password, cstrings, message
 from dpsql.server.wire.scram import MECHANISM, Exchange, initial_response
 from dpsql.server.wire.sqlstates import WireError
 from dpsql.server.wire.stream import Channel
-from dpsql.values import dataclass
 
 if TYPE_CHECKING:
-    from dpsql.server.front import Front
+    from dpsql.server.gateway import Gateway
     from dpsql.server.users import User
     from dpsql.server.wire.stream import Limits
 
@@ -94,7 +94,7 @@ def _started(channel: Channel, code: int, *, data: bytes) -> Startup:
     return Startup(parameters, minor)
 
 
-async def login(channel: Channel, startup: Startup, *, front: Front, limits: Limits) -> User:
+async def login(channel: Channel, startup: Startup, *, front: Gateway, limits: Limits) -> User:
     """Return the user who has proved to know their password; raises a fatal `WireError`, `Malformed` and `Gone`."""
     name, address = startup.user[:_LONGEST_NAME], channel.address
     if not (channel.is_encrypted or not address or is_loopback(address)):
@@ -120,7 +120,7 @@ async def login(channel: Channel, startup: Startup, *, front: Front, limits: Lim
     return user
 
 
-def _admit(front: Front, name: str, *, address: str) -> None:
+def _admit(front: Gateway, name: str, *, address: str) -> None:
     if not front.admit(SURFACE, name, address=address):
         raise WireError("53300", "Too many logins were tried.", hint="Try again in a few minutes.", fatal=True)
 

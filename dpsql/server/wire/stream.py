@@ -6,19 +6,19 @@ import asyncio
 import ssl
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from dpsql.server.wire.codec import KINDS, Malformed, Message, read
 from dpsql.server.wire.sqlstates import WireError
-from dpsql.values import dataclass
 
-__all__ = ["Channel", "ClientReader", "Gone", "Limits"]
+__all__ = ["Channel", "ClientDisconnected", "ClientReader", "Limits"]
 
 _CHUNK = 64 * 1024
 _SIMPLE = frozenset([b"Q", b"F"])
 _HEAD = struct.Struct("!ci")
 
 
-class Gone(Exception):
+class ClientDisconnected(Exception):
     """The client is no longer there."""
 
 
@@ -99,10 +99,10 @@ class Channel:
         return int.from_bytes(packet[:4]), packet[4:]
 
     async def receive(self, *, most: int) -> Message:
-        """Return the next message, of at most so many bytes.
+        """Return the next message, of at most `most` bytes.
 
-        Raises `Gone`; `Malformed` for one that does not hold together, after which the next can be read; and a fatal
-        `WireError` where nothing after it can be.
+        Raises `ClientDisconnected`; `Malformed` for an inconsistent message, after which the next one can still be
+        read; and a fatal `WireError` where nothing after it can be read.
         """
         kind, size = _HEAD.unpack(await self._exactly(5))
         if kind not in KINDS:
@@ -123,14 +123,16 @@ class Channel:
             except OSError:
                 chunk = b""
             if not chunk:
-                raise Gone
+                raise ClientDisconnected
             self._in += chunk
         data = bytes(self._in[:count])
         del self._in[:count]
         return data
 
     async def encrypt(self, context: ssl.SSLContext) -> None:
-        """Say yes to TLS and begin it. Raises `Gone` where it fails, and `Malformed` for what was sent before it.
+        """Accept TLS and start it.
+
+        Raises `ClientDisconnected` when the handshake fails, and `Malformed` when bytes came before it.
 
         What arrived in the clear behind the request would otherwise be read as if it had been encrypted.
         """
@@ -140,7 +142,7 @@ class Channel:
         try:
             await self._writer.start_tls(context)
         except (OSError, asyncio.IncompleteReadError):
-            raise Gone from None
+            raise ClientDisconnected from None
 
     def send(self, *messages: bytes) -> None:
         """Put messages behind what is to be sent."""
@@ -153,7 +155,10 @@ class Channel:
         return len(self._out) >= _CHUNK
 
     async def flush(self) -> None:
-        """Send what is to be sent, and wait until the client has taken most of it; raises `Gone` when it does not."""
+        """Send the buffered bytes, and wait until the client has taken most of them.
+
+        Raises `ClientDisconnected` when it takes none in time.
+        """
         data, self._out = bytes(self._out), bytearray()
         try:
             async with asyncio.timeout(self._limits.write_seconds):
@@ -161,7 +166,7 @@ class Channel:
                 await self._writer.drain()
         except (OSError, TimeoutError):
             self._writer.transport.abort()
-            raise Gone from None
+            raise ClientDisconnected from None
 
     async def close(self) -> None:
         """Send what is to be sent, if the client takes it, and hang up."""
@@ -170,5 +175,5 @@ class Channel:
             self._writer.close()
             async with asyncio.timeout(5):
                 await self._writer.wait_closed()
-        except (Gone, OSError, TimeoutError):
+        except (ClientDisconnected, OSError, TimeoutError):
             self._writer.transport.abort()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from dpsql.server.wire.sqlstates import WireError
-from dpsql.values import dataclass
 
 __all__ = ["OWN", "REPORTED", "Settings", "Transaction", "known", "version_of"]
 

@@ -12,7 +12,7 @@ from dpsql.server.wire.calendar import day_of, moment_of
 from dpsql.server.wire.codec import Malformed
 from dpsql.server.wire.sqlstates import WireError
 from dpsql.server.wire.types import OIDS
-from dpsql.sql.bindings import value_of
+from dpsql.sql.syntax.text_values import value_of
 
 __all__ = ["oid_of", "type_of", "value_of_bytes"]
 

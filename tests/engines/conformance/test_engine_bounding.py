@@ -10,7 +10,7 @@ import pytest
 from engine_conformance import SALTS, Asked, answer, opened, spelled
 from engine_kits import KITS, kit_of
 
-from dpsql.sql.bounding import Bound
+from dpsql.sql.rewrite.contribution_bounding import Bound
 
 KEYS = {"one text": "article", "a text and a number": "country, n", "three": "flag, article, small"}
 Group = tuple[object, ...]

@@ -16,7 +16,7 @@ from engine_conformance import FOLDER, counting, load, opened
 from engine_kits import DUCKDB_KIT
 
 from dpsql.dialects import Dialect
-from dpsql.sql.catalog import Catalog
+from dpsql.sql.ir.catalog import Catalog
 
 sys.path.append(str(Path(__file__).parents[3] / "examples" / "engines"))
 DIALECTS = {

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from dpsql.server.catalog import Catalog, open_catalog
-from dpsql.sql.catalog import Catalog as Tables
-from dpsql.sql.catalog import Table
-from dpsql.sql.types import of_column
+from dpsql.sql.ir.catalog import Catalog as Tables
+from dpsql.sql.ir.catalog import Table
+from dpsql.sql.ir.types import of_column
 
 
 def table(name: str, unit: str | None, /, **columns: str) -> Table:

@@ -9,7 +9,7 @@ from ledger.postgres_kit import Server, server
 
 from dpsql.errors import UsageError
 from dpsql.server.catalog import CatalogError, open_catalog
-from dpsql.sql.catalog import Catalog as Tables
+from dpsql.sql.ir.catalog import Catalog as Tables
 
 NAMES = (f"catalog_{at}" for at in itertools.count())
 

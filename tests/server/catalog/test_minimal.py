@@ -10,7 +10,7 @@ import pytest
 from server.catalog.corpus import CORPUS, Asked
 
 from dpsql.server.catalog import Catalog, CatalogError, Parameter, open_catalog
-from dpsql.sql.catalog import Catalog as Tables
+from dpsql.sql.ir.catalog import Catalog as Tables
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,9 @@ import pytest
 from dpsql.errors import UsageError
 from dpsql.server.catalog import Catalog, CatalogError, Parameter, open_catalog
 from dpsql.server.catalog.shadow import Shadow, connected
-from dpsql.sql.catalog import Catalog as Tables
-from dpsql.sql.catalog import Table
-from dpsql.sql.types import of_column
+from dpsql.sql.ir.catalog import Catalog as Tables
+from dpsql.sql.ir.catalog import Table
+from dpsql.sql.ir.types import of_column
 
 
 def values(shadow: Catalog, sql: str, user: str = "ana") -> list[tuple[str | None, ...]]:
@@ -261,7 +261,7 @@ def test_a_lost_postgresql_is_an_error_and_closing_removes_its_folder(tables: Ta
 
 def test_a_killed_server_takes_its_postgresql_along() -> None:
     code = (
-        "import sys, time; from dpsql.server.catalog import open_catalog; from dpsql.sql.catalog import Catalog;"
+        "import sys, time; from dpsql.server.catalog import open_catalog; from dpsql.sql.ir.catalog import Catalog;"
         "shadow = open_catalog('auto', Catalog(())); print(shadow._conninfo.split(\"'\")[1], flush=True);"
         "time.sleep(60)"
     )

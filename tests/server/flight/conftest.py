@@ -18,12 +18,12 @@ from surfaces_kit import make_data
 
 from dpsql import Policy
 from dpsql.server.flight import Flight, FlightSQLServer, serve_flight
-from dpsql.server.front import Front
+from dpsql.server.gateway import Gateway
 from dpsql.server.service import Service
+from dpsql.server.telemetry import Telemetry
 from dpsql.server.throttle import Throttle
 from dpsql.server.users import User, Users
 from dpsql.server.users_file import add_user
-from dpsql.server.watch import Watch
 
 WORDS = "correct horse battery"
 EXTRA = """
@@ -43,7 +43,7 @@ class Served:
     """A server that runs: its port, its door, and what it wrote to its log."""
 
     flight: Flight
-    front: Front
+    front: Gateway
     log: io.StringIO
     run: Callable[[Coroutine[Any, Any, Any]], Any]
     authority: trustme.CA | None = None
@@ -75,14 +75,14 @@ def run() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
     loop.close()
 
 
-def front_in(folder: Path, log: io.StringIO) -> Front:
+def front_in(folder: Path, log: io.StringIO) -> Gateway:
     make_data(folder)
     path = folder / "policy.toml"
     path.write_text(path.read_text() + EXTRA)
     for user in (User("alice"), User("bob"), User("carol", is_curator=True)):
         add_user(folder / "users.toml", user, password=WORDS)
     service = Service(folder / "events.duckdb", Policy.from_toml(path))
-    return Front(service, Users.load(folder / "users.toml"), Watch(log), Throttle(100_000))
+    return Gateway(service, Users.load(folder / "users.toml"), Telemetry(log), Throttle(100_000))
 
 
 @pytest.fixture

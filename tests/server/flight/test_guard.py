@@ -18,7 +18,7 @@ import pyarrow.flight as fl
 import pytest
 
 from dpsql.errors import PolicyError
-from dpsql.server.flight import guard, serve_flight
+from dpsql.server.flight import connection_guard, serve_flight
 from dpsql.server.flight.codec import packed
 from dpsql.server.flight.frames import PREFACE, Frame
 
@@ -77,7 +77,7 @@ def test_who_does_not_speak_http_2_is_put_down(plug: Callable[[], socket.socket]
 def test_who_does_not_log_in_is_put_down(
     served: Served, plug: Callable[[], socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard, "_LOGIN_SECONDS", 0.3)
+    monkeypatch.setattr(connection_guard, "_LOGIN_SECONDS", 0.3)
     silent, polite = plug(), plug()
     polite.sendall(PREFACE + SETTINGS.bytes)
     client, options = served.client()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpsql.server.flight.kept import Kept
+from dpsql.server.flight.ticket_store import TicketStore
 
 
 class Clock:
@@ -15,7 +15,7 @@ class Clock:
 
 def test_a_value_is_its_owners_for_a_time() -> None:
     clock = Clock()
-    kept: Kept[str] = Kept(most=3, seconds=10, clock=clock)
+    kept: TicketStore[str] = TicketStore(most=3, seconds=10, clock=clock)
     name = kept.put("alice", "value")
     assert kept.get("alice", name) == "value"
     assert kept.get("bob", name) is None
@@ -28,7 +28,7 @@ def test_a_value_is_its_owners_for_a_time() -> None:
 
 
 def test_who_keeps_too_much_loses_their_own_oldest() -> None:
-    kept: Kept[int] = Kept(most=2, seconds=10)
+    kept: TicketStore[int] = TicketStore(most=2, seconds=10)
     other = kept.put("bob", 0)
     names = [kept.put("alice", value) for value in range(4)]
     assert [kept.get("alice", name) for name in names] == [None, None, 2, 3]
@@ -36,7 +36,7 @@ def test_who_keeps_too_much_loses_their_own_oldest() -> None:
 
 
 def test_only_its_owner_drops_a_value() -> None:
-    kept: Kept[int] = Kept(most=2, seconds=10)
+    kept: TicketStore[int] = TicketStore(most=2, seconds=10)
     name = kept.put("alice", 1)
     assert not kept.drop("bob", name)
     assert kept.drop("alice", name)
@@ -46,7 +46,7 @@ def test_only_its_owner_drops_a_value() -> None:
 
 
 def test_names_are_long_and_differ() -> None:
-    kept: Kept[int] = Kept(most=1000, seconds=10)
+    kept: TicketStore[int] = TicketStore(most=1000, seconds=10)
     names = {kept.put("alice", value) for value in range(1000)}
     assert len(names) == 1000
     assert min(map(len, names)) >= 32

@@ -19,7 +19,7 @@ from dpsql.server.flight.actions import ACTIONS
 from dpsql.server.flight.codec import Fields, packed, unpacked, written
 from dpsql.server.flight.failures import InvalidArgument, NotSupported, cleanly
 from dpsql.server.flight.statements import Statements
-from dpsql.server.front import Front
+from dpsql.server.gateway import Gateway
 from dpsql.server.service import Service
 from dpsql.server.users_file import change_password, remove_user
 
@@ -324,4 +324,4 @@ def test_what_is_closed_lets_go_of_the_front_which_pyarrow_would_keep_until_the_
     served.run(served.flight.close())
     served.run(served.flight.close())
     for held in (server, server._login):
-        assert not [value for value in vars(held).values() if isinstance(value, Front | Statements)]
+        assert not [value for value in vars(held).values() if isinstance(value, Gateway | Statements)]

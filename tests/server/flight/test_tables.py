@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from dpsql.server.flight.commands import Catalogs, Keys, Schemas, ServerInfo, Tables, TableTypes, TypeInfo
 from dpsql.server.flight.info import SERVER_INFO, TYPE_INFO, server_info, type_info
-from dpsql.server.flight.tables import Listing, _fits, listed, schema_of
-from dpsql.sql.catalog import Catalog, Table
-from dpsql.sql.types import of_column
+from dpsql.server.flight.table_listing import Listing, _fits, listed, schema_of
+from dpsql.sql.ir.catalog import Catalog, Table
+from dpsql.sql.ir.types import of_column
 
 COLUMNS = tuple((f"c{at}", of_column(name)) for at, name in enumerate(("BIGINT", "UUID", "INTEGER[]", "DECIMAL(30,2)")))
 CATALOG = Catalog(

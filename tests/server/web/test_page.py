@@ -13,8 +13,8 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 from web_kit import COUNTS, HOSTILE, NAMES, PASSWORD, World, opened, proof
 
-from dpsql.server.web import guard
-from dpsql.server.web.guard import POLICY
+from dpsql.server.web import response_guard
+from dpsql.server.web.response_guard import POLICY
 from dpsql.server.web.visits import IDLE, LONGEST, Visits
 
 FRAGMENT = {"HX-Request": "true"}
@@ -366,7 +366,7 @@ def test_a_fault_says_one_sentence_and_leaves_no_value_in_the_log(
         raise RuntimeError("SECRET-7")
 
     client = world.login()
-    monkeypatch.setattr("dpsql.server.web.pages._budget", fails)
+    monkeypatch.setattr("dpsql.server.web.analyst_pages._budget", fails)
     answer = client.get("/")
     assert answer.status_code == 500
     assert "SECRET" not in answer.text
@@ -412,7 +412,7 @@ def test_metrics_are_for_curators_and_this_machine_alone(world: World) -> None:
 
 
 def test_what_is_not_ours_is_the_file_that_was_published_with_its_licence() -> None:
-    static = Path(guard.__file__).parent / "static"
+    static = Path(response_guard.__file__).parent / "static"
     script = (static / "htmx.min.js").read_bytes()
     published = "a0abb04f2f45a1f89d1d4844023245537e5e6014c87b144553e0607b4cc32130"  # of htmx.org 4.0.1, from npm
     assert hashlib.sha256(script).hexdigest() == published

@@ -19,7 +19,7 @@ from surfaces_kit import POLICY
 
 from dpsql.server.wire.calendar import day_text, moment_text
 from dpsql.server.wire.codec import Malformed
-from dpsql.server.wire.rows import each_format
+from dpsql.server.wire.row_sets import each_format
 from dpsql.server.wire.sqlstates import WireError
 from dpsql.server.wire.types import OIDS, columns_of, encoded, numeric_binary
 from dpsql.server.wire.values import value_of_bytes

@@ -1,0 +1,1 @@
+"""Certificates other than zCDP: pure, Theorem 2 and optimal composition."""

@@ -1,0 +1,134 @@
+"""Answers, receipts, balances and what was spent as plain values that JSON has; everything here was released."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import date
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from dpsql.accounting import ZCDP, Amount, BudgetVector, Certificate, Loss, PureLoss, Steps
+from dpsql.answer import Answer, Receipt
+from dpsql.plan.report.tables import outcome
+
+if TYPE_CHECKING:
+    from dpsql.ledger import Calendar, Entry
+    from dpsql.plan import Balance
+    from dpsql.plan.report.spending import Spender, Spending
+
+__all__ = ["plain_answer", "plain_balance", "plain_receipt", "plain_spending", "plain_value"]
+
+_MEASURES = ("measure", "granted", "spent", "reserved", "remaining")
+
+
+def plain_answer(answer: Answer) -> dict[str, object]:
+    """Return the columns, the rows and the receipt."""
+    return {
+        "columns": answer.arrow().column_names,
+        "rows": [list(map(plain_value, row)) for row in answer.fetchall()],
+        "receipt": plain_receipt(answer.receipt),
+    }
+
+
+def plain_value(value: object) -> object:
+    """Return a value that JSON has: dates and decimals as text, what is not finite as text."""
+    if isinstance(value, date | Decimal):
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def plain_receipt(receipt: Receipt) -> dict[str, object]:
+    """Return all that a receipt says."""
+    return {
+        "mechanism": receipt.mechanism,
+        "k": receipt.k,
+        "k_bar": receipt.k_bar,
+        "epsilon": None if receipt.epsilon is None else float(receipt.epsilon),
+        "delta": float(receipt.delta),
+        "threshold_offset": float(receipt.threshold_offset),
+        "items_charged": receipt.items_charged,
+        "loss": _loss(receipt.loss),
+        "remaining": _remaining(receipt.remaining),
+        "stopped_at_bottom": receipt.stopped_at_bottom,
+        "sealed": receipt.sealed,
+        "isolation": receipt.isolation,
+        "confinement": list(receipt.confinement),
+        "replayed": receipt.replayed,
+        "shared": receipt.shared,
+        "durable": receipt.durable,
+        "chosen": receipt.chosen,
+        "certificate": receipt.certificate.value,
+    }
+
+
+def plain_balance(balance: Balance) -> dict[str, object]:
+    """Return the total, what was granted and is left of it in each currency, and the period where there are any."""
+    total = {"epsilon": float(balance.granted.epsilon), "delta": float(balance.granted.delta)}
+    rows = [dict(zip(_MEASURES, row, strict=True)) for row in balance.rows()]
+    sums = {"total": total, "measures": rows, "items": balance.items, "epsilon": float(balance.epsilon)}
+    if balance.certificate is not Certificate.zcdp:
+        sums["certificate"] = balance.certificate.value
+    return sums if balance.calendar is None else {**sums, "period": _period(balance.calendar)}
+
+
+def plain_spending(spending: Spending, latest: Sequence[Entry]) -> dict[str, object]:
+    """Return the balance, every account beside its limit, and the `latest` queries."""
+    currencies = spending.balance.certificate.currencies
+    accounts = [_account(spender, currencies) for spender in spending.spenders]
+    return {**plain_balance(spending.balance), "accounts": accounts, "queries": [_query(entry) for entry in latest]}
+
+
+def _loss(loss: Loss) -> dict[str, float]:
+    if isinstance(loss, PureLoss):
+        return {"epsilon": float(loss.epsilon), "delta": float(loss.delta)}
+    if isinstance(loss, Steps):
+        return {"items": loss.items, "epsilon": float(loss.each.epsilon), "delta": float(loss.delta)}
+    return {"rho": float(loss.rho), "delta": float(loss.delta)}
+
+
+def _remaining(left: ZCDP | Amount) -> dict[str, float]:
+    if isinstance(left, Amount):
+        first, second = left.certificate.currencies
+        return {first: float(left.refunded), second: float(left.gone)}
+    return {"rho": float(left.rho), "delta": float(left.delta)}
+
+
+def _period(calendar: Calendar) -> dict[str, object]:
+    periods, over = calendar.periods, calendar.is_over
+    return {
+        "length": str(periods),
+        "number": None if over else calendar.number + 1,
+        "most": periods.most,
+        "until": None if over else calendar.next_begins.isoformat(),
+    }
+
+
+def _account(spender: Spender, currencies: tuple[str, str]) -> dict[str, object]:
+    limit, spent = spender.limit, spender.state.spent
+    return {
+        "account": spender.name,
+        "limit": None if limit is None else _pair(limit, currencies),
+        "spent": _pair(spent, currencies),
+        "reserved": {currencies[0]: float(spender.state.reserved)},
+    }
+
+
+def _pair(columns: BudgetVector, currencies: tuple[str, str]) -> dict[str, float]:
+    return dict(zip(currencies, (float(columns.rho), float(columns.delta)), strict=True))
+
+
+def _query(entry: Entry) -> dict[str, object]:
+    first, second = entry.certificate.currencies
+    return {
+        "asked_at": entry.opened_at.isoformat(),
+        "account": entry.account,
+        "query": entry.query,
+        "data_version": entry.data_version,
+        f"{first}_reserved": float(entry.worst_case.rho),
+        f"{first}_charged": None if entry.settlement is None else float(entry.settlement.loss),
+        f"{second}_charged": float(entry.delta),
+        "state": outcome(entry),
+    }

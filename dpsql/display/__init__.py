@@ -1,0 +1,33 @@
+"""Released answers, plans, budgets and errors as HTML for notebooks: text in, safe markup out, no script."""
+
+from dpsql.display.element import printable
+from dpsql.display.error_box import Message, box_html
+from dpsql.display.meter import Meter, Part, budget_html
+from dpsql.display.notebook_repr import NotebookRepr
+from dpsql.display.released_table import Cost, Released, released_html
+from dpsql.display.sheet import MOST_ROWS, Bar, Column, Facts, Sheet, facts_html, sheet_html
+from dpsql.display.style import style_sheet, unstyled
+
+__all__ = [
+    "MOST_ROWS",
+    "Bar",
+    "Column",
+    "Cost",
+    "Facts",
+    "Message",
+    "Meter",
+    "NotebookRepr",
+    "Part",
+    "Released",
+    "Sheet",
+]
+__all__ += [
+    "box_html",
+    "budget_html",
+    "facts_html",
+    "printable",
+    "released_html",
+    "sheet_html",
+    "style_sheet",
+    "unstyled",
+]

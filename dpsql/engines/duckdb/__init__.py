@@ -1,0 +1,1 @@
+"""DuckDB: in this process, or in confined worker processes."""

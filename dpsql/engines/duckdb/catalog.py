@@ -1,0 +1,395 @@
+"""How DuckDB is opened and what it is asked about its tables, before any question about the data is.
+
+What goes wrong here depends on files and names, and on rows only while a CSV file is loaded; still only our own words
+leave.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from os import PathLike
+from pathlib import Path
+
+import duckdb
+
+from dpsql.dialects import release
+from dpsql.engines.base import AttachedTable, Column, CsvFile, Registered
+from dpsql.engines.duckdb.collations import collations
+from dpsql.engines.duckdb.folder_scan import rows_of
+from dpsql.engines.lakes.folder import Folder
+from dpsql.errors import EngineError, UsageError
+
+__all__ = [
+    "attach",
+    "compiles",
+    "connect_bare",
+    "connect_sealed",
+    "describe",
+    "lock",
+    "make_quiet",
+    "make_total",
+    "place",
+]
+__all__ += ["place", "refuse_macros", "repeated", "resident_database"]
+
+ATTACHED = "dpsql_data"
+BESIDE = "dpsql_prepared"
+_BLOCK = "dpsql_block"
+_SIGN = re.compile(r"[*?[]")  # of a pattern of names
+_TROUBLE = (duckdb.Error, RuntimeError, ValueError)  # ValueError: engine words that are not UTF-8
+
+# Nothing is loaded, downloaded or looked up outside. Spilling stays on: large tables need it, in a private folder.
+_SETTINGS: Mapping[str, str] = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "allow_unsigned_extensions": "false",
+    "allow_extension_repositories": "forbidden",
+    "allow_persistent_secrets": "false",
+    "allow_unredacted_secrets": "false",
+    "python_enable_replacements": "false",
+    "python_scan_all_frames": "false",
+}
+# What the functions that dpsql calls total rest on, and an Arrow column without a limit of 2 GiB: past it, or on the
+# square root of -1, a statement would fail because of one row. A borrowed connection gets them for its cursor alone.
+_TOTALITY = {"ieee_floating_point_ops": True, "integer_division": False, "arrow_large_buffer_size": True}
+# Only with its bar on does DuckDB know how far it is. In a notebook where it cannot draw one it refuses to set any of
+# this, even to draw nothing, and the bar is off there.
+_TOLD, _QUIET = {"enable_progress_bar_print": False, "enable_progress_bar": True}, {"enable_progress_bar": False}
+_DEPTH = {"max_expression_depth": 500}  # far above any statement that dpsql writes, far below what the stack carries
+# What DuckDB's errors say of a file that somebody has open for writing: by its kind, or by words.
+_LOCKED = ("ResourceInUseException", "Could not set lock", "Unique file handle conflict")
+_LAST_SETTINGS = (
+    "SET GLOBAL TimeZone = 'UTC'",
+    "SET GLOBAL Calendar = 'gregorian'",
+    "SET GLOBAL enable_logging = false",
+    "SET GLOBAL enable_external_access = false",
+    "SET GLOBAL lock_configuration = true",
+)
+
+# Functions that SQL calls by syntax, so that no schema can be written before them; operators are symbols.
+_CALLED_BY_SYNTAX = frozenset(
+    """
+    array_agg count_star date_part ilike_escape like_escape list_apply list_value map not_ilike_escape not_like_escape
+    nullif overlay position regexp_full_match regexp_matches row struct_pack substring timezone to_centuries to_days
+    to_decades to_hours to_microseconds to_milliseconds to_millennia to_minutes to_months to_quarters to_seconds
+    to_weeks to_years trim trunc unnest
+    """.split()
+)
+
+
+def connect_sealed(folder: str, memory_limit: str | None, *, threads: int | None) -> duckdb.DuckDBPyConnection:
+    """Return an in-memory instance that loads nothing and spills into `folder`; not locked yet."""
+    config: dict[str, str | bool | int | float | list[str]] = {**_settings(), "temp_directory": folder}
+    if memory_limit is not None:
+        config["memory_limit"] = memory_limit
+    if threads is not None:
+        config["threads"] = threads
+    connection = None
+    with suppress(*_TROUBLE):  # here and below: our error is raised where no word of the engine can hang on it
+        connection = duckdb.connect(":memory:", config=config)
+    if connection is None:
+        raise EngineError(
+            "engine-settings",
+            "DuckDB does not accept this memory limit or number of threads.",
+            hint='Write a memory limit such as "4GB" and a number of threads of at least 1.',
+        )
+    return connection
+
+
+def _settings() -> dict[str, str]:
+    """Return those of the settings that this DuckDB has."""
+    return {name: value for name, value in _SETTINGS.items() if name not in release().lacks}
+
+
+def connect_bare(memory_limit: str = "1GB") -> duckdb.DuckDBPyConnection:
+    """Return a locked instance with nothing in it, to try things on; it spills nothing."""
+    config: dict[str, str | bool | int | float | list[str]] = {**_settings(), "threads": 1, "temp_directory": ""}
+    connection = duckdb.connect(":memory:", config={**config, "memory_limit": memory_limit})
+    lock(connection)
+    return connection
+
+
+def attach(connection: duckdb.DuckDBPyConnection, database: Path | str) -> str:
+    """Attach a database file for reading only and return its name inside."""
+    if not isinstance(database, str | PathLike):
+        raise UsageError("not-a-path", "The database must be the path of a file.", hint='Such as "events.duckdb".')
+    place = str(database)
+    if not Path(database).exists():
+        hint = "Check the path; pass an open DuckDB connection itself to use a database in memory."
+        raise EngineError("database-missing", "There is no database file at this path.", hint=hint, place=place)
+    file = _literal(Path(database).resolve())
+    trouble = _trouble(connection, f"ATTACH {file} AS {ATTACHED} (READ_ONLY, TYPE duckdb)")
+    if trouble == "locked":
+        hint = "Close the other connection, or pass it instead of the path if it is in this process."
+        raise EngineError("database-locked", "The database is open for writing elsewhere.", hint=hint, place=place)
+    if trouble:
+        hint = "Give a database file of this or an earlier version of DuckDB, and the right to read it."
+        raise EngineError("database-unreadable", "The file is no database DuckDB can read.", hint=hint, place=place)
+    return ATTACHED
+
+
+def _trouble(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
+    """Run `sql`; return "" if it went well, else one word of ours."""
+    try:
+        connection.execute(sql)
+    except _TROUBLE as error:
+        told = f"{type(error).__name__}: {error}"
+        return "locked" if any(sign in told for sign in _LOCKED) else "failed"
+    return ""
+
+
+def place(
+    connection: duckdb.DuckDBPyConnection,
+    sources: Mapping[str, Path | CsvFile | Folder | AttachedTable | None],
+    *,
+    home: str | None,
+    sealed: bool,
+) -> dict[str, tuple[str, ...]]:
+    """Return the fully qualified identifier of every table; a view of its Parquet files, or a table of its CSV file.
+
+    A sealed connection may read the Parquet files and no others; in a borrowed one views and tables are temporary.
+    """
+    paths = _beside(connection, {name: each for name, each in sources.items() if isinstance(each, AttachedTable)})
+    given = {name: each for name, each in sources.items() if each is not None and not isinstance(each, AttachedTable)}
+    files = {name: _file(source, name) for name, source in given.items() if not isinstance(source, Folder)}
+    views = [file for name, file in files.items() if not isinstance(sources[name], CsvFile)]
+    views += [_alone(file) for file in views]
+    views += [file.path for source in given.values() if isinstance(source, Folder) for file in source.files]
+    if sealed and views:
+        _set(connection, f"SET GLOBAL allowed_paths = [{', '.join(map(_literal, views))}]")
+    for name, source in sources.items():
+        if isinstance(source, AttachedTable):
+            continue
+        if source is not None:
+            paths[name] = ("memory" if sealed else "temp", "main", name)
+            kind = "VIEW" if sealed else "TEMP VIEW"
+            if isinstance(source, CsvFile):
+                _make_table(connection, paths[name], file=CsvFile(files[name], source.columns))
+            elif isinstance(source, Folder):
+                _make_folder_view(connection, name, folder=source, kind=kind)
+            else:
+                _make_view(connection, name, file=files[name], kind=kind)
+        elif home is None:
+            hint = "Give the database, or give the table a Parquet or CSV file or a folder as its source."
+            reason = f'There is no database in which the table "{name}" could be.'
+            raise EngineError("table-missing", reason, hint=hint, place=f"table {name}")
+        else:
+            schema, dot, table = name.partition(".")
+            paths[name] = (home, schema, table) if dot else (home, "main", name)
+    return paths
+
+
+def _beside(connection: duckdb.DuckDBPyConnection, tables: Mapping[str, AttachedTable]) -> dict[str, tuple[str, ...]]:
+    """Attach the files that stand beside the data, for reading only, and return where their tables are."""
+    files = {
+        each.path: f"{BESIDE}_{at}" for at, each in enumerate({each.path: each for each in tables.values()}.values())
+    }
+    for path, name in files.items():
+        if _trouble(connection, f"ATTACH {_literal(path.resolve())} AS {name} (READ_ONLY, TYPE duckdb)"):
+            reason, hint = "A prepared table cannot be read.", "Make it anew with dpsql prepare."
+            raise EngineError("prepared-unreadable", reason, hint=hint)
+    return {name: (files[each.path], "main", each.table) for name, each in tables.items()}
+
+
+def _file(source: Path | CsvFile, name: str) -> Path:
+    file = Path(source.path if isinstance(source, CsvFile) else source).resolve()
+    if not file.is_file():
+        hint = "Check the path; in a policy file it is relative to the policy file."
+        raise EngineError("source-missing", f'There is no file "{file.name}".', hint=hint, place=f"table {name}")
+    return file
+
+
+def _alone(file: Path) -> Path:
+    """Return the path as DuckDB reads it, which takes every path for a pattern: this one matches itself alone."""
+    return Path(_SIGN.sub(r"[\g<0>]", str(file)))
+
+
+def _make_table(connection: duckdb.DuckDBPyConnection, relation: tuple[str, ...], *, file: CsvFile) -> None:
+    misnamed, loaded = _load(connection, relation, file=file)
+    place = f"table {relation[-1]}"
+    if misnamed is not None:
+        raise EngineError(
+            "source-columns",
+            f'The first line of the file "{file.path.name}" does not name the column "{misnamed}" once.',
+            hint="It names every declared column once; upper and lower case are the same.",
+            place=place,
+        )
+    if not loaded:
+        raise EngineError(
+            "source-unreadable",
+            f'The file "{file.path.name}" cannot be loaded as CSV with the declared types.',
+            hint="docs/sql.md has the rules; DuckDB finds most of the rows that break them: "
+            "FROM read_csv(..., columns = {...}, store_rejects = true), then FROM reject_errors.",
+            place=place,
+        )
+
+
+def _load(
+    connection: duckdb.DuckDBPyConnection, relation: tuple[str, ...], *, file: CsvFile
+) -> tuple[str | None, bool]:
+    """Fill a new table from the file; return the declared column that is not named once, and whether all went well.
+
+    What was read stays in this frame, which is gone when an error of ours is raised. After one, the connection is to
+    be closed, and what was loaded goes with it.
+    """
+    from dpsql.engines.duckdb import csv_file  # start-up: Arrow
+
+    table = ".".join(map(_identifier, relation))
+    kind = "TEMP TABLE" if relation[0] == "temp" else "TABLE"
+    columns = ", ".join(f"{_identifier(column.name)} {column.type}" for column in file.columns)
+    with suppress(*_TROUBLE, *csv_file.TROUBLE), file.path.open("rb") as stream:
+        names = csv_file.header(stream)
+        found = {column.name: csv_file.positions(names, column.name) for column in file.columns}
+        misnamed = [name for name, positions in found.items() if len(positions) != 1]
+        if misnamed:
+            return misnamed[0], False
+        connection.execute(f"CREATE {kind} {table} ({columns})")
+        for block in csv_file.tables(stream, [position for (position,) in found.values()], width=len(names)):
+            connection.register(_BLOCK, block)
+            connection.execute(f"INSERT INTO {table} FROM temp.main.{_BLOCK}")
+        connection.unregister(_BLOCK)
+        return None, True
+    return None, False
+
+
+def _make_view(connection: duckdb.DuckDBPyConnection, name: str, *, file: Path, kind: str) -> None:
+    rows = f"SELECT * FROM system.main.read_parquet({_literal(_alone(file))}, hive_partitioning = false)"  # noqa: S608 - quoted
+    if _trouble(connection, f"CREATE {kind} {_identifier(name)} AS {rows}"):
+        hint = "Write it again as Parquet, and see that it may be read."
+        reason = f'The file "{file.name}" is no Parquet file DuckDB can read.'
+        raise EngineError("source-unreadable", reason, hint=hint, place=f"table {name}")
+
+
+def _make_folder_view(connection: duckdb.DuckDBPyConnection, name: str, *, folder: Folder, kind: str) -> None:
+    rows = rows_of(connection, folder, place=f"table {name}")
+    if _trouble(connection, f"CREATE {kind} {_identifier(name)} AS {rows}"):
+        hint = "See that its files may be read, and that DuckDB reads them."
+        raise EngineError(
+            "source-unreadable", "The folder cannot be read as one table.", hint=hint, place=f"table {name}"
+        )
+
+
+def lock(connection: duckdb.DuckDBPyConnection) -> None:
+    """Close the instance: no files but those already allowed, and no setting can change any more."""
+    make_total(connection)
+    make_quiet(connection)
+    _see_to(connection, _DEPTH)
+    for statement in _LAST_SETTINGS:
+        _set(connection, statement)
+
+
+def make_total(connection: duckdb.DuckDBPyConnection) -> None:
+    """Give the connection, and no other, the settings on which totality rests, which were tried on this release."""
+    release()
+    _see_to(connection, _TOTALITY)
+
+
+def make_quiet(connection: duckdb.DuckDBPyConnection) -> None:
+    """Let DuckDB draw nothing over what others draw, and tell how far a statement is where it can."""
+    try:
+        _see_to(connection, _TOLD)
+    except EngineError:
+        _see_to(connection, _QUIET)
+
+
+def _see_to(connection: duckdb.DuckDBPyConnection, settings: Mapping[str, bool | int]) -> None:
+    """Set, for the connection alone, what is not so already."""
+    for name, value in settings.items():
+        with suppress(*_TROUBLE):
+            if connection.execute("SELECT current_setting($1)", [name]).fetchall() == [(value,)]:
+                continue
+        _set(connection, f"SET SESSION {name} = {str(value).lower()}")
+
+
+def _set(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
+    if _trouble(connection, statement):
+        raise EngineError(
+            "engine-settings",
+            "DuckDB refused a setting that dpsql needs.",
+            hint="Install the version of DuckDB that dpsql asks for.",
+        )
+
+
+def describe(connection: duckdb.DuckDBPyConnection, name: str, *, relation: tuple[str, ...]) -> Registered:
+    """Return the table `name` with its columns, or say that it is not there."""
+    rows: list[tuple[str, ...]] = []
+    with suppress(*_TROUBLE):
+        rows = connection.execute("DESCRIBE " + ".".join(_identifier(part) for part in relation)).fetchall()
+    if not rows:
+        raise EngineError(
+            "table-missing",
+            f'The database has no table or view "{name}" that can be read.',
+            hint="Name a table of the schema main, or schema.table; a view must not read files outside.",
+            place=f"table {name}",
+        )
+    declared = collations(connection, relation, columns=[name for name, kind, *_ in rows if kind == "VARCHAR"])
+    return Registered(relation, tuple(Column(name, kind, declared.get(name, "")) for name, kind, *_ in rows))
+
+
+def resident_database(connection: duckdb.DuckDBPyConnection) -> str:
+    """Return the current database of the user's connection, which only that connection itself knows."""
+    name = ""
+    with suppress(*_TROUBLE):
+        name = connection.sql("SELECT system.main.current_database()").fetchall()[0][0]
+    if not name:
+        raise _unusable()
+    return name
+
+
+def _unusable() -> EngineError:
+    return EngineError(
+        "connection-unusable",
+        "The connection is closed, in a failed transaction, or has a result that was not fetched to its end.",
+        hint="Fetch the result or roll back first, or pass connection.cursor().",
+    )
+
+
+def refuse_macros(connection: duckdb.DuckDBPyConnection) -> None:
+    """Refuse macros that change what an operator or a piece of syntax means: no schema can be written before those."""
+    names: list[str] | None = None
+    with suppress(*_TROUBLE):
+        found = connection.execute(
+            "SELECT function_name FROM system.main.duckdb_functions() "
+            "WHERE NOT internal AND function_type IN ('macro', 'table_macro') ORDER BY function_name"
+        )
+        names = [name for (name,) in found.fetchall()]
+    if names is None:
+        raise _unusable()
+    for name in names:
+        if not re.search(r"\w", name) or name.lower() in _CALLED_BY_SYNTAX:
+            raise EngineError(
+                "macros",
+                f"The database has a macro named {_identifier(name)}, which changes what SQL itself means.",
+                hint=f"DROP MACRO {_identifier(name)}, or give it another name.",
+            )
+
+
+def compiles(bare: duckdb.DuckDBPyConnection, pattern: str) -> bool:
+    """Return whether DuckDB accepts the regular expression."""
+    accepted = False
+    with suppress(*_TROUBLE):
+        bare.execute("SELECT system.main.regexp_matches(text, $1) FROM (VALUES ('')) AS v(text)", [pattern]).fetchall()
+        accepted = True
+    return accepted
+
+
+def repeated(table: Registered, column: str) -> str:
+    """Return the SELECT of one row if a value of a column, NULL aside, stands twice; text is compared by its bytes."""
+    (kind,) = (known.type for known in table.columns if known.name == column)
+    value = f"{_identifier(column)} COLLATE C" if kind == "VARCHAR" else _identifier(column)
+    relation = ".".join(map(_identifier, table.relation))
+    return (
+        f"SELECT 1 FROM {relation} WHERE {_identifier(column)} IS NOT NULL "  # noqa: S608 - quoted
+        f"GROUP BY {value} HAVING system.main.count() > 1 LIMIT 1"
+    )
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"

@@ -1,0 +1,236 @@
+"""DuckDB: opened by dpsql, read-only and sealed, or lent by the user through a fresh cursor."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from dpsql.dialects import DUCKDB
+from dpsql.engines.base import (
+    LOOK,
+    AttachedTable,
+    Column,
+    CsvFile,
+    Exact,
+    Registered,
+    Statement,
+    engine_closed,
+    engine_failed,
+    holding,
+    table_of,
+)
+from dpsql.engines.duckdb import catalog
+from dpsql.engines.lakes.folder import Folder
+from dpsql.engines.scratch import ScratchFolder
+from dpsql.errors import EngineError, UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dpsql.engines.base import Stop
+
+__all__ = ["DuckDBEngine"]
+
+Sources = Mapping[str, Path | CsvFile | Folder | AttachedTable | None]
+Tables = Mapping[str, Registered]
+
+_PATIENCE = 0.5  # seconds between two looks at a statement that runs; where waiting cannot be interrupted, this can
+_HEARTBEAT = 0.05  # seconds between two requests that a statement stop
+
+
+class DuckDBEngine:
+    """Runs one SELECT at a time, hands out its result sealed, and tells nobody what DuckDB said when it failed.
+
+    The lock of a sealed instance is defence in depth: DuckDB would still overwrite the very files it may read. So
+    whatever is not one SELECT is not run at all.
+    """
+
+    dialect = DUCKDB
+    isolation = "in_process"
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        tables: Tables,
+        *,
+        sealed: bool,
+        holds: ExitStack,
+        time_limit: float | None = None,
+    ) -> None:
+        """Use `open` or `borrow` instead: they know what must be true of a connection and what it `holds`."""
+        self._connection = connection
+        self._tables = dict(tables)
+        self._sealed = sealed
+        self._holds = holds
+        self._time_limit = time_limit
+        self._lock = threading.RLock()  # taken again by the statement of a turn
+        self._watch = threading.Lock()  # who asks how far a statement is does not wait for its end
+        self._patterns = threading.Lock()  # nor does who tries a regular expression
+        self._bare: duckdb.DuckDBPyConnection | None = None
+        self._release = weakref.finalize(self, holds.close)
+
+    @classmethod
+    def open(
+        cls,
+        database: str | Path | None,
+        sources: Sources,
+        *,
+        memory_limit: str | None = None,
+        threads: int | None = None,
+        time_limit: float | None = None,
+        spill: Path | None = None,
+    ) -> DuckDBEngine:
+        """Open a database file, files of tables or both; `sources` names every table, and its file if it has its own.
+
+        A path is that of a Parquet file, which every statement reads anew, as it does the files of a `Folder`; a
+        `CsvFile` is read here and never again; a table that stands `AttachedTable` the data is attached.
+        The instance lives in memory and attaches the database, so that several can read one file side by side. What
+        does not fit in memory is spilled into a folder that only this user can enter and that goes with the engine, or
+        into the folder `spill`, which the caller removes.
+        A statement that takes longer than the limit, in seconds, is asked to stop, and fails; some go on for long.
+        """
+        with ExitStack() as holds:
+            folder = spill or holds.enter_context(ScratchFolder()).path
+            connection = holds.enter_context(catalog.connect_sealed(str(folder), memory_limit, threads=threads))
+            home = None if database is None else catalog.attach(connection, database)
+            paths = catalog.place(connection, sources, home=home, sealed=True)
+            catalog.lock(connection)
+            tables = {name: catalog.describe(connection, name, relation=path) for name, path in paths.items()}
+            return cls(connection, tables, sealed=True, holds=holds.pop_all(), time_limit=time_limit)
+
+    @classmethod
+    def borrow(
+        cls, connection: duckdb.DuckDBPyConnection, sources: Sources, *, time_limit: float | None = None
+    ) -> DuckDBEngine:
+        """Use the connection that the user has open, through a cursor of its own; the user's settings stay and rule.
+
+        Tables are those of the connection's current database; temporary ones belong to the connection alone and cannot
+        be used. Parquet files become temporary views that only the cursor sees, CSV files its temporary tables.
+        """
+        if not isinstance(connection, duckdb.DuckDBPyConnection):
+            raise UsageError("not-a-connection", "An open DuckDB connection is needed.", hint="duckdb.connect(...)")
+        home = catalog.resident_database(connection)
+        with ExitStack() as holds:
+            cursor = holds.enter_context(connection.cursor())
+            catalog.refuse_macros(cursor)
+            catalog.make_total(cursor)
+            with suppress(EngineError):  # the settings of a connection that is lent may be locked
+                catalog.make_quiet(cursor)
+            paths = catalog.place(cursor, sources, home=home, sealed=False)
+            tables = {name: catalog.describe(cursor, name, relation=path) for name, path in paths.items()}
+            return cls(cursor, tables, sealed=False, holds=holds.pop_all(), time_limit=time_limit)
+
+    @property
+    def sealed(self) -> bool:
+        """Whether this engine was opened, not borrowed."""
+        return self._sealed
+
+    def relation(self, name: str) -> tuple[str, ...]:
+        """Return the fully qualified identifier of the table that was registered as `name`."""
+        return table_of(self._tables, name).relation
+
+    def columns(self, name: str) -> tuple[Column, ...]:
+        """Return the columns of the table that was registered as `name`, as they were when the engine opened."""
+        return table_of(self._tables, name).columns
+
+    def unique(self, name: str, column: str) -> bool:
+        """Return whether no value but NULL stands twice in a column; DuckDB says no more than that one does."""
+        sql = catalog.repeated(table_of(self._tables, name), column)
+        with self._lock:
+            self._require_open()
+            table = self._run(Statement(sql))
+        if table is None:
+            raise engine_failed()
+        return len(table) == 0
+
+    def accepts_pattern(self, pattern: str) -> bool:
+        """Return whether DuckDB compiles `pattern`, tried as a bound value in an instance that has nothing in it."""
+        with self._patterns:
+            self._require_open()
+            if self._bare is None:
+                self._bare = self._holds.enter_context(catalog.connect_bare())
+            return catalog.compiles(self._bare, pattern)
+
+    @contextmanager
+    def turn(self, stop: Stop | None = None) -> Iterator[None]:
+        """Keep the engine for the body; raise `engine-closed` if it is closed, or DuckDB has given the instance up."""
+        with holding(self._lock, stop):
+            if not self._release.alive or not self._lives():
+                raise engine_closed()
+            yield
+
+    def execute(self, statement: Statement, *, stop: Stop | None = None) -> Exact:
+        """Run one SELECT once, to its end; DuckDB's words carry cell values, so not one of them is passed on."""
+        with self._lock:
+            self._require_open()
+            table = self._run(statement, stop)
+        if table is None:  # raised here and not where it was caught: no context hangs on it
+            raise engine_failed()
+        return Exact(table)
+
+    def progress(self) -> float | None:
+        """Return the share of the statement that is done, as DuckDB guesses it from rows; None where it does not."""
+        share = -1.0
+        with self._watch, suppress(duckdb.Error):
+            if self._release.alive:
+                share = self._connection.query_progress()
+        return min(share, 100.0) / 100 if share >= 0 else None
+
+    def close(self) -> None:
+        """Let go of the data, the cursor and the spill folder, once no statement is running."""
+        with self._lock, self._watch, self._patterns:
+            self._release()
+
+    def _lives(self) -> bool:
+        """Return whether DuckDB runs statements: after an internal error it refuses all of an instance."""
+        with suppress(duckdb.Error, RuntimeError):
+            return self._connection.execute("SELECT 1").fetchall() == [(1,)]
+        return False
+
+    def _run(self, statement: Statement, stop: Stop | None = None) -> pa.Table | None:
+        """Return the result, or None whatever went wrong.
+
+        DuckDB's own handling of Ctrl-C comes late and as an ordinary error, so the statement runs in a thread while
+        this one waits where Python can be interrupted.
+        """
+        outcome: list[pa.Table] = []
+        done = threading.Event()  # waiting for the thread itself may leave it half stopped when interrupted
+        task = partial(_fetch, self._connection, statement, outcome=outcome, done=done)
+        deadline = math.inf if self._time_limit is None else time.monotonic() + self._time_limit
+        step = _PATIENCE if stop is None else LOOK
+        try:
+            threading.Thread(target=task, name="dpsql-statement", daemon=True).start()
+            while not done.wait(min(step, max(0.0, deadline - time.monotonic()))):
+                if time.monotonic() >= deadline or (stop is not None and stop()):
+                    raise TimeoutError  # noqa: TRY301 - to be stopped as an interrupt is
+        except BaseException as reason:
+            while not done.wait(_HEARTBEAT):
+                self._connection.interrupt()
+            if not isinstance(reason, TimeoutError):
+                raise
+            outcome.clear()
+        return outcome[0] if outcome else None
+
+    def _require_open(self) -> None:
+        if not self._release.alive:
+            raise engine_closed()
+
+
+def _fetch(
+    connection: duckdb.DuckDBPyConnection, statement: Statement, *, outcome: list[pa.Table], done: threading.Event
+) -> None:
+    """Put the result into `outcome`, or nothing: every error ends here, where nobody reads it."""
+    with suppress(BaseException):
+        (only,) = connection.extract_statements(statement.sql)
+        if only.type == duckdb.StatementType.SELECT:
+            outcome.append(connection.sql(only, params=list(statement.parameters)).to_arrow_table())
+    done.set()

@@ -1,0 +1,159 @@
+"""Evaluator of released rows: a DuckDB instance for each statement, with those rows in it and nothing else.
+
+Public rows that it joins with them are put there too. There is no file, no setting and no other table within its reach;
+it goes with the statement.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING
+
+from dpsql.engines.base import LOOK, Statement
+from dpsql.errors import EngineError
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+    from dpsql.engines.base import Stop
+
+    Path = tuple[str, str, str]
+
+__all__ = ["MEMORY_LIMIT", "SECONDS", "DuckDBEvaluator", "build_failure", "compute_table", "import_duckdb"]
+
+MEMORY_LIMIT, SECONDS = "1GB", 60.0  # of a statement, where the policy allows as much
+_ROWS = "dpsql_rows"
+_HEARTBEAT = 0.05  # seconds between two requests that a statement stop
+
+
+class DuckDBEvaluator:
+    """Computes on released and public rows in this process, on one thread, within limits of memory and time.
+
+    Each statement has an instance of its own, which goes with it. One that nothing was laid into is used again.
+    """
+
+    def __init__(self, memory_limit: str = MEMORY_LIMIT, seconds: float = SECONDS) -> None:
+        self._memory_limit = memory_limit
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._empty: duckdb.DuckDBPyConnection | None = None
+        self._closed = False
+
+    def compute(self, tables: Mapping[Path, pa.Table], statement: Statement, *, stop: Stop | None = None) -> pa.Table:
+        """Run one SELECT over `tables`, which it finds at their paths; any failure is an `EngineError` of fixed words.
+
+        After the time limit, and soon after `stop` returns True, DuckDB is interrupted.
+        """
+        answer = self._compute(tables, statement, stop=stop)
+        if answer is None:  # raised here and not where it was caught: no context hangs on it
+            raise build_failure()
+        return answer
+
+    def close(self) -> None:
+        """Close the instance that is used again."""
+        with self._lock:
+            self._closed = True
+            empty, self._empty = self._empty, None
+        if empty is not None:
+            empty.close()
+
+    def _instance(self) -> duckdb.DuckDBPyConnection:
+        """Return an instance with nothing in it."""
+        from dpsql.engines.duckdb.catalog import connect_bare  # start-up: most statements are not wrapped
+
+        with self._lock:
+            empty, self._empty = self._empty, None
+        return connect_bare(self._memory_limit) if empty is None else empty
+
+    def _put_back(self, instance: duckdb.DuckDBPyConnection) -> None:
+        with self._lock:
+            if self._empty is None and not self._closed:
+                self._empty = instance
+                return
+        instance.close()
+
+    def _compute(self, tables: Mapping[Path, pa.Table], statement: Statement, *, stop: Stop | None) -> pa.Table | None:
+        """Return the result, or None after any failure; an interrupt passes.
+
+        The statement runs in a thread while this one waits where Python can be interrupted.
+        """
+        outcome: list[pa.Table] = []
+        done = threading.Event()
+        deadline = time.monotonic() + self._seconds
+        instance: duckdb.DuckDBPyConnection | None = None
+        with suppress(Exception):
+            instance = self._instance()
+        if instance is None:
+            return None
+
+        def run() -> None:
+            with suppress(BaseException):
+                outcome.append(_selected(instance, tables, statement=statement))
+            done.set()
+
+        is_late, is_empty = False, False
+        try:
+            threading.Thread(target=run, name="dpsql-evaluation", daemon=True).start()
+            try:
+                while not is_late and not done.wait(min(LOOK, max(0.0, deadline - time.monotonic()))):
+                    is_late = time.monotonic() >= deadline or (stop is not None and stop())
+            finally:
+                while not done.wait(_HEARTBEAT):
+                    instance.interrupt()
+            is_empty = bool(outcome) and not tables
+        finally:
+            if is_empty:
+                self._put_back(instance)
+            else:
+                instance.close()
+        return outcome[0] if outcome and not is_late else None
+
+
+def compute_table(tables: Mapping[Path, pa.Table], statement: Statement, *, memory_limit: str) -> pa.Table:
+    """Return the result of one SELECT in a new instance; raise some `Exception` where there is none."""
+    from dpsql.engines.duckdb.catalog import connect_bare
+
+    with closing(connect_bare(memory_limit)) as instance:
+        return _selected(instance, tables, statement=statement)
+
+
+def build_failure() -> EngineError:
+    """Return the one error of a SELECT that could not be computed."""
+    return EngineError(
+        "wrapping-failed",
+        "The SELECT around the private query could not be computed.",
+        hint="The private answer is stored: ask for less of it, at no further cost.",
+    )
+
+
+def import_duckdb() -> None:
+    """Import DuckDB and try it, so that the first statement does not wait for that."""
+    from dpsql.engines.duckdb.catalog import connect_bare
+
+    connect_bare().close()
+
+
+def _selected(
+    instance: duckdb.DuckDBPyConnection, tables: Mapping[Path, pa.Table], *, statement: Statement
+) -> pa.Table:
+    import duckdb
+
+    for path, table in tables.items():
+        _lay(instance, table, path=path)
+    (only,) = instance.extract_statements(statement.sql)
+    if only.type != duckdb.StatementType.SELECT:
+        raise ValueError
+    return instance.sql(statement.sql, params=list(statement.parameters)).to_arrow_table()
+
+
+def _lay(instance: duckdb.DuckDBPyConnection, table: pa.Table, *, path: Path) -> None:
+    """Copy the rows into a table at `path`: DuckDB would filter an Arrow table by other rules than its own."""
+    home, schema, name = ('"' + part.replace('"', '""') + '"' for part in path)
+    instance.execute(f"CREATE SCHEMA IF NOT EXISTS {home}.{schema}")
+    instance.register(_ROWS, table)
+    instance.execute(f"CREATE TABLE {home}.{schema}.{name} AS FROM temp.main.{_ROWS}")
+    instance.unregister(_ROWS)

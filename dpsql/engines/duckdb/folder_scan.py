@@ -1,0 +1,224 @@
+"""The SELECT by which DuckDB reads a folder of Parquet files, each column from where each file has it.
+
+DuckDB's own ways of putting files together are not used: they guess types of partitions and cast what differs, which
+may fail on a row. What every file has is read from its footer when the engine opens; files that are built alike are
+read together, with every cast written out, and only casts that cannot fail.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+from dpsql.dialects import plain_type, release
+from dpsql.engines.lakes.folder import DataFile, Field, Folder
+from dpsql.errors import EngineError
+
+__all__ = ["rows_of"]
+
+_TROUBLE = (duckdb.Error, RuntimeError, ValueError)
+_FOOTERS = """
+    SELECT file_name, name, coalesce(num_children, 0), field_id, duckdb_type, coalesce(type, '')
+    FROM system.main.parquet_schema({files}) {order}
+"""
+_AT_ONCE = 500  # footers
+_INDEX = "file_index"  # DuckDB's own column: which of the listed files a row is from, counted from 0
+_WIDER: Mapping[str, Sequence[str]] = {
+    "TINYINT": ("SMALLINT", "INTEGER", "BIGINT"),
+    "SMALLINT": ("INTEGER", "BIGINT"),
+    "INTEGER": ("BIGINT",),
+    "FLOAT": ("DOUBLE",),
+}
+_PATTERN = re.compile(r"[*?[\\]" if os.sep == "/" else r"[*?[]")
+_DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
+_ZONED = "TIMESTAMP WITH TIME ZONE"
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A top-level column as the footer of a file describes it; `physical` is Parquet's own type of it."""
+
+    name: str
+    id: int | None
+    type: str
+    physical: str
+
+
+def rows_of(connection: duckdb.DuckDBPyConnection, folder: Folder, *, place: str) -> str:
+    """Return the SELECT of all rows of a folder, having looked at the footer of each of its files.
+
+    Raises `EngineError` for files that are not there, are no Parquet, or do not have the columns of the table.
+    """
+    _check_files(folder.files, place=place)
+    footers = _footers(connection, folder.files)
+    if footers is None:
+        hint = "Write them again as Parquet, and see that they may be read."
+        raise EngineError("source-unreadable", "A file of the folder is no Parquet file.", hint=hint, place=place)
+    alone = folder.kind == "parquet"
+    fields = _common(footers, folder.partitions, place=place) if alone else folder.fields
+    _check_names([field.name for field in fields], place=place)
+    alike: dict[tuple[tuple[str, ...], frozenset[tuple[str, str]]], list[DataFile]] = {}
+    for file in folder.files:
+        stored = footers[file.path]
+        _check_names([column.name for column in stored], place=place, also=_INDEX if folder.partitions else None)
+        columns = tuple(_column(folder, field, stored=stored, place=place) for field in fields)
+        alike.setdefault((columns, frozenset((one.name, one.type) for one in stored)), []).append(file)
+    parts = [_select(folder, fields, columns=columns, files=files) for (columns, _), files in alike.items()]
+    return " UNION ALL ".join(parts or [_nothing(fields)])
+
+
+def _check_files(files: Sequence[DataFile], *, place: str) -> None:
+    """Refuse files that are not there, and names that DuckDB takes for patterns, of which others may be meant."""
+    for file in files:
+        if not file.path.is_file():
+            hint = "Restore it, or repair the table with what wrote it."
+            reason = f'There is no file "{file.path.name}", which the table has.'
+            raise EngineError("source-missing", reason, hint=hint, place=place)
+        if _PATTERN.search(str(file.path)):
+            reason = "The name of a file, or of a folder above it, has one of the characters * ? [ and \\ in it."
+            hint = "Give it another name: DuckDB would read every file whose name fits."
+            raise EngineError("source-unreadable", reason, hint=hint, place=place)
+
+
+def _footers(
+    connection: duckdb.DuckDBPyConnection, files: Sequence[DataFile]
+) -> Mapping[Path, tuple[_Stored, ...]] | None:
+    """Return the columns of every file, or None where one is no Parquet file."""
+    found: dict[Path, list[tuple[str, int, int | None, str, str]]] = {file.path: [] for file in files}
+    with suppress(*_TROUBLE, LookupError):
+        for start in range(0, len(files), _AT_ONCE):
+            listed = _list([_literal(str(file.path)) for file in files[start : start + _AT_ONCE]])
+            for path, *element in connection.execute(_FOOTERS.format(files=listed, order=release().footers)).fetchall():
+                found[Path(path)].append(tuple(element))
+        return {path: _top(elements) for path, elements in found.items()}
+    return None
+
+
+def _top(elements: Sequence[tuple[str, int, int | None, str, str]]) -> tuple[_Stored, ...]:
+    """Return the columns of a schema, which lists every element before its children."""
+    (_, left, *_), *others = elements
+    inside = 0
+    found = []
+    for name, children, id_, type_, physical in others:
+        if not inside:
+            found.append(_Stored(name, id_, type_, physical))
+            left -= 1
+        inside += children - (inside > 0)
+    if left or inside:
+        raise ValueError
+    return tuple(found)
+
+
+def _common(
+    footers: Mapping[Path, tuple[_Stored, ...]], partitions: tuple[str, ...], *, place: str
+) -> tuple[Field, ...]:
+    """Return the columns that all files have alike, and after them the partition columns, which are text."""
+    first, *others = footers.values()
+    types = {column.name: column.type for column in first}
+    for other in others:
+        if {column.name: column.type for column in other} != types:
+            reason = "The files of the folder have different columns, or columns of different types."
+            hint = "Write all of them with the same columns; a Delta Lake or Iceberg table may add columns later."
+            raise EngineError("source-schema", reason, hint=hint, place=place)
+    return (
+        *(Field(column.name, column.type) for column in first),
+        *(Field(name, "VARCHAR") for name in partitions),
+    )
+
+
+def _check_names(names: Sequence[str], *, place: str, also: str | None = None) -> None:
+    """Refuse columns that DuckDB would not tell apart, for it would give one of them another name."""
+    known = [name.lower() for name in names] + ([also] if also else [])
+    if not names or len(set(known)) < len(known):
+        reason = "A table has no column that is read, or two whose names differ in case alone"
+        reason += f', or one that is called "{also}" beside partitions.' if also else "."
+        raise EngineError("source-schema", reason, hint="Write it again with other names.", place=place)
+
+
+def _column(folder: Folder, field: Field, *, stored: Sequence[_Stored], place: str) -> str:
+    """Return the expression that reads a column from a file; "" for a value that belongs to the whole file."""
+    found = _found(folder, field, stored=stored)
+    if found is None and any(column.name.lower() == field.name.lower() for column in stored) and folder.kind == "delta":
+        raise _unfit(f'has the column "{field.name}" in another spelling', place=place)
+    if folder.kind == "iceberg" and any(column.id is None for column in stored):
+        raise _unfit("was not written by Iceberg and has no ids of its columns", place=place)
+    if field.name in folder.partitions and (found is None or folder.kind == "delta"):
+        return ""
+    if found is None and field.required:
+        raise _unfit(f'lacks the column "{field.name}", which no row may lack', place=place)
+    if found is None:
+        return f"CAST(NULL AS {field.type})"
+    if folder.kind == "parquet" and field.name in folder.partitions:
+        raise _unfit(f'has the column "{field.name}", and so has its folder', place=place)
+    name = _identifier(found.name)
+    if found.type == field.type:
+        return name
+    if _holds(field.type, found.type):
+        return f"CAST({name} AS {field.type})"
+    if folder.kind == "delta" and field.type == _ZONED and found.physical == "INT96":
+        return f"system.main.timezone('UTC', {name})"  # as Spark writes moments; no setting changes what this says
+    types = plain_type(found.type), plain_type(field.type)
+    raise _unfit(f'has the column "{field.name}" as {types[0]}, the table as {types[1]}', place=place)
+
+
+def _found(folder: Folder, field: Field, *, stored: Sequence[_Stored]) -> _Stored | None:
+    """Return the column of a file that is meant: by its id where the table has ids, else by its name."""
+    if folder.kind != "iceberg":
+        return next((column for column in stored if column.name == field.name), None)
+    return next((column for column in stored if column.id == field.id), None)
+
+
+def _unfit(what: str, *, place: str) -> EngineError:
+    hint = "Rewrite the files with what wrote the table, with one schema."
+    return EngineError("source-schema", f"A file of the table {what}.", hint=hint, place=place)
+
+
+def _holds(wide: str, narrow: str) -> bool:
+    """Say whether every value of one type is one of the other, so that a cast cannot fail."""
+    if wide in _WIDER.get(narrow, ()):
+        return True
+    one, other = _DECIMAL.fullmatch(wide), _DECIMAL.fullmatch(narrow)
+    return bool(one and other and one[2] == other[2] and int(one[1]) >= int(other[1]))
+
+
+def _select(folder: Folder, fields: Sequence[Field], *, columns: Sequence[str], files: Sequence[DataFile]) -> str:
+    """Return the SELECT of files that are built alike, in their order: `file_index` counts them."""
+    read = ", ".join(
+        f"{expression or _value(folder, field, files=files)} AS {_identifier(field.name)}"
+        for expression, field in zip(columns, fields, strict=True)
+    )
+    listed = _list([_literal(str(file.path)) for file in files])
+    options = "hive_partitioning = false, union_by_name = false, binary_as_string = false"
+    return f"SELECT {read} FROM system.main.read_parquet({listed}, {options})"  # noqa: S608 - quoted
+
+
+def _value(folder: Folder, field: Field, *, files: Sequence[DataFile]) -> str:
+    """Return the expression for the value that all rows of a file have in a column, of whichever file a row is."""
+    place = folder.partitions.index(field.name)
+    values = ["NULL" if (value := file.values[place]) is None else _literal(value) for file in files]
+    if len(set(values)) == 1:
+        return f"CAST({values[0]} AS {field.type})"
+    return f"system.main.list_extract(CAST({_list(values)} AS {field.type}[]), CAST({_INDEX} AS BIGINT) + 1)"
+
+
+def _nothing(fields: Sequence[Field]) -> str:
+    empty = ", ".join(f"CAST(NULL AS {field.type}) AS {_identifier(field.name)}" for field in fields)
+    return f"SELECT {empty} WHERE false"
+
+
+def _list(items: Sequence[str]) -> str:
+    return f"system.main.list_value({', '.join(items)})"
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

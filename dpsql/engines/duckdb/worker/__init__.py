@@ -1,0 +1,1 @@
+"""DuckDB in processes of their own: protocol, confinement, engine and evaluator."""

@@ -1,0 +1,212 @@
+"""Measures that a worker takes against itself before it opens any data: limits, files, network, system calls.
+
+The limits of the process hold on every POSIX system. The rest is Linux's, and each measure is taken where the kernel
+lets this user take it: a network namespace with nothing in it; Landlock, by which no file opens but those that are
+named; no capabilities, of which root keeps none either; a filter of system calls; and a bound on processes. What was
+taken is returned by name, so that it can be shown; nothing fails for lack of one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import sys
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from dpsql.engines.duckdb.worker.system_calls import filter_calls
+
+__all__ = [
+    "MEASURES",
+    "bound_processes",
+    "confine",
+    "drop_capabilities",
+    "forbid_files",
+    "leave_network",
+    "limit_process",
+    "select_measures",
+]
+
+MEASURES = ("capabilities", "files", "network", "processes", "system calls")  # all there are, as receipts name them
+_ROOM = 3 << 29  # bytes: what Python, Arrow and DuckDB reserve beside DuckDB's memory limit
+_OF_A_THREAD = 1 << 26  # bytes: the arena of a thread's allocations
+_MOST_SPILLED = 64 << 30  # bytes of one file
+_MOST_FILES = 256
+_OF_A_DATA_FILE = 4
+_OWN_THREADS = 64  # of Python, Arrow and allocators, beside DuckDB's and some for each processor
+_OTHERS_THREADS = 4096  # that other processes of the same user may start meanwhile
+_NO_NEW_PRIVILEGES = 38  # of prctl; of system calls the numbers below are the same on every architecture
+_DROP_FROM_BOUNDING_SET, _SET_SECURE_BITS, _AMBIENT, _CLEAR_AMBIENT = 24, 28, 47, 4
+_SECURE_BITS = 0b11101111  # root is a user like any other, for good
+_MOST_CAPABILITIES = 64
+_CAPABILITIES_VERSION = 0x20080522
+_NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_VERSION = 1  # of Landlock: which of the rights below it knows
+_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}  # from a version on
+_SIZES = {1: 8, 4: 16, 6: 24}  # of what a ruleset is described in: files; TCP; signals and abstract sockets
+_READ = 1 | 4 | 8  # to execute, to read a file, to read a folder
+_OF_FILES = 1 | 2 | 4 | 1 << 14 | 1 << 15  # rights that a file itself can have
+_BENEATH = 1  # the kind of a rule
+
+
+class _Ruleset(ctypes.Structure):
+    _fields_ = (("files", ctypes.c_uint64), ("network", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
+
+
+class _Beneath(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
+
+
+class _CapabilityHeader(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("process", ctypes.c_int))
+
+
+def confine(
+    readable: Iterable[Path], *, writable: Path | None, threads: int, has_left_network: bool
+) -> tuple[str, ...]:
+    """Take every measure that this system offers, and return the names of those that are in force, of `MEASURES`.
+
+    Files are read below `readable` alone and written below `writable`; `threads` are DuckDB's. Call this after
+    `leave_network` and `limit_process`, before any data is opened and before there are other threads.
+    """
+    is_bounded = bound_processes(threads)  # counts processes, whose entries in /proc do not open any more afterwards
+    has_files = forbid_files(readable, writable=writable)
+    has_capabilities = drop_capabilities()
+    is_filtered = filter_calls()
+    taken = (has_capabilities, has_files, has_left_network or is_filtered, is_bounded or is_filtered, is_filtered)
+    return tuple(name for name, is_taken in zip(MEASURES, taken, strict=True) if is_taken)
+
+
+def select_measures(words: object) -> tuple[str, ...]:
+    """Return the measures that a worker's message names: of the closed list, each once, in its order."""
+    return tuple(name for name in MEASURES if name in words) if isinstance(words, list) else ()
+
+
+def leave_network() -> bool:
+    """Forbid new privileges and, where Linux allows, take no network along; return whether that could be done.
+
+    Call this before there are threads.
+    """
+    if sys.platform != "linux":
+        return False
+    library, user, group = ctypes.CDLL(None, use_errno=True), os.getuid(), os.getgid()
+    library.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    if not library.unshare(_NEW_NETWORK):
+        return True
+    if library.unshare(_NEW_USER | _NEW_NETWORK):
+        return False
+    with suppress(OSError):  # who it is outside is who it says it is
+        Path("/proc/self/setgroups").write_text("deny", encoding="ascii")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1", encoding="ascii")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1", encoding="ascii")
+    return True
+
+
+def limit_process(memory: int, threads: int, *, data_files: int = 0, spilled: int = _MOST_SPILLED) -> None:
+    """Bound addresses, open files and what a file can grow to, and leave no core.
+
+    `memory` is DuckDB's, and `spilled` the size of one file, in bytes. DuckDB opens files of a folder ahead of reading
+    them, each once for every time that a statement reads the folder.
+    """
+    for kind, most in (
+        (resource.RLIMIT_AS, memory + _ROOM + threads * _OF_A_THREAD),
+        (resource.RLIMIT_NOFILE, _MOST_FILES + _OF_A_DATA_FILE * data_files),
+        (resource.RLIMIT_FSIZE, spilled),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        hard = resource.getrlimit(kind)[1]
+        held = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        with suppress(OSError, ValueError):  # macOS does not bound addresses
+            resource.setrlimit(kind, (held, held))
+
+
+def forbid_files(readable: Iterable[Path], *, writable: Path | None) -> bool:
+    """Open nothing but `readable` and, to write in it, one folder, from now on; and do nothing to other processes.
+
+    Returns whether the kernel has Landlock. Call this before there are other threads: it holds for this one and those
+    that it starts.
+    """
+    if sys.platform != "linux":
+        return False
+    library = ctypes.CDLL(None, use_errno=True)
+    version = library.syscall(_CREATE_RULESET, None, 0, _VERSION)
+    if version < 1:
+        return False
+    rights, size = (max(known.items(), key=lambda one: one[0] * (one[0] <= version))[1] for known in (_RIGHTS, _SIZES))
+    rules = _Ruleset(rights, 3, 3)  # both rights of TCP, which nothing below allows; both scopes
+    ruleset = library.syscall(_CREATE_RULESET, ctypes.byref(rules), size, 0)
+    if ruleset < 0:
+        return False
+    for path in readable:
+        _allow(library, ruleset, path=path, rights=_READ)
+    if writable is not None:
+        _allow(library, ruleset, path=writable, rights=rights)
+    is_restricted = library.syscall(_RESTRICT_SELF, ruleset, 0) == 0
+    os.close(ruleset)
+    return bool(is_restricted)
+
+
+def _allow(library: ctypes.CDLL, ruleset: int, *, path: Path, rights: int) -> None:
+    with suppress(OSError):
+        parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        rule = _Beneath(rights if path.is_dir() else rights & _OF_FILES, parent)
+        library.syscall(_ADD_RULE, ruleset, _BENEATH, ctypes.byref(rule), 0)
+        os.close(parent)
+
+
+def drop_capabilities() -> bool:
+    """Give up every capability for good, root's and those of a user namespace; return whether none is left.
+
+    Root is then the owner of its files and nothing more: data must be readable by its mode.
+    """
+    if sys.platform != "linux":
+        return False
+    library = ctypes.CDLL(None, use_errno=True)
+    library.prctl(_SET_SECURE_BITS, _SECURE_BITS, 0, 0, 0)
+    for capability in range(_MOST_CAPABILITIES):
+        if library.prctl(_DROP_FROM_BOUNDING_SET, capability, 0, 0, 0):
+            break  # there is none of this number, or this user has none to drop
+    library.prctl(_AMBIENT, _CLEAR_AMBIENT, 0, 0, 0)
+    header, sets = _CapabilityHeader(_CAPABILITIES_VERSION, 0), (ctypes.c_uint32 * 6)()
+    library.capset(ctypes.byref(header), ctypes.byref(sets))
+    found = (ctypes.c_uint32 * 6)(*[1] * 6)
+    return not library.capget(ctypes.byref(header), ctypes.byref(found)) and not any(found)
+
+
+def bound_processes(threads: int) -> bool:
+    """Bound how many processes and threads this user may have; return whether that holds, as it does not for root.
+
+    Linux counts all of the user's, in other processes too, so there is room for those; a bound under which no thread
+    starts, since the system counts some that are not seen here, is taken back.
+    """
+    if sys.platform != "linux" or os.getuid() == 0:
+        return False
+    own = threads + _OWN_THREADS + 4 * (os.cpu_count() or 1)
+    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    most = _counted() + own + _OTHERS_THREADS
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(resource.RLIMIT_NPROC, (most, hard))
+    try:
+        trial = threading.Thread(target=int)
+        trial.start()
+        trial.join()
+    except RuntimeError:
+        resource.setrlimit(resource.RLIMIT_NPROC, (hard, hard))
+        return False
+    resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+    return True
+
+
+def _counted() -> int:
+    """Return how many threads processes of this user have, as far as they can be seen."""
+    found = 0
+    for process in Path("/proc").glob("[1-9]*"):
+        with suppress(OSError):
+            if process.stat().st_uid == os.getuid():
+                found += sum(1 for _ in (process / "task").iterdir())
+    return found

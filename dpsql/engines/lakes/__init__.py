@@ -1,0 +1,1 @@
+"""Folders as tables: Parquet files, Delta Lake and Iceberg."""

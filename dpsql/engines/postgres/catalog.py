@@ -1,0 +1,101 @@
+"""The tables of a PostgreSQL database as dpsql sees them: what this user may read, types by DuckDB's names."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpsql.dialects import ENUM
+from dpsql.engines.base import Column, CsvFile, Registered
+from dpsql.engines.lakes.folder import Folder
+from dpsql.engines.remote import table_missing
+
+if TYPE_CHECKING:
+    from adbc_driver_manager.dbapi import Connection
+
+__all__ = ["registered"]
+
+_TYPES = {
+    "bool": "BOOLEAN",
+    "int2": "SMALLINT",
+    "int4": "INTEGER",
+    "int8": "BIGINT",
+    "float4": "FLOAT",
+    "float8": "DOUBLE",
+    "text": "VARCHAR",
+    "varchar": "VARCHAR",
+    "bpchar": "VARCHAR",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP",
+    "timestamptz": "TIMESTAMP",  # of UTC
+    "time": "TIME",
+    "timetz": "TIME WITH TIME ZONE",
+    "interval": "INTERVAL",
+    "uuid": "UUID",
+    "bytea": "BLOB",
+}
+_WIDEST = 38  # digits of DuckDB's DECIMAL
+_LEAST_TYPMOD = 4
+_KINDS = ("r", "p", "v", "m", "f")  # tables, partitioned ones, views, materialised views, foreign tables
+_Row = tuple[str, str, str, int, str, str, bool]
+_COLUMNS = """
+WITH RECURSIVE held AS (
+    SELECT a.attnum, a.attname, a.atttypid AS type, a.atttypmod AS modifier
+    FROM pg_catalog.pg_attribute AS a JOIN pg_catalog.pg_class AS c ON c.oid = a.attrelid
+    WHERE c.oid = pg_catalog.to_regclass($1) AND c.relkind::text = ANY ($2::text[]) AND a.attnum > 0
+        AND NOT a.attisdropped AND pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT')
+), based AS (
+    SELECT * FROM held
+    UNION ALL
+    SELECT attnum, attname, t.typbasetype, CASE WHEN modifier = -1 THEN t.typtypmod ELSE modifier END
+    FROM based JOIN pg_catalog.pg_type AS t ON t.oid = type WHERE t.typtype = 'd'
+)
+SELECT attname::text, n.nspname::text, t.typname::text, modifier, t.typtype::text, pg_catalog.format_type(t.oid, NULL),
+    EXISTS (
+        SELECT 1 FROM pg_catalog.pg_cast
+        WHERE castsource = t.oid AND casttarget = 'text'::regtype AND castmethod = 'b' AND t.typcategory = 'S'
+    )
+FROM based JOIN pg_catalog.pg_type AS t ON t.oid = type JOIN pg_catalog.pg_namespace AS n ON n.oid = t.typnamespace
+WHERE t.typtype <> 'd' ORDER BY attnum
+"""
+
+
+def registered(connection: Connection, name: str, *, source: Path | CsvFile | Folder | None) -> Registered:
+    """Return a table, "name" in the schema public or "schema.name". Raises `EngineError` if it cannot be read."""
+    schema, dot, table = name.partition(".")
+    relation = (schema, table) if dot else ("public", name)
+    quoted = ".".join('"' + part.replace('"', '""') + '"' for part in relation)
+    rows: list[_Row] = []
+    with suppress(Exception), connection.cursor() as cursor:
+        cursor.execute(_COLUMNS.replace("$2", _listed(_KINDS)), (quoted,))
+        rows = cursor.fetchall()
+    if not rows or source is not None:
+        raise table_missing(name, engine="PostgreSQL")
+    return Registered(relation, tuple(Column(row[0], _type(row)) for row in rows))
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    return "'{" + ",".join(words) + "}'"
+
+
+def _type(row: _Row) -> str:
+    """Return DuckDB's name of a type; the name that PostgreSQL writes for one that dpsql does not compute with."""
+    _, schema, name, modifier, kind, written, as_text = row
+    if kind == "e":
+        return ENUM
+    if as_text:  # varchar, and citext too: as text it is told apart by its bytes
+        return "VARCHAR"
+    if schema != "pg_catalog":
+        return written
+    if name == "numeric":
+        return _decimal(modifier)
+    return _TYPES.get(name, written)
+
+
+def _decimal(modifier: int) -> str:
+    """Return the DECIMAL of a NUMERIC; without a scale, equal values print differently, and so it is none."""
+    width, scale = (modifier - _LEAST_TYPMOD) >> 16 & 0xFFFF, (modifier - _LEAST_TYPMOD) & 0x7FF
+    if modifier < _LEAST_TYPMOD or width > _WIDEST or scale > width:  # a scale below zero is one beyond the width here
+        return "NUMERIC"
+    return f"DECIMAL({width},{scale})"

@@ -1,0 +1,85 @@
+"""Spark, by a session of its own or one beside a user's: what leaves the cluster are the few rows of the answer.
+
+A statement is a function of the rows alone, whatever Spark does with them: partitions may be cut otherwise, tasks run
+twice and machines go, and the answer is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpsql.dialects.spark import SPARK
+from dpsql.engines.base import CsvFile, Registered, Statement
+from dpsql.engines.lakes.folder import Folder
+from dpsql.engines.remote import RemoteEngine
+from dpsql.engines.spark.catalog import tables
+from dpsql.engines.spark.session import beside, quiet, started, stopped
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+__all__ = ["SparkEngine"]
+
+
+class SparkEngine(RemoteEngine):
+    """Asks a Spark session; the tables stay where they are."""
+
+    def __init__(
+        self, session: SparkSession, known: Mapping[str, Registered], *, owned: bool, time_limit: float | None
+    ) -> None:
+        super().__init__(SPARK, known, time_limit=time_limit, sealed=owned)
+        self._session = session
+        self._owned = owned
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        sources: Mapping[str, Path | CsvFile | Folder | None],
+        *,
+        options: Mapping[str, str],
+        time_limit: float | None = None,
+    ) -> SparkEngine:
+        """Start a session: "sc://host" is Spark Connect, and what stands behind "spark:" the name of a master.
+
+        Raises `EngineError` where Spark or a table is not there, `UsageError` for what is not installed, and
+        `PolicyError` for settings and sources that Spark is not given.
+        """
+        session = started(url, options)
+        try:
+            return cls(session, tables(session, sources), owned=True, time_limit=time_limit)
+        except BaseException:
+            stopped(session)
+            raise
+
+    @classmethod
+    def borrow(
+        cls,
+        session: SparkSession,
+        sources: Mapping[str, Path | CsvFile | Folder | None],
+        *,
+        time_limit: float | None = None,
+    ) -> SparkEngine:
+        """Ask beside the session that the user has, which stays as it is. Raises `EngineError` and `PolicyError`."""
+        own = beside(session)
+        return cls(own, tables(own, sources, lent=session), owned=False, time_limit=time_limit)
+
+    def fetch(self, statement: Statement) -> pa.Table:
+        """Send one SELECT and return its answer."""
+        named = {f"p{at}": value for at, value in enumerate(statement.parameters, start=1)}
+        with quiet():
+            return self._session.sql(statement.sql, args=named).toArrow()
+
+    def cancel(self) -> None:
+        """Stop what runs in this session, which asks one thing at a time."""
+        with quiet():
+            self._session.interruptAll()
+
+    def disconnect(self) -> None:
+        """Let go of the session, and of Spark if dpsql started it."""
+        with quiet():
+            if self._owned:
+                stopped(self._session)

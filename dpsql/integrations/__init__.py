@@ -1,0 +1,1 @@
+"""Adapters for SQLAlchemy, sqlglot, Superset and Harlequin, found by entry points."""

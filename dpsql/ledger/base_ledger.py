@@ -1,0 +1,474 @@
+"""The acts of every ledger, upon the book that its store opens for one transaction.
+
+A store says how a transaction begins, ends and is undone, and keeps rows; what is admitted, charged and recorded is
+decided here, once for all of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Protocol
+
+from dpsql.accounting import ZCDP, ApproximateDP, CertificateTerms, Filter, FilterState, Periods, check_settlement
+from dpsql.errors import LedgerError, UsageError
+from dpsql.ledger.base import OpenReservation, Outcome, Request, Reservation, Settled, admit, left, twice
+from dpsql.ledger.calendar import Calendar, Clock, extended, utc
+from dpsql.ledger.failures import Failures, refuse_after
+from dpsql.ledger.interrupts import lets_go
+from dpsql.ledger.record import (
+    GENESIS,
+    Body,
+    Entry,
+    Event,
+    Terms,
+    entries_of,
+    fraction,
+    now,
+    told_periods,
+    told_terms,
+    written,
+)
+from dpsql.ledger.replay import Replay, refuse_unlinked, tampered, unlinked
+from dpsql.quantities import Delta, Rho
+
+__all__ = ["BaseLedger", "LedgerTransaction", "begin", "new_data_set", "new_terms", "told_request", "told_settlement"]
+
+_PAGE = 1000
+
+
+class LedgerTransaction(Protocol):
+    """One transaction's view of a ledger. None in place of an account means the total."""
+
+    def terms(self) -> Terms:
+        """Return the present terms."""
+        ...
+
+    def set_terms(self, terms: Terms) -> None:
+        """Put other terms in place of the present ones."""
+        ...
+
+    def balance(self, account: str | None) -> FilterState:
+        """Return what is spent and held; a fresh state for an account that never asked."""
+        ...
+
+    def set_balance(self, account: str | None, state: FilterState) -> None:
+        """Put another state in place of the present one."""
+        ...
+
+    def start_afresh(self) -> None:
+        """Put a fresh state in place of every balance: that of the total, and of all accounts."""
+        ...
+
+    def append(self, kind: str, body: Body, *, at: str) -> int:
+        """Write an event after all others and return its number."""
+        ...
+
+    def settlement(self, entry: int) -> Event | None:
+        """Return the event that settled the entry, if it has one."""
+        ...
+
+    def keep(self, entry: int, answer: bytes) -> None:
+        """Keep the answer of an entry, for good."""
+        ...
+
+    def asked(self, key: str, *, account: str | None, version: int) -> Iterator[Event]:
+        """Return the reservations under a key, newest first, without those of other accounts on this data version."""
+        ...
+
+    def first_asked(self, key: str, *, version: int) -> Iterator[Event]:
+        """Return the reservations under a key on a data version, oldest first."""
+        ...
+
+    def answer(self, entry: int) -> bytes | None:
+        """Return the answer of an entry, if it kept one."""
+        ...
+
+    def head(self) -> tuple[int, str]:
+        """Return number and chain of the last event."""
+        ...
+
+    def chain_at(self, seq: int) -> str | None:
+        """Return the chain of an event, if it is there."""
+        ...
+
+    def tell_repeats(self) -> bool:
+        """Say in the ledger's version that entries may repeat others; return whether that could be done."""
+        ...
+
+    def registrations(self) -> Iterator[Event]:
+        """Return the declarations of units, oldest first."""
+        ...
+
+    def events(self, after: int, most: int) -> list[Event]:
+        """Return so many events, from the one that follows number `after`."""
+        ...
+
+
+class BaseLedger(ABC):
+    """A ledger, but for where it stands."""
+
+    _terms: Terms  # the last that were seen, for a ledger that is closed
+    _replay: Replay  # what the events read so far add up to
+    _seen: tuple[int, str] = (0, GENESIS)  # number and chain of the last of them
+    _failures: Failures
+    _clock: Clock = staticmethod(utc)  # read inside a transaction, once for each act that writes
+
+    @abstractmethod
+    def _writing(self) -> AbstractContextManager[LedgerTransaction]:
+        """Open the book alone among all writers; kept when the block ends, undone if it raises."""
+
+    @abstractmethod
+    def _reading(self) -> AbstractContextManager[LedgerTransaction]:
+        """Open the book as it stands."""
+
+    @property
+    def budget(self) -> ZCDP:
+        """What may be spent in all, or in a period, as the ledger records it."""
+        return self._seen_terms().budget
+
+    @property
+    def total(self) -> ApproximateDP:
+        """The guarantee that the budget stands for, once or in each period."""
+        return self._seen_terms().total
+
+    @property
+    def certified(self) -> CertificateTerms:
+        """The certificate by which the budget is counted, and what it fixes."""
+        return self._seen_terms().certified
+
+    @property
+    def calendar(self) -> Calendar | None:
+        """The periods in which the budget is granted, as they stand now; None for a budget that is granted once."""
+        return self._present(self._seen_terms())
+
+    @property
+    def data_version(self) -> int:
+        """An operator's public counter."""
+        return self._seen_terms().data_version
+
+    @lets_go
+    def reserve(self, request: Request) -> Reservation | Settled:
+        """Hold the worst case of `request`, or raise `Shortfall` or `Refusal` and leave the ledger as it was.
+
+        Where the request may be repeated and its answer is there by now, return that and hold nothing.
+        """
+        account, worst = request.account, request.worst_case
+        name = account.name if account else None
+        with self._writing() as book:
+            _refuse_mixed(book.terms(), request)
+            self._agree(book, name)
+            if request.repeated:
+                found = _stored(book, request.key, account=name, version=book.terms().data_version)
+                if found is not None:
+                    return Settled(found[1], repeats=True)
+            at, terms = self._turn(book)
+            refuse_after(request.most_failures, self._failures.of_day(name, at=at))
+            over = terms.calendar is not None and terms.calendar.is_over
+            of_total = ZCDP.nothing() if over else left(terms.budget, book.balance(None))
+            of_account = left(account.budget, book.balance(account.name)) if account else of_total
+            admit(request, of_total, of_account=of_account)
+            for holder in dict.fromkeys((None, name)):
+                state = book.balance(holder)
+                spent = ZCDP(state.spent.rho, state.spent.delta + worst.delta)
+                book.set_balance(holder, FilterState(spent, state.reserved + worst.rho))
+            number = book.append("reserved", told_request(request, data_version=terms.data_version), at=at)
+        return OpenReservation(number, worst, name, (request.key, terms.data_version), self._settle, request.repeated)
+
+    @lets_go
+    def state(self, account: str | None = None) -> FilterState:
+        """Return what is spent and what is held, in all or by one account, of the present period."""
+        with self._reading() as book:
+            self._agree(book, account)
+            terms, state = book.terms(), book.balance(account)
+        present = self._present(terms)
+        if present is not None and present.is_over and account is None:
+            return FilterState(terms.budget, Rho(0))
+        return state if present == terms.calendar else FilterState.fresh()
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Return all reservations and how they ended, oldest first."""
+        return entries_of(self.events())
+
+    @lets_go
+    def stored(self, key: str, account: str | None) -> bytes | None:
+        """Return the answer of the newest entry of this key, account and the present data version that kept one."""
+        with self._reading() as book:
+            self._agree(book)
+            found = _stored(book, key, account=account, version=book.terms().data_version)
+        return None if found is None else found[1]
+
+    @lets_go
+    def grant(self, budget: ZCDP, total: ApproximateDP, *, note: str, periods: Periods | None = None) -> None:
+        """Replace the total by one that is smaller in nothing, once or in each period, and record it."""
+        with self._writing() as book:
+            self._agree(book)
+            at, terms = self._turn(book)
+            _refuse_less(terms, budget, total=total)
+            calendar = extended(terms.calendar, periods, at=datetime.fromisoformat(at))
+            terms = replace(terms, budget=budget, total=total, calendar=calendar)
+            book.set_terms(terms)
+            told = {**told_terms(budget, total, certified=terms.certified), **told_periods(terms.periods)}
+            book.append("granted", {**told, "note": note}, at=at)
+        self._terms = terms
+
+    @lets_go
+    def bump(self, note: str, *, to: int | None = None) -> int:
+        """Raise the data version by one, or to `to` if it is below, record that and return the version."""
+        with self._writing() as book:
+            self._agree(book)
+            at, terms = self._turn(book)
+            version = terms.data_version + 1 if to is None else max(to, terms.data_version)
+            if version != terms.data_version:
+                terms = replace(terms, data_version=version)
+                book.set_terms(terms)
+                book.append("bumped", {"data_version": version, "note": note}, at=at)
+        self._terms = terms
+        return version
+
+    @lets_go
+    def register(self, units: Mapping[str, str]) -> None:
+        """Record the privacy units that are new or declared otherwise than before."""
+        with self._writing() as book:
+            self._agree(book)
+            known: dict[str, str] = {}
+            for event in book.registrations():
+                known |= json.loads(event.body)["units"]
+            fresh = {table: unit for table, unit in units.items() if known.get(table) != unit}
+            if fresh:
+                at, _ = self._turn(book)
+                book.append("registered", {"units": fresh}, at=at)
+
+    def events(self) -> Iterator[Event]:
+        """Yield the whole history as it was recorded, oldest first; each event is held against the one before it."""
+        after, chain = 0, GENESIS
+        while True:
+            with self._reading() as book:
+                page = book.events(after, _PAGE)
+            for event in page:
+                if event.seq != after + 1:
+                    raise unlinked(after + 1)
+                refuse_unlinked(event, chain)
+                after, chain = event.seq, event.chain
+                yield event
+            if len(page) < _PAGE:
+                return
+
+    @lets_go
+    def _settle(self, held: OpenReservation, outcome: Outcome) -> Settled:
+        with self._writing() as book:
+            self._agree(book, held.account)
+            if book.settlement(held.number) is not None:
+                raise twice()
+            key, version = held.question
+            repeated = _repeated(book, held) if outcome.answer else None
+            if repeated is not None:
+                outcome = repeated
+            elif outcome.shared:
+                outcome = _first(book, key, data_version=version) or outcome
+            check_settlement(held.worst_case, outcome.loss)
+            frees_delta = repeated is not None and book.tell_repeats()
+            if not frees_delta:
+                outcome = replace(outcome, repeats=None)
+            at, terms = self._turn(book)
+            if terms.calendar is None or terms.calendar.includes(held.number):
+                rule = Filter(terms.budget)
+                for holder in dict.fromkeys((None, held.account)):
+                    state = rule.settle(book.balance(holder), held.worst_case, loss=outcome.loss)
+                    book.set_balance(holder, _without(state, held.worst_case.delta) if frees_delta else state)
+            told = told_settlement(held.number, outcome, kept=repeated is None)
+            if frees_delta:
+                told["freed_delta"] = written(held.worst_case.delta.value)
+            book.append("settled", told, at=at)
+            if outcome.answer and repeated is None:
+                book.keep(held.number, outcome.answer)
+        return Settled(outcome.answer, repeats=repeated is not None)
+
+    def _agree(self, book: LedgerTransaction, account: str | None = None) -> None:
+        """Read the events that were added, and hold terms, total and account against what all of them add up to.
+
+        At the beginning of an act, before it writes: what it writes may be undone. Whatever else has changed the ledger
+        since it was opened, a balance or an event that was read already, is found here. Raises `ledger-tampered`.
+        """
+        replay = self._replay
+        if replay.seq > self._seen[0]:
+            self._seen = replay.seq, replay.chain
+        seq, chain = self._seen
+        if seq and book.chain_at(seq) != chain:
+            raise unlinked(seq)
+        # A reading that is cut short, by damage or an interrupt, leaves half an event: the next begins at the first.
+        self._replay = Replay()
+        while page := book.events(replay.seq, _PAGE):
+            replay.read((event.seq, event.at, event.kind, event.body, event.chain) for event in page)
+        self._replay = replay
+        self._failures.take(replay.failed)
+        if book.terms() != replay.terms:
+            raise tampered("its terms are not those of its events")
+        for holder in dict.fromkeys((None, account)):
+            if book.balance(holder) != replay.state(holder):
+                raise tampered("its balances are not those of its events")
+
+    def _turn(self, book: LedgerTransaction) -> tuple[str, Terms]:
+        """Return the time and the terms of an act that writes; the first act in a new period begins it."""
+        at, terms = now(self._clock), book.terms()
+        present = self._present(terms, at)
+        if present is None or present == terms.calendar:
+            return at, terms
+        since = book.append("period", {"number": present.number}, at=at)
+        terms = replace(terms, calendar=replace(present, since=since))
+        book.set_terms(terms)
+        book.start_afresh()
+        return at, terms
+
+    def _present(self, terms: Terms, at: str | None = None) -> Calendar | None:
+        """Return the calendar as it stands now, or at a time."""
+        if terms.calendar is None:
+            return None
+        return terms.calendar.at(datetime.fromisoformat(now(self._clock) if at is None else at))
+
+    @lets_go
+    def _seen_terms(self) -> Terms:
+        try:
+            with self._reading() as book:
+                self._agree(book)
+                self._terms = book.terms()
+        except LedgerError as error:
+            if error.code != "ledger-closed":
+                raise
+        return self._terms
+
+
+def _asked(book: LedgerTransaction, key: str, *, account: str | None, version: int) -> Iterator[int]:
+    """Yield the entries of a key, an account and a data version, newest first; none for "".
+
+    A version only ever rises, so nothing is read beyond the first entry of an earlier one, or that the caller wants:
+    a question may have been asked afresh very often.
+    """
+    for event in book.asked(key, account=account, version=version) if key else ():
+        body = json.loads(event.body)
+        if body["data_version"] < version:
+            return
+        if (body["key"], body["account"], body["data_version"]) == (key, account, version):
+            yield event.seq
+
+
+def _stored(book: LedgerTransaction, key: str, *, account: str | None, version: int) -> tuple[int, bytes] | None:
+    """Return number and answer of the newest entry of this key, account and data version that has one."""
+    for number in _asked(book, key, account=account, version=version):
+        if (answer := book.answer(number)) is not None:
+            return number, answer
+    return None
+
+
+def _repeated(book: LedgerTransaction, held: OpenReservation) -> Outcome | None:
+    """Return the outcome that stands for a reservation whose account was given an answer since it was made, if any.
+
+    What is released is then a function of that answer alone, and costs nothing more.
+    """
+    key, version = held.question
+    if not held.repeated:
+        return None
+    found = _stored(book, key, account=held.account, version=version)
+    settlement = None if found is None else book.settlement(found[0])
+    if found is None or settlement is None:
+        return None
+    return Outcome(Rho(0), json.loads(settlement.body)["digest"], found[1], repeats=found[0])
+
+
+def _without(state: FilterState, delta: Delta) -> FilterState:
+    return replace(state, spent=replace(state.spent, delta=Delta(state.spent.delta.value - delta.value)))
+
+
+def _first(book: LedgerTransaction, key: str, *, data_version: int) -> Outcome | None:
+    """Return the outcome of the entry of this key and data version that was settled with an answer first.
+
+    What was reserved after a settlement is settled after it, so nothing is read beyond.
+    """
+    first: Event | None = None
+    for event in book.first_asked(key, version=data_version) if key else ():
+        if first is not None and first.seq < event.seq:
+            break
+        found = book.settlement(event.seq)
+        if found and json.loads(found.body)["answer"] and (first is None or found.seq < first.seq):
+            first = found
+    if first is None:
+        return None
+    told = json.loads(first.body)
+    answer = book.answer(told["entry"])
+    return None if answer is None else Outcome(Rho(fraction(told["loss"])), told["digest"], answer)
+
+
+def begin(book: LedgerTransaction, terms: Terms, *, at: str) -> Terms:
+    """Write the first event of a ledger, and the present that it makes, which is returned; periods count from it."""
+    terms = replace(terms, calendar=extended(None, terms.periods, at=datetime.fromisoformat(at)))
+    book.set_terms(terms)
+    book.start_afresh()
+    told = {**told_terms(terms.budget, terms.total, certified=terms.certified), **told_periods(terms.periods)}
+    book.append("created", {"data_set": terms.data_set, **told}, at=at)
+    return terms
+
+
+def new_terms(budget: ZCDP, total: ApproximateDP, *, periods: Periods | None, certified: CertificateTerms) -> Terms:
+    """Return the terms of a ledger of a new data set; its periods count from the event that `begin` writes."""
+    calendar = None if periods is None else Calendar(periods, datetime.min.replace(tzinfo=UTC))
+    return Terms(new_data_set(), budget, total, data_version=0, calendar=calendar, certified=certified)
+
+
+def new_data_set() -> str:
+    """Return a name for a data set that no other ledger has."""
+    return uuid.uuid4().hex
+
+
+def told_request(request: Request, *, data_version: int) -> dict[str, object]:
+    """Return the body of a reservation."""
+    first, second = request.certificate.currencies
+    return {
+        "query": request.query,
+        first: written(request.worst_case.rho.value),
+        second: written(request.worst_case.delta.value),
+        "account": request.account.name if request.account else None,
+        "key": request.key,
+        "data_version": data_version,
+    }
+
+
+def told_settlement(entry: int, outcome: Outcome, *, kept: bool = True) -> dict[str, object]:
+    """Return the body of a settlement; it names the answer, if one is kept with it, or the entry that it repeats."""
+    answer = hashlib.sha256(outcome.answer).hexdigest() if outcome.answer and kept else ""
+    told = {"entry": entry, "loss": written(outcome.loss.value), "digest": outcome.digest, "answer": answer}
+    return told if outcome.repeats is None else {**told, "repeats": outcome.repeats}
+
+
+def _refuse_mixed(terms: Terms, request: Request) -> None:
+    if request.certificate is not terms.certified.certificate:
+        reason = "This loss is counted by another certificate than the ledger's."
+        raise UsageError("wrong-certificate", reason, hint="Reserve what the ledger's certificate counts.")
+
+
+def _refuse_less(terms: Terms, budget: ZCDP, *, total: ApproximateDP) -> None:
+    if terms.certified.fixes:
+        raise LedgerError(
+            "ledger-grant",
+            f"With the certificate {terms.certified.certificate.value} the number of items is fixed for good, before "
+            "anything is asked.",
+            hint="Plan with the certificate zcdp or pure where more may be granted later.",
+        )
+    less = (
+        total.epsilon < terms.total.epsilon
+        or total.delta < terms.total.delta
+        or budget.rho < terms.budget.rho
+        or budget.delta < terms.budget.delta
+    )
+    if less:
+        raise LedgerError(
+            "ledger-grant",
+            f"The ledger stands for {terms.total} ({terms.certified.certificate.currencies[0]} {terms.budget.rho}, "
+            f"delta {terms.budget.delta} for queries), and a grant may be smaller in none of these.",
+            hint="What was promised stays promised; grant the same or more.",
+        )

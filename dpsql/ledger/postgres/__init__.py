@@ -1,0 +1,1 @@
+"""Durable ledger in one schema of a PostgreSQL database."""

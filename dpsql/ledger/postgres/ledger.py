@@ -1,0 +1,168 @@
+"""A durable ledger in one schema of a PostgreSQL database, shared by all threads, processes and hosts that reach it.
+
+Every act is one transaction. Writers take a lock on the one row of terms first, so that they come one after another.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import psycopg
+
+from dpsql.ledger.base import closed, forked, refuse_other
+from dpsql.ledger.base_ledger import LedgerTransaction, begin
+from dpsql.ledger.calendar import Clock
+from dpsql.ledger.checkpoint import due, sums_of
+from dpsql.ledger.failures import Failures
+from dpsql.ledger.opening_terms import Durable
+from dpsql.ledger.postgres import checkpoint as postgres_checkpoint
+from dpsql.ledger.postgres import connection as postgres_server
+from dpsql.ledger.postgres import schema as postgres_schema
+from dpsql.ledger.postgres.connection import READING, WRITING, Connection
+from dpsql.ledger.postgres.errors import missing, rolled_back, sealed
+from dpsql.ledger.postgres.transaction import Rows
+from dpsql.ledger.record import Terms, now
+from dpsql.ledger.replay import Sums
+from dpsql.ledger.verification import Mark, Verified, is_behind, replayed, verified
+from dpsql.policy import DatabaseUrl
+
+__all__ = ["PostgresLedger", "verify"]
+
+
+class PostgresLedger(Durable[str | DatabaseUrl]):
+    """A ledger for several hosts: what `reserve` and `settle` did is on the server's disk when they return."""
+
+    def _start(self, place: str | DatabaseUrl, wanted: Terms | None, *, clock: Clock) -> None:
+        self._url = DatabaseUrl.of(place)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._closed = False
+        self._connection: Connection | None = None
+        try:
+            self._terms, self._mark = self._open_book(wanted)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the connection; again is no harm. Reservations still open stay held."""
+        if os.getpid() != self._process:
+            return  # the connection is the parent's
+        with self._lock:
+            self._closed = True
+            self._drop()
+
+    def _open_book(self, wanted: Terms | None) -> tuple[Terms, Mark]:
+        """Make the tables of a new ledger, and verify what no checkpoint tells of."""
+        with self._transaction(WRITING) as connection:
+            _prepare(connection, self._url.schema, wanted=wanted, clock=self._clock)
+        with self._transaction(READING) as connection:  # long for a long history, and nobody else need wait
+            rows = Rows(connection)
+            replay, terms = replayed(rows, _checkpoint(rows))
+        if wanted is not None:
+            refuse_other(terms, wanted)
+        if (told := due(replay)) is not None:
+            postgres_checkpoint.write(terms.data_set, told)
+        self._replay, self._failures = replay, Failures()
+        return terms, Mark(terms.data_set, replay.seq, replay.chain)
+
+    @contextmanager
+    def _writing(self) -> Iterator[LedgerTransaction]:
+        with self._transaction(WRITING) as connection:
+            rows = Rows(connection)
+            data_set = rows.take_turn().data_set
+            if is_behind(rows, self._mark, data_set=data_set):
+                raise rolled_back()
+            yield rows
+            head = Mark(data_set, *rows.head())
+        self._mark = head
+
+    @contextmanager
+    def _reading(self) -> Iterator[LedgerTransaction]:
+        with self._transaction(READING) as connection:
+            yield Rows(connection)
+
+    @contextmanager
+    def _transaction(self, level: str) -> Iterator[Connection]:
+        """Give one thread the connection for one transaction."""
+        if os.getpid() != self._process:  # before the lock, which a thread of the parent may hold for ever
+            raise forked()
+        with self._lock, sealed():
+            if self._closed:
+                raise closed()
+            connection = self._begun(level)
+            with postgres_server.until_committed(connection, level):
+                yield connection
+
+    def _begun(self, level: str) -> Connection:
+        """Return the connection with a transaction begun, or a new one where it was lost: so far it did nothing."""
+        if self._connection is not None and postgres_server.is_idle(self._connection):
+            try:
+                postgres_server.begin(self._connection, level, schema=self._url.schema)
+            except psycopg.OperationalError:
+                pass
+            else:
+                return self._connection
+        self._drop()
+        connection = postgres_server.connected(self._url)
+        try:
+            postgres_server.refuse_unsafe(connection)
+            postgres_server.begin(connection, level, schema=self._url.schema)
+        except BaseException:
+            connection.close()  # nobody may use it unlooked at
+            raise
+        self._connection = connection
+        return connection
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def verify(url: str | DatabaseUrl) -> Verified:
+    """Check everything in the ledger at `url`, without changing it, while others may write to it; a standby will do.
+
+    Raises `ledger-tampered` naming the first event that does not fit, or what opening raises.
+    """
+    address = DatabaseUrl.of(url)
+    with sealed(), closing(postgres_server.connected(address)) as connection:
+        postgres_server.begin(connection, READING, schema=address.schema)
+        with postgres_server.until_committed(connection, READING):
+            if postgres_schema.is_blank(connection, address.schema):
+                raise missing()
+            rows = _known(connection, address.schema)
+            replay, _ = verified(rows, _checkpoint(rows))
+    return Verified(replay.seq, replay.chain)
+
+
+def _checkpoint(rows: Rows) -> Sums | None:
+    return sums_of(postgres_checkpoint.read(rows.terms().data_set))
+
+
+def _prepare(connection: Connection, schema: str, *, wanted: Terms | None, clock: Clock) -> None:
+    """Make the tables if there are none, or see that they are ours and can be written."""
+    if postgres_schema.is_blank(connection, schema):
+        if wanted is None:
+            raise missing()
+        postgres_schema.lock_making(connection)
+        if postgres_schema.is_blank(connection, schema):  # still, after those who came first
+            postgres_schema.build(connection, schema)
+            begin(Rows(connection), wanted, at=now(clock))
+            return
+    _known(connection, schema)
+    postgres_schema.refuse_unwritable(connection)
+    postgres_schema.raise_version(connection)
+
+
+def _known(connection: Connection, schema: str) -> Rows:
+    """Return the book of tables that are a ledger's, of this version, and as they were made."""
+    postgres_schema.refuse_foreign(connection, schema)
+    rows = Rows(connection)
+    rows.terms()  # raises for a newer version, whose tables may be others
+    postgres_schema.refuse_strange(connection, schema)
+    return rows

@@ -1,0 +1,154 @@
+"""The book of a durable ledger: rows of a SQLite file. SQLite never calculates with the numbers."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+from datetime import datetime
+
+from dpsql.accounting import ZCDP, CertificateTerms, FilterState
+from dpsql.ledger.calendar import Calendar
+from dpsql.ledger.event_rows import FIRST, HISTORY, LINKED, EventRows, Found, holder_of
+from dpsql.ledger.record import (
+    Terms,
+    budget_names,
+    certified_of,
+    fraction,
+    periods_of,
+    terms_of,
+    told_certified,
+    told_periods,
+    told_terms,
+    written,
+)
+from dpsql.ledger.sqlite import schema
+from dpsql.ledger.sqlite.errors import damaged
+from dpsql.quantities import Delta, Rho
+
+__all__ = ["Rows"]
+
+_TOTAL = ("total_epsilon", "total_delta")
+# the key is read as the index read it, whatever letters it holds
+_UNDER = f"""{LINKED} WHERE kind = 'reserved' AND json_extract(body, '$.key') <> ''
+AND json_extract(body, '$.key') = json_extract(?, '$')"""
+
+
+class Rows(EventRows):
+    """One transaction's view of the file, by an open connection."""
+
+    SETTLEMENT = f"{LINKED} WHERE kind = 'settled' AND json_extract(body, '$.entry') = ?"
+    ASKED = f"{_UNDER} AND (substr(body, 1, ?) = ? OR body NOT LIKE ?) AND seq < ? ORDER BY seq DESC LIMIT ?"
+    FIRST_ASKED = f"{_UNDER} AND body LIKE ? AND seq > ? ORDER BY seq LIMIT ?"
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def terms(self) -> Terms:
+        """Return the present terms."""
+        row = self._connection.execute(
+            "SELECT budget_rho, budget_delta, total_epsilon, total_delta, data_set, data_version FROM terms"
+        ).fetchone()
+        if row is None:
+            raise damaged()
+        *told, data_set, version = row
+        try:
+            certified = self._certified()
+            names = (*budget_names(certified.certificate), *_TOTAL)
+            body = {**dict(zip(names, told, strict=True)), **told_certified(certified)}
+            terms = terms_of(body, data_set, data_version=int(version))
+            return replace(terms, calendar=self._calendar())
+        except (TypeError, ValueError) as error:
+            raise damaged() from error
+
+    def set_terms(self, terms: Terms) -> None:
+        """Put other terms in place of the present ones."""
+        told = told_terms(terms.budget, terms.total, certified=terms.certified)
+        names = (*budget_names(terms.certified.certificate), *_TOTAL)
+        self._connection.execute(
+            "REPLACE INTO terms (one, budget_rho, budget_delta, total_epsilon, total_delta, data_set, data_version) "
+            "VALUES (1, ?, ?, ?, ?, ?, ?)",
+            (*(told[name] for name in names), terms.data_set, terms.data_version),
+        )
+        if certificate := told_certified(terms.certified):
+            self._set_certificate(tuple(certificate.values()))
+        if terms.calendar is not None:
+            self._set_calendar(terms.calendar)
+
+    def _set_certificate(self, told: tuple[object, ...]) -> None:
+        if not schema.has_certificate(self._connection):
+            schema.make_certificate(self._connection)
+        self._connection.execute(
+            "REPLACE INTO certificate (one, certificate, item_epsilon, query_delta) VALUES (1, ?, ?, ?)", told
+        )
+
+    def _certified(self) -> CertificateTerms:
+        """Return the certificate; raise ValueError or TypeError if what stands for it is none."""
+        if not schema.has_certificate(self._connection):
+            return CertificateTerms()
+        row = self._connection.execute("SELECT certificate, item_epsilon, query_delta FROM certificate").fetchone()
+        certificate, epsilon, delta = row
+        return certified_of({"certificate": certificate, "item_epsilon": epsilon, "query_delta": delta})
+
+    def _set_calendar(self, calendar: Calendar) -> None:
+        if not schema.has_periods(self._connection):
+            schema.make_periods(self._connection)
+        seconds, most = told_periods(calendar.periods).values()
+        self._connection.execute(
+            "REPLACE INTO periods (one, length_seconds, most, began, number, since) VALUES (1, ?, ?, ?, ?, ?)",
+            (seconds, most, calendar.began.isoformat(timespec="microseconds"), calendar.number, calendar.since),
+        )
+
+    def _calendar(self) -> Calendar | None:
+        """Return the calendar; raise ValueError, or TypeError, if what stands for it is none."""
+        if not schema.has_periods(self._connection):
+            return None
+        row = self._connection.execute("SELECT length_seconds, most, began, number, since FROM periods").fetchone()
+        seconds, most, began, number, since = row
+        return Calendar(periods_of(seconds, most), datetime.fromisoformat(began), int(number), int(since))
+
+    def balance(self, account: str | None) -> FilterState:
+        """Return what is spent and held."""
+        row = self._connection.execute(
+            "SELECT spent_rho, spent_delta, reserved_rho FROM balances WHERE holder = ?", (holder_of(account),)
+        ).fetchone()
+        if row is None and account is None:
+            raise damaged()
+        return FilterState.fresh() if row is None else _state(row)
+
+    def set_balance(self, account: str | None, state: FilterState) -> None:
+        """Put another state in place of the present one."""
+        values = (state.spent.rho.value, state.spent.delta.value, state.reserved.value)
+        self._connection.execute(
+            "REPLACE INTO balances (holder, spent_rho, spent_delta, reserved_rho) VALUES (?, ?, ?, ?)",
+            (holder_of(account), *map(written, values)),
+        )
+
+    def start_afresh(self) -> None:
+        """Put a fresh state in place of every balance."""
+        self._connection.execute("UPDATE balances SET spent_rho = '0/1', spent_delta = '0/1', reserved_rho = '0/1'")
+        self.set_balance(None, FilterState.fresh())
+
+    def tell_repeats(self) -> bool:
+        """Say in the ledger's version that entries may repeat others."""
+        schema.tell_repeats(self._connection)
+        return True
+
+    def balances(self) -> dict[str, FilterState]:
+        """Return the state of every holder: the total and all accounts."""
+        rows = self._connection.execute("SELECT holder, spent_rho, spent_delta, reserved_rho FROM balances")
+        return {holder: _state(row) for holder, *row in rows}
+
+    def history(self, after: int = FIRST) -> Found:
+        """Return seq, at, kind, body and chain of all events that follow number `after`, oldest first."""
+        return self._run(HISTORY, after)
+
+    def _run(self, statement: str, *values: object) -> Found:
+        return self._connection.execute(statement, values)
+
+
+def _state(row: tuple[object, ...] | list[object]) -> FilterState:
+    try:
+        spent_rho, spent_delta, reserved_rho = map(fraction, row)
+    except ValueError as error:
+        raise damaged() from error
+    return FilterState(ZCDP(Rho(spent_rho), Delta(spent_delta)), Rho(reserved_rho))

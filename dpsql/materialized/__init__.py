@@ -1,0 +1,1 @@
+"""Materialized columns of private tables: building them, and finding those that are current."""

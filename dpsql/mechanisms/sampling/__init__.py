@@ -1,0 +1,1 @@
+"""Exact samplers: the exponential race, discrete Gaussian and Laplace, and coins."""

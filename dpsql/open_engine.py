@@ -1,0 +1,260 @@
+"""Which engine has the data, and how it is opened: the part of the composition root that names engines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, cast
+
+from dpsql.errors import EngineError, Error, PolicyError, UsageError
+from dpsql.policy import DataSource, EngineSettings, Policy, PrivateTable, Table, is_address
+
+if TYPE_CHECKING:
+    import duckdb
+    from pyspark.sql import SparkSession
+
+    from dpsql.engines import AttachedTable, CsvFile, Engine, ResultEvaluator
+    from dpsql.engines.lakes.folder import Folder
+    from dpsql.engines.public_pool import PublicEngines
+
+    Sources = Mapping[str, Path | CsvFile | Folder | None]
+
+__all__ = ["IN_MEMORY", "engine_of", "open_evaluator", "public_engines", "report_confinement", "sources_of"]
+
+IN_MEMORY = ":memory:"
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")  # that a shell has taken for a path, which lost one of its slashes
+GROUP = "dpsql.engines"  # entry points of other packages: the word before the colon of a URL, and what opens it
+_ENGINES = {
+    **dict.fromkeys(["postgresql", "postgres"], "dpsql.engines.postgres.engine:PostgresEngine.open"),
+    **dict.fromkeys(["spark", "sc"], "dpsql.engines.spark.engine:SparkEngine.open"),
+}
+
+
+class _Open(Protocol):
+    """What opens an engine by its URL."""
+
+    def __call__(
+        self, url: str, sources: Sources, *, options: Mapping[str, str], time_limit: float | None
+    ) -> Engine: ...
+
+
+def engine_of(database: object, policy: Policy, *, isolation: str | None = None, prepared: bool = True) -> Engine:
+    """Return the engine that has the tables of a policy, for sessions made with `connect.session_of`.
+
+    `database` is the path of a DuckDB file, an open DuckDB connection, a Spark session, the URL of an engine, an
+    `Engine` that is open, or None for what the policy itself names. What is `prepared` is opened beside DuckDB's files
+    unless it is not wanted. Raises as `dpsql.connect` does.
+    """
+    _check(database, policy)
+    isolated = policy.engine.isolates(isolation)
+    given = source_of(database, policy)
+    try:
+        sources = sources_of(policy)
+        if given is not None and given.path is None:
+            _check_elsewhere(policy, isolated=isolated)
+            return _at(given, sources, time_limit=policy.engine.time_limit)
+        if _is_engine(database):
+            _check_open(database, policy, isolated=isolated)
+            return database
+        if type(database).__module__.startswith("pyspark.sql"):
+            _check_elsewhere(policy, isolated=isolated)
+            from dpsql.engines.spark.engine import SparkEngine
+
+            return SparkEngine.borrow(cast("SparkSession", database), sources, time_limit=policy.engine.time_limit)
+        place = cast("Path | None", database) if given is None else given.path
+        if prepared and policy.prepared is not None and (place is None or isinstance(place, str | Path)):
+            from dpsql.materialized.lookup import beside  # start-up: few policies prepare anything
+
+            return _opened(
+                place, policy.engine, sources={**sources, **beside(policy, place, sources=sources)}, isolated=isolated
+            )
+        return _opened(place, policy.engine, sources=sources, isolated=isolated)
+    except (EngineError, PolicyError) as error:
+        # the engine knows the table by its name; the curator wants its line
+        named = {f"table {name}": f"tables.{name}" for name in policy.tables} | {"source.url": "source.url"}
+        line = policy.where(named[error.place]) if error.place in named else error.place
+        raise type(error)(error.code, error.reason, hint=error.hint, place=line) from None
+
+
+def public_engines(
+    database: object, policy: Policy, *, engine: Engine, isolation: str | None = None
+) -> PublicEngines | None:
+    """Return engines for statements over the public tables of a policy, apart from `engine`, opened when needed.
+
+    `engine` is what `open_engine` returned for the same arguments. Returns None where there are no public tables, and
+    where another one cannot be opened: an `Engine` that was given open runs all statements itself.
+    """
+    from dpsql.engines.public_pool import PublicEngines
+
+    names = [name for name, table in policy.tables.items() if not isinstance(table, PrivateTable)]
+    if not names or engine is database:
+        return None
+    public = policy.only(names)
+    settings = policy.engine
+    is_open = database is not None and not isinstance(database, str | Path)
+    if engine.dialect.name == "DuckDB" and not is_open:
+        settings = settings.for_public_tables()
+    limited = replace(public, engine=replace(settings, time_limit=settings.public_time_limit))
+    loaded = tuple(table.source for table in public.tables.values() if table.source is not None and table.types)
+    engines = PublicEngines(
+        lambda: engine_of(database, limited, isolation=isolation, prepared=False),
+        seconds=settings.public_time_limit,
+        loaded=loaded,
+    )
+    if is_open and engine.dialect.name == "DuckDB":  # while its owner has no statement under way on it
+        engines.prepare()
+    return engines
+
+
+def open_evaluator(engine: Engine, policy: Policy, *, shared: ResultEvaluator | None = None) -> ResultEvaluator:
+    """Return the evaluator of released rows for a session over an engine: in workers where that one has a worker.
+
+    A statement has the policy's limits of time and memory, and never more than 1 GB. One that is `shared` with other
+    sessions has the limits that it was made with, and stays open when the session closes it.
+    """
+    from dpsql.engines.duckdb.evaluator import MEMORY_LIMIT, SECONDS, DuckDBEvaluator
+    from dpsql.engines.duckdb.memory_limit import choose_smaller
+    from dpsql.engines.duckdb.worker.evaluator import SharedEvaluator, WorkerEvaluator
+
+    if shared is not None:
+        return SharedEvaluator(shared)
+    memory_limit = choose_smaller(policy.engine.memory_limit, MEMORY_LIMIT)
+    seconds = SECONDS if policy.engine.time_limit is None else policy.engine.time_limit
+    return (WorkerEvaluator if engine.isolation == "process" else DuckDBEvaluator)(memory_limit, seconds)
+
+
+def report_confinement(engine: Engine | None) -> tuple[str, ...]:
+    """Return the measures in force against an engine's worker or, without one, those of a worker started for this."""
+    from dpsql.engines import read_confinement
+    from dpsql.engines.duckdb.worker.evaluator import try_confinement
+
+    return try_confinement() if engine is None else read_confinement(engine)
+
+
+def source_of(database: object, policy: Policy) -> DataSource | None:
+    """Return what a URL says of where the data is, given as the `database` or by the policy; None without one."""
+    return DataSource(database) if isinstance(database, str) and is_address(database) else policy.source
+
+
+def sources_of(policy: Policy) -> dict[str, Path | CsvFile | Folder | None]:
+    """Return the file or folder of every table, None of those that the database has."""
+    return {name: _source(name, table) for name, table in policy.tables.items()}
+
+
+def _check(database: object, policy: Policy) -> None:
+    if isinstance(database, str | Path) and str(database) == IN_MEMORY:
+        hint = "Pass an open DuckDB connection, or None when all tables are files."
+        raise UsageError("database", "A new in-memory database holds no tables.", hint=hint)
+    if policy.source is not None and policy.source.path is not None and policy.source.options:
+        reason, hint = "A DuckDB file has no options.", "Memory, threads and time are limited in [engine]."
+        raise PolicyError("policy-source", reason, hint=hint, place=policy.where("source.options"))
+    if isinstance(database, Path) and _ADDRESS.match(str(database)) and not database.exists():
+        hint = 'Write [source] and below it url = "..." in the policy, and leave the database out.'
+        raise UsageError("database", "The address of an engine stands in the policy, not here.", hint=hint)
+    if policy.source is not None and database is not None:
+        hint = "Leave the database out, or take [source] out of the policy."
+        raise UsageError("source-twice", "The policy says where the data is.", hint=hint)
+
+
+def _check_elsewhere(policy: Policy, *, isolated: bool) -> None:
+    """Refuse settings that are DuckDB's for data that another program has."""
+    if isolated:
+        hint = "Leave isolation out, and serve analysts with dpsql serve, which keeps the credentials to itself."
+        raise UsageError("isolation-remote", "The data is open in another program already.", hint=hint)
+    for name in ("memory_limit", "threads"):
+        if getattr(policy.engine, name) is not None:
+            reason, place = f"The setting {name} is DuckDB's.", policy.where(f"engine.{name}")
+            raise PolicyError("policy-source", reason, hint="Set limits in the engine that has the data.", place=place)
+
+
+def _check_open(engine: Engine, policy: Policy, *, isolated: bool) -> None:
+    """Refuse what can no longer be had of an engine that is open."""
+    if isolated and engine.isolation != "process":
+        reason = "An engine that is open in this process cannot be isolated from it."
+        raise UsageError("isolation-connection", reason, hint="Let the policy's [source] name it, and serve analysts.")
+    for name in ("memory_limit", "threads", "time_limit"):
+        if getattr(policy.engine, name) is not None:
+            reason, place = f"The setting {name} comes too late for an engine that is open.", f"engine.{name}"
+            hint = "Give it to the engine where it is opened, and take it out of the policy."
+            raise PolicyError("policy-source", reason, hint=hint, place=policy.where(place))
+
+
+def _at(source: DataSource, sources: Sources, *, time_limit: float | None) -> Engine:
+    """Return the engine at an address; of what fails in opening it only dpsql's own errors are passed on."""
+    try:
+        return _opener(source, sources)(source.url, sources, options=source.options, time_limit=time_limit)
+    except Error:
+        raise
+    except ImportError as error:
+        missing = error.name or "that it needs"
+    except Exception:  # noqa: BLE001 - of another package, with a password perhaps
+        missing = None
+    if missing is not None:  # raised here and not where it was caught: no context hangs on it
+        hint = f"docs/engines.md says what to install for {source.scheme}:."
+        raise UsageError("not-installed", f"This engine needs the package {missing}.", hint=hint, place="source.url")
+    hint = "Check the address, the user and the password with a client of the engine; what it says is not kept."
+    raise EngineError("engine-unreachable", "The engine cannot be opened.", hint=hint, place="source.url")
+
+
+def _opener(source: DataSource, sources: Sources) -> _Open:
+    """Return what opens an engine of this kind: one of ours, or that of another package which says it can."""
+    ours = _ENGINES.get(source.scheme)
+    if ours is not None:
+        module, _, attributes = ours.partition(":")
+        found: Any = import_module(module)
+        for attribute in attributes.split("."):
+            found = getattr(found, attribute)
+        return cast("_Open", found)
+    if any(file is not None for file in sources.values()):
+        reason, hint = "Tables of files are read by DuckDB, and by Spark.", "Load the file into the engine."
+        raise PolicyError("policy-source", reason, hint=hint, place="source.url")
+    others = entry_points(group=GROUP)
+    if source.scheme not in others.names:
+        known = ", ".join(sorted({*_ENGINES, "duckdb", *others.names}))
+        reason = f'There is no engine for addresses that begin with "{source.scheme}:".'
+        raise PolicyError("policy-source", reason, hint=f"Known here: {known}.", place="source.url")
+    return cast("_Open", others[source.scheme].load())
+
+
+def _is_engine(value: object) -> TypeGuard[Engine]:
+    return all(hasattr(value, name) for name in ("dialect", "relation", "columns", "execute", "close"))
+
+
+def _opened(
+    database: str | Path | duckdb.DuckDBPyConnection | None,
+    settings: EngineSettings,
+    *,
+    sources: Mapping[str, Path | CsvFile | Folder | AttachedTable | None],
+    isolated: bool,
+) -> Engine:
+    limits = settings.memory_limit, settings.threads, settings.time_limit
+    if isolated:
+        if database is not None and not isinstance(database, str | Path):
+            reason = "An open connection is this process's, and cannot be isolated from it."
+            raise UsageError("isolation-connection", reason, hint="Pass the path of the database file.")
+        from dpsql.engines.duckdb.worker.engine import WorkerEngine
+
+        return WorkerEngine.open(database, sources, memory_limit=limits[0], threads=limits[1], time_limit=limits[2])
+    from dpsql.engines.duckdb.engine import DuckDBEngine
+
+    if database is None or isinstance(database, str | Path):
+        return DuckDBEngine.open(database, sources, memory_limit=limits[0], threads=limits[1], time_limit=limits[2])
+    return DuckDBEngine.borrow(database, sources, time_limit=settings.time_limit)
+
+
+def _source(name: str, table: Table) -> Path | CsvFile | Folder | None:
+    from dpsql.engines import Column, CsvFile
+
+    if table.source is None:
+        return None
+    if table.columns is None or table.types is None:
+        if table.source.suffix.lower() == ".parquet" and not table.source.is_dir():
+            return table.source
+        from dpsql.engines.lakes.detection import folder_of
+
+        return folder_of(table.source, place=f"table {name}")
+    return CsvFile(table.source, tuple(map(Column, table.columns, table.types)))

@@ -1,0 +1,84 @@
+"""Arrow for the released table: types from the query, never from the data, and ORDER BY as DuckDB orders."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpsql.engines.arrow_types import arrow_of
+from dpsql.sql.ir.statements import HavingTerm, Order
+from dpsql.sql.ir.types import Family, Type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["arrow_type", "integers", "kept", "ordered"]
+
+_COMPARISONS = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def arrow_type(type_: Type) -> pa.DataType:
+    """Return the Arrow type of a key, whose type is one that dpsql computes with."""
+    known = None if type_.family is Family.OPAQUE else arrow_of(type_.name)
+    if known is None:
+        raise KeyError(type_.name)
+    return known
+
+
+def integers(values: Iterable[int]) -> pa.Array:
+    """Return whole numbers as an array; raises OverflowError beyond 64 bits.
+
+    Where pandas is installed `pa.array` imports it to ask whether these are its own, between the rows and the answer:
+    half of what a first query takes, and a place that swallows an interrupt.
+    """
+    import pyarrow as pa
+
+    numbers = np.fromiter(values, np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def kept(table: pa.Table, keep: tuple[HavingTerm, ...]) -> pa.Table:
+    """Return the rows whose released counts pass every comparison."""
+    for term in keep:
+        counts = table.column(term.output).to_pylist()
+        rows = [row for row, count in enumerate(counts) if _COMPARISONS[term.operator](count, term.value)]
+        table = table.take(integers(rows))
+    return table
+
+
+def ordered(table: pa.Table, order: tuple[Order, ...]) -> pa.Table:
+    """Return the rows by the ORDER BY terms, ties in the order they came; NaN is the greatest number."""
+    rows = list(range(table.num_rows))
+    for term in reversed(order):
+        values = _comparable(table.column(term.output))
+        present = [row for row in rows if values[row] is not None]
+        absent = [row for row in rows if values[row] is None]
+        present.sort(key=lambda row: (_is_nan(values[row]), values[row]), reverse=term.descending)
+        rows = absent + present if term.nulls_first else present + absent
+    return table.take(integers(rows)) if order else table
+
+
+def _comparable(column: pa.ChunkedArray) -> list[object]:
+    """Return Python values that compare as the column's do; dates as numbers, since Arrow's reach beyond Python's."""
+    import pyarrow as pa
+
+    if pa.types.is_date(column.type):
+        column = column.cast(pa.int32())
+    elif pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    return list(column.to_pylist())
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)

@@ -1,0 +1,166 @@
+"""Which mechanism answers, where the query leaves it open: the one whose keys need the fewest units, as predicted.
+
+Public numbers alone decide: k, the bound, the domain, epsilon and delta, whether counts are asked for, the number of
+partitions. All mechanisms are asked for no more than one price, so that is compared first, and only then the need: with
+how many units a group has an even chance to be returned. What the data would say is guessed at, once and for all:
+
+* a limited domain's threshold stands above the count of group k_bar + 1, which is taken for 0;
+* where units are weighed a unit is taken to be in half as many groups as the bound allows, and in 40 at most, which
+  makes a weight of 1 / sqrt(t) of it. With 40 the mechanisms change places at about k = 11. Of the logs that
+  `benchmarks/recall.py` reads, most have fewer groups to a unit and some have heavier units; below that k a limited
+  domain is seldom far behind, ranks by counts, and charges only for what it returns.
+
+Where the policy tells the population in public, and nothing bounds the groups of a unit, the last of k keys is taken to
+have population / k units, as by Zipf's law if the first had all. A mechanism that ranks by counts and needs no more
+then goes before one that ranks by weights: first a limited domain, then domain discovery, for which a unit is taken to
+be in 20 groups. The guess and the 20 were chosen on the logs that `benchmarks/recall.py` reads, which prints what they
+are worth there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from dpsql.errors import Refusal
+from dpsql.mechanisms import WEIGHT_STEPS, JointExponential, Peeling, WeightedGaussian
+from dpsql.plan.mechanisms import MechanismPlan
+from dpsql.plan.mechanisms.domain_discovery import DomainDiscoveryPlan
+from dpsql.plan.mechanisms.gaussian_histogram import GaussianHistogramPlan
+from dpsql.plan.mechanisms.joint import JointPlan
+from dpsql.plan.mechanisms.laplace_limited_domain import LaplaceLimitedDomainPlan
+from dpsql.plan.mechanisms.limited_domain import LimitedDomainPlan
+from dpsql.plan.mechanisms.peeling import PeelingPlan
+from dpsql.plan.mechanisms.per_partition import AllPartitionsPlan, EachPartitionPlan
+from dpsql.plan.mechanisms.weighted_gaussian import WeightedGaussianPlan
+from dpsql.sql.ir.statements import LiteralDomain, PrivateQuery
+
+__all__ = ["BY_COUNTS", "CHOSEN", "Candidate", "Prediction", "best", "candidates", "typical"]
+
+CHOSEN = frozenset("limited_domain gaussian_histogram weighted_gaussian peeling".split())
+BY_COUNTS = ("limited_domain", "domain_discovery")  # those that rank by counts, where nothing bounds them
+_TYPICAL = 40  # groups of a unit that nobody bounds
+_OF_POPULATION = 20  # the same, where the population is told: nothing else need be made up for
+_CANDIDATES = 1_000  # of a domain whose size only the database knows
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """With how many units a group has an even chance to be returned, above what, and for how many items at most."""
+
+    units: float
+    above: str
+    items: int
+
+    def __str__(self) -> str:
+        return f"a group needs about {self.units:,.0f} units{self.above}; {self.items} items at most"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A mechanism that could answer a query, by its name in SQL, and what is predicted, or simulated, of it."""
+
+    name: str
+    answering: MechanismPlan
+    prediction: Prediction
+    recall: float | None = None
+
+    def __str__(self) -> str:
+        told = "" if self.recall is None else f"; finds {self.recall:.2f} of the top k if the counts are as assumed"
+        return f"{self.prediction}{told}"
+
+
+def candidates(
+    query: PrivateQuery, names: Iterable[str], *, build: Callable[[str], MechanismPlan], population: int | None = None
+) -> tuple[Candidate, ...]:
+    """Return those of the mechanisms that can answer the query, with what is predicted of them, in their order."""
+    most = _TYPICAL if population is None else _OF_POPULATION
+    found = []
+    for name in names:
+        try:
+            answering = build(name)
+        except Refusal:  # it does not go with the query's options, or with the policy's
+            continue
+        prediction = _predicted(answering, query, most=most)
+        if prediction is not None:
+            found.append(Candidate(name, answering, prediction))
+    return tuple(found)
+
+
+def best(found: Iterable[Candidate], *, last: float | None = None) -> Candidate | None:
+    """Return the first of those that cost least and, among these, need the fewest units; None of none.
+
+    Others than `CHOSEN` are there to be compared with, and never the best. Where the last of the keys is taken to have
+    `last` units, the first of `BY_COUNTS` that costs no more and needs no more goes before them.
+    """
+    found = tuple(found)
+    chosen = (each for each in found if each.name in CHOSEN)
+    usual = min(chosen, key=lambda each: (each.prediction.items, each.prediction.units), default=None)
+    if usual is None or last is None:
+        return usual
+    enough = {
+        each.name: each
+        for each in found
+        if each.prediction.units <= last and each.prediction.items <= usual.prediction.items
+    }
+    return next((enough[name] for name in BY_COUNTS if name in enough), usual)
+
+
+def _predicted(answering: MechanismPlan, query: PrivateQuery, *, most: int) -> Prediction | None:
+    """Return what is predicted; None for a mechanism whose answers are of another kind."""
+    match answering:
+        case EachPartitionPlan(each=each, reach=reach):
+            one = _predicted(each, query, most=most)
+            return None if one is None else replace(one, items=one.items * reach)
+        case AllPartitionsPlan(every=every):
+            return _predicted(every, query, most=most)
+    need, k, domain = _need(answering, query, most=most), query.clause.k or 0, query.domain
+    k = min(k, len(domain.values)) if isinstance(domain, LiteralDomain) else k
+    return None if need is None else Prediction(*need, items=answering.price.items(k))
+
+
+def _need(answering: MechanismPlan, query: PrivateQuery, *, most: int) -> tuple[float, str] | None:
+    match answering:
+        case LimitedDomainPlan(selection=leaders):
+            need = max(leaders.threshold_offset, leaders.least_threshold)
+            return float(need), f" above group number {leaders.k_bar + 1}"
+        case LaplaceLimitedDomainPlan(selection=at_once):
+            return float(at_once.offset + 1), f" above group number {at_once.k_bar + 1}"
+        case GaussianHistogramPlan(selection=histogram):
+            return float(histogram.threshold), ""
+        case WeightedGaussianPlan(selection=weighted):
+            return _weighed(weighted, most)
+        case DomainDiscoveryPlan(selection=discovery):
+            return _weighed(discovery.discovery, most)
+        case PeelingPlan(selection=peeled):
+            return _margin(peeled, query)
+        case JointPlan(selection=sequence):
+            return _margin(sequence, query)
+    return None
+
+
+def _weighed(mechanism: WeightedGaussian, most: int) -> tuple[float, str]:
+    """Return the need of a group whose units are in as many groups as is typical."""
+    groups = typical(mechanism.max_groups_contributed, most)
+    each = "" if groups == 1 else f", if each is in {groups} groups"
+    return mechanism.threshold / WEIGHT_STEPS * math.sqrt(groups), each
+
+
+def typical(bound: int, most: int = _TYPICAL) -> int:
+    """Return in how many groups a unit is taken to be under a bound, where nothing is known of it."""
+    return min(math.ceil(bound / 2), most)
+
+
+def _margin(mechanism: Peeling | JointExponential, query: PrivateQuery) -> tuple[float, str]:
+    """Return how far behind its rank a key is in one of two draws at most, by the bounds that the mechanisms state."""
+    domain, k = query.domain, mechanism.k
+    known, told = (
+        (len(domain.values), "of") if isinstance(domain, LiteralDomain) else (max(_CANDIDATES, k), "if there are")
+    )
+    epsilon = float(mechanism.epsilon.value)
+    if isinstance(mechanism, Peeling):
+        reach = math.log(2 * max(known - k, 1) * (1 + math.log(k))) / epsilon
+    else:
+        reach = 2 * (math.lgamma(known + 1) - math.lgamma(known - k + 1) + math.log(2)) / epsilon
+    return reach, f" more than others, {told} {known:,} candidates"

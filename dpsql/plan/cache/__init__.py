@@ -1,0 +1,1 @@
+"""Stored answers: the key that identifies a release, and a release as bytes."""

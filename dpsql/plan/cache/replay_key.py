@@ -1,0 +1,152 @@
+"""The replay key: by what a private answer is found again.
+
+A release is drawn from the rows, the counted groups and the mechanism, so the key is a digest of these alone: of the
+typed form, not of the text. Names of outputs, their order, ORDER BY, LIMIT and HAVING come after the release, and the
+salts of a bound are the session's: none of them is in it. Whoever has the answer of one query may thus be shown that
+of any query with its key, as post-processing. A repeated query is found by its words and never by the data.
+
+The spelling under the digest is JSON, in which everything but None, truth values, integers and texts says its class:
+two things are spelled alike only if they are the same, whatever the process and the version of Python.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import fields, replace
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from functools import cache
+
+from dpsql.plan.plan import Plan
+from dpsql.sql.ir.statements import LiteralDomain, Partitions, PrivateQuery
+from dpsql.sql.ir.tree import Column, Combined, Derived, Exists, InQuery, Numbered, Scan
+
+__all__ = ["FORMAT", "in_canonical_order", "replay_key"]
+
+FORMAT = "dpsql replay 1"
+_NUMBER: dict[type, str] = {
+    Column: "relation",
+    Scan: "number",
+    Derived: "number",
+    Combined: "number",
+    Numbered: "number",
+}
+
+
+class _Numbers(dict[int, int]):
+    """The numbers of a block's relations in the order of first mention; `outer` are those of the block around it."""
+
+    def __init__(self, outer: _Numbers | None = None) -> None:
+        super().__init__()
+        self.outer = outer
+
+    def of(self, relation: int) -> object:
+        """Return how a relation is spelled: by its number, or as one of a block further out."""
+        if self.outer is not None and self.outer.knows(relation):
+            return ["outer", self.outer.of(relation)]
+        return self.setdefault(relation, len(self) + 1)
+
+    def knows(self, relation: int) -> bool:
+        """Say whether it is a relation of this block or of one around it."""
+        return relation in self or (self.outer is not None and self.outer.knows(relation))
+
+
+def replay_key(plan: Plan) -> str:
+    """Return the digest, in hexadecimal, of what `plan` releases; plans that share it release by the same law."""
+    query, numbers = plan.query, _Numbers()
+    release = (
+        query.table,
+        query.unit_name,
+        query.body,
+        query.unit,
+        query.keys,
+        query.domain,
+        *plan.answering.law,
+        plan.max_groups_contributed,
+        *_partitions(query.partitions),
+        *((query.protected,) if len(query.protected) > 1 else ()),
+    )
+    return hashlib.sha256(_text([FORMAT, *(_spelled(part, numbers) for part in release)]).encode("ascii")).hexdigest()
+
+
+def _partitions(partitions: Partitions | None) -> tuple[object, ...]:
+    """Return what partitions decide: which key, its values, and whether each unit is kept to one of them."""
+    return () if partitions is None else (partitions.key, partitions.values, partitions.salts is not None)
+
+
+def in_canonical_order(query: PrivateQuery) -> PrivateQuery:
+    """Return the query with its keys, and the values of a listed domain, once each and in the order of their spelling.
+
+    Keys break ties at the cut and are hashed together for a bound, so queries of one replay key need one order of them.
+    """
+    numbers = _Numbers()
+    _spelled(query.body, numbers)
+    spelled = [_text(_spelled(key, numbers)) for key in query.keys]
+    order = sorted(set(spelled))
+    outputs = tuple(
+        replace(output, key=None if output.key is None else order.index(spelled[output.key]))
+        for output in query.outputs
+    )
+    domain = query.domain
+    if isinstance(domain, LiteralDomain):
+        domain = LiteralDomain(tuple(sorted(domain.values, key=lambda value: _text(_spelled(value, numbers)))))
+    partitions = query.partitions
+    if partitions is not None:
+        partitions = replace(partitions, key=order.index(spelled[partitions.key]))
+    keys = tuple(query.keys[spelled.index(key)] for key in order)
+    return replace(query, keys=keys, outputs=outputs, domain=domain, partitions=partitions)
+
+
+def _text(spelled: object) -> str:
+    return json.dumps(spelled, separators=(",", ":"), allow_nan=False)
+
+
+def _spelled(value: object, numbers: _Numbers) -> object:
+    """Return `value` as JSON holds it; `numbers` are those of the block's relations, in the order of first mention."""
+    match value:
+        case None | bool() | str():
+            return value
+        case tuple():
+            return [_spelled(part, numbers) for part in value]
+        case Enum():
+            return {type(value).__name__: value.name}
+        case int():
+            return int(value)
+        case float():
+            return {"float": value.hex()}
+        case Decimal() | Fraction():
+            exact = Fraction(value)
+            return {type(value).__name__: f"{exact.numerator}/{exact.denominator}"}
+    return {type(value).__name__: _parts(value, numbers)}
+
+
+def _parts(node: object, numbers: _Numbers, *, inside: _Numbers | None = None) -> list[object]:
+    """Return the fields of a frozen value: all that decide anything.
+
+    A subquery numbers its relations anew, in `inside`; one in an expression may name those around it, too.
+    """
+    if inside is None:
+        inside = _Numbers(numbers.outer) if isinstance(node, Derived) else numbers
+    parts: list[object] = []
+    kind: type = type(node)
+    numbered, nested = _NUMBER.get(kind), isinstance(node, InQuery | Exists)
+    for name in _names(kind):
+        content = getattr(node, name)
+        if name == numbered:
+            parts.append(numbers.of(content))
+        elif nested and name == "source":
+            parts.append({Derived.__name__: _parts(content, _Numbers(), inside=_Numbers(numbers))})
+        else:
+            parts.append(_spelled(content, inside))
+    return parts
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    """Return the fields of a class of frozen values: all but `longest`, which decided what is in it and does no more.
+
+    Anything else has no spelling, and is a TypeError.
+    """
+    return tuple(field.name for field in fields(kind) if field.compare and field.name != "longest")

@@ -1,0 +1,83 @@
+"""Stable top-k with ADAPTIVE: the k at a wide gap, as a set, if the gap holds; the choice is paid at once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from dpsql.accounting import ZCDP
+from dpsql.errors import UsageError
+from dpsql.mechanisms import Noise, StableTopK, distance_regulariser
+from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec
+from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.unordered import BY_LABEL, ranked, told
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.rewrite.engine_query import Bound, rewrite_by_label
+
+__all__ = ["AdaptivePlan", "adaptive"]
+
+_CHOICE = 2  # items: epsilon**2 / 8 for the choice of k, and as much for the test of its gap
+_LEAST_RHO = Fraction(1, 4 * 10**8)  # of the mechanism
+_PREFERS = "For example prefer = 10: a gap is then wanted near the 10th."
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptivePlan:
+    """Stable top-k with ADAPTIVE: the k at a wide gap, as a set, if the gap holds; the choice is paid at once."""
+
+    selection: StableTopK
+    price: ItemLoss
+
+    @property
+    def law(self) -> tuple[object, object]:
+        """The mechanism, and the items that its loss is told in."""
+        return self.selection, self.price
+
+    def offer(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        """Return the offer: k_bar + 1 groups are read, and the choice costs the same, whatever comes back."""
+        chosen, price = self.selection, self.price
+        most, gap = chosen.k_bar, chosen.offset + 1
+        paid = "two for the choice of k and the test of its gap, also if nothing comes back"
+        return ReleaseSpec(
+            counting=rewrite_by_label(query, most + 1, bound=bound),
+            k=most,
+            worst_case=ZCDP(price.rho(price.items(most)), chosen.delta),
+            half=ZCDP(price.rho(price.items(math.ceil(most / 2))), chosen.delta),
+            charged=paid if price.counts is None else f"{paid}; one for each count returned",
+            facts=(
+                ("k_bar", str(most)),
+                ("threshold", f"the last key {gap} units above the next; at 1 or less never, but for delta"),
+                BY_LABEL,
+            ),
+            count_variance=None if price.counts is None else price.counts.variance,
+            k_bar=most,
+            threshold_offset=Fraction(gap),
+            most_rows=most + 1,
+            chooses="k",
+            least_rho=_LEAST_RHO,
+        )
+
+    def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
+        """Draw k and test its gap, and then draw counts of what is returned."""
+        leaders = ranked(groups, self.selection.k_bar)
+        chosen = self.selection.select(leaders.histogram, noise)
+        rows = leaders.by_label(chosen.positions or ())
+        held = chosen.positions is not None
+        keys = MechanismOutput(rows, None, self.selection.loss, _CHOICE, stopped_at_bottom=not held, chosen=chosen.k)
+        return told(keys, groups, price=self.price, noise=noise)
+
+
+def adaptive(asked: MechanismRequest) -> AdaptivePlan:
+    """Return the mechanism that chooses k, drawn to a public one where the query prefers it."""
+    asked.check_no_min_units()
+    price, k_bar = replace(asked.price, once=_CHOICE, each=0), asked.k_bar
+    prefer, delta = asked.prefer, asked.delta
+    if prefer is None:
+        asked.refuse(("penalty",), reason="{name} has no meaning where no k is preferred.", hint=_PREFERS)
+    try:
+        near = () if prefer is None else distance_regulariser(prefer, k_bar, penalty=asked.penalty)
+        return AdaptivePlan(StableTopK(price.epsilon, delta, k_bar, near), price)
+    except UsageError as error:
+        refusal = asked.out_of_range(error)
+    raise refusal

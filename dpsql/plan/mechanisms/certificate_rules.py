@@ -1,0 +1,80 @@
+"""What a certificate other than `zcdp` asks of a query: which mechanisms, options and noise of counts it covers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from dpsql.accounting import BoundedRange, Certificate, Loss, Steps
+from dpsql.errors import Refusal
+from dpsql.mechanisms import CountRelease, LaplaceCounts, NoisyCounts
+from dpsql.plan.mechanisms.base import ItemLoss
+from dpsql.plan.terms import Terms
+from dpsql.quantities import Delta, Epsilon
+from dpsql.sql.ir.statements import Clause, Option, Partitions
+
+__all__ = ["CertifiedPrice", "check_delta", "check_epsilon", "check_mechanism", "check_partitions", "price_of"]
+
+_BY_ITEM = ("limited_domain", "peeling")  # proved for every certificate (`maths.md` 6.3); nothing else enters
+
+
+@dataclass(frozen=True, slots=True)
+class CertifiedPrice(ItemLoss):
+    """The price in items under a certificate that counts no rho."""
+
+    certificate: Certificate = field(kw_only=True)
+
+    def loss(self, items: int, delta: Delta) -> Loss:
+        """Return the loss of a query of so many items."""
+        steps = Steps(items, BoundedRange(self.epsilon), delta)
+        return steps.pure if self.certificate is Certificate.pure else steps
+
+
+def price_of(epsilon: Epsilon, groups: int | None, *, counted: bool, certificate: Certificate) -> ItemLoss:
+    """Return what keys cost, with their counts where they are released: Laplace noise where no rho is counted."""
+    if certificate is Certificate.zcdp:
+        return ItemLoss(epsilon, NoisyCounts(epsilon, groups) if counted else None)
+    counts: CountRelease = LaplaceCounts(epsilon, 1 if certificate is Certificate.pure else 2, groups)
+    return CertifiedPrice(epsilon, counts if counted else None, certificate=certificate)
+
+
+def check_mechanism(name: str, clause: Clause, *, certificate: Certificate) -> None:
+    """Refuse a mechanism whose loss is not known under the certificate."""
+    if certificate is Certificate.zcdp or name in _BY_ITEM:
+        return
+    option, asked, hint = clause.options.get("mechanism"), name, "Leave the mechanism out."
+    if clause.k is None:
+        asked, hint = "TOP ADAPTIVE PRIVATE", "Give a number, and leave the mechanism out: TOP 10 PRIVATE."
+    reason = (
+        f"{asked} has no loss under the certificate {certificate.value}, which is for items of bounded range alone."
+    )
+    place = clause.place if option is None or clause.k is None else option.place
+    raise Refusal("certificate", reason, hint=hint, place=place)
+
+
+def check_partitions(partitions: Partitions | None, *, certificate: Certificate) -> None:
+    """Refuse PER, whose runs are added up in rho."""
+    if certificate is not Certificate.zcdp and partitions is not None:
+        reason = f"PER has no loss under the certificate {certificate.value}."
+        raise Refusal("certificate", reason, hint="Ask once for each.", place=partitions.place)
+
+
+def check_epsilon(value: Fraction, option: Option, *, terms: Terms) -> None:
+    """Refuse an epsilon of an item that the certificate does not cover."""
+    each = terms.certified.epsilon
+    if each is None or value == each.value:
+        return
+    if terms.certificate is Certificate.theorem2:
+        reason = f"Under the certificate theorem2 every item has the epsilon {each}."
+        raise Refusal("certificate", reason, hint="Leave epsilon out.", place=option.place)
+    if value > each.value:
+        reason = f"Under the certificate {terms.certificate.value} no item has an epsilon above {each}."
+        raise Refusal("certificate", reason, hint="Leave epsilon out, or ask for less.", place=option.place)
+
+
+def check_delta(value: Fraction, option: Option, *, terms: Terms) -> None:
+    """Refuse a delta of a query that the certificate does not cover."""
+    delta = terms.certified.delta
+    if delta is not None and value != delta.value:
+        reason = f"Under the certificate {terms.certificate.value} every query of an unknown domain has delta {delta}."
+        raise Refusal("certificate", reason, hint="Leave delta out.", place=option.place)

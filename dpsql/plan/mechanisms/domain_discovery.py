@@ -1,0 +1,88 @@
+"""Domain discovery: keys found by their weights, paid for at once; a top-k of them, paid for if there is a choice."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dpsql.errors import UsageError
+from dpsql.mechanisms import DomainDiscovery, FullHistogram, Noise
+from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec, root_below
+from dpsql.plan.mechanisms.counts_by_item import with_counts
+from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.unordered import counted_loss
+from dpsql.plan.mechanisms.weighted_gaussian import OWN, price_of_all, threshold_facts, threshold_of, weights_within
+from dpsql.quantities import Epsilon, Rho
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.rewrite.engine_query import Bound, rewrite_weighted, rewrite_weighted_of_all
+
+__all__ = ["DomainDiscoveryPlan", "domain_discovery"]
+
+
+@dataclass(frozen=True, slots=True)
+class DomainDiscoveryPlan:
+    """Domain discovery: keys found by their weights, paid for at once; a top-k of them, paid for if there is a choice.
+
+    `own_cap` says that neither policy nor query bounds the groups of each unit, but the mechanism, and for weights
+    alone: keys are then chosen by counts of all groups, and these are released.
+    """
+
+    selection: DomainDiscovery
+    price: ItemLoss
+    own_cap: bool
+
+    @property
+    def law(self) -> tuple[object, object]:
+        """The mechanism, the items that its loss is told in, and whether the counts are of all groups."""
+        return self.selection, (self.price, self.own_cap)
+
+    def offer(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        """Return the offer: all groups are read, and half of the price of the keys is paid at once."""
+        chosen, counts, discovery = self.selection, self.price.counts, self.selection.discovery
+        rewritten = rewrite_weighted_of_all if self.own_cap else rewrite_weighted
+        return ReleaseSpec(
+            counting=rewritten(query, bound=bound, weights=weights_within(discovery)),
+            k=chosen.k,
+            worst_case=counted_loss(chosen.worst_case, chosen.k, price=self.price),
+            half=counted_loss(discovery.loss, math.ceil(chosen.k / 2), price=self.price),
+            charged="half of the keys at once, the other half only if more than k are found"
+            + ("" if counts is None else ", and one for each count returned"),
+            facts=(
+                *threshold_facts(discovery),
+                ("peeling", f"epsilon {float(chosen.epsilon):.4g} for each key, if more than k reach the threshold"),
+            ),
+            count_variance=None if counts is None else counts.variance,
+            threshold_offset=threshold_of(discovery),
+            weighted=True,
+            cap=OWN if self.own_cap else "",
+        )
+
+    def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
+        """Draw the domain by the weights, keys of it by the counts, and then counts of these."""
+        chosen, weights, counts = self.selection, FullHistogram(groups.weights), FullHistogram(groups.counts)
+        drawn = chosen.select(weights, counts, noise=noise)
+        rows = drawn.positions
+        items = chosen.k if len(drawn.domain) > chosen.k else math.ceil(chosen.k / 2)
+        keys = MechanismOutput(rows, None, chosen.loss(drawn), items, stopped_at_bottom=len(rows) < chosen.k)
+        exact = [int(groups.counts[row]) for row in rows]
+        return with_counts(keys, exact, price=self.price, noise=noise)
+
+
+def domain_discovery(asked: MechanismRequest) -> DomainDiscoveryPlan:
+    """Return the mechanism of two stages: half of the rho of one item for each key goes to each.
+
+    Under a bound of policy or query counts keep to it. Under the mechanism's own they need none: peeling has no use
+    for one, and counts of all groups of a unit cost one item each.
+    """
+    asked.refuse(
+        ("k_bar",), reason="{name} has no meaning with this mechanism.", hint="Leave it out: all groups are read."
+    )
+    k = asked.k
+    bound, delta, price = asked.bound(), asked.delta, price_of_all(asked)
+    half = Rho(price.rho(k).value / 2)
+    try:
+        peeling = Epsilon(root_below(8 * half.value / k))
+        return DomainDiscoveryPlan(DomainDiscovery(half, delta, bound, peeling, k), price, asked.own_cap)
+    except UsageError as error:
+        refusal = asked.out_of_range(error)
+    raise refusal

@@ -1,0 +1,71 @@
+"""The Gaussian histogram: all groups in the order of their labels, keys and counts at once, paid for at once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from dpsql.errors import UsageError
+from dpsql.mechanisms import FullHistogram, GaussianHistogram, Noise
+from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec
+from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.rewrite.engine_query import Bound, rewrite_all
+
+__all__ = ["GaussianHistogramPlan", "gaussian_histogram"]
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianHistogramPlan:
+    """The Gaussian histogram: all groups in the order of their labels, keys and counts at once, paid for at once."""
+
+    selection: GaussianHistogram
+    price: ItemLoss
+
+    @property
+    def law(self) -> tuple[object, object]:
+        """The mechanism, and the items that its loss is told in."""
+        return self.selection, self.price
+
+    def uncut(self, most: int) -> GaussianHistogramPlan:
+        """Return the same release with so many keys at most."""
+        return replace(self, selection=replace(self.selection, k=most))
+
+    def offer(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        """Return the offer: all groups are read, and the price is one, whatever comes back."""
+        chosen, threshold = self.selection, self.selection.threshold
+        sigma = math.sqrt(chosen.variance)
+        return ReleaseSpec(
+            counting=rewrite_all(query, bound=bound),
+            k=chosen.k,
+            worst_case=chosen.loss,
+            half=chosen.loss,
+            charged="paid at once, whatever comes back",
+            facts=(
+                ("threshold", f"a noisy count of {threshold} units, whatever the other groups have"),
+                ("noise", f"sigma {sigma:.1f} on the count of every group; all groups are read"),
+            ),
+            count_variance=None if self.price.counts is None else chosen.variance,
+            threshold_offset=Fraction(threshold),
+        )
+
+    def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
+        """Draw keys and counts together; rows are in the order of labels, so positions may break ties."""
+        drawn, items = self.selection.release(FullHistogram(groups.counts), noise), self.price.items(self.selection.k)
+        stopped = len(drawn.positions) < self.selection.k
+        return MechanismOutput(drawn.positions, drawn.counts, self.selection.loss, items, stopped_at_bottom=stopped)
+
+
+def gaussian_histogram(asked: MechanismRequest) -> GaussianHistogramPlan:
+    """Return the mechanism of all groups, at the rho that the items of a limited domain would cost at worst."""
+    price, k = asked.price, asked.k
+    asked.refuse(
+        ("k_bar",), reason="{name} has no meaning with this mechanism.", hint="Leave it out: all groups are read."
+    )
+    bound, delta = asked.bound(), asked.delta
+    try:
+        return GaussianHistogramPlan(GaussianHistogram(price.rho(price.items(k)), delta, k, bound), price)
+    except UsageError as error:
+        refusal = asked.out_of_range(error)
+    raise refusal

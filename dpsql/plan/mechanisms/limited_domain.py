@@ -1,0 +1,138 @@
+"""The limited domain: the leading groups, paid for by what comes back, BOTTOM included.
+
+With k_bar = AUTO one item more chooses k_bar in private, before anything else is drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from dpsql.mechanisms import ChooseKBar, Histogram, LimitedDomain, Noise
+from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec
+from dpsql.plan.mechanisms.counts_by_item import paid_by_item
+from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.rewrite.engine_query import Bound, rewrite
+
+__all__ = ["ChosenLimitedDomainPlan", "LimitedDomainPlan", "limited_domain"]
+
+_CHOICE = 1  # item
+
+
+@dataclass(frozen=True, slots=True)
+class LimitedDomainPlan:
+    """The limited domain: the leading groups, paid for by what comes back, BOTTOM included."""
+
+    selection: LimitedDomain
+    price: ItemLoss
+
+    @property
+    def law(self) -> tuple[object, object]:
+        """The mechanism, and how the counts are drawn."""
+        return self.selection, self.price.counts
+
+    def offer(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        """Return the offer: k_bar + 1 groups are read, and half of the keys save the others but for BOTTOM."""
+        chosen, price = self.selection, self.price
+        returned = math.ceil(chosen.k / 2)
+        threshold = f"{float(chosen.threshold_offset):.1f} units above group number {chosen.k_bar + 1}"
+        if chosen.least_threshold:
+            threshold += f", and at least {float(chosen.least_threshold):.1f} units"
+            threshold += f" (the policy's min_units = {chosen.min_units})"
+        return ReleaseSpec(
+            counting=rewrite(query, chosen.k_bar + 1, bound=bound),
+            k=chosen.k,
+            worst_case=price.loss(price.items(chosen.k), chosen.delta),
+            half=price.loss(price.items(returned) + (returned < chosen.k), chosen.delta),
+            charged="charged: one for each key and count returned, and for BOTTOM",
+            facts=(("k_bar", str(chosen.k_bar)), ("threshold", threshold)),
+            count_variance=None if price.counts is None else price.counts.variance,
+            count_scale=None if price.counts is None else price.counts.scale,
+            k_bar=chosen.k_bar,
+            threshold_offset=chosen.threshold_offset,
+            least_threshold=chosen.least_threshold,
+            most_rows=chosen.k_bar + 1,
+        )
+
+    def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
+        """Draw keys, and then counts of them."""
+        exact = tuple(groups.counts.tolist())
+        chosen = self.selection.select(Histogram.of_leaders(exact, self.selection.k_bar), noise)
+        return paid_by_item(chosen, self.price, exact=exact, delta=self.selection.delta, noise=noise)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenLimitedDomainPlan:
+    """The limited domain at a k_bar that is chosen in private; `largest` is that at the largest of the candidates."""
+
+    largest: LimitedDomainPlan
+    choice: ChooseKBar
+
+    @property
+    def selection(self) -> LimitedDomain:
+        """The mechanism, at the largest k_bar."""
+        return self.largest.selection
+
+    @property
+    def price(self) -> ItemLoss:
+        """What the query costs in items, the choice among them."""
+        return self.largest.price
+
+    @property
+    def law(self) -> tuple[object, object]:
+        """The mechanism with the candidates, and how the counts are drawn."""
+        return (self.selection, self.choice), self.price.counts
+
+    def offer(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        """Return the offer of the largest k_bar; its threshold offset is the highest of all."""
+        usual = self.largest.offer(query, bound)
+        candidates = ", ".join(map(str, self.choice.candidates))
+        threshold = f"{float(usual.threshold_offset):.1f} units above the group after them, or less"
+        if usual.least_threshold:
+            threshold += f", and at least {float(usual.least_threshold):.1f} units, or less"
+        return replace(
+            usual,
+            charged=f"{usual.charged}, and for the choice of k_bar",
+            facts=(("k_bar", f"chosen in private among {candidates}"), ("threshold", threshold)),
+            chooses="k_bar",
+        )
+
+    def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
+        """Draw k_bar, and then keys and counts of the leaders that it leaves."""
+        exact = tuple(groups.counts.tolist())
+        k_bar = self.choice.choose(Histogram.of_leaders(exact, self.selection.k_bar), noise)
+        leaders = LimitedDomainPlan(replace(self.selection, k_bar=k_bar), self.price)
+        drawn = leaders.draw(Groups(groups.counts[: k_bar + 1]), noise)
+        items = drawn.items + _CHOICE
+        return replace(drawn, loss=self.price.loss(items, self.selection.delta), items=items, chosen=k_bar)
+
+
+def limited_domain(asked: MechanismRequest) -> LimitedDomainPlan | ChosenLimitedDomainPlan:
+    """Return the mechanism of an unknown domain."""
+    if not asked.leaves_k_bar:
+        return LimitedDomainPlan(_selection(asked, asked.k_bar), asked.price)
+    candidates = tuple(_doubled(asked.k, asked.terms.limits.max_k_bar))
+    largest = LimitedDomainPlan(_selection(asked, candidates[-1]), replace(asked.price, once=_CHOICE))
+    chosen = largest.selection
+    bound, least = chosen.max_groups_contributed, chosen.min_units
+    return ChosenLimitedDomainPlan(largest, ChooseKBar(chosen.epsilon, chosen.delta, candidates, bound, least))
+
+
+def _doubled(k: int, most: int) -> Iterator[int]:
+    """Yield k, 2 k, 4 k and so on, up to the most that may be read."""
+    while k <= most:
+        yield k
+        k *= 2
+
+
+def _selection(asked: MechanismRequest, k_bar: int) -> LimitedDomain:
+    return LimitedDomain(
+        asked.price.epsilon,
+        asked.delta,
+        k=asked.k,
+        k_bar=k_bar,
+        max_groups_contributed=asked.groups,
+        min_units=asked.min_units,
+    )

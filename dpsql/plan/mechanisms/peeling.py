@@ -1,0 +1,63 @@
+"""Peeling: every candidate of a known domain, paid for by what comes back, which is all that was asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpsql.mechanisms import Histogram, Noise, Peeling
+from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec
+from dpsql.plan.mechanisms.counts_by_item import paid_by_item
+from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.quantities import Delta
+from dpsql.sql.ir.statements import LiteralDomain, PrivateQuery
+from dpsql.sql.rewrite.engine_query import Bound, rewrite
+
+__all__ = ["PeelingPlan", "candidates_of", "peeling"]
+
+
+@dataclass(frozen=True, slots=True)
+class PeelingPlan:
+    """Peeling: every candidate of a known domain, paid for by what comes back, which is all that was asked for."""
+
+    selection: Peeling
+    price: ItemLoss
+
+    @property
+    def law(self) -> tuple[object, object]:
+        """The mechanism, and how the counts are drawn."""
+        return self.selection, self.price.counts
+
+    def offer(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        """Return the offer: every candidate is read, and no delta is spent."""
+        chosen, price = self.selection, self.price
+        worst_case = price.loss(price.items(chosen.k), Delta(0))
+        return ReleaseSpec(
+            counting=rewrite(query, None, bound=bound),
+            k=chosen.k,
+            worst_case=worst_case,
+            half=worst_case,
+            charged="charged: one for each key and count returned",
+            facts=(("domain", candidates_of(query)),),
+            count_variance=None if price.counts is None else price.counts.variance,
+            count_scale=None if price.counts is None else price.counts.scale,
+            least_count=0,
+        )
+
+    def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
+        """Draw keys, and then counts of them."""
+        exact = tuple(groups.counts.tolist())
+        chosen = self.selection.select(Histogram.of_leaders(exact, len(exact)), noise)
+        return paid_by_item(chosen, self.price, exact=exact, delta=Delta(0), noise=noise)
+
+
+def candidates_of(query: PrivateQuery) -> str:
+    """Say in words who the candidates of a known domain are."""
+    domain = query.domain
+    listed = f"{len(domain.values)} values of the query" if isinstance(domain, LiteralDomain) else "a public column"
+    return f"{listed}; every one takes part, also with no unit at all"
+
+
+def peeling(asked: MechanismRequest) -> PeelingPlan:
+    """Return the mechanism of a known domain, which reads every candidate and spends no delta."""
+    known = asked.candidates()
+    return PeelingPlan(Peeling(asked.price.epsilon, min(asked.k, known)), asked.price)

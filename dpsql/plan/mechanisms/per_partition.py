@@ -1,0 +1,208 @@
+"""TOP k PRIVATE PER a key: one mechanism for each partition, or one for all of them whose answer is cut in each.
+
+A run of its own for each partition costs what the runs add up to in as many partitions as one unit can be in, `reach`:
+the dearest of them are charged. That is all of them; at most `max_groups_contributed`; one, where the engine keeps each
+unit to one partition (`maths.md` 4.2). One release of all groups, cut to the first k of each partition, costs what it
+costs without partitions: the cut is post-processing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from dpsql.accounting import ZCDP
+from dpsql.errors import Refusal
+from dpsql.mechanisms import Noise
+from dpsql.plan.mechanisms.base import (
+    Groups,
+    ItemLoss,
+    MechanismOutput,
+    MechanismPlan,
+    Named,
+    ReleaseSpec,
+    concentrated,
+)
+from dpsql.plan.mechanisms.gaussian_histogram import GaussianHistogramPlan
+from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.weighted_gaussian import WeightedGaussianPlan
+from dpsql.quantities import Delta, Rho
+from dpsql.sql.ir.statements import Partitions, PrivateQuery
+from dpsql.sql.rewrite.engine_query import Bound
+
+__all__ = ["AllPartitionsPlan", "EachPartitionPlan", "all_partitions", "each_partition"]
+
+MOST_ROWS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class EachPartitionPlan:
+    """A run of a mechanism of leaders for each partition; the losses of the `reach` dearest are charged."""
+
+    each: MechanismPlan
+    partitions: int
+    reach: int
+
+    @property
+    def selection(self) -> Named:
+        """The mechanism of each partition."""
+        return self.each.selection
+
+    @property
+    def price(self) -> ItemLoss:
+        """What one partition costs in items."""
+        return self.each.price
+
+    @property
+    def law(self) -> tuple[object, object]:
+        """That of each partition, and in how many of them a unit counts."""
+        return self.each.law, self.reach
+
+    def offer(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        """Return the offer: k_bar + 1 groups of each partition are read, and every partition is answered.
+
+        Raises `Refusal` where that is more than fits into memory with ease.
+        """
+        one = self.each.offer(query, bound)
+        if query.partitions is not None and self.partitions * (one.most_rows or 0) > MOST_ROWS:
+            reason = f"The partitions times k_bar + 1 may be at most {MOST_ROWS}, the groups that are read."
+            hint = f"List fewer partitions, or add k_bar = {MOST_ROWS // self.partitions - 1} and as many keys at most."
+            raise Refusal("option-range", reason, hint=hint, place=query.partitions.place)
+        charged = one.charged if self.partitions == 1 else f"{one.charged}; in each partition, {self._added}"
+        return replace(
+            one,
+            worst_case=_times(concentrated(one.worst_case), self.reach),
+            half=_times(concentrated(one.half), self.reach),
+            charged=charged,
+            facts=(("partitions", f"{self.partitions}, each answered"), *one.facts),
+            partitions=self.partitions,
+            reach=self.reach,
+            chooses=f"{one.chooses} of each" if one.chooses else "",
+        )
+
+    @property
+    def _added(self) -> str:
+        if self.reach == self.partitions:
+            return "added up"
+        if self.reach == 1:
+            return "the dearest alone, for a unit counts in one"
+        return f"the dearest {self.reach} added up, for a unit counts in no more of them"
+
+    def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
+        """Draw in every partition, also in one without groups, which tells of no presence."""
+        rows = _rows_of(groups, self.partitions)
+        drawn = [self.each.draw(_part(groups, part), noise) for part in rows]
+        losses = [concentrated(one.loss) for one in drawn]
+        rho = _dearest([loss.rho.value for loss in losses], self.reach)
+        delta = _dearest([loss.delta.value for loss in losses], self.reach)
+        return MechanismOutput(
+            rows=tuple(int(part[row]) for part, one in zip(rows, drawn, strict=True) for row in one.rows),
+            counts=_joined([one.counts for one in drawn]),
+            loss=ZCDP(Rho(rho), Delta(delta)),
+            items=int(_dearest([Fraction(one.items) for one in drawn], self.reach)),
+            stopped_at_bottom=any(one.stopped_at_bottom for one in drawn),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AllPartitionsPlan:
+    """One release of the groups of all partitions, cut to the first k of each."""
+
+    every: GaussianHistogramPlan | WeightedGaussianPlan
+    partitions: int
+
+    @property
+    def selection(self) -> Named:
+        """The mechanism of all groups."""
+        return self.every.selection
+
+    @property
+    def price(self) -> ItemLoss:
+        """What the query costs in items, as it would without partitions."""
+        return self.every.price
+
+    @property
+    def law(self) -> tuple[object, object]:
+        """That of the release."""
+        return self.every.law
+
+    def offer(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        """Return the offer: the price is that of the same query without partitions."""
+        whole = self.every.offer(query, bound)
+        told = ("partitions", f"{self.partitions}, each answered from one release of all groups")
+        return replace(whole, facts=(told, *whole.facts), partitions=self.partitions)
+
+    def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
+        """Draw all groups that pass, and take the first of each partition in the order in which they came."""
+        k = self.every.selection.k
+        drawn = self.every.uncut(max(1, len(groups.counts))).draw(groups, noise)
+        private = None if drawn.counts is None else dict(zip(drawn.rows, drawn.counts, strict=True))
+        came = np.array(drawn.rows, np.int64)
+        firsts = [came[part][:k].tolist() for part in _rows_of(_part(groups, came), self.partitions)]
+        rows = tuple(row for first in firsts for row in first)
+        return MechanismOutput(
+            rows=rows,
+            counts=None if private is None else tuple(private[row] for row in rows),
+            loss=drawn.loss,
+            items=self.price.items(k),
+            stopped_at_bottom=any(len(first) < k for first in firsts),
+        )
+
+
+def each_partition(
+    build: Callable[[MechanismRequest], MechanismPlan], asked: MechanismRequest, *, partitions: Partitions
+) -> EachPartitionPlan:
+    """Return a run of the mechanism for each partition.
+
+    The query's delta is that of the runs that add up; with `min_units` of all, since in each a small group may pass.
+    """
+    count = len(partitions.values)
+    reach = 1 if partitions.salts is not None else min(count, asked.groups or count)
+    return EachPartitionPlan(build(replace(asked, runs=reach if asked.min_units == 1 else count)), count, reach)
+
+
+def all_partitions(
+    build: Callable[[MechanismRequest], MechanismPlan], asked: MechanismRequest, *, partitions: Partitions
+) -> AllPartitionsPlan:
+    """Return one release of the groups of all partitions; refuse counts that are drawn after it, group by group."""
+    every = build(asked)
+    if not isinstance(every, GaussianHistogramPlan | WeightedGaussianPlan):
+        hint = "Leave the mechanism out, or take another."
+        raise Refusal("option", "This mechanism does not go with PER.", hint=hint, place=asked.place)
+    if isinstance(every, WeightedGaussianPlan) and every.price.counts is not None:
+        hint = "Leave the count out, or write mechanism = gaussian_histogram, which needs a bound."
+        raise Refusal("option", "With PER this mechanism releases names alone.", hint=hint, place=asked.place)
+    return AllPartitionsPlan(every, len(partitions.values))
+
+
+def _times(loss: ZCDP, runs: int) -> ZCDP:
+    return ZCDP(loss.rho * runs, loss.delta * runs)
+
+
+def _dearest(losses: Sequence[Fraction], runs: int) -> Fraction:
+    """Return what the dearest so many runs add up to."""
+    return sum(sorted(losses, reverse=True)[:runs], Fraction(0))
+
+
+def _rows_of(groups: Groups, partitions: int) -> list[npt.NDArray[np.int64]]:
+    """Return the rows of each partition, in their order."""
+    of = np.zeros(len(groups.counts), np.int64) if groups.partitions is None else groups.partitions
+    order = np.argsort(of, kind="stable")
+    return np.split(order, np.searchsorted(of[order], np.arange(1, partitions)))
+
+
+def _part(groups: Groups, rows: npt.NDArray[np.int64]) -> Groups:
+    """Return what was read of some of the rows."""
+    weights = groups.weights[rows] if len(groups.weights) else groups.weights
+    partitions = None if groups.partitions is None else groups.partitions[rows]
+    return Groups(groups.counts[rows], weights, partitions)
+
+
+def _joined(counts: Sequence[tuple[int, ...] | None]) -> tuple[int, ...] | None:
+    """Return the counts of all partitions, one after another; None where none were drawn."""
+    drawn = [each for each in counts if each is not None]
+    return tuple(count for each in drawn for count in each) if len(drawn) == len(counts) else None

@@ -1,0 +1,194 @@
+"""What a mechanism is built from: the query's options within the policy's ceilings, the price and the bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+from dpsql.errors import Place, Refusal, UsageError
+from dpsql.plan.mechanisms.base import ItemLoss
+from dpsql.plan.mechanisms.certificate_rules import check_delta, check_epsilon
+from dpsql.plan.terms import Terms
+from dpsql.policy import PrivateTable
+from dpsql.quantities import Delta, Epsilon
+from dpsql.sql.ir.statements import LiteralDomain, Option, PrivateQuery
+
+__all__ = ["LEAST_DELTA", "OWN_CAP", "MechanismRequest", "epsilon_of", "groups_of"]
+
+K_BAR_PER_K = 20  # few leaders make a high threshold; reading more costs little more
+MOST_CHOSEN = 50  # with counts, half of what a budget holds by default
+MOST_GROUPS = 1_000_000
+MOST_PENALTY = 10**9
+OWN_CAP = 100  # groups of each unit that are weighed: more raise the threshold, fewer lose what heavy units add
+LEAST_DELTA = Fraction(1, 10**30)  # beyond any use, and short enough for the ledger to keep sums of it exactly
+
+
+@dataclass(frozen=True, slots=True)
+class MechanismRequest:
+    """A query, the session's terms, what k keys cost, and the bound on the groups of each unit, None without one.
+
+    `own_cap` says that the bound is the mechanism's own, OWN_CAP, since neither policy nor query has one. The query's
+    delta is spread over `runs` runs of the mechanism, whose losses add up.
+    """
+
+    query: PrivateQuery
+    terms: Terms
+    price: ItemLoss
+    groups: int | None
+    own_cap: bool
+    runs: int = 1
+
+    @property
+    def k(self) -> int:
+        """How many keys are asked for; with ADAPTIVE, how many may come back: k_bar, or 50, within ceilings."""
+        if self.query.clause.k is not None:
+            return self.query.clause.k
+        most = min(self.terms.limits.max_k, self.terms.limits.max_k_bar)
+        asked = _whole(self._k_bar, "k_bar", bounds=(1, most))
+        return asked or min(max(MOST_CHOSEN, 2 * (self.prefer or 0)), most)
+
+    @property
+    def delta(self) -> Delta:
+        """The delta of one run: what the query asks for, or the session's default, spread over the runs."""
+        terms, option = self.terms, self.query.clause.options.get("delta")
+        most = terms.pool.value if terms.limits.max_delta is None else terms.limits.max_delta.value
+        default = min(terms.delta.value, most)
+        if option is None:
+            return Delta(default / self.runs)
+        value = _real(option, "delta", bounds=(min(LEAST_DELTA, default), most))
+        check_delta(value, option, terms=terms)
+        return Delta(value / self.runs)
+
+    @property
+    def k_bar(self) -> int:
+        """How many of the exact leaders are read: what the query asks for, or 20 k, within the ceiling."""
+        if self.query.clause.k is None:
+            return self.k
+        most = self.terms.limits.max_k_bar
+        asked = _whole(self._k_bar, "k_bar", bounds=(self.k, most))
+        return asked or max(self.k, min(K_BAR_PER_K * self.k, most))
+
+    @property
+    def leaves_k_bar(self) -> bool:
+        """Whether the query leaves k_bar to a private choice."""
+        return _is_auto(self.query.clause.options.get("k_bar"))
+
+    @property
+    def prefer(self) -> int | None:
+        """The k that a private choice of k is drawn to; None where the query says nothing."""
+        option = self.query.clause.options.get("prefer")
+        return _whole(option, "prefer", bounds=(1, self.terms.limits.max_k))
+
+    @property
+    def penalty(self) -> Fraction:
+        """How many units wider a gap must be for each rank further from the k preferred: 1 / epsilon, or as asked."""
+        option = self.query.clause.options.get("penalty")
+        default = 1 / self.price.epsilon.value
+        return default if option is None else _real(option, "penalty", bounds=(Fraction(0), Fraction(MOST_PENALTY)))
+
+    @property
+    def min_units(self) -> int:
+        """How many units a group must have to be released: the most that a table read wants, 1 where none says."""
+        return max(self.terms.tables[name].min_units or 1 for name in self.query.tables)
+
+    def refuse(self, names: tuple[str, ...], *, reason: str, hint: str) -> None:
+        """Refuse the first of the options that was given; `reason` speaks of it as {name}."""
+        for name in names:
+            if (option := self.query.clause.options.get(name)) is not None:
+                raise Refusal("option", reason.format(name=name), hint=hint, place=option.place)
+
+    def candidates(self) -> int:
+        """Return how many candidates the known domain has at most, k where only the database knows; refuse the rest.
+
+        What speaks of an unknown domain has no meaning with a known one, and no threshold sees to min_units.
+        """
+        hint = "Leave it out: every candidate of the domain is read, and no delta is spent."
+        self.refuse(("delta", "k_bar"), reason="{name} has no meaning with a domain.", hint=hint)
+        if self.min_units > 1:
+            hint = "Leave the domain out: then a threshold sees to it."
+            reason = "The policy wants groups of at least so many units here, which a known domain cannot promise."
+            place = self.query.clause.options["domain"].place
+            raise Refusal("min-units", reason, hint=hint, place=place)
+        domain = self.query.domain
+        return len(domain.values) if isinstance(domain, LiteralDomain) else self.k
+
+    def bound(self) -> int:
+        """Return the bound; refuse a mechanism that needs one where there is none, or that has no min_units."""
+        self.check_no_min_units()
+        if self.groups is None:
+            hint = "Add max_groups_contributed = 5, or another number, or let the policy set it for the table."
+            reason = "This mechanism needs a bound on the groups of each unit."
+            raise Refusal("bound", reason, hint=hint, place=self.place)
+        return self.groups
+
+    def check_no_min_units(self) -> None:
+        """Refuse a mechanism that does not see to min_units where the policy wants them."""
+        if self.min_units > 1:
+            fix = "Give a number: TOP 10 PRIVATE" if self.query.clause.k is None else "Leave the mechanism out"
+            hint = f"{fix}: limited_domain sees to it."
+            reason = "The policy wants groups of at least so many units here, which this mechanism does not promise."
+            raise Refusal("min-units", reason, hint=hint, place=self.place)
+
+    def out_of_range(self, error: UsageError) -> Refusal:
+        """Return the refusal of parameters that the mechanism does not take."""
+        hint = "Ask for another k, epsilon or max_groups_contributed."
+        return Refusal("option-range", error.reason, hint=hint, place=self.place)
+
+    @property
+    def _k_bar(self) -> Option | None:
+        """The option k_bar, which is to be a number here."""
+        option = self.query.clause.options.get("k_bar")
+        if option is not None and _is_auto(option):
+            hint = "Write a number, or leave it out."
+            raise Refusal("option", "k_bar = AUTO is for limited_domain.", hint=hint, place=option.place)
+        return option
+
+    @property
+    def place(self) -> Place:
+        """Where the mechanism is named, or else the clause."""
+        clause = self.query.clause
+        option = clause.options.get("mechanism")
+        return clause.place if option is None else option.place
+
+
+def epsilon_of(option: Option | None, terms: Terms) -> Epsilon:
+    """Return the epsilon of one item: what the query asks for, or the session's default."""
+    if option is None:
+        return terms.epsilon
+    value = _real(option, "epsilon", bounds=(terms.limits.min_epsilon.value, terms.limits.max_epsilon.value))
+    check_epsilon(value, option, terms=terms)
+    return Epsilon(value)
+
+
+def groups_of(option: Option | None, tables: Iterable[PrivateTable]) -> int | None:
+    """Return how many groups of each unit count: what the query asks for, at most what the policy says of any table."""
+    bounds = [table.max_groups_contributed for table in tables if table.max_groups_contributed is not None]
+    most = min(bounds) if bounds else None
+    asked = _whole(option, "max_groups_contributed", bounds=(1, most or MOST_GROUPS))
+    return most if asked is None else asked
+
+
+def _is_auto(option: Option | None) -> bool:
+    return option is not None and option.word and option.value == "auto"
+
+
+def _real(option: Option, name: str, *, bounds: tuple[Fraction, Fraction]) -> Fraction:
+    """Return the option's exact value, within bounds."""
+    low, high = bounds
+    if isinstance(option.value, Decimal) and low <= (value := Fraction(option.value)) <= high:
+        return value
+    reason = f"{name} must be a number, at least {float(low):g} and at most {float(high):g}."
+    raise Refusal("option-range", reason, hint="The policy sets the ceilings.", place=option.place)
+
+
+def _whole(option: Option | None, name: str, *, bounds: tuple[int, int]) -> int | None:
+    """Return the option's value as a whole number within bounds, or None when it is not given."""
+    if option is None:
+        return None
+    low, high = bounds
+    if isinstance(option.value, Decimal) and option.value.as_tuple().exponent == 0 and low <= option.value <= high:
+        return int(option.value)
+    reason = f"{name} must be a whole number from {low} to {high}."
+    raise Refusal("option-range", reason, hint="The policy sets the ceilings.", place=option.place)

@@ -1,0 +1,86 @@
+"""Fixed stable top-k: a set of about k leaders if its gap holds, and what makes it k; draws not made are refunded."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpsql.accounting import ZCDP
+from dpsql.errors import UsageError
+from dpsql.mechanisms import FixedStableSelection, FixedStableTopK, Noise
+from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec
+from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.unordered import BY_LABEL, counted_loss, items_of, ranked, told
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.rewrite.engine_query import Bound, rewrite_by_label
+
+__all__ = ["StablePlan", "stable"]
+
+_LEAST_RHO = Fraction(1, 10**8)  # of the mechanism
+
+
+@dataclass(frozen=True, slots=True)
+class StablePlan:
+    """Fixed stable top-k: a set of about k leaders if its gap holds, and what makes it k."""
+
+    selection: FixedStableTopK
+    price: ItemLoss
+
+    @property
+    def law(self) -> tuple[object, object]:
+        """The mechanism, and the items that its loss is told in."""
+        return self.selection, self.price
+
+    def offer(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        """Return the offer: k_bar + 1 groups are read, and half of the keys save draws where no gap held."""
+        chosen, price = self.selection, self.price
+        gap, half = chosen.test.offset + 1, math.ceil(chosen.k / 2)
+        return ReleaseSpec(
+            counting=rewrite_by_label(query, chosen.k_bar + 1, bound=bound),
+            k=chosen.k,
+            worst_case=counted_loss(chosen.worst_case, chosen.k, price=price),
+            half=counted_loss(chosen.loss(_unheld(half, chosen.k)), half, price=price),
+            charged="half of the keys' at once, the rest for draws that are made; one for each count returned",
+            facts=(
+                ("k_bar", str(chosen.k_bar)),
+                ("threshold", f"the last key of the set {gap} units above the next; for other keys as limited_domain"),
+                ("penalty", f"{float(chosen.penalty):g} units for each rank away from {chosen.k}"),
+                BY_LABEL,
+            ),
+            count_variance=None if price.counts is None else price.counts.variance,
+            k_bar=chosen.k_bar,
+            threshold_offset=Fraction(gap),
+            most_rows=chosen.k_bar + 1,
+            least_rho=_LEAST_RHO,
+        )
+
+    def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
+        """Draw the set and what makes it k, and then counts of both."""
+        mechanism = self.selection
+        leaders = ranked(groups, mechanism.k_bar)
+        chosen = mechanism.select(leaders.histogram, noise)
+        rows, loss = (*leaders.by_label(chosen.stable), *leaders.in_order(chosen.filled)), mechanism.loss(chosen)
+        loss = ZCDP(loss.rho, mechanism.delta)
+        keys = MechanismOutput(rows, None, loss, items_of(loss, self.price), stopped_at_bottom=len(rows) < mechanism.k)
+        return told(keys, groups, price=self.price, noise=noise)
+
+
+def _unheld(returned: int, k: int) -> FixedStableSelection:
+    """Return an answer of so many keys where no gap held, ended by BOTTOM if they are fewer than k."""
+    filled = tuple(range(returned))
+    return FixedStableSelection(k, held=False, stable=frozenset(), filled=filled, stopped_at_bottom=returned < k)
+
+
+def stable(asked: MechanismRequest) -> StablePlan:
+    """Return the mechanism of a stable set of about k, at most at the rho of k items."""
+    asked.check_no_min_units()
+    asked.refuse(("prefer",), reason="{name} is for TOP ADAPTIVE PRIVATE.", hint="Leave it out: k itself is preferred.")
+    price, k, k_bar, delta = asked.price, asked.k, asked.k_bar, asked.delta
+    penalty = asked.penalty
+    try:
+        rho = price.rho(price.keys(k))
+        return StablePlan(FixedStableTopK(rho, delta, k, k_bar, penalty, asked.groups), price)
+    except UsageError as error:
+        refusal = asked.out_of_range(error)
+    raise refusal

@@ -1,0 +1,78 @@
+"""Top stable: the leaders down to the lowest gap that holds, k of them if they are more; paid at once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpsql.errors import UsageError
+from dpsql.mechanisms import Noise, TopStable
+from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec, root_below
+from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.plan.mechanisms.unordered import BY_LABEL, counted_loss, items_of, ranked, told
+from dpsql.quantities import Epsilon
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.rewrite.engine_query import Bound, rewrite_by_label
+
+__all__ = ["TopStablePlan", "top_stable"]
+
+_WITHIN = Fraction(1, 5)  # of rho, for draws among more than k: with more the tests fail oftener, with none it is luck
+
+
+@dataclass(frozen=True, slots=True)
+class TopStablePlan:
+    """Top stable: the leaders down to the lowest gap that holds, k of them if they are more; paid at once."""
+
+    selection: TopStable
+    price: ItemLoss
+
+    @property
+    def law(self) -> tuple[object, object]:
+        """The mechanism, and the items that its loss is told in."""
+        return self.selection, self.price
+
+    def offer(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        """Return the offer: k_bar + 1 groups are read, and only draws among more than k leaders can be saved."""
+        chosen, price = self.selection, self.price
+        gap = chosen.offset + 1
+        return ReleaseSpec(
+            counting=rewrite_by_label(query, chosen.k_bar + 1, bound=bound),
+            k=chosen.k,
+            worst_case=counted_loss(chosen.worst_case, chosen.k, price=price),
+            half=counted_loss(chosen.worst_case, math.ceil(chosen.k / 2), price=price),
+            charged="the tests at once, whatever comes back; draws among more than k; one for each count returned",
+            facts=(
+                ("k_bar", str(chosen.k_bar)),
+                ("threshold", f"the last of the leaders {gap} units above the next"),
+                BY_LABEL,
+            ),
+            count_variance=None if price.counts is None else price.counts.variance,
+            k_bar=chosen.k_bar,
+            threshold_offset=Fraction(gap),
+            most_rows=chosen.k_bar + 1,
+        )
+
+    def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
+        """Draw the rank and, above k, which k of the leaders; then counts of what is returned."""
+        mechanism = self.selection
+        leaders = ranked(groups, mechanism.k_bar)
+        chosen = mechanism.select(leaders.histogram, noise)
+        rows, loss = (*leaders.by_label(chosen.members), *leaders.in_order(chosen.ranked)), mechanism.loss(chosen)
+        keys = MechanismOutput(rows, None, loss, items_of(loss, self.price), stopped_at_bottom=len(rows) < mechanism.k)
+        return told(keys, groups, price=self.price, noise=noise)
+
+
+def top_stable(asked: MechanismRequest) -> TopStablePlan:
+    """Return the mechanism at the rho of k items at most: a fifth for draws among more than k, if k_bar is more."""
+    asked.check_no_min_units()
+    price, k, k_bar, delta = asked.price, asked.k, asked.k_bar, asked.delta
+    rho = price.rho(price.keys(k)).value
+    share = _WITHIN if k < k_bar else Fraction(0)
+    try:
+        tests = Epsilon(root_below(2 * (1 - share) * rho))
+        within = Epsilon(root_below(8 * share * rho / k)) if share else None
+        return TopStablePlan(TopStable(tests, delta, k, k_bar, within=within), price)
+    except UsageError as error:
+        refusal = asked.out_of_range(error)
+    raise refusal

@@ -1,0 +1,69 @@
+"""The leaders as a set, which has no order of its own: rows come by their labels, or by noisy counts if there are any.
+
+The engine returns them in the order of the labels. A mechanism takes them in that of the exact counts, ties by the
+labels, and what it chooses is told by rows again: nothing of the exact counts is left in the order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dpsql.accounting import ZCDP
+from dpsql.mechanisms import Histogram, Noise
+from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, concentrated
+from dpsql.quantities import Delta
+
+__all__ = ["BY_LABEL", "Ranked", "counted_loss", "items_of", "ranked", "told"]
+
+BY_LABEL = ("order", "a set by label, then what was drawn one by one; all by noisy counts where these are asked for")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Ranked:
+    """The rows of the leaders in the order of their exact counts, and the histogram of these."""
+
+    rows: tuple[int, ...]
+    histogram: Histogram
+
+    def by_label(self, positions: Iterable[int]) -> tuple[int, ...]:
+        """Return the rows of a set of positions, in the order of their labels."""
+        return tuple(sorted(self.in_order(positions)))
+
+    def in_order(self, positions: Iterable[int]) -> tuple[int, ...]:
+        """Return the rows of positions, in the order of these, which must be a private one."""
+        return tuple(self.rows[position] for position in positions)
+
+
+def ranked(groups: Groups, k_bar: int) -> Ranked:
+    """Return the leaders of groups that came in the order of their labels: the first k_bar, and the count after."""
+    counts = groups.counts.tolist()
+    rows = sorted(range(len(counts)), key=lambda row: -counts[row])  # keeps rows of equal counts in order of labels
+    return Ranked(tuple(rows), Histogram.of_leaders(tuple(counts[row] for row in rows), k_bar))
+
+
+def told(drawn: MechanismOutput, groups: Groups, *, price: ItemLoss, noise: Noise) -> MechanismOutput:
+    """Return what was drawn with the counts drawn for it, if they are asked for, and its rows by these."""
+    if price.counts is None:
+        return drawn
+    counts = price.counts.release([int(groups.counts[row]) for row in drawn.rows], noise)
+    pairs = sorted(zip(drawn.rows, counts, strict=True), key=lambda pair: (-pair[1], pair[0]))
+    return MechanismOutput(
+        tuple(row for row, _ in pairs),
+        tuple(count for _, count in pairs),
+        counted_loss(concentrated(drawn.loss), len(pairs), price=price),
+        drawn.items + price.counts.items(len(pairs)),
+        stopped_at_bottom=drawn.stopped_at_bottom,
+        chosen=drawn.chosen,
+    )
+
+
+def counted_loss(loss: ZCDP, keys: int, *, price: ItemLoss) -> ZCDP:
+    """Return the loss with that of the counts of so many keys, if they are asked for."""
+    return loss if price.counts is None else loss + ZCDP(price.rho(price.counts.items(keys)), Delta(0))
+
+
+def items_of(loss: ZCDP, price: ItemLoss) -> int:
+    """Return how many items a loss that was paid at once is told as: rounded up."""
+    return math.ceil(loss.rho.value / price.rho(1).value)

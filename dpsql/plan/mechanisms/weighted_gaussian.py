@@ -1,0 +1,118 @@
+"""The weighted Gaussian mechanism: every unit spreads one weight over its groups; keys at once, counts by the item."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from dpsql.accounting import ZCDP
+from dpsql.errors import UsageError
+from dpsql.mechanisms import WEIGHT_STEPS, FullHistogram, Noise, NoisyCounts, WeightedGaussian, unit_weight
+from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec
+from dpsql.plan.mechanisms.counts_by_item import with_counts
+from dpsql.plan.mechanisms.request import MechanismRequest
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.rewrite.engine_query import Bound, rewrite_weighted, rewrite_weighted_of_all
+
+__all__ = [
+    "OWN",
+    "WeightedGaussianPlan",
+    "price_of_all",
+    "threshold_facts",
+    "threshold_of",
+    "weighted_gaussian",
+    "weights_within",
+]
+
+OWN = "the mechanism's own cap on weights; counts are of all groups"
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedGaussianPlan:
+    """The weighted Gaussian mechanism: every unit spreads one weight over its groups; keys at once, counts by the item.
+
+    `own_cap` says that neither policy nor query bounds the groups of each unit, but the mechanism, and for weights
+    alone: the counts that are released are then of all groups.
+    """
+
+    selection: WeightedGaussian
+    price: ItemLoss
+    own_cap: bool
+
+    @property
+    def law(self) -> tuple[object, object]:
+        """The mechanism, the items that its loss is told in, and whether the counts are of all groups."""
+        return self.selection, (self.price, self.own_cap)
+
+    def uncut(self, most: int) -> WeightedGaussianPlan:
+        """Return the same release with so many keys at most."""
+        return replace(self, selection=replace(self.selection, k=most))
+
+    def offer(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        """Return the offer: all groups are read, with the weights that the mechanism's threshold is made for."""
+        chosen, price = self.selection, self.price
+        returned = math.ceil(chosen.k / 2)
+        rewritten = rewrite_weighted_of_all if self.own_cap else rewrite_weighted
+        return ReleaseSpec(
+            counting=rewritten(query, bound=bound, weights=weights_within(chosen)),
+            k=chosen.k,
+            worst_case=ZCDP(price.rho(price.items(chosen.k)), chosen.delta),
+            half=ZCDP(price.rho(price.items(returned) + chosen.k - returned), chosen.delta),
+            charged=f"the keys at once{'' if price.counts is None else ', and one for each count returned'}",
+            facts=threshold_facts(chosen),
+            count_variance=None if price.counts is None else price.counts.variance,
+            threshold_offset=threshold_of(chosen),
+            weighted=True,
+            cap=OWN if self.own_cap else "",
+        )
+
+    def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
+        """Draw keys, in the order of their noisy weights, and then counts of them; equal weights come by position."""
+        chosen, price = self.selection, self.price
+        drawn = chosen.release(FullHistogram(groups.weights), noise).positions
+        keys = MechanismOutput(drawn, None, chosen.loss, chosen.k, stopped_at_bottom=len(drawn) < chosen.k)
+        exact = [int(groups.counts[row]) for row in drawn]
+        return with_counts(keys, exact, price=price, noise=noise)
+
+
+def price_of_all(asked: MechanismRequest) -> ItemLoss:
+    """Return the price; with a cap on weights alone that of counts without a bound, an item each."""
+    price = asked.price
+    if not asked.own_cap or not isinstance(price.counts, NoisyCounts):
+        return price
+    return replace(price, counts=replace(price.counts, max_groups_contributed=None))
+
+
+def weights_within(mechanism: WeightedGaussian) -> list[int]:
+    """Return what a unit adds to each of its groups if it is in 1, 2, ... of them, up to the bound."""
+    return [unit_weight(groups) for groups in range(1, mechanism.max_groups_contributed + 1)]
+
+
+def threshold_of(mechanism: WeightedGaussian) -> Fraction:
+    """Return the noisy weight that a group needs, where a unit in one group alone has the weight 1."""
+    return Fraction(mechanism.threshold, WEIGHT_STEPS)
+
+
+def threshold_facts(mechanism: WeightedGaussian) -> tuple[tuple[str, str], ...]:
+    """Return what a weight is and how much of it a group needs, as lines of name and value."""
+    sigma = math.sqrt(mechanism.variance) / WEIGHT_STEPS
+    return (
+        ("weights", "1/sqrt(t) of each unit in each of its t groups"),
+        ("threshold", f"a noisy weight of {float(threshold_of(mechanism)):.1f}, whatever the other groups have"),
+        ("noise", f"sigma {sigma:.1f} on the weight of every group; all groups are read"),
+    )
+
+
+def weighted_gaussian(asked: MechanismRequest) -> WeightedGaussianPlan:
+    """Return the mechanism of weights, whose keys cost the rho of one item each at once, whatever comes back."""
+    asked.refuse(
+        ("k_bar",), reason="{name} has no meaning with this mechanism.", hint="Leave it out: all groups are read."
+    )
+    price, k = price_of_all(asked), asked.k
+    bound, delta = asked.bound(), asked.delta
+    try:
+        return WeightedGaussianPlan(WeightedGaussian(price.rho(k), delta, k, bound), price, asked.own_cap)
+    except UsageError as error:
+        refusal = asked.out_of_range(error)
+    raise refusal

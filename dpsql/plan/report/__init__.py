@@ -1,0 +1,1 @@
+"""Reports from public numbers: balance, forecast, EXPLAIN, and `dpsql check`."""

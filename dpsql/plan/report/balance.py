@@ -1,0 +1,158 @@
+"""The balance of a budget, as the analyst may see it: rho and delta, or the currencies of another certificate.
+
+What was spent so far is no guarantee, and no running epsilon; the guarantee is the total (`maths.md` 2.4).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpsql.accounting import ZCDP, Amount, ApproximateDP, BudgetVector, Certificate, FilterState, item_price
+from dpsql.display import Meter, NotebookRepr, Part, budget_html
+from dpsql.errors import UsageError
+from dpsql.ledger.base import left
+from dpsql.ledger.calendar import Calendar
+from dpsql.plan.terms import Terms
+from dpsql.quantities import Delta, Epsilon, Rho
+
+__all__ = ["Account", "Balance", "balance_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One currency of a budget, exact: `remaining` is what may still be asked for.
+
+    It is granted - spent - reserved, or less for an analyst where others have left less of the total.
+    """
+
+    granted: Fraction
+    spent: Fraction
+    reserved: Fraction
+    remaining: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Balance(NotebookRepr):
+    """The total guarantee, and what is left in both currencies and in items of the default epsilon.
+
+    The currencies are those of the certificate: what is `refunded` if it does not come back, and what is `gone` once a
+    query is admitted; `rho` and `delta` where these are meant.
+    Both currencies are those of the analyst's own limit where there is one; `analyst` is then its name. With a
+    `calendar` all of it is of the present period, and granted anew in the next.
+    """
+
+    granted: ApproximateDP
+    refunded: Account
+    gone: Account
+    epsilon: Epsilon
+    items: int
+    analyst: str | None = None
+    calendar: Calendar | None = None
+    certificate: Certificate = Certificate.zcdp
+
+    @property
+    def rho(self) -> Account:
+        """The rho, which only the certificate zcdp counts."""
+        return self._counted("rho")
+
+    @property
+    def delta(self) -> Account:
+        """The delta, which the certificate theorem2 does not count."""
+        return self._counted("delta")
+
+    def _counted(self, name: str) -> Account:
+        for currency, account in zip(self.certificate.currencies, (self.refunded, self.gone), strict=True):
+            if currency == name:
+                return account
+        reason = f"The certificate {self.certificate.value} counts no {name}."
+        raise UsageError("wrong-certificate", reason, hint="Read balance.refunded and balance.gone.")
+
+    @property
+    def columns(self) -> BudgetVector:
+        """What may still be asked for, as the ledger keeps it."""
+        return BudgetVector(Rho(self.refunded.remaining), Delta(self.gone.remaining))
+
+    @property
+    def remaining(self) -> ZCDP | Amount:
+        """What may still be asked for."""
+        return self._told(self.columns)
+
+    @property
+    def limit(self) -> ZCDP | Amount:
+        """What was granted to this account, in the present period where there are any."""
+        return self._told(BudgetVector(Rho(self.refunded.granted), Delta(self.gone.granted)))
+
+    def _told(self, columns: BudgetVector) -> ZCDP | Amount:
+        return columns if self.certificate is Certificate.zcdp else Amount.of(columns, self.certificate)
+
+    def rows(self) -> list[tuple[str, float, float, float, float]]:
+        """Return one row for each currency and for items: name, granted, spent, reserved, remaining."""
+        first, second = self.certificate.currencies
+        measures = [
+            (first, self.refunded, Fraction(1)),
+            (second, self.gone, Fraction(1)),
+        ]
+        if first != "items":
+            item = item_price(self.certificate, self.epsilon)
+            measures.append((f"items of epsilon {self.epsilon}", self.refunded, item))
+        return [
+            (
+                name,
+                float(part.granted / unit),
+                float(part.spent / unit),
+                float(part.reserved / unit),
+                float(part.remaining / unit),
+            )
+            for name, part, unit in measures
+        ]
+
+    def __str__(self) -> str:
+        lines = [f"total guarantee: {self.granted} for every privacy unit, over all queries"]
+        if self.calendar is not None:
+            period = self.calendar.periods
+            lines = [f"guarantee: {self.granted} for every privacy unit per {period}, over all queries of these"]
+            lines.append(str(self.calendar))
+        lines += [] if self.analyst is None else [f"of it, the account {self.analyst}:"]
+        lines += [
+            f"{name:5} granted {granted:.6g}, spent {spent:.6g}, reserved {reserved:.6g}, remaining {remaining:.6g}"
+            for name, granted, spent, reserved, remaining in self.rows()[:2]
+        ]
+        over = self.calendar is not None and self.calendar.is_over
+        if not over and any(
+            part.remaining < part.granted - part.spent - part.reserved for part in (self.refunded, self.gone)
+        ):
+            lines.append("less remains than the account's own limit leaves: others drew on the total")
+        return "\n".join([*lines, f"about {self.items} more items at epsilon {self.epsilon}"])
+
+    def _repr_html_(self) -> str:
+        """Return the budget for a notebook: a bar for each currency, and the words of the balance."""
+        names = self.certificate.currencies
+        meters = [
+            Meter(
+                name, part.granted, [Part("spent", part.spent), Part("held", part.reserved, now=True)], part.remaining
+            )
+            for name, part in zip(names, (self.refunded, self.gone), strict=True)
+        ]
+        first, *notes = str(self).splitlines()
+        return budget_html(first, meters, notes=notes)
+
+
+def balance_of(
+    terms: Terms, total: FilterState, *, own: FilterState | None = None, calendar: Calendar | None = None
+) -> Balance:
+    """Return the balance for the ledger's state and calendar, and that of the account where the terms have one."""
+    limit, state = (terms.budget, total) if terms.account is None or own is None else (terms.account.budget, own)
+    of_total, of_own = left(terms.budget, total), left(limit, state)
+    rho, delta = min(of_total.rho.value, of_own.rho.value), min(of_total.delta.value, of_own.delta.value)
+    return Balance(
+        granted=terms.total,
+        refunded=Account(limit.rho.value, state.spent.rho.value, state.reserved.value, rho),
+        gone=Account(limit.delta.value, state.spent.delta.value, Fraction(0), delta),
+        epsilon=terms.epsilon,
+        items=math.floor(rho / item_price(terms.certificate, terms.epsilon)),
+        analyst=None if terms.account is None else terms.account.name,
+        calendar=calendar,
+        certificate=terms.certificate,
+    )

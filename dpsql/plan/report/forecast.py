@@ -1,0 +1,87 @@
+"""How many more queries like one the budget buys, before one is paid for; from public numbers only."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dpsql.accounting import ZCDP, Amount, BudgetVector, Loss
+from dpsql.display import Facts, NotebookRepr, facts_html
+from dpsql.errors import UsageError
+from dpsql.plan.plan import Plan
+
+__all__ = ["Forecast", "forecast"]
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast(NotebookRepr):
+    """What becomes of the budget if queries of one price are asked, one after another and each with fresh noise.
+
+    `times` is how many are planned. `at_worst` of them are admitted if every one costs its worst case, `loss` each;
+    `at_half`, if of the k keys every one returns half (and BOTTOM, where there is one), `half_loss` each. Queries of a
+    known domain always return all, and what is paid at once costs the same, whatever comes back. With a budget per
+    period all of it speaks of the present one. A query that is repeated as it stands is free, and counted by neither.
+    """
+
+    times: int
+    at_worst: int
+    at_half: int
+    loss: Loss
+    half_loss: Loss
+    remaining: ZCDP | Amount
+
+    @property
+    def fits(self) -> bool:
+        """Whether all the planned queries are admitted, whatever they return."""
+        return self.times <= self.at_worst
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Return what is left for such queries as lines of name and value, as a plan does."""
+        return [("such queries", f"{self.at_worst} fit at the worst, {self.at_half} if half of the items come back")]
+
+    def __str__(self) -> str:
+        """Return the answer in words."""
+        verdict = "fit, whatever they return" if self.fits else "may not all fit"
+        if not self.fits and self.times <= self.at_half:
+            verdict += ", but do if half of the items come back"
+        return (
+            f"{self.times} such {'query' if self.times == 1 else 'queries'} {verdict}. What is left admits "
+            f"{self.at_worst} in the worst case, and {self.at_half} when half of the items come back."
+        )
+
+    def _repr_html_(self) -> str:
+        """Return the forecast for a notebook."""
+        pairs = [
+            ("planned", f"{self.times}"),
+            ("admitted at the worst", f"{self.at_worst}, of {self.loss} each"),
+            ("if half comes back", f"{self.at_half}, of {self.half_loss} each"),
+            ("remaining", str(self.remaining)),
+        ]
+        return facts_html(Facts("Forecast: nothing was read, nothing was charged", pairs, notes=[str(self)]))
+
+
+def forecast(plan: Plan, remaining: BudgetVector, *, times: int) -> Forecast:
+    """Return how often queries of the price of `plan` are admitted by what remains, as the ledger keeps it.
+
+    Raises `UsageError` unless `times` is a whole number of at least 1.
+    """
+    if type(times) is not int or times < 1:
+        raise UsageError("times-range", "times must be a whole number of at least 1.", hint="Such as times=30.")
+    worst, half = plan.columns(plan.worst_case), plan.columns(plan.offer.half)
+    return Forecast(
+        times,
+        _admitted(remaining, worst, loss=worst),
+        _admitted(remaining, worst, loss=half),
+        loss=plan.worst_case,
+        half_loss=plan.offer.half,
+        remaining=remaining if plan.rule is None else Amount.of(remaining, plan.certificate),
+    )
+
+
+def _admitted(remaining: BudgetVector, worst: BudgetVector, *, loss: BudgetVector) -> int:
+    """Return how many fit one after another, each reserved at `worst` and then settled at `loss`."""
+    spare = remaining.rho.value - worst.rho.value
+    by_rho = math.floor(spare / loss.rho.value) + 1 if spare >= 0 else 0
+    if not loss.delta.value:
+        return by_rho
+    return min(by_rho, math.floor(remaining.delta.value / loss.delta.value))

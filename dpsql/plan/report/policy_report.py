@@ -1,0 +1,122 @@
+"""What is told of a policy, as values: who is protected, what is exposed, what the budget buys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["AccountLimit", "CertificatePurchase", "Check", "CheckedTable", "Exposed", "TotalAfter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Exposed:
+    """A column that exists for analysts; its type as DuckDB names it, if the data was looked at."""
+
+    name: str
+    type: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedTable:
+    """A table of the policy; columns are None, and so is what is hidden, where only the data knows them.
+
+    With a `link` the unit is that of another table, such as "customers.household_id via customer_id -> customers.id".
+    """
+
+    name: str
+    privacy_unit: str | None
+    source: str | None
+    columns: tuple[Exposed, ...] | None
+    hidden: tuple[str, ...] | None
+    max_groups_contributed: int | None
+    min_units: int | None
+    checked: bool
+    one_value_per_unit: tuple[str, ...] = ()
+    link: str | None = None
+    population: int | None = None
+    prepared: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CertificatePurchase:
+    """One kind of query, and how often the budget buys it at its worst case.
+
+    `threshold` is how many units above group number k_bar + 1 a group has an even chance, and `least_threshold`, which
+    is 0 without min_units, how many it must have at least; `reach` is how far a released count is from the exact one,
+    at most, in 95 of 100 cases.
+    """
+
+    k: int
+    counts: bool
+    max_groups_contributed: int | None
+    min_units: int | None
+    k_bar: int
+    worst_items: int
+    queries: int
+    threshold: float
+    least_threshold: float
+    reach: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AccountLimit:
+    """An analyst's limit within the total, and what it is meant to buy; without an epsilon they may ask nothing.
+
+    The name is None for whoever the policy does not list. `share` is the part of the total's rho, or of its epsilon
+    under the certificate pure.
+    """
+
+    name: str | None
+    epsilon: float | None
+    delta: float
+    share: float
+    items: int
+    queries: int
+
+
+@dataclass(frozen=True, slots=True)
+class TotalAfter:
+    """What holds in all after so many periods of a budget that is granted in each, rounded up."""
+
+    periods: int
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """All that is told of a policy, in values that JSON has.
+
+    With a `period`, such as "30 days", everything is granted in each, at most `periods` times if that is a number. The
+    rho is None under a certificate that counts none. The `isolation` is where the data is open, as receipts say it, and
+    `confinement` names the measures in force against a process of its own.
+    """
+
+    epsilon: float
+    delta: float
+    rho: float | None
+    delta_of_queries: float
+    item_epsilon: float
+    items: int
+    query_delta: float
+    queries: int
+    ledger: str | None
+    tables: tuple[CheckedTable, ...]
+    buys: tuple[CertificatePurchase, ...]
+    warnings: tuple[str, ...]
+    period: str | None = None
+    periods: int | None = None
+    totals: tuple[TotalAfter, ...] = ()
+    analysts: tuple[AccountLimit, ...] = ()
+    certificate: str = "zcdp"
+    isolation: str = "in_process"
+    confinement: tuple[str, ...] = ()
+
+    @property
+    def private(self) -> list[CheckedTable]:
+        """The tables whose units are protected."""
+        return [table for table in self.tables if table.privacy_unit is not None]
+
+    @property
+    def public(self) -> list[CheckedTable]:
+        """The tables in which nothing is protected."""
+        return [table for table in self.tables if table.privacy_unit is None]

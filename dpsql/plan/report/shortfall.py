@@ -1,0 +1,95 @@
+"""When the budget is short: what would still fit, from public numbers only."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from fractions import Fraction
+
+from dpsql.accounting import BudgetVector, Certificate
+from dpsql.errors import BudgetExceeded
+from dpsql.ledger.base import Shortfall
+from dpsql.ledger.calendar import Calendar
+from dpsql.plan.mechanisms import LEAST_DELTA, root_below
+from dpsql.plan.plan import Plan
+from dpsql.quantities import Epsilon
+
+__all__ = ["shortfall"]
+
+_DIGITS = 3
+_PLAIN = -6  # the least exponent that is written out in decimals
+
+
+def shortfall(
+    plan: Plan, short: Shortfall, *, least_epsilon: Epsilon, calendar: Calendar | None = None
+) -> BudgetExceeded:
+    """Return the error for a plan whose worst case is more than what remains, with the nearest queries that fit.
+
+    Given: what the ledger said of it; where both rho and delta are short it speaks of rho, and so does this error.
+    `least_epsilon` is the policy's, below which nothing may be asked; `calendar` tells when more is granted.
+    """
+    remaining, worst = short.remaining, plan.columns(plan.worst_case)
+    whose = "the total" if short.account is None else f"the limit of account {short.account}"
+    affordable = math.floor(remaining.rho.value / plan.item_price)
+    if worst.rho > remaining.rho:
+        items = "1 item" if plan.worst_items == 1 else f"{plan.worst_items} items"
+        buys = f"what is left of {whose} buys {affordable} of them"
+        reason = f"This query may cost {items} of epsilon {plan.epsilon}, and {buys}."
+    elif plan.certificate is Certificate.theorem2:
+        reason = f"This query has a delta, and of {whose} no such query is left."
+    else:
+        reason = f"This query spends delta {plan.delta}, and {remaining.delta} is left of {whose}."
+    hint = _what_fits(plan, remaining, affordable=affordable, least_epsilon=least_epsilon)
+    if calendar is not None:
+        hint += f" Now: {calendar}."
+    return BudgetExceeded("budget-exceeded", reason, hint=hint, place=plan.query.clause.place)
+
+
+def _what_fits(plan: Plan, remaining: BudgetVector, *, affordable: int, least_epsilon: Epsilon) -> str:
+    """Return the hint: each of its queries would be admitted now."""
+    delta, worst = "", plan.columns(plan.worst_case)
+    if worst.delta > remaining.delta:
+        if remaining.delta.value < LEAST_DELTA:
+            return "No delta is left: no further query of an unknown domain fits."
+        delta = f"delta = {_rounded_down(remaining.delta.value)}"
+    if worst.rho <= remaining.rho:
+        return f"WITH ({delta}) would fit."
+    fits = []
+    adaptive = plan.query.clause.k is None
+    keys = bisect_right(range(1, plan.k + 1), affordable, key=plan.items)
+    if keys and plan.takes(keys, plan.epsilon.value):
+        options = ", ".join(filter(None, [f"k_bar = {keys}" if adaptive else "", delta]))
+        top = "ADAPTIVE" if adaptive else keys
+        fits.append(f"TOP {top} PRIVATE{f' WITH ({options})' if options else ''} at this epsilon")
+    each, reach = plan.answering.price.items(plan.k), plan.offer.reach
+    if reach > 1 and affordable >= each:
+        fits.append(
+            f"{affordable // each} of the {plan.offer.partitions} partitions{f' WITH ({delta})' if delta else ''}"
+        )
+    epsilon = _rounded_down(_epsilon_left(plan, remaining.rho.value))
+    if Fraction(epsilon) >= least_epsilon.value and plan.takes(plan.k, Fraction(epsilon)):
+        these = f"at most {plan.k}" if adaptive else f"these {plan.k}"
+        fits.append(f"WITH (epsilon = {epsilon}{delta and ', '}{delta}) for {these}")
+    return f"{' or '.join(fits)} would fit." if fits else "What is left buys no item."
+
+
+def _epsilon_left(plan: Plan, left: Fraction) -> Fraction:
+    """Return an epsilon at which all items fit into what is left; 0 where items count alike whatever theirs is."""
+    match plan.certificate:
+        case Certificate.zcdp:
+            return root_below(8 * left / plan.worst_items)
+        case Certificate.pure:
+            return left / plan.worst_items
+        case Certificate.theorem2 | Certificate.optimal:
+            return Fraction(0)
+
+
+def _rounded_down(value: Fraction) -> str:
+    """Return a value in three digits that is not above it, as the options of a query are written."""
+    if value <= 0:
+        return "0"
+    exponent = math.floor(math.log10(value)) - _DIGITS + 1
+    digits = math.floor(value / Fraction(10) ** exponent)
+    while not digits % 10:
+        digits, exponent = digits // 10, exponent + 1
+    return f"{digits}e{exponent}" if exponent < _PLAIN else f"{float(digits * Fraction(10) ** exponent):.12g}"

@@ -1,0 +1,64 @@
+"""Who spent what of a ledger: for curators, of all accounts; for an analyst, of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dpsql.accounting import BudgetVector, FilterState
+from dpsql.ledger.base import Entry
+from dpsql.ledger.base import balance_of as state_of
+from dpsql.ledger.calendar import Calendar
+from dpsql.plan.report.balance import Balance, balance_of
+from dpsql.plan.terms import Terms, limit_of
+from dpsql.policy import Policy
+from dpsql.policy.analysts import UNLISTED
+from dpsql.quantities import Rho
+
+__all__ = ["Spender", "Spending", "spending"]
+
+
+@dataclass(frozen=True, slots=True)
+class Spender:
+    """An account, None for whoever gave no name, and what it has spent and holds; `limit` is None if it may not ask."""
+
+    name: str | None
+    limit: BudgetVector | None
+    state: FilterState
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """The balance, the accounts that it is made of, and what was asked, oldest first."""
+
+    balance: Balance
+    spenders: tuple[Spender, ...]
+    entries: tuple[Entry, ...]
+
+
+def spending(policy: Policy, entries: Sequence[Entry], *, terms: Terms, calendar: Calendar | None = None) -> Spending:
+    """Return what the entries of a ledger add up to: for an analyst their own, on the terms of the total all of it.
+
+    With a `calendar` the sums are those of its present period; the entries are those of all.
+    """
+    present = [entry for entry in entries if calendar is None or entry.period == calendar.number]
+    over = calendar is not None and calendar.is_over
+    total = FilterState(terms.budget, Rho(0)) if over else state_of(present)
+    if terms.account is None:
+        balance = balance_of(terms, total, calendar=calendar)
+        return Spending(balance, tuple(_spenders(policy, present, terms=terms)), tuple(entries))
+    name, limit = terms.account.name, terms.account.budget
+    state = state_of(present, name)
+    balance = balance_of(terms, total, own=state, calendar=calendar)
+    return Spending(balance, (Spender(name, limit, state),), tuple(entry for entry in entries if entry.account == name))
+
+
+def _spenders(policy: Policy, entries: Sequence[Entry], *, terms: Terms) -> Iterator[Spender]:
+    """Yield who may spend by name, and whoever has spent."""
+    asked = dict.fromkeys(entry.account for entry in entries)
+    may = [name for name, analyst in policy.analysts.items() if analyst.enabled and name != UNLISTED]
+    for name in dict.fromkeys([*may, *asked]):
+        state = state_of(entry for entry in entries if entry.account == name)
+        own = None if name is None else policy.analysts.get(name, policy.analysts.get(UNLISTED))
+        limit = terms.budget if own is None else limit_of(own, policy.budget)
+        yield Spender(name, limit if own is None or own.enabled else None, state)

@@ -1,0 +1,120 @@
+"""Public facts as tables: the budget, a plan, the tables of the policy, the columns of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from dpsql.accounting import Certificate
+from dpsql.ledger.base import Entry
+from dpsql.ledger.failures import FAILED
+from dpsql.plan.plan import Plan
+from dpsql.plan.report.balance import Balance
+from dpsql.plan.report.forecast import Forecast
+from dpsql.plan.terms import Terms
+from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.lexer import ascii_lower
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["budget_table", "columns_table", "history_table", "outcome", "plan_columns", "plan_table", "tables_table"]
+
+_UNANSWERED = frozenset([FAILED, "interrupted"])  # what stands in place of the digest of an answer
+
+
+def budget_table(balance: Balance) -> pa.Table:
+    """Return SHOW BUDGET: what was granted, spent and reserved, and what remains; of which period, and until when."""
+    import pyarrow as pa
+
+    columns = list(zip(*balance.rows(), strict=True))
+    table = pa.table(dict(zip(("measure", "granted", "spent", "reserved", "remaining"), columns, strict=True)))
+    if balance.calendar is None:
+        return table
+    calendar = balance.calendar
+    number, until = (None, None) if calendar.is_over else (calendar.number + 1, calendar.next_begins)
+    table = table.append_column("period", pa.array([number] * table.num_rows, pa.int64()))
+    return table.append_column("until", pa.array([until] * table.num_rows, pa.timestamp("us", "UTC")))
+
+
+def history_table(entries: Iterable[Entry], certificate: Certificate) -> pa.Table:
+    """Return what was asked and what became of it, in the order of `entries`; rho_charged is NULL while it is open.
+
+    Under another certificate than zcdp its currencies stand in place of rho and delta.
+    """
+    import pyarrow as pa
+
+    asked, (first, second) = list(entries), certificate.currencies
+    charged = [None if entry.settlement is None else float(entry.settlement.loss) for entry in asked]
+    return pa.table(
+        {
+            "asked_at": pa.array([entry.opened_at for entry in asked], pa.timestamp("us", "UTC")),
+            "query": pa.array([entry.query for entry in asked], pa.string()),
+            "data_version": pa.array([entry.data_version for entry in asked], pa.int64()),
+            f"{first}_reserved": pa.array([float(entry.worst_case.rho) for entry in asked], pa.float64()),
+            f"{first}_charged": pa.array(charged, pa.float64()),
+            f"{second}_charged": pa.array([float(entry.delta) for entry in asked], pa.float64()),
+            "state": pa.array([outcome(entry) for entry in asked], pa.string()),
+        }
+    )
+
+
+def outcome(entry: Entry) -> str:
+    """Return what became of a query: open, failed, interrupted or answered."""
+    if entry.settlement is None:
+        return "open"
+    return entry.settlement.digest if entry.settlement.digest in _UNANSWERED else "answered"
+
+
+def plan_columns() -> pa.Schema:
+    """Return the columns of EXPLAIN."""
+    import pyarrow as pa
+
+    return pa.schema([("property", pa.string()), ("value", pa.string())])
+
+
+def plan_table(plan: Plan, forecast: Forecast, *, wrapped: bool = False) -> pa.Table:
+    """Return EXPLAIN: the facts of a plan, and how many such queries the budget still buys.
+
+    Of a query that is `wrapped` these are the facts of the private query inside; the rest is computed from its answer.
+    """
+    import pyarrow as pa
+
+    around = [("around it", "a SELECT of the released rows, which costs nothing")] if wrapped else []
+    names, values = zip(*plan.facts(), *around, *forecast.facts(), strict=True)
+    return pa.table({"property": names, "value": values}, schema=plan_columns())
+
+
+def tables_table(catalog: Catalog, terms: Terms) -> pa.Table:
+    """Return SHOW TABLES: what the policy exposes, whose rows each table holds, and what bounds its queries."""
+    import pyarrow as pa
+
+    private = [terms.tables.get(table.name) for table in catalog.tables]
+    return pa.table(
+        {
+            "name": pa.array([table.name for table in catalog.tables], pa.string()),
+            "kind": pa.array(["public" if table is None else "private" for table in private], pa.string()),
+            "privacy_unit": pa.array([table.privacy_unit for table in catalog.tables], pa.string()),
+            "max_groups_contributed": pa.array(
+                [table and table.max_groups_contributed for table in private], pa.int64()
+            ),
+            "min_units": pa.array([table and table.min_units for table in private], pa.int64()),
+        }
+    )
+
+
+def columns_table(catalog: Catalog, terms: Terms, *, name: str) -> pa.Table:
+    """Return DESCRIBE: the columns that exist for analysts, the privacy unit, and those of which it has one value."""
+    import pyarrow as pa
+
+    (table,) = (known for known in catalog.tables if known.name == name)
+    unit = None if table.privacy_unit is None else ascii_lower(table.privacy_unit)
+    single = set(map(ascii_lower, terms.tables[name].one_value_per_unit)) if name in terms.tables else set[str]()
+    return pa.table(
+        {
+            "column_name": pa.array([column for column, _ in table.columns], pa.string()),
+            "column_type": pa.array([str(type_) for _, type_ in table.columns], pa.string()),
+            "is_privacy_unit": pa.array([ascii_lower(column) == unit for column, _ in table.columns], pa.bool_()),
+            "one_value_per_unit": pa.array([ascii_lower(column) in single for column, _ in table.columns], pa.bool_()),
+        }
+    )

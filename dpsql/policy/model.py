@@ -1,0 +1,243 @@
+"""The total budget, the ceilings of a query and all that a policy says: what a curator states once.
+
+Everything here is frozen and checked when it is made, so whoever holds a `Policy` holds one that can be kept. Whether
+the data has these tables and columns is not known here; that is compared when a session opens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+from dpsql.errors import PolicyError, Refusal
+from dpsql.policy.analysts import UNLISTED, Analyst, check_analysts, check_asking, read_analyst
+from dpsql.policy.budget_suggestion import suggested
+from dpsql.policy.engine import EngineSettings, read_engine
+from dpsql.policy.limits import Limits, read_limits
+from dpsql.policy.owners import check_links
+from dpsql.policy.server import ServerSettings, read_server
+from dpsql.policy.source import DataSource, read_source
+from dpsql.policy.tables import PrivateTable, PublicTable, Table, beside, check_folder, check_tables, read_tables
+from dpsql.policy.toml import Lines, Section, read_toml
+from dpsql.policy.url import DatabaseUrl, is_url
+from dpsql.policy.validation import (
+    check_certificate,
+    check_count,
+    check_delta,
+    check_epsilon,
+    check_path,
+    check_period,
+    check_version,
+    fill,
+    optional_count,
+    wrong_type,
+)
+from dpsql.quantities import Delta, Epsilon, Number
+
+__all__ = ["Analyst", "Budget", "DataSource", "EngineSettings", "Limits", "Policy", "PrivateTable", "PublicTable"]
+__all__ += ["ServerSettings", "Table"]
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Budget:
+    """The total for every privacy unit, over all queries and analysts, and what it is meant to buy.
+
+    `items` sets the default per-item epsilon and `queries` the default per-query delta. With a `period`, such as "30d",
+    all of it is granted anew in each, without carry-over, and `periods` times at most: what holds in all then grows
+    with their number, without end where `periods` is None. `certificate` says what the total is proved with: "zcdp",
+    "pure", or, with the numbers of items and queries fixed for good and one epsilon for all items, "theorem2" and
+    "optimal". Raises `PolicyError` for what cannot be a budget.
+
+    >>> Budget(1, "1e-6", items=60).epsilon
+    Epsilon(1)
+    """
+
+    epsilon: Epsilon
+    delta: Delta
+    items: int
+    queries: int
+    period: timedelta | None
+    periods: int | None
+    certificate: str
+
+    def __init__(  # noqa: PLR0913 - the keys of the table [budget]
+        self,
+        epsilon: Number | Epsilon,
+        delta: Number | Delta,
+        *,
+        items: int = 100,
+        queries: int = 20,
+        period: timedelta | str | None = None,
+        periods: int | None = None,
+        certificate: str = "zcdp",
+    ) -> None:
+        fill(self, epsilon=check_epsilon(epsilon, "budget.epsilon"))
+        fill(self, delta=check_delta(delta, "budget.delta"))
+        fill(self, items=check_count(items, "budget.items"))
+        fill(self, queries=check_count(queries, "budget.queries"))
+        fill(self, period=None if period is None else check_period(period, "budget.period"))
+        fill(self, periods=optional_count(periods, "budget.periods"))
+        fill(self, certificate=check_certificate(certificate, "budget.certificate"))
+        if self.periods is not None and self.period is None:
+            reason = "Without a period there is nothing to count."
+            raise PolicyError("policy-period", reason, hint="Add period, or leave periods out.", place="budget.periods")
+        if self.delta.value * (self.periods or 1) >= 1:
+            reason = f"After {self.periods} periods the deltas come to 1, and nothing is promised any more."
+            raise PolicyError("policy-range", reason, hint="Grant a smaller delta.", place="budget.periods")
+
+    @classmethod
+    def suggest(cls, items: int, queries: int, users: int) -> Budget:
+        """Return a budget to begin with, for so many items and queries and about so many users, a public number.
+
+        Two counts that differ by half the square root of `users`, as much as chance moves the count of a group that
+        half of them are in, then come in the right order in 95 of 100 cases; delta is the largest power of ten that
+        is at most 1e-6 and 1 / users^1.5. Raises `PolicyError` if that takes an epsilon above 10, a weak guarantee.
+
+        >>> budget = Budget.suggest(100, 20, users=10_000)
+        >>> budget.epsilon, budget.delta
+        (Epsilon(1.41), Delta(1e-06))
+        """
+        epsilon, delta = suggested(items, users=users)
+        return cls(epsilon, delta, items=items, queries=queries)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Policy:
+    """What is protected and what may be spent; a table that is not named here does not exist.
+
+    Without a `ledger` the record of what was spent lives in memory. `analysts` says who may spend how much of the
+    total; "default" stands for the unlisted, who without it may spend all. `data_version` is the operator's public
+    counter of the data, counted up by an act or a schedule, never because the data changed. `engine` says where the
+    data is open, and what a statement may take; `server` where `dpsql serve` listens, and who may come in. With a
+    `source` the tables are in that engine, and not in a database that is given with the question. `prepared` is the
+    folder in which `dpsql prepare` keeps what the tables say is to be prepared: private rows, as the data is.
+
+    >>> policy = Policy(Budget(1, "1e-6"), {"reads": PrivateTable("user_id"), "countries": PublicTable()})
+    >>> policy.budget.delta
+    Delta(1e-06)
+    """
+
+    budget: Budget
+    tables: Mapping[str, Table]
+    ledger: Path | DatabaseUrl | None
+    limits: Limits
+    analysts: Mapping[str, Analyst]
+    data_version: int | None
+    engine: EngineSettings
+    server: ServerSettings
+    source: DataSource | None
+    prepared: Path | None
+    lines: Lines | None = field(init=False, repr=False, compare=False)
+
+    def __init__(  # noqa: PLR0913 - the keys of a policy file
+        self,
+        budget: Budget,
+        tables: Mapping[str, Table],
+        *,
+        ledger: Path | DatabaseUrl | str | None = None,
+        limits: Limits | None = None,
+        analysts: Mapping[str, Analyst] | None = None,
+        data_version: int | None = None,
+        engine: EngineSettings | None = None,
+        server: ServerSettings | None = None,
+        source: DataSource | None = None,
+        prepared: Path | str | None = None,
+    ) -> None:
+        if not isinstance(budget, Budget):
+            raise wrong_type("a dpsql.Budget", budget, place="budget")
+        if limits is not None and not isinstance(limits, Limits):
+            raise wrong_type("dpsql.Limits", limits, place="limits")
+        if engine is not None and not isinstance(engine, EngineSettings):
+            raise wrong_type("dpsql.EngineSettings", engine, place="engine")
+        if server is not None and not isinstance(server, ServerSettings):
+            raise wrong_type("dpsql.ServerSettings", server, place="server")
+        if source is not None and not isinstance(source, DataSource):
+            raise wrong_type("dpsql.DataSource", source, place="source")
+        fill(self, budget=budget, lines=None, source=source)
+        fill(self, engine=EngineSettings() if engine is None else engine)
+        fill(self, server=ServerSettings() if server is None else server)
+        fill(self, tables=check_tables(tables))
+        check_links(self.tables)
+        fill(self, ledger=_ledger(ledger))
+        fill(self, limits=Limits() if limits is None else limits)
+        fill(self, analysts=check_analysts(analysts, budget.epsilon, delta=budget.delta))
+        fill(self, data_version=check_version(data_version))
+        fill(self, prepared=None if prepared is None else check_path(prepared, "prepared"))
+        check_folder(self.tables, self.prepared)
+
+    @classmethod
+    def from_toml(cls, path: Path | str) -> Policy:
+        """Read a policy file; paths in it are relative to it. Raises `PolicyError`, with the line of what is wrong."""
+        file = check_path(path, "policy").absolute()
+        root = read_toml(file)
+        root.only(
+            "ledger", "budget", "limits", "tables", "analysts", "data_version", "engine", "server", "source", "prepared"
+        )
+        root.require("budget", "tables")
+        ledger, version = root.text("ledger"), root.whole("data_version") if "data_version" in root.values else None
+        budget, limits, tables = _read_budget(root), read_limits(root), read_tables(root, file.parent)
+        listed, engine, server = root.section("analysts"), read_engine(root), read_server(root, file.parent)
+        source = read_source(root, file.parent)
+        analysts = {name: read_analyst(listed.section(name)) for name in listed.values}
+        with root.placing():
+            place = DatabaseUrl.of(ledger) if ledger and is_url(ledger) else beside(file.parent, ledger, place="ledger")
+            prepared = beside(file.parent, root.text("prepared"), place="prepared")
+            make = partial(cls, budget, tables, ledger=place, limits=limits, analysts=analysts, data_version=version)
+            policy = make(engine=engine, server=server, source=source, prepared=prepared)
+        fill(policy, lines=root.lines)
+        return policy
+
+    def analyst(self, name: str | None) -> Analyst | None:
+        """Return the limit of an analyst, or of one who gives no name: their own, the unlisted's, or None, the total.
+
+        Raises `Refusal` for one who may not ask, and `UsageError` for what is no name.
+        """
+        check_asking(name)
+        found = self.analysts.get(name or UNLISTED, self.analysts.get(UNLISTED))
+        if found is not None and not found.enabled:
+            hint = "Ask the curator: the policy says who may."
+            raise Refusal("analyst-disabled", "This analyst may ask nothing.", hint=hint)
+        return found
+
+    def only(self, names: Iterable[str]) -> Policy:
+        """Return this policy with no tables but these."""
+        part = replace(self, tables={name: self.tables[name] for name in names})
+        fill(part, lines=self.lines)
+        return part
+
+    def where(self, key_path: str) -> str:
+        """Return `key_path`, with file and line if this policy came from a file in which the key stands."""
+        return key_path if self.lines is None else self.lines.where(key_path)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copy and pickle by the arguments: a read-only mapping itself cannot be pickled."""
+        make = partial(Policy, self.budget, dict(self.tables), ledger=self.ledger, limits=self.limits)
+        make = partial(make, analysts=dict(self.analysts), data_version=self.data_version, engine=self.engine)
+        make = partial(make, server=self.server, source=self.source, prepared=self.prepared)
+        return _placed, (make, self.lines)
+
+
+def _placed(make: partial[Policy], lines: Lines | None) -> Policy:
+    """Return a policy whose errors are placed in the file it came from."""
+    policy = make()
+    fill(policy, lines=lines)
+    return policy
+
+
+def _ledger(given: Path | DatabaseUrl | str | None) -> Path | DatabaseUrl | None:
+    if isinstance(given, DatabaseUrl) or given is None:
+        return given
+    return DatabaseUrl.of(given) if is_url(given) else check_path(given, "ledger")
+
+
+def _read_budget(root: Section) -> Budget:
+    section = root.section("budget")
+    section.only("epsilon", "delta", "items", "queries", "period", "periods", "certificate")
+    epsilon, delta = section.number("epsilon"), section.number("delta")
+    counts = {key: section.whole(key) for key in ("items", "queries", "periods") if key in section.values}
+    with root.placing():
+        certificate = "zcdp" if (given := section.text("certificate")) is None else given
+        return Budget(epsilon, delta, period=section.text("period"), certificate=certificate, **counts)

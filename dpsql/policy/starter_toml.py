@@ -1,0 +1,211 @@
+"""The starter policy as text: valid TOML that says why, with every choice left open as a comment."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dpsql.policy.model import Budget, Limits
+from dpsql.policy.name_evidence import identifier_of
+from dpsql.policy.quoting import quote, spell
+from dpsql.policy.starter import Decision, FoundColumn, FoundTable, decide
+from dpsql.quantities import Delta
+
+__all__ = ["LEDGER", "Found", "Starter", "starter"]
+
+LEDGER = "ledger.sqlite"
+_BUDGET = Budget(1.0, "1e-6")
+_LIMITS = Limits()
+_WIDTH = 118
+_HEAD = """\
+A starter policy for dpsql, written from the schema of {origin}: from names, types and keys. No row was read.
+A table that this file does not name does not exist for analysts. Commented lines that look like settings are choices.
+
+Please read every line, and decide what no schema can say:
+* Is every value of a privacy unit one person? Somebody with two ids is protected as two.
+* Are ids given again to somebody else? Then two people are protected as one, and counted as one.
+* Do rows tell of people under another column too: a recipient, a manager, a name in a text?
+* Is a table without privacy units really public? Nothing in a public table is protected.
+* How many units are there? delta must be far less than 1 divided by their number.
+* Does epsilon suit? It is the total for every unit, over all queries and analysts, as long as the data is asked.
+"""
+_LEDGER_NOTE = "the record of what was spent, beside this file; a second ledger would be a second total"
+_BUDGET_NOTES = {
+    "epsilon": "total for every privacy unit, over all queries and analysts; 1 is a strong guarantee, 10 a weak one",
+    "delta": "how likely the guarantee may fail, in all; far less than 1 / number of units",
+    "items": "how many returned keys and counts this is meant to buy: sets the default epsilon of one",
+    "queries": "how many queries it is meant to buy: sets the default delta of one",
+}
+_LIMIT_NOTES = {
+    "max_epsilon": "the largest epsilon of one item",
+    "min_epsilon": "the smallest",
+    "max_delta": "the largest delta of one query; by default all that queries may draw from, half of the budget's",
+    "max_k": "the most keys of one query",
+    "max_k_bar": "the most leading groups that a query may read",
+    "failures_per_day": "after so many queries that the engine failed, an analyst waits for a day",
+}
+_UNNAMED = "No name in a policy would mean it alone: rename it, or make a view of it."
+_UNREAD = "This view cannot be read: it names what is gone, or a file outside the database."
+_UNKNOWN = 'privacy_unit = "..."  # the column that names the person of each row, if one does'
+_PUBLIC = "public = true  # unprotected: your word that no row of it says anything about any unit"
+_BOUNDS = (
+    "# max_groups_contributed = 10  # count a unit in at most so many groups of a query: thresholds and counts sink",
+    "# one_value_per_unit = []  # columns of which a unit has one value: the top of each value costs as one list",
+    "# min_units = 100  # release no group of fewer units than about this: a noisy rule, not an exact test",
+    "# population = 10_000  # about how many units there are, if that is public: mechanisms are chosen by it",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is known of a database: its file's name and its tables, those that no policy can name, broken views."""
+
+    origin: str
+    tables: tuple[FoundTable, ...]
+    unnamed: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+
+    @property
+    def skipped(self) -> list[tuple[str, str]]:
+        """What is left out, with why."""
+        return [(spell(name), _UNNAMED) for name in self.unnamed] + [(spell(name), _UNREAD) for name in self.unread]
+
+
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """A starter policy: the text of the file, and what was decided in it."""
+
+    text: str
+    decisions: tuple[Decision, ...]
+    skipped: list[tuple[str, str]]
+
+    def lines(self) -> list[str]:
+        """Return for every table what was decided or why not, and what is left to do, for the terminal."""
+        decided = sum(decision.unit is not None for decision in self.decisions)
+        left = len(self.decisions) - decided
+        told = [line for decision in self.decisions for line in _told(decision)]
+        told += [f"{name}: skipped. {why}" for name, why in self.skipped]
+        if not decided:
+            end = "No table was decided, so this policy cannot be used yet: decide at least one in the file."
+        else:
+            end = f"Decided: {decided}. Left to you: {left}. What is not decided does not exist for analysts."
+        return [*told, "", end]
+
+
+def starter(found: Found) -> Starter:
+    """Return the starter policy for what was found."""
+    decisions = decide(found.tables)
+    blocks = [_comment(_HEAD.format(origin=quote(found.origin))), [f'ledger = "{LEDGER}"  # {_LEDGER_NOTE}']]
+    blocks += [list(_budget()), list(_limits())]
+    blocks += [list(_decided(decision)) for decision in decisions if decision.unit is not None]
+    blocks += [list(_undecided(decision)) for decision in decisions if decision.unit is None]
+    blocks += [_comment(f"{name} is left out. {why}") for name, why in found.skipped]
+    if not decisions:
+        blocks.append(["# The database has no table that a policy could name."])
+    text = "\n\n".join("\n".join(block) for block in blocks) + "\n"
+    return Starter(text, decisions, found.skipped)
+
+
+def _budget() -> Iterator[str]:
+    yield "[budget]"
+    values = (float(_BUDGET.epsilon), _short(_BUDGET.delta), _BUDGET.items, _BUDGET.queries)
+    for (name, note), value in zip(_BUDGET_NOTES.items(), values, strict=True):
+        yield f"{name} = {value}  # {note}"
+
+
+def _limits() -> Iterator[str]:
+    yield "# [limits]  # what one query may ask at most; these are the defaults"
+    most = Delta(_BUDGET.delta.value / 2) if _LIMITS.max_delta is None else _LIMITS.max_delta
+    counts = (_LIMITS.max_k, _LIMITS.max_k_bar, _LIMITS.failures_per_day)
+    values = (float(_LIMITS.max_epsilon), float(_LIMITS.min_epsilon), _short(most), *counts)
+    for (name, note), value in zip(_LIMIT_NOTES.items(), values, strict=True):
+        yield f"# {name} = {value}  # {note}"
+
+
+def _short(delta: Delta) -> str:
+    return f"{float(delta):g}".replace("e-0", "e-")
+
+
+def _decided(decision: Decision) -> Iterator[str]:
+    if decision.unit is None:
+        return
+    yield f"[tables.{spell(decision.table.name)}]"
+    yield f"privacy_unit = {quote(decision.unit.column.name)}  # {decision.unit.why}"
+    for other in decision.others:
+        yield f"# not taken: {spell(other.column.name)}, {other.why}"
+    yield from _columns(decision)
+    yield from _BOUNDS
+
+
+def _undecided(decision: Decision) -> Iterator[str]:
+    table = decision.table
+    yield from _comment(f"{spell(table.name)} is left to you. {decision.open_question} {_advice(decision)}")
+    yield f"# [tables.{spell(table.name)}]"
+    for candidate in decision.others:
+        clause = f"privacy_unit = {quote(candidate.column.name)}"
+        yield f"# {clause if candidate.column.may_be_unit else '# ' + clause}  # {candidate.why}"
+    if not decision.others and decision.through is None:
+        yield f"# {_UNKNOWN}"
+    if decision.through is not None:
+        way = f"{decision.through} -> {table.leads_to[decision.through]}.KEY"
+        yield f"# link = {quote(way)}  # in place of KEY, the unique column that it refers to"
+    yield f"# {_PUBLIC}"
+    yield from (f"# {line}" for line in (*_columns(decision), *_BOUNDS))
+
+
+def _advice(decision: Decision) -> str:
+    if decision.through is not None:
+        target = spell(decision.table.leads_to[decision.through])
+        return f"They lead to {target} by {spell(decision.through)}: link them, once that table is decided."
+    if any(candidate.column.may_be_unit for candidate in decision.others):
+        return "Choose one privacy_unit, or public."
+    if decision.others:
+        return "Make a view of a better type, and name that."
+    return "If a row can say anything about a person, it needs a column that names them."
+
+
+def _columns(decision: Decision) -> Iterator[str]:
+    """Yield the list of columns that analysts could use, and beside each what speaks against it."""
+    units = {candidate.column.name for candidate in decision.candidates if candidate.column.may_be_unit}
+    columns = decision.table.columns
+    if not any(column.readable or column.name in units for column in columns):
+        return
+    yield "columns = ["
+    for column in columns:
+        if column.readable or column.name in units:
+            yield f"    {quote(column.name)},{_remark(column, decision)}"
+        else:
+            yield f"    # {quote(column.name)} is left out: dpsql does not compute with {column.type}"
+    yield "]"
+
+
+def _remark(column: FoundColumn, decision: Decision) -> str:
+    looks = identifier_of(column.name)
+    if decision.unit is not None and column == decision.unit.column:
+        return ""
+    if decision.unit is not None and any(column == other.column and other.is_somebody for other in decision.others):
+        return "  # looks like the id of somebody else, who is not protected here: consider leaving it out"
+    return "" if looks is None else f"  # looks like {looks}: consider leaving it out"
+
+
+def _told(decision: Decision) -> Iterator[str]:
+    name, unit = spell(decision.table.name), decision.unit
+    if unit is None:
+        yield f"{name}: left to you. {decision.open_question} {_advice(decision)}"
+        yield from (f"    {spell(candidate.column.name)}: {candidate.why}" for candidate in decision.others)
+        return
+    yield f"{name}: unit {spell(unit.column.name)}, {unit.why}"
+    doubtful = [spell(column.name) for column in decision.table.columns if _remark(column, decision)]
+    if doubtful:
+        yield f"    consider leaving out: {', '.join(doubtful)}"
+
+
+def _comment(text: str) -> list[str]:
+    """Return the text as comment lines, which a name cannot leave: names are spelled on one line."""
+    wrapped = [
+        line
+        for paragraph in text.splitlines()
+        for line in textwrap.wrap(paragraph, _WIDTH - 2, break_long_words=False, break_on_hyphens=False) or [""]
+    ]
+    return [f"# {line}".rstrip() for line in wrapped]

@@ -1,0 +1,82 @@
+"""What a statement would cost, before it is asked: from its plan and what is left, without a row being read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpsql.display import Meter, Part, budget_html, unstyled
+from dpsql.errors import Refusal
+from dpsql.plan import Balance, Forecast, Plan
+from dpsql.plan.report.forecast import forecast
+from dpsql.session import Session
+
+__all__ = ["Preview", "balance_html", "preview_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """In a few words, whether it is `free`, `stored`, `short` of budget or `priced`, and the facts of its plan.
+
+    `meters` and `facts` are markup; a statement that reads no private row has neither.
+    """
+
+    kind: str
+    words: str
+    meters: str = ""
+    facts: str = ""
+
+
+def preview_of(session: Session, text: str) -> Preview:
+    """Return the preview of a statement; raise as `dpsql.Session.explain` for one that cannot be asked."""
+    try:
+        plan = session.explain(text)
+    except Refusal as refusal:
+        if refusal.code != "not-a-query" or refusal.place is not None:
+            raise
+        session.describe(text)  # what else it may be is told by its own errors
+        return Preview("free", "This reads no private row and costs nothing.")
+    balance = session.budget
+    facts = unstyled(plan._repr_html_())
+    if plan.stored and not plan.fresh:
+        return Preview("stored", "Answered before: asking again shows that answer and costs nothing.", facts=facts)
+    fits = forecast(plan, balance.columns, times=1)
+    if not fits.at_worst:
+        return Preview("short", f"This may cost {plan.worst_case}, and {balance.remaining} is left.", facts=facts)
+    return Preview("priced", _words(plan, fits), meters=_meters(plan, balance), facts=facts)
+
+
+def balance_html(balance: Balance) -> str:
+    """Return both currencies of a balance: what was spent, what is held, and what is left."""
+    pairs = zip(balance.certificate.currencies, (balance.refunded, balance.gone), strict=True)
+    meters = [
+        Meter(name, part.granted, [Part("spent", part.spent), Part("held", part.reserved, now=True)], part.remaining)
+        for name, part in pairs
+    ]
+    return budget_html("", meters, notes=[])
+
+
+def _words(plan: Plan, fits: Forecast) -> str:
+    items = "1 item" if plan.worst_items == 1 else f"{plan.worst_items} items"
+    queries = "1 such query fits" if fits.at_worst == 1 else f"{fits.at_worst} such queries fit"
+    again = "It was answered before; fresh = true draws new noise. " if plan.stored else ""
+    return f"{again}At most {plan.worst_case} ({items} of epsilon {plan.epsilon}). {queries} in what is left."
+
+
+def _meters(plan: Plan, balance: Balance) -> str:
+    """Return both currencies: what has gone, what this takes at most, and what is then left."""
+    worst = plan.columns(plan.worst_case)
+    accounts = (balance.refunded, worst.rho.value), (balance.gone, worst.delta.value)
+    meters = [
+        Meter(
+            name,
+            account.granted,
+            [
+                Part("gone before", max(Fraction(0), account.granted - account.remaining)),
+                Part("this, at most,", took, now=True),
+            ],
+            max(Fraction(0), account.remaining - took),
+        )
+        for name, (account, took) in zip(plan.certificate.currencies, accounts, strict=True)
+    ]
+    return unstyled(budget_html("What it would leave", meters, notes=[]))

@@ -1,0 +1,101 @@
+"""What a curator sees and does: the policy read back, who spent what, grants, and whether the ledger holds together.
+
+All of it is the policy, the ledger and the watch; no private row is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dpsql.accounting import ApproximateDP, Periods, words_of
+from dpsql.answer_json import plain_spending
+from dpsql.connect import grant, spending_of, verified
+from dpsql.errors import PolicyError, UsageError
+from dpsql.policy import Budget
+from dpsql.server.gateway import Gateway
+from dpsql.server.users import User
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dpsql.ledger import Verified
+    from dpsql.plan.report.spending import Spending
+    from dpsql.policy import DatabaseUrl
+
+__all__ = ["Granted", "budget_asked", "ledger_of", "plain_spent", "raise_total", "spent", "verify"]
+
+_LONGEST_NOTE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A total that was raised: what it was, what it is, and in which periods it is granted now."""
+
+    before: ApproximateDP
+    now: ApproximateDP
+    periods: Periods | None
+
+    def plain(self) -> dict[str, object]:
+        """Return it as values that JSON has."""
+        return {
+            "before": {"epsilon": float(self.before.epsilon), "delta": float(self.before.delta)},
+            "now": {"epsilon": float(self.now.epsilon), "delta": float(self.now.delta)},
+            "periods": None if self.periods is None else words_of(self.periods),
+            "next": "Write the same total into the policy, and have the server read it again.",
+        }
+
+
+def ledger_of(front: Gateway) -> Path | DatabaseUrl:
+    """Return the ledger's place; raise `PolicyError` for a policy without one."""
+    place = front.service.policy.ledger
+    if place is None:
+        hint = 'Write ledger = "ledger.sqlite" at the top of the policy.'
+        raise PolicyError("policy-ledger", "The policy names no ledger.", hint=hint, place="ledger")
+    return place
+
+
+def spent(front: Gateway) -> Spending:
+    """Return who spent what, of the ledger as it is now."""
+    ledger_of(front)
+    return spending_of(front.service.policy)
+
+
+def plain_spent(front: Gateway, *, last: int) -> dict[str, object]:
+    """Return the same as values that JSON has, with the last queries."""
+    spending = spent(front)
+    return plain_spending(spending, spending.entries[-last:])
+
+
+def verify(front: Gateway) -> Verified:
+    """Compute the chain of all events again; raise `LedgerError` at the first thing that does not fit."""
+    return verified(ledger_of(front))
+
+
+def budget_asked(given: Mapping[str, object]) -> Budget:
+    """Return the total that is asked for; raise `PolicyError` or `UsageError` for what is none."""
+    periods, period = given.get("periods"), given.get("period")
+    if isinstance(periods, str) and periods:
+        periods = int(periods) if periods.isascii() and periods.isdigit() and len(periods) < len("1000000") else 0
+    return Budget(
+        _amount(given.get("epsilon")),
+        _amount(given.get("delta")),
+        period=None if not isinstance(period, str) or not period else period,
+        periods=int(periods) if isinstance(periods, int | float) else None,
+    )
+
+
+def raise_total(front: Gateway, user: User, *, given: Mapping[str, object]) -> Granted:
+    """Raise the ledger's total, for good; the note says by whom. Raises as `dpsql.connect.grant`."""
+    budget, note = budget_asked(given), str(given.get("note", "")).strip()
+    if not note or len(note) > _LONGEST_NOTE or not note.isprintable():
+        hint = "In one line, such as: agreed on 12 May, for the survey of the spring."
+        raise UsageError("grant-note", f"A grant has a note of 1 to {_LONGEST_NOTE} printable characters.", hint=hint)
+    before, periods = grant(ledger_of(front), budget, note=f"{note} (by {user.name}, on the page)")
+    front.watch.log("granted", surface="web", user=user.name)
+    return Granted(before, ApproximateDP(budget.epsilon, budget.delta), periods)
+
+
+def _amount(value: object) -> float | str:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else str(value or "").strip()

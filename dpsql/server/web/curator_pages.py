@@ -1,0 +1,157 @@
+"""The pages of a curator: who spent what, the policy read back, the ledger with its grants, and what was refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from starlette.responses import Response
+
+from dpsql.accounting import ApproximateDP, words_of
+from dpsql.display import Meter, Part, budget_html, unstyled
+from dpsql.errors import Error, LedgerError, UsageError
+from dpsql.plan.report.policy_text import words
+from dpsql.plan.report.tables import outcome
+from dpsql.server.web import curator_actions
+from dpsql.server.web.render import answered_html
+from dpsql.server.web.visitor_request import VisitorRequest
+
+if TYPE_CHECKING:
+    from dpsql.plan.report.spending import Spender, Spending
+
+__all__ = ["grant", "ledger", "policy", "refusals", "spending", "verify"]
+
+_LATEST = 200
+_NOBODY = "(no name)"
+
+
+async def spending(asked: VisitorRequest) -> Response:
+    """Tell who spent what, against which limit, and the latest queries."""
+    found = await asked.desk.run(lambda: curator_actions.spent(asked.desk.front))
+    latest = [
+        {
+            "asked_at": entry.opened_at,
+            "account": _NOBODY if entry.account is None else entry.account,
+            "query": entry.query,
+            "state": outcome(entry),
+            "charged": None if entry.settlement is None else float(entry.settlement.loss),
+            "held": float(entry.worst_case.rho),
+            "second": float(entry.delta),
+        }
+        for entry in found.entries[: -_LATEST - 1 : -1]
+    ]
+    given = {
+        "total": answered_html(unstyled(found.balance._repr_html_())),
+        "accounts": list(_accounts(found)),
+        "count": len(found.entries),
+        "latest": latest,
+        "currencies": found.balance.certificate.currencies,
+    }
+    return asked.page("spending.html", given)
+
+
+async def policy(asked: VisitorRequest) -> Response:
+    """Tell the policy in plain words, as `dpsql check` tells it, checked against the data that is open."""
+    check = await asked.desk.run(asked.desk.front.service.check)
+    return asked.page("policy.html", {"sections": list(_sections(words(check)))})
+
+
+async def ledger(asked: VisitorRequest) -> Response:
+    """Tell where the ledger is, what it grants, and the form that raises it."""
+    return await _ledger(asked)
+
+
+async def verify(asked: VisitorRequest) -> Response:
+    """Compute the chain of all events again."""
+    try:
+        found = await asked.desk.run(lambda: curator_actions.verify(asked.desk.front))
+    except Error as error:
+        return await _ledger(asked, problem=asked.box(error))
+    return await _ledger(asked, verified=found)
+
+
+async def grant(asked: VisitorRequest) -> Response:
+    """Show what a grant would do; raise the total once that is confirmed."""
+    front, form = asked.desk.front, {name: value.strip() for name, value in asked.form.items()}
+    try:
+        budget = curator_actions.budget_asked(form)
+        if form.get("confirmed") == "yes":
+            granted = await asked.desk.run(lambda: curator_actions.raise_total(front, asked.user, given=form))
+            return asked.page("granted.html", {"granted": granted, "budget": budget, "form": _fields(form)})
+        if not form.get("note"):
+            raise UsageError("grant-note", "A grant has a note.", hint="Say why; it is recorded for good.")
+        found = await asked.desk.run(lambda: curator_actions.spent(front))
+    except Error as error:
+        return await _ledger(asked, problem=asked.box(error))
+    wanted = ApproximateDP(budget.epsilon, budget.delta)
+    given = {"before": found.balance.granted, "wanted": wanted, "form": _fields(form)}
+    return asked.page("confirm.html", given)
+
+
+async def refusals(asked: VisitorRequest) -> Response:
+    """List what was not answered since the server started: when, whose and why, never the text of a statement."""
+    return asked.page("refusals.html", {"refusals": asked.desk.front.watch.refusals(_LATEST)})
+
+
+async def _ledger(asked: VisitorRequest, *, verified: object = None, problem: object = None) -> Response:
+    total, periods = None, ""
+    try:
+        balance = (await asked.desk.run(lambda: curator_actions.spent(asked.desk.front))).balance
+    except LedgerError as error:  # such as after a grant that the policy does not know of yet
+        problem = problem or asked.box(error)
+    else:
+        total, periods = balance.granted, "" if balance.calendar is None else words_of(balance.calendar.periods)
+    given = {
+        "place": str(curator_actions.ledger_of(asked.desk.front)),
+        "total": total,
+        "periods": periods,
+        "form": _fields(asked.form),
+        "verified": verified,
+        "problem": problem,
+    }
+    return asked.page("ledger.html", given)
+
+
+def _fields(form: object) -> dict[str, str]:
+    given = form if isinstance(form, dict) else {}
+    return {name: str(given.get(name, "")).strip() for name in ("epsilon", "delta", "note", "period", "periods")}
+
+
+def _accounts(found: Spending) -> Iterator[dict[str, object]]:
+    for spender in found.spenders:
+        name = _NOBODY if spender.name is None else spender.name
+        yield {"name": name, "meters": answered_html(unstyled(_meters(spender, found)))}
+
+
+def _meters(spender: Spender, found: Spending) -> str:
+    """Return both currencies of an account against its limit; of one that may ask nothing, in words."""
+    spent, held, limit = spender.state.spent, spender.state.reserved.value, spender.limit
+    first, second = found.balance.certificate.currencies
+    if limit is None:
+        note = f"May ask nothing; spent {first} {spent.rho}, {second} {spent.delta}."
+        return budget_html("", [], notes=[note])
+    amounts = (first, limit.rho.value, spent.rho.value, held), (second, limit.delta.value, spent.delta.value, 0)
+    meters = [
+        Meter(
+            name,
+            granted,
+            [Part("spent", gone), Part("held", Fraction(waiting), now=True)],
+            max(Fraction(0), granted - gone - waiting),
+        )
+        for name, granted, gone, waiting in amounts
+    ]
+    return budget_html("", meters, notes=[])
+
+
+def _sections(lines: list[str]) -> Iterator[dict[str, object]]:
+    """Yield the parts of a check: a title in capitals, and the lines below it."""
+    title, body = "", list[str]()
+    for line in lines:
+        if line and line == line.upper() and not line.startswith(" "):
+            if title:
+                yield {"title": title.capitalize(), "body": "\n".join(body).strip("\n")}
+            title, body = line, []
+        else:
+            body.append(line)
+    yield {"title": title.capitalize(), "body": "\n".join(body).strip("\n")}

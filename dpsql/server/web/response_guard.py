@@ -1,0 +1,83 @@
+"""What holds for every answer of the page's server: its headers, and that whatever nobody foresaw says nothing."""
+
+from __future__ import annotations
+
+import json
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dpsql.server.telemetry import Telemetry
+from dpsql.server.web.problem_details import fault, plain_problem
+
+__all__ = ["POLICY", "Guard"]
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "content-security-policy": POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "referrer-policy": "same-origin",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+_FOR_A_YEAR = "max-age=31536000"
+
+
+class Guard:
+    """An application around another: adds the headers, and answers faults with one sentence, the same each time."""
+
+    def __init__(self, app: ASGIApp, *, watch: Telemetry, secure: bool) -> None:
+        headers = {**_HEADERS, **({"strict-transport-security": _FOR_A_YEAR} if secure else {})}
+        self._app = app
+        self._watch = watch
+        self._headers = [(name.encode(), value.encode()) for name, value in headers.items()]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = False
+
+        async def sent(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                message["headers"] = [*message.get("headers", ()), *self._headers, *_kept(message)]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sent)
+        except ClientDisconnect:
+            pass  # a client that went away in the middle of its request
+        except Exception as error:  # noqa: BLE001 - its words and frames could hold anything
+            self._watch.log("fault", surface="web", kind=type(error).__name__, where=_where(error))
+            if not begun:
+                await _fail(sent)
+
+
+def _where(error: Exception) -> str:
+    """Return module and line of the innermost frame; no name of a variable and no value."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "" if trace is None else f"{trace.tb_frame.f_globals.get('__name__', '?')}:{trace.tb_lineno}"
+
+
+def _kept(message: Message) -> list[tuple[bytes, bytes]]:
+    """Let nobody keep an answer that does not say itself that they may."""
+    if any(name.lower() == b"cache-control" for name, _ in message.get("headers", ())):
+        return []
+    return [(b"cache-control", b"no-store")]
+
+
+async def _fail(send: Send) -> None:
+    body = json.dumps(plain_problem(fault())).encode()
+    headers = [(b"content-type", b"application/problem+json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 500, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

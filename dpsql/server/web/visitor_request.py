@@ -1,0 +1,121 @@
+"""A request of the page: whose visit it is, that its form came from our page, and how it is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from dpsql.display import Message, box_html, unstyled
+from dpsql.errors import Error, Refusal
+from dpsql.server.random_bytes import unguessable_text
+from dpsql.server.users import User
+from dpsql.server.web.bodies import form_of
+from dpsql.server.web.problem_details import status_of, without_paths
+from dpsql.server.web.render import answered_html, page
+from dpsql.server.web.request_dispatch import RequestDispatch, require_curator
+
+__all__ = ["PROOF", "Handler", "VisitorRequest", "answer", "box", "cookie_name", "plain_page", "proof_for"]
+__all__ += ["proven_form", "set_cookie", "status_of"]
+
+PROOF = "proof"  # the field of every form that proves where it came from
+_FRAGMENT = "hx-request"
+
+
+@dataclass(frozen=True, slots=True)
+class VisitorRequest:
+    """A request of a visit whose user is known; `form` holds what a form that came from our page says."""
+
+    desk: RequestDispatch
+    request: Request
+    user: User
+    token: str
+    form: Mapping[str, str]
+
+    @property
+    def is_fragment(self) -> bool:
+        """Whether a part of a page is wanted, to be put into the one that is shown."""
+        return _FRAGMENT in self.request.headers
+
+    @property
+    def text(self) -> str:
+        """The statement in the form; browsers end its lines with CR LF, the analyst did not."""
+        return self.form.get("text", "").replace("\r\n", "\n")
+
+    def page(self, name: str, given: Mapping[str, object], *, status: int = 200) -> Response:
+        """Return a page with what every page shows."""
+        common = {
+            "path": self.request.url.path,
+            "proof": self.desk.visits.proof(self.token),
+            "user": self.user,
+            "may_ask": self.desk.front.may_ask(self.user),
+        }
+        return page(name, {**common, **given}, status=status)
+
+    def box(self, error: Error) -> object:
+        """Return an error as markup, for this user."""
+        return box(error if self.user.is_curator else without_paths(error), self.text)
+
+
+Handler = Callable[[VisitorRequest], Awaitable[Response]]
+
+
+async def answer(desk: RequestDispatch, request: Request, *, handler: Handler, curators_only: bool = False) -> Response:
+    """Return what a handler answers; who is not logged in is sent to do so, and errors are shown."""
+    token = request.cookies.get(cookie_name(desk), "")
+    user = desk.visitor(token)
+    if user is None:
+        return _to_login(request)
+    asked = VisitorRequest(desk, request, user, token, {})
+    try:
+        if curators_only:
+            require_curator(user)
+        if request.method != "GET":
+            asked = VisitorRequest(desk, request, user, token, await proven_form(desk, request, token=token))
+        return await handler(asked)
+    except Error as error:
+        if asked.is_fragment:
+            return page("box.html", {"box": asked.box(error)}, status=200)
+        return asked.page("problem.html", {"box": asked.box(error)}, status=status_of(error))
+
+
+def box(error: Error, statement: str = "") -> object:
+    """Return an error as markup: what was refused, where in the statement, why, and what to write instead."""
+    return answered_html(unstyled(box_html(Message(error, statement))))
+
+
+def plain_page(error: Error) -> Response:
+    """Return the page of an error for whoever has not logged in."""
+    return page("alone.html", {"box": box(error)}, status=status_of(error))
+
+
+def cookie_name(desk: RequestDispatch) -> str:
+    """Return the name of the cookie; under TLS one that browsers take from this host alone."""
+    return "__Host-dpsql" if desk.secure else "dpsql"
+
+
+def set_cookie(desk: RequestDispatch, response: Response, *, token: str) -> None:
+    """Have the browser send a token along, to us alone and from our own pages alone; no script can read it."""
+    response.set_cookie(cookie_name(desk), token, httponly=True, samesite="strict", secure=desk.secure, path="/")
+
+
+def proof_for(desk: RequestDispatch, request: Request) -> tuple[str, str]:
+    """Return the token of a browser that has not logged in, its own or a new one, and what its forms must prove."""
+    token = request.cookies.get(cookie_name(desk), "") or unguessable_text(32)
+    return token, desk.visits.proof(token)
+
+
+async def proven_form(desk: RequestDispatch, request: Request, *, token: str) -> Mapping[str, str]:
+    """Return the fields of a form that came from our page; raise `Refusal` for any other."""
+    form = await form_of(request)
+    if not desk.visits.proves(token, form.get(PROOF, "")):
+        raise Refusal("form-expired", "This form is no longer good.", hint="Load the page again, and send it anew.")
+    return form
+
+
+def _to_login(request: Request) -> Response:
+    if _FRAGMENT in request.headers:
+        return Response(status_code=401, headers={"hx-redirect": "/login"})
+    return RedirectResponse("/login", status_code=303)

@@ -1,0 +1,1 @@
+"""Analysis: a parsed statement to a typed private or public query, or a refusal."""

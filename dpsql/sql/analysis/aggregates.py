@@ -1,0 +1,176 @@
+"""Aggregates: COUNT, SUM, AVG, MIN and MAX, for public tables at the top of a statement, or inside subqueries.
+
+Those inside subqueries are functions of the set of rows alone, whatever order the engine meets them in: DOUBLE is added
+up in the order of its values, and equal values that print differently are made one. A sum that does not fit is NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from dpsql.dialects import ENUM
+from dpsql.errors import Refusal
+from dpsql.sql.analysis.expressions import READERS
+from dpsql.sql.analysis.reader import Read, Reader
+from dpsql.sql.functions.allow_list import AGGREGATES
+from dpsql.sql.ir.canonical_keys import canonical
+from dpsql.sql.ir.tree import (
+    Call,
+    Case,
+    Cast,
+    Collate,
+    Column,
+    Expression,
+    Literal,
+    Scalar,
+    children,
+    is_aggregate,
+    walk,
+)
+from dpsql.sql.ir.types import BIGINT, DOUBLE, INTEGER, WIDEST_DECIMAL, Family, decimal, read_as
+from dpsql.sql.ir.unbound_parameters import filled
+from dpsql.sql.ir.visitor import rebuild
+from dpsql.sql.lexer import FUNCTION_PREFIX
+from dpsql.sql.syntax.sqlglot_nodes import only
+
+if TYPE_CHECKING:
+    from sqlglot.expressions import Expression as Node
+
+__all__ = ["EXACT", "LOCAL", "aggregates", "argument_of", "is_grouped", "summed"]
+
+
+def aggregates(expression: Expression) -> bool:
+    """Say whether an aggregate stands in the expression."""
+    return any(map(is_aggregate, walk(expression)))
+
+
+def is_grouped(expression: Expression, keys: tuple[Expression, ...]) -> bool:
+    """Say whether the expression has one value in each group."""
+    if expression in keys or isinstance(expression, Literal | Scalar) or is_aggregate(expression):
+        return True
+    parts = children(expression)
+    return bool(parts) and all(is_grouped(part, keys) for part in parts)
+
+
+def argument_of(reader: Reader, node: Node) -> Expression:
+    """Return the argument of an aggregate, in which no other may stand."""
+    with reader.reading(READERS):
+        return reader.read(node)
+
+
+def _count(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this", "big_int")
+    counted = node.this
+    if type(counted).__name__ == "Star":
+        only(reader.statement, counted)
+        return Call("count_star", (), BIGINT)
+    if type(counted).__name__ == "Distinct":
+        only(reader.statement, counted, "expressions")
+        if len(counted.expressions) == 1:
+            return Call("count_distinct", (argument_of(reader, counted.expressions[0]),), BIGINT)
+    elif counted is not None:
+        return Call("count", (argument_of(reader, counted),), BIGINT)
+    hint = "COUNT(*), COUNT(x) and COUNT(DISTINCT x) are."
+    raise Refusal("function-arguments", "This COUNT is not read.", hint=hint, place=reader.place(node))
+
+
+def _local_count(reader: Reader, node: Node) -> Expression:
+    counted = _count(reader, node)
+    if isinstance(counted, Call) and counted.function == "count_distinct":
+        return Call(counted.function, tuple(map(canonical, counted.arguments)), BIGINT)
+    return counted
+
+
+def _named(reader: Reader, node: Node) -> tuple[str, Expression] | None:
+    """Return name and argument of an aggregate other than COUNT; None for any other function."""
+    name = str(node.this).removeprefix(FUNCTION_PREFIX)
+    if name not in AGGREGATES:
+        return None
+    only(reader.statement, node, "this", "expressions")
+    arguments = [argument_of(reader, argument) for argument in node.expressions]
+    if name in {"sum", "avg"}:
+        arguments = [filled(argument, DOUBLE) for argument in arguments]
+    if len(arguments) != 1 or (name in {"sum", "avg"} and not arguments[0].type.is_number):
+        hint = f"Write {name}(x) of one column{' of numbers' if name in {'sum', 'avg'} else ''}."
+        raise Refusal("function-arguments", f"This {name} is not read.", hint=hint, place=reader.place(node))
+    return name, arguments[0]
+
+
+def _exact(reader: Reader, node: Node) -> Expression:
+    """Return an aggregate of a public query, as DuckDB computes it, or a function of the allow-list."""
+    named = _named(reader, node)
+    if named is None:
+        return READERS["Anonymous"](reader, node)
+    name, argument = named
+    type_ = argument.type
+    if name == "avg":
+        return Call(name, (argument,), DOUBLE)
+    if name == "sum" and type_.family is Family.INTEGER:
+        return summed(Call(name, (argument,), decimal(38, 0)), argument)
+    if name == "sum" and type_.family is Family.DECIMAL:
+        return Call(name, (argument,), decimal(38, type_.precision[1]))
+    stored = _stored(argument)
+    if stored is not None and name != "sum":
+        return Cast(Call(name, (stored,), stored.type), type_)
+    return Call(name, (argument,), type_, argument.longest)
+
+
+def _local(reader: Reader, node: Node) -> Expression:
+    """Return an aggregate inside a subquery, or a function of the allow-list."""
+    named = _named(reader, node)
+    if named is None:
+        return READERS["Anonymous"](reader, node)
+    name, argument = named
+    type_ = argument.type
+    if name in {"sum", "avg"} and type_.family is Family.DOUBLE:
+        return canonical(Call(f"{name}_sorted", (canonical(argument),), DOUBLE))
+    if name == "avg":
+        return Call(name, (argument,), DOUBLE)
+    if name == "sum":
+        return summed(Call(name, (argument,), decimal(38, type_.precision[1])), argument)
+    return Call(name, (canonical(argument),), type_, argument.longest)
+
+
+def _filter(reader: Reader, node: Node) -> Expression:
+    """Return an aggregate of the rows where a condition holds: elsewhere its argument is NULL, which none counts."""
+    only(reader.statement, node, "this", "expression")
+    only(reader.statement, node.expression, "this")
+    with reader.reading(READERS):
+        condition = reader.condition(node.expression.this)
+    found, called = reader.read(node.this), str(node.this.this).removeprefix(FUNCTION_PREFIX)
+    if type(node.this).__name__ != "Count" and called not in AGGREGATES:
+        reason, hint = "FILTER stands behind an aggregate.", "Such as COUNT(*) FILTER (WHERE dwell > 60)."
+        raise Refusal("function-arguments", reason, hint=hint, place=reader.place(node))
+    return _only_where(found, condition)
+
+
+def _only_where(expression: Expression, condition: Expression) -> Expression:
+    """Return an expression of one aggregate with its argument NULL where the condition does not hold."""
+    if not isinstance(expression, Call) or not is_aggregate(expression):
+        return rebuild(expression, lambda part: _only_where(part, condition))
+    argument = expression.arguments[0] if expression.arguments else Literal(1, INTEGER)
+    bytewise = isinstance(argument, Collate)
+    kept: Expression = Case(((condition, argument),), None, argument.type, argument.longest)
+    kept = Collate(kept, kept.type, kept.longest) if bytewise else kept
+    function = "count" if expression.function == "count_star" else expression.function
+    return Call(function, (kept,), expression.type, expression.longest)
+
+
+def summed(total: Expression, argument: Expression) -> Expression:
+    """Return an exact sum in a type that is computed with, and NULL where it does not fit."""
+    if argument.type.family is Family.INTEGER:
+        return Cast(total, BIGINT)
+    return Cast(total, decimal(WIDEST_DECIMAL, argument.type.precision[1]))
+
+
+def _stored(argument: Expression) -> Column | None:
+    """Return the column that is only read as another type, in whose order it is also stored: all but an ENUM."""
+    inner = argument.argument if isinstance(argument, Cast) else None
+    if not isinstance(inner, Column) or inner.type.name == ENUM:
+        return None
+    return inner if read_as(inner.type) == argument.type else None
+
+
+EXACT: Mapping[str, Read] = {**READERS, "Count": _count, "Filter": _filter, "Anonymous": _exact}
+LOCAL: Mapping[str, Read] = {**READERS, "Count": _local_count, "Filter": _filter, "Anonymous": _local}

@@ -1,0 +1,303 @@
+"""Analysis: the text of one statement into a private query, or a refusal; no row is read, no name guessed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from dpsql.errors import Place, Refusal, Unsupported
+from dpsql.sql.analysis.assumption import read_assumption
+from dpsql.sql.analysis.commands import read_command
+from dpsql.sql.analysis.domain import read_domain
+from dpsql.sql.analysis.empty_results import has_no_row, without_rows
+from dpsql.sql.analysis.expressions import READERS
+from dpsql.sql.analysis.from_clause import Sources
+from dpsql.sql.analysis.outer_select import answer_table, wrapped
+from dpsql.sql.analysis.partitions import partitioned
+from dpsql.sql.analysis.public_query import read_public, seeks_no_row
+from dpsql.sql.analysis.reader import Reader
+from dpsql.sql.analysis.released_clauses import Counted, Item, Released, counted_of, is_count, position_of, row_count
+from dpsql.sql.analysis.subqueries import check_alias, output_name
+from dpsql.sql.functions.allow_list import AGGREGATES, PatternCheck
+from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.clock import Clock
+from dpsql.sql.ir.scope import Scope, ScopeTable
+from dpsql.sql.ir.statements import Clause, Output, PrivateQuery, PublicQuery, WrappedQuery
+from dpsql.sql.ir.statements import Statement as Asked
+from dpsql.sql.ir.tree import Cast, Expression, FromWhere
+from dpsql.sql.ir.types import Family, read_as
+from dpsql.sql.ir.unit_equality import all_of, conjuncts
+from dpsql.sql.lexer import Statement, ascii_lower, scan
+from dpsql.sql.syntax.clause import CLAUSE_HINT, SplitStatement, lift
+from dpsql.sql.syntax.grammar import settle
+from dpsql.sql.syntax.parameters import ParameterValues, bind
+from dpsql.sql.syntax.sqlglot_nodes import only, parse, place, spelled_items
+
+if TYPE_CHECKING:
+    from sqlglot import Token
+    from sqlglot.expressions import Expression as Node
+
+__all__ = ["analyze"]
+
+MOST_KEYS = 16
+_KEY_FAMILIES = frozenset(
+    [Family.BOOLEAN, Family.INTEGER, Family.DECIMAL, Family.DOUBLE, Family.TEXT, Family.DATE, Family.TIMESTAMP]
+)
+_SELECT_PARTS = ("with_", "expressions", "from_", "joins", "where", "group", "having", "order", "limit", "distinct")
+
+
+def analyze(
+    text: str,
+    catalog: Catalog,
+    *,
+    parameters: ParameterValues = (),
+    accepts_pattern: PatternCheck,
+    clock: Clock | None = None,
+) -> Asked:
+    """Return what the statement asks, or raise `Refusal`, `Unsupported` or `UsageError`.
+
+    Given: `parameters` are the values of ?, $1 or :name; `accepts_pattern` says whether the engine compiles a
+    regular expression, tried away from all data; `clock` gives the time, and is read once, when the statement asks
+    for it.
+    """
+    statement = scan(text)
+    bound = bind(statement, parameters)
+    command = read_command(statement, catalog)
+    if command is not None:
+        return command
+    lifted = lift(statement, bound.__getitem__)
+    sources = Sources(catalog, Reader(statement, bound, accepts_pattern, READERS, clock))
+    if lifted.clause is None:
+        return _free(sources, lifted)
+    select = parse(statement, settle(statement, lifted.tokens, aggregates=()))
+    private = _Analysis(statement, sources, lifted, lifted.clause).query(select)
+    return private if lifted.outer is None else _around(private, sources, tokens=lifted.outer)
+
+
+def _free(sources: Sources, lifted: SplitStatement) -> PublicQuery:
+    """Return a SELECT that reads no private row, since it names public tables alone or asks for no row at all."""
+    statement = sources.reader.statement
+    query = _read(sources, lifted)
+    if sources.protected:
+        if lifted.explained or not has_no_row(query):
+            raise _not_private(statement)
+        return without_rows(query)
+    if lifted.explained:
+        hint, where = "Leave EXPLAIN out: it costs nothing.", statement.place(statement.tokens[0])
+        raise Refusal("not-a-query", "A query of public tables has no plan.", hint=hint, place=where)
+    return query
+
+
+def _read(sources: Sources, lifted: SplitStatement) -> PublicQuery:
+    """Return what a SELECT without the clause asks; of one that cannot be read, say what helps the most."""
+    statement, helps = sources.reader.statement, _names_public(lifted, sources.catalog)
+    helps = helps or all(token.token_type.name != "FROM" for token in lifted.tokens)
+    try:
+        select = parse(statement, settle(statement, lifted.tokens, aggregates=AGGREGATES))
+        helps = helps or seeks_no_row(_apart(sources.reader), select)
+        return read_public(sources, select, tokens=lifted.tokens)
+    except (Refusal, Unsupported):
+        if helps:
+            raise
+    raise _not_private(statement)
+
+
+def _apart(reader: Reader) -> Reader:
+    """Return a reader of the same statement that sees no table and no clock, and counts for itself."""
+    apart = Reader(reader.statement, reader.bound, reader.accepts_pattern, READERS)
+    return Sources(Catalog(()), apart).reader
+
+
+def _around(private: PrivateQuery, sources: Sources, *, tokens: list[Token]) -> WrappedQuery:
+    """Return the private query with the SELECT around it, which `tokens` spell and which reads its answer."""
+    inside = sources.reader
+    statement, catalog = inside.statement, sources.catalog
+    clock = None if inside.clock is None else inside.now  # one reading for both
+    reader = Reader(statement, inside.bound, inside.accepts_pattern, READERS, clock)
+    outside = Sources(catalog, reader, answer_table(private))
+    select = parse(statement, settle(statement, tokens, aggregates=AGGREGATES))
+    query = read_public(outside, select, tokens=tokens)
+    return wrapped(private, query, catalog=catalog, place=private.clause.place)
+
+
+def _names_public(lifted: SplitStatement, catalog: Catalog) -> bool:
+    """Say whether a word of the statement is the name of a public table: without one it can only ask private ones."""
+    public = {ascii_lower(table.name.rpartition(".")[2]) for table in catalog.tables if table.privacy_unit is None}
+    return any(ascii_lower(token.text) in public for token in lifted.tokens)
+
+
+def _not_private(statement: Statement) -> Refusal:
+    reason = "This query has no TOP k PRIVATE, and exact answers are not given."
+    return Refusal("not-private", reason, hint=CLAUSE_HINT, place=statement.place(statement.tokens[-1]))
+
+
+def _filtered(body: FromWhere, counted: Counted) -> FromWhere:
+    """Return the rows that are counted."""
+    return FromWhere(body.source, all_of([*conjuncts(body.where), *conjuncts(counted.condition)]))
+
+
+@dataclass(slots=True)
+class _Analysis:
+    statement: Statement
+    sources: Sources
+    lifted: SplitStatement
+    clause: Clause
+
+    @property
+    def reader(self) -> Reader:
+        return self.sources.reader
+
+    def query(self, select: Node) -> PrivateQuery:
+        """Return the private query that the outermost SELECT spells."""
+        if row_count(self.reader, select.args.get("offset")):
+            hint = "Ask for more keys with TOP k and leave the first rows of the answer out."
+            reason = "OFFSET is not read in a private query."
+            raise Unsupported("limit", reason, hint=hint, place=self._at(select.args["offset"]))
+        only(self.statement, select, *_SELECT_PARTS, "offset")
+        if select.args.get("with_") is not None:
+            self.sources.define(select.args["with_"])
+        body, scope = self.sources.block(select)
+        private, unit = self._private(scope, select)
+        with self.reader.correlating():
+            items = [
+                self._item(item, scope, spelled=spelled)
+                for item, spelled in spelled_items(self.statement, select, tokens=self.lifted.tokens)
+            ]
+            keys = self._keys(select, items, scope=scope)
+        outputs = tuple(
+            Output(item.name, None if item.expression is None else keys.index(item.expression)) for item in items
+        )
+        self._check_outputs(items, select)
+        released, domain = Released(self.reader, items), self.clause.options.get("domain")
+        assumed, counted = self.clause.options.get("assume"), self._counted(items)
+        query = PrivateQuery(
+            text=self.statement.text,
+            table=private.table or "",
+            unit_name=private.unit_name or "",
+            protected=tuple(sorted(self.sources.protected.items())),
+            unit=unit if counted is None else counted.unit,
+            keys=keys,
+            body=body if counted is None else _filtered(body, counted),
+            outputs=outputs,
+            order=released.order(select),
+            limit=row_count(self.reader, select.args.get("limit")),
+            clause=self.clause,
+            explained=self.lifted.explained,
+            keep=released.keep(select),
+            domain=None
+            if domain is None or self.clause.per
+            else read_domain(domain, keys, catalog=self.sources.catalog),
+            assumed=None if assumed is None else read_assumption(assumed, catalog=self.sources.catalog),
+            dialect=self.sources.catalog.dialect,
+            prepared=self.sources.catalog.prepared,
+        )
+        return partitioned(query, self._per(items, keys, scope=scope), catalog=self.sources.catalog)
+
+    def _at(self, node: Node) -> Place | None:
+        return place(self.statement, node)
+
+    def _counted(self, items: list[Item]) -> Counted | None:
+        """Return what the select list counts, None where it counts nothing; refuse two counts of different things."""
+        counts = [(item.counted, item.node) for item in items if item.counted is not None]
+        if not counts:
+            return None
+        if any(counted.condition != counts[0][0].condition for counted, _ in counts):
+            hint = "Count under one condition, or ask for the other count in a statement of its own."
+            raise Refusal("counts", "Two conditions are counted under.", hint=hint, place=self._at(counts[-1][1]))
+        if any(counted != counts[0][0] for counted, _ in counts):
+            hint = "Count one of them: where both are there they are the same unit."
+            raise Refusal("counts", "Two privacy units are counted.", hint=hint, place=self._at(counts[-1][1]))
+        return counts[0][0]
+
+    def _private(self, scope: Scope, select: Node) -> tuple[ScopeTable, Expression]:
+        """Return the private table in scope, which must be there, and its unit."""
+        if scope.private is not None and scope.unit is not None:
+            return scope.private, scope.unit
+        hint = (
+            "Leave TOP k PRIVATE out and write ORDER BY ... LIMIT k: public tables are answered exactly, for nothing."
+        )
+        reason = "No table of this query has a privacy unit."
+        raise Refusal("nothing-private", reason, hint=hint, place=self._at(select))
+
+    def _item(self, item: Node, scope: Scope, *, spelled: str) -> Item:
+        alias, node = output_name(self.reader, item)
+        kind = type(node).__name__
+        if is_count(node):
+            return Item(alias or spelled, None, node, counted_of(self.reader, node))
+        if kind == "Star" or (kind == "Column" and type(node.this).__name__ == "Star"):
+            hint = "Name the columns to group by."
+            raise Refusal("star", "* would release raw columns.", hint=hint, place=self._at(node))
+        check_alias(self.reader, alias, node=node, scope=scope)
+        is_column = kind == "Column" and not self.reader.means_clock(node)
+        name = self.reader.column(node).name if is_column and not alias else alias or spelled
+        return Item(name, self.reader.read(node), node)
+
+    def _keys(self, select: Node, items: list[Item], *, scope: Scope) -> tuple[Expression, ...]:
+        """Return the group keys, in the order of GROUP BY; each must be selected, and nothing else may be."""
+        group, released = select.args.get("group"), [item for item in items if item.expression is not None]
+        if select.args.get("distinct") is not None:
+            only(self.statement, select.args["distinct"])
+        if group is None and select.args.get("distinct") is None:
+            hint = "Add GROUP BY and the columns whose values are to be ranked."
+            raise Refusal("no-group", "There is no GROUP BY.", hint=hint, place=self._at(select))
+        if group is not None:
+            only(self.statement, group, "all" if group.args.get("all") else "expressions")
+        if group is None or group.args.get("all"):
+            keys = [item.expression for item in released if item.expression is not None]
+        else:
+            keys = [self._group_key(node, items, scope=scope) for node in group.expressions]
+        unique = tuple(dict.fromkeys(keys))
+        self._check_keys(unique, released, node=group if group is not None and group.expressions else select)
+        return unique
+
+    def _check_keys(self, keys: tuple[Expression, ...], released: list[Item], *, node: Node) -> None:
+        if not 1 <= len(keys) <= MOST_KEYS:
+            reason = f"A private query groups by 1 to {MOST_KEYS} keys."
+            raise Refusal("keys", reason, hint="Group by fewer expressions.", place=self._at(node))
+        selected = [item.expression for item in released]
+        if any(key not in selected for key in keys):
+            hint = "Select every key, in the same words."
+            raise Refusal("key-not-selected", "A group key is not selected.", hint=hint, place=self._at(node))
+        for item in released:
+            if item.expression not in keys:
+                hint = "Group by it: GROUP BY ALL groups by all that is selected."
+                raise Refusal(
+                    "not-a-key", "This is selected but not a group key.", hint=hint, place=self._at(item.node)
+                )
+            if item.expression.type.family not in _KEY_FAMILIES:
+                hint = "Cast it to a type whose equal values print alike, such as VARCHAR."
+                reason = f"A key may not be of type {item.expression.type}."
+                raise Refusal("key-type", reason, hint=hint, place=self._at(item.node))
+
+    def _group_key(self, node: Node, items: list[Item], *, scope: Scope) -> Expression:
+        """Return the key an item of GROUP BY means: a position, a column, an alias, or an expression, in this order."""
+        kind = type(node).__name__
+        if kind == "Literal":
+            position = position_of(node, len(items))
+            if position and (found := items[position - 1].expression) is not None:
+                return found
+            hint = "Positions count the select list from 1 and may not mean the count."
+            raise Refusal("group-position", "This is no position of a key.", hint=hint, place=self._at(node))
+        is_name = kind == "Column" and not node.args.get("table")
+        if is_name and scope.find(node.name, "", place=partial(self._at, node)) is None:
+            named = [item for item in items if ascii_lower(item.name) == ascii_lower(node.name)]
+            if len(named) == 1 and named[0].expression is not None:
+                return named[0].expression
+        return self.reader.read(node)
+
+    def _per(self, items: list[Item], keys: tuple[Expression, ...], *, scope: Scope) -> int | None:
+        """Return the number of the key that PER names, by its output or by its column; None where it names none."""
+        per = self.clause.per
+        if per is None:
+            return None
+        named = [item.expression for item in items if ascii_lower(item.name) == ascii_lower(per.text)]
+        if not named and (found := scope.find(per.text, "", place=lambda: per.place)) is not None:
+            named = [found.column, Cast(found.column, read_as(found.column.type))]
+        return next((keys.index(expression) for expression in named if expression in keys), None)
+
+    def _check_outputs(self, items: list[Item], select: Node) -> None:
+        names = [ascii_lower(item.name) for item in items]
+        if len(set(names)) < len(names):
+            hint = "Give each output its own alias."
+            raise Refusal("output-names", "Two outputs have the same name.", hint=hint, place=self._at(select))

@@ -1,0 +1,61 @@
+"""What the statements of a session ask, each read once while it is asked again and again, as a dashboard does.
+
+What is kept depends on the text, the catalog and the engine's word on patterns alone, which stand as long as the
+session: a statement that is given parameters, or reads the clock, is read anew each time, and so is a refused one.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.functions.allow_list import PatternCheck
+from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.clock import Clock
+from dpsql.sql.ir.statements import Statement as Asked
+from dpsql.sql.syntax.parameters import ParameterValues
+
+__all__ = ["AnalysisCache"]
+
+MOST_KEPT = 64
+LONGEST_KEPT = 16 * 1024  # characters of a statement
+
+
+class AnalysisCache:
+    """The analysis of statements over one catalog; `read` raises what `analyze` does."""
+
+    __slots__ = ("_accepts_pattern", "_catalog", "_clock", "_kept")
+
+    def __init__(self, catalog: Catalog, accepts_pattern: PatternCheck, *, clock: Clock) -> None:
+        self._catalog = catalog
+        self._accepts_pattern = accepts_pattern
+        self._clock = clock
+        self._kept: dict[str, Asked] = {}
+
+    def read(self, text: str, parameters: ParameterValues) -> Asked:
+        """Return what the statement asks."""
+        plain = type(text) is str and type(parameters) in {tuple, list, dict} and not parameters
+        known = self._kept.get(text) if plain else None
+        if known is not None:
+            return known
+        clock = _TrackedClock(self._clock)
+        asked = analyze(text, self._catalog, parameters=parameters, accepts_pattern=self._accepts_pattern, clock=clock)
+        if plain and not clock.was_read and len(text) <= LONGEST_KEPT:
+            if len(self._kept) >= MOST_KEPT:
+                self._kept = {}  # another thread may be reading the old one
+            self._kept[text] = asked
+        return asked
+
+
+class _TrackedClock:
+    """A clock that knows whether it was read."""
+
+    __slots__ = ("_clock", "was_read")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.was_read = False
+
+    def __call__(self) -> datetime:
+        self.was_read = True
+        return self._clock()

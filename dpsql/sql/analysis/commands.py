@@ -1,0 +1,39 @@
+"""The statements that are no SELECT: SHOW BUDGET, SHOW TABLES and DESCRIBE of a table."""
+
+from __future__ import annotations
+
+from dpsql.errors import Refusal
+from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.scope import listed
+from dpsql.sql.ir.statements import Describe, ShowBudget, ShowTables
+from dpsql.sql.lexer import Statement, ascii_lower
+
+__all__ = ["read_command"]
+
+_SHOWS: dict[str, ShowBudget | ShowTables] = {"budget": ShowBudget(), "tables": ShowTables()}
+
+
+def read_command(statement: Statement, catalog: Catalog) -> ShowBudget | ShowTables | Describe | None:
+    """Return the command that the statement is, or None when it does not begin like one."""
+    tokens = list(statement.tokens)
+    while tokens and tokens[-1].token_type.name == "SEMICOLON":
+        tokens.pop()
+    words = [ascii_lower(token.text) if token.token_type.name != "IDENTIFIER" else "" for token in tokens]
+    if words[:1] == ["show"]:
+        if len(words) > 1 and (show := _SHOWS.get(" ".join(words[1:]))):
+            return show
+        hint = "Write SHOW TABLES, SHOW BUDGET or DESCRIBE reads."
+        raise Refusal("not-a-query", "This is nothing that can be shown.", hint=hint, place=statement.place(tokens[0]))
+    if words[:1] not in (["describe"], ["desc"]):
+        return None
+    kinds = [token.token_type.name for token in tokens[1:]]
+    names = [token.text for token in tokens[1::2]]
+    if len(names) not in {1, 2} or kinds[1::2] != ["DOT"] * (len(names) - 1) or len(kinds) != 2 * len(names) - 1:
+        hint = "Write DESCRIBE reads; EXPLAIN shows what a query would do."
+        raise Refusal("not-a-query", "DESCRIBE takes one table.", hint=hint, place=statement.place(tokens[0]))
+    table = catalog.find(names[-1], names[0] if len(names) > 1 else "")
+    if table is None:
+        hint = listed("The policy exposes", [known.name for known in catalog.tables])
+        where = statement.place(tokens[1], tokens[-1])
+        raise Refusal("unknown-table", "There is no such table.", hint=hint, place=where)
+    return Describe(table.name)

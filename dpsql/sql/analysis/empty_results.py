@@ -1,0 +1,133 @@
+"""Queries that ask for no row by their text alone, as tools write them to learn the columns of an answer.
+
+What such a query answers is the same whatever its tables hold, so nothing need be read, released or charged for it.
+One that only the text of reads private tables is answered from the catalog.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+
+from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
+from dpsql.sql.ir.tree import (
+    Call,
+    Cast,
+    Column,
+    Combined,
+    Cut,
+    Derived,
+    Exists,
+    Expression,
+    FromWhere,
+    InQuery,
+    Joined,
+    Literal,
+    Numbered,
+    Relation,
+    Scalar,
+    is_aggregate,
+    walk,
+)
+from dpsql.sql.ir.types import NULL, Type, answered_as
+
+__all__ = ["asks_for_no_row", "has_no_row", "is_false", "without_rows"]
+
+_COMPARED: Mapping[str, Callable[[int, int], bool]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def asks_for_no_row(query: PrivateQuery | PublicQuery) -> bool:
+    """Say whether the text alone decides that no row is asked for: LIMIT 0, or a WHERE that is never true.
+
+    A private query is then answered with no row also where its domain is known: candidates that are in no row come
+    back for their noise alone, and whoever rules out every row does not ask for that.
+    """
+    if query.limit == 0 or isinstance(query, PrivateQuery):
+        return query.limit == 0 or _is_empty_body(query.body)
+    # without rows there may still be one of aggregates, and in it what a subquery finds in the private answer
+    parts = (*query.outputs, *([] if query.having is None else [query.having]))
+    looks = any(isinstance(node, Scalar | InQuery | Exists) for part in parts for node in walk(part))
+    return not looks and _is_empty_body(query.body)
+
+
+def has_no_row(query: PublicQuery) -> bool:
+    """Say whether the text alone decides that the answer has no row; COUNT(*) without a key has one also of none."""
+    return query.limit == 0 or (query.keys is None and _is_empty_body(query.body))
+
+
+def without_rows(query: PublicQuery) -> PublicQuery:
+    """Return a query of no table that answers with the names and types of the columns of this one, and no row."""
+    return PublicQuery(
+        names=query.names,
+        outputs=tuple(_nothing(output.type) for output in query.outputs),
+        distinct=False,
+        body=FromWhere(Numbered(1, 1), None),
+        keys=None,
+        by_all=False,
+        having=None,
+        order=(),
+        limit=0,
+        offset=0,
+    )
+
+
+def _nothing(type_: Type) -> Expression:
+    """Return NULL in the type as which a column is answered, which the catalog says and no row."""
+    absent = Literal(None, NULL)
+    return absent if type_ == NULL else Cast(absent, answered_as(type_))
+
+
+def _is_empty_body(body: FromWhere) -> bool:
+    return (body.where is not None and is_false(body.where)) or _is_empty(body.source)
+
+
+def _is_empty(relation: Relation) -> bool:
+    """Say whether a relation has no row whatever its tables hold; not every such one is known."""
+    match relation:
+        case Joined(left=left, kind="LEFT" | "ANTI"):
+            return _is_empty(left)
+        case Joined(kind="RIGHT", right=right):
+            return _is_empty(right)
+        case Joined(left=left, kind="FULL", right=right):
+            return _is_empty(left) and _is_empty(right)
+        case Joined(left=left, right=right):
+            return _is_empty(left) or _is_empty(right)
+        case Combined(kind=kind, branches=(first, *others)):
+            found = _is_empty(first), *map(_is_empty, others)
+            return found[0] if kind == "EXCEPT" else any(found) if kind == "INTERSECT" else all(found)
+        case Cut(source=source, limit=limit):
+            return limit == 0 or _is_empty(source)
+        case Derived(body=body):
+            return _has_row_for_row(relation) and _is_empty_body(body)
+    return False
+
+
+def _has_row_for_row(derived: Derived) -> bool:
+    """Say whether a subquery has no row where its source has none; one that aggregates without a key has one."""
+    aggregated = any(is_aggregate(node) for output in derived.outputs for node in walk(output))
+    return not aggregated or (derived.grouping != "" and any(isinstance(output, Column) for output in derived.outputs))
+
+
+def is_false(condition: Expression) -> bool:
+    """Say whether a condition is FALSE, NULL or a comparison of two values of one kind that does not hold, as 1 = 0."""
+    match condition:
+        case Literal(value=value):
+            return not value
+        case Call(function="and", arguments=arguments):
+            return any(map(is_false, arguments))
+        case Call(function="or", arguments=arguments):
+            return all(map(is_false, arguments))
+        case Call(function="not", arguments=(Literal(value=bool() as value),)):
+            return value
+        case Call(function=function, arguments=(Literal(value=int() as left), Literal(value=int() as right))):
+            return function in _COMPARED and not _COMPARED[function](left, right)
+        case Call(function="=", arguments=(Literal(value=str() as text), Literal(value=str() as other))):
+            return text != other
+    return False

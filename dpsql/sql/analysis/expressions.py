@@ -1,0 +1,362 @@
+"""Expressions: sqlglot's nodes matched, one class at a time, into typed nodes of our own.
+
+Operators whose precedence sqlglot and DuckDB see differently are never next to each other here: a comparison, IS, IN,
+BETWEEN or LIKE may hold another only in parentheses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from dpsql.errors import Refusal, Unsupported
+from dpsql.sql.analysis import bitwise, predicates
+from dpsql.sql.analysis.reader import Read, Reader
+from dpsql.sql.functions.allow_list import FUNCTIONS, REFUSED, TAKES_INTERVAL, call, date_part
+from dpsql.sql.functions.arithmetic import arithmetic, shifted
+from dpsql.sql.functions.coercion import alike, as_text, as_type, comparable, negated, number
+from dpsql.sql.functions.signatures import bounded, grown, length_of
+from dpsql.sql.ir.clock import on_day, reading
+from dpsql.sql.ir.tree import Call, Case, Cast, Collate, Derived, Expression, Literal, Scalar, is_aggregate
+from dpsql.sql.ir.types import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INTERVAL,
+    NULL,
+    TEXT,
+    TIMESTAMP,
+    Family,
+    Type,
+    smallest_integer,
+)
+from dpsql.sql.ir.types import decimal as decimal_type
+from dpsql.sql.ir.unbound_parameters import Open, UnboundParameter, filled
+from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
+from dpsql.sql.syntax.parameters import literal_of
+from dpsql.sql.syntax.sqlglot_nodes import is_unnest, only
+
+if TYPE_CHECKING:
+    from sqlglot.expressions import Expression as Node
+
+__all__ = ["READERS"]
+
+MOST_LITERALS = 3_100
+LIKE_A_LITERAL = 2_500  # characters of a parameter, so that all of them fit into one message to the engine
+_ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "IntDiv": "//", "Mod": "%"}
+_CASTS = {
+    "BOOLEAN": BOOLEAN,
+    "TINYINT": Type(Family.INTEGER, "TINYINT"),
+    "SMALLINT": Type(Family.INTEGER, "SMALLINT"),
+    "INT": Type(Family.INTEGER, "INTEGER"),
+    "BIGINT": BIGINT,
+    "UTINYINT": Type(Family.INTEGER, "UTINYINT"),
+    "USMALLINT": Type(Family.INTEGER, "USMALLINT"),
+    "UINT": Type(Family.INTEGER, "UINTEGER"),
+    "DOUBLE": DOUBLE,
+    "TEXT": TEXT,
+    "DATE": DATE,
+    "TIMESTAMP": TIMESTAMP,
+    "TIMESTAMPNTZ": TIMESTAMP,
+}
+_INTERVAL = re.compile(r"(-?[0-9]{1,6}) ?(second|minute|hour|day|week|month|quarter|year)s?")
+_SIZES = frozenset(map(str, range(39)))
+
+
+def _column(reader: Reader, node: Node) -> Expression:
+    if not reader.means_clock(node):
+        return reader.column(node).column
+    word, block = ascii_lower(node.name), node.parent_select
+    items = [] if block is None else block.expressions
+    if any(_is_called(item, word) for item in items):
+        hint = "Choose another alias, or write today() or now() for the clock."
+        reason = "This name could mean the clock or an output."
+        raise Refusal("ambiguous-column", reason, hint=hint, place=reader.place(node))
+    return reading(reader.now(), word)
+
+
+def _is_called(item: Node, word: str) -> bool:
+    """Say whether an item of a select list has the alias `word`, and is not what that means without the alias."""
+    if type(item).__name__ != "Alias" or ascii_lower(item.alias) != word:
+        return False
+    return (
+        type(item.this).__name__ != "Column" or ascii_lower(item.this.name) != word or bool(item.this.args.get("table"))
+    )
+
+
+def _literal(reader: Reader, node: Node) -> Expression:
+    reader.literals += 1
+    if reader.literals > MOST_LITERALS:
+        raise Refusal(
+            "too-long", f"A statement may hold {MOST_LITERALS} literals.", hint="Join a public table instead."
+        )
+    if not node.is_string:
+        return number(node.this, reader.at(node))
+    value = reader.statement.value(node.this)
+    if value is None:
+        raise Refusal(
+            "syntax", "This text cannot be read.", hint="Write it in single quotes.", place=reader.place(node)
+        )
+    if value.kind == "parameter":
+        given = literal_of(reader.bound[value], value.place)
+        reader.literals += (given.longest or 0) // LIKE_A_LITERAL
+        return given
+    return Literal(value.content, TEXT, len(value.content))
+
+
+def _null(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node)
+    return Literal(None, NULL)
+
+
+def _boolean(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this")
+    return Literal(bool(node.this), BOOLEAN)
+
+
+def _paren(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this")
+    return reader.read(node.this)
+
+
+def _negative(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this")
+    argument = reader.read(node.this)
+    if isinstance(argument, Open):
+        argument.hole.otherwise = DOUBLE
+        return argument
+    if isinstance(argument, Literal) and argument.type.is_number:
+        negative = negated(argument, reader.at(node))
+        if type(node.this.unnest()).__name__ == "Literal" and isinstance(negative.value, int):
+            return Literal(negative.value, smallest_integer(negative.value) or BIGINT)
+        return negative
+    if argument.type.is_number:
+        return Call("neg", (argument,), argument.type)
+    raise Refusal("type", "Minus takes a number.", hint="Cast it with CAST(x AS DOUBLE).", place=reader.place(node))
+
+
+def _arithmetic(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this", "expression", "typed", "safe")
+    operator = _ARITHMETIC[type(node).__name__]
+    where = reader.at(node)
+    left = reader.read(node.this)
+    if type(node.expression).__name__ == "Interval":
+        return shifted(left, operator, interval=_interval(reader, node.expression), where=where)
+    return arithmetic(left, operator, right=reader.read(node.expression), where=where)
+
+
+def _interval(reader: Reader, node: Node) -> Literal:
+    only(reader.statement, node, "this", "unit")
+    amount, unit = node.this, node.args.get("unit")
+    while type(amount).__name__ == "Paren":
+        amount = amount.this
+    written = ""
+    if type(amount).__name__ == "Literal":
+        written = _written(reader, str(amount.this), counts=unit is not None)
+    spelled = f"{written.strip()} {unit.name}" if unit is not None else written.strip()
+    found = _INTERVAL.fullmatch(spelled.lower())
+    if not found:
+        hint = "Write INTERVAL '7 days' or INTERVAL 7 DAY."
+        raise Unsupported("interval", "This INTERVAL is not read.", hint=hint, place=reader.place(node))
+    return Literal(f"{found[1]} {found[2]}", INTERVAL)
+
+
+def _written(reader: Reader, literal: str, *, counts: bool) -> str:
+    """Return the digits or the text of an INTERVAL, as written or bound; nothing for any other literal.
+
+    It `counts` units that follow it, or else names them itself.
+    """
+    value = reader.statement.value(literal)
+    if value is None:
+        return literal if literal.isdigit() else ""
+    if value.kind == "string":
+        return value.content
+    bound = reader.bound[value]
+    if isinstance(bound, UnboundParameter):
+        some = Literal(1, BIGINT) if counts else Literal("1 day", TEXT, len("1 day"))
+        bound.fill(some.type, such_as=some)
+        return str(bound.literal().value)
+    if type(bound) is int:
+        return str(bound) if abs(bound) < 1 << 63 else ""
+    return bound if isinstance(bound, str) else ""
+
+
+def _joined_text(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this", "expression", "safe")
+    if {type(node.this).__name__, type(node.expression).__name__} & (_ARITHMETIC.keys() | bitwise.BITWISE.keys()):
+        hint = "Put the arithmetic in parentheses."
+        raise Refusal("precedence", "These operators can be read in two ways.", hint=hint, place=reader.place(node))
+    left, right = (filled(reader.operand(side), TEXT) for side in (node.this, node.expression))
+    if NULL in {left.type, right.type}:
+        hint = "Cast it with CAST(NULL AS VARCHAR)."
+        raise Unsupported("type", "|| takes text.", hint=hint, place=reader.place(node))
+    left, right = bounded(as_text(left)), bounded(as_text(right))
+    return grown("||", (left, right), longest=length_of(left) + length_of(right), place=reader.at(node))
+
+
+def _cast(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this", "to", "safe")
+    wanted, argument = _cast_type(reader, node), reader.read(node.this)
+    if isinstance(argument, Literal) and argument.type in {TEXT, NULL}:
+        literal = as_type(argument, wanted, place=reader.at(node))
+        return Cast(literal, wanted) if wanted.is_number else literal  # its type was said: it gives way to none
+    if isinstance(argument, Literal) and argument.type == TIMESTAMP and wanted == DATE and argument.value is not None:
+        return on_day(argument)
+    if wanted == TEXT and argument.type != TEXT:
+        return as_text(argument)
+    return Cast(argument, wanted, argument.longest if wanted == TEXT else None)
+
+
+def _cast_type(reader: Reader, node: Node) -> Type:
+    target = node.args["to"]
+    only(reader.statement, target, "this", "expressions", "nested")
+    kind = target.this.name if hasattr(target.this, "name") else str(target.this)
+    for size in target.expressions:
+        only(reader.statement, size, "this")
+        only(reader.statement, size.this, "this", "is_string")
+    sizes = [int(str(size.this.this)) for size in target.expressions if _is_size(size.this)]
+    if kind == "DECIMAL" and len(sizes) == len(target.expressions) <= 2:  # noqa: PLR2004 - width and scale
+        width, scale = (*sizes, *(18, 3)[len(sizes) :]) if sizes else (18, 3)
+        scale = 0 if len(sizes) == 1 else scale
+        if 0 <= scale <= width and 1 <= width <= 18:  # noqa: PLR2004 - the widest that fits 64 bits
+            return decimal_type(width, scale)
+    elif kind in _CASTS and (not target.expressions or (kind == "TEXT" and len(sizes) == len(target.expressions) == 1)):
+        return _CASTS[kind]
+    hint = "The SQL reference lists the types."
+    raise Unsupported("type", "Casts to this type are not read.", hint=hint, place=reader.place(node))
+
+
+def _is_size(node: Node) -> bool:
+    return type(node).__name__ == "Literal" and not node.is_string and str(node.this) in _SIZES
+
+
+def _case(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this", "ifs", "default")
+    subject = None if node.this is None else reader.read(node.this)
+    conditions, results = [], []
+    for branch in node.args["ifs"]:
+        only(reader.statement, branch, "this", "true")
+        if subject is None:
+            conditions.append(reader.condition(branch.this))
+        else:
+            reader.copy(subject, node)
+            sides = comparable((subject, reader.operand(branch.this)), reader.at(branch))
+            conditions.append(Call("=", sides, BOOLEAN))
+        results.append(reader.read(branch.args["true"]))
+    if node.args.get("default") is not None:
+        results.append(reader.read(node.args["default"]))
+    results = list(alike(results, reader.at(node)))
+    if results[0].type == NULL:
+        raise Refusal(
+            "type",
+            "A CASE needs at least one result with a type.",
+            hint="Cast one of them, such as CAST(NULL AS VARCHAR).",
+            place=reader.place(node),
+        )
+    lengths = [result.longest for result in results]
+    longest = None if None in lengths else max(length for length in lengths if length is not None)
+    default = results[len(conditions)] if len(results) > len(conditions) else None
+    return Case(tuple(zip(conditions, results, strict=False)), default, results[0].type, longest)
+
+
+def _function(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this", "expressions")
+    name = str(node.this).removeprefix(FUNCTION_PREFIX)
+    if is_unnest(node):
+        reason, hint = "unnest has no place here.", "Write FROM t, unnest([a, b]) AS x(item), and use x.item."
+        raise Unsupported("unnest", reason, hint=hint, place=reader.place(node))
+    if name in REFUSED:
+        reason = "This function has no place here."
+        hint = "Aggregates stand in the select list, HAVING and ORDER BY, none in another; windows in subqueries alone."
+        raise Unsupported("function", reason, hint=hint, place=reader.place(node))
+    if name not in FUNCTIONS:
+        raise Unsupported(
+            "function",
+            "This function is not on the allow-list.",
+            hint="The SQL reference lists the functions.",
+            place=reader.place(node),
+        )
+    arguments = tuple(
+        _interval(reader, argument)
+        if name in TAKES_INTERVAL and type(argument).__name__ == "Interval"
+        else reader.read(argument)
+        for argument in node.expressions
+    )
+    if name == "nullif" and arguments:
+        reader.copy(arguments[0], node)
+    return call(name, arguments, place=reader.at(node), accepts_pattern=reader.accepts_pattern, now=reader.now)
+
+
+def _scalar(reader: Reader, node: Node) -> Expression:
+    """Return (SELECT ...) of public tables: one value, the same for every row."""
+    only(reader.statement, node, "this")
+    with reader.correlating(correlates=False):
+        inside = reader.subquery(node.this)
+    if inside.table.table is not None:
+        hint = "Compute it for each privacy unit in a subquery of FROM, and join that on the unit."
+        reason = "A subquery in place of a value may not read a private table."
+        raise Refusal("subquery-private", reason, hint=hint, place=reader.place(node))
+    source = inside.source
+    if len(source.outputs) != 1 or not _is_one_row(source):
+        hint = "Such as (SELECT max(low) FROM prices), without GROUP BY; for several rows write x IN (SELECT ...)."
+        reason = "A subquery in place of a value must select one aggregate, and nothing else."
+        raise Unsupported("subquery", reason, hint=hint, place=reader.place(node))
+    return reader.computed(Scalar(source, source.outputs[0].type, source.outputs[0].longest), node)
+
+
+def _is_one_row(source: Derived) -> bool:
+    """Say whether a subquery has one row for certain: it aggregates all rows as one group, and leaves none out."""
+    inner = source.body.source
+    whole = isinstance(inner, Derived) and not inner.grouping and all(map(is_aggregate, inner.outputs))
+    return whole and source.body.where is None
+
+
+def _extract(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this", "expression")
+    argument = reader.read(node.expression)
+    if type(node.this).__name__ != "Var" or argument.type.family not in {Family.DATE, Family.TIMESTAMP}:
+        raise Refusal(
+            "type",
+            "EXTRACT takes a part FROM a date or time stamp.",
+            hint="Write EXTRACT(hour FROM ts).",
+            place=reader.place(node),
+        )
+    return date_part(node.this.name.lower(), argument, place=reader.at(node))
+
+
+def _collate(reader: Reader, node: Node) -> Expression:
+    """Return a key compared by its bytes, which every key is; elsewhere two collations could meet, and DuckDB fails."""
+    only(reader.statement, node, "this", "expression")
+    named, holder = node.expression, node.parent
+    name = ascii_lower(named.name) if type(named).__name__ in {"Identifier", "Var"} else ""
+    block = node.parent_select
+    is_key = type(holder).__name__ in {"Select", "Alias", "Group"} and block is not None and block.parent is None
+    if name not in {"c", "posix"} or type(node.this).__name__ not in {"Column", "Paren", "Anonymous"} or not is_key:
+        hint = 'Write COLLATE "C" after a key, or lower() or upper() to fold case.'
+        raise Unsupported("collation", "This COLLATE is not read.", hint=hint, place=reader.place(node))
+    argument = reader.read(node.this)
+    if argument.type != TEXT:
+        raise Refusal("type", "COLLATE takes text.", hint="Cast it to VARCHAR.", place=reader.place(node))
+    return Collate(argument, TEXT, argument.longest)
+
+
+READERS: Mapping[str, Read] = {
+    "Collate": _collate,
+    "Column": _column,
+    "Literal": _literal,
+    "Null": _null,
+    "Boolean": _boolean,
+    "Paren": _paren,
+    "Subquery": _scalar,
+    **predicates.READERS,
+    **bitwise.READERS,
+    "Neg": _negative,
+    **dict.fromkeys(_ARITHMETIC, _arithmetic),
+    "DPipe": _joined_text,
+    **dict.fromkeys(["Cast", "TryCast"], _cast),
+    "Case": _case,
+    "Anonymous": _function,
+    "Extract": _extract,
+}

@@ -1,0 +1,184 @@
+"""Joins: two sides of FROM into one, and the names that both bring.
+
+Two private sides meet by a tie of their units alone (`ties.py`), which ON or USING must hold for an outer, SEMI or ANTI
+join; an inner one may leave it to WHERE. Private and public sides meet on anything. There a row of the public side
+without a partner has no unit: it is nobody's, so the kinds that would keep it are written as those that drop it at
+once. The answer is the same, since a group of nobody does not exist in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from dpsql.errors import Refusal, Unsupported
+from dpsql.sql.analysis.reader import Reader
+from dpsql.sql.functions.coercion import comparable
+from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable
+from dpsql.sql.ir.tree import Call, Exists, Expression, InQuery, Joined, Relation, Scalar, walk
+from dpsql.sql.ir.types import BOOLEAN
+from dpsql.sql.ir.unit_equality import all_of, connected, ties_in
+from dpsql.sql.lexer import ascii_lower
+from dpsql.sql.syntax.sqlglot_nodes import only
+
+if TYPE_CHECKING:
+    from sqlglot.expressions import Expression as Node
+
+__all__ = ["UNTIED", "Side", "joined"]
+
+Side = tuple[Relation, Scope]
+UNTIED = (
+    "Write ON a.unit = b.unit of the two privacy units, of one type, joined to the other conditions by AND; or USING."
+)
+_KINDS = {  # how sqlglot spells a join: its side and kind
+    ("", ""): "INNER",
+    ("", "INNER"): "INNER",
+    ("", "CROSS"): "INNER",
+    **{(side, kind): side for side in ("LEFT", "RIGHT", "FULL") for kind in ("", "OUTER")},
+    ("", "SEMI"): "SEMI",
+    ("", "ANTI"): "ANTI",
+}
+_KEEPS_LEFT, _KEEPS_RIGHT = frozenset(["LEFT", "FULL"]), frozenset(["RIGHT", "FULL"])
+_FILTERS = frozenset(["SEMI", "ANTI"])
+
+
+def joined(reader: Reader, join: Node, *, left: Side, right: Side, commas: bool) -> Side:
+    """Return the join of two sides, of which the right one is a single table; `commas` stand before it in FROM."""
+    only(reader.statement, join, "this", "side", "kind", "on", "using")
+    (source, scope), (other, added) = left, right
+    kind = _kind(reader, join, scope=scope, added=added, commas=commas)
+    (table,) = added.tables
+    if any(ascii_lower(known.alias) == ascii_lower(table.alias) for known in scope.tables):
+        hint = "Give one of them another alias."
+        raise Refusal("alias", "Two tables have this name.", hint=hint, place=reader.place(join))
+    conditions: list[Expression] = []
+    after = replace(
+        scope,
+        tables=(*_kept(scope, added, lonely=kind in _KEEPS_RIGHT), *_kept(added, scope, lonely=kind in _KEEPS_LEFT)),
+    )
+    if join.args.get("using"):
+        after, conditions = _using(reader, join, scope=scope, table=table, after=after)
+    if join.args.get("on") is not None:
+        conditions.append(reader.within(after).condition(join.args["on"]))
+        _check_on(reader, join, kind=kind, condition=conditions[-1])
+    if not conditions and (kind != "INNER" or str(join.args.get("kind") or "") not in {"", "CROSS"}):
+        raise Refusal("join", "This join has no condition.", hint="ON or USING.", place=reader.place(join))
+    condition, after = _tied(reader, join, kind=kind, scopes=(scope, added, after), condition=all_of(conditions))
+    joined_ = Joined(source, "CROSS" if condition is None else kind, other, condition)
+    return joined_, scope if kind in _FILTERS else after
+
+
+def _kept(scope: Scope, other: Scope, *, lonely: bool) -> tuple[ScopeTable, ...]:
+    """Return the tables of a side, whose units are absent where rows of another private side are kept `lonely`."""
+    if not lonely or other.private is None:
+        return scope.tables
+    return tuple(replace(table, columns=tuple(map(_absent, table.columns))) for table in scope.tables)
+
+
+def _absent(column: ScopeColumn) -> ScopeColumn:
+    shared = None if column.shared is None else _absent(column.shared)
+    return replace(column, absent=column.is_unit, shared=shared)
+
+
+def _kind(reader: Reader, join: Node, *, scope: Scope, added: Scope, commas: bool) -> str:
+    """Return how the sides are joined: a public side never keeps rows beside a private one."""
+    where = reader.place(join)
+    kind = _KINDS.get((str(join.args.get("side") or ""), str(join.args.get("kind") or "")))
+    if kind is None:
+        hint = "INNER, LEFT, RIGHT, FULL, SEMI, ANTI and CROSS JOIN are."
+        raise Unsupported("join", "This kind of join is not read.", hint=hint, place=where)
+    if commas and kind in _KEEPS_RIGHT:
+        hint = "Write the comma as JOIN ... ON, or put what it adds into a subquery."
+        raise Unsupported("join", "RIGHT and FULL JOIN are not read after a comma.", hint=hint, place=where)
+    if (scope.private is None) == (added.private is None):
+        return kind
+    if scope.private is None and kind in _FILTERS:
+        raise Refusal("join-private", "Rows of public tables cannot depend on units.", hint=UNTIED, place=where)
+    if scope.private is None:
+        return "RIGHT" if kind in _KEEPS_RIGHT else "INNER"
+    return kind if kind in _FILTERS else "LEFT" if kind in _KEEPS_LEFT else "INNER"
+
+
+def _check_on(reader: Reader, join: Node, *, kind: str, condition: Expression) -> None:
+    """Refuse a subquery in ON of an outer join: DuckDB's optimizer fails on it where it could do without the join."""
+    if kind in _KEEPS_LEFT | _KEEPS_RIGHT and any(
+        isinstance(each, InQuery | Exists | Scalar) for each in walk(condition)
+    ):
+        reason = "A subquery is not read in ON of an outer join."
+        hint = "Compute it as a column of a subquery in FROM, such as (SELECT *, x IN (SELECT ...) AS found FROM t)."
+        raise Unsupported("subquery", reason, hint=hint, place=reader.place(join.args["on"]) or reader.place(join))
+
+
+def _tied(
+    reader: Reader, join: Node, *, kind: str, scopes: tuple[Scope, Scope, Scope], condition: Expression | None
+) -> tuple[Expression | None, Scope]:
+    """Return the condition and the names of a join; refuse one of private sides that could join two units.
+
+    An inner join may go without a tie until WHERE is read. The rows that an outer join may leave alone must not meet
+    others by then but on their unit; and one tie is what it adds, since without a partner the right side is NULL.
+    """
+    scope, added, after = scopes
+    if kind == "INNER":
+        condition, pairs = ties_in(condition, after.units, right=after.units)
+        return condition, replace(after, ties=(*after.ties, *pairs))
+    if scope.private is None or added.private is None:
+        return condition, after
+    condition, pairs = ties_in(condition, scope.units, right=added.units)
+    if not pairs or (kind in _KEEPS_RIGHT and not connected(scope)):
+        reason = "Private tables meet only where their privacy units are equal."
+        raise Refusal("join-private", reason, hint=UNTIED, place=reader.place(join))
+    return condition, replace(after, ties=(*after.ties, pairs[0]))
+
+
+def _using(
+    reader: Reader, join: Node, *, scope: Scope, table: ScopeTable, after: Scope
+) -> tuple[Scope, list[Expression]]:
+    """Return the names after a join with its USING columns merged, and the equalities they mean."""
+    conditions: list[Expression] = []
+    for name in join.args["using"]:
+        where = partial(reader.at, name)
+        left, right = scope.find(name.name, "", place=where), Scope((table,)).find(name.name, "", place=where)
+        if left is None or right is None:
+            raise Refusal(
+                "unknown-column",
+                "USING needs this column on both sides.",
+                hint="Write ON left.x = right.y instead.",
+                place=where(),
+            )
+        if left.is_unit and right.is_unit and left.column.type == right.column.type:
+            sides: tuple[Expression, ...] = (left.column, right.column)
+        else:
+            sides = comparable(tuple(reader.computed(side.column, name) for side in (left, right)), where())
+        conditions.append(Call("=", sides, BOOLEAN))
+        side = str(join.args.get("side") or "")
+        if left.is_unit != right.is_unit and (scope.private is None or table.table is None):
+            side = "LEFT" if left.is_unit else "RIGHT"  # rows of the public side alone are dropped
+        after = _merged(after, left, right=right, shared=_shared(side, left, right=right, sides=sides))
+    return after, conditions
+
+
+def _shared(side: str, left: ScopeColumn, *, right: ScopeColumn, sides: tuple[Expression, ...]) -> ScopeColumn:
+    """Return what a name of USING means: the column of the side that is kept, or what is there of both."""
+    if side != "FULL":
+        return right if side == "RIGHT" else left
+    lengths = [each.longest for each in sides]
+    longest = None if None in lengths else max(length for length in lengths if length is not None)
+    first = Call("coalesce", sides, sides[0].type, longest)
+    return ScopeColumn(left.name, first, is_unit=left.is_unit and right.is_unit, absent=left.absent or right.absent)
+
+
+def _merged(after: Scope, left: ScopeColumn, *, right: ScopeColumn, shared: ScopeColumn) -> Scope:
+    """Return the names with the right side's column hidden behind the left's, which means `shared`."""
+    tables, ties = list[ScopeTable](), after.ties
+    for table in after.tables:
+        columns = list(table.columns)
+        for at, column in enumerate(columns):
+            if column.column == right.column:
+                columns[at] = replace(column, merged=True)
+            elif column.bare.column == left.column and not column.merged:
+                known = shared.column == column.bare.column
+                columns[at] = column if known else replace(column, shared=shared)
+                ties = (*ties, (left.column, column.column)) if column.is_unit else ties
+        tables.append(replace(table, columns=tuple(columns)))
+    return replace(after, tables=tuple(tables), ties=ties)

@@ -1,0 +1,74 @@
+"""IN (SELECT ...) and EXISTS (SELECT ...): conditions on whether some row is there.
+
+Over public tables they may ask anything, also of the row outside. Over private ones they ask of rows of the row's own
+unit alone: either a tie at the top of the subquery's WHERE says so, or it is the unit itself that is looked up among
+units. The look-up must not tell more than whether the unit is there: NULL among the units, which SQL takes for a doubt
+about everybody, is left out, and for a row without this unit the answer is NULL whether or not anybody is found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dpsql.errors import Refusal
+from dpsql.sql.analysis.reader import Inside, Reader
+from dpsql.sql.functions.coercion import comparable
+from dpsql.sql.ir.tree import Call, Case, Column, Derived, Exists, Expression, FromWhere, InQuery, Literal
+from dpsql.sql.ir.types import BOOLEAN
+from dpsql.sql.ir.unit_equality import as_unit, by_bytes
+from dpsql.sql.syntax.sqlglot_nodes import only
+
+if TYPE_CHECKING:
+    from sqlglot.expressions import Expression as Node
+
+__all__ = ["exists", "in_query"]
+
+_HINT = (
+    "Look the privacy unit up, unit IN (SELECT unit FROM t), or tie the subquery in WHERE: EXISTS (SELECT 1 FROM t "
+    "WHERE t.unit = r.unit AND ...)."
+)
+
+
+def in_query(reader: Reader, node: Node) -> Expression:
+    """Return x IN (SELECT ...)."""
+    only(reader.statement, node, "this", "query")
+    only(reader.statement, node.args["query"], "this")
+    argument, inside = reader.operand(node.this), reader.subquery(node.args["query"].this)
+    if len(inside.source.outputs) != 1:
+        hint = "Select the one column to compare with."
+        raise Refusal("subquery", "This subquery must have one column.", hint=hint, place=reader.place(node))
+    if inside.table.table is not None and not inside.tied:
+        return _unit_among_units(reader, node, argument=argument, inside=inside)
+    output = reader.computed(inside.source.outputs[0], node)
+    left, right = comparable((argument, output), reader.at(node))
+    return InQuery(left, replace(inside.source, outputs=(right,)))
+
+
+def exists(reader: Reader, node: Node) -> Expression:
+    """Return EXISTS (SELECT ...)."""
+    only(reader.statement, node, "this")
+    inside = reader.subquery(node.this, listed=False)
+    if inside.table.table is not None and not inside.tied:
+        raise _untied(reader, node)
+    return Exists(inside.source)
+
+
+def _unit_among_units(reader: Reader, node: Node, *, argument: Expression, inside: Inside) -> Expression:
+    """Return unit IN (SELECT unit ...), which is never NULL where the unit is there."""
+    (output,) = inside.table.columns
+    unit = as_unit(argument, (*reader.scope.units, *reader.scope.outer_units))
+    if unit is None or not output.is_unit or unit.column.type != output.column.type:
+        raise _untied(reader, node)
+    source, (column,) = inside.source, inside.source.outputs
+    found = Column(source.number, "c1", column.type, column.longest)
+    there = Call("not", (Call("is_null", (found,), BOOLEAN),), BOOLEAN)
+    among = InQuery(by_bytes(unit.column), Derived(source.number, (by_bytes(found),), FromWhere(source, there)))
+    if not unit.absent:  # where it is NULL the row is nobody's
+        return among
+    return Case(((Call("is_null", (unit.column,), BOOLEAN), Literal(None, BOOLEAN)),), among, BOOLEAN)
+
+
+def _untied(reader: Reader, node: Node) -> Refusal:
+    reason = "This subquery reads rows of other privacy units than the row's own."
+    return Refusal("subquery-private", reason, hint=_HINT, place=reader.place(node))

@@ -1,0 +1,164 @@
+"""PER key: a key whose public values, listed or held by a public table, are each asked for their own first k groups.
+
+How many there are decides what a query costs, so those of a public table are read before it is planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from dpsql.errors import Refusal
+from dpsql.sql.analysis.domain import listed_values, read_values
+from dpsql.sql.ir.canonical_keys import canonical
+from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.statements import LiteralDomain, Partitions, PrivateQuery, PublicQuery, TableDomain
+from dpsql.sql.ir.tree import (
+    Cast,
+    Column,
+    Combined,
+    Cut,
+    Derived,
+    Exists,
+    Expression,
+    InQuery,
+    Joined,
+    Literal,
+    Numbered,
+    Relation,
+    Scalar,
+    Scan,
+    walk,
+)
+from dpsql.sql.ir.types import TEXT
+from dpsql.sql.syntax.options import MOST_LISTED
+
+__all__ = ["partitioned", "values_asked", "with_values"]
+
+_Relations = dict[int, Scan | tuple[Derived, ...]]
+_OPTION = "partitions"
+_FORM = "Write TOP 3 PRIVATE PER country WITH (partitions = ['DE', 'FR']), where country is a key of GROUP BY."
+
+
+def partitioned(query: PrivateQuery, named: int | None, *, catalog: Catalog) -> PrivateQuery:
+    """Return the query with the partitions that its clause asks for; `named` is the key that PER names, if it is one.
+
+    Raises `Refusal` for PER without partitions, and the reverse, and where no other key is left to rank.
+    """
+    per, option = query.clause.per, query.clause.options.get(_OPTION)
+    if per is None and option is None:
+        return query
+    if per is None or option is None:
+        place = query.clause.place if option is None else option.place
+        reason = "PER needs the public list of its partitions." if per is not None else "partitions belong to PER."
+        raise Refusal("per", reason, hint=_FORM, place=place)
+    if named is None:
+        raise Refusal("per", "PER names no key of this query.", hint=_FORM, place=per.place)
+    if len(query.keys) == 1:
+        hint = "Group by another key too, or leave PER out and write domain in place of partitions."
+        raise Refusal("per", "There is no other key to rank in each partition.", hint=hint, place=per.place)
+    if "domain" in query.clause.options:
+        hint = "Leave domain out: partitions says which values PER's key has."
+        raise Refusal("domain", "A known domain does not go with PER.", hint=hint, place=per.place)
+    key = query.keys[named]
+    found = Partitions(named, (), option.place, column=_column_of(query, key, catalog=catalog))
+    values = read_values(_OPTION, option, key=key, catalog=catalog)
+    found = (
+        replace(found, source=values) if isinstance(values, TableDomain) else replace(found, values=_ordered(values))
+    )
+    return replace(query, partitions=found)
+
+
+def values_asked(query: PrivateQuery) -> PublicQuery | None:
+    """Return the public query for the partitions that a public table holds, as text; None where they are known."""
+    source = None if query.partitions is None else query.partitions.source
+    if source is None:
+        return None
+    text = source.value if source.value.type == TEXT else Cast(source.value, TEXT)
+    return PublicQuery(
+        names=(_OPTION,),
+        outputs=(canonical(text),),
+        distinct=True,
+        body=source.body,
+        keys=None,
+        by_all=False,
+        having=None,
+        order=(),
+        limit=MOST_LISTED + 2,  # one of them may be NULL
+        offset=0,
+    )
+
+
+def with_values(query: PrivateQuery, texts: Iterable[str | None]) -> PrivateQuery:
+    """Return the query with the partitions that its public table holds; NULL is none of them.
+
+    Raises `Refusal` where there are none, or too many.
+    """
+    found = query.partitions
+    if found is None:
+        return query
+    known = tuple(text for text in texts if text is not None)
+    if len(known) > MOST_LISTED:
+        reason = f"The column of partitions has more than {MOST_LISTED} values."
+        raise Refusal(_OPTION, reason, hint="List those that matter: partitions = ['DE', 'FR'].", place=found.place)
+    values = listed_values(_OPTION, known, key=query.keys[found.key], place=found.place)
+    return replace(query, partitions=replace(found, values=_ordered(values), source=None))
+
+
+def _ordered(values: LiteralDomain) -> tuple[Literal, ...]:
+    """Return the values, each once, in their natural order."""
+    found: dict[object, Literal] = {}
+    for value in values.values:
+        if isinstance(value, Literal):
+            zero = Literal(value.value + 0.0, value.type) if isinstance(value.value, float) else value  # -0.0 is 0.0
+            found.setdefault(zero.value, zero)
+    return tuple(found[value] for value in sorted(found))  # type: ignore[type-var] # values of one type
+
+
+def _column_of(query: PrivateQuery, key: Expression, *, catalog: Catalog) -> tuple[str, str] | None:
+    """Return the one stored column of a private table that the key is worked out from, with its table, or None."""
+    columns = _stored_columns(key, _relations(query.body.source))
+    if len(columns) != 1:
+        return None
+    ((_, path, name),) = columns
+    private = [table.name for table in catalog.tables if table.path == path and table.privacy_unit is not None]
+    return (private[0], name) if len(private) == 1 and name else None
+
+
+def _stored_columns(expression: Expression, relations: _Relations) -> set[tuple[int, tuple[str, ...], str]]:
+    """Return the columns of stored tables that an expression reads, each with the number and the path of its table.
+
+    What a subquery in it reads is a column of no table: it may be any row's. So is the number of an item of unnest, and
+    what UNION puts together: they make several values of one.
+    """
+    found = set[tuple[int, tuple[str, ...], str]]()
+    for part in walk(expression):
+        if isinstance(part, InQuery | Exists | Scalar):
+            found.add((part.source.number, (), ""))
+        if not isinstance(part, Column):
+            continue
+        relation = relations[part.relation]
+        if isinstance(relation, Scan):
+            found.add((part.relation, relation.path, part.name))
+            continue
+        if not relation:
+            found.add((part.relation, (), ""))
+        for subquery in relation:
+            output = subquery.outputs[int(part.name.removeprefix("c")) - 1]
+            found |= _stored_columns(output, _relations(subquery.body.source))
+    return found
+
+
+def _relations(relation: Relation) -> _Relations:
+    """Return the tables and subqueries of one FROM, by their numbers: for each the SELECTs that its rows come of."""
+    match relation:
+        case Joined():
+            return _relations(relation.left) | _relations(relation.right)
+        case Scan():
+            return {relation.number: relation}
+        case Derived():
+            return {relation.number: (relation,)}
+        case Numbered() | Combined():  # no one SELECT
+            return {relation.number: ()}
+        case Cut():
+            return {relation.number: (relation.source,)}

@@ -1,0 +1,178 @@
+"""Predicates: comparisons, AND, OR, NOT, IS, IN, BETWEEN and LIKE.
+
+sqlglot and DuckDB give some of them different precedence, so that one may hold another only in parentheses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from dpsql.errors import Refusal, Unsupported
+from dpsql.sql.analysis.membership import exists, in_query
+from dpsql.sql.analysis.reader import Read, Reader
+from dpsql.sql.functions.coercion import comparable
+from dpsql.sql.ir.tree import Call, Collate, Exists, Expression, In, InQuery, Literal
+from dpsql.sql.ir.types import BOOLEAN, NULL, TEXT, Family
+from dpsql.sql.ir.unbound_parameters import filled
+from dpsql.sql.syntax.parameters import LONGEST_PARAMETER
+from dpsql.sql.syntax.sqlglot_nodes import only
+
+if TYPE_CHECKING:
+    from sqlglot.expressions import Expression as Node
+
+__all__ = ["READERS"]
+
+_ESCAPES = frozenset("!#$&*+-./:;<=>?@[\\]^`{|}~")  # one byte, and no letter: ILIKE folds the pattern, not the escape
+_SOME_ESCAPE = Literal("!", TEXT, 1)
+_COMPARISONS = {
+    "EQ": "=",
+    "NEQ": "<>",
+    "LT": "<",
+    "LTE": "<=",
+    "GT": ">",
+    "GTE": ">=",
+    "NullSafeEQ": "is_not_distinct",
+    "NullSafeNEQ": "is_distinct",
+}
+
+
+def _logic(reader: Reader, node: Node) -> Expression:
+    """AND and OR, flattened, so that a long chain is no deep one."""
+    kind, parts, rest = type(node), [], [node]
+    while rest:
+        part = rest.pop()
+        if type(part) is kind:
+            only(reader.statement, part, "this", "expression")
+            rest += [part.expression, part.this]
+        else:
+            parts.append(reader.condition(part))
+    if kind.__name__ == "And" or reader.negated:
+        reader.conjoin(len(parts), node)
+    return Call(kind.__name__.lower(), tuple(parts), BOOLEAN)
+
+
+def _not(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this")
+    with reader.negating():
+        return Call("not", (reader.condition(node.this),), BOOLEAN)
+
+
+def _comparison(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this", "expression")
+    sides = reader.operand(node.this), reader.operand(node.expression)
+    return Call(_COMPARISONS[type(node).__name__], comparable(sides, reader.at(node)), BOOLEAN)
+
+
+def _is(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this", "expression")
+    against = type(node.expression).__name__
+    if against == "Null":
+        return Call("is_null", (reader.operand(node.this),), BOOLEAN)
+    if against != "Boolean":
+        raise Unsupported(
+            "construct",
+            "IS takes NULL, TRUE, FALSE or DISTINCT FROM.",
+            hint="Write = or IS NOT DISTINCT FROM for other values.",
+            place=reader.place(node),
+        )
+    value = filled(reader.operand(node.this), BOOLEAN)
+    if value.type not in {BOOLEAN, NULL}:
+        raise Refusal(
+            "type", "IS TRUE takes a BOOLEAN.", hint="Write a comparison in parentheses.", place=reader.place(node)
+        )
+    return Call("is_true" if node.expression.this else "is_false", (value,), BOOLEAN)
+
+
+def _in(reader: Reader, node: Node) -> Expression:
+    if node.args.get("query") is not None:
+        return in_query(reader, node)
+    only(reader.statement, node, "this", "expressions")
+    parts = (reader.operand(node.this), *(reader.operand(choice) for choice in node.expressions))
+    argument, *choices = comparable(parts, reader.at(node))
+    if len(choices) == 1 and isinstance(choices[0], InQuery | Exists):  # DuckDB takes it for argument IN (SELECT ...)
+        hint = "Write = and the condition in parentheses."
+        raise Refusal("precedence", "This IN can be read in two ways.", hint=hint, place=reader.place(node))
+    return In(argument, tuple(choices))
+
+
+def _between(reader: Reader, node: Node) -> Expression:
+    only(reader.statement, node, "this", "low", "high")
+    parts = [reader.operand(node.args[name]) for name in ("this", "low", "high")]
+    return Call("between", comparable(parts, reader.at(node)), BOOLEAN)
+
+
+def _like(reader: Reader, node: Node) -> Expression:
+    """LIKE and ILIKE with a pattern that is written out, with or without ESCAPE."""
+    escape: tuple[Literal, ...] = ()
+    like = node
+    if type(node).__name__ == "Escape":
+        only(reader.statement, node, "this", "expression")
+        like, escape = node.this, (_quoted(reader, node.expression),)
+    only(reader.statement, like, "this", "expression", "negate")
+    subject, pattern = filled(reader.operand(like.this), TEXT), _pattern(reader, like.expression)
+    if subject.type.family is not Family.TEXT:
+        raise Refusal("type", "LIKE takes text.", hint="Cast it to VARCHAR.", place=reader.place(node))
+    if escape and not _escapes_well(str(pattern.value), str(escape[0].value)):
+        reason = "The escape must be one punctuation sign, and stand only before a character."
+        raise Refusal("pattern", reason, hint="For example LIKE '10!%' ESCAPE '!'.", place=reader.place(node))
+    name = "ilike" if type(like).__name__ == "ILike" else "like"
+    if escape:  # a collation folds the pattern but not the escape, and DuckDB raises on rows where they then clash
+        subject = Collate(subject, TEXT, subject.longest)
+    found = Call(name, (subject, pattern, *escape), BOOLEAN)
+    return Call("not", (found,), BOOLEAN) if like.args.get("negate") else found
+
+
+def _pattern(reader: Reader, node: Node) -> Literal:
+    """Return a pattern that is written out, whole or in parts between ||, such as '%' || ? || '%'."""
+    texts = _texts(filled(reader.read(node), TEXT))
+    if texts is None:
+        raise _unquoted(reader, node)
+    whole = "".join(texts)
+    if len(whole.encode()) > LONGEST_PARAMETER:
+        reason = f"A pattern may have at most {LONGEST_PARAMETER} bytes."
+        raise Refusal("too-large", reason, hint="Look for a shorter text.", place=reader.place(node))
+    return Literal(whole, TEXT, len(whole))
+
+
+def _texts(expression: Expression) -> list[str] | None:
+    """Return the quoted texts that || puts together; None where anything else is among them."""
+    match expression:
+        case Literal(value=str() as text) if expression.type == TEXT:
+            return [text]
+        case Call(function="||", arguments=(left, right)):
+            before, after = _texts(left), _texts(right)
+            return None if before is None or after is None else before + after
+    return None
+
+
+def _quoted(reader: Reader, node: Node) -> Literal:
+    literal = filled(reader.read(node), TEXT, such_as=_SOME_ESCAPE)
+    if isinstance(literal, Literal) and isinstance(literal.value, str) and literal.type == TEXT:
+        return literal
+    raise _unquoted(reader, node)
+
+
+def _unquoted(reader: Reader, node: Node) -> Unsupported:
+    reason, hint = "The pattern must be a quoted text.", "Write it in single quotes; parts of it may stand between ||."
+    return Unsupported("pattern", reason, hint=hint, place=reader.place(node))
+
+
+def _escapes_well(pattern: str, escape: str) -> bool:
+    if escape not in _ESCAPES:
+        return False
+    return re.fullmatch(rf"(?:[^{re.escape(escape)}]|{re.escape(escape)}.)*", pattern, re.DOTALL) is not None
+
+
+READERS: Mapping[str, Read] = {
+    "And": _logic,
+    "Or": _logic,
+    "Not": _not,
+    **dict.fromkeys(_COMPARISONS, _comparison),
+    "Is": _is,
+    "In": _in,
+    "Exists": exists,
+    "Between": _between,
+    **dict.fromkeys(["Like", "ILike", "Escape"], _like),
+}

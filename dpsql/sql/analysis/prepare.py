@@ -1,0 +1,68 @@
+"""A statement whose parameters have no values yet: of what types they must be, and what it asks with such values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from dpsql.errors import Refusal, Unsupported, UsageError
+from dpsql.sql.ir.statements import Statement
+from dpsql.sql.ir.types import NULL, TEXT, Family, Type, of_column
+from dpsql.sql.ir.unbound_parameters import UnboundParameter
+from dpsql.sql.lexer import scan
+
+__all__ = ["UNKNOWN", "prepared"]
+
+UNKNOWN = "UNKNOWN"
+MOST_PARAMETERS = 10_000
+_READINGS = 4  # what one reading learns of a parameter may teach the next something of another
+_OTHER_NAMES = {"NUMERIC": "DECIMAL(18,3)", "DECIMAL": "DECIMAL(18,3)", "TEXT": "VARCHAR", "FLOAT": "DOUBLE"}
+
+
+def prepared(
+    text: str, types: Sequence[str], *, read: Callable[[Mapping[str, object]], Statement]
+) -> tuple[tuple[str, ...], Statement, bool]:
+    """Return the types of the parameters in their order, what the statement asks, and whether options are still open.
+
+    `types` are those that are known, by name, in the order of the parameters; UNKNOWN, or none, is for `read` to tell,
+    which analyses the statement with what stands for values. Raises as `read` does, whatever the values may be.
+    """
+    holes = {name: UnboundParameter() for name in _names(text)}
+    for hole, known in zip(holes.values(), types, strict=False):
+        hole.fill(_type(known))
+    unknown = [hole for hole in holes.values() if hole.value is None]
+    for _ in range(_READINGS):
+        if not unknown:
+            break
+        with suppress(Refusal, Unsupported):
+            read(holes)
+        before, unknown = unknown, [hole for hole in unknown if hole.value is None]
+        if len(unknown) == len(before):
+            break
+    for hole in unknown:
+        if hole.otherwise != TEXT:
+            hole.fill(hole.otherwise)
+    found = tuple(hole.type for hole in holes.values())
+    for hole in unknown:
+        hole.fill(TEXT)  # of which nothing is said is a text, as in PostgreSQL
+    return found, read(holes), any(hole.is_option for hole in holes.values())
+
+
+def _names(text: str) -> list[str]:
+    """Return the names of the parameters: numbers from 1, or words in the order in which they are first met."""
+    written = [value.content for value in scan(text).values if value.kind == "parameter"]
+    numbers = [int(each[1:]) for each in written if each[1:].isdigit()]
+    if max(numbers, default=0) > MOST_PARAMETERS:
+        hint = "Number them from $1, without a gap."
+        raise UsageError("parameters", f"A statement has at most {MOST_PARAMETERS} parameters.", hint=hint)
+    if numbers:
+        return [str(number) for number in range(1, max(numbers) + 1)]
+    if "?" in written:
+        return [str(position) for position in range(1, len(written) + 1)]
+    return list(dict.fromkeys(each[1:] for each in written))
+
+
+def _type(name: str) -> Type:
+    """Return the type that a client names; one that no parameter has is left to be found."""
+    type_ = of_column(_OTHER_NAMES.get(name.upper(), name.upper()))
+    return NULL if type_.family is Family.OPAQUE else type_

@@ -1,0 +1,84 @@
+"""Queries over public tables alone: read into our own form like private ones, answered exactly, and free.
+
+The same expressions are known as in private queries, and besides them COUNT, SUM, AVG, MIN and MAX, GROUP BY, HAVING,
+DISTINCT, ORDER BY, LIMIT and OFFSET of the outermost SELECT. One without FROM has one row, as SELECT 1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpsql.errors import Refusal, Unsupported
+from dpsql.sql.analysis.aggregates import EXACT
+from dpsql.sql.analysis.empty_results import is_false
+from dpsql.sql.analysis.from_clause import Sources
+from dpsql.sql.analysis.reader import Reader
+from dpsql.sql.analysis.released_clauses import row_count
+from dpsql.sql.analysis.select_block import Block, Selected, read_output
+from dpsql.sql.analysis.subqueries import output_name
+from dpsql.sql.ir.statements import PublicQuery
+from dpsql.sql.lexer import ascii_lower
+from dpsql.sql.syntax.sqlglot_nodes import only, spelled_items
+
+if TYPE_CHECKING:
+    from sqlglot import Token
+    from sqlglot.expressions import Expression as Node
+
+__all__ = ["read_public", "seeks_no_row"]
+
+_PARTS = "with_ expressions from_ joins where group having order limit offset distinct".split()
+
+
+def read_public(sources: Sources, select: Node, *, tokens: list[Token]) -> PublicQuery:
+    """Return what the SELECT asks; the caller must see to it that `sources` has found no private table."""
+    reader = sources.reader
+    only(reader.statement, select, *_PARTS)
+    if select.args.get("with_") is not None:
+        sources.define(select.args["with_"])
+    body, _ = sources.nowhere(select) if _is_of_one_row(select) else sources.block(select)
+    items = spelled_items(reader.statement, select, tokens=tokens)
+    block = Block(reader, select, [each for item, text in items for each in _named(reader, item, text=text)], EXACT)
+    names = tuple(output.name for output in block.outputs)
+    if len(set(map(ascii_lower, names))) < len(names):
+        hint = "Give each output its own alias."
+        raise Refusal("output-names", "Two outputs have the same name.", hint=hint, place=block.place)
+    grouping, order = block.grouping(), block.order()
+    block.check(grouping, order)
+    return PublicQuery(
+        names=names,
+        outputs=tuple(output.expression for output in block.outputs),
+        distinct=block.distinct,
+        body=body,
+        keys=grouping.keys,
+        by_all=grouping.by_all,
+        having=grouping.having,
+        order=order,
+        limit=row_count(reader, select.args.get("limit")),
+        offset=row_count(reader, select.args.get("offset")) or 0,
+    )
+
+
+def seeks_no_row(reader: Reader, select: Node) -> bool:
+    """Say whether a SELECT ends with LIMIT 0 or has a WHERE that is false without any column; it need not be read."""
+    where = select.args.get("where")
+    try:
+        return row_count(reader, select.args.get("limit")) == 0 or (
+            where is not None and is_false(reader.condition(where.this))
+        )
+    except (Refusal, Unsupported):
+        return False
+
+
+def _is_of_one_row(select: Node) -> bool:
+    """Say whether a SELECT is a list of values and nothing more, as tools send it to see whether somebody is there."""
+    return not select.is_star and all(name == "expressions" for name, part in select.args.items() if part)
+
+
+def _named(reader: Reader, item: Node, *, text: str) -> list[Selected]:
+    """Return the outputs that one item of the select list stands for: several for a star."""
+    if (starred := reader.star(item)) is not None:
+        return [Selected(column.name, column.column) for column in starred]
+    name, node = output_name(reader, item)
+    if type(node).__name__ == "Column" and not reader.means_clock(node):
+        name = name or reader.column(node).name
+    return [Selected(name or text, read_output(reader, node, readers=EXACT))]

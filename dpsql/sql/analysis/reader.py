@@ -1,0 +1,225 @@
+"""The reader: one expression at a time, with the names of its query block, counting literals and depth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+from dpsql.errors import Place, Refusal, Unsupported
+from dpsql.sql.functions.allow_list import PatternCheck
+from dpsql.sql.ir.clock import CLOCK_WORDS, Clock
+from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable, listed
+from dpsql.sql.ir.tree import Cast, Derived, Exists, Expression, InQuery, Literal, Scalar, is_column, walk
+from dpsql.sql.ir.types import BOOLEAN, NULL, Family, read_as
+from dpsql.sql.ir.unbound_parameters import filled
+from dpsql.sql.lexer import Statement, Value, ascii_lower
+from dpsql.sql.syntax.sqlglot_nodes import only, place
+
+if TYPE_CHECKING:
+    from sqlglot.expressions import Expression as Node
+
+__all__ = ["PREDICATES", "Inside", "Read", "Reader"]
+
+DEEPEST = 32
+MOST_COPIED = 2_000
+MOST_STARRED = 2_000
+LIKE_A_PART = 64  # characters of a literal, which is sent as often as it is written
+MOST_UNNESTED = 1 << 16
+MOST_CONJOINED = 500  # DuckDB's optimizer takes seconds for a thousand conditions joined by AND
+PREDICATES = frozenset("EQ NEQ LT LTE GT GTE NullSafeEQ NullSafeNEQ Is In Between Like ILike Escape Not And Or".split())
+Read = Callable[["Reader", "Node"], Expression]
+
+
+def _characters(part: Expression) -> int:
+    """Return how long a literal text is."""
+    return len(part.value) if isinstance(part, Literal) and isinstance(part.value, str) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """A subquery in an expression, and what it brings; `tied` if each of its rows is of the unit of the row outside."""
+
+    source: Derived
+    table: ScopeTable
+    tied: bool
+
+
+@dataclass(slots=True)
+class Reader:
+    """Reads the expressions of one statement; counts literals and depth as it goes.
+
+    `subquery` reads a SELECT inside an expression; whoever reads FROM provides it. It sees the names around it only
+    where the reader `correlates`: in a WHERE, and in the keys of a private query.
+    """
+
+    statement: Statement
+    bound: dict[Value, object]
+    accepts_pattern: PatternCheck
+    readers: Mapping[str, Read]
+    subquery: Callable[..., Inside] = field(init=False)
+    clock: Clock | None = None
+    literals: int = 0
+    copied: int = 0
+    starred: int = 0
+    conjoined: int = 0
+    unnested: int = 1
+    negated: bool = False
+    depth: int = 0
+    correlates: bool = False
+    scope: Scope = field(default_factory=lambda: Scope(()))
+    moment: datetime | None = None
+
+    def within(self, scope: Scope) -> Reader:
+        """Point the reader at the names of another query block."""
+        self.scope = scope
+        return self
+
+    @contextmanager
+    def reading(self, readers: Mapping[str, Read]) -> Iterator[None]:
+        """Read other nodes than usual inside the block."""
+        usual, self.readers = self.readers, readers
+        try:
+            yield
+        finally:
+            self.readers = usual
+
+    @contextmanager
+    def correlating(self, *, correlates: bool = True) -> Iterator[None]:
+        """Let subqueries see the names around them, or not, inside the block."""
+        usual, self.correlates = self.correlates, correlates
+        try:
+            yield
+        finally:
+            self.correlates = usual
+
+    @contextmanager
+    def negating(self) -> Iterator[None]:
+        """Read what NOT negates, where OR becomes AND, inside the block."""
+        usual, self.negated = self.negated, True
+        try:
+            yield
+        finally:
+            self.negated = usual
+
+    def read(self, node: Node) -> Expression:
+        """Return the typed expression of a node; refuse columns of a type that dpsql does not compute with."""
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise Refusal("too-deep", f"Expressions may be nested {DEEPEST} deep.", hint="Split the expression.")
+        reader = self.readers.get(type(node).__name__)
+        if reader is None:
+            hint = "The SQL reference lists what an expression may hold."
+            raise Unsupported("construct", "This construct is not read by dpsql.", hint=hint, place=self.place(node))
+        expression = reader(self, node)
+        self.depth -= 1
+        return self.computed(expression, node)
+
+    def computed(self, expression: Expression, node: Node) -> Expression:
+        """Return an expression in the type it is computed with; refuse a type that dpsql does not compute with."""
+        wanted = read_as(expression.type)
+        if wanted.family is Family.OPAQUE:
+            reason = f"Columns of type {wanted} are not computed with."
+            raise Unsupported("type", reason, hint="Leave it out, or store it as text.", place=self.place(node))
+        return expression if wanted == expression.type else Cast(expression, wanted)
+
+    def condition(self, node: Node) -> Expression:
+        """Return a BOOLEAN expression."""
+        expression = filled(self.read(node), BOOLEAN)
+        if expression.type == NULL:
+            return Literal(None, BOOLEAN)
+        if expression.type != BOOLEAN:
+            hint = "Write a comparison, such as x <> 0."
+            raise Refusal("type", "A condition must be BOOLEAN here.", hint=hint, place=self.place(node))
+        return expression
+
+    def operand(self, node: Node) -> Expression:
+        """Return the operand of a predicate: no predicate itself, unless in parentheses."""
+        if type(node).__name__ in PREDICATES:
+            hint = "Put one of them in parentheses."
+            raise Refusal("precedence", "These operators can be read in two ways.", hint=hint, place=self.place(node))
+        return self.read(node)
+
+    def copy(self, expression: Expression, node: Node) -> None:
+        """Count an expression that is written twice: nested copies would double with every level."""
+        parts = walk(expression)
+        self.copied += len(parts) + sum(map(_characters, parts)) // LIKE_A_PART
+        if self.copied > MOST_COPIED or any(isinstance(part, InQuery | Exists | Scalar) for part in parts):
+            hint = "Nest fewer CASE x WHEN and nullif, and none over a subquery; CASE WHEN x = ... copies nothing."
+            raise Refusal("too-large", "This expression grows too large.", hint=hint, place=self.place(node))
+
+    def conjoin(self, conditions: int, node: Node) -> None:
+        """Count conditions that AND joins, or OR under NOT."""
+        self.conjoined += conditions
+        if self.conjoined > MOST_CONJOINED:
+            hint = "Write x NOT IN (...) for many values."
+            reason = f"AND may join {MOST_CONJOINED} conditions of a statement."
+            raise Refusal("too-large", reason, hint=hint, place=self.place(node))
+
+    def multiply(self, rows: int, node: Node) -> None:
+        """Count the rows that lists make of one: with fifteen lists one unit's row alone could stop the engine."""
+        self.unnested *= rows
+        if self.unnested > MOST_UNNESTED:
+            reason = f"The lists in unnest may make {MOST_UNNESTED:,} rows of one, all of a statement multiplied."
+            hint = "Write fewer or shorter lists."
+            raise Refusal("too-large", reason, hint=hint, place=self.place(node))
+
+    def star(self, item: Node) -> list[ScopeColumn] | None:
+        """Return what * or alias.* stands for; None for any other item of a select list."""
+        is_named = type(item).__name__ == "Column" and type(item.this).__name__ == "Star"
+        if not is_named and type(item).__name__ != "Star":
+            return None
+        only(self.statement, item, *(("this", "table") if is_named else ()))
+        if is_named:
+            only(self.statement, item.this)
+        qualifier = item.args["table"].name if item.args.get("table") else ""
+        columns = self.scope.star(qualifier)
+        if not columns:
+            hint = listed("The tables here are", [table.alias for table in self.scope.tables])
+            raise Refusal("unknown-table", "There is no such table here.", hint=hint, place=self.place(item))
+        self.starred += len(columns)  # SELECT *, * in subqueries of subqueries doubles with every level
+        if self.starred > MOST_STARRED:
+            reason = f"The stars of a statement may stand for {MOST_STARRED:,} columns."
+            raise Refusal("too-large", reason, hint="Name the columns that you need.", place=self.place(item))
+        for column in columns:
+            if not is_column(column.column):
+                self.copy(column.column, item)
+        return columns
+
+    def column(self, node: Node) -> ScopeColumn:
+        """Return the column that a name means."""
+        only(self.statement, node, "this", "table", "db")
+        qualifier, schema = (part.name if part else "" for part in (node.args.get("table"), node.args.get("db")))
+        found = self.scope.find(node.name, qualifier, place=partial(self.place, node), schema=schema)
+        if type(node.this).__name__ != "Identifier" or found is None:
+            hint = listed("The columns here are", [column.name for column in self.scope.star()])
+            raise Refusal("unknown-column", "There is no such column here.", hint=hint, place=self.place(node))
+        if not is_column(found.column):  # an item of unnest, or what FULL JOIN ... USING makes of one
+            self.copy(found.column, node)
+        return found
+
+    def means_clock(self, node: Node) -> bool:
+        """Say whether a name is a word of the clock, which a column of that name would come before, as in DuckDB."""
+        if type(node).__name__ != "Column" or ascii_lower(node.name) not in CLOCK_WORDS or node.args.get("table"):
+            return False
+        return self.scope.find(node.name, "", place=lambda: None) is None
+
+    def now(self) -> datetime:
+        """Return the one reading of the clock that this statement sees; refuse where there is no clock."""
+        if self.moment is None:
+            if self.clock is None:
+                hint = "Write the date or the time stamp itself."
+                raise Unsupported("clock", "There is no clock here.", hint=hint)
+            self.moment = self.clock()
+        return self.moment
+
+    def place(self, node: Node) -> Place | None:
+        """Return where the node stands."""
+        return place(self.statement, node)
+
+    def at(self, node: Node) -> Place:
+        """Return where the node stands, or the start of the statement."""
+        return self.place(node) or Place(1, 1)

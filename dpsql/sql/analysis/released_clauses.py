@@ -1,0 +1,188 @@
+"""What happens to the released table: ORDER BY, LIMIT and HAVING over its own columns; post-processing, and free."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from dpsql.errors import Place, Refusal, Unsupported
+from dpsql.sql.analysis.reader import Reader
+from dpsql.sql.ir.statements import HavingTerm, Order
+from dpsql.sql.ir.tree import Expression, Literal
+from dpsql.sql.ir.types import BIGINT
+from dpsql.sql.ir.unbound_parameters import filled
+from dpsql.sql.lexer import ascii_lower
+from dpsql.sql.syntax.parameters import whole
+from dpsql.sql.syntax.sqlglot_nodes import only
+
+if TYPE_CHECKING:
+    from sqlglot.expressions import Expression as Node
+
+__all__ = ["Counted", "Item", "Released", "counted_of", "is_count", "position_of", "row_count"]
+
+_INTEGER = re.compile(r"[0-9]{1,18}")
+_COMPARISONS = {"EQ": "=", "NEQ": "<>", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """COUNT(DISTINCT unit), of the rows where `condition` holds if there is one."""
+
+    unit: Expression
+    condition: Expression | None
+
+
+@dataclass(slots=True)
+class Item:
+    """One item of the outermost select list; `expression` is None for COUNT(DISTINCT unit), which is `counted`."""
+
+    name: str
+    expression: Expression | None
+    node: Node
+    counted: Counted | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Reads what a private query says of its released columns, which `items` lists."""
+
+    reader: Reader
+    items: list[Item]
+
+    def order(self, select: Node) -> tuple[Order, ...]:
+        """Return the ORDER BY terms; nothing but released columns may be ordered by."""
+        order = select.args.get("order")
+        if order is None:
+            return ()
+        only(self.reader.statement, order, "expressions")
+        return tuple(self._term(term) for term in order.expressions)
+
+    def keep(self, select: Node) -> tuple[HavingTerm, ...]:
+        """Return the HAVING terms: comparisons of released counts with numbers, joined by AND."""
+        having = select.args.get("having")
+        if having is None:
+            return ()
+        only(self.reader.statement, having, "this")
+        terms, rest = [], [having.this]
+        while rest:
+            node = rest.pop()
+            if type(node).__name__ == "And":
+                rest += [node.expression, node.this]
+            elif type(node).__name__ == "Paren":
+                rest.append(node.this)
+            else:
+                terms.append(self._kept(node))
+        return tuple(terms)
+
+    def _term(self, term: Node) -> Order:
+        only(self.reader.statement, term, "this", "desc", "nulls_first")
+        position = self._released(term.this)
+        if position is None:
+            hint = "Order by an output of the query; its rows come in noisy rank order otherwise."
+            raise Refusal("order", "Only released columns can be ordered by.", hint=hint, place=self._at(term.this))
+        return Order(position, bool(term.args.get("desc")), bool(term.args.get("nulls_first")))
+
+    def _kept(self, node: Node) -> HavingTerm:
+        operator = _COMPARISONS.get(type(node).__name__)
+        if operator is not None:
+            for left, right, sign in (
+                (node.this, node.expression, operator),
+                (node.expression, node.this, _MIRRORED.get(operator, operator)),
+            ):
+                output, number = self._count(left), self._number(right)
+                if output is not None and number is not None:
+                    return HavingTerm(output, sign, number)
+        private = self.reader.scope.private
+        count = f"COUNT(DISTINCT {private.unit_name if private else 'unit'})"
+        hint = f"Select {count} AS n and write HAVING n >= 100, which tests the released count; test keys in WHERE."
+        raise Unsupported("having", "This HAVING tests no released count.", hint=hint, place=self._at(node))
+
+    def _count(self, node: Node) -> int | None:
+        """Return the position of the released count that the node names, or None."""
+        position = self._released(node) if is_count(node) or type(node).__name__ == "Column" else None
+        return position if position is not None and self.items[position].expression is None else None
+
+    def _number(self, node: Node) -> int | float | Decimal | None:
+        if type(node).__name__ not in {"Literal", "Neg", "Paren"}:
+            return None
+        value = filled(self.reader.read(node), BIGINT)
+        number = value.value if isinstance(value, Literal) else None
+        return number if isinstance(number, int | float | Decimal) and not isinstance(number, bool) else None
+
+    def _released(self, node: Node) -> int | None:
+        """Return the position of the output that a position, an alias or an expression names."""
+        kind = type(node).__name__
+        if kind == "Literal":
+            position = position_of(node, len(self.items))
+            return position - 1 if position else None
+        if kind == "Column" and not node.args.get("table"):
+            for position, item in enumerate(self.items):
+                if ascii_lower(item.name) == ascii_lower(node.name):
+                    return position
+        counted = counted_of(self.reader, node) if is_count(node) else None
+        wanted = (None if counted is not None else self.reader.read(node), counted)
+        found = enumerate((item.expression, item.counted) for item in self.items)
+        return next((position for position, item in found if item == wanted), None)
+
+    def _at(self, node: Node) -> Place | None:
+        return self.reader.place(node)
+
+
+def is_count(node: Node) -> bool:
+    """Say whether a node is a COUNT, with or without FILTER."""
+    counts = node.this if type(node).__name__ == "Filter" else node
+    return type(counts).__name__ == "Count"
+
+
+def counted_of(reader: Reader, node: Node) -> Counted:
+    """Return what COUNT(DISTINCT <the privacy unit>) [FILTER (WHERE condition)] counts.
+
+    A group that no counted row is in has the count 0 in SQL, and no count here: it is nowhere to be released. So the
+    condition may stand in WHERE, where it takes the same rows away, and the group with them.
+    """
+    if type(node).__name__ != "Filter":
+        return Counted(_counted_unit(reader, node), None)
+    only(reader.statement, node, "this", "expression")
+    only(reader.statement, node.expression, "this")
+    return Counted(_counted_unit(reader, node.this), reader.condition(node.expression.this))
+
+
+def _counted_unit(reader: Reader, node: Node) -> Expression:
+    """Return the unit column that COUNT(DISTINCT <the privacy unit>) names; refuse any other COUNT."""
+    only(reader.statement, node, "this", "big_int")
+    private, counted = reader.scope.private, node.this
+    if type(counted).__name__ == "Distinct":
+        only(reader.statement, counted, "expressions")
+        columns = counted.expressions
+        if len(columns) == 1 and type(columns[0]).__name__ == "Column":
+            found = reader.column(columns[0])
+            if found.is_unit:
+                return found.column
+    hint = f"Write COUNT(DISTINCT {private.unit_name if private else 'unit'})."
+    reason = "The only aggregate is the number of distinct privacy units."
+    raise Refusal("aggregate", reason, hint=hint, place=reader.place(node))
+
+
+def row_count(reader: Reader, node: Node | None) -> int | None:
+    """Return the number of LIMIT or OFFSET, written or bound; None without the clause."""
+    if node is None:
+        return None
+    only(reader.statement, node, "expression")
+    count = node.expression
+    if type(count).__name__ == "Literal":
+        if _INTEGER.fullmatch(str(count.this)):
+            return int(count.this)
+        given = whole(reader.statement.value(str(count.this)), reader.bound.__getitem__, least=0)
+        if given is not None:
+            return given
+    hint = "Such as LIMIT 10."
+    raise Unsupported("limit", "LIMIT takes a plain whole number.", hint=hint, place=reader.place(node))
+
+
+def position_of(node: Node, most: int) -> int:
+    """Return the position in the select list, from 1, that a number means; 0 when it means none."""
+    position = int(node.this) if _INTEGER.fullmatch(str(node.this)) else 0
+    return position if position <= most else 0

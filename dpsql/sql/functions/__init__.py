@@ -1,0 +1,1 @@
+"""Allow-list of functions, their signatures, and the coercion of their arguments."""

@@ -1,0 +1,268 @@
+"""Types meet: literals take the type of what they meet, integers the wider, and nothing else is cast in silence.
+
+DuckDB casts implicitly and may raise on a row while it does. A literal is therefore converted here, once, before any
+row is read; other mixtures are written with a cast that gives NULL where it fails, or refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from decimal import Decimal
+from fractions import Fraction
+from math import inf, isfinite, isnan, nan
+from struct import pack, unpack
+
+from dpsql.errors import Place, Refusal, Unsupported
+from dpsql.sql.ir.tree import Cast, Column, Expression, Literal
+from dpsql.sql.ir.types import (
+    BIGINT,
+    DATE,
+    DOUBLE,
+    NULL,
+    TEXT,
+    TIMESTAMP,
+    WIDEST_DECIMAL,
+    Family,
+    Type,
+    decimal,
+    read_as,
+    smallest_integer,
+    widest_integer,
+)
+from dpsql.sql.ir.unbound_parameters import Open, filled
+
+__all__ = ["alike", "as_text", "as_type", "comparable", "number", "to_type"]
+
+_WIDEST_STORED = 38
+_LONGEST_NUMBER = 400  # a DOUBLE has at most 309 digits before its point
+_NUMBER = re.compile(r"([0-9]*)(?:\.([0-9]*))?([eE][+-]?[0-9]{1,4})?")
+_SIGNED = re.compile(r"(-?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_SOME_UUID = Literal("00000000-0000-0000-0000-000000000000", TEXT, 36)
+_LONGEST_PRINTED = 64  # characters of a number, a date or a truth value
+_NOT_FINITE = {"nan": nan, **dict.fromkeys(["inf", "infinity"], inf), **dict.fromkeys(["-inf", "-infinity"], -inf)}
+_LARGEST_FLOAT = 3.4028234663852886e38
+_TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?Z?)?)?")
+
+
+def number(text: str, place: Place) -> Literal:
+    """Return the literal that DuckDB reads in a number: INTEGER, BIGINT, DECIMAL or DOUBLE."""
+    found = _NUMBER.fullmatch(text)
+    if not found or not (found[1] or found[2]) or len(text) > _LONGEST_NUMBER:
+        raise Unsupported(
+            "number",
+            "This number is not written in plain decimal digits.",
+            hint="Such as 10, 0.5 or 1e-3.",
+            place=place,
+        )
+    if found[3]:
+        value = float(text)
+        if value == float("inf"):
+            raise Refusal(
+                "number", "This number is too large for a DOUBLE.", hint="Write one below 1e308.", place=place
+            )
+        return Literal(value, DOUBLE)
+    if found[2] is None:
+        type_ = smallest_integer(int(found[1]))
+        if type_ is None:
+            raise Unsupported(
+                "number",
+                "Integers wider than BIGINT are not computed with.",
+                hint="Write it with an exponent to make it a DOUBLE.",
+                place=place,
+            )
+        return Literal(int(found[1]), type_)
+    width, scale = len(found[1]) + len(found[2]), len(found[2])  # leading zeros count in DuckDB
+    if width > WIDEST_DECIMAL:
+        hint = "Write it with an exponent to make it a DOUBLE."
+        raise Unsupported("number", f"Decimals have at most {WIDEST_DECIMAL} digits.", hint=hint, place=place)
+    return Literal(Decimal(text), decimal(width, scale))
+
+
+def to_type(literal: Literal, wanted: Type, *, place: Place) -> Literal:
+    """Return the literal as a value of `wanted`; refuse when it does not read as one."""
+    filled(literal, wanted)
+    value = literal.value
+    if value is None or literal.type == wanted:
+        return Literal(value, wanted, literal.longest)
+    if isinstance(value, str) and literal.type.family is Family.TEXT:
+        return _from_text(value, wanted, place=place)
+    if isinstance(value, str) and literal.type == DATE and wanted == TIMESTAMP:
+        return Literal(f"{value} 00:00:00", TIMESTAMP)
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        if wanted.family is Family.DOUBLE:
+            return Literal(float(value), DOUBLE)
+        if wanted.family is Family.INTEGER and isfinite(value) and value == int(value) and wanted.holds(int(value)):
+            return Literal(int(value), wanted)
+        if wanted.family is Family.DECIMAL and not isinstance(value, float) and _fits(Decimal(value), wanted):
+            return Literal(Decimal(value), wanted)
+    raise _mismatch(literal.type, wanted, place=place)
+
+
+def _fits(value: Decimal, wanted: Type) -> bool:
+    width, scale = wanted.precision
+    shift, most = int(10**scale), int(10**width)
+    exact = Fraction(value) * shift
+    return exact.denominator == 1 and abs(exact) < most
+
+
+def _from_text(text: str, wanted: Type, *, place: Place) -> Literal:
+    """Read a quoted literal as the type it meets: a date, a time stamp, a number, a truth value."""
+    try:
+        if wanted == DATE and _TIMESTAMP.fullmatch(text):
+            return Literal(datetime.fromisoformat(text.removesuffix("Z")).date().isoformat(), DATE)
+        if wanted == TIMESTAMP and _TIMESTAMP.fullmatch(text):
+            return Literal(datetime.fromisoformat(text.removesuffix("Z")).isoformat(sep=" "), TIMESTAMP)
+    except ValueError:
+        wanted = Type(Family.OPAQUE, wanted.name)  # such as February 30th: refused below
+    if wanted.is_number and (found := _SIGNED.fullmatch(text)):
+        unsigned = number(found[2] + (found[3] or ""), place)
+        return to_type(negated(unsigned, place) if found[1] else unsigned, wanted, place=place)
+    if wanted == DOUBLE and text.lower() in _NOT_FINITE:
+        return Literal(_NOT_FINITE[text.lower()], DOUBLE)
+    if wanted.family is Family.BOOLEAN and text.lower() in {"true", "false"}:
+        return Literal(text.lower() == "true", wanted)
+    hint = "Dates are written 'YYYY-MM-DD', time stamps 'YYYY-MM-DD HH:MM:SS', numbers in plain digits."
+    raise Refusal("literal", f"This text does not read as {wanted}.", hint=hint, place=place)
+
+
+def negated(literal: Literal, place: Place) -> Literal:
+    """Return minus the number, in a wider type if it takes one: minus the least BIGINT is no BIGINT."""
+    value = literal.value
+    if isinstance(value, float) and isnan(value):
+        return literal  # there is one NaN here, without a sign
+    if literal.type.family is Family.INTEGER and isinstance(value, int):
+        type_ = literal.type if literal.type.holds(-value) else smallest_integer(-value)
+        if type_ is None:
+            raise Unsupported(
+                "number",
+                "Integers wider than BIGINT are not computed with.",
+                hint="Write it with an exponent to make it a DOUBLE.",
+                place=place,
+            )
+        return Literal(-value, type_)
+    return Literal(-value if isinstance(value, float | Decimal) else value, literal.type)
+
+
+def as_type(expression: Expression, wanted: Type, *, place: Place) -> Expression:
+    """Return the expression as `wanted`: a converted literal, itself, or a cast that gives NULL where it fails."""
+    if isinstance(expression, Literal):
+        return to_type(expression, wanted, place=place)
+    return expression if expression.type == wanted else Cast(expression, wanted)
+
+
+def as_text(expression: Expression) -> Expression:
+    """Return the expression as DuckDB prints it; a FLOAT, which is computed as a DOUBLE, prints as a FLOAT."""
+    expression = filled(expression, TEXT)
+    if expression.type == TEXT:
+        return expression
+    stored = _read_column(expression)
+    printed = expression if stored is None or read_as(stored.type) != expression.type else stored
+    return Cast(printed, TEXT, _LONGEST_PRINTED)
+
+
+def alike(expressions: Sequence[Expression], place: Place) -> tuple[Expression, ...]:
+    """Return the expressions brought to one type, that of a CASE or COALESCE; refuse one too wide to compute with."""
+    if all(expression.type == NULL for expression in expressions):
+        expressions = [filled(expression, TEXT) for expression in expressions]
+    wanted = _common(expressions, place, digits=_literal_digits)
+    if wanted.family is Family.DECIMAL and wanted.precision[0] > WIDEST_DECIMAL:
+        hint = "Cast one of them: CAST(x AS DOUBLE)."
+        raise Unsupported("type", f"The result {wanted} is wider than dpsql reads.", hint=hint, place=place)
+    return tuple(as_type(expression, wanted, place=place) for expression in expressions)
+
+
+def comparable(expressions: Sequence[Expression], place: Place) -> tuple[Expression, ...]:
+    """Return the expressions brought to one type for a comparison: exactly, however wide a DECIMAL that takes."""
+    expressions = _as_stored(expressions, place)
+    wanted = _common(expressions, place, digits=lambda value: len(str(abs(value))))
+    return tuple(as_type(expression, wanted, place=place) for expression in expressions)
+
+
+def _as_stored(expressions: Sequence[Expression], place: Place) -> Sequence[Expression]:
+    """Return literals that meet a FLOAT or UUID column as that column would hold them, since it is read as another."""
+    stored = {inner.type.name for inner in map(_read_column, expressions) if inner is not None}
+    if not stored & {"FLOAT", "UUID"}:
+        return expressions
+    return [_stored(each, stored, place=place) if isinstance(each, Literal) else each for each in expressions]
+
+
+def _read_column(expression: Expression) -> Column | None:
+    """Return the column that is read as another type by a cast of `types.read_as`."""
+    inner = expression.argument if isinstance(expression, Cast) else None
+    return inner if isinstance(inner, Column) and inner.type.family is Family.OPAQUE else None
+
+
+def _stored(literal: Literal, stored: set[str], *, place: Place) -> Literal:
+    if "UUID" in stored and isinstance(literal, Open):
+        literal.hole.fill(TEXT, such_as=_SOME_UUID)
+    value = literal.value
+    if "FLOAT" in stored and isinstance(value, int | float | Decimal) and abs(float(value)) <= _LARGEST_FLOAT:
+        return Literal(float(unpack("f", pack("f", value))[0]), DOUBLE)
+    if "UUID" in stored and isinstance(value, str):
+        if not _UUID.fullmatch(value):
+            raise Refusal(
+                "literal",
+                "This text does not read as UUID.",
+                hint="Write it as 8-4-4-4-12 hexadecimal digits.",
+                place=place,
+            )
+        return Literal(value.lower(), literal.type, literal.longest)
+    return literal
+
+
+def _literal_digits(value: int) -> int:
+    """Return the digits DuckDB allows an integer literal in a DECIMAL: those of its type."""
+    type_ = smallest_integer(value)
+    return (type_ or BIGINT).precision[0]
+
+
+def _common(expressions: Sequence[Expression], place: Place, *, digits: Callable[[int], int]) -> Type:
+    """Return the type that all can be brought to; `digits` are those of an integer literal among decimals."""
+    fixed = [expression.type for expression in expressions if not isinstance(expression, Literal)]
+    loose = [expression for expression in expressions if isinstance(expression, Literal) and expression.type != NULL]
+    if not fixed:
+        loose.sort(key=lambda literal: literal.type.family is Family.TEXT)
+    wanted = fixed[0] if fixed else loose[0].type if loose else NULL
+    for type_ in fixed:
+        wanted = _meet(wanted, type_, place=place)
+    for literal in loose:
+        wanted = _meet_literal(wanted, literal, place=place, digits=digits)
+    return wanted
+
+
+def _meet(first: Type, second: Type, *, place: Place) -> Type:
+    """Return the type of two stored types together."""
+    if first == second:
+        return first
+    families = {first.family, second.family}
+    if families == {Family.INTEGER}:
+        return widest_integer(first, second)
+    if families <= {Family.INTEGER, Family.DECIMAL}:
+        scale = max(first.precision[1], second.precision[1])
+        whole = max(first.precision[0] - first.precision[1], second.precision[0] - second.precision[1])
+        return decimal(min(whole + scale, _WIDEST_STORED), scale)  # only a SUM, with digits to spare, is cut
+    if Family.DOUBLE in families and first.is_number and second.is_number:
+        return DOUBLE
+    if families == {Family.DATE, Family.TIMESTAMP}:
+        return TIMESTAMP
+    raise _mismatch(first, second, place=place)
+
+
+def _meet_literal(wanted: Type, literal: Literal, *, place: Place, digits: Callable[[int], int]) -> Type:
+    """Return the type once a literal has joined: it gives way if it can, as DuckDB's literals do."""
+    if literal.type.family is Family.TEXT and wanted.family is not Family.TEXT:
+        return wanted
+    value = literal.value
+    if wanted.family is Family.INTEGER and type(value) is int and wanted.holds(value):
+        return wanted
+    if wanted.family is Family.DECIMAL and type(value) is int:
+        return _meet(wanted, decimal(digits(value), 0), place=place)
+    return _meet(wanted, literal.type, place=place)
+
+
+def _mismatch(first: Type, second: Type, *, place: Place) -> Refusal:
+    hint = "Cast one of them with CAST(x AS type)."
+    return Refusal("type", f"{first} and {second} do not go together here.", hint=hint, place=place)

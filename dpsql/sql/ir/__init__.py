@@ -1,0 +1,1 @@
+"""Intermediate representation: typed, closed and frozen statements, expressions and scopes."""

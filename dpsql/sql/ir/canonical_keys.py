@@ -1,0 +1,24 @@
+"""Canonical keys: values that are grouped together must print alike, or the label shows one unit's own spelling.
+
+Text is compared by its bytes whatever collation its column declares; -0.0 becomes 0.0 and every NaN the same NaN.
+"""
+
+from __future__ import annotations
+
+from dpsql.sql.ir.tree import Call, Case, Collate, Expression, Literal
+from dpsql.sql.ir.types import BOOLEAN, DOUBLE, Family
+
+__all__ = ["canonical"]
+
+
+def canonical(key: Expression) -> Expression:
+    """Return a group key whose equal values are identical."""
+    if key.type.family is Family.TEXT:
+        return Collate(key, key.type, key.longest)
+    if isinstance(key, Literal) and isinstance(key.value, float):  # a NaN among them is the one NaN of `sql/coerce.py`
+        return Literal(key.value + 0.0, DOUBLE)
+    if key.type.family is Family.DOUBLE or key.type.name == "FLOAT":
+        is_nan = Call("isnan", (key,), BOOLEAN)
+        is_zero = Call("=", (key, Literal(0.0, key.type)), BOOLEAN)
+        return Case(((is_nan, Literal("nan", key.type)), (is_zero, Literal(0.0, key.type))), key, key.type)
+    return key

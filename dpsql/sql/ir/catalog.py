@@ -1,0 +1,81 @@
+"""What exists for the analyst: the tables of the policy, their columns and types, and whose units they hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpsql.dialects import DUCKDB, Dialect
+from dpsql.sql.ir.types import Type
+from dpsql.sql.lexer import ascii_lower
+
+__all__ = ["Catalog", "Link", "PreparedTable", "Table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """How rows find their unit: `column` names a row, by its `key`, of the table at `path`.
+
+    That row has the privacy unit in its own column `unit`, or finds it by its own link, `beyond`. `type` is that of
+    column and key.
+    """
+
+    column: str
+    key: str
+    type: Type
+    path: tuple[str, ...]
+    unit: str
+    unit_type: Type
+    beyond: Link | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTable:
+    """What is kept beside the data of some `columns` of a private table, as it was at a version of the data.
+
+    `pairs` is where the engine has the distinct values that these columns have together in the rows of each unit, whose
+    column is `unit`; `counts` where it has how many units each of these values has. `sql/preparing.py` makes them.
+    """
+
+    columns: tuple[str, ...]
+    unit: str
+    data_version: int
+    pairs: tuple[str, ...]
+    counts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table: its name, where the engine keeps it, its exposed columns, its privacy unit (None: public).
+
+    With a `link` the unit is the last of the columns, and stored elsewhere: where the link leads. What is `prepared` of
+    it may be read in place of its rows.
+    """
+
+    name: str
+    path: tuple[str, ...]
+    columns: tuple[tuple[str, Type], ...]
+    privacy_unit: str | None
+    link: Link | None = None
+    prepared: tuple[PreparedTable, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """All tables, and the SQL of the engine that has them; a table that is not here does not exist."""
+
+    tables: tuple[Table, ...]
+    dialect: Dialect = DUCKDB
+
+    def find(self, name: str, schema: str = "") -> Table | None:
+        """Return the table of that name, compared by ASCII case; the schema main may be left out or written."""
+        wanted = ascii_lower(f"{schema}.{name}" if schema else name)
+        for table in self.tables:
+            known = ascii_lower(table.name)
+            if wanted in {known, f"main.{known}"} or f"main.{wanted}" == known:
+                return table
+        return None
+
+    @property
+    def prepared(self) -> tuple[tuple[tuple[str, ...], PreparedTable], ...]:
+        """All that is prepared, each with the path of its table."""
+        return tuple((table.path, each) for table in self.tables for each in table.prepared)

@@ -1,0 +1,77 @@
+"""The clock, read once per statement, and what is computed of its reading before the engine sees it.
+
+A reading is a constant of the query, in UTC and without a zone. Where it is cut to the hour or the day, or moved by an
+INTERVAL, the constant is cut or moved here, so that the same question in the same hour is the same question.
+"""
+
+from __future__ import annotations
+
+from calendar import monthrange
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from dpsql.sql.ir.tree import Literal
+from dpsql.sql.ir.types import DATE, TIMESTAMP
+
+__all__ = ["CLOCK_WORDS", "DAYS", "MOMENTS", "Clock", "moved", "on_day", "reading", "system_clock", "truncated"]
+
+Clock = Callable[[], datetime]
+CLOCK_WORDS = frozenset(["current_date", "current_timestamp", "localtimestamp"])  # DuckDB reads them without ()
+DAYS = frozenset(["current_date", "today"])
+MOMENTS = frozenset("now get_current_timestamp transaction_timestamp current_timestamp localtimestamp".split())
+_MONTHS = {"month": 1, "quarter": 3, "year": 12}
+
+
+def system_clock() -> datetime:
+    """Return the time of the machine."""
+    return datetime.now(UTC)
+
+
+def reading(moment: datetime, name: str) -> Literal:
+    """Return what a function of the clock gives at `moment`: a DATE or a TIMESTAMP, of UTC where there is a zone."""
+    moment = moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+    return _day(moment) if name in DAYS else _moment(moment)
+
+
+def truncated(literal: Literal, unit: str) -> Literal:
+    """Return date_trunc(unit, literal), a TIMESTAMP; raise `ValueError` or `OverflowError` where Python has none."""
+    moment = _python(literal)
+    midnight = datetime(moment.year, moment.month, moment.day)  # noqa: DTZ001 - of UTC, as everything here
+    match unit:
+        case "week":
+            return _moment(midnight - timedelta(days=midnight.weekday()))
+        case "month" | "quarter" | "year":
+            return _moment(midnight.replace(day=1, month=moment.month - (moment.month - 1) % _MONTHS[unit]))
+        case "day":
+            return _moment(midnight)
+    step = timedelta(**{f"{unit}s": 1})
+    return _moment(midnight + (moment - midnight) // step * step)
+
+
+def moved(literal: Literal, amount: int, *, unit: str) -> Literal:
+    """Return literal + INTERVAL amount unit, a TIMESTAMP; raise as `truncated` does."""
+    moment = _python(literal)
+    if unit not in _MONTHS:
+        return _moment(moment + timedelta(**{f"{unit}s": amount}))
+    month = moment.year * 12 + moment.month - 1 + amount * _MONTHS[unit]
+    year, month = month // 12, month % 12 + 1
+    return _moment(moment.replace(year=year, month=month, day=min(moment.day, monthrange(year, month)[1])))
+
+
+def on_day(literal: Literal) -> Literal:
+    """Return the date of a TIMESTAMP."""
+    return _day(_python(literal))
+
+
+def _python(literal: Literal) -> datetime:
+    if not isinstance(literal.value, str):
+        raise ValueError  # noqa: TRY004 - NULL, which the engine cuts and moves as well
+    return datetime.fromisoformat(literal.value)
+
+
+def _moment(moment: datetime) -> Literal:
+    return Literal(moment.isoformat(sep=" "), TIMESTAMP)
+
+
+def _day(moment: datetime) -> Literal:
+    return Literal(moment.date().isoformat(), DATE)

@@ -1,0 +1,135 @@
+"""Names and lineage: which column a name means in one query block, and which of them is the privacy unit.
+
+The unit is followed by identity, never by name: a column is the unit when it *is* the declared column of a private
+table, passed on unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dpsql.errors import Place, Refusal
+from dpsql.sql.ir.tree import Call, Expression
+from dpsql.sql.lexer import ascii_lower
+
+__all__ = ["Scope", "ScopeColumn", "ScopeTable", "listed"]
+
+_SHOWN = 12
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeColumn:
+    """A column that a name may mean; `merged` when a JOIN USING has given its name to the other side.
+
+    A unit column is `absent` if an outer join may have left it NULL in a row that belongs to somebody. `shared` is what
+    the name means without its table, where a JOIN USING made that something else.
+    """
+
+    name: str
+    column: Expression
+    is_unit: bool
+    merged: bool = False
+    absent: bool = False
+    shared: ScopeColumn | None = None
+
+    @property
+    def bare(self) -> ScopeColumn:
+        """Return what the name means without its table."""
+        return self if self.shared is None else self.shared
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeTable:
+    """A table, subquery or CTE under its alias; `table` is the private table whose unit it carries, or None.
+
+    `schema` is that of a table under its own name, which its columns may be written with; '' where there is none.
+    """
+
+    alias: str
+    columns: tuple[ScopeColumn, ...]
+    table: str | None = None
+    unit_name: str | None = None
+    schema: str = ""
+
+    def is_called(self, name: str, schema: str) -> bool:
+        """Say whether a column may be written with this name before it, or with this schema and this name."""
+        known = not schema or ascii_lower(self.schema) == ascii_lower(schema)
+        return known and ascii_lower(self.alias) == ascii_lower(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """All that the names of one query block can mean.
+
+    `ties` are pairs of unit columns that are equal in every row where both are there. `outer` are the names around a
+    subquery that stands in an expression, which it sees after its own; `tied` says that each of its rows is of the
+    same unit as the row around it.
+    """
+
+    tables: tuple[ScopeTable, ...]
+    ties: tuple[tuple[Expression, Expression], ...] = ()
+    outer: Scope | None = None
+    tied: bool = False
+
+    @property
+    def private(self) -> ScopeTable | None:
+        """Return the first private table in scope."""
+        return next((table for table in self.tables if table.table is not None), None)
+
+    @property
+    def units(self) -> tuple[ScopeColumn, ...]:
+        """Return every column that is the privacy unit, by its own name and as USING merged it."""
+        columns = [column for table in self.tables for column in table.columns if column.is_unit]
+        return tuple(dict.fromkeys(each for column in columns for each in (column.bare, column)))
+
+    @property
+    def outer_units(self) -> tuple[ScopeColumn, ...]:
+        """Return the unit columns of all blocks around this one."""
+        return () if self.outer is None else (*self.outer.units, *self.outer.outer_units)
+
+    @property
+    def unit(self) -> Expression | None:
+        """Return what is the privacy unit in every row that belongs to somebody, where the block is private."""
+        units = self.units
+        whole = [column.column for column in units if not column.absent]
+        if whole or not units:
+            return whole[0] if whole else None
+        columns = tuple(dict.fromkeys(column.column for column in units))
+        return columns[0] if len(columns) == 1 else Call("coalesce", columns, columns[0].type)
+
+    def find(
+        self, name: str, qualifier: str, *, place: Callable[[], Place | None], schema: str = ""
+    ) -> ScopeColumn | None:
+        """Return the column a name means, or None; refuse a name that could mean two, at its `place`."""
+        wanted = ascii_lower(name)
+        found = [
+            column if qualifier else column.bare
+            for table in self.tables
+            for column in table.columns
+            if ascii_lower(column.name) == wanted
+            and (table.is_called(qualifier, schema) if qualifier else not column.merged)
+        ]
+        if len(found) > 1:
+            hint = "Write it with its table: alias.column."
+            raise Refusal("ambiguous-column", "This name could mean two columns.", hint=hint, place=place())
+        known = qualifier and any(table.is_called(qualifier, schema) for table in self.tables)
+        if not found and not known and self.outer is not None:
+            return self.outer.find(name, qualifier, place=place, schema=schema)
+        return found[0] if found else None
+
+    def star(self, qualifier: str = "") -> list[ScopeColumn]:
+        """Return what * or alias.* stands for."""
+        return [
+            column if qualifier else column.bare
+            for table in self.tables
+            if not qualifier or ascii_lower(table.alias) == ascii_lower(qualifier)
+            for column in table.columns
+            if qualifier or not column.merged
+        ]
+
+
+def listed(lead: str, names: Sequence[str]) -> str:
+    """Return a hint that lists public names: those of the policy, or of the statement itself."""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{lead} {', '.join(names[:_SHOWN])}{more}."

@@ -1,0 +1,239 @@
+"""The intermediate representation: what a private query says, typed, closed and frozen.
+
+Nothing of the analyst's text survives into it but literal values and output names; `tree.py` has its expressions and
+relations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Self
+
+from dpsql.dialects import DUCKDB, Dialect
+from dpsql.errors import Place
+from dpsql.sql.ir.catalog import PreparedTable
+from dpsql.sql.ir.tree import Expression, FromWhere, Literal, Sorted
+
+__all__ = [
+    "Clause",
+    "Describe",
+    "Domain",
+    "HavingTerm",
+    "LiteralDomain",
+    "Name",
+    "Option",
+    "Order",
+    "Output",
+    "Partitions",
+    "PrivateQuery",
+    "PublicQuery",
+    "ShowBudget",
+    "ShowTables",
+    "Statement",
+    "TableDomain",
+    "WrappedQuery",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A column of the answer: key number `key` (from 0), or the released count when `key` is None."""
+
+    name: str
+    key: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One ORDER BY term over the released table: the position of an output, its direction, where NULLs go."""
+
+    output: int
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HavingTerm:
+    """One HAVING term over the released table: the position of a released count, an operator, a number."""
+
+    output: int
+    operator: str
+    value: int | float | Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class LiteralDomain:
+    """A known domain written in the query: values of the key's type."""
+
+    values: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableDomain:
+    """A known domain that a public table holds: `value`, of the key's type, over the rows of `body`."""
+
+    body: FromWhere
+    value: Expression
+
+
+Domain = LiteralDomain | TableDomain
+OptionValue = Decimal | str | tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A value of WITH (name = value) as written, and where; `word` marks a bare word such as AUTO."""
+
+    value: OptionValue
+    place: Place
+    word: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name of the statement, and where it stands."""
+
+    text: str
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """TOP k PRIVATE [PER name] [WITH (...)]: k (None: ADAPTIVE), options by lower-case name, its place, PER's name."""
+
+    k: int | None
+    options: Mapping[str, Option]
+    place: Place
+    per: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """TOP k PRIVATE PER a key: of each of these public values of key number `key` (from 0), the first k groups.
+
+    `values` are distinct literals of the key's type, in their natural order; those that a public table holds are in
+    `source` until it is read. `column` is the one stored column of a private table that the key is worked out from, as
+    (table, column), or None. With `salts`, which are private to the session, each unit counts in one of the values
+    alone, chosen by a hash under them.
+    """
+
+    key: int
+    values: tuple[Literal, ...]
+    place: Place
+    source: TableDomain | None = None
+    column: tuple[str, str] | None = None
+    salts: tuple[int, int] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Assumption:
+    """A public guess of the counts, falling; those that a public table holds are in `source` until they are read."""
+
+    counts: tuple[int, ...]
+    source: TableDomain | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateQuery:
+    """A private top-k: whose units are protected, what is counted, and what the analyst asked for.
+
+    `table` is the first of the `protected` ones, which are all private tables that are read, wherever they stand, each
+    with its privacy unit; `unit_name` is that of the first. With a `domain` the one key takes its values and no others;
+    with `partitions` one of the keys does. What is `assumed` of the counts is for EXPLAIN alone. `dialect` is that of
+    the engine which has the tables. What is `prepared` stands with the path of its table; the answer is the same with
+    it and without.
+    """
+
+    text: str
+    table: str
+    unit_name: str
+    protected: tuple[tuple[str, str], ...]
+    unit: Expression
+    keys: tuple[Expression, ...]
+    body: FromWhere
+    outputs: tuple[Output, ...]
+    order: tuple[Order, ...]
+    limit: int | None
+    clause: Clause
+    explained: bool = False
+    keep: tuple[HavingTerm, ...] = ()
+    domain: Domain | None = None
+    partitions: Partitions | None = None
+    assumed: Assumption | None = None
+    dialect: Dialect = DUCKDB
+    prepared: tuple[tuple[tuple[str, ...], PreparedTable], ...] = ()
+
+    def at(self, data_version: int) -> Self:
+        """Return the query without what is prepared of other versions of the data."""
+        return replace(self, prepared=tuple(each for each in self.prepared if each[1].data_version == data_version))
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Return the names of all private tables that are read."""
+        return tuple(table for table, _ in self.protected)
+
+    @property
+    def holders(self) -> str:
+        """Return the names of the tables that hold the unit, in words; any whose unit has another name says so."""
+        own = [table for table, unit in self.protected if unit == self.unit_name]
+        others = [f"{unit} of {table}" for table, unit in self.protected if unit != self.unit_name]
+        *most, last = [*own, *others]
+        return f"{', '.join(most)} and {last}" if most else last
+
+    @property
+    def releases_counts(self) -> bool:
+        """Say whether the select list names COUNT(DISTINCT unit)."""
+        return any(output.key is None for output in self.outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class PublicQuery:
+    """A query over public tables alone, answered exactly; aggregates are calls, and `keys` None is no grouping.
+
+    `by_all` keys are those of GROUP BY ALL, in which DuckDB takes no notice of constants and of collations.
+    """
+
+    names: tuple[str, ...]
+    outputs: tuple[Expression, ...]
+    distinct: bool
+    body: FromWhere
+    keys: tuple[Expression, ...] | None
+    by_all: bool
+    having: Expression | None
+    order: tuple[Sorted, ...]
+    limit: int | None
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class WrappedQuery:
+    """A SELECT over the answer of a private query, which it reads as the table of `wrapping.PATH`; post-processing.
+
+    `beside` are the public tables that it reads too: where it finds each, and the query that fetches what it needs.
+    """
+
+    inner: PrivateQuery
+    outer: PublicQuery
+    beside: tuple[tuple[tuple[str, str, str], PublicQuery], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShowBudget:
+    """SHOW BUDGET."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShowTables:
+    """SHOW TABLES."""
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """DESCRIBE of a table of the policy, by the policy's name for it."""
+
+    table: str
+
+
+Statement = PrivateQuery | WrappedQuery | PublicQuery | ShowBudget | ShowTables | Describe

@@ -1,0 +1,353 @@
+"""From the analyst's text to checked tokens.
+
+sqlglot and DuckDB disagree about real inputs (spaces, prefixes, operators, keywords), so nothing that either of them
+would read in its own way gets through here. Our scanner finds strings, quoted names, comments and parameters, and
+outside them admits printable ASCII and Unicode letters only. Then sqlglot's stock DuckDB tokenizer cuts the rest, and
+each of its tokens is made plain: a value becomes a numbered stand-in that sqlglot never decodes, a function of the
+allow-list a name that sqlglot does not know (so that it rewrites none), every other word an ordinary name unless it
+is one of the keywords of our grammar.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import not_
+from typing import TYPE_CHECKING
+
+from dpsql.errors import Place, Refusal, Unsupported, UsageError
+
+if TYPE_CHECKING:
+    from sqlglot import Token
+
+__all__ = ["FUNCTION_PREFIX", "Statement", "Value", "ascii_lower", "scan"]
+
+LONGEST_TEXT = 128 * 1024
+MOST_TOKENS = 6_400  # enough for the lists of 3,000 values that tools write
+STAND_IN = "\0"
+FUNCTION_PREFIX = "dpsql_function_"
+
+_SPANS = re.compile(
+    r"""
+      (?P<comment> --[^\n]* | /\*.*?\*/ )
+    | (?P<escaped> [eE]'(?:[^'\\]|\\.|'')*' )
+    | (?P<string>  '(?:[^']|'')*' )
+    | (?P<dollar>  \$(?P<tag>[A-Za-z_]*)\$.*?\$(?P=tag)\$ )
+    | (?P<quoted>  "(?:[^"]|"")+" )
+    | (?P<parameter> \? | \$[0-9]+ | [$:][A-Za-z_][A-Za-z_0-9]* )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_EXPLAIN = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(explain)(?=\s)", re.IGNORECASE | re.DOTALL)
+_OPERATOR = re.compile(r"[-+*/<>=!%|&@~]+")
+_OPERATORS = frozenset(
+    ["=", "<>", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "//", "%", "||", "=>", "&", "|", "~", "@"]
+)
+_BEFORE_MINUS = frozenset(["=", "<>", "<", "<=", ">", ">=", "+", "*", "/", "//"])
+_PUNCTUATION = frozenset("()[],.;_ \t\n")
+_PLAIN = re.compile(r"(?:[A-DF-Za-df-z0-9_()\[\],.; \t\n]|[eE](?!'))+")  # what begins no span; E'...' is one
+_AFTER_COLON = frozenset(" \t\r\n\"'(/-")  # a letter makes it a parameter
+_ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'"}
+_ASCII_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+
+
+def ascii_lower(name: str) -> str:
+    """Fold A-Z only, as DuckDB compares names; Python's `lower` would fold the Kelvin sign to k."""
+    return name.lower() if name.isascii() else name.translate(_ASCII_LOWER)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A string literal or a parameter: `content` is the decoded text, or the parameter as written (?, $1, :name)."""
+
+    kind: str
+    content: str
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """The analyst's text, the tokens of sqlglot with values replaced by stand-ins, and those values."""
+
+    text: str
+    tokens: tuple[Token, ...]
+    values: tuple[Value, ...]
+
+    def place(self, first: Token, last: Token | None = None) -> Place:
+        """Return the place of the fragment from `first` to `last`."""
+        return place_of(self.text, first.start, end=(last or first).end + 1)
+
+    def value(self, stand_in: str) -> Value | None:
+        """Return the value a token or literal stands for, if it does."""
+        return self.values[int(stand_in[1:])] if stand_in.startswith(STAND_IN) else None
+
+
+def place_of(text: str, start: int, *, end: int) -> Place:
+    """Return the 1-based place of text[start:end]."""
+    begins = _lines(text)
+    line = bisect_right(begins, start)
+    return Place(line, start - begins[line - 1] + 1, text[start:end])
+
+
+@lru_cache(maxsize=8)  # of thousands of values in one text each has its place
+def _lines(text: str) -> tuple[int, ...]:
+    """Return where the lines of a text begin."""
+    return (0, *(found.end() for found in re.finditer("\n", text)))
+
+
+def scan(text: str) -> Statement:
+    """Check the characters of `text` and cut it into tokens; raise `Refusal` at the first thing out of place."""
+    _check_size(text)
+    spans = _find_spans(text)
+    from sqlglot import Token, TokenType, tokenize
+    from sqlglot.errors import SqlglotError
+
+    explain = _EXPLAIN.match(text)
+    # sqlglot has operators that begin with ?, and reads $1,$ as the quote of a string
+    plain = _without(text, spans, marks=True)
+    try:
+        if explain is None:
+            tokens = tokenize(plain, read="duckdb")
+        else:  # sqlglot would take all that follows the word for one string
+            start, end = explain.span(1)
+            tokens = tokenize(plain[:start] + "_" * (end - start) + plain[end:], read="duckdb")
+            tokens[0] = Token(TokenType.VAR, explain[1], tokens[0].line, tokens[0].col, start, end - 1)
+    except (SqlglotError, RecursionError, ValueError):
+        tokens = None
+    if tokens is None:
+        raise Refusal("syntax", "The statement cannot be cut into words.", hint="Check quotes and comments.")
+    parentheses = {TokenType.L_PAREN, TokenType.R_PAREN}  # tools write them where they mean nothing
+    words = sum(token.token_type not in parentheses for token in tokens)
+    if words > MOST_TOKENS or len(tokens) > 2 * MOST_TOKENS:
+        raise Refusal("too-long", f"A statement may have at most {MOST_TOKENS} words.", hint="Shorten it.")
+    return _with_stand_ins(text, tokens, spans=spans)
+
+
+def _is_mark(text: str, start: int) -> bool:
+    """Say whether a parameter is ? or $1; behind a dot 0 would make it one number with that."""
+    numbered = text[start] == "$" and text[start + 1 : start + 2].isdigit() and text[start - 1 : start] != "."
+    return numbered or text[start] == "?"
+
+
+def _without(text: str, spans: list[tuple[int, int, str]], *, marks: bool) -> str:
+    """Return the text with spaces for its comments, as sqlglot reads GROUP /* */ BY as two words, and 0 for marks."""
+    parts, at = list[str](), 0
+    for start, end, kind in spans:
+        if kind == "comment":
+            parts += [text[at:start], re.sub(r"[^\n]", " ", text[start:end])]
+            at = end
+        elif marks and kind == "parameter" and _is_mark(text, start):
+            parts += [text[at:start], "0"]
+            at = start + 1
+    return "".join([*parts, text[at:]])
+
+
+def _check_size(text: str) -> None:
+    if not isinstance(text, str):
+        raise UsageError("not-text", "A statement must be text.", hint='session.sql("SELECT ... TOP 10 PRIVATE")')
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        size = -1
+    if size < 0:
+        raise Refusal("character", "The statement holds half of a surrogate pair.", hint="Send valid Unicode.")
+    if size > LONGEST_TEXT:
+        raise Refusal("too-long", f"A statement may have at most {LONGEST_TEXT} bytes.", hint="Shorten it.")
+    if "\0" in text:
+        at = text.index("\0")
+        raise Refusal(
+            "character", "A NUL character may not appear anywhere.", hint="Remove it.", place=place_of(text, at, end=at)
+        )
+
+
+def _find_spans(text: str) -> list[tuple[int, int, str]]:
+    """Return (start, end, kind) of comments, strings, quoted names and parameters, having checked all else."""
+    spans: list[tuple[int, int, str]] = []
+    at = 0
+    while at < len(text):
+        if plain := _PLAIN.match(text, at):
+            at = plain.end()
+            continue
+        found = _SPANS.match(text, at)
+        if found and found.lastgroup:
+            kind = "dollar" if found.lastgroup == "tag" else found.lastgroup
+            _check_span(text, found, kind=kind)
+            spans.append((at, found.end(), kind))
+            at = found.end()
+        else:
+            at = _check_code(text, at)
+    return spans
+
+
+def _check_span(text: str, found: re.Match[str], *, kind: str) -> None:
+    at, body = found.start(), found.group()
+    before = text[at - 1] if at else " "
+    joined = before.isalnum() or before in "_$"
+    if joined and kind in {"escaped", "string", "dollar", "parameter", "quoted"}:
+        raise Refusal(
+            "character",
+            "A string, a quoted name or a parameter may not follow a letter or digit directly.",
+            hint="Put a space before it; string prefixes other than E are not accepted.",
+            place=place_of(text, at - 1, end=found.end()),
+        )
+    if kind == "comment" and body.startswith("--") and "\r" in body.rstrip("\r"):
+        raise Refusal(
+            "character",
+            "A comment holds half of a line break.",
+            hint="End lines with a line feed.",
+            place=place_of(text, at, end=at + 2),
+        )
+    if kind == "comment" and body.startswith("/*") and "/*" in body[2:]:
+        raise Refusal(
+            "character",
+            "Comments may not be nested.",
+            hint="Close the first before the second.",
+            place=place_of(text, at, end=at + 2),
+        )
+
+
+def _check_code(text: str, at: int) -> int:
+    """Check one character, or one run of operator characters, of plain code; return where to go on."""
+    char = text[at]
+    if run := _OPERATOR.match(text, at):
+        end = run.end()
+        cuts = [cut for cut in (text.find("--", at, end), text.find("/*", at, end + 1)) if cut > at]
+        end = min([end, *cuts])
+        operator = text[at:end]
+        if operator in _OPERATORS or (operator[-1] == "-" and operator[:-1] in _BEFORE_MINUS):
+            return end
+        hint = "Put spaces between operators; see the SQL reference for those that dpsql knows."
+        raise Unsupported(
+            "operator", "This operator is not one of dpsql's.", hint=hint, place=place_of(text, at, end=end)
+        )
+    if text.startswith("::", at):
+        return at + 2
+    if char == ":" and text[at + 1 : at + 2] in _AFTER_COLON:
+        return at + 1
+    if char == "\r" and text.startswith("\n", at + 1):
+        return at + 2
+    if char in _PUNCTUATION or (char.isascii() and char.isalnum()):
+        return at + 1
+    if not char.isascii() and unicodedata.category(char).startswith("L"):
+        return at + 1
+    reason = "A quote or comment is not closed." if char in "'\"/" else "This character may stand only inside a string."
+    raise Refusal(
+        "character", reason, hint="Outside strings dpsql reads ASCII and letters.", place=place_of(text, at, end=at + 1)
+    )
+
+
+def _with_stand_ins(text: str, tokens: list[Token], *, spans: list[tuple[int, int, str]]) -> Statement:
+    """Replace the token of every string and parameter by a stand-in; drop nothing else."""
+    from sqlglot import Token, TokenType
+
+    _check_keywords(text, tokens, spans=spans)
+    _check_agreement(_without(text, spans, marks=False), tokens, spans=spans)
+    starts = {start: (end, kind) for start, end, kind in spans if kind != "comment"}
+    values: list[Value] = []
+    plain: list[Token] = []
+    covered = 0
+    for token in tokens:
+        if token.start < covered:
+            continue  # the rest of a span that sqlglot cut in two, such as $1
+        end, kind = starts.pop(token.start, (token.end + 1, ""))
+        covered = end
+        if kind == "parameter" and token.end >= end:
+            raise Refusal(
+                "syntax",
+                "A parameter runs into what follows it.",
+                hint="Put a space between them.",
+                place=place_of(text, token.start, end=token.end + 1),
+            )
+        if kind and kind != "quoted":
+            place = place_of(text, token.start, end=end)
+            values.append(
+                Value(
+                    "parameter" if kind == "parameter" else "string",
+                    _decode(text, token.start, end=end, kind=kind),
+                    place,
+                )
+            )
+            stand_in = f"{STAND_IN}{len(values) - 1}"
+            plain.append(Token(TokenType.STRING, stand_in, token.line, token.col, token.start, end - 1))
+        elif token.end + 1 != end or (kind == "quoted") != (token.token_type == TokenType.IDENTIFIER):
+            raise Refusal(
+                "syntax",
+                "This fragment can be read in two ways.",
+                hint="Put spaces between its parts, or parentheses around them.",
+                place=place_of(text, token.start, end=end),
+            )
+        elif token.token_type == TokenType.NUMBER and (text[end : end + 1].isalpha() or text[end : end + 1] == "_"):
+            raise Refusal(
+                "syntax",
+                "A number runs into a word.",
+                hint="Put a space between them.",
+                place=place_of(text, token.start, end=end + 1),
+            )
+        else:
+            plain.append(token)
+    return Statement(text, tuple(plain), tuple(values))
+
+
+def _check_keywords(text: str, tokens: list[Token], *, spans: list[tuple[int, int, str]]) -> None:
+    """Refuse names that only sqlglot takes for keywords: it folds the long s and the sharp s too, DuckDB A-Z alone."""
+    starts = {start for start, _, _ in spans}
+    for token in tokens:
+        if not token.text.isascii() and token.start not in starts and token.token_type.name != "VAR":
+            raise Refusal(
+                "syntax",
+                "This word can be read as a keyword and as a name.",
+                hint="Quote it with double quotes if it is a name.",
+                place=place_of(text, token.start, end=token.end + 1),
+            )
+
+
+def _check_agreement(text: str, tokens: list[Token], *, spans: list[tuple[int, int, str]]) -> None:
+    """Refuse unless sqlglot's tokens cover exactly what our scanner takes for code, strings, names and parameters.
+
+    `text` has spaces for comments, which a token of two words may go across.
+    """
+    solid = bytes(map(not_, map(str.isspace, text)))
+    meant = bytearray(solid)
+    for start, end, kind in spans:
+        meant[start:end] = bytes([kind != "comment"]) * (end - start)
+    begun = {token.start for token in tokens}
+    within = {start for start, _, kind in spans if kind != "comment" and start not in begun}  # such as the ? of 1.?
+    read = bytearray(len(text))
+    for token in tokens:
+        read[token.start : token.end + 1] = b"\1" * (token.end + 1 - token.start)
+    differ = int.from_bytes(meant) ^ int.from_bytes(read)
+    if not within and not differ & int.from_bytes(solid):
+        return
+    for at, (ours, theirs) in enumerate(zip(meant, read, strict=True)):
+        if (ours != theirs and not text[at].isspace()) or at in within:
+            raise Refusal(
+                "syntax",
+                "This fragment can be read in two ways.",
+                hint="Put spaces between its parts, or parentheses around them.",
+                place=place_of(text, at, end=at + 1),
+            )
+
+
+def _decode(text: str, start: int, *, end: int, kind: str) -> str:
+    raw = text[start:end]
+    if kind == "parameter":
+        return raw
+    if kind == "dollar":
+        width = raw.index("$", 1) + 1
+        return raw[width:-width]
+    if kind == "string":
+        return raw[1:-1].replace("''", "'")
+    return re.sub(r"''|\\(.)", lambda found: _unescape(found, text, start=start), raw[2:-1], flags=re.DOTALL)
+
+
+def _unescape(found: re.Match[str], text: str, *, start: int) -> str:
+    if found.group() == "''":
+        return "'"
+    if found.group(1) not in _ESCAPES:
+        hint = "Write the character itself; \\b \\f \\n \\r \\t \\\\ and \\' are read."
+        at = start + 2 + found.start()
+        raise Unsupported("escape", "This escape is not read.", hint=hint, place=place_of(text, at, end=at + 2))
+    return _ESCAPES[found.group(1)]

@@ -1,0 +1,1 @@
+"""Rendering: typed statements to SQL text of DuckDB or of another dialect."""

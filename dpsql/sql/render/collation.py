@@ -1,0 +1,24 @@
+"""One collation: where texts of two collations meet, all of them are compared by their bytes.
+
+DuckDB refuses to compare them otherwise, whatever rows there are.
+"""
+
+from __future__ import annotations
+
+from dpsql.sql.ir.tree import Collate, Expression, collations
+
+__all__ = ["in_one_collation"]
+
+_BY_BYTES = "C"
+_NONE = frozenset[str]()
+
+
+def in_one_collation(operands: tuple[Expression, ...]) -> tuple[Expression, ...]:
+    """Return the operands of one operation, those of text by their bytes if they may be of several collations."""
+    found = list(map(collations, operands))
+    if len(_NONE.union(*found)) < 2:  # noqa: PLR2004 - one goes with itself, and with text that has none
+        return operands
+    return tuple(
+        Collate(operand, operand.type, operand.longest) if names - {_BY_BYTES} else operand
+        for operand, names in zip(operands, found, strict=True)
+    )

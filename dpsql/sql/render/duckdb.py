@@ -1,0 +1,255 @@
+"""The writer: engine SQL from the private query, fully parenthesised, every value a bound parameter, no comments.
+
+Functions are written by their qualified name, so that no macro or temporary object can stand in for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from dpsql.dialects import release
+from dpsql.sql.ir.tree import (
+    Call,
+    Case,
+    Cast,
+    Collate,
+    Column,
+    Combined,
+    Cut,
+    Derived,
+    Exists,
+    Expression,
+    FromWhere,
+    In,
+    InQuery,
+    Joined,
+    Literal,
+    Numbered,
+    Relation,
+    Scalar,
+    Scan,
+    Sorted,
+    Try,
+    Window,
+    walk,
+)
+from dpsql.sql.ir.types import NULL, Family
+from dpsql.sql.render.collation import in_one_collation
+
+__all__ = ["Writer", "ends", "identifier"]
+
+_INFIX = frozenset(["=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "//", "%", "||", "&", "|"])
+_ADDED = "system.main.list_aggregate(system.main.list_sort(system.main.list({{0}}), 'ASC', 'NULLS FIRST'), '{}')"
+_FORMS = {
+    "count_star": "system.main.count()",
+    "count_distinct": "system.main.count(DISTINCT {0})",
+    "is_distinct": "({0} IS DISTINCT FROM {1})",
+    "is_not_distinct": "({0} IS NOT DISTINCT FROM {1})",
+    "is_null": "({0} IS NULL)",
+    "is_true": "({0} IS TRUE)",
+    "is_false": "({0} IS FALSE)",
+    "not": "(NOT {0})",
+    "neg": "(-{0})",
+    "~": "(~{0})",
+    "between": "({0} BETWEEN {1} AND {2})",
+    "sum_sorted": _ADDED.format("sum"),
+    "avg_sorted": _ADDED.format("avg"),
+}
+
+
+def identifier(name: str) -> str:
+    """Return a quoted identifier."""
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
+
+
+def ends(term: Sorted) -> str:
+    """Return what stands behind an ORDER BY term: its direction, and where NULLs go."""
+    return f"{'DESC' if term.descending else 'ASC'} NULLS {'FIRST' if term.nulls_first else 'LAST'}"
+
+
+@dataclass(slots=True)
+class Writer:
+    """Writes one statement and gathers its parameters in the order of their numbers."""
+
+    parameters: list[object] = field(default_factory=list)
+
+    @property
+    def native(self) -> bool:
+        """Whether the statement is for DuckDB, whose own forms are then the quickest."""
+        return True
+
+    @property
+    def semi(self) -> str:
+        """The word for a join with what has no row twice and no column of its own."""
+        return "SEMI"
+
+    def finished(self, sql: str) -> str:
+        """Return the whole statement as the engine reads it."""
+        return sql
+
+    def draw(self, names: Sequence[str], unit: str, *, salts: tuple[int, int]) -> str:
+        """Return the 64-bit number by which a unit's groups are taken in order.
+
+        The parts are hashed apart and once more together, since DuckDB's hash of several values only XORs in the last:
+        an uneven draw.
+        """
+        group = f"system.main.hash({', '.join(names)})"
+        mixed = ", ".join(
+            f"system.main.hash(system.main.xor(system.main.hash({part}), CAST({self.bind(salt)} AS UBIGINT)))"
+            for part, salt in zip((group, unit), salts, strict=True)
+        )
+        return f"system.main.hash(system.main.xor({mixed}))"
+
+    def listed(self, values: Sequence[int]) -> str:
+        """Return a list of whole numbers as `looked_up` wants it."""
+        return f"CAST({self.bind(list(values))} AS INTEGER[])"
+
+    def looked_up(self, listed: str, position: str) -> str:
+        """Return the expression for the one of the numbers at a position, counted from 1."""
+        return f"system.main.list_extract({listed}, {position})"
+
+    def bind(self, value: object) -> str:
+        """Return the placeholder of a new parameter."""
+        self.parameters.append(value)
+        return f"${len(self.parameters)}"
+
+    def expression(self, expression: Expression) -> str:
+        """Return an expression as text."""
+        match expression:
+            case Column():
+                return f"t{expression.relation}.{identifier(expression.name)}"
+            case Literal(type=type_) if type_ == NULL:
+                return "NULL"
+            case Literal():
+                return f"CAST({self.bind(expression.value)} AS {expression.type})"
+            case Call():
+                return self._call(expression)
+            case Cast():
+                return f"TRY_CAST({self.expression(expression.argument)} AS {expression.type})"
+            case Try():
+                return f"TRY({self.expression(expression.argument)})"
+            case Collate():
+                return f"({self.expression(expression.argument)} COLLATE C)"
+            case Scalar():
+                return f"({self._select(expression.source)})"
+            case _:
+                return self._longer(expression)
+
+    def ordered(self, expression: Expression) -> str:
+        """Return what ORDER BY sorts by."""
+        return self.expression(expression)
+
+    def _longer(self, expression: In | InQuery | Exists | Case | Window) -> str:
+        match expression:
+            case Case():
+                return self._case(expression)
+            case Window():
+                return self._window(expression)
+            case _:
+                return self._among(expression)
+
+    def _window(self, window: Window) -> str:
+        call = Call(window.function, window.arguments, window.type)
+        parts = [f"PARTITION BY {', '.join(map(self.expression, window.partition))}"] if window.partition else []
+        if window.order:
+            parts.append(self._order(window.order))
+        over = f" OVER ({' '.join(parts)})"
+        return self._extreme(call, over) if self._copies_subquery(call) else f"{self._call(call)}{over}"
+
+    def _order(self, order: tuple[Sorted, ...]) -> str:
+        return f"ORDER BY {', '.join(f'{self.ordered(term.expression)} {ends(term)}' for term in order)}"
+
+    def _among(self, test: In | InQuery | Exists) -> str:
+        if isinstance(test, Exists):
+            return f"(EXISTS ({self._select(test.source)}))"
+        if isinstance(test, InQuery):
+            sought, found = self.meeting((test.argument, *test.source.outputs))
+            return f"({self.expression(sought)} IN ({self._select(replace(test.source, outputs=(found,)))}))"
+        argument, *choices = map(self.expression, self.meeting((test.argument, *test.choices)))
+        return f"({argument} IN ({', '.join(choices)}))"
+
+    def _case(self, case: Case) -> str:
+        parts = [
+            f"WHEN {self.expression(condition)} THEN {self.expression(result)}" for condition, result in case.branches
+        ]
+        if case.default is not None:
+            parts.append(f"ELSE {self.expression(case.default)}")
+        return f"(CASE {' '.join(parts)} END)"
+
+    def meeting(self, operands: tuple[Expression, ...]) -> tuple[Expression, ...]:
+        """Return the operands of one operation as they go together in the engine."""
+        return in_one_collation(operands)
+
+    def _copies_subquery(self, call: Call) -> bool:
+        """Say whether DuckDB would copy a subquery to find the least or greatest text under a collation, and fail."""
+        if not self.native or call.function not in {"min", "max"} or call.type.family is not Family.TEXT:
+            return False
+        return any(isinstance(part, InQuery | Exists | Scalar) for each in call.arguments for part in walk(each))
+
+    def _extreme(self, call: Call, over: str = "") -> str:
+        """Return the least or greatest text found as bytes, whose order is that of COLLATE C."""
+        (argument,) = map(self.expression, call.arguments)
+        return f"system.main.decode(system.main.{call.function}(system.main.encode({argument})){over})"
+
+    def _call(self, call: Call) -> str:
+        if self._copies_subquery(call):
+            return self._extreme(call)
+        together = call.arguments if call.function == "coalesce" else self.meeting(call.arguments)
+        written = list(map(self.expression, together))
+        if call.function in _INFIX:
+            return f"({written[0]} {call.function} {written[1]})"
+        if call.function in {"and", "or"}:
+            return f"({f' {call.function.upper()} '.join(written)})"
+        if call.function in {"like", "ilike"}:
+            escape = f" ESCAPE {written[2]}" if len(written) > 2 else ""  # noqa: PLR2004 - the optional third operand
+            return f"({written[0]} {call.function.upper()} {written[1]}{escape})"
+        if call.function in _FORMS:
+            return _FORMS[call.function].format(*written)
+        if call.function == "coalesce":
+            return f"COALESCE({', '.join(written)})"
+        named = f"system.main.{call.function}({', '.join(written)})"
+        cast = release().casts.get(call.function)
+        return named if cast is None else f"CAST({named} AS {cast})"
+
+    def relation(self, relation: Relation) -> str:
+        """Return an item of FROM as text."""
+        match relation:
+            case Scan():
+                return f"{'.'.join(map(identifier, relation.path))} AS t{relation.number}"
+            case Derived():
+                return f"({self._select(relation)}) AS t{relation.number}"
+            case Combined():
+                branches = f" {relation.kind} ".join(f"({self._select(branch)})" for branch in relation.branches)
+                return f"({branches}) AS t{relation.number}"
+            case Cut():
+                order = f" {self._order(relation.order)}" if relation.order else ""
+                rows = f"{order} LIMIT {relation.limit:d} OFFSET {relation.offset:d}"
+                return f"(SELECT * FROM {self.relation(relation.source)}{rows}) AS t{relation.number}"  # noqa: S608 - nothing in it is the analyst's text
+            case Numbered():
+                rows = ", ".join(f"({each:d})" for each in range(1, relation.count + 1))
+                return f"(VALUES {rows}) AS t{relation.number}(c1)"
+            case Joined(kind="CROSS"):
+                return f"({self.relation(relation.left)} CROSS JOIN {self.relation(relation.right)})"
+            case Joined():
+                left, right = self.relation(relation.left), self.relation(relation.right)
+                on = "" if relation.on is None else f" ON {self.expression(relation.on)}"
+                return f"({left} {relation.kind} JOIN {right}{on})"
+
+    def _select(self, derived: Derived) -> str:
+        outputs = ", ".join(
+            f"{self.expression(output)} AS c{index}" for index, output in enumerate(derived.outputs, start=1)
+        )
+        groups = f" GROUP BY {derived.grouping}" if derived.grouping else ""
+        return f"SELECT {outputs} {self.body(derived.body)}{groups}"
+
+    def told(self, body: FromWhere) -> FromWhere:
+        """Return FROM and WHERE as they are written, in which a join may have become a condition."""
+        return body
+
+    def body(self, body: FromWhere) -> str:
+        """Return FROM and WHERE as text."""
+        source = self.relation(body.source)
+        where = "" if body.where is None else f" WHERE {self.expression(body.where)}"
+        return f"FROM {source}{where}"

@@ -1,0 +1,302 @@
+"""The writer for engines that are not DuckDB: the same statement, each call in the form that the engine's dialect has.
+
+The statement is first written as DuckDB's, with a mark for every form. sqlglot reads it, the marks become the forms,
+and sqlglot writes the tree for the engine: its quotes, its types, its order of NULLs. What has no form is refused.
+
+A unit's groups are drawn by MD5 under the session's salts, of the keys as the engine prints them: of text and whole
+numbers the same groups on every engine. Each part is hashed alone and then all of them together, so that no two rows of
+parts are written alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Context, Decimal
+from math import isnan
+
+from dpsql.dialects import DUCKDB, Dialect
+from dpsql.errors import Unsupported
+from dpsql.sql.ir.canonical_keys import canonical
+from dpsql.sql.ir.tree import (
+    Call,
+    Cast,
+    Collate,
+    Column,
+    Combined,
+    Derived,
+    Exists,
+    Expression,
+    FromWhere,
+    In,
+    InQuery,
+    Joined,
+    Literal,
+    Relation,
+    Try,
+    Window,
+)
+from dpsql.sql.ir.types import BOOLEAN, NULL, TEXT, Family, Type
+from dpsql.sql.render.duckdb import Writer
+from dpsql.sql.render.portable_joins import conditioned, unequal
+
+__all__ = ["PortableWriter", "writer_for"]
+
+_MOST_WEIGHTS = 1_024
+_CONTEXT = Context(prec=40)
+_OF_LITERAL = frozenset(["date_part", "date_trunc", "date_diff", "date_sub"])  # these are told what by a word
+_BY_LITERAL = frozenset(["round", "strftime"])  # these may have a form for some values of their last operand alone
+
+
+def writer_for(dialect: Dialect) -> Writer:
+    """Return the writer of statements for an engine of this dialect."""
+    return Writer() if dialect is DUCKDB else PortableWriter(dialect=dialect)
+
+
+@dataclass(slots=True)
+class PortableWriter(Writer):
+    """Writes one statement for an engine of `dialect`; `forms` are those behind the marks, in their order."""
+
+    dialect: Dialect = DUCKDB
+    forms: list[str] = field(default_factory=list)
+    read: set[int] = field(default_factory=set)  # relations that the SELECT being written reads columns of
+    made: set[int] = field(default_factory=set)  # and those that are its own
+
+    @property
+    def native(self) -> bool:
+        """Whether the statement is for DuckDB: it is not."""
+        return False
+
+    @property
+    def semi(self) -> str:
+        """The word for a join with what has no row twice and no column of its own: an inner join, which all have."""
+        return "INNER"
+
+    def finished(self, sql: str) -> str:
+        """Return the statement as the engine reads it. Raises `Unsupported` for what it cannot be asked."""
+        from dpsql.sql.render.translate import translated
+
+        return translated(sql, self.forms, dialect=self.dialect)
+
+    def expression(self, expression: Expression) -> str:
+        """Return an expression as text, with marks for its forms."""
+        match expression:
+            case Try():  # a form gives NULL where the call would fail
+                return self.expression(expression.argument)
+            case Cast(argument=argument, type=type_):
+                return self._form("cast", (argument,), type_=type_, families=(*_words([argument]), _word(type_)))
+            case Collate(argument=argument, type=type_):
+                return self._form("canonical", (argument,), type_=type_)
+            case Column(type=type_):
+                self.read.add(expression.relation)
+                return self._in_form("column", Writer.expression(self, expression), type_=type_)
+            case Literal(value=float() as value) if isnan(value) and "NaN" in self.dialect.lacks:
+                raise self._lacking("NaN")
+            case Literal(type=type_) if type_ != NULL and self.dialect.form("literal", (_word(type_),)) is not None:
+                return self._in_form("literal", self.bind(expression.value), type_=type_)
+            case Call(function="between", arguments=operands) if self.dialect.form("between", _words(operands)) is None:
+                ends = Call(">=", operands[:2], BOOLEAN), Call("<=", (operands[0], operands[2]), BOOLEAN)
+                return self.expression(Call("and", ends, BOOLEAN))
+            case Call(function="is_distinct" | "is_not_distinct", arguments=sides):
+                return self._told_apart(expression.function, sides)
+            case Call(function="and" | "or", arguments=arguments):
+                return f"({f' {expression.function.upper()} '.join(map(self.expression, arguments))})"
+            case _:
+                return Writer.expression(self, expression)
+
+    def ordered(self, expression: Expression) -> str:
+        """Return what ORDER BY sorts by, so that it comes in DuckDB's order."""
+        by_bytes = canonical(expression) if expression.type == TEXT else expression
+        return self._in_form("order", self.expression(by_bytes), type_=expression.type)
+
+    def relation(self, relation: Relation) -> str:
+        """Return an item of FROM as text; refuse what the engine joins or combines otherwise."""
+        if isinstance(relation, Joined | Combined) and relation.kind in self.dialect.lacks:
+            raise self._lacking(relation.kind)
+        if isinstance(relation, Joined):
+            return self._joined(relation)
+        self.made.add(relation.number)
+        return Writer.relation(self, relation)
+
+    def told(self, body: FromWhere) -> FromWhere:
+        """Return FROM and WHERE with the SEMI and ANTI JOINs that the engine has not as conditions."""
+        if "SEMI" not in self.dialect.lacks:
+            return body
+        source, conditions = conditioned(body.source)
+        if body.where is not None:
+            conditions = (*conditions, body.where)
+        where = Call("and", conditions, BOOLEAN) if len(conditions) > 1 else next(iter(conditions), None)
+        return FromWhere(source, where)
+
+    def body(self, body: FromWhere) -> str:
+        """Return FROM and WHERE as text."""
+        return Writer.body(self, self.told(body))
+
+    def _joined(self, joined: Joined) -> str:
+        """Return a join as text; on the left side others stand without parentheses, which not every engine reads."""
+        if f"{joined.kind} unequal" in self.dialect.lacks and unequal(joined):
+            raise self._lacking(f"{joined.kind} JOIN without an equality of its two sides")
+        left, right = self.relation(joined.left), self.relation(joined.right)
+        if isinstance(joined.right, Joined):
+            if "nested" in self.dialect.lacks:
+                raise self._lacking("join in parentheses")
+            right = f"({right})"
+        on = "" if joined.on is None else f" ON {self.expression(joined.on)}"
+        return f"{left} {joined.kind} JOIN {right}{on}"
+
+    def _select(self, derived: Derived) -> str:
+        outer = self.read, self.made
+        self.read, self.made = set(), set()
+        text = Writer._select(self, derived)  # noqa: SLF001 - the class above; super() does not work with slots
+        beyond = self.read - self.made
+        if beyond and "correlated" in self.dialect.lacks:
+            raise self._lacking("subquery that names the row outside")
+        self.read, self.made = outer[0] | beyond, outer[1]
+        return text
+
+    def meeting(self, operands: tuple[Expression, ...]) -> tuple[Expression, ...]:
+        """Return the operands as they are: every form of a dialect says by itself how text is compared."""
+        return operands
+
+    def _among(self, test: In | InQuery | Exists) -> str:
+        """Return IN or EXISTS; where the engine's IN takes NULL for a value, as equalities or by its form."""
+        if isinstance(test, In) and self.dialect.form("in", _words([test.argument])) is not None:
+            return self._form("in", (test.argument, *test.choices), type_=BOOLEAN, families=_words([test.argument]))
+        if isinstance(test, In) and "IN" in self.dialect.lacks:
+            equal = (self.expression(Call("=", (test.argument, choice), BOOLEAN)) for choice in test.choices)
+            return f"({' OR '.join(equal)})"
+        if isinstance(test, InQuery) and "IN" in self.dialect.lacks:
+            form = self._found("in_query", _words([test.argument]))
+            return self._marked(form, (self.expression(test.argument), f"({self._select(test.source)})"))
+        return Writer._among(self, test)  # noqa: SLF001 - as above
+
+    def draw(self, names: Sequence[str], unit: str, *, salts: tuple[int, int]) -> str:
+        """Return the text by which a unit's groups are taken in order."""
+        salt = self.bind("".join(f"{each:016x}" for each in salts))
+        parts = (f"COALESCE({self._hashed(f'CAST({name} AS VARCHAR)')}, '')" for name in (unit, *names))
+        return self._hashed(" || ".join((f"CAST({salt} AS VARCHAR)", *parts)))
+
+    def listed(self, values: Sequence[int]) -> str:
+        """Return a list of whole numbers as `looked_up` wants it: written out, since few clients bind lists."""
+        if len(values) > _MOST_WEIGHTS:
+            reason = f"{self.dialect.name} is given at most {_MOST_WEIGHTS} weights."
+            hint = "Ask for fewer max_groups_contributed, or for mechanism = limited_domain."
+            raise Unsupported("engine-lacks", reason, hint=hint)
+        return ", ".join(f"{value:d}" for value in values)
+
+    def looked_up(self, listed: str, position: str) -> str:
+        """Return the expression for the one of the numbers at a position, counted from 1."""
+        return self._marked(self._found("lookup", ()), (position, listed))
+
+    def _hashed(self, text: str) -> str:
+        return self._marked(self._found("md5", (_word(TEXT),)), (text,))
+
+    def _told_apart(self, function: str, sides: tuple[Expression, ...]) -> str:
+        """Return IS [NOT] DISTINCT FROM: by the engine's own form or, since what is equal differs, by its equality."""
+        if self.dialect.form(function, _words(sides)) is not None:
+            return self._form(function, sides, type_=BOOLEAN)
+        equal, (left, right) = self.expression(Call("=", sides, BOOLEAN)), map(self.expression, sides)
+        same = f"COALESCE({equal}, {left} IS NULL AND {right} IS NULL)"
+        return same if function == "is_not_distinct" else f"(NOT {same})"
+
+    def _call(self, call: Call) -> str:
+        name, arguments = call.function, call.arguments
+        if name in _OF_LITERAL and isinstance(arguments[0], Literal):
+            name, arguments = f"{name}.{arguments[0].value}", arguments[1:]
+        if name in _BY_LITERAL and isinstance(arguments[-1], Literal):
+            own = f"{name}.{arguments[-1].value}"
+            if self.dialect.form(own, _words(arguments[:-1])) is not None:
+                name, arguments = own, arguments[:-1]
+        if name in {"like", "ilike"} and f"{name}_backslash TEXT" in self.dialect.forms:
+            name, arguments = f"{name}_backslash", (arguments[0], _backslashed(*arguments[1:]))
+        elif name in {"like", "ilike"} and len(arguments) > 2:  # noqa: PLR2004 - the optional third operand
+            name = f"{name}_escape"
+        return self._form(name, arguments, type_=call.type)
+
+    def _window(self, window: Window) -> str:
+        if f"{window.function} OVER" in self.dialect.lacks:
+            raise self._lacking(f"{window.function} OVER")
+        return Writer._window(self, window)  # noqa: SLF001 - as above
+
+    def _form(
+        self,
+        name: str,
+        arguments: tuple[Expression, ...],
+        *,
+        type_: Type,
+        families: tuple[str, ...] | None = None,
+    ) -> str:
+        if type_.name in self.dialect.lacks:
+            raise self._lacking(f"{name} to {type_}")
+        form = self._typed(self._found(name, _words(arguments) if families is None else families), type_)
+        scaled = type_ if type_.family is Family.DECIMAL or not arguments else arguments[0].type
+        for word, digits in zip(("{width}", "{scale}"), scaled.precision, strict=True):
+            form = form.replace(word, f"{digits:d}")
+        if type_.family in {Family.INTEGER, Family.DECIMAL}:
+            for word, number in _ends(type_).items():
+                form = form.replace(word, f"({number:f})")
+        return self._marked(form, tuple(map(self.expression, arguments)))
+
+    def _found(self, name: str, words: tuple[str, ...]) -> str:
+        form = self.dialect.form(name, words)
+        if form is None:
+            raise self._lacking(f"{name}({', '.join(words)})" if words else name)
+        return form
+
+    def _in_form(self, name: str, text: str, *, type_: Type) -> str:
+        """Return a text in a form that a dialect need not have."""
+        form = self.dialect.form(name, (_word(type_),))
+        return text if form is None else self._marked(self._typed(form, type_), (text,))
+
+    def _typed(self, form: str, type_: Type) -> str:
+        from dpsql.sql.render.translate import type_in
+
+        return form.replace("{type}", type_in(self.dialect, type_)) if "{type}" in form else form
+
+    def _marked(self, form: str, operands: tuple[str, ...]) -> str:
+        from dpsql.sql.render.translate import MARK
+
+        self.forms.append(form)
+        return f"{MARK}{len(self.forms) - 1}({', '.join(operands)})"
+
+    def _lacking(self, what: str) -> Unsupported:
+        reason = f"{self.dialect.name} has no {what} that gives what DuckDB's gives."
+        hint = "docs/engines.md lists what each engine answers."
+        return Unsupported("engine-lacks", reason, hint=hint)
+
+
+def _backslashed(pattern: Expression, escape: Expression | None = None) -> Literal:
+    """Return the pattern of a LIKE as where a backslash escapes, and only %, _ and itself, whatever escapes in it."""
+    text, sign = (str(each.value) if isinstance(each, Literal) else "" for each in (pattern, escape))
+    found, signs = [], iter(text)
+    for each in signs:
+        kept = next(signs, "") if each == sign else each
+        found.append(f"\\{kept}" if kept == "\\" or (each == sign and kept in {"%", "_"}) else kept)
+    whole = "".join(found)
+    return Literal(whole, TEXT, len(whole))
+
+
+def _ends(type_: Type) -> dict[str, Decimal]:
+    """Return the ends of an integer or decimal type and the first values beyond them, by their words in a form."""
+    if type_.family is Family.INTEGER:
+        least, greatest, step = (*map(Decimal, type_.ends), Decimal(1))
+    else:
+        width, scale = type_.precision
+        step = Decimal((0, (1,), -scale))
+        greatest = Decimal((0, (9,) * width, -scale))
+        least = -greatest
+    return {
+        "{least}": least,
+        "{greatest}": greatest,
+        "{below}": _CONTEXT.subtract(least, step),
+        "{above}": _CONTEXT.add(greatest, step),
+    }
+
+
+def _words(expressions: Sequence[Expression]) -> tuple[str, ...]:
+    return tuple(_word(expression.type) for expression in expressions)
+
+
+def _word(type_: Type) -> str:
+    """Return the family of a type or, where dpsql does not compute with it, its own name."""
+    return type_.name.split("(")[0] if type_.family is Family.OPAQUE else type_.family.name

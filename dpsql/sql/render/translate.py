@@ -1,0 +1,93 @@
+"""From the statement as DuckDB's to the engine's own: sqlglot reads what the writer wrote, and writes it again.
+
+Only what the writers of this package write is read here: marks become forms, the few functions that the rewriter
+itself calls become the standard's, parameters are spelled as the engine's client does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, cast
+
+from dpsql.dialects import Dialect
+from dpsql.errors import Unsupported
+from dpsql.sql.ir.types import Type
+
+if TYPE_CHECKING:
+    from sqlglot.expressions import Expression as Node
+
+__all__ = ["MARK", "translated", "type_in"]
+
+MARK = "dpsql_form_"
+_LONGEST = 100_000  # characters of one expression in the engine's SQL
+_OPERANDS = re.compile(r"\{(\d*)(\*?)\}")
+
+
+def translated(sql: str, forms: Sequence[str], *, dialect: Dialect) -> str:
+    """Return a statement of the portable writer in the SQL of `dialect`, its `forms` put for their marks."""
+    from sqlglot import parse_one
+    from sqlglot.errors import ErrorLevel, UnsupportedError
+
+    tree = parse_one(sql, read="duckdb")
+    for at, node in reversed(list(enumerate(tree.walk(bfs=False)))):  # operands before what they stand in
+        _adapt(cast("Node", node), forms, dialect=dialect, at=at)
+    try:
+        return str(tree.sql(dialect=dialect.sqlglot, identify=True, unsupported_level=ErrorLevel.RAISE))
+    except UnsupportedError:
+        pass
+    hint = "docs/engines.md lists what each engine answers."
+    raise Unsupported("engine-lacks", f"{dialect.name} cannot be asked a statement of this shape.", hint=hint)
+
+
+@cache
+def type_in(dialect: Dialect, type_: Type) -> str:
+    """Return a type as the engine names it."""
+    from sqlglot.expressions import DataType
+
+    if type_.name in dialect.types:
+        return dialect.types[type_.name]
+    return str(DataType.build(type_.name, dialect="duckdb").sql(dialect=dialect.sqlglot))
+
+
+def _adapt(node: Node, forms: Sequence[str], *, dialect: Dialect, at: int) -> None:
+    """Put the engine's own for node number `at`, whose operands have been adapted."""
+    from sqlglot import expressions as exp
+
+    match node:
+        case exp.Parameter() | exp.Placeholder():
+            node.replace(exp.Var(this=dialect.parameter.replace("{n}", node.name)))
+        case exp.Anonymous() if node.name.startswith(MARK):
+            operands = [operand.sql(dialect=dialect.sqlglot, identify=True) for operand in node.expressions]
+            node.replace(exp.Var(this=_filled(forms[int(node.name.removeprefix(MARK))], operands)))
+        case exp.Dot(this=exp.Dot()):  # system.main.count, say, that no macro can stand in for
+            call = node.expression
+            node.replace(exp.func(call.name, *(call.expressions or [exp.Star()] * (call.name == "count"))))
+        case exp.DataType() if (own := dialect.types.get(node.sql(dialect="duckdb"))) is not None:
+            node.replace(exp.Var(this=own))
+        case exp.CTE():
+            node.set("materialized", dialect.materialized or None)
+        case exp.Subquery(this=exp.Select() | exp.SetOperation()) if (
+            isinstance(node.parent, exp.From | exp.Join) and not node.alias
+        ):
+            name = exp.to_identifier(f"dpsql_rows_{at}")  # not every engine does without one
+            node.set("alias", exp.TableAlias(this=name))
+        case _:
+            pass
+
+
+def _filled(form: str, operands: Sequence[str]) -> str:
+    """Return a form with its operands in it: {0}, or {1*} for all from number 1 on."""
+
+    def operand(found: re.Match[str]) -> str:
+        at = int(found[1] or 0)
+        return ", ".join(operands[at:]) if found[2] else operands[at]
+
+    filled = _OPERANDS.sub(operand, form)
+    if len(filled) > _LONGEST:  # a form may name an operand twice, and so what is nested in it grows
+        hint = "Compute a part of it in a subquery in FROM."
+        raise Unsupported(
+            "engine-lacks", "An expression is nested too deeply to be written for this engine.", hint=hint
+        )
+    return filled

@@ -1,0 +1,1 @@
+"""Rewriting passes: a query to the statement that the engine runs."""

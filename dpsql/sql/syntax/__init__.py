@@ -1,0 +1,1 @@
+"""Tokens to clause, options, parameters and a tree of sqlglot: syntax that dpsql reads or adds."""

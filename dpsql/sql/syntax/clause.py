@@ -1,0 +1,275 @@
+"""TOP k PRIVATE: the one thing dpsql adds to SQL, lifted off the token stream.
+
+    SELECT ... GROUP BY keys [ORDER BY ...] TOP k PRIVATE [PER key] [WITH (name = value, ...)]
+        [ORDER BY ...] [LIMIT n] [;]
+    SELECT TOP k PRIVATE ... GROUP BY keys [ORDER BY ...] [LIMIT n] [WITH (name = value, ...)] [;]
+    SELECT ... GROUP BY keys HAVING PRIVATE_TOP(k [, per => key] [, name => value, ...]) [ORDER BY ...] [LIMIT n] [;]
+
+k is a number or ADAPTIVE. The last says the same for tools that parse SQL themselves and refuse words they do not know.
+What is left is a plain SELECT whose positions are those of the analyst's text. A clause inside a string, a quoted name
+or a comment is no clause; one inside a subquery of FROM, or a CTE, makes that the private query. PER has no place in
+the form that leads, where it could be a column of that name with an alias.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from dpsql.errors import Refusal
+from dpsql.sql.ir.statements import Clause, Name, Option
+from dpsql.sql.lexer import Statement, ascii_lower
+from dpsql.sql.syntax.options import read_options, split
+from dpsql.sql.syntax.parameters import Parameter, whole
+from dpsql.sql.syntax.row_limits import limits_last
+from dpsql.sql.syntax.split_statement import MOST_DOUBLED, unwrapped
+from dpsql.sql.syntax.typed_literals import moments_typed
+
+if TYPE_CHECKING:
+    from sqlglot import Token
+
+__all__ = ["CLAUSE_HINT", "SplitStatement", "lift"]
+
+CLAUSE_HINT = "End the query with TOP 10 PRIVATE."
+_INTEGER = re.compile(r"[0-9]{1,9}")
+_WITH_HINT = "Write WITH (name = value, ...)."
+_PAIR = 3  # a name, a sign and a value
+_NO_NAMES = frozenset(
+    "and as between from group having ilike in is like limit not or order where with".split()
+)  # what may follow a column
+_HAVING_HINT = "Write HAVING PRIVATE_TOP(10, epsilon => 0.05)."
+
+
+@dataclass(frozen=True, slots=True)
+class SplitStatement:
+    """A statement without its clause: the tokens of a plain SELECT, whether EXPLAIN stood before it, and the clause.
+
+    Without a clause it may still ask public tables. Where the clause stands inside another SELECT, `outer` is that one,
+    reading a table in place of the private query.
+    """
+
+    tokens: list[Token]
+    clause: Clause | None
+    explained: bool
+    outer: list[Token] | None = None
+
+
+def lift(statement: Statement, parameter: Parameter) -> SplitStatement:
+    """Take the one clause off a statement; `parameter` gives the value bound to a parameter."""
+    tokens = moments_typed(statement, limits_last(list(statement.tokens)))
+    while tokens and tokens[-1].token_type.name == "SEMICOLON":
+        tokens.pop()
+    explained = bool(tokens) and _is(tokens[0], "explain")
+    tokens = _bare(tokens[explained:])
+    _check_select(statement, tokens)
+    start = _find(statement, tokens)
+    if start is None:
+        return SplitStatement(tokens, None, explained)
+    if _is_inside(tokens, start):
+        outer, inner = unwrapped(statement, tokens, start=start)
+        _check_select(statement, inner)
+        at = next(at for at, token in enumerate(inner) if token is tokens[start])
+        return replace(_taken(statement, inner, start=at, parameter=parameter), explained=explained, outer=outer)
+    return replace(_taken(statement, tokens, start=start, parameter=parameter), explained=explained)
+
+
+def _bare(tokens: list[Token]) -> list[Token]:
+    """Return the tokens without parentheses around all of them."""
+    for _ in range(MOST_DOUBLED):
+        if not tokens or tokens[0].token_type.name != "L_PAREN":
+            break
+        depth, end = 0, 0
+        for end, token in enumerate(tokens):  # noqa: B007 - where the first closes
+            depth += (token.token_type.name == "L_PAREN") - (token.token_type.name == "R_PAREN")
+            if not depth:
+                break
+        if depth or end < len(tokens) - 1:
+            break
+        tokens = tokens[1:-1]
+    return tokens
+
+
+def _taken(statement: Statement, tokens: list[Token], *, start: int, parameter: Parameter) -> SplitStatement:
+    """Return a SELECT without the clause that begins at tokens[start], at its outermost level."""
+    if _is(tokens[start], "private_top"):
+        clause, rest = _called(statement, tokens, start=start, parameter=parameter)
+        return SplitStatement(rest, clause, explained=False)
+    if start + 2 >= len(tokens) or not _is(tokens[start + 2], "private"):
+        wrong = tokens[min(start + 2, len(tokens) - 1)]
+        reason, hint = "TOP must be followed by one number, or ADAPTIVE, and PRIVATE.", "Write TOP 10 PRIVATE."
+        raise Refusal("clause", reason, hint=hint, place=statement.place(tokens[start], wrong))
+    k = _k(statement, tokens[start + 1], parameter=parameter)
+    leading = start > 0 and tokens[start - 1].token_type.name == "SELECT"
+    before, after = tokens[:start], tokens[start + 3 :]
+    per, after = _per(statement, after, leading=leading)
+    options, rest = _options(statement, after, leading=leading, parameter=parameter)
+    if not leading:
+        _check_around(statement, before, after=rest)
+    place = statement.place(tokens[start], tokens[start + 2])
+    return SplitStatement(before + rest, Clause(k, options, place, per=per), explained=False)
+
+
+def _called(
+    statement: Statement, tokens: list[Token], *, start: int, parameter: Parameter
+) -> tuple[Clause, list[Token]]:
+    """Return the clause that HAVING PRIVATE_TOP(...) spells, and the tokens without it."""
+    kinds = [token.token_type.name for token in tokens]
+    end = kinds.index("R_PAREN", start) if "R_PAREN" in kinds[start:] else 0
+    if not end or kinds[start - 1 : start] != ["HAVING"]:
+        reason = "PRIVATE_TOP(...) stands alone after HAVING."
+        raise Refusal("clause", reason, hint=_HAVING_HINT, place=statement.place(tokens[start]))
+    items = split(statement, tokens[start + 2 : end], start=tokens[start], hint=_HAVING_HINT)
+    if len(items[0]) != 1:
+        reason = "PRIVATE_TOP begins with the number of keys, or ADAPTIVE."
+        raise Refusal("clause", reason, hint=_HAVING_HINT, place=statement.place(items[0][0], items[0][-1]))
+    k = _k(statement, items[0][0], parameter=parameter)
+    pers = [item for item in items[1:] if _is(item[0], "per")]
+    signs = [item[1].token_type.name if len(item) == _PAIR else "" for item in pers]
+    if pers and (signs != ["FARROW"] or not _is_name(pers[0][-1])):
+        hint = "Write PRIVATE_TOP(3, per => country, partitions => ['DE', 'FR'])."
+        raise Refusal("per", "per names one key.", hint=hint, place=statement.place(pers[-1][0], pers[-1][-1]))
+    rest = [item for item in items[1:] if item not in pers]
+    options = read_options(statement, rest, sign="FARROW", parameter=parameter)
+    before, after = tokens[: start - 1], tokens[end + 1 :]
+    _check_around(statement, before, after=after)
+    per = _name(statement, pers[0][-1]) if pers else None
+    return Clause(k, options, statement.place(tokens[start], tokens[end]), per=per), before + after
+
+
+def _per(statement: Statement, after: list[Token], *, leading: bool) -> tuple[Name | None, list[Token]]:
+    """Return the name after PER, which may follow PRIVATE, and the tokens after it."""
+    if not after or not _is(after[0], "per"):
+        return None, after
+    named = len(after) > 1 and _is_name(after[1])
+    if leading and not named:
+        return None, after  # a column of that name
+    if leading:
+        hint = "Write TOP 3 PRIVATE PER country after GROUP BY; a column named per and its alias, with AS between them."
+        raise Refusal(
+            "per", "PER stands only in a clause that ends the query.", hint=hint, place=statement.place(after[0])
+        )
+    if not named:
+        hint = "Write TOP 3 PRIVATE PER country WITH (partitions = ['DE', 'FR'])."
+        raise Refusal(
+            "per", "PER names one key.", hint=hint, place=statement.place(after[0], after[min(1, len(after) - 1)])
+        )
+    return _name(statement, after[1]), after[2:]
+
+
+def _is_name(token: Token) -> bool:
+    """Say whether the token is a quoted name, or a word that goes on with nothing before it."""
+    if token.token_type.name == "IDENTIFIER":
+        return True
+    word = ascii_lower(token.text)
+    return (word[:1].isalpha() or word[:1] == "_") and word not in _NO_NAMES
+
+
+def _name(statement: Statement, token: Token) -> Name:
+    return Name(token.text, statement.place(token))
+
+
+def _is(token: Token, word: str) -> bool:
+    return ascii_lower(token.text) == word and token.token_type.name != "IDENTIFIER"
+
+
+def _check_select(statement: Statement, tokens: list[Token]) -> None:
+    if not tokens:
+        raise Refusal("empty", "There is no statement.", hint=CLAUSE_HINT)
+    if tokens[0].token_type.name not in {"SELECT", "WITH"}:
+        reason = "Only SELECT, EXPLAIN of a private one, SHOW BUDGET, SHOW TABLES and DESCRIBE are statements here."
+        raise Refusal("not-a-query", reason, hint="Begin with SELECT or WITH.", place=statement.place(tokens[0]))
+    for token in tokens:
+        if token.token_type.name == "SEMICOLON":
+            hint = "Send one statement at a time."
+            raise Refusal("multiple", "There is more than one statement.", hint=hint, place=statement.place(token))
+
+
+def _find(statement: Statement, tokens: list[Token]) -> int | None:
+    """Return where the only TOP or PRIVATE_TOP stands, or None when there is none."""
+    found = []
+    for index, token in enumerate(tokens):
+        if ascii_lower(token.text) not in {"top", "private_top"}:
+            continue
+        following = tokens[index + 1 : index + 3]
+        calls = bool(following) and following[0].token_type.name == "L_PAREN" and _is(token, "private_top")
+        leads = len(following) > 1 and _is(following[1], "private") and _is_k(following[0]) and _is(token, "top")
+        if calls or leads:
+            found.append(index)
+    if len(found) > 1:
+        reason, place = "TOP k PRIVATE stands more than once.", statement.place(tokens[found[1]])
+        hint = "Keep one of them; ask each question in a statement of its own."
+        raise Refusal("clause", reason, hint=hint, place=place)
+    if found:
+        return found[0]
+    tops = [index for index, token in enumerate(tokens) if _is(token, "top")]
+    if tops:
+        reason = "TOP must be followed by one number, or ADAPTIVE, and PRIVATE."
+        raise Refusal("clause", reason, hint="Write TOP 10 PRIVATE.", place=statement.place(tokens[tops[-1]]))
+    return None
+
+
+def _is_inside(tokens: list[Token], index: int) -> bool:
+    """Say whether a parenthesis is open at tokens[index]."""
+    kinds = [token.token_type.name for token in tokens[:index]]
+    return kinds.count("L_PAREN") > kinds.count("R_PAREN")
+
+
+def _is_k(token: Token) -> bool:
+    return token.token_type.name in {"NUMBER", "STRING"} or _is(token, "adaptive")
+
+
+def _k(statement: Statement, token: Token, *, parameter: Parameter) -> int | None:
+    """Return k, written or bound; None where the word ADAPTIVE leaves it to the mechanism."""
+    if _is(token, "adaptive"):
+        return None
+    given = whole(statement.value(token.text), parameter, least=1)
+    if given is not None:
+        return given
+    if token.token_type.name == "NUMBER" and _INTEGER.fullmatch(token.text) and int(token.text) > 0:
+        return int(token.text)
+    hint = "TOP 10 PRIVATE, or TOP ADAPTIVE PRIVATE."
+    raise Refusal("k", "k must be a whole number of at least 1.", hint=hint, place=statement.place(token))
+
+
+def _check_around(statement: Statement, before: list[Token], *, after: list[Token]) -> None:
+    """Let only ORDER BY and LIMIT follow the clause, and no LIMIT stand before it."""
+    if after and after[0].token_type.name not in {"ORDER_BY", "LIMIT", "OFFSET"}:
+        reason = "Only ORDER BY and LIMIT may follow TOP k PRIVATE and its options."
+        raise Refusal("clause", reason, hint="Put everything else before TOP.", place=statement.place(after[0]))
+    depth = 0
+    for token in before:
+        kind = token.token_type.name
+        depth += (kind == "L_PAREN") - (kind == "R_PAREN")
+        if kind == "LIMIT" and depth == 0:
+            hint = "Write LIMIT after TOP k PRIVATE: it then cuts the released rows."
+            raise Refusal("limit", "LIMIT may not stand before the clause.", hint=hint, place=statement.place(token))
+
+
+def _options(
+    statement: Statement, after: list[Token], *, leading: bool, parameter: Parameter
+) -> tuple[Mapping[str, Option], list[Token]]:
+    """Return the options and the tokens without them: right after the clause, or at the end when it leads."""
+    kinds = [token.token_type.name for token in after]
+    if leading:
+        starts = [at for at in range(len(kinds) - 1) if kinds[at : at + 2] == ["WITH", "L_PAREN"]]
+        start = starts[-1] if starts else len(after)
+    else:
+        start = 0 if kinds[:2] == ["WITH", "L_PAREN"] else len(after)
+    if start == len(after):
+        return MappingProxyType({}), after
+    end = kinds.index("R_PAREN", start) if "R_PAREN" in kinds[start:] else len(after)
+    if end == len(after):
+        raise Refusal(
+            "option",
+            "The options are not closed with ).",
+            hint=_WITH_HINT,
+            place=statement.place(after[start], after[-1]),
+        )
+    items = split(statement, after[start + 2 : end], start=after[start], hint=_WITH_HINT)
+    options = read_options(statement, items, sign="EQ", parameter=parameter)
+    if leading:
+        _check_around(statement, [], after=after[end + 1 :])
+    return options, after[:start] + after[end + 1 :]

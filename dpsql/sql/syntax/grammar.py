@@ -1,0 +1,352 @@
+"""The closed vocabulary: which words may stand where, before sqlglot's parser sees them.
+
+sqlglot knows the words of thirty dialects and repairs what it can; DuckDB reserves words that sqlglot takes for
+names. So each word is settled here: a keyword of our grammar stays one, a type name is one only where a type is due,
+a function of the allow-list gets a name that sqlglot does not know, and any other word is a plain name, or refused
+when DuckDB reserves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from dpsql.errors import Refusal, Unsupported
+from dpsql.sql.functions.allow_list import FUNCTIONS, INSIDE, REFUSED, WINDOWS
+from dpsql.sql.lexer import FUNCTION_PREFIX, STAND_IN, Statement, ascii_lower
+from dpsql.sql.syntax.misread_forms import plainly
+
+if TYPE_CHECKING:
+    from sqlglot import Token
+
+__all__ = ["settle"]
+
+_KEYWORDS = frozenset(
+    "SELECT DISTINCT FROM WHERE GROUP_BY HAVING ORDER_BY LIMIT OFFSET ALIAS AND OR NOT IN IS NULL TRUE FALSE LIKE "
+    "ILIKE BETWEEN ESCAPE CASE WHEN THEN ELSE END JOIN INNER LEFT RIGHT FULL SEMI ANTI OUTER CROSS ON "
+    "USING WITH ASC DESC ALL UNION INTERSECT EXCEPT QUALIFY INTERVAL COLLATE EXISTS".split()
+)
+_OF_WINDOWS = frozenset(["OVER", "PARTITION_BY", "FILTER"])  # names elsewhere
+_WORDS = _KEYWORDS | _OF_WINDOWS
+_SYMBOLS = frozenset("L_PAREN R_PAREN COMMA DOT STAR PLUS DASH SLASH DIV MOD DPIPE EQ NEQ LT LTE GT GTE DCOLON".split())
+_SYMBOLS |= frozenset("AMP PIPE TILDE PARAMETER L_BRACKET R_BRACKET COLON".split())  # PARAMETER is @
+_RESERVED = frozenset(
+    "with where variadic unpivot union true using trailing to then table symmetric summarize create as into do "
+    "initially for describe desc window except offset in default column false collate returning constraint all "
+    "case placing cast analyse intersect asc analyze check having fetch when and only asymmetric on any array "
+    "both group pivot_longer primary lambda foreign lateral unique leading null distinct limit not from or order "
+    "some pivot end pivot_wider qualify else references deferrable select show verbose struct full columns "
+    "concurrently cross ilike collation try_cast generated anti by at semi asof freeze binary is authorization "
+    "tuple glob isnull join overlaps tablesample left outer like unpack map natural similar notnull positional "
+    "inner right".split()
+)
+_TYPES = {
+    **dict.fromkeys(["boolean", "bool", "logical"], "BOOLEAN"),
+    **dict.fromkeys(["tinyint", "int1"], "TINYINT"),
+    **dict.fromkeys(["smallint", "int2", "short"], "SMALLINT"),
+    **dict.fromkeys(["integer", "int", "int4", "signed"], "INT"),
+    **dict.fromkeys(["bigint", "int8", "long"], "BIGINT"),
+    **{name: name.upper() for name in ("utinyint", "usmallint")},
+    "uinteger": "UINT",
+    **dict.fromkeys(["decimal", "numeric"], "DECIMAL"),
+    **dict.fromkeys(["double", "float8"], "DOUBLE"),
+    **dict.fromkeys(["varchar", "text", "string", "char", "bpchar", "character varying"], "TEXT"),
+    "date": "DATE",
+    **dict.fromkeys(["timestamp", "datetime"], "TIMESTAMP"),
+}
+_TYPED = frozenset(_TYPES.values())
+_SIZES = {"TEXT": [["NUMBER"]], "DECIMAL": [["NUMBER"], ["NUMBER", "COMMA", "NUMBER"]]}
+_EACH_PARTITION = (
+    "For the top of each partition group by both columns and write TOP 3 PRIVATE PER country WITH (partitions = ['DE', "
+    "'FR'])."
+)
+_HINTS = {
+    "asof": "Compare the times in WHERE: units are counted once.",
+    "natural": "Name the columns: USING (a, b).",
+    "positional": "Rows have no order; join them on a column.",
+}
+_LITERALS = frozenset(["STRING", "NUMBER", "NULL", "TRUE", "FALSE"])
+_OPERATORS = _SYMBOLS - {"R_PAREN", "R_BRACKET", "STAR"}
+_VALUES = frozenset(["NULL", "TRUE", "FALSE", "END", "ASC", "DESC", "ALL"])  # keywords that end an item
+_BEFORE_LITERAL = _OPERATORS | _KEYWORDS - _VALUES - {"ALIAS"} | {"STAR", ""}
+_STARTS = frozenset(
+    ["CASE", "NOT", "NULL", "TRUE", "FALSE", "INTERVAL", "LEFT", "RIGHT", "EXISTS"]
+)  # that begin an operand
+_AFTER_NO_ITEM = frozenset(["COMMA", "R_PAREN", "R_BRACKET", ""]) | _KEYWORDS - _STARTS
+_BEFORE_NO_ITEM = _OPERATORS | _KEYWORDS - _VALUES | {""}
+_AFTER_NO_ALIAS = _SYMBOLS - {"L_PAREN"} | _KEYWORDS | _LITERALS | {""}
+_NO_NAMES = _SYMBOLS - {"STAR"} | {"NUMBER", "STRING", ""} | _KEYWORDS
+_BEFORE_STAR = frozenset(["SELECT", "DISTINCT", "COMMA", "DOT", "L_PAREN"])
+_AFTER_STAR = frozenset(["COMMA", "R_PAREN", "R_BRACKET", ""]) | _KEYWORDS - _VALUES - {"CASE", "NOT", "INTERVAL"}
+_SOURCES = {"FROM", "ON"}
+_BEFORE_NAME = {  # what stands before the name of `name: item`, by the clause
+    "SELECT": {"SELECT", "DISTINCT", "COMMA"},
+    "FROM": {"FROM", "COMMA", "JOIN"},
+    "JOIN": {"JOIN"},
+}
+_COMBINES = frozenset(["UNION", "INTERSECT", "EXCEPT"])
+_INSIDE_ONLY = {
+    "QUALIFY": _EACH_PARTITION,
+    **dict.fromkeys(
+        _COMBINES, "Put it into FROM: SELECT article FROM (SELECT ... UNION SELECT ...) AS all_of_them GROUP BY ..."
+    ),
+}
+_MAY_FOLLOW: dict[str, set[str]] = {  # a keyword, and those that may stand last before it at the same level
+    "WITH": {""},
+    "SELECT": {"", "WITH", *_COMBINES},
+    "FROM": {"", "SELECT"},
+    "JOIN": _SOURCES,
+    "ON": {"JOIN"},
+    "USING": {"JOIN"},
+    "WHERE": _SOURCES | {"FILTER"},
+    "GROUP_BY": _SOURCES | {"WHERE"},
+    "HAVING": _SOURCES | {"WHERE", "GROUP_BY"},
+    "QUALIFY": _SOURCES | {"WHERE"},
+    **dict.fromkeys(_COMBINES, _SOURCES | {"WHERE", "GROUP_BY", "HAVING", "QUALIFY"}),
+    "PARTITION_BY": {"OVER"},
+    "ORDER_BY": _SOURCES | {"WHERE", "GROUP_BY", "HAVING", "QUALIFY", "OVER", "PARTITION_BY"},
+    "LIMIT": _SOURCES | {"WHERE", "GROUP_BY", "HAVING", "QUALIFY", "ORDER_BY"},
+    "OFFSET": _SOURCES | {"WHERE", "GROUP_BY", "HAVING", "QUALIFY", "ORDER_BY", "LIMIT"},
+    "WHEN": {"CASE", "THEN"},
+    "THEN": {"WHEN"},
+    "ELSE": {"THEN"},
+}
+_CLAUSES = _MAY_FOLLOW.keys() - {"WHEN", "THEN", "ELSE", "PARTITION_BY"}
+_CLOSED_BY = {"L_PAREN": "", "CASE": "CASE", "L_BRACKET": "L_BRACKET"}  # what opens a level, and its first keyword
+_OPEN_CLAUSES = frozenset(["OVER", "FILTER"])
+_MEANING = "Aggregates and windows look at many units' rows; only COUNT(DISTINCT <privacy unit>) is released."
+
+
+def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[str] = ()) -> list[Token]:
+    """Return the tokens with every word settled; raise at the first that has no place in our grammar.
+
+    `aggregates` are functions that may be called besides those of the allow-list.
+    """
+    from sqlglot import Token, TokenType
+
+    tokens, settled = plainly(statement, tokens), list[Token]()
+    everything = INSIDE.union(aggregates)
+    openers: list[str] = []
+    levels = [""]
+    kinds = ["", *(token.token_type.name for token in tokens), "", "", ""]  # each asked once: that takes most of it
+    for index, token in enumerate(tokens):
+        before, after = tokens[index - 1] if index else None, tokens[index + 1] if index + 1 < len(tokens) else None
+        around = kinds[index], kinds[index + 1], kinds[index + 2]
+        kind = around[1]
+        _check_neighbours(statement, token, around=around, before=before, after=after)
+        _check_sign(statement, tokens, kind=kind, index=index, level=levels[-1])
+        _check_order(statement, token, around=around, levels=levels)
+        inside = not _CLAUSES.isdisjoint(levels[1:])
+        _check_place(statement, token, kind=kind, third=kinds[index + 4], inside=inside)
+        if kind == "L_PAREN":
+            openers.append(ascii_lower(before.text) if before is not None else "")
+        elif kind == "R_PAREN" and openers:
+            openers.pop()
+        if kind in _SYMBOLS or kind in {"NUMBER", "STRING", "IDENTIFIER"}:
+            settled.append(token)
+            continue
+        new_kind, text = _word(
+            statement,
+            token,
+            around=around,
+            after=after,
+            in_cast=openers[-1:] in (["cast"], ["try_cast"]),
+            besides=everything if inside else aggregates,
+        )
+        if new_kind in _TYPED:
+            _check_sizes(statement, token, kind=new_kind, rest=kinds[index + 2 : index + 7])
+        same = (new_kind, text) == (kind, token.text)
+        settled.append(
+            token if same else Token(TokenType[new_kind], text, token.line, token.col, token.start, token.end)
+        )
+    if len(levels) > 1:
+        hint, where = "Close it with ) or END.", statement.place(tokens[-1])
+        raise Refusal("syntax", "A parenthesis or a CASE is not closed.", hint=hint, place=where)
+    if levels[-1] == "JOIN":
+        raise Refusal("join", "This join has no condition.", hint="ON or USING.", place=statement.place(tokens[-1]))
+    return settled
+
+
+def _check_place(statement: Statement, token: Token, *, kind: str, third: str, inside: bool) -> None:
+    """Refuse what stands in subqueries alone outside them, and an EXTRACT that DuckDB does not read."""
+    if kind in _INSIDE_ONLY and not inside:
+        reason = "This word has a place in subqueries alone."
+        raise Unsupported("keyword", reason, hint=_INSIDE_ONLY[kind], place=statement.place(token))
+    if third != "FROM" and ascii_lower(token.text) == "extract":
+        hint, where = "Such as EXTRACT(hour FROM ts).", statement.place(token)
+        raise Refusal("syntax", "Write EXTRACT(part FROM x).", hint=hint, place=where)
+
+
+def _check_sizes(statement: Statement, token: Token, *, kind: str, rest: list[str]) -> None:
+    """Refuse a size of a type that sqlglot would drop in silence: text takes one number, DECIMAL one or two.
+
+    `rest` are the kinds of what follows the type.
+    """
+    if rest[0] != "L_PAREN":
+        return
+    closed = rest[1 : rest.index("R_PAREN")] if "R_PAREN" in rest else None
+    if closed not in _SIZES.get(kind, ()):
+        hint = "Write VARCHAR, DECIMAL(10, 2) and the like."
+        raise Unsupported("type", "This type is not read.", hint=hint, place=statement.place(token))
+
+
+def _word(
+    statement: Statement,
+    token: Token,
+    *,
+    around: tuple[str, str, str],
+    after: Token | None,
+    in_cast: bool,
+    besides: Collection[str],
+) -> tuple[str, str]:
+    """Return the token type and text of a word, by what stands around it."""
+    word, (previous, kind, following) = ascii_lower(" ".join(token.text.split())), around
+    calls = following == "L_PAREN"
+    if word in _TYPES and (previous == "DCOLON" or (previous == "ALIAS" and in_cast)):
+        return _TYPES[word], token.text
+    if word in {"date", "timestamp"} and after is not None and after.text.startswith(STAND_IN):
+        return _TYPES[word], token.text
+    known = word in FUNCTIONS or word in besides or word in {"cast", "try_cast", "extract", "count", "unnest"}
+    if calls and known:
+        return "VAR", token.text if word in {"cast", "try_cast", "extract", "count"} else FUNCTION_PREFIX + word
+    if kind in _WORDS and _stands(kind, previous, calls=calls):
+        return kind, token.text
+    if calls and previous not in {"ALIAS", "R_PAREN"}:  # as in unnest([a, b]) x(item)
+        raise _no_function(statement, token, word=word)
+    if word in _RESERVED or kind == "SEMICOLON":
+        hint = _HINTS.get(word, "Quote it with double quotes if it is a name.")
+        raise Unsupported(
+            "keyword", "This word has no place in a private query.", hint=hint, place=statement.place(token)
+        )
+    if not (word[:1].isalpha() or word[:1] == "_"):
+        raise Unsupported(
+            "operator",
+            "This sign is not one of dpsql's.",
+            hint="The SQL reference lists the operators.",
+            place=statement.place(token),
+        )
+    return "VAR", token.text
+
+
+def _stands(kind: str, previous: str, *, calls: bool) -> bool:
+    """Say whether a keyword is one where it stands, and no name."""
+    match kind:
+        case "ALL":
+            return previous == "GROUP_BY" or previous in _COMBINES
+        case "OVER":
+            return previous == "R_PAREN" and calls
+        case "PARTITION_BY":
+            return previous == "L_PAREN"
+        case "EXISTS":
+            return calls
+        case "FILTER":
+            return previous == "R_PAREN" and calls
+    return True
+
+
+def _no_function(statement: Statement, token: Token, *, word: str) -> Refusal | Unsupported:
+    if word in REFUSED:
+        hint = _EACH_PARTITION if word in WINDOWS else _MEANING
+        return Refusal("not-row-local", "This function cannot be used here.", hint=hint, place=statement.place(token))
+    hint = "The SQL reference lists the functions that dpsql knows to be total and row-local."
+    return Unsupported("function", "This function is not on the allow-list.", hint=hint, place=statement.place(token))
+
+
+def _check_order(statement: Statement, token: Token, *, around: tuple[str, str, str], levels: list[str]) -> None:
+    """Refuse clauses out of order, half a CASE and a * after a table, all of which sqlglot reads in silence.
+
+    `levels` holds, for the statement and every open parenthesis or CASE, the keyword last seen at that level.
+    """
+    (previous, kind, _), good = around, True
+    if kind in _CLOSED_BY:
+        levels.append(previous if kind == "L_PAREN" and previous in _OPEN_CLAUSES else _CLOSED_BY[kind])
+    elif kind in {"R_PAREN", "END", "R_BRACKET"}:
+        last = levels.pop() if len(levels) > 1 else kind
+        ends = "END" if last in {"THEN", "ELSE"} else "R_BRACKET" if last == "L_BRACKET" else "R_PAREN"
+        good = ends == kind and last not in {"JOIN", "FILTER", "CASE", "WHEN", kind}
+    elif kind == "COMMA" and levels[-1] == "ON":
+        levels[-1] = "FROM"
+    elif kind == "STAR":
+        good = levels[-1] not in {"FROM", "JOIN"}
+    elif kind in _MAY_FOLLOW and not (kind == "FROM" and previous == "DISTINCT"):
+        good = levels[-1] in _MAY_FOLLOW[kind]
+        crossed = kind == "JOIN" and previous == "CROSS"
+        levels[-1] = "FROM" if crossed or kind == "USING" else kind
+    if not good:
+        raise Refusal(
+            "syntax",
+            "This word is out of order here.",
+            hint=_EACH_PARTITION if kind == "QUALIFY" else "Check the order of the clauses and the parentheses.",
+            place=statement.place(token),
+        )
+
+
+def _check_sign(statement: Statement, tokens: list[Token], *, kind: str, index: int, level: str) -> None:
+    """Refuse a : that gives no name, and a list that is none of unnest."""
+    if kind not in {"COLON", "L_BRACKET"}:
+        return
+    before = tokens[max(index - 2, 0) : index]
+    kinds = [token.token_type.name for token in before] if len(before) > 1 else ["", ""]
+    names = kinds[0] in _BEFORE_NAME.get(level, ()) and _is_name(before[-1])
+    unnests = kinds[1] == "L_PAREN" and ascii_lower(before[0].text) == "unnest"
+    if not (names if kind == "COLON" else unnests):
+        hint = "A list stands in unnest([a, b]), and a : behind the name of an item: SELECT name: item."
+        reason = "This sign has no place here."
+        raise Unsupported("keyword", reason, hint=hint, place=statement.place(tokens[index]))
+
+
+def _is_name(token: Token) -> bool:
+    return token.token_type.name == "IDENTIFIER" or ascii_lower(token.text) not in _RESERVED
+
+
+def _check_neighbours(
+    statement: Statement, token: Token, *, around: tuple[str, str, str], before: Token | None, after: Token | None
+) -> None:
+    """Refuse what sqlglot would repair in silence: empty list items, adjacent literals, names that call."""
+    previous, kind, following = around
+    typed = kind in _LITERALS and previous != "IDENTIFIER" and before is not None and ascii_lower(before.text) in _TYPES
+    fault = _fault(kind, previous, following=following) or _absence(kind, previous, following=following)
+    if kind == "STRING" and (typed and following == "DCOLON"):
+        fault = "A typed literal may not be cast without parentheses."
+    elif kind == "DOT" and following == "NUMBER" and after is not None and after.start != token.end + 1:
+        fault = "A number has a gap in it."
+    elif kind in _LITERALS and not typed and previous not in _BEFORE_LITERAL:
+        fault = "A literal stands where an operator or a name is due."
+    if fault:
+        raise Refusal(
+            "syntax", fault, hint="Check the words on both sides.", place=statement.place(token, after or token)
+        )
+
+
+def _fault(kind: str, previous: str, *, following: str) -> str:
+    """Return what is wrong with a token between its neighbours, or nothing."""
+    match kind:
+        case "COMMA" if following in _AFTER_NO_ITEM or previous in _BEFORE_NO_ITEM:
+            return "A list has an empty item."
+        case "DOT" if following == "NUMBER" and previous in _BEFORE_LITERAL:
+            return ""
+        case "DOT" if previous in _NO_NAMES or following in _NO_NAMES:
+            return "A dot stands between a table and a column."
+        case "ALIAS" if previous in _BEFORE_NO_ITEM or following in _AFTER_NO_ALIAS:
+            return "AS stands between an item and its name."
+        case "STAR" if following in _AFTER_STAR and previous not in _BEFORE_STAR:
+            return "A * stands alone or between two operands."
+        case "STRING" | "NUMBER" if following in {"STRING", "NUMBER", "IDENTIFIER"}:
+            return "Two literals stand side by side."
+        case "IDENTIFIER" if following == "L_PAREN":
+            return "A quoted name may not be called or followed by a list."
+        case "WITH" if following == "L_PAREN":
+            return "Options stand only after PRIVATE."
+    return ""
+
+
+def _absence(kind: str, previous: str, *, following: str) -> str:
+    """Return what is missing after a token, or nothing."""
+    match kind:
+        case "SELECT" | "GROUP_BY" if following in _AFTER_NO_ITEM - {"DISTINCT", "ALL", "COMMA", "ALIAS"}:
+            return "A list has no item."
+        case "L_PAREN" if previous == "USING" and following == "R_PAREN":
+            return "A list has no item."
+        case "IN" if following not in {"L_PAREN", "STRING"}:
+            return "IN stands before a list or a subquery."
+    return ""

@@ -1,0 +1,114 @@
+"""sqlglot's tree, at arm's length: parsed from settled tokens, matched node by node and argument by argument."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from dpsql.errors import Place, Refusal, Unsupported
+from dpsql.sql.lexer import FUNCTION_PREFIX, Statement, place_of
+
+if TYPE_CHECKING:
+    from sqlglot import Token
+    from sqlglot.expressions import Expression as Node
+
+MOST_LISTED = 256
+MOST_COMBINED = 32  # each is read inside the one before
+_LISTS = frozenset(["Select", "Group", "Order", "Window"])
+
+__all__ = ["is_unnest", "only", "parse", "place", "spelled_items"]
+
+
+def parse(statement: Statement, tokens: list[Token]) -> Node:
+    """Return the tree of the one SELECT that the tokens spell."""
+    from sqlglot.dialects.duckdb import DuckDB
+    from sqlglot.errors import ParseError
+    from sqlglot.expressions import Select
+
+    where: Place | None = None
+    try:
+        trees = DuckDB().parser().parse(tokens, statement.text)
+        if len(trees) == 1 and isinstance(trees[0], Select):
+            _check_breadth(statement, trees[0])
+            return trees[0]
+    except Refusal:
+        raise
+    except ParseError as error:
+        where = _where(statement, error.errors)
+    except Exception:  # noqa: BLE001 - whatever a parser does to hostile text, the analyst gets one sentence
+        where = None
+    hint = "Check commas, parentheses and keywords; begin with SELECT or WITH."
+    raise Refusal("syntax", "This is not a SELECT that dpsql can read.", hint=hint, place=where)
+
+
+def _check_breadth(statement: Statement, tree: Node) -> None:
+    """Refuse lists of keys, columns, tables and CTEs so long that going through pairs of them takes a while."""
+    combined = 0
+    for node in tree.walk():
+        combined += type(node).__name__ in {"Union", "Intersect", "Except"}
+        if combined > MOST_COMBINED:
+            reason = f"At most {MOST_COMBINED} UNION, INTERSECT and EXCEPT may stand in a statement."
+            raise Refusal(
+                "too-long", reason, hint="Combine fewer subqueries.", place=place(statement, cast("Node", node))
+            )
+        if type(node).__name__ in _LISTS | {"With"}:
+            longest = max((len(part) for part in node.args.values() if isinstance(part, list)), default=0)
+            if longest > MOST_LISTED:
+                reason, hint = f"A list here may have {MOST_LISTED} items.", "Select fewer columns."
+                raise Refusal("too-long", reason, hint=hint, place=place(statement, cast("Node", node)))
+
+
+def _where(statement: Statement, faults: list[dict[str, object]]) -> Place | None:
+    """Return the place that sqlglot blames, by its line and (last) column."""
+    line, column = (faults[0].get("line"), faults[0].get("col")) if faults else (None, None)
+    if not isinstance(line, int) or not isinstance(column, int):
+        return None
+    end = sum(len(part) + 1 for part in statement.text.split("\n")[: line - 1]) + column
+    starts = [token.start for token in statement.tokens if token.start < end <= token.end + 1]
+    return place_of(statement.text, starts[0] if starts else end - 1, end=end)
+
+
+def place(statement: Statement, node: Node) -> Place | None:
+    """Return the place of the smallest fragment that covers what is located below `node`, or below what holds it."""
+    spans = [below.meta for below in node.walk() if "start" in below.meta]
+    if not spans:
+        outer = cast("Node | None", node.parent)
+        return None if outer is None or type(outer).__name__ == "Select" else place(statement, outer)
+    return place_of(statement.text, min(span["start"] for span in spans), end=max(span["end"] for span in spans) + 1)
+
+
+def only(statement: Statement, node: Node, *allowed: str) -> None:
+    """Refuse a node that carries anything besides the `allowed` arguments: what we do not read may not be there."""
+    for name, value in node.args.items():
+        if name not in allowed and value is not None and value is not False and value != []:
+            hint = "The SQL reference lists what a private query may hold."
+            where = place(statement, node)
+            raise Unsupported("construct", "This construct is not read by dpsql.", hint=hint, place=where)
+
+
+def is_unnest(node: Node) -> bool:
+    """Say whether a node is unnest(...)."""
+    return type(node).__name__ == "Anonymous" and node.this == f"{FUNCTION_PREFIX}unnest"
+
+
+def spelled_items(statement: Statement, select: Node, *, tokens: list[Token]) -> list[tuple[Node, str]]:
+    """Pair the items of the outermost select list with their text, which names those without an alias."""
+    depth, start, previous = 0, None, ""
+    spans: list[list[int]] = []
+    for token in tokens:
+        kind = token.token_type.name
+        depth += (kind == "L_PAREN") - (kind == "R_PAREN")
+        if start is None:
+            start = 0 if kind == "SELECT" and depth == 0 else None
+            continue
+        if depth == 0 and kind == "FROM" and previous != "DISTINCT":  # IS DISTINCT FROM is an operator
+            break
+        previous = kind
+        if (kind == "COMMA" and depth == 0) or not spans:
+            spans.append([])
+        if not (kind == "COMMA" and depth == 0) and not (kind == "DISTINCT" and spans == [[]]):
+            spans[-1] += [token.start, token.end + 1]
+    texts = [" ".join(statement.text[span[0] : span[-1]].split()) if span else "" for span in spans]
+    if len(texts) != len(select.expressions):
+        hint = "Check its commas and parentheses."
+        raise Refusal("syntax", "The select list cannot be read.", hint=hint, place=place(statement, select))
+    return list(zip(select.expressions, texts, strict=True))
