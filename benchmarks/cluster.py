@@ -24,7 +24,7 @@ from spread import Cluster, loads, makespan
 from workload import BUDGET, QUERY, Events, Written, written
 
 import dpsql
-from dpsql.connect import session_of
+from dpsql.connect import open_session
 from dpsql.engines import Engine, Statement
 from dpsql.open_engine import engine_of
 
@@ -132,7 +132,7 @@ def stages_of(data: Written, master: str) -> dict[str, list[Stage]]:
         source = dpsql.DataSource(f"spark:{master}", options=settings)
         policy = dpsql.Policy(BUDGET, {"events": table}, source=source)
         engine = engine_of(None, policy)
-        with session_of(engine, policy, ledger=":memory:") as session:
+        with open_session(engine, policy, ledger=":memory:") as session:
             for options_ in ASKED.values():
                 for _ in range(2):  # the first warms up
                     count(engine, session, options_)

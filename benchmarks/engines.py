@@ -29,7 +29,7 @@ from servers import fill, postgres
 from workload import BUDGET, PLAIN, QUERY, Events, Written, written
 
 import dpsql
-from dpsql.connect import session_of
+from dpsql.connect import open_session
 from dpsql.engines import Engine, Statement, open_exact
 from dpsql.open_engine import engine_of
 
@@ -61,7 +61,7 @@ def compared(name: str, data: Written, repeats: int) -> dict[str, dict[str, Valu
     """Return what the two queries took on an engine, and what came out of it."""
     with SOURCES[name](data) as policy:
         engine = engine_of(None, policy)
-        with session_of(engine, policy, ledger=":memory:") as session:
+        with open_session(engine, policy, ledger=":memory:") as session:
             runs, shipped = _queries(engine, session)
             forget_peak()
             taken = in_turns(runs, repeats, clocks=partial(_clocks, PROCESSES.get(name)))

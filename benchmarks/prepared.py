@@ -22,8 +22,10 @@ from program.times import Run, in_turns
 from workload import QUERY, Events, Written, plain, written
 
 import dpsql
-from dpsql.connect import engine_of, prepare, session_of
+from dpsql.connect import open_session
+from dpsql.curator import prepare
 from dpsql.engines import Engine, Statement
+from dpsql.open_engine import engine_of
 
 QUICK = {"rows": [3_000], "repeats": 1}
 ASKED = {
@@ -69,8 +71,8 @@ def _seconds(known: dpsql.Policy, database: Path) -> float:
 def _asked(title: str, data: Written, known: dpsql.Policy, *, users: int, repeats: int) -> Iterator[Row]:
     over_rows, over_prepared = (engine_of(data.path, known, prepared=each) for each in (False, True))
     with (
-        session_of(over_rows, known, ledger=":memory:") as long,
-        session_of(over_prepared, known, ledger=":memory:") as short,
+        open_session(over_rows, known, ledger=":memory:") as long,
+        open_session(over_prepared, known, ledger=":memory:") as short,
     ):
         texts = {name: QUERY.format(k=10, options=options) for name, options in ASKED.items()}
         tenth = f"events WHERE user_id < {users // 10}"

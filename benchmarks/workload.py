@@ -19,7 +19,7 @@ import duckdb
 from program.times import Run, Times, clocks, in_turns
 
 import dpsql
-from dpsql.connect import session_of
+from dpsql.connect import open_session
 from dpsql.engines import Engine, Exact, Statement, Watchable
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.recording import RecordingEngine
@@ -144,7 +144,7 @@ def opened(
     """Open a session with a ledger in memory, and the engine that it has."""
     sources = {"events": data.source}
     engine = TimedEngine(DuckDBEngine.open(data.database, sources, memory_limit=memory, threads=threads))
-    with session_of(engine, data.policy(), ledger=":memory:") as session:
+    with open_session(engine, data.policy(), ledger=":memory:") as session:
         yield engine, session
 
 

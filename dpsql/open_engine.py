@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, cast
 
 from dpsql.errors import EngineError, Error, PolicyError, UsageError
-from dpsql.policy import DataSource, EngineSettings, Policy, PrivateTable, Table, is_address
+from dpsql.policy import IN_MEMORY, DataSource, EngineSettings, Policy, PrivateTable, Table, is_address
 
 if TYPE_CHECKING:
     import duckdb
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
     Sources = Mapping[str, Path | CsvFile | Folder | None]
 
-__all__ = ["IN_MEMORY", "engine_of", "open_evaluator", "public_engines", "report_confinement", "sources_of"]
+__all__ = ["engine_of", "open_evaluator", "public_engines", "report_confinement", "sources_of"]
 
-IN_MEMORY = ":memory:"
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")  # that a shell has taken for a path, which lost one of its slashes
 GROUP = "dpsql.engines"  # entry points of other packages: the word before the colon of a URL, and what opens it
 _ENGINES = {

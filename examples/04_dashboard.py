@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 
 import dpsql
-from dpsql.connect import bump
+from dpsql.curator import bump
 
 PANELS = {
     "products": "SELECT product, COUNT(DISTINCT customer) AS customers FROM orders GROUP BY product TOP 5 PRIVATE",

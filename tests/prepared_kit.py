@@ -10,9 +10,10 @@ import duckdb
 import pyarrow as pa
 
 import dpsql
-from dpsql.connect import engine_of, session_of
+from dpsql.connect import open_session
 from dpsql.engines import Engine, Statement, open_exact
 from dpsql.materialized.lookup import kept_in
+from dpsql.open_engine import engine_of
 
 SETS = (("article",), ("article", "country"), ("country", "day"), ("article", "kind", "city"))
 ROWS = """
@@ -59,7 +60,7 @@ def opened(
 ) -> Iterator[tuple[Engine, dpsql.Session]]:
     """Open the data, and a session over it."""
     engine = engine_of(database, known, prepared=prepared, isolation=isolation)
-    with session_of(engine, known, ledger=":memory:") as session:
+    with open_session(engine, known, ledger=":memory:") as session:
         yield engine, session
 
 

@@ -17,7 +17,7 @@ from command_kit import dpsql_command
 
 import dpsql
 from dpsql.accounting import Certificate
-from dpsql.connect import check_of, grant
+from dpsql.curator import check_policy, grant
 from dpsql.errors import Error, PolicyError
 from dpsql.plan import Terms
 from dpsql.plan.report.policy_text import describe_policy
@@ -129,7 +129,7 @@ def test_limits_of_analysts_are_refused_where_items_are_for_all(certificate: str
 
 
 def test_a_check_says_what_is_counted(certificate: str) -> None:
-    found = check_of(policy_of(certificate, items=30, queries=10))
+    found = check_policy(policy_of(certificate, items=30, queries=10))
     assert (found.certificate, found.rho) == (certificate, None)
     assert found.queries == 10
     assert found.items == 30
@@ -142,7 +142,7 @@ def test_a_check_says_what_is_counted(certificate: str) -> None:
 
 
 def test_a_check_of_periods_tells_their_total(certificate: str) -> None:
-    found = check_of(policy_of(certificate, items=30, period="30d", periods=4))
+    found = check_policy(policy_of(certificate, items=30, period="30d", periods=4))
     (total,) = found.totals
     assert total.delta == 4e-6
     assert (total.epsilon == 4) == (certificate == "pure")

@@ -19,7 +19,8 @@ from command_kit import dpsql_command
 
 import dpsql
 from dpsql.accounting import ZCDP, FilterState, Periods, epsilon_of_zcdp
-from dpsql.connect import check_of, grant, session_of
+from dpsql.connect import open_session
+from dpsql.curator import check_policy, grant
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.ledger import Calendar, MemoryLedger, SQLiteLedger
 from dpsql.mechanisms import OperatingSystemNoise
@@ -120,12 +121,12 @@ def test_the_terms_of_a_period_are_those_of_a_total() -> None:
 
 
 def told(**budget: object) -> str:
-    return " ".join(" ".join(describe_policy(check_of(policy_of(**budget)))).split())
+    return " ".join(" ".join(describe_policy(check_policy(policy_of(**budget)))).split())
 
 
 def test_a_check_says_what_holds_per_period_and_that_the_total_has_no_end() -> None:
     text = told(period="30d")
-    check = check_of(policy_of(period="30d"))
+    check = check_policy(policy_of(period="30d"))
     assert "Each has (1, 1e-06)-differential privacy per 30 days, over all queries of these and all analysts." in text
     assert "grows WITHOUT END: (1, 1e-06) after 1 period, (" in text
     assert [total.periods for total in check.totals] == [1, 4, 12]
@@ -137,21 +138,21 @@ def test_a_check_says_what_holds_per_period_and_that_the_total_has_no_end() -> N
 
 def test_a_check_says_the_total_of_all_periods() -> None:
     text = told(period="1w", periods=52)
-    (total,) = check_of(policy_of(period="1w", periods=52)).totals
+    (total,) = check_policy(policy_of(period="1w", periods=52)).totals
     assert "every 7 days, 52 periods at most, and then no more." in text
     assert f"Over all of them the total is ({total.epsilon:g}, {total.delta:g}) after 52 periods." in text
     assert "WITHOUT END" not in text
 
 
 def test_a_check_of_a_budget_that_is_granted_once_speaks_of_no_period() -> None:
-    check = check_of(policy_of())
+    check = check_policy(policy_of())
     assert (check.period, check.periods, check.totals) == (None, None, ())
     assert "period" not in told()
 
 
 def test_deltas_that_come_to_one_are_not_told_as_a_promise() -> None:
     policy = dpsql.Policy(dpsql.Budget(1, "0.2", period="1d"), TABLES)
-    assert [total.periods for total in check_of(policy).totals] == [1, 4]
+    assert [total.periods for total in check_policy(policy).totals] == [1, 4]
 
 
 # the session
@@ -173,14 +174,14 @@ def opened(database: Path) -> Iterator[Opened]:
     """A session of monthly budgets, at most three, and the hands of its ledger's clock, in months."""
     policy = policy_of(period="30d", periods=3, items=6)
     plain, terms = (
-        session_of(DuckDBEngine.open(database, {"reads": None}), policy, ledger=":memory:"),
+        open_session(DuckDBEngine.open(database, {"reads": None}), policy, ledger=":memory:"),
         Terms.of_policy(policy),
     )
     time = [START]
     ledger = MemoryLedger(terms.budget, total=terms.total, periods=terms.periods, clock=lambda: time[0])
     parts = plain._dependencies
     with Session(
-        SessionDependencies(parts.engine, ledger, parts.catalog, terms, OperatingSystemNoise(), parts.desk)
+        SessionDependencies(parts.engine, ledger, parts.catalog, terms, OperatingSystemNoise(), parts.evaluator)
     ) as session:
         yield session, lambda months: time.__setitem__(0, START + MONTH * months)
 

@@ -82,9 +82,9 @@ class World:
 
     def charges(self) -> int:
         """Return how many questions the ledger was charged for."""
-        from dpsql.connect import spending_of
+        from dpsql.curator import read_spending
 
-        return len(spending_of(self.front.service.policy).entries)
+        return len(read_spending(self.front.service.policy).entries)
 
 
 def proof(client: TestClient, path: str = "/tables") -> str:

@@ -247,9 +247,9 @@ def budget(
 ) -> None:
     """Show what was granted, spent and reserved, what remains, and who spent what on which query."""
     from dpsql.cli.budget import write_spending
-    from dpsql.connect import spending_of
+    from dpsql.curator import read_spending
 
-    write_spending(spending_of(policy, analyst=analyst), output, last=last)
+    write_spending(read_spending(policy, analyst=analyst), output, last=last)
 
 
 @app.command(name="compare-budgets")

@@ -18,9 +18,9 @@ _STDOUT = Path("-")
 def run_init(database: Path, output: Path, *, force: bool) -> None:
     """Write a starter policy and tell what was decided; raise `UsageError` rather than replace a file unasked."""
     from dpsql.answer import printable
-    from dpsql.connect import starter_of
+    from dpsql.curator import write_starter
 
-    starter = starter_of(database)
+    starter = write_starter(database)
     if output == _STDOUT:
         sys.stdout.flush()
         sys.stdout.buffer.write(starter.text.encode())
@@ -38,10 +38,10 @@ def run_init(database: Path, output: Path, *, force: bool) -> None:
 
 def run_check(policy: Path, database: Path | None, *, as_json: bool) -> None:
     """Read a policy back; open no ledger, and of private rows read only the keys of links."""
-    from dpsql.connect import check_of
+    from dpsql.curator import check_policy
     from dpsql.plan.report.policy_text import describe_policy
 
-    check = check_of(policy, database=database)
+    check = check_policy(policy, database=database)
     if as_json:
         from dataclasses import asdict
 
@@ -63,7 +63,7 @@ _DONE = {
 def run_prepare(policy: Path, table: str | None, *, database: Path | None) -> None:
     """Prepare what the policy lists, and tell of each table what was done."""
     from dpsql.answer import printable
-    from dpsql.connect import prepare
+    from dpsql.curator import prepare
 
     for name, done in prepare(policy, table, database=database).items():
         click.echo(printable(f"{name} {_DONE[done]}."))

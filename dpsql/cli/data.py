@@ -19,6 +19,6 @@ def app() -> None:
 @click.option("--note", required=True, help="Why; it is recorded.")
 def bump(ledger: str, *, note: str) -> None:
     """Count the data version up: what was answered before is asked anew, and charged. What was spent stays spent."""
-    from dpsql.connect import bump as bumped
+    from dpsql.curator import bump as bumped
 
     click.echo(f"The data version is {bumped(ledger, note=note)}.")

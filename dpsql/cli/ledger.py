@@ -22,9 +22,9 @@ def app() -> None:
 @of_ledger
 def verify(ledger: str) -> None:
     """Compute the chain of all events again and hold balances, answers and the mark against it; changes nothing."""
-    from dpsql.connect import verified
+    from dpsql.curator import verify_ledger
 
-    found = verified(ledger)
+    found = verify_ledger(ledger)
     click.echo(f"{found.events:,} events hold together. Head of the chain: {found.head}")
 
 
@@ -32,9 +32,9 @@ def verify(ledger: str) -> None:
 @of_ledger
 def export(ledger: str) -> None:
     """Write every event, oldest first, as one line of JSON each."""
-    from dpsql.connect import history
+    from dpsql.curator import read_history
 
-    for event in history(ledger):
+    for event in read_history(ledger):
         click.echo(json.dumps({**asdict(event), "body": json.loads(event.body)}))
 
 
@@ -44,9 +44,9 @@ def export(ledger: str) -> None:
 @click.option("--policy", type=click.Path(path_type=Path), default=Path("policy.toml"), help="The curator's policy.")
 def backup(to: Path, *, ledger: str | None, policy: Path) -> None:
     """Copy the ledger into a new file that only you can read, also while it is in use, and verify the copy."""
-    from dpsql.connect import back_up, ledger_of
+    from dpsql.curator import back_up, find_ledger
 
-    source = ledger_of(policy) if ledger is None else ledger
+    source = find_ledger(policy) if ledger is None else ledger
     found = back_up(source, to)
     click.echo(f"{to} has {found.events:,} events, which hold together. Head of the chain: {found.head}")
 
@@ -61,7 +61,7 @@ def backup(to: Path, *, ledger: str | None, policy: Path) -> None:
 def grant(ledger: str, *, epsilon: str, delta: str, note: str, period: str | None, periods: int | None) -> None:
     """Raise the total of the ledger, for good; the policy must then say the same. What was spent stays spent."""
     from dpsql.accounting import ApproximateDP, words_of
-    from dpsql.connect import grant as granted
+    from dpsql.curator import grant as granted
     from dpsql.policy import Budget
 
     budget = Budget(epsilon, delta, period=period, periods=periods)

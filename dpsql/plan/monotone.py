@@ -15,7 +15,7 @@ def fit_monotone(counts: Sequence[int]) -> list[int]:
     rounded, halves up, which keeps their order.
     Source: Ayer, Brunk, Ewing, Reid and Silverman 1955; Barlow and others 1972 for the bound at 0.
 
-    >>> monotone([9, 4, 6, -3])
+    >>> fit_monotone([9, 4, 6, -3])
     [9, 5, 5, 0]
     """
     pools: list[tuple[int, int]] = []  # sum and size

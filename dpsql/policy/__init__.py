@@ -1,12 +1,13 @@
 """What is protected: tables, units, the total budget, who may ask, and the ceilings; frozen, from Python or TOML."""
 
-from dpsql.policy.model import Analyst, Budget, DataSource, EngineSettings, Limits, Policy
+from dpsql.policy.model import Analyst, Budget, DataSource, EngineSettings, Limits, Policy, load_policy
 from dpsql.policy.server import ServerSettings
 from dpsql.policy.source import is_address
 from dpsql.policy.tables import PrivateTable, PublicTable, Table
-from dpsql.policy.url import DatabaseUrl, is_url
+from dpsql.policy.url import IN_MEMORY, DatabaseUrl, is_url
 
 __all__ = [
+    "IN_MEMORY",
     "Analyst",
     "Budget",
     "DataSource",
@@ -20,4 +21,5 @@ __all__ = [
     "Table",
     "is_address",
     "is_url",
+    "load_policy",
 ]

@@ -38,7 +38,7 @@ from dpsql.policy.validation import (
 from dpsql.quantities import Delta, Epsilon, Number
 
 __all__ = ["Analyst", "Budget", "DataSource", "EngineSettings", "Limits", "Policy", "PrivateTable", "PublicTable"]
-__all__ += ["ServerSettings", "Table"]
+__all__ += ["ServerSettings", "Table", "load_policy"]
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -241,3 +241,13 @@ def _read_budget(root: Section) -> Budget:
     with root.placing():
         certificate = "zcdp" if (given := section.text("certificate")) is None else given
         return Budget(epsilon, delta, period=section.text("period"), certificate=certificate, **counts)
+
+
+def load_policy(given: Policy | str | Path | None) -> Policy:
+    """Return a policy as it is given, or from the TOML file at a path. Raises `PolicyError`, also if there is none."""
+    if isinstance(given, Policy):
+        return given
+    if given is None:
+        hint = 'connect(..., policy="policy.toml"), or policy=dpsql.Policy(...).'
+        raise PolicyError("policy-missing", "A query needs a policy.", hint=hint)
+    return Policy.from_toml(given)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from dpsql.errors import PolicyError
 
-__all__ = ["DatabaseUrl", "is_url"]
+__all__ = ["IN_MEMORY", "DatabaseUrl", "is_url"]
 
+IN_MEMORY = ":memory:"  # in place of a path: a ledger, or data, that ends with the process
 _SCHEMA = "dpsql_ledger"
 _TOLD = ("host", "port", "dbname", "service")
 _NAME = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,62}")

@@ -12,9 +12,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.connect import check_on, engine_of, open_evaluator, session_of, spending_of
+from dpsql.connect import open_session
+from dpsql.curator import check_engine, read_spending
 from dpsql.errors import EngineError, PolicyError, UsageError
-from dpsql.open_engine import public_engines
+from dpsql.open_engine import engine_of, open_evaluator, public_engines
 from dpsql.policy import Policy
 from dpsql.server.fair_queue import FairQueue, ProcessorShare
 from dpsql.server.shared_engine import SharedDesk, SharedEngine, SharedPublic, TimingGate
@@ -206,7 +207,7 @@ class _Open:
                 holds.callback(self._public.close)
             self._desk = open_evaluator(self._engine, policy)
             holds.callback(self._desk.close)
-            spending_of(policy)
+            read_spending(policy)
             self._holds = holds.pop_all()
 
     @contextmanager
@@ -241,7 +242,7 @@ class _Open:
         """Return what the policy means, checked against the data the first time."""
         if self._check is None:
             with self._gate.passed():
-                self._check = check_on(self._engine, self.policy, tables=self.policy.tables)
+                self._check = check_engine(self._engine, self.policy, tables=self.policy.tables)
         return self._check
 
     def close(self) -> None:
@@ -265,7 +266,7 @@ class _Open:
         public = None
         if self._public is not None:
             public = SharedPublic(self._public, self._public_queue, analyst=analyst)
-        return session_of(engine, self.policy, analyst=analyst, public=public, desk=desk)
+        return open_session(engine, self.policy, analyst=analyst, public=public, desk=desk)
 
 
 def _stopping() -> UsageError:

@@ -17,7 +17,7 @@ from command_kit import dpsql_command
 import dpsql
 from dpsql.accounting import Filter, FilterState
 from dpsql.answer import CountColumns
-from dpsql.connect import check_of
+from dpsql.curator import check_policy
 from dpsql.engines.duckdb.worker.confinement import MEASURES
 from dpsql.plan import Plan
 from dpsql.plan.report.policy_text import describe_policy
@@ -117,7 +117,7 @@ def test_what_confines_a_worker_is_said_and_what_is_missing(folder: Path, monkey
         assert "THE WORKER Data is opened, and released rows are computed with, in processes" in text
         if sys.platform == "linux":
             assert text.count("MISSING.") == len(MEASURES) - len(found["confinement"])
-    check = replace(check_of(folder / "policy.toml"), confinement=())
+    check = replace(check_policy(folder / "policy.toml"), confinement=())
     monkeypatch.setattr(sys, "platform", "linux")
     text = one_line("\n".join(describe_policy(check)))
     assert "* MISSING. System calls are not filtered: the kernel has no seccomp" in text
@@ -374,11 +374,11 @@ def test_who_may_ask_is_read_back(folder: Path) -> None:
 
 
 def test_the_population_is_told() -> None:
-    from dpsql.connect import check_of
+    from dpsql.curator import check_policy
     from dpsql.plan.report.policy_text import describe_policy
 
     tables = {"reads": dpsql.PrivateTable("user_id", population=2_000_000), "visits": dpsql.PrivateTable("user_id")}
-    checked = check_of(dpsql.Policy(dpsql.Budget(1, "1e-6"), tables))
+    checked = check_policy(dpsql.Policy(dpsql.Budget(1, "1e-6"), tables))
     assert [table.population for table in checked.tables] == [2_000_000, None]
     told = " ".join(" ".join(describe_policy(checked)).split())
     assert told.count("population = ") == 1
@@ -386,13 +386,13 @@ def test_the_population_is_told() -> None:
 
 
 def test_columns_of_one_value_per_unit_are_told() -> None:
-    from dpsql.connect import check_of
+    from dpsql.curator import check_policy
     from dpsql.plan.report.policy_text import describe_policy
 
     reads = dpsql.PrivateTable("user_id", one_value_per_unit=["country", "sex"])
-    checked = check_of(dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": reads}))
+    checked = check_policy(dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": reads}))
     assert checked.tables[0].one_value_per_unit == ("country", "sex")
     told = " ".join(" ".join(describe_policy(checked)).split())
     assert "one_value_per_unit = country, sex: PER one of these costs as one partition" in told
-    plain = check_of(dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id")}))
+    plain = check_policy(dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id")}))
     assert "one_value_per_unit" not in " ".join(describe_policy(plain))

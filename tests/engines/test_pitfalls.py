@@ -36,7 +36,7 @@ import pytest
 from sqlglot import exp, parse_one
 
 import dpsql
-from dpsql.connect import session_of
+from dpsql.connect import open_session
 from dpsql.dialects import Dialect
 from dpsql.dialects.postgres import POSTGRES
 from dpsql.dialects.spark import SPARK
@@ -250,7 +250,7 @@ def test_every_form_fits_in_little_memory(engines: tuple[DuckDBEngine, DuckDBEng
     roomy, narrow = engines
     with_options = f" WITH ({options})" * bool(options)
     counts = "SELECT item, COUNT(DISTINCT unit) AS n FROM events GROUP BY item TOP 5 PRIVATE"
-    counting = session_of(roomy, POLICY, ledger=":memory:").explain(counts + with_options).counting
+    counting = open_session(roomy, POLICY, ledger=":memory:").explain(counts + with_options).counting
     statement = Statement(counting.sql, counting.parameters)
     assert open_exact(narrow.execute(statement)).equals(open_exact(roomy.execute(statement)))
 

@@ -31,9 +31,14 @@ def test_only_a_release_opens_exact_results() -> None:
 
 
 def test_only_the_composition_root_names_real_parts() -> None:
-    assert who_uses("OperatingSystemNoise") <= {"mechanisms/sampling/noise.py", "mechanisms/__init__.py", "connect.py"}
-    assert who_uses("SQLiteLedger") <= {"ledger/sqlite/ledger.py", "ledger/__init__.py", "connect.py"}
-    assert who_uses("PostgresLedger") <= {"ledger/postgres/ledger.py", "connect.py"}
+    assert who_uses("OperatingSystemNoise") <= {
+        "mechanisms/sampling/noise.py",
+        "mechanisms/__init__.py",
+        "connect.py",
+        "curator.py",
+    }
+    assert who_uses("SQLiteLedger") <= {"ledger/sqlite/ledger.py", "ledger/__init__.py", "open_ledger.py"}
+    assert who_uses("PostgresLedger") <= {"ledger/postgres/ledger.py", "open_ledger.py"}
     assert {name for name in who_uses("DuckDBEngine") if not name.startswith("engines/")} == {"open_engine.py"}
 
 

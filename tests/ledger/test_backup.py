@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from ledger.sqlite_kit import ALICE, BUDGET, ITEM, TOTAL, code_of, opened, raw
 
-from dpsql.connect import back_up
+from dpsql.curator import back_up
 from dpsql.errors import UsageError
 from dpsql.ledger import Request, SQLiteLedger, backup, verify
 from dpsql.ledger.sqlite import file as sqlite_file

@@ -16,7 +16,7 @@ import pytest
 from ledger.sqlite_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, code_of, opened, raw, tampering
 
 from dpsql.accounting import ZCDP, ApproximateDP, Certificate, CertificateTerms, Periods
-from dpsql.connect import history
+from dpsql.curator import read_history
 from dpsql.errors import Error
 from dpsql.ledger import Account, MemoryLedger, Request, SQLiteLedger, checkpoint, verify
 from dpsql.ledger.checkpoint import sums_of, told_sums
@@ -317,7 +317,7 @@ def test_an_event_that_was_changed_is_found_by_what_reads_it_and_by_an_opening_i
     with tampering(kept) as connection:
         connection.execute("UPDATE events SET body = body || ' ' WHERE seq = ?", (seq,))
     assert code_of(lambda: verify(kept)) == "ledger-tampered"
-    assert code_of(lambda: next(history(kept))) == "ledger-tampered"
+    assert code_of(lambda: next(read_history(kept))) == "ledger-tampered"
     if seq > 13:
         assert code_of(lambda: SQLiteLedger.open(kept)) == "ledger-tampered"
     else:

@@ -13,7 +13,7 @@ import pytest
 from command_kit import dpsql_command
 from ledger.sqlite_kit import ALICE, ITEM, code_of, opened
 
-from dpsql.connect import back_up, bump, history
+from dpsql.curator import back_up, bump, read_history
 from dpsql.errors import LedgerError
 from dpsql.ledger import Request, SQLiteLedger, verify
 from dpsql.quantities import Rho
@@ -26,7 +26,7 @@ def verified(path: Path) -> object:
 
 
 def exported(path: Path) -> object:
-    return [json.loads(event.body) for event in history(path)]
+    return [json.loads(event.body) for event in read_history(path)]
 
 
 def used(path: Path) -> None:

@@ -14,7 +14,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.connect import session_of
+from dpsql.connect import open_session
 from dpsql.engines import RecordingEngine, Statement
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import Error
@@ -43,7 +43,7 @@ def opened(rows: str) -> tuple[Session, RecordingEngine]:
     engine = RecordingEngine(DuckDBEngine.borrow(connection, {"events": None}))
     budget = dpsql.Budget(100, "1e-6", items=2_000, queries=200)
     policy = dpsql.Policy(budget, {"events": dpsql.PrivateTable("unit")})
-    session = session_of(engine, policy, ledger=":memory:")
+    session = open_session(engine, policy, ledger=":memory:")
     session._salts = SALTS
     return session, engine
 

@@ -16,9 +16,11 @@ from command_kit import dpsql_command
 from prepared_kit import SETS, counted, events, opened, policy
 
 import dpsql
-from dpsql.connect import bump, check_of, engine_of, prepare, session_of
+from dpsql.connect import open_session
+from dpsql.curator import bump, check_policy, prepare
 from dpsql.materialized import build
 from dpsql.materialized.lookup import kept_in
+from dpsql.open_engine import engine_of
 
 ASKED = "SELECT article, COUNT(DISTINCT user_id) FROM reads {} GROUP BY article TOP 5 PRIVATE WITH (mechanism = {})"
 PLAIN = ASKED.format("", "limited_domain")
@@ -143,17 +145,17 @@ def test_what_is_prepared_of_other_types_is_not_read(database: Path, tmp_path: P
 
 def test_a_curator_is_told_that_the_files_have_changed(database: Path, tmp_path: Path) -> None:
     known = policy(tmp_path)
-    assert OUTDATED in check_of(known, database=database).warnings
+    assert OUTDATED in check_policy(known, database=database).warnings
     prepare(known, database=database)
-    assert OUTDATED not in check_of(known, database=database).warnings
+    assert OUTDATED not in check_policy(known, database=database).warnings
     change(database, "INSERT INTO visits SELECT * FROM visits LIMIT 1")
-    assert OUTDATED in check_of(known, database=database).warnings
+    assert OUTDATED in check_policy(known, database=database).warnings
 
 
 def test_a_database_may_be_named_by_its_url(database: Path, tmp_path: Path) -> None:
     known = policy(tmp_path)
     assert prepare(known, database=f"duckdb:{database}") == {"reads": "made"}
-    assert OUTDATED not in check_of(known, database=f"duckdb:{database}").warnings
+    assert OUTDATED not in check_policy(known, database=f"duckdb:{database}").warnings
     assert reads(database, known) == "prepared counts of article"
 
 
@@ -168,7 +170,7 @@ def test_what_is_prepared_of_one_database_is_not_read_for_another(database: Path
 def test_a_session_that_is_open_sees_the_version_rise(database: Path, tmp_path: Path) -> None:
     known = policy(tmp_path, ledger=tmp_path / "ledger.sqlite")
     prepare(known, database=database)
-    with session_of(engine_of(database, known), known) as session:
+    with open_session(engine_of(database, known), known) as session:
         assert "prepared" in str(session.explain(PLAIN))
         bump(tmp_path / "ledger.sqlite", note="the night's load")
         assert "prepared" not in str(session.explain(PLAIN))
@@ -222,9 +224,9 @@ def test_a_parquet_file_and_a_folder_of_them_are_prepared(database: Path, tmp_pa
         connection.execute(f"COPY (SELECT * FROM reads WHERE n >= 2) TO '{tmp_path}/2.parquet'")
     known = policy(tmp_path, sets=(("article",),), source=folder)
     assert prepare(known) == {"reads": "made"}
-    assert OUTDATED not in check_of(known).warnings
+    assert OUTDATED not in check_policy(known).warnings
     (tmp_path / "2.parquet").rename(folder / "2.parquet")
-    assert OUTDATED in check_of(known).warnings
+    assert OUTDATED in check_policy(known).warnings
     assert reads(None, known) == "prepared counts of article"
     assert prepare(known) == {"reads": "appended"}
     assert reads(None, known) == "prepared counts of article"
@@ -256,7 +258,7 @@ def test_an_open_connection_reads_its_rows(database: Path, tmp_path: Path) -> No
     prepare(known, database=database)
     with duckdb.connect(str(database), read_only=True) as connection:
         engine = engine_of(connection, known)
-        with session_of(engine, known, ledger=":memory:") as session:
+        with open_session(engine, known, ledger=":memory:") as session:
             assert counted((engine, session), PLAIN)[1] == ""
 
 

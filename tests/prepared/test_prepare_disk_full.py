@@ -12,7 +12,7 @@ import duckdb
 import pytest
 from prepared_kit import events, opened, policy
 
-from dpsql.connect import prepare
+from dpsql.curator import prepare
 from dpsql.errors import EngineError
 from dpsql.materialized import build
 from dpsql.materialized.lookup import kept_in

@@ -9,7 +9,7 @@ import pytest
 from prepared_kit import counted, events, opened, policy, salts_of
 
 import dpsql
-from dpsql.connect import prepare
+from dpsql.curator import prepare
 
 KEYS = (
     "article",

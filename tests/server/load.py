@@ -28,7 +28,7 @@ from psycopg import errors
 from server.hostile import Login, log_in, query
 from server.kit import PASSWORD, Served, serving
 
-from dpsql.connect import verified
+from dpsql.curator import verify_ledger
 from dpsql.server.wire.stream import Limits
 
 __all__ = ["ANALYSTS", "Told", "check", "load", "serving_many"]
@@ -214,7 +214,7 @@ def check(served: Served, told: Told, *, statements: int) -> list[str]:
             if heard and abs(heard[0] - charges[0]) > 1e-5 * charges[0]:  # it is told with six digits
                 wrong.append(f"{one}: {charges} is not {heard}")
     folder = Path(str(served.front.service.policy.ledger))
-    events = verified(folder).events
+    events = verify_ledger(folder).events
     if events < 2 * len(told.answers):
         wrong.append(f"the ledger has only {events} events")
     return wrong

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from dpsql import Budget, Policy, PrivateTable
-from dpsql.connect import back_up, spending_of, verified
+from dpsql.curator import back_up, read_spending, verify_ledger
 from dpsql.errors import LedgerError
 from dpsql.server.service import Service
 
@@ -59,9 +59,9 @@ def test_a_ledger_that_is_served_is_copied_and_only_the_newest_copy_is_taken_bac
         each.join()
     newest = copied(ledger, tmp_path / "newest.sqlite")
     service.close()
-    events = [verified(copy).events for copy in (*copies, newest)]
+    events = [verify_ledger(copy).events for copy in (*copies, newest)]
     assert events == sorted(events)
-    assert events[-1] == verified(ledger).events
+    assert events[-1] == verify_ledger(ledger).events
 
     put_back(copies[0], ledger)
     with pytest.raises(LedgerError) as caught:
@@ -72,4 +72,4 @@ def test_a_ledger_that_is_served_is_copied_and_only_the_newest_copy_is_taken_bac
     service = Service(tmp_path / "events.duckdb", policy)
     assert service.ask("alice", question(10)).receipt.replayed
     service.close()
-    assert len(spending_of(policy).entries) == 21
+    assert len(read_spending(policy).entries) == 21

@@ -20,7 +20,7 @@ import duckdb
 import psycopg
 import pytest
 
-from dpsql.connect import spending_of, verified
+from dpsql.curator import read_spending, verify_ledger
 from dpsql.server.users import User
 from dpsql.server.users_file import add_user
 
@@ -132,9 +132,9 @@ def test_one_analyst_pays_once_whatever_they_ask_with(folder: Path) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
         assert time.monotonic() - began < 20
-    (entry,) = spending_of(folder / "policy.toml").entries
+    (entry,) = read_spending(folder / "policy.toml").entries
     assert (entry.account, entry.settlement is not None) == ("alice", True)
-    assert verified(folder / "ledger.sqlite").events > 0
+    assert verify_ledger(folder / "ledger.sqlite").events > 0
     told = (folder / "log").read_text()
     assert [json.loads(line)["event"] for line in told.splitlines()][-1] == "stopped"
     assert WORDS not in told

@@ -21,7 +21,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from dpsql.connect import history, spending_of, verified
+from dpsql.curator import read_history, read_spending, verify_ledger
 from dpsql.errors import Error
 from dpsql.policy import Policy
 from dpsql.server import surfaces
@@ -116,7 +116,7 @@ def folder(tmp_path: Path) -> Path:
 def until_reserved(folder: Path) -> None:
     """Wait until a statement runs."""
     for _ in range(600):
-        if spending_of(folder / "policy.toml").entries:
+        if read_spending(folder / "policy.toml").entries:
             return
         time.sleep(0.05)
     raise AssertionError
@@ -158,7 +158,7 @@ def test_it_says_where_it_listens_answers_and_stops_when_told(folder: Path) -> N
         *("listens", "ready", "answered", "answered", "refused", "stopping", "stopped")
     ]
     assert "article" not in json.dumps(server.log)
-    assert [event.kind for event in history(folder / "ledger.sqlite")][-2:] == ["reserved", "settled"]
+    assert [event.kind for event in read_history(folder / "ledger.sqlite")][-2:] == ["reserved", "settled"]
 
 
 def test_a_statement_that_runs_when_it_is_told_to_stop_is_settled_and_answered(folder: Path) -> None:
@@ -171,8 +171,8 @@ def test_a_statement_that_runs_when_it_is_told_to_stop_is_settled_and_answered(f
         server.signal(signal.SIGINT)
         asking.join()
         assert server.end() == 0
-    assert [event.kind for event in history(folder / "ledger.sqlite")][-2:] == ["reserved", "settled"]
-    assert verified(folder / "ledger.sqlite").events > 0
+    assert [event.kind for event in read_history(folder / "ledger.sqlite")][-2:] == ["reserved", "settled"]
+    assert verify_ledger(folder / "ledger.sqlite").events > 0
     assert len(answers) == 1
     assert answers[0][:2] == [3, False]
 
@@ -189,9 +189,9 @@ def test_a_second_signal_ends_it_at_once_and_refunds_nothing(folder: Path) -> No
             server.signal(signal.SIGTERM)
             assert server.end() == 1
             assert time.monotonic() - began < 30
-    (entry,) = spending_of(folder / "policy.toml").entries
+    (entry,) = read_spending(folder / "policy.toml").entries
     assert entry.settlement is None  # it stays held
-    assert verified(folder / "ledger.sqlite").events > 0
+    assert verify_ledger(folder / "ledger.sqlite").events > 0
 
 
 def test_a_reload_takes_policy_and_users_over_and_keeps_what_was_spent(folder: Path) -> None:
@@ -209,7 +209,7 @@ def test_a_reload_takes_policy_and_users_over_and_keeps_what_was_spent(folder: P
         assert server.ask(*asked) == [[0, True, 3], "user-removed", "analyst-disabled"]
         server.signal(signal.SIGTERM)
         assert server.end() == 0
-    assert verified(folder / "ledger.sqlite").events > 0
+    assert verify_ledger(folder / "ledger.sqlite").events > 0
     assert Policy.from_toml(policy).analysts.keys() == {"bob", "alice", "default"}
 
 

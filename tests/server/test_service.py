@@ -17,7 +17,7 @@ import duckdb
 import pytest
 
 from dpsql import Budget, Policy, PrivateTable
-from dpsql.connect import history, spending_of, verified
+from dpsql.curator import read_history, read_spending, verify_ledger
 from dpsql.errors import BudgetExceeded, Error, PolicyError, Refusal, UsageError
 from dpsql.policy import Analyst
 from dpsql.server.service import Service
@@ -65,15 +65,15 @@ def folder(tmp_path: Path) -> Path:
 
 def hold_against(folder: Path, policy: Policy, told: Counter[tuple[str, int]], charged: Counter[str]) -> None:
     """Hold what clients were told against the ledger: one entry for each question, charged what they were told."""
-    entries = spending_of(policy).entries
+    entries = read_spending(policy).entries
     assert len(entries) == len(told)
     assert set(told.values()) == {1}
     for name, rho in charged.items():
         settled = [entry.settlement.loss for entry in entries if entry.account == name and entry.settlement]
         assert sum(float(loss) for loss in settled) == pytest.approx(rho)
-    kinds = Counter(event.kind for event in history(folder / "ledger.sqlite"))
+    kinds = Counter(event.kind for event in read_history(folder / "ledger.sqlite"))
     assert kinds["reserved"] == kinds["settled"] == len(told)
-    assert verified(folder / "ledger.sqlite").events == kinds.total()
+    assert verify_ledger(folder / "ledger.sqlite").events == kinds.total()
 
 
 def test_many_clients_lose_nothing_and_pay_once(folder: Path) -> None:

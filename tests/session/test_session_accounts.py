@@ -16,7 +16,7 @@ from session.session_kit import filled, values_rows
 
 import dpsql
 from dpsql.accounting import FilterState
-from dpsql.connect import grant, history
+from dpsql.curator import grant, read_history
 from dpsql.ledger import SQLiteLedger, balance_of, verify
 from dpsql.session import Session
 
@@ -110,7 +110,7 @@ def test_the_one_whose_limit_is_short_is_named(folder: Path) -> None:
         with pytest.raises(dpsql.BudgetExceeded, match="what is left of the total buys") as caught:
             nobody.sql(SQL.replace("TOP 4", "TOP 250"))
         assert "bob" not in str(caught.value)
-    assert [event.kind for event in history(folder / "ledger.sqlite")].count("reserved") == 1
+    assert [event.kind for event in read_history(folder / "ledger.sqlite")].count("reserved") == 1
 
 
 def test_both_short_names_the_one_whose_rho_is(folder: Path) -> None:
@@ -238,7 +238,9 @@ def test_all_analysts_together_never_pass_the_total(example: Path, listed: bool)
 
 def declared(folder: Path) -> list[dict[str, str]]:
     return [
-        json.loads(event.body)["units"] for event in history(folder / "ledger.sqlite") if event.kind == "registered"
+        json.loads(event.body)["units"]
+        for event in read_history(folder / "ledger.sqlite")
+        if event.kind == "registered"
     ]
 
 
@@ -289,14 +291,14 @@ def test_another_name_of_the_table_draws_on_the_same_total(folder: Path) -> None
 
 def test_nothing_new_writes_no_event(folder: Path) -> None:
     opened(folder).close()
-    before = list(history(folder / "ledger.sqlite"))
+    before = list(read_history(folder / "ledger.sqlite"))
     assert [event.kind for event in before] == ["created", "registered"]
     for name in ("alice", "bob", None):
         with opened(folder, name) as session:
             session.sql("SHOW BUDGET")
             session.sql(f"EXPLAIN {SQL}")
             assert session.history.num_rows == 0
-    assert list(history(folder / "ledger.sqlite")) == before
+    assert list(read_history(folder / "ledger.sqlite")) == before
 
 
 def test_a_policy_without_private_tables_declares_nothing() -> None:

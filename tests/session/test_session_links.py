@@ -129,9 +129,9 @@ def test_the_ledger_records_whose_rows_a_linked_table_holds(tmp_path: Path) -> N
     for unit in ("household_id", "id"):
         tables = policy(customers=dpsql.PrivateTable(unit), orders=ORDER, items=ITEM)
         dpsql.connect(connection, policy=tables, ledger=ledger).close()
-    from dpsql.connect import history
+    from dpsql.curator import read_history
 
-    told = [event.body for event in history(ledger) if event.kind == "registered"]
+    told = [event.body for event in read_history(ledger) if event.kind == "registered"]
     assert "customers.household_id via customer_id -> customers.id" in told[0]
     assert "customers.household_id via order_id -> orders.order_id, customer_id -> customers.id" in told[0]
     assert '"orders":"customer_id"' in told[1].replace(" ", "")
@@ -146,28 +146,28 @@ def test_a_key_that_comes_to_stand_twice_still_gives_a_row_to_one_unit() -> None
 
 
 def test_check_says_by_which_link_rows_belong_to_their_unit(tmp_path: Path) -> None:
-    from dpsql.connect import check_of
+    from dpsql.curator import check_policy
     from dpsql.plan.report.policy_text import describe_policy
 
     with closing(duckdb.connect(tmp_path / "shop.duckdb")) as connection:
         connection.execute(CUSTOMERS)
         connection.execute(ORDERS)
     asked = policy(customers=CUSTOMER, orders=ORDER)
-    found = check_of(asked, database=tmp_path / "shop.duckdb")
+    found = check_policy(asked, database=tmp_path / "shop.duckdb")
     told = " ".join(" ".join(describe_policy(found)).split())
     assert "all rows of the same household_id (customers.household_id via customer_id -> customers.id) together" in told
     assert [column.name for column in found.tables[1].columns or ()][-2:] == ["product", "household_id"]
-    assert check_of(asked).tables[1].link == "customers.household_id via customer_id -> customers.id"
+    assert check_policy(asked).tables[1].link == "customers.household_id via customer_id -> customers.id"
     with closing(duckdb.connect(tmp_path / "shop.duckdb")) as connection:
         connection.execute("INSERT INTO customers VALUES (7, 1)")
     with pytest.raises(dpsql.PolicyError):
-        check_of(asked, database=tmp_path / "shop.duckdb")
+        check_policy(asked, database=tmp_path / "shop.duckdb")
 
 
 def test_check_without_a_database_leaves_out_links_to_its_tables(tmp_path: Path) -> None:
-    from dpsql.connect import check_of
+    from dpsql.curator import check_policy
 
     (tmp_path / "orders.csv").write_text("customer_id,product\n1,a\n")
     columns = {"customer_id": "BIGINT", "product": "VARCHAR"}
     order = dpsql.PrivateTable(None, columns, link="customer_id -> customers.id", source=tmp_path / "orders.csv")
-    assert [table.checked for table in check_of(policy(customers=CUSTOMER, orders=order)).tables] == [False, False]
+    assert [table.checked for table in check_policy(policy(customers=CUSTOMER, orders=order)).tables] == [False, False]

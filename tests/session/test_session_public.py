@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.connect import session_of
+from dpsql.connect import open_session
 from dpsql.engines import Statement
 from dpsql.engines.public_pool import PublicEngines
 from dpsql.open_engine import engine_of, public_engines
@@ -92,7 +92,9 @@ def test_private_statements_and_constants_do_not_wait_for_it(database: Path, iso
 def test_constants_wait_for_no_private_statement(database: Path) -> None:
     known = policy()
     engine = engine_of(database, known)
-    with session_of(engine, known, ledger=":memory:", public=public_engines(database, known, engine=engine)) as session:
+    with open_session(
+        engine, known, ledger=":memory:", public=public_engines(database, known, engine=engine)
+    ) as session:
         with engine.turn():
             done: list[object] = []
             texts = (

@@ -17,7 +17,7 @@ from session.session_kit import WatchedLedger, filled, rebuilt, session_on, valu
 
 import dpsql
 from dpsql.accounting import ZCDP
-from dpsql.connect import bump, history
+from dpsql.curator import bump, read_history
 from dpsql.engines import Exact, Statement
 from dpsql.ledger import Request, SQLiteLedger
 from dpsql.plan import compute_replay_key, pack_release, release
@@ -324,7 +324,7 @@ def test_the_policy_raises_the_version_and_an_older_copy_never_lowers_it(example
         with opened(example) as session:
             assert session._dependencies.ledger.data_version == 3
             assert_replayed(session.sql(SQL), third)
-    bumped = [json.loads(event.body) for event in history(example / "ledger.sqlite") if event.kind == "bumped"]
+    bumped = [json.loads(event.body) for event in read_history(example / "ledger.sqlite") if event.kind == "bumped"]
     assert bumped == [{"data_version": 3, "note": "the policy's data_version"}]
 
 

@@ -13,10 +13,10 @@ import pytest
 from session.session_kit import COUNTS, values_rows
 
 import dpsql
-from dpsql.connect import open_evaluator, session_of
+from dpsql.connect import open_session
 from dpsql.engines.duckdb.evaluator import DuckDBEvaluator
 from dpsql.engines.duckdb.worker.evaluator import WorkerEvaluator
-from dpsql.open_engine import engine_of
+from dpsql.open_engine import engine_of, open_evaluator
 from dpsql.session import Session
 
 LONG = f"WITH x AS ({COUNTS}) SELECT COUNT(*) FROM x, wide AS a, wide AS b, wide AS c WHERE a.i * b.i % c.i = n"
@@ -107,6 +107,6 @@ def test_a_desk_that_sessions_share_outlives_them(database: Path) -> None:
     policy = dpsql.Policy(dpsql.Budget(10, "1e-6"), TABLES, engine=settings)
     with closing(WorkerEvaluator()) as desk:
         for _ in range(2):
-            with session_of(engine_of(database, policy), policy, ledger=":memory:", desk=desk) as session:
+            with open_session(engine_of(database, policy), policy, ledger=":memory:", desk=desk) as session:
                 assert len(session.sql(f"SELECT n FROM ({COUNTS}) AS x")) == 2
         assert len(desk._idle) == 1

@@ -20,7 +20,7 @@ from web_kit import PASSWORD, opened
 
 import dpsql
 from dpsql.completion.candidates import completions
-from dpsql.connect import check_of, starter_of
+from dpsql.curator import check_policy, write_starter
 from dpsql.errors import Error
 from dpsql.integrations.sqlalchemy import DPSQLDialect
 from dpsql.plan.report.policy_text import describe_policy
@@ -178,14 +178,14 @@ def policy_errors(folder: Path) -> str:
 
 
 def checked(folder: Path) -> str:
-    check = check_of(folder / "policy.toml", database=folder / "events.duckdb")
+    check = check_policy(folder / "policy.toml", database=folder / "events.duckdb")
     found = "\n".join(describe_policy(check))
     assert "the labels of" in found
     return found + repr(check)
 
 
 def started(folder: Path) -> str:
-    return str(starter_of(folder / "events.duckdb")).replace(str(folder), "")
+    return str(write_starter(folder / "events.duckdb")).replace(str(folder), "")
 
 
 def commands(folder: Path) -> str:

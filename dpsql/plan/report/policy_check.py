@@ -27,7 +27,7 @@ from dpsql.sql.ir.catalog import Table as KnownTable
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.types import BIGINT, TEXT
 
-__all__ = ["StoredColumns", "check_policy"]
+__all__ = ["StoredColumns", "report_policy"]
 
 _SAMPLE = Catalog((KnownTable("asked", ("asked",), (("unit", BIGINT), ("item", TEXT)), "unit"),))
 _ASKED = ((10, False), (10, True), (100, True))
@@ -35,7 +35,7 @@ _AFTER = (1, 4, 12)
 StoredColumns = Mapping[str, tuple[tuple[str, str], ...]]
 
 
-def check_policy(policy: Policy, stored: StoredColumns, *, reach: Callable[[CountRelease], int]) -> Check:
+def report_policy(policy: Policy, stored: StoredColumns, *, reach: Callable[[CountRelease], int]) -> Check:
     """Return what `policy` means, given the columns and types of those tables whose data was looked at.
 
     `reach` is how far a released count is from the exact one in 95 of 100 cases. Raises `PolicyError` where

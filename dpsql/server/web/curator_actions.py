@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.accounting import ApproximateDP, Periods, words_of
 from dpsql.answer_json import plain_spending
-from dpsql.connect import grant, spending_of, verified
+from dpsql.curator import grant, read_spending, verify_ledger
 from dpsql.errors import PolicyError, UsageError
 from dpsql.policy import Budget
 from dpsql.server.gateway import Gateway
@@ -59,7 +59,7 @@ def ledger_of(front: Gateway) -> Path | DatabaseUrl:
 def spent(front: Gateway) -> Spending:
     """Return who spent what, of the ledger as it is now."""
     ledger_of(front)
-    return spending_of(front.service.policy)
+    return read_spending(front.service.policy)
 
 
 def plain_spent(front: Gateway, *, last: int) -> dict[str, object]:
@@ -70,7 +70,7 @@ def plain_spent(front: Gateway, *, last: int) -> dict[str, object]:
 
 def verify(front: Gateway) -> Verified:
     """Compute the chain of all events again; raise `LedgerError` at the first thing that does not fit."""
-    return verified(ledger_of(front))
+    return verify_ledger(ledger_of(front))
 
 
 def budget_asked(given: Mapping[str, object]) -> Budget:
@@ -87,7 +87,7 @@ def budget_asked(given: Mapping[str, object]) -> Budget:
 
 
 def raise_total(front: Gateway, user: User, *, given: Mapping[str, object]) -> Granted:
-    """Raise the ledger's total, for good; the note says by whom. Raises as `dpsql.connect.grant`."""
+    """Raise the ledger's total, for good; the note says by whom. Raises as `dpsql.curator.grant`."""
     budget, note = budget_asked(given), str(given.get("note", "")).strip()
     if not note or len(note) > _LONGEST_NOTE or not note.isprintable():
         hint = "In one line, such as: agreed on 12 May, for the survey of the spring."

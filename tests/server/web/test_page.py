@@ -341,9 +341,11 @@ def test_a_grant_is_confirmed_recorded_and_leaves_the_ledger_whole(world: World)
     assert "and is now opened for epsilon 4" in world.login("both").get("/").text
     shown = curator.post("/curator/verify", data={"proof": sent["proof"]}).text
     assert "events hold together" in shown
-    from dpsql.connect import history
+    from dpsql.curator import read_history
 
-    assert any("agreed <b> (by clara, on the page)" in event.body for event in history(world.folder / "ledger.sqlite"))
+    assert any(
+        "agreed <b> (by clara, on the page)" in event.body for event in read_history(world.folder / "ledger.sqlite")
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,266 @@
+"""Acts of a curator: a starter policy, checks, grants, data versions, spending, and the care of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpsql.errors import LedgerError, PolicyError, UsageError
+from dpsql.open_engine import engine_of, report_confinement
+from dpsql.open_ledger import open_ledger, reopen_ledger, require_psycopg
+from dpsql.policy import Budget, DatabaseUrl, Policy, PrivateTable, is_url, load_policy
+
+if TYPE_CHECKING:
+    from dpsql.accounting import ApproximateDP, Periods
+    from dpsql.engines import Column, Engine
+    from dpsql.engines.duckdb.schema import StoredTable
+    from dpsql.ledger import Event, Verified
+    from dpsql.plan.report.policy_report import Check
+    from dpsql.plan.report.spending import Spending
+    from dpsql.policy.starter import FoundColumn, FoundTable
+    from dpsql.policy.starter_toml import Starter
+
+__all__ = [
+    "back_up",
+    "bump",
+    "check_engine",
+    "check_policy",
+    "find_ledger",
+    "grant",
+    "prepare",
+    "read_history",
+    "read_spending",
+    "verify_ledger",
+    "write_starter",
+]
+
+
+def write_starter(database: str | Path) -> Starter:
+    """Return a starter policy from the schema of a DuckDB file; no row is read. Raises `EngineError`."""
+    from dpsql.engines.duckdb.schema import schema_of
+    from dpsql.policy.quoting import policy_names
+    from dpsql.policy.starter_toml import Found, starter
+
+    schema = schema_of(database)
+    names = policy_names([table.key for table in schema.tables])
+    tables = tuple(_describe_table(table, names) for table in schema.tables if table.key in names)
+    unnamed = [".".join(table.key) for table in schema.tables if table.key not in names]
+    unnamed += [
+        ".".join((*table.key, column.name))
+        for table in schema.tables
+        for column in table.columns
+        if "\0" in column.name
+    ]
+    return starter(Found(Path(database).name, tables, tuple(unnamed), unread=tuple(map(".".join, schema.unread))))
+
+
+def _describe_table(table: StoredTable, names: Mapping[tuple[str, str], str]) -> FoundTable:
+    from dpsql.policy import starter
+
+    leads = {
+        column: names[table.schema, target]
+        for column, target in table.leads_to.items()
+        if (table.schema, target) in names
+    }
+    columns = tuple(_describe_column(column) for column in table.columns if "\0" not in column.name)
+    return starter.FoundTable(
+        names[table.key], columns, primary_key=table.primary_key, unique=table.unique, leads_to=leads
+    )
+
+
+def _describe_column(column: Column) -> FoundColumn:
+    from dpsql.plan.registration import may_be_unit
+    from dpsql.policy import starter
+    from dpsql.sql.ir.types import Family, of_column, read_as
+
+    readable = read_as(of_column(column.type)).family is not Family.OPAQUE
+    return starter.FoundColumn(column.name, column.type, readable, may_be_unit(column.type))
+
+
+def check_policy(policy: Policy | str | Path, *, database: str | Path | None = None) -> Check:
+    """Return what a policy means, checked against its files, its [source] and, if it is given, the database.
+
+    Of private rows only the keys that links lead to are read, to see that none stands twice, and no ledger is opened.
+    Raises `PolicyError` or `EngineError`.
+    """
+    from dpsql.engines.scratch import sweep
+    from dpsql.policy.owners import path_of
+
+    sweep()
+    known = load_policy(policy)
+    near = {
+        name: table
+        for name, table in known.tables.items()
+        if database is not None
+        or known.source is not None
+        or all(known.tables[passed].source is not None for passed in path_of(known.tables, name))
+    }
+    if not near:
+        return check_engine(None, known, tables=())
+    with closing(engine_of(database, known.only(near))) as engine:
+        check = check_engine(engine, known, tables=tuple(near))
+    if known.prepared is None or engine.dialect.name != "DuckDB":
+        return check
+    from dpsql.materialized.lookup import outdated
+    from dpsql.open_engine import source_of, sources_of
+
+    given = source_of(database, known)
+    place = database if given is None else given.path
+    names = outdated(known, place, sources=sources_of(known.only(near)))
+    told = (
+        f"What is to be prepared of {name} was not made of its files as they are: run dpsql prepare." for name in names
+    )
+    return replace(check, warnings=(*check.warnings, *told))
+
+
+def check_engine(engine: Engine | None, policy: Policy, *, tables: Collection[str]) -> Check:
+    """Return what a policy means, checked against the tables that an engine has open; raises as `check_policy`."""
+    from dpsql.answer import CountColumns
+    from dpsql.plan.registration import build_catalog
+    from dpsql.plan.report.policy_check import report_policy
+
+    stored: dict[str, tuple[tuple[str, str], ...]] = {}
+    if engine is not None:
+        build_catalog(engine, policy.only(tables))
+        stored = {name: tuple((column.name, column.type) for column in engine.columns(name)) for name in tables}
+    found = report_policy(policy, stored, reach=lambda noisy: CountColumns((), noisy.variance, noisy.scale).reach(0.95))
+    isolation = policy.engine.isolation if engine is None else engine.isolation
+    return replace(found, isolation=isolation, confinement=report_confinement(engine) if isolation == "process" else ())
+
+
+def grant(ledger: str | Path | DatabaseUrl, budget: Budget, *, note: str) -> tuple[ApproximateDP, Periods | None]:
+    """Raise the total of a ledger to that of `budget`, for good; what was spent and the certificate stay.
+
+    A `budget` with a period is granted in each from then on, or in more of them; one without keeps those there are.
+    Returns what the total was, and the periods in which it is granted now. Raises `LedgerError` for a total that is
+    smaller in anything, and for a ledger that cannot be used.
+    """
+    from dpsql.accounting import ApproximateDP, Periods
+    from dpsql.plan.terms import compute_budget
+
+    total = ApproximateDP(budget.epsilon, budget.delta)
+    with closing(reopen_ledger(ledger)) as record:
+        before = record.total
+        periods = None if budget.period is None else Periods(budget.period, budget.periods)
+        record.grant(compute_budget(total, record.certified.certificate), total, note=note, periods=periods)
+        calendar = record.calendar
+        return before, None if calendar is None else calendar.periods
+
+
+def bump(ledger: str | Path, *, note: str) -> int:
+    """Raise the data version of a ledger by one and return it; answers of earlier versions are not shown again.
+
+    Raises `LedgerError` for a ledger that cannot be used.
+    """
+    with closing(reopen_ledger(ledger)) as record:
+        return record.bump(note)
+
+
+def read_spending(policy: Policy | str | Path, *, analyst: str | None = None) -> Spending:
+    """Return what was spent of a policy's ledger, by whom and on which queries, or by one analyst alone.
+
+    No data is opened. Raises `PolicyError` or `LedgerError`, and `Refusal` for an analyst who may not ask.
+    """
+    from dpsql.plan import Terms
+    from dpsql.plan.report.spending import report_spending
+
+    known = load_policy(policy)
+    terms = Terms.of_total(known) if analyst is None else Terms.of_policy(known, analyst)
+    with closing(open_ledger(known.ledger, terms)) as record:
+        entries = record.entries()  # before the budget, which a grant may raise
+        terms = replace(terms.held_to(record.certified), budget=record.budget)
+        return report_spending(known, entries, terms=terms, calendar=record.calendar)
+
+
+def read_history(ledger: str | Path) -> Iterator[Event]:
+    """Yield the events of a ledger, oldest first, once it has been verified. Raises `LedgerError`."""
+    with closing(reopen_ledger(ledger)) as record:
+        for _ in record.events():
+            pass  # each is held against the one before it: all of them, before the first is told
+        yield from record.events()
+
+
+def find_ledger(policy: Policy | str | Path) -> Path | DatabaseUrl:
+    """Return where the ledger of a policy is; raise `PolicyError` for a policy without one."""
+    known = load_policy(policy)
+    if known.ledger is None:
+        hint = 'Write ledger = "ledger.sqlite" at the top of the policy, or name the ledger itself.'
+        raise PolicyError("policy-ledger", "The policy names no ledger.", hint=hint, place=known.where("ledger"))
+    return known.ledger
+
+
+def verify_ledger(ledger: str | Path | DatabaseUrl) -> Verified:
+    """Check everything in a ledger and change nothing. Raises `LedgerError` at the first thing that does not fit."""
+    if is_url(ledger):
+        require_psycopg()
+        from dpsql.ledger.postgres.ledger import verify as verify_postgres
+
+        return verify_postgres(DatabaseUrl.of(ledger))
+    from dpsql.ledger import verify
+
+    return verify(str(ledger))
+
+
+def back_up(ledger: str | Path | DatabaseUrl, to: str | Path) -> Verified:
+    """Copy a ledger in a file into a new file, while others may write to it, and return what the copy holds.
+
+    The copy is private to its owner, and was verified. Raises `LedgerError`, or `UsageError` for one in a database.
+    """
+    if is_url(ledger):
+        reason = "This ledger is in a database, which has backups of its own."
+        hint = f"Run pg_dump --schema={DatabaseUrl.of(ledger).schema} with the address of the database."
+        raise UsageError("ledger-in-database", reason, hint=hint)
+    from dpsql.ledger import backup
+
+    return backup(str(ledger), to)
+
+
+def prepare(
+    policy: Policy | str | Path, table: str | None = None, *, database: str | Path | None = None
+) -> dict[str, str]:
+    """Prepare a table, or all of which the policy wants something prepared, and return what was done to each.
+
+    That is "current", "appended" or "made". Queries then read what is prepared in place of the rows, wherever that
+    gives the same answer, until the data has another version. The data is the curator's to read: nothing is charged.
+    Raises `PolicyError` for what cannot be prepared, and `EngineError` if it fails.
+    """
+    from dpsql.materialized.build import Data, sealed_files
+    from dpsql.materialized.build import prepare as prepare_table
+    from dpsql.mechanisms import OperatingSystemNoise
+    from dpsql.open_engine import source_of, sources_of
+    from dpsql.plan.registration import build_catalog
+
+    known = load_policy(policy)
+    wanted = [name for name, each in known.tables.items() if isinstance(each, PrivateTable) and each.prepared]
+    names = wanted if table is None else [table]
+    if not names or not set(names) <= set(wanted):
+        told = f"The policy wants nothing prepared{'' if table is None else ' of such a table'}."
+        raise PolicyError("policy-prepared", told, hint='Write prepared = [["column"]] below the table.')
+    part = known.only(names)
+    with sealed_files():
+        with closing(engine_of(database, part, prepared=False)) as engine:
+            if engine.dialect.name != "DuckDB":
+                hint = "Leave prepared out of the policy: the engine that has the data reads its rows."
+                raise PolicyError("policy-prepared", "Only what DuckDB reads is prepared.", hint=hint, place="prepared")
+            build_catalog(engine, part)
+        given = source_of(database, known)
+        place = database if given is None else given.path
+        data = Data(place, sources_of(part), _read_data_version(known), OperatingSystemNoise().draw)
+        return {name: prepare_table(part, data, name=name) for name in names}
+
+
+def _read_data_version(policy: Policy) -> int:
+    """Return the version of the data by which sessions go: the ledger's, or the policy's if that is later."""
+    declared, place = policy.data_version or 0, policy.ledger
+    if place is None:
+        return declared
+    try:
+        with closing(reopen_ledger(place)) as record:
+            return max(declared, record.data_version)
+    except LedgerError as error:
+        if error.code != "ledger-missing":  # the first session makes it
+            raise
+    return declared

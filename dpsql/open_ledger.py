@@ -1,0 +1,86 @@
+"""Opening of ledgers: in memory, in a SQLite file, or in a schema of a PostgreSQL database."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpsql.errors import LedgerError, UsageError
+from dpsql.policy import IN_MEMORY, DatabaseUrl, is_url
+
+if TYPE_CHECKING:
+    from dpsql.ledger import Ledger
+    from dpsql.plan import Terms
+
+__all__ = ["MemoryLedgerWarning", "open_ledger", "reopen_ledger", "require_psycopg"]
+
+
+class MemoryLedgerWarning(UserWarning):
+    """Warning that the policy names no ledger: what is spent is forgotten when the session ends."""
+
+
+def open_ledger(place: str | Path | DatabaseUrl | None, terms: Terms) -> Ledger:
+    """Open a ledger on the terms of a policy, making it if it is new; None and ":memory:" end with the process.
+
+    Raises `LedgerError`, and `UsageError` for what names no ledger.
+    """
+    from dpsql.ledger import MemoryLedger
+
+    if place is None:
+        reason = "The policy names no ledger: what is spent is kept in memory and forgotten when the session ends."
+        warnings.warn(reason, MemoryLedgerWarning, stacklevel=_caller_level())
+    elif not isinstance(place, str | Path | DatabaseUrl):
+        raise UsageError("not-a-path", "A ledger is named by its path.", hint='Such as "ledger.sqlite", or ":memory:".')
+    if place is None or str(place) == IN_MEMORY:
+        return MemoryLedger(terms.budget, total=terms.total, periods=terms.periods, certified=terms.certified)
+    known = DatabaseUrl.of(place) if is_url(place) else place
+    try:
+        return _open_durable(known, terms)
+    except LedgerError as error:
+        failure = LedgerError(error.code, error.reason, hint=error.hint, place=str(known))
+    raise failure
+
+
+def _open_durable(place: str | Path | DatabaseUrl, terms: Terms) -> Ledger:
+    if isinstance(place, DatabaseUrl):
+        require_psycopg()
+        from dpsql.ledger.postgres.ledger import PostgresLedger
+
+        return PostgresLedger(place, terms.budget, total=terms.total, periods=terms.periods, certified=terms.certified)
+    from dpsql.ledger import SQLiteLedger
+
+    return SQLiteLedger(place, terms.budget, total=terms.total, periods=terms.periods, certified=terms.certified)
+
+
+def reopen_ledger(place: str | Path | DatabaseUrl) -> Ledger:
+    """Open an existing ledger on the terms that it records. Raises `LedgerError`."""
+    if is_url(place):
+        require_psycopg()
+        from dpsql.ledger.postgres.ledger import PostgresLedger
+
+        return PostgresLedger.open(DatabaseUrl.of(place))
+    from dpsql.ledger import SQLiteLedger
+
+    return SQLiteLedger.open(str(place))
+
+
+def require_psycopg() -> None:
+    """Raise `UsageError` unless psycopg can be imported, which it cannot without a libpq."""
+    found = True
+    try:
+        import psycopg  # noqa: F401 - whether it is there, and finds its libpq
+    except ImportError:
+        found = False
+    if not found:
+        hint = "Install it: pip install 'dpsql[postgres]'."
+        raise UsageError("not-installed", "A ledger in PostgreSQL needs the package psycopg.", hint=hint)
+
+
+def _caller_level() -> int:
+    """Return the stack level of the first caller outside this package, counted from the function that calls this."""
+    level, frame = 1, sys._getframe(1)  # noqa: SLF001 - warnings counts frames and names no package
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).split(".")[0] == __package__:
+        level, frame = level + 1, frame.f_back
+    return level
