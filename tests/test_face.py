@@ -110,7 +110,7 @@ def test_help_is_light(command: str) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["dpsql", "errors", "quantities", "connect", "session", "answer", "plan.plan", "plan.terms", "plan.balance"],
+    ["dpsql", "errors", "quantities", "connect", "session", "answer", "plan.plan", "plan.terms", "plan.report.balance"],
 )
 def test_examples_in_docstrings(module: str) -> None:
     name = module if module == "dpsql" else f"dpsql.{module}"

@@ -1,8 +1,9 @@
-"""Fair queue: of those who wait for a place, the analysts take turns, however many statements each has sent."""
+"""Fair shares of a server: places that go round among the analysts, and processor time that one may take of all."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from dpsql.engines.base import LOOK, statement_stopped
 if TYPE_CHECKING:
     from dpsql.engines.base import Stop
 
-__all__ = ["FairQueue"]
+__all__ = ["FairQueue", "ProcessorShare"]
 
 
 class FairQueue:
@@ -71,3 +72,49 @@ class FairQueue:
             self._waiting.move_to_end(analyst)
             if not waiting:
                 del self._waiting[analyst]
+
+
+class ProcessorShare:
+    """Limit on the share of the interpreter that one analyst takes while others are at work.
+
+    Python runs one thread at a time, so statements that take long to analyse slow down everybody's. After a statement
+    that took t seconds of processor time, the analyst's next one begins 4 t later, at most 2 seconds: an analyst has at
+    most about a fifth. Alone, an analyst never waits.
+    """
+
+    _PAUSE, _LONGEST, _RECENT = 4.0, 2.0, 2.0  # times the time taken; seconds; seconds since another analyst's last
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ready: dict[str, float] = {}
+        self._seen: OrderedDict[str, float] = OrderedDict()  # the latest last
+
+    @contextmanager
+    def turn(self, analyst: str, *, stop: Stop | None = None) -> Iterator[None]:
+        """Wait until the share allows the body; raise `statement-stopped` if `stop` returns True meanwhile."""
+        while (pause := self._pause(analyst)) > 0:
+            if stop is not None and stop():
+                raise statement_stopped()
+            time.sleep(min(pause, LOOK))
+        began = time.thread_time()
+        try:
+            yield
+        finally:
+            self._charge(analyst, time.thread_time() - began)
+
+    def _pause(self, analyst: str) -> float:
+        """Return for how many seconds the analyst has to wait, and note that the analyst is at work."""
+        now = time.monotonic()
+        with self._lock:
+            self._seen[analyst] = now
+            self._seen.move_to_end(analyst)
+            while now - next(iter(self._seen.values())) > self._RECENT:
+                self._seen.popitem(last=False)
+            return 0.0 if len(self._seen) == 1 else self._ready.get(analyst, 0.0) - now
+
+    def _charge(self, analyst: str, taken: float) -> None:
+        now = time.monotonic()
+        with self._lock:
+            ready = max(self._ready.get(analyst, 0.0), now) + self._PAUSE * taken
+            self._ready = {name: until for name, until in self._ready.items() if until > now}
+            self._ready[analyst] = min(ready, now + self._LONGEST)

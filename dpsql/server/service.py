@@ -16,7 +16,7 @@ from dpsql.connect import check_on, engine_of, open_evaluator, session_of, spend
 from dpsql.errors import EngineError, PolicyError, UsageError
 from dpsql.open_engine import public_engines
 from dpsql.policy import Policy
-from dpsql.server.fair_queue import FairQueue
+from dpsql.server.fair_queue import FairQueue, ProcessorShare
 from dpsql.server.shared_engine import SharedDesk, SharedEngine, SharedPublic, TimingGate
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["Service"]
 
 _GRACE = 5.0  # seconds in which statements that began under the former policy may finish
-_PUBLIC, _COMPUTED, _DESCRIBED = 2, 2, 4  # at a time: public statements, outer SELECTs, descriptions
-_STATEMENTS_OF_ONE = 3  # of an analyst at a time; further ones wait
+_PUBLIC, _COMPUTED = 2, 2  # at a time: public statements, outer SELECTs
+_STATEMENTS_OF_ONE = 3  # of an analyst at a time; further ones wait. Of descriptions, one
 _NO_END = 1 << 30
 
 
@@ -55,7 +55,8 @@ class Service:
         self._retiring: list[threading.Thread] = []
         self._statements = FairQueue(_NO_END, each=_STATEMENTS_OF_ONE)
         self._private = FairQueue(1)  # whatever policy a statement began under
-        self._descriptions = FairQueue(_DESCRIBED)
+        self._descriptions = FairQueue(_NO_END)
+        self._share = ProcessorShare()
         self._open = self._opened(policy)
 
     @property
@@ -87,7 +88,7 @@ class Service:
             return self.is_closed or (stop is not None and stop())
 
         try:
-            with self._statements.place(analyst, stop=stops), self._used() as opened:
+            with self._turn(self._statements, analyst, stop=stops) as opened:
                 return opened.session(analyst).sql(text, parameters, stop=stops)
         except EngineError as error:
             if error.code != "statement-stopped" or not self.is_closed:
@@ -102,8 +103,14 @@ class Service:
     @contextmanager
     def looking(self, analyst: str) -> Iterator[Session]:
         """Wait for an analyst's turn among those who have statements described, and yield the session for it."""
-        with self._descriptions.place(analyst, stop=lambda: self.is_closed), self._used() as opened:
+        with self._turn(self._descriptions, analyst, stop=lambda: self.is_closed) as opened:
             yield opened.session(analyst)
+
+    @contextmanager
+    def _turn(self, queue: FairQueue, analyst: str, *, stop: Stop) -> Iterator[_Open]:
+        """Wait for a place of the queue and for the analyst's share of the processor, and yield what is open."""
+        with queue.place(analyst, stop=stop), self._share.turn(analyst, stop=stop), self._used() as opened:
+            yield opened
 
     def check(self) -> Check:
         """Return what the policy in force means, checked against the data that is open."""

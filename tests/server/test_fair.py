@@ -7,12 +7,13 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from dpsql.errors import EngineError
-from dpsql.server.fair_queue import FairQueue
+from dpsql.server.fair_queue import FairQueue, ProcessorShare
 from dpsql.server.pending_connections import PendingConnections
 from dpsql.server.telemetry import Telemetry
 
@@ -144,3 +145,35 @@ def test_faults_that_are_alike_are_counted_and_no_field_takes_the_place_of_the_t
     assert [line.get("unsaid") for line in lines] == [None, None, 99, None]
     assert lines[-1]["at"].startswith("2026-11-23")
     assert 'dpsql_faults_total{surface="web"} 102' in watch.metrics()
+
+
+def test_an_analyst_who_takes_much_of_the_processor_waits_while_others_are_at_work() -> None:
+    share = ProcessorShare()
+
+    def seconds(analyst: str, work: float) -> float:
+        began = time.monotonic()
+        with share.turn(analyst):
+            waited = time.monotonic() - began
+            until = time.thread_time() + work
+            while time.thread_time() < until:
+                pass
+        return waited
+
+    assert seconds("greedy", 0.05) + seconds("greedy", 0.05) < 0.1  # nobody else is there
+    assert seconds("ana", 0.0) < 0.1
+    assert seconds("greedy", 0.05) >= 0.05 * 4 - 0.1
+    assert seconds("ana", 0.0) < 0.1
+    with pytest.raises(EngineError, match="statement-stopped"), share.turn("greedy", stop=lambda: True):
+        raise AssertionError
+
+
+def test_the_share_of_an_analyst_is_charged_when_the_statement_fails_too() -> None:
+    share = ProcessorShare()
+    with share.turn("ana"):
+        pass
+    with suppress(ZeroDivisionError), share.turn("greedy"):
+        until = time.thread_time() + 0.05
+        while time.thread_time() < until:
+            pass
+        raise ZeroDivisionError
+    assert share._pause("greedy") > 0

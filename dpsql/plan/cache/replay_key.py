@@ -20,12 +20,19 @@ from fractions import Fraction
 from functools import cache
 
 from dpsql.plan.plan import Plan
-from dpsql.sql.ir.statements import LiteralDomain, Partitions, PrivateQuery
-from dpsql.sql.ir.tree import Column, Combined, Derived, Exists, InQuery, Numbered, Scan
+from dpsql.sql.ir.statements import LiteralDomain, Partitions, PrivateQuery, TableDomain
+from dpsql.sql.ir.tree import Column, Combined, Derived, Exists, FromWhere, InQuery, Numbered, Scan
 
 __all__ = ["FORMAT", "in_canonical_order", "replay_key"]
 
 FORMAT = "dpsql replay 1"
+_RECORDED: dict[
+    type, str
+] = {  # classes by the names that stored keys were made with; a new name here needs a new FORMAT
+    LiteralDomain: "Listed",
+    TableDomain: "Stored",
+    FromWhere: "Body",
+}
 _NUMBER: dict[type, str] = {
     Column: "relation",
     Scan: "number",
@@ -119,7 +126,7 @@ def _spelled(value: object, numbers: _Numbers) -> object:
         case Decimal() | Fraction():
             exact = Fraction(value)
             return {type(value).__name__: f"{exact.numerator}/{exact.denominator}"}
-    return {type(value).__name__: _parts(value, numbers)}
+    return {_RECORDED.get(type(value), type(value).__name__): _parts(value, numbers)}
 
 
 def _parts(node: object, numbers: _Numbers, *, inside: _Numbers | None = None) -> list[object]:

@@ -116,5 +116,5 @@ def _end(process: subprocess.Popen[bytes], scratch: ScratchFolder | None, *, own
 def _paths() -> list[str]:
     """Return the folders where Python finds packages here, this one first if it is not among them; none relative."""
     paths = [path for path in sys.path if Path(path).is_absolute()]
-    own = str(Path(__file__).parents[2])
+    own = str(Path(__file__).parents[4])
     return paths if own in paths else [own, *paths]

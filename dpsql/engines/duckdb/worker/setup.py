@@ -45,7 +45,7 @@ def find_own_files() -> list[Path]:
     specs = [find_spec(name) for name in ("duckdb", "_duckdb", "pyarrow", "numpy", "typing_extensions")]
     packages = [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin is not None]
     system = "/usr /lib /lib64 /proc/self /proc/meminfo /proc/cpuinfo /proc/stat /sys /dev/urandom /dev/null".split()
-    return [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[1], *packages, *map(Path, system)]
+    return [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[3], *packages, *map(Path, system)]
 
 
 def set_alarm(limit: object) -> None:
