@@ -43,8 +43,8 @@ from dpsql.mechanisms import (
     WeightedGaussian,
     unit_weight,
 )
-from dpsql.plan import Plan, Terms, draw
-from dpsql.plan.terms import budget_of
+from dpsql.plan import Plan, Terms, build_plan
+from dpsql.plan.terms import compute_budget
 from dpsql.policy import Limits, PrivateTable
 from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.sql.analysis.analyze import analyze
@@ -246,7 +246,7 @@ def planned(k: int, rho: Rho, *, delta: Delta, most: int | None, population: int
     own = Question(Sample(np.zeros(0, dtype=np.int64)), k, rho, delta).epsilon(k)
     total = ApproximateDP(Epsilon(1), delta)  # which decides nothing: the defaults of a query do
     tables = {"events": PrivateTable("unit", max_groups_contributed=most, population=population)}
-    return draw(query, Terms(total, ZCDP(rho, delta), own, delta, Limits(), tables), salts=(0, 0))
+    return build_plan(query, Terms(total, ZCDP(rho, delta), own, delta, Limits(), tables), salts=(0, 0))
 
 
 def auto(question: Question, *, most: int | None = None, told: bool = True) -> Answer:
@@ -311,7 +311,7 @@ def recall(question: Question, returned: Sequence[int]) -> float:
 
 def terms(epsilon: str, delta: Fraction | str) -> ZCDP:
     """Return rho and delta of one query that spends all of (epsilon, delta), by the project's own conversion."""
-    return budget_of(ApproximateDP(Epsilon(epsilon), Delta(delta)))
+    return compute_budget(ApproximateDP(Epsilon(epsilon), Delta(delta)))
 
 
 def missed(question: Question, returned: Sequence[int]) -> float:

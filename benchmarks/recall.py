@@ -10,8 +10,8 @@ what it loses to the best on average, and where it is furthest behind; then ever
 population among them, and without that ("AUTO untold"); AUTO under a bound that a policy sets is compared with what
 keeps to the same bound. What such a choice could reach at best is told too: the share of the rule that takes one
 mechanism for each k and epsilon, and knows all these cells. Half of delta = 1e-6 pays for the conversion to rho, half
-is the query's (`dpsql.plan.terms.budget_of`). Over the data sets whose labels are a public list anyway the mechanisms
-of a known domain stand in the last rows; they do not compete.
+is the query's (`dpsql.plan.terms.compute_budget`). Over the data sets whose labels are a public list anyway the
+mechanisms of a known domain stand in the last rows; they do not compete.
 
 The best of all is the best in the same trials, and of so many some are always lucky: with few trials every choice looks
 further behind than it is. With 100 the standard error of a mean is 0.01 where the recall of a trial deviates by 0.1,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.accounting import ZCDP, Amount, BudgetVector, Certificate, Loss, PureLoss, Steps
 from dpsql.answer import Answer, Receipt
-from dpsql.plan.report.tables import outcome
+from dpsql.plan.report.tables import describe_outcome
 
 if TYPE_CHECKING:
     from dpsql.ledger import Calendar, Entry
@@ -130,5 +130,5 @@ def _query(entry: Entry) -> dict[str, object]:
         f"{first}_reserved": float(entry.worst_case.rho),
         f"{first}_charged": None if entry.settlement is None else float(entry.settlement.loss),
         f"{second}_charged": float(entry.delta),
-        "state": outcome(entry),
+        "state": describe_outcome(entry),
     }

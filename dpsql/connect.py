@@ -83,11 +83,11 @@ def session_of(
     """Return a session over an engine that is already open; the session closes it, and `public` and `desk` with it."""
     from dpsql.mechanisms import OperatingSystemNoise
     from dpsql.plan import Terms
-    from dpsql.plan.registration import catalog_of
+    from dpsql.plan.registration import build_catalog
     from dpsql.session import Session, SessionDependencies
 
     terms = Terms.of_policy(policy, analyst)
-    catalog = catalog_of(engine, policy)
+    catalog = build_catalog(engine, policy)
     if policy.prepared is not None:
         from dpsql.materialized.lookup import with_prepared  # start-up: few policies prepare anything
 
@@ -132,13 +132,13 @@ def grant(ledger: str | Path | DatabaseUrl, budget: Budget, *, note: str) -> tup
     smaller in anything, and for a ledger that cannot be used.
     """
     from dpsql.accounting import ApproximateDP, Periods
-    from dpsql.plan.terms import budget_of
+    from dpsql.plan.terms import compute_budget
 
     total = ApproximateDP(budget.epsilon, budget.delta)
     with closing(_recorded(ledger)) as record:
         before = record.total
         periods = None if budget.period is None else Periods(budget.period, budget.periods)
-        record.grant(budget_of(total, record.certified.certificate), total, note=note, periods=periods)
+        record.grant(compute_budget(total, record.certified.certificate), total, note=note, periods=periods)
         calendar = record.calendar
         return before, None if calendar is None else calendar.periods
 
@@ -158,14 +158,14 @@ def spending_of(policy: Policy | str | Path, *, analyst: str | None = None) -> S
     No data is opened. Raises `PolicyError` or `LedgerError`, and `Refusal` for an analyst who may not ask.
     """
     from dpsql.plan import Terms
-    from dpsql.plan.report.spending import spending
+    from dpsql.plan.report.spending import report_spending
 
     known = _policy(policy)
     terms = Terms.of_total(known) if analyst is None else Terms.of_policy(known, analyst)
     with closing(_ledger(known.ledger, terms)) as record:
         entries = record.entries()  # before the budget, which a grant may raise
         terms = replace(terms.held_to(record.certified), budget=record.budget)
-        return spending(known, entries, terms=terms, calendar=record.calendar)
+        return report_spending(known, entries, terms=terms, calendar=record.calendar)
 
 
 def prepare(
@@ -181,7 +181,7 @@ def prepare(
     from dpsql.materialized.build import prepare as prepare_table
     from dpsql.mechanisms import OperatingSystemNoise
     from dpsql.open_engine import source_of, sources_of
-    from dpsql.plan.registration import catalog_of
+    from dpsql.plan.registration import build_catalog
 
     known = _policy(policy)
     wanted = [name for name, each in known.tables.items() if isinstance(each, PrivateTable) and each.prepared]
@@ -195,7 +195,7 @@ def prepare(
             if engine.dialect.name != "DuckDB":
                 hint = "Leave prepared out of the policy: the engine that has the data reads its rows."
                 raise PolicyError("policy-prepared", "Only what DuckDB reads is prepared.", hint=hint, place="prepared")
-            catalog_of(engine, part)
+            build_catalog(engine, part)
         given = source_of(database, known)
         place = database if given is None else given.path
         data = Data(place, sources_of(part), _data_version(known), OperatingSystemNoise().draw)
@@ -298,14 +298,14 @@ def check_of(policy: Policy | str | Path, *, database: str | Path | None = None)
 def check_on(engine: Engine | None, policy: Policy, *, tables: Collection[str]) -> Check:
     """Return what a policy means, checked against those of its tables that an engine has open; raises as `check_of`."""
     from dpsql.answer import CountColumns
-    from dpsql.plan.registration import catalog_of
-    from dpsql.plan.report.policy_check import check
+    from dpsql.plan.registration import build_catalog
+    from dpsql.plan.report.policy_check import check_policy
 
     stored: dict[str, tuple[tuple[str, str], ...]] = {}
     if engine is not None:
-        catalog_of(engine, policy.only(tables))
+        build_catalog(engine, policy.only(tables))
         stored = {name: tuple((column.name, column.type) for column in engine.columns(name)) for name in tables}
-    found = check(policy, stored, reach=lambda noisy: CountColumns((), noisy.variance, noisy.scale).reach(0.95))
+    found = check_policy(policy, stored, reach=lambda noisy: CountColumns((), noisy.variance, noisy.scale).reach(0.95))
     isolation = policy.engine.isolation if engine is None else engine.isolation
     return replace(found, isolation=isolation, confinement=report_confinement(engine) if isolation == "process" else ())
 

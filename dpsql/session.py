@@ -1,7 +1,7 @@
-"""The session: the one room where question, budget, data and noise meet.
+"""Sessions: the one room where question, budget, data and noise meet.
 
 A query is planned from public numbers, its worst case is reserved durably before a row is read, the answer is drawn,
-and what it cost is settled durably before it is handed out. Whatever fails once the data was touched is charged in
+and its cost is settled durably before the answer is returned. Whatever fails once the data was touched is charged in
 full: a failure may depend on one unit's rows.
 """
 
@@ -11,61 +11,34 @@ import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
+from dpsql import plan as planning
 from dpsql.accounting import BudgetVector
 from dpsql.answer import Answer, CountColumns, Promise, Receipt
 from dpsql.engines import Engine, Exact, PublicStatements, ResultEvaluator, Statement, read_confinement, turn_of
 from dpsql.engines.base import statement_stopped
-from dpsql.engines.public_pool import within
 from dpsql.errors import EngineError, Refusal, UsageError
-from dpsql.ledger.base import Account, Ledger, Request, Reservation, Settled, Shortfall
+from dpsql.ledger.base import Account, Ledger, Request, Settled, Shortfall
 from dpsql.ledger.failures import FAILED
 from dpsql.mechanisms import Noise
 from dpsql.plan import (
-    MOST_PUBLIC_ROWS,
     Balance,
     ExternalRelease,
     Forecast,
+    PackedRelease,
     Plan,
     Prepared,
-    Release,
     ReleaseResult,
     ResultView,
     Terms,
-    balance_of,
-    budget_table,
-    columns_table,
-    digest_of,
-    draw,
-    forecast,
-    history_table,
-    named,
-    on_grid,
-    pack,
-    plan_columns,
-    plan_table,
-    progress_of,
-    publish,
-    release,
-    shortfall,
-    shown_of,
-    simulated,
-    statement_of,
-    tables_table,
-    unpack,
 )
-from dpsql.sql.analysis.assumption import guess_asked, with_guess
 from dpsql.sql.analysis.cache import AnalysisCache
-from dpsql.sql.analysis.empty_results import without_rows
-from dpsql.sql.analysis.partitions import values_asked, with_values
 from dpsql.sql.analysis.prepare import prepared
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.clock import Clock, system_clock
-from dpsql.sql.ir.statements import Describe, PrivateQuery, PublicQuery, ShowBudget, ShowTables, WrappedQuery
-from dpsql.sql.ir.statements import Statement as Question
-from dpsql.sql.ir.tree import has_scan
-from dpsql.sql.rewrite.public_query import rewrite_public
+from dpsql.sql.ir.statements import PrivateQuery, WrappedQuery
+from dpsql.sql.ir.statements import Statement as ParsedStatement
 from dpsql.sql.syntax.parameters import ParameterValues
 
 if TYPE_CHECKING:
@@ -73,15 +46,12 @@ if TYPE_CHECKING:
 
     from dpsql.engines.base import Stop
 
-__all__ = ["ExternalRelease", "Prepared", "ReleaseResult", "Session", "SessionDependencies", "buy"]
-
-Output = TypeVar("Output")
-_LONGEST_CONSTANT = 10.0  # seconds in which a statement without tables is computed
+__all__ = ["ExternalRelease", "Prepared", "ReleaseResult", "Session", "SessionDependencies", "release_external"]
 
 
 @dataclass(frozen=True, slots=True)
 class SessionDependencies:
-    """What a session is made of; `dpsql.connect` puts them together.
+    """Parts that a session works with; `dpsql.connect` puts them together.
 
     Statements over public tables are run by `public`, apart from the private ones; without it the engine runs both.
     """
@@ -91,164 +61,201 @@ class SessionDependencies:
     catalog: Catalog
     terms: Terms
     noise: Noise
-    desk: ResultEvaluator
+    evaluator: ResultEvaluator
     clock: Clock = system_clock
     public: PublicStatements | None = None
 
 
 class Session:
-    """Private queries over one data set; made by `dpsql.connect`, closed by `close` or a `with` block."""
+    """Private queries over one data set; opened by `dpsql.connect`, closed by `close` or the end of a `with` block."""
 
-    __slots__ = ("_analyses", "_closed", "_parts", "_salts")
+    __slots__ = ("_analyses", "_closed", "_dependencies", "_free_answers", "_salts")
 
-    def __init__(self, parts: SessionDependencies) -> None:
-        self._parts = parts
-        self._analyses = AnalysisCache(parts.catalog, parts.engine.accepts_pattern, clock=parts.clock)
-        salt = parts.noise.draw(16)
+    def __init__(self, dependencies: SessionDependencies) -> None:
+        own = self._dependencies = dependencies
+        self._analyses = AnalysisCache(own.catalog, own.engine.accepts_pattern, clock=own.clock)
+        self._free_answers = planning.FreeAnswers(
+            own.engine, own.ledger, own.evaluator, own.catalog, own.terms, public=own.public
+        )
+        salt = own.noise.draw(16)
         self._salts = int.from_bytes(salt[:8]), int.from_bytes(salt[8:])
         self._closed = False
 
     def sql(self, text: str, parameters: ParameterValues = (), *, stop: Stop | None = None) -> Answer:
-        """Answer SELECT ... TOP k PRIVATE, and for nothing: EXPLAIN of one, a SELECT of public tables, SHOW, DESCRIBE.
+        """Run SELECT ... TOP k PRIVATE or, free of charge, EXPLAIN, a SELECT of public tables, SHOW or DESCRIBE.
 
-        A SELECT around a private query is computed from its released rows, and costs what the private query does;
-        where LIMIT 0 or WHERE 1 = 0 asks for no row, of any table, nothing is released or charged. `parameters` are the
-        values of ? and $1 in their order, or a mapping of those of :name.
-        Raises `Refusal` or `Unsupported` for the statement, `BudgetExceeded` when its worst case no longer fits
-        (nothing is charged in these cases), and `EngineError` when the engine failed on the data (charged in full).
-        What this analyst was answered before, on the same version of the data, is answered again from the ledger, at no
-        cost, unless WITH (fresh = true) asks anew; a stored answer that cannot be read is a `LedgerError`.
-        What is free is interrupted soon after `stop` returns True, which is called now and then while it runs. A
-        private query that waits for the engine is then not begun; one that has begun goes on to its end, since it is
-        charged and its answer is stored.
+        A SELECT around a private query is computed from its released rows and costs what the private query does. Where
+        LIMIT 0 or WHERE 1 = 0 asks for no row, nothing is released or charged. `parameters` are the values of ? and $1
+        in order, or a mapping with those of :name.
+
+        A query that this analyst ran before on the same version of the data returns the stored answer from the ledger,
+        free of charge, unless WITH (fresh = true) asks for new noise.
+
+        Work that is free is interrupted soon after `stop` returns True. A private query that still waits for the engine
+        then does not start; one that has started runs to its end, because it is charged and its answer is stored.
+
+        Raises `Refusal` or `Unsupported` for the statement and `BudgetExceeded` when its worst case no longer fits
+        (nothing is charged in these cases), `EngineError` when the engine failed on the data (charged in full), and
+        `LedgerError` for a ledger, or a stored answer, that cannot be read.
         """
-        question = self._analyze(text, parameters)
-        if not isinstance(question, PrivateQuery | WrappedQuery):
-            return self._free(self._public(question, stop))
-        shown = shown_of(question)
-        plan, stored = self._draw(shown.inner, stop)
+        statement = self._analyze(text, parameters)
+        if not isinstance(statement, PrivateQuery | WrappedQuery):
+            return self._free(self._free_answers.answer(statement, stop))
+        own, view = self._dependencies, planning.result_view(statement)
+        plan, stored = self._plan(view.inner, stop)
         if plan.query.explained:
-            wrapped = shown.outer is not None
-            return self._free(plan_table(plan, forecast(plan, self.budget.columns, times=1), wrapped=wrapped))
-        shown = replace(shown.fetched(lambda query: self._public(query, stop)), stop=stop)
+            forecast = planning.forecast(plan, self.budget.columns, times=1)
+            return self._free(planning.plan_table(plan, forecast, wrapped=view.outer is not None))
+        view = replace(view.fetch(lambda query: self._free_answers.answer(query, stop)), stop=stop)
         if stored is not None and not plan.fresh:
-            return self._answer(plan, unpack(plan, stored), shown=shown, replayed=True)
-        if shown.is_empty:
-            return self._free(shown.nothing(self._parts.desk))
-        with turn_of(self._parts.engine, stop):  # an engine that cannot run is found out before anything is reserved
+            return self._answer(plan, stored, view=view, replayed=True)
+        if view.is_empty:
+            return self._free(view.empty(own.evaluator))
+
+        def draw(exact: Exact) -> PackedRelease:
+            return planning.pack_release(plan, planning.release(plan, exact, noise=own.noise))
+
+        worst, shared = plan.columns(plan.worst_case), own.terms.limits.share_replays and not plan.fresh
+        request = self._request(plan.query.text, worst, key=plan.key, repeated=not plan.fresh)
+        short = None
+        try:
+            settled = self._release(request, planning.build_statement(plan.counting), draw, shared=shared, stop=stop)
+        except Shortfall as error:
+            short = error
+        if short is not None:
+            least = own.terms.limits.min_epsilon
+            raise planning.explain_shortfall(plan, short, least_epsilon=least, calendar=own.ledger.calendar)
+        return self._answer(plan, settled.answer, view=view, replayed=settled.repeats)
+
+    def _release(
+        self,
+        request: Request,
+        statement: Statement,
+        draw: Callable[[Exact], PackedRelease],
+        *,
+        shared: bool,
+        stop: Stop | None = None,
+    ) -> Settled:
+        """Make one release: reserve its worst case, run the statement, draw, and settle; return the answer to show.
+
+        Once the reservation is made, every failure is charged in full and none is explained: its words, kind and frames
+        may hold a row's values. Only an interrupt is passed on as one. What is raised is raised outside the handlers,
+        so that nothing hangs on it.
+
+        The answer to show may be an earlier one: that of another process of this account to the same query, free of
+        charge; or, where the policy shares answers (`shared`), the first of any account, which costs what it cost then.
+        Whether there was one must not be seen or timed: by then the engine has run and the noise is drawn either way.
+        """
+        own = self._dependencies
+        with turn_of(own.engine, stop):  # an engine that cannot run is found out before anything is reserved
             if stop is not None and stop():
                 raise statement_stopped()
-            reservation = self._reserve(plan)
-            if isinstance(reservation, Settled):  # answered since it was looked for
-                released, replayed = unpack(plan, reservation.answer), True
+            reservation = own.ledger.reserve(request)
+            if isinstance(reservation, Settled):  # answered since it was looked up
+                return reservation
+            hint = "Ask the curator: the details may hold private values and are not kept."
+            reason = "The engine could not answer; the query is charged in full."
+            failure: BaseException = EngineError("engine-failed", reason, hint=hint)
+            try:
+                with planning.hold_to_grid(own.terms.answer_grid_ms):
+                    exact = own.engine.execute(statement)
+                    reason = "The answer could not be drawn; the query is charged in full."
+                    failure = EngineError("release-failed", reason, hint=hint)
+                    drawn = draw(exact)
+            except Exception:  # noqa: BLE001, S110 - see above
+                pass
+            except BaseException as interrupt:  # noqa: BLE001 - passed on below
+                failure = interrupt.with_traceback(None)
+                failure.__context__ = failure.__cause__ = None
             else:
-                released, replayed = self._settled(plan, reservation, drawn=self._release(plan, reservation))
-        return self._answer(plan, released, shown=shown, replayed=replayed)
-
-    def _buy(self, purchase: ExternalRelease) -> ReleaseResult:
-        self._check_open()
-        parts = self._parts
-        stored = parts.ledger.stored(purchase.key, self._account)
-        if stored is not None:
-            return self._bought(stored, replayed=True)
-        with turn_of(parts.engine):
-            held = parts.ledger.reserve(self._request(purchase.text, purchase.loss, key=purchase.key, repeated=True))
-            if isinstance(held, Settled):
-                return self._bought(held.answer, replayed=True)
-            drawn = self._drawn(
-                purchase.statement,
-                lambda exact: purchase.draw(exact, noise=parts.noise),
-                held=held,
-                worst=purchase.loss,
-            )
-            digest, shared = hashlib.sha256(drawn).hexdigest(), parts.terms.limits.share_replays
-            settled = held.settle(purchase.loss.rho, digest, answer=drawn, shared=shared)
-        return self._bought(settled.answer, replayed=settled.repeats)
+                return reservation.settle(drawn.loss, drawn.digest, answer=drawn.answer, shared=shared)
+            reservation.settle(request.worst_case.rho, FAILED if isinstance(failure, EngineError) else "interrupted")
+            raise failure
 
     def explain(self, text: str, parameters: ParameterValues = ()) -> Plan:
-        """Return the plan of a private query: engine SQL, mechanism, worst-case loss, threshold; touches no row.
+        """Return the plan of a private query: engine SQL, mechanism, worst-case loss, threshold; reads no row.
 
-        Raises as `sql` does for a statement that cannot be asked, but not for a budget that is short.
+        Raises as `sql` does for a statement that cannot be run, but not for a budget that is short.
         """
-        question = self._analyze(text, parameters)
-        if isinstance(question, WrappedQuery):
-            question = shown_of(question).inner
-        if not isinstance(question, PrivateQuery):
+        statement = self._analyze(text, parameters)
+        if isinstance(statement, WrappedQuery):
+            statement = planning.result_view(statement).inner
+        if not isinstance(statement, PrivateQuery):
             hint = "Explain a SELECT ... TOP k PRIVATE; what reads no private row costs nothing."
             raise Refusal("not-a-query", "This statement has no plan.", hint=hint)
-        return self._draw(replace(question, explained=True))[0]
+        return self._plan(replace(statement, explained=True))[0]
 
     def forecast(self, text: str, parameters: ParameterValues = (), *, times: int = 1) -> Forecast:
-        """Return whether so many queries of the price of this one still fit, and how many do; touches no row.
+        """Return whether `times` queries of this price still fit into the budget, and how many do; reads no row.
 
-        In the worst case, and when half of the items come back. Raises as `explain`, and `UsageError` for `times` < 1.
+        Counts are for the worst case, and for half of the items returned. Raises as `explain`, and `UsageError` for
+        `times` < 1.
         """
-        return forecast(self.explain(text, parameters), self.budget.columns, times=times)
+        return planning.forecast(self.explain(text, parameters), self.budget.columns, times=times)
 
     def describe(self, text: str, parameters: ParameterValues = ()) -> pa.Schema:
         """Return the columns that the answer of `sql` would have; reads no private row and charges nothing.
 
-        Raises as `sql` does for a statement that cannot be asked, but not for a budget that is short.
+        Raises as `sql` does for a statement that cannot be run, but not for a budget that is short.
         """
         return self._schema(self._analyze(text, parameters))
 
     def prepare(self, text: str, types: Sequence[str] = ()) -> Prepared:
-        """Return the types of the parameters and the columns of the answer, before any value is bound; as `describe`.
+        """Return the types of a statement's parameters and the columns of its answer, before any value is bound.
 
         `types` are those that are known already, as SQL names them, in the order of the parameters; UNKNOWN is none.
-        Raises as `sql` does for a statement that cannot be asked whatever is bound.
+        Raises as `sql` does for a statement that cannot be run whatever is bound; charges nothing.
         """
-        found, question, is_open = prepared(text, types, read=lambda given: self._analyze(text, given))
-        return Prepared(found, self._schema(question, is_open=is_open))
+        found, statement, is_open = prepared(text, types, read=lambda values: self._analyze(text, values))
+        return Prepared(found, self._schema(statement, is_open=is_open))
 
     @property
     def catalog(self) -> Catalog:
-        """The tables that exist for the analyst."""
-        return self._parts.catalog
+        """Tables that exist for the analyst."""
+        return self._dependencies.catalog
 
     @property
     def terms(self) -> Terms:
-        """What is granted, and the ceilings and defaults of a query; `budget` has what is left."""
-        return self._parts.terms
+        """Total that is granted, and the ceilings and defaults of a query; `budget` has what is left."""
+        return self._dependencies.terms
 
     @property
     def budget(self) -> Balance:
         """What was granted, spent and reserved, and what remains, in rho and delta; never a running epsilon.
 
-        That of the analyst's own limit, if they have one; what remains is never more than the total has left.
+        For an analyst with a limit of their own it is the balance of that limit; what remains is never more than the
+        total has left.
         """
         self._check_open()
-        ledger, account = self._parts.ledger, self._account
-        own, total = None if account is None else ledger.state(account), ledger.state()
-        # after the states: a grant only ever adds, and a session that is open speaks of it too
-        terms = replace(self._parts.terms, budget=ledger.budget, total=ledger.total)
-        return balance_of(terms, total, own=own, calendar=ledger.calendar)
+        return planning.read_balance(self._dependencies.ledger, self._dependencies.terms)
 
     @property
     def progress(self) -> float | None:
-        """How much of the statement that runs is done, 0 to 1, to be asked from another thread; None if it is not told.
+        """Share of the running statement that is done, 0 to 1, for another thread to read; None if it is not shown.
 
-        It depends on rows, so it is told only where the data is open in this process and nothing protects the time.
+        It depends on rows, so it is shown only where the data is open in this process and nothing protects the time.
         """
-        return progress_of(self._parts.engine, self._parts.terms.answer_grid_ms)
+        return planning.read_progress(self._dependencies.engine, self._dependencies.terms.answer_grid_ms)
 
     @property
     def history(self) -> pa.Table:
-        """What this analyst asked of this ledger, in every session, and what it was charged; newest last."""
+        """Queries of this analyst on this ledger, in every session, and what each was charged; newest last."""
         self._check_open()
-        entries = (entry for entry in self._parts.ledger.entries() if entry.account == self._account)
-        return history_table(entries, self._parts.terms.certificate)
+        own = self._dependencies
+        entries = (entry for entry in own.ledger.entries() if entry.account == self._account)
+        return planning.history_table(entries, own.terms.certificate)
 
     def close(self) -> None:
         """Close the engine, the evaluator and the ledger; further use raises `UsageError`."""
         if not self._closed:
             self._closed = True
+            own = self._dependencies
             with ExitStack() as closing:
-                closing.callback(self._parts.ledger.close)
-                closing.callback(self._parts.engine.close)
-                closing.callback(self._parts.desk.close)
-                if self._parts.public is not None:
-                    closing.callback(self._parts.public.close)
+                closing.callback(own.ledger.close)
+                closing.callback(own.engine.close)
+                closing.callback(own.evaluator.close)
+                if own.public is not None:
+                    closing.callback(own.public.close)
 
     def __enter__(self) -> Self:
         return self
@@ -257,133 +264,47 @@ class Session:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Session({'closed' if self._closed else self._parts.terms.total})"
-
-    def _analyze(self, text: str, parameters: ParameterValues) -> Question:
-        self._check_open()
-        return self._analyses.read(text, parameters)
-
-    def _public(self, question: PublicQuery | ShowBudget | ShowTables | Describe, stop: Stop | None = None) -> pa.Table:
-        """Return the answer to a question that reads no private row.
-
-        One that reads no table either never waits for an engine: it is computed where released rows are.
-        """
-        parts = self._parts
-        match question:
-            case PublicQuery() if not has_scan(question):
-                statement = statement_of(rewrite_public(question, MOST_PUBLIC_ROWS + 1))
-                return named(question, parts.desk.compute({}, statement, stop=within(_LONGEST_CONSTANT, stop)))
-            case PublicQuery():
-                statement = statement_of(rewrite_public(question, MOST_PUBLIC_ROWS + 1, dialect=parts.catalog.dialect))
-                if parts.public is None:
-                    return publish(question, parts.engine.execute(statement))
-                return publish(question, parts.public.execute(statement, stop=stop))
-            case ShowBudget():
-                return budget_table(self.budget)
-            case ShowTables():
-                return tables_table(parts.catalog, parts.terms)
-            case Describe():
-                return columns_table(parts.catalog, parts.terms, name=question.table)
-
-    def _schema(self, question: Question, *, is_open: bool = False) -> pa.Schema:
-        """Return the columns of an answer; a query some of whose options `is_open` has no plan yet to be refused."""
-        if isinstance(question, PublicQuery):  # the catalog says the types, so no engine is waited for
-            return self._public(without_rows(question)).schema
-        if not isinstance(question, PrivateQuery | WrappedQuery):
-            return self._public(question).schema
-        shown = shown_of(question)
-        if not is_open:
-            draw(self._known(shown.inner), self._parts.terms, salts=self._salts)
-        if shown.inner.explained:
-            return plan_columns()
-        return shown.fetched(lambda query: self._public(without_rows(query))).nothing(self._parts.desk).schema
+        return f"Session({'closed' if self._closed else self._dependencies.terms.total})"
 
     def _check_open(self) -> None:
         if self._closed:
             raise UsageError("closed", "This session is closed.", hint="Open another with dpsql.connect.")
 
-    @property
-    def _account(self) -> str | None:
-        account = self._parts.terms.account
-        return None if account is None else account.name
+    def _analyze(self, text: str, parameters: ParameterValues) -> ParsedStatement:
+        self._check_open()
+        return self._analyses.read(text, parameters)
 
-    def _draw(self, question: PrivateQuery, stop: Stop | None = None) -> tuple[Plan, bytes | None]:
-        """Return the plan of a query, and what this analyst was answered to it on this version of the data."""
-        plan = draw(self._known(question, stop), self._parts.terms, salts=self._salts)
-        stored = self._parts.ledger.stored(plan.key, self._account)
-        if question.explained:
-            plan = simulated(plan, noise=self._parts.noise)
+    def _plan(self, query: PrivateQuery, stop: Stop | None = None) -> tuple[Plan, bytes | None]:
+        """Return the plan of a query, and the stored answer of this analyst to it on this version of the data."""
+        own = self._dependencies
+        query = self._free_answers.complete(query, stop)
+        plan = planning.build_plan(query, own.terms, salts=self._salts)
+        stored = own.ledger.stored(plan.key, self._account)
+        if query.explained:
+            plan = planning.simulate_recall(plan, noise=own.noise)
         return replace(plan, stored=stored is not None), stored
 
-    def _known(self, question: PrivateQuery, stop: Stop | None = None) -> PrivateQuery:
-        """Return the query with what public tables hold of it, read as public queries are, and what is prepared now."""
-        question = question.at(self._parts.ledger.data_version) if question.prepared else question
-        asked = values_asked(question)
-        if asked is not None:
-            question = with_values(question, self._public(asked, stop).column(0).to_pylist())
-        guessed = guess_asked(question) if question.explained else None
-        return question if guessed is None else with_guess(question, self._public(guessed, stop).column(0).to_pylist())
+    def _schema(self, statement: ParsedStatement, *, is_open: bool = False) -> pa.Schema:
+        """Return the columns of an answer; plan the query too, so that it is refused here, unless options are open."""
+        if isinstance(statement, PrivateQuery | WrappedQuery) and not is_open:
+            query = self._free_answers.complete(planning.result_view(statement).inner)
+            planning.build_plan(query, self._dependencies.terms, salts=self._salts)
+        return self._free_answers.schema(statement)
 
-    def _reserve(self, plan: Plan) -> Reservation | Settled:
-        worst = plan.columns(plan.worst_case)
-        request = self._request(plan.query.text, worst, key=plan.key, repeated=not plan.fresh)
-        try:
-            return self._parts.ledger.reserve(request)
-        except Shortfall as error:
-            short = error
-        least = self._parts.terms.limits.min_epsilon
-        raise shortfall(plan, short, least_epsilon=least, calendar=self._parts.ledger.calendar)
+    @property
+    def _account(self) -> str | None:
+        account = self._dependencies.terms.account
+        return None if account is None else account.name
 
     def _request(self, text: str, worst: BudgetVector, *, key: str, repeated: bool) -> Request:
-        terms, limit = self._parts.terms, self._parts.terms.account
+        terms, limit = self._dependencies.terms, self._dependencies.terms.account
         account = None if limit is None else Account(limit.name, limit.budget)
         return Request(text, worst, account, key, terms.certificate, terms.limits.failures_per_day, repeated)
 
-    def _release(self, plan: Plan, reservation: Reservation) -> Release:
-        counting, worst, noise = statement_of(plan.counting), plan.columns(plan.worst_case), self._parts.noise
-        return self._drawn(counting, lambda exact: release(plan, exact, noise=noise), held=reservation, worst=worst)
-
-    def _drawn(
-        self, statement: Statement, draw: Callable[[Exact], Output], *, held: Reservation, worst: BudgetVector
-    ) -> Output:
-        """Read and draw; charge everything that fails in full, and say nothing of why.
-
-        Words, kind and frames of a failure may hold a row's values, so nothing of it is passed on but that it was an
-        interrupt; what is raised is raised outside the handlers, and nothing hangs on it.
-        """
-        hint = "Ask the curator: the details may hold private values and are not kept."
-        failure: BaseException
-        failure = EngineError("engine-failed", "The engine could not answer; the query is charged in full.", hint=hint)
-        try:
-            with on_grid(self._parts.terms.answer_grid_ms):
-                exact = self._parts.engine.execute(statement)
-                failure = EngineError(
-                    "release-failed", "The answer could not be drawn; the query is charged in full.", hint=hint
-                )
-                return draw(exact)
-        except Exception:  # noqa: BLE001, S110 - see above
-            pass
-        except BaseException as interrupt:  # noqa: BLE001 - passed on below
-            failure = interrupt.with_traceback(None)
-            failure.__context__ = failure.__cause__ = None
-        held.settle(worst.rho, FAILED if isinstance(failure, EngineError) else "interrupted")
-        raise failure
-
-    def _settled(self, plan: Plan, reservation: Reservation, *, drawn: Release) -> tuple[Release, bool]:
-        """Charge what was drawn and return it, or what stands in its place; and whether that was charged before.
-
-        Where the policy shares answers, that is the first answer to the question. Whether there was another is not for
-        the analyst to see or to time: the engine has run, the noise is drawn, the ledger has looked, and one answer is
-        unpacked either way; it costs what it cost the first time.
-        """
-        shared = self._parts.terms.limits.share_replays and not plan.fresh
-        loss = plan.columns(drawn.loss).rho
-        settled = reservation.settle(loss, digest_of(drawn.table), answer=pack(plan, drawn), shared=shared)
-        released = unpack(plan, settled.answer) if shared or settled.repeats else drawn
-        return released, settled.repeats
-
-    def _answer(self, plan: Plan, released: Release, *, shown: ResultView, replayed: bool) -> Answer:
-        balance = self.budget
+    def _answer(self, plan: Plan, stored: bytes, *, view: ResultView, replayed: bool) -> Answer:
+        """Return a released answer, unpacked and seen through the outer SELECT, with its receipt."""
+        own, balance = self._dependencies, self.budget
+        released, spec = planning.unpack(plan, stored), plan.offer
         k, k_bar = plan.sizes(released.chosen)
         receipt = Receipt(
             mechanism=plan.mechanism,
@@ -393,49 +314,66 @@ class Session:
             delta=plan.delta,
             threshold_offset=plan.threshold_offset,
             items_charged=0 if replayed else released.items_charged,
-            loss=self._parts.terms.nothing if replayed else released.loss,
+            loss=own.terms.nothing if replayed else released.loss,
             remaining=balance.remaining,
             stopped_at_bottom=released.stopped_at_bottom,
-            sealed=self._parts.engine.sealed,
+            sealed=own.engine.sealed,
             replayed=replayed,
-            shared=self._parts.terms.limits.share_replays,
-            durable=self._parts.ledger.durable,
-            chosen=plan.offer.chooses,
+            shared=own.terms.limits.share_replays,
+            durable=own.ledger.durable,
+            chosen=spec.chooses,
             certificate=plan.certificate,
-            isolation=self._parts.engine.isolation,
-            confinement=read_confinement(self._parts.engine),
+            isolation=own.engine.isolation,
+            confinement=read_confinement(own.engine),
         )
-        offer, outputs = plan.offer, shown.counts
-        noise = offer.count_variance if outputs else None
-        counts = None if noise is None else CountColumns(outputs, noise, offer.count_scale, adjusted=plan.monotone)
+        counts, variance = None, spec.count_variance
+        if view.counts and variance is not None:
+            counts = CountColumns(view.counts, variance, spec.count_scale, adjusted=plan.monotone)
         periods = None if balance.calendar is None else balance.calendar.periods
         promise = Promise(plan.query.unit_name, plan.query.holders, balance.granted, periods)
-        table = shown.table(released.table, self._parts.desk)
+        table = view.table(released.table, own.evaluator)
         return Answer(table, receipt, counts=counts, promise=promise, granted=balance.limit)
 
-    def _bought(self, released: bytes, *, replayed: bool) -> ReleaseResult:
-        parts = self._parts
+    def _free(self, table: pa.Table) -> Answer:
+        """Return an answer that costs nothing."""
+        engine, terms = self._dependencies.engine, self._dependencies.terms
+        receipt = Receipt.free(
+            self.budget.remaining,
+            nothing=terms.nothing,
+            sealed=engine.sealed,
+            isolation=engine.isolation,
+            confinement=read_confinement(engine),
+        )
+        return Answer(table, receipt)
+
+    def _release_external(self, release: ExternalRelease) -> ReleaseResult:
+        self._check_open()
+        own = self._dependencies
+        stored, replayed = own.ledger.stored(release.key, self._account), True
+
+        def draw(exact: Exact) -> PackedRelease:
+            drawn = release.draw(exact, noise=own.noise)
+            return PackedRelease(drawn, hashlib.sha256(drawn).hexdigest(), release.loss.rho)
+
+        if stored is None:
+            request = self._request(release.text, release.loss, key=release.key, repeated=True)
+            settled = self._release(request, release.statement, draw, shared=own.terms.limits.share_replays)
+            stored, replayed = settled.answer, settled.repeats
         return ReleaseResult(
-            released,
+            stored,
             replayed=replayed,
-            sealed=parts.engine.sealed,
-            isolation=parts.engine.isolation,
-            durable=parts.ledger.durable,
-            shared=parts.terms.limits.share_replays,
+            sealed=own.engine.sealed,
+            isolation=own.engine.isolation,
+            durable=own.ledger.durable,
+            shared=own.terms.limits.share_replays,
         )
 
-    def _free(self, table: pa.Table) -> Answer:
-        engine, nothing, left = self._parts.engine, self._parts.terms.nothing, self.budget.remaining
-        where, measures = engine.isolation, read_confinement(engine)
-        free = Receipt.free(left, nothing=nothing, sealed=engine.sealed, isolation=where, confinement=measures)
-        return Answer(table, free)
 
-
-def buy(session: Session, purchase: ExternalRelease) -> ReleaseResult:
+def release_external(session: Session, release: ExternalRelease) -> ReleaseResult:
     """Make a release that another room planned, on the same trip as a query's, or return it from the ledger.
 
     Its loss is reserved before a row is read and charged before it is returned. Raises `Shortfall` when it does not
-    fit (nothing is charged), `EngineError` when it could not be made (charged in full), and `LedgerError`. It takes the
-    planner's word for the law and the loss, so it is no method that an analyst's session shows.
+    fit (nothing is charged), `EngineError` when it could not be made (charged in full), and `LedgerError`. It trusts
+    the caller's loss and output law, so it is no method of an analyst's session.
     """
-    return session._buy(purchase)  # noqa: SLF001 - the same module
+    return session._release_external(release)  # noqa: SLF001 - the same module

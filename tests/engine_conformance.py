@@ -22,7 +22,7 @@ from sql_reference import NOON, accepts_pattern
 from dpsql.engines import Engine, Statement, open_exact
 from dpsql.engines.remote import RemoteEngine
 from dpsql.errors import EngineError, Error, Unsupported
-from dpsql.plan.registration import catalog_of
+from dpsql.plan.registration import build_catalog
 from dpsql.policy import Budget, Policy, PrivateTable, PublicTable
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog
@@ -120,7 +120,7 @@ def opened(kit: Kit, through: Kit | None = None) -> Opened:
 def over(kit: Kit, tables: Mapping[str, pa.Table]) -> Opened:
     """Return an engine of a kit over tables of its own."""
     engine = kit.open(tables)
-    return Opened(engine, catalog_of(engine, POLICY))
+    return Opened(engine, build_catalog(engine, POLICY))
 
 
 @cache

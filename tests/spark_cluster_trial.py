@@ -21,7 +21,7 @@ from engine_kit_spark import OPTIONS
 from dpsql import Budget, Policy, PrivateTable
 from dpsql.engines import Engine, Statement, open_exact
 from dpsql.engines.spark.engine import SparkEngine
-from dpsql.plan.registration import catalog_of
+from dpsql.plan.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite
@@ -79,7 +79,7 @@ def home(folder: Path) -> None:
 
 def answer(engine: Engine, bound: Bound | None = None) -> list[list[object]]:
     policy = Policy(Budget(1, "1e-6"), {"reads": PrivateTable("u")})
-    query = analyze(TEXT, catalog_of(engine, policy), accepts_pattern=engine.accepts_pattern, clock=time.gmtime)  # type: ignore[arg-type]
+    query = analyze(TEXT, build_catalog(engine, policy), accepts_pattern=engine.accepts_pattern, clock=time.gmtime)  # type: ignore[arg-type]
     assert isinstance(query, PrivateQuery)
     counting = rewrite(query, 21, bound=bound)
     table = open_exact(engine.execute(Statement(counting.sql, counting.parameters, counting.types)))

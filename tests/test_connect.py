@@ -267,7 +267,7 @@ def test_a_memory_ledger_is_warned_of_once_for_every_connection(folder: Path) ->
             warnings.simplefilter("always")
             with dpsql.connect(folder / "events.duckdb", policy=python_policy("user_id")) as session:
                 session.sql("SELECT article FROM reads GROUP BY article TOP 1 PRIVATE")
-                assert isinstance(session._parts.ledger, MemoryLedger)
+                assert isinstance(session._dependencies.ledger, MemoryLedger)
         (warning,) = caught
         assert warning.category is dpsql.MemoryLedgerWarning
         assert warning.filename == __file__
@@ -281,7 +281,7 @@ def test_a_warning_made_an_error_leaks_nothing(folder: Path) -> None:
 
 def test_a_memory_ledger_that_was_asked_for(folder: Path) -> None:
     with dpsql.connect(folder / "events.duckdb", policy=folder / "policy.toml", ledger=":memory:") as session:
-        assert isinstance(session._parts.ledger, MemoryLedger)
+        assert isinstance(session._dependencies.ledger, MemoryLedger)
     assert not (folder / "ledger.sqlite").exists()
 
 
@@ -290,7 +290,7 @@ def test_the_ledger_stands_beside_the_policy(folder: Path, monkeypatch: pytest.M
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     with dpsql.connect("../events.duckdb", policy="../policy.toml") as session:
-        assert isinstance(session._parts.ledger, SQLiteLedger)
+        assert isinstance(session._dependencies.ledger, SQLiteLedger)
     assert (folder / "ledger.sqlite").exists()
     assert list(elsewhere.iterdir()) == []
 
@@ -438,5 +438,5 @@ def test_every_type_that_a_policy_may_declare_is_loaded(tmp_path: Path) -> None:
     table = dpsql.PrivateTable("user_id", types, source=tmp_path / "all.csv")
     policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"everything": table})
     with dpsql.connect(policy=policy, ledger=":memory:") as session:
-        found = session._parts.engine.columns("everything")
+        found = session._dependencies.engine.columns("everything")
     assert {column.name: column.type for column in found} == types

@@ -49,14 +49,14 @@ def run(folder: Path, *words: str) -> tuple[int, str, str]:
 
 def test_a_query_is_charged_to_the_ledger_of_the_policy(folder: Path, url: str) -> None:
     with dpsql.connect(folder / "events.duckdb", policy=folder / "policy.toml") as session:
-        assert isinstance(session._parts.ledger, PostgresLedger)
+        assert isinstance(session._dependencies.ledger, PostgresLedger)
         answer = session.sql(SQL)
         assert SECRET not in f"{answer} {answer.receipt} {session.explain(SQL)} {session.budget}"
         spent = session.budget.rho.spent
         assert spent > 0
     with dpsql.connect(folder / "events.duckdb", policy=folder / "policy.toml", ledger=url) as session:
         assert session.budget.rho.spent == spent
-        assert [entry.query for entry in session._parts.ledger.entries()] == [SQL]
+        assert [entry.query for entry in session._dependencies.ledger.entries()] == [SQL]
 
 
 def test_an_error_names_the_place_without_the_password(folder: Path) -> None:

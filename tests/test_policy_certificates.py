@@ -20,7 +20,7 @@ from dpsql.accounting import Certificate
 from dpsql.connect import check_of, grant
 from dpsql.errors import Error, PolicyError
 from dpsql.plan import Terms
-from dpsql.plan.report.policy_text import words
+from dpsql.plan.report.policy_text import describe_policy
 from dpsql.policy.validation import CERTIFICATES
 
 TABLES = {"reads": dpsql.PrivateTable("user_id")}
@@ -64,8 +64,8 @@ def folder(tmp_path: Path, certificate: str) -> Path:
     return tmp_path
 
 
-def run(folder: Path, *words: str) -> tuple[int, str, str]:
-    code, out, err = dpsql_command(*words, cwd=folder)
+def run(folder: Path, *arguments: str) -> tuple[int, str, str]:
+    code, out, err = dpsql_command(*arguments, cwd=folder)
     assert "Traceback" not in err
     return code, out.decode(), err
 
@@ -133,7 +133,7 @@ def test_a_check_says_what_is_counted(certificate: str) -> None:
     assert (found.certificate, found.rho) == (certificate, None)
     assert found.queries == 10
     assert found.items == 30
-    told = " ".join(" ".join(words(found)).split())
+    told = " ".join(" ".join(describe_policy(found)).split())
     assert f"(certificate {certificate})" in told
     assert " rho" not in told
     terms = Terms.of_policy(policy_of(certificate, items=30, queries=10))

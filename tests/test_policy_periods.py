@@ -23,8 +23,8 @@ from dpsql.connect import check_of, grant, session_of
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.ledger import Calendar, MemoryLedger, SQLiteLedger
 from dpsql.mechanisms import OperatingSystemNoise
-from dpsql.plan import Terms, balance_of
-from dpsql.plan.report.policy_text import words
+from dpsql.plan import Terms, compute_balance
+from dpsql.plan.report.policy_text import describe_policy
 from dpsql.policy.budget_suggestion import separated
 from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.session import Session, SessionDependencies
@@ -120,7 +120,7 @@ def test_the_terms_of_a_period_are_those_of_a_total() -> None:
 
 
 def told(**budget: object) -> str:
-    return " ".join(" ".join(words(check_of(policy_of(**budget)))).split())
+    return " ".join(" ".join(describe_policy(check_of(policy_of(**budget)))).split())
 
 
 def test_a_check_says_what_holds_per_period_and_that_the_total_has_no_end() -> None:
@@ -178,7 +178,7 @@ def opened(database: Path) -> Iterator[Opened]:
     )
     time = [START]
     ledger = MemoryLedger(terms.budget, total=terms.total, periods=terms.periods, clock=lambda: time[0])
-    parts = plain._parts
+    parts = plain._dependencies
     with Session(
         SessionDependencies(parts.engine, ledger, parts.catalog, terms, OperatingSystemNoise(), parts.desk)
     ) as session:
@@ -209,8 +209,8 @@ def test_nobody_drew_on_the_total_when_all_periods_are_over() -> None:
     terms = Terms.of_policy(policy_of(period="30d", periods=3), "alice")
     gone = FilterState(terms.budget, Rho(0))
     calendar = Calendar(Periods(MONTH, 3), START, 2)
-    last = balance_of(terms, gone, own=FilterState.fresh(), calendar=calendar)
-    over = balance_of(terms, gone, own=FilterState.fresh(), calendar=replace(calendar, number=3))
+    last = compute_balance(terms, gone, own=FilterState.fresh(), calendar=calendar)
+    over = compute_balance(terms, gone, own=FilterState.fresh(), calendar=replace(calendar, number=3))
     assert "others drew on the total" in str(last)
     assert "others drew on the total" not in str(over)
     assert over.remaining == last.remaining == ZCDP.nothing()
@@ -259,8 +259,8 @@ def test_a_ledger_is_given_periods_in_the_shell(database: Path) -> None:
     (folder / "policy.toml").write_text(policy.format(""))
     session = ("--db", "events.duckdb", "--policy", "policy.toml")
     assert dpsql_command("query", *session, SQL, cwd=folder)[0] == 0
-    words = ("ledger", "grant", "l.sqlite", "--epsilon", "1", "--delta", "1e-6", "--note", "monthly")
-    code, out, err = dpsql_command(*words, "--period", "30d", "--periods", "12", cwd=folder)
+    arguments = ("ledger", "grant", "l.sqlite", "--epsilon", "1", "--delta", "1e-6", "--note", "monthly")
+    code, out, err = dpsql_command(*arguments, "--period", "30d", "--periods", "12", cwd=folder)
     assert (code, err) == (0, "")
     assert out.decode().rstrip().endswith("is (1, 1e-06)-differential privacy per 30 days, at most 12 times.")
     assert dpsql_command("budget", *session, cwd=folder)[0] == 7
@@ -271,9 +271,9 @@ def test_a_ledger_is_given_periods_in_the_shell(database: Path) -> None:
     period = json.loads(out)["period"]
     assert (period["number"], period["most"], period["length"]) == (1, 12, "30 days")
     assert datetime.fromisoformat(period["until"]) > datetime.now(UTC)
-    code, out, _ = dpsql_command(*words, cwd=folder)  # which keeps the periods, and says so
+    code, out, _ = dpsql_command(*arguments, cwd=folder)  # which keeps the periods, and says so
     assert (code, out.decode().rstrip().endswith("per 30 days, at most 12 times.")) == (0, True)
-    code, _, err = dpsql_command(*words, "--period", "29d", cwd=folder)
+    code, _, err = dpsql_command(*arguments, "--period", "29d", cwd=folder)
     assert (code, "ledger-grant" in err) == (7, True)
     assert dpsql_command("ledger", "verify", "l.sqlite", cwd=folder)[0] == 0
 

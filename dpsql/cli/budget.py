@@ -12,7 +12,7 @@ import click
 from dpsql.answer import printable
 from dpsql.answer_json import plain_spending
 from dpsql.cli.show import write_json, write_pairs
-from dpsql.plan.report.tables import outcome
+from dpsql.plan.report.tables import describe_outcome
 
 if TYPE_CHECKING:
     from dpsql.ledger import Entry
@@ -84,7 +84,7 @@ def _queries(latest: Sequence[Entry], count: int) -> Iterator[str]:
         rho = entry.worst_case.rho if entry.settlement is None else entry.settlement.loss
         charged = f"{'holds' if entry.settlement is None else entry.certificate.currencies[0]} {float(rho):.4g}"
         when = entry.opened_at.strftime("%Y-%m-%d %H:%M:%S")
-        yield f"{when}  {_name(entry.account):{width}}  {outcome(entry):11}  {charged}"
+        yield f"{when}  {_name(entry.account):{width}}  {describe_outcome(entry):11}  {charged}"
         yield "    " + (text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}\N{HORIZONTAL ELLIPSIS}")
 
 

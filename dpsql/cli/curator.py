@@ -39,7 +39,7 @@ def run_init(database: Path, output: Path, *, force: bool) -> None:
 def run_check(policy: Path, database: Path | None, *, as_json: bool) -> None:
     """Read a policy back; open no ledger, and of private rows read only the keys of links."""
     from dpsql.connect import check_of
-    from dpsql.plan.report.policy_text import words
+    from dpsql.plan.report.policy_text import describe_policy
 
     check = check_of(policy, database=database)
     if as_json:
@@ -49,7 +49,7 @@ def run_check(policy: Path, database: Path | None, *, as_json: bool) -> None:
 
         write_json(asdict(check))
         return
-    for line in words(check):
+    for line in describe_policy(check):
         click.echo(line)
 
 

@@ -15,7 +15,7 @@ from dpsql.pate.methods import Method
 from dpsql.pate.release import Batch, Labels, release, unpack
 from dpsql.pate.votes import Value, VotesTable, known_values, votes_table
 from dpsql.plan import Terms
-from dpsql.session import ExternalRelease, ReleaseResult, Session, buy
+from dpsql.session import ExternalRelease, ReleaseResult, Session, release_external
 
 __all__ = ["FORMAT", "Labelling", "Receipt", "label"]
 
@@ -126,7 +126,7 @@ def _bought(session: Session, batch: Batch, *, table: VotesTable) -> ReleaseResu
     worst = ZCDP(each.rho * number, each.delta * number)
     statement = batch.method.statement(table, batch.examples)
     try:
-        return buy(session, ExternalRelease(text, worst, batch.key, statement, partial(release, batch)))
+        return release_external(session, ExternalRelease(text, worst, batch.key, statement, partial(release, batch)))
     except Shortfall as error:
         short = error.remaining
     fit = short.rho.value // each.rho.value

@@ -1,36 +1,52 @@
-"""The bridge between SQL and mathematics: what a query will cost, what the engine runs, what is released."""
+"""Planning: from a query and a budget to what the engine runs, what it may cost, and what is released."""
 
-from dpsql.plan.cache.replay_key import replay_key
-from dpsql.plan.cache.stored_release import digest_of, pack, unpack
+from dpsql.plan.cache.replay_key import compute_replay_key
+from dpsql.plan.cache.stored_release import PackedRelease, pack_release, unpack
 from dpsql.plan.external_release import Draw, ExternalRelease, ReleaseResult
-from dpsql.plan.grid import on_grid, progress_of
-from dpsql.plan.outer_select import Prepared, ResultView, shown_of
-from dpsql.plan.plan import Plan, statement_of
-from dpsql.plan.planner import draw
-from dpsql.plan.release import MOST_PUBLIC_ROWS, Release, named, publish, release
-from dpsql.plan.report.balance import Account, Balance, balance_of
+from dpsql.plan.free_answers import FreeAnswers
+from dpsql.plan.grid import hold_to_grid, read_progress
+from dpsql.plan.outer_select import Prepared, ResultView, result_view
+from dpsql.plan.plan import Plan, build_statement
+from dpsql.plan.planner import build_plan
+from dpsql.plan.release import MOST_PUBLIC_ROWS, Release, release
+from dpsql.plan.report.balance import Account, Balance, compute_balance, read_balance
 from dpsql.plan.report.forecast import Forecast, forecast
-from dpsql.plan.report.shortfall import shortfall
-from dpsql.plan.report.simulation import simulated
-from dpsql.plan.report.tables import budget_table, columns_table, history_table, plan_columns, plan_table, tables_table
+from dpsql.plan.report.shortfall import explain_shortfall
+from dpsql.plan.report.simulation import simulate_recall
+from dpsql.plan.report.tables import history_table, plan_columns, plan_table
 from dpsql.plan.terms import Sublimit, Terms
 
-__all__ = ["MOST_PUBLIC_ROWS", "Account", "Balance", "Forecast", "Plan", "Release", "Sublimit", "Terms", "balance_of"]
-__all__ += [
-    "budget_table",
-    "columns_table",
-    "draw",
+__all__ = [
+    "MOST_PUBLIC_ROWS",
+    "Account",
+    "Balance",
+    "Draw",
+    "ExternalRelease",
+    "Forecast",
+    "FreeAnswers",
+    "PackedRelease",
+    "Plan",
+    "Prepared",
+    "Release",
+    "ReleaseResult",
+    "ResultView",
+    "Sublimit",
+    "Terms",
+    "build_plan",
+    "build_statement",
+    "compute_balance",
+    "compute_replay_key",
+    "explain_shortfall",
     "forecast",
     "history_table",
-    "named",
-    "on_grid",
-    "pack",
+    "hold_to_grid",
+    "pack_release",
     "plan_columns",
     "plan_table",
-    "progress_of",
-    "publish",
+    "read_balance",
+    "read_progress",
     "release",
+    "result_view",
+    "simulate_recall",
+    "unpack",
 ]
-__all__ += ["Draw", "ExternalRelease", "Prepared", "ReleaseResult"]
-__all__ += ["ResultView", "digest_of", "replay_key", "shortfall", "shown_of", "simulated", "statement_of"]
-__all__ += ["tables_table", "unpack"]

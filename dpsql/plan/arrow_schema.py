@@ -16,7 +16,7 @@ from dpsql.sql.ir.types import Family, Type
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["arrow_type", "integers", "kept", "ordered"]
+__all__ = ["arrow_type", "filter_rows", "int64_array", "order_rows"]
 
 _COMPARISONS = {
     "=": operator.eq,
@@ -36,7 +36,7 @@ def arrow_type(type_: Type) -> pa.DataType:
     return known
 
 
-def integers(values: Iterable[int]) -> pa.Array:
+def int64_array(values: Iterable[int]) -> pa.Array:
     """Return whole numbers as an array; raises OverflowError beyond 64 bits.
 
     Where pandas is installed `pa.array` imports it to ask whether these are its own, between the rows and the answer:
@@ -48,16 +48,16 @@ def integers(values: Iterable[int]) -> pa.Array:
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
-def kept(table: pa.Table, keep: tuple[HavingTerm, ...]) -> pa.Table:
+def filter_rows(table: pa.Table, keep: tuple[HavingTerm, ...]) -> pa.Table:
     """Return the rows whose released counts pass every comparison."""
     for term in keep:
         counts = table.column(term.output).to_pylist()
         rows = [row for row, count in enumerate(counts) if _COMPARISONS[term.operator](count, term.value)]
-        table = table.take(integers(rows))
+        table = table.take(int64_array(rows))
     return table
 
 
-def ordered(table: pa.Table, order: tuple[Order, ...]) -> pa.Table:
+def order_rows(table: pa.Table, order: tuple[Order, ...]) -> pa.Table:
     """Return the rows by the ORDER BY terms, ties in the order they came; NaN is the greatest number."""
     rows = list(range(table.num_rows))
     for term in reversed(order):
@@ -66,7 +66,7 @@ def ordered(table: pa.Table, order: tuple[Order, ...]) -> pa.Table:
         absent = [row for row in rows if values[row] is None]
         present.sort(key=lambda row: (_is_nan(values[row]), values[row]), reverse=term.descending)
         rows = absent + present if term.nulls_first else present + absent
-    return table.take(integers(rows)) if order else table
+    return table.take(int64_array(rows)) if order else table
 
 
 def _comparable(column: pa.ChunkedArray) -> list[object]:

@@ -36,7 +36,15 @@ from dpsql.plan.mechanisms.per_partition import AllPartitionsPlan, EachPartition
 from dpsql.plan.mechanisms.weighted_gaussian import WeightedGaussianPlan
 from dpsql.sql.ir.statements import LiteralDomain, PrivateQuery
 
-__all__ = ["BY_COUNTS", "CHOSEN", "Candidate", "Prediction", "best", "candidates", "typical"]
+__all__ = [
+    "BY_COUNTS",
+    "CHOSEN",
+    "Candidate",
+    "Prediction",
+    "assume_groups_per_unit",
+    "choose_candidate",
+    "compare_candidates",
+]
 
 CHOSEN = frozenset("limited_domain gaussian_histogram weighted_gaussian peeling".split())
 BY_COUNTS = ("limited_domain", "domain_discovery")  # those that rank by counts, where nothing bounds them
@@ -71,7 +79,7 @@ class Candidate:
         return f"{self.prediction}{told}"
 
 
-def candidates(
+def compare_candidates(
     query: PrivateQuery, names: Iterable[str], *, build: Callable[[str], MechanismPlan], population: int | None = None
 ) -> tuple[Candidate, ...]:
     """Return those of the mechanisms that can answer the query, with what is predicted of them, in their order."""
@@ -82,13 +90,13 @@ def candidates(
             answering = build(name)
         except Refusal:  # it does not go with the query's options, or with the policy's
             continue
-        prediction = _predicted(answering, query, most=most)
+        prediction = _predict(answering, query, most=most)
         if prediction is not None:
             found.append(Candidate(name, answering, prediction))
     return tuple(found)
 
 
-def best(found: Iterable[Candidate], *, last: float | None = None) -> Candidate | None:
+def choose_candidate(found: Iterable[Candidate], *, last: float | None = None) -> Candidate | None:
     """Return the first of those that cost least and, among these, need the fewest units; None of none.
 
     Others than `CHOSEN` are there to be compared with, and never the best. Where the last of the keys is taken to have
@@ -107,20 +115,20 @@ def best(found: Iterable[Candidate], *, last: float | None = None) -> Candidate 
     return next((enough[name] for name in BY_COUNTS if name in enough), usual)
 
 
-def _predicted(answering: MechanismPlan, query: PrivateQuery, *, most: int) -> Prediction | None:
+def _predict(answering: MechanismPlan, query: PrivateQuery, *, most: int) -> Prediction | None:
     """Return what is predicted; None for a mechanism whose answers are of another kind."""
     match answering:
         case EachPartitionPlan(each=each, reach=reach):
-            one = _predicted(each, query, most=most)
+            one = _predict(each, query, most=most)
             return None if one is None else replace(one, items=one.items * reach)
         case AllPartitionsPlan(every=every):
-            return _predicted(every, query, most=most)
-    need, k, domain = _need(answering, query, most=most), query.clause.k or 0, query.domain
+            return _predict(every, query, most=most)
+    need, k, domain = _predict_units(answering, query, most=most), query.clause.k or 0, query.domain
     k = min(k, len(domain.values)) if isinstance(domain, LiteralDomain) else k
     return None if need is None else Prediction(*need, items=answering.price.items(k))
 
 
-def _need(answering: MechanismPlan, query: PrivateQuery, *, most: int) -> tuple[float, str] | None:
+def _predict_units(answering: MechanismPlan, query: PrivateQuery, *, most: int) -> tuple[float, str] | None:
     match answering:
         case LimitedDomainPlan(selection=leaders):
             need = max(leaders.threshold_offset, leaders.least_threshold)
@@ -130,29 +138,29 @@ def _need(answering: MechanismPlan, query: PrivateQuery, *, most: int) -> tuple[
         case GaussianHistogramPlan(selection=histogram):
             return float(histogram.threshold), ""
         case WeightedGaussianPlan(selection=weighted):
-            return _weighed(weighted, most)
+            return _predict_weighted(weighted, most)
         case DomainDiscoveryPlan(selection=discovery):
-            return _weighed(discovery.discovery, most)
+            return _predict_weighted(discovery.discovery, most)
         case PeelingPlan(selection=peeled):
-            return _margin(peeled, query)
+            return _predict_known_domain(peeled, query)
         case JointPlan(selection=sequence):
-            return _margin(sequence, query)
+            return _predict_known_domain(sequence, query)
     return None
 
 
-def _weighed(mechanism: WeightedGaussian, most: int) -> tuple[float, str]:
+def _predict_weighted(mechanism: WeightedGaussian, most: int) -> tuple[float, str]:
     """Return the need of a group whose units are in as many groups as is typical."""
-    groups = typical(mechanism.max_groups_contributed, most)
+    groups = assume_groups_per_unit(mechanism.max_groups_contributed, most)
     each = "" if groups == 1 else f", if each is in {groups} groups"
     return mechanism.threshold / WEIGHT_STEPS * math.sqrt(groups), each
 
 
-def typical(bound: int, most: int = _TYPICAL) -> int:
+def assume_groups_per_unit(bound: int, most: int = _TYPICAL) -> int:
     """Return in how many groups a unit is taken to be under a bound, where nothing is known of it."""
     return min(math.ceil(bound / 2), most)
 
 
-def _margin(mechanism: Peeling | JointExponential, query: PrivateQuery) -> tuple[float, str]:
+def _predict_known_domain(mechanism: Peeling | JointExponential, query: PrivateQuery) -> tuple[float, str]:
     """Return how far behind its rank a key is in one of two draws at most, by the bounds that the mechanisms state."""
     domain, k = query.domain, mechanism.k
     known, told = (

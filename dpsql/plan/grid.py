@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 from dpsql.engines import Engine, Watchable
 
-__all__ = ["on_grid", "progress_of"]
+__all__ = ["hold_to_grid", "read_progress"]
 
 
 @contextmanager
-def on_grid(milliseconds: int | None) -> Iterator[None]:
+def hold_to_grid(milliseconds: int | None) -> Iterator[None]:
     """Leave, with or without an error, no sooner than 1, 2, 4, 8 ... times so many milliseconds after entering.
 
     An interrupt leaves at once: it comes from the one who waits. Without a number everything does.
@@ -26,7 +26,7 @@ def on_grid(milliseconds: int | None) -> Iterator[None]:
     _wait(began, milliseconds)
 
 
-def progress_of(engine: Engine, milliseconds: int | None) -> float | None:
+def read_progress(engine: Engine, milliseconds: int | None) -> float | None:
     """Return how far a statement is, or None, always so where times are on a grid or the data is in another process.
 
     How far it is tells of rows what the time tells, and sooner: so it is told to nobody from whom the time is kept, and

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["monotone"]
+__all__ = ["fit_monotone"]
 
 
-def monotone(counts: Sequence[int]) -> list[int]:
+def fit_monotone(counts: Sequence[int]) -> list[int]:
     """Return the integers nearest, in least squares, that never rise along the ranking and are at least 0.
 
     Post-processing of noisy counts: nearer to the exact ones in all, if the ranking is that of the exact counts.

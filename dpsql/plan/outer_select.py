@@ -1,6 +1,6 @@
-"""What is shown of a release: its table as it is, or what the SELECT around the private query makes of it, for nothing.
+"""The outer SELECT around a private query, applied to the released table: post-processing, free of charge.
 
-All that can be refused is refused when this is prepared, which is before anything is reserved.
+Whatever can be refused is refused when the view is built, before anything is reserved.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from dpsql.engines import ResultEvaluator, Statement
 from dpsql.errors import EngineError, UsageError
-from dpsql.plan.arrow_schema import arrow_type, integers
-from dpsql.plan.plan import statement_of
-from dpsql.plan.release import MOST_PUBLIC_ROWS, nothing
+from dpsql.plan.arrow_schema import arrow_type, int64_array
+from dpsql.plan.plan import build_statement
+from dpsql.plan.release import MOST_PUBLIC_ROWS, empty_result
 from dpsql.sql.analysis.empty_results import asks_for_no_row
 from dpsql.sql.analysis.outer_select import PATH, RANK, passed
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery, WrappedQuery
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
 
     from dpsql.engines.base import Stop
 
-__all__ = ["Prepared", "ResultView", "shown_of"]
+__all__ = ["Prepared", "ResultView", "result_view"]
 
 Path = tuple[str, str, str]
-_MOST_ROWS = 1 << 62  # a row for each of the released ones at most: nothing is left to cut
+_NO_LIMIT = 1 << 62  # a row for each of the released ones at most: nothing is left to cut
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a statement says before values are bound: the types of its parameters, in order, and its answer's columns.
+    """Types of a statement's parameters, in order, and columns of its answer, before values are bound.
 
-    A parameter of which the statement says nothing is UNKNOWN; any value may be bound, and a text is as good as any.
+    A parameter whose type the statement leaves open is UNKNOWN; any value may be bound to it.
     """
 
     parameters: tuple[str, ...]
     schema: pa.Schema
 
     def fitted(self, table: pa.Table) -> pa.Table:
-        """Return an answer in the columns that were told: a whole number that was bound may have made them narrower.
+        """Return an answer in the announced columns; a whole number that was bound may have made them narrower.
 
-        Raises `UsageError` where a value does not fit, which those of the types of `parameters` do.
+        Raises `UsageError` where a value does not fit; values of the types in `parameters` always do.
         """
         import pyarrow as pa
 
@@ -54,12 +54,16 @@ class Prepared:
             return table.cast(self.schema)
         except (pa.ArrowInvalid, ValueError):
             hint = "Cast it in the statement, such as CAST(? AS BIGINT) + n."
-        raise UsageError("parameter-type", "With these values the answer has other columns than were told.", hint=hint)
+        raise UsageError(
+            "parameter-type",
+            "With these values the answer has other columns than the prepared statement.",
+            hint=hint,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ResultView:
-    """What an answer to `inner` shows: its released table or, with an outer SELECT, what that computes of it."""
+    """View of a release: the released table of `inner` or, with an outer SELECT, the table computed from it."""
 
     inner: PrivateQuery
     outer: PublicQuery | None = None
@@ -69,9 +73,9 @@ class ResultView:
     stop: Stop | None = None
 
     @property
-    def most_rows(self) -> int:
+    def max_rows(self) -> int:
         """How many rows may be shown; a join with public tables may have more than any release."""
-        return MOST_PUBLIC_ROWS if self.beside else _MOST_ROWS
+        return MOST_PUBLIC_ROWS if self.beside else _NO_LIMIT
 
     @property
     def is_empty(self) -> bool:
@@ -86,35 +90,34 @@ class ResultView:
             return tuple(released)
         return tuple(at for position in released for at in passed(self.outer, position))
 
-    def fetched(self, fetch: Callable[[PublicQuery], pa.Table]) -> ResultView:
-        """Return the same with the public tables that the outer SELECT reads, for which `fetch` asks."""
+    def fetch(self, fetch: Callable[[PublicQuery], pa.Table]) -> ResultView:
+        """Return the view with the public tables that the outer SELECT reads; `fetch` returns each of them."""
         return replace(self, tables={path: fetch(query) for path, query in self.beside.items()})
 
-    def nothing(self, desk: ResultEvaluator) -> pa.Table:
-        """Return what is shown where no released row is asked for."""
-        return self.table(nothing(self.inner), desk)
+    def empty(self, evaluator: ResultEvaluator) -> pa.Table:
+        """Return the view of a release without rows."""
+        return self.table(empty_result(self.inner), evaluator)
 
-    def table(self, released: pa.Table, desk: ResultEvaluator) -> pa.Table:
-        """Return what is shown of a released table, in types that the text decides; `desk` computes it."""
+    def table(self, released: pa.Table, evaluator: ResultEvaluator) -> pa.Table:
+        """Return the view of a released table, in types that the text alone decides; `evaluator` computes it."""
         if self.outer is None or self.statement is None:
             return released
         names = [f"c{at}" for at in range(1, released.num_columns + 1)]
-        laid = released.rename_columns(names).append_column(RANK, integers(range(released.num_rows)))
-        computed = desk.compute({**self.tables, PATH: laid}, self.statement, stop=self.stop)
+        numbered = released.rename_columns(names).append_column(RANK, int64_array(range(released.num_rows)))
+        computed = evaluator.compute({**self.tables, PATH: numbered}, self.statement, stop=self.stop)
         computed = computed.rename_columns(list(self.outer.names))
-        if computed.num_rows > self.most_rows:
-            hint = f"The private answer is stored: add LIMIT {self.most_rows}, at no further cost."
-            raise EngineError("wrapping-failed", f"The answer has more than {self.most_rows} rows.", hint=hint)
+        if computed.num_rows > self.max_rows:
+            hint = f"The private answer is stored: add LIMIT {self.max_rows}, at no further cost."
+            raise EngineError("wrapping-failed", f"The answer has more than {self.max_rows} rows.", hint=hint)
         for at, (name, output) in enumerate(zip(self.outer.names, self.outer.outputs, strict=True)):
             if output.type == TEXT:  # in the width of a plain private answer
                 computed = computed.set_column(at, name, computed.column(at).cast(arrow_type(TEXT)))
         return computed
 
 
-def shown_of(question: PrivateQuery | WrappedQuery) -> ResultView:
-    """Return what the answer to a question shows. Raises `Unsupported` for an outer SELECT that cannot be computed."""
-    if isinstance(question, PrivateQuery):
-        return ResultView(question)
-    written = rewrite_public(question.outer, (MOST_PUBLIC_ROWS if question.beside else _MOST_ROWS) + 1)
-    statement = statement_of(written)
-    return ResultView(question.inner, question.outer, statement, dict(question.beside))
+def result_view(statement: PrivateQuery | WrappedQuery) -> ResultView:
+    """Return the view of a statement's release; raise `Unsupported` for an outer SELECT that cannot be computed."""
+    if isinstance(statement, PrivateQuery):
+        return ResultView(statement)
+    rewritten = rewrite_public(statement.outer, (MOST_PUBLIC_ROWS if statement.beside else _NO_LIMIT) + 1)
+    return ResultView(statement.inner, statement.outer, build_statement(rewritten), dict(statement.beside))

@@ -17,7 +17,7 @@ from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import CountingQuery
 
-__all__ = ["Plan", "statement_of"]
+__all__ = ["Plan", "build_statement"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +212,6 @@ class Plan(NotebookRepr):
         return facts_html(Facts("Plan: nothing was read, nothing was charged", self.facts()))
 
 
-def statement_of(counting: CountingQuery) -> Statement:
+def build_statement(counting: CountingQuery) -> Statement:
     """Return what the engine is asked."""
     return Statement(counting.sql, counting.parameters, counting.types)

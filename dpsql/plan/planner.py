@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from dpsql.errors import Refusal
-from dpsql.plan.auto import BY_COUNTS, CHOSEN, Candidate, best, candidates
-from dpsql.plan.cache.replay_key import in_canonical_order, replay_key
+from dpsql.plan.auto import BY_COUNTS, CHOSEN, Candidate, choose_candidate, compare_candidates
+from dpsql.plan.cache.replay_key import compute_replay_key, order_canonically
 from dpsql.plan.mechanisms import MechanismPlan, MechanismRequest
 from dpsql.plan.mechanisms.adaptive import adaptive
-from dpsql.plan.mechanisms.certificate_rules import check_mechanism, check_partitions, price_of
+from dpsql.plan.mechanisms.certificate_rules import check_mechanism, check_partitions, price_items
 from dpsql.plan.mechanisms.domain_discovery import domain_discovery
 from dpsql.plan.mechanisms.gaussian_histogram import gaussian_histogram
 from dpsql.plan.mechanisms.joint import joint
@@ -21,7 +21,7 @@ from dpsql.plan.mechanisms.laplace_limited_domain import laplace_limited_domain
 from dpsql.plan.mechanisms.limited_domain import limited_domain
 from dpsql.plan.mechanisms.peeling import peeling
 from dpsql.plan.mechanisms.per_partition import all_partitions, each_partition
-from dpsql.plan.mechanisms.request import OWN_CAP, epsilon_of, groups_of
+from dpsql.plan.mechanisms.request import OWN_CAP, read_epsilon, read_groups
 from dpsql.plan.mechanisms.stable import stable
 from dpsql.plan.mechanisms.top_stable import top_stable
 from dpsql.plan.mechanisms.weighted_gaussian import weighted_gaussian
@@ -32,7 +32,7 @@ from dpsql.policy.validation import fold
 from dpsql.sql.ir.statements import Option, PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound
 
-__all__ = ["MECHANISMS", "draw"]
+__all__ = ["MECHANISMS", "build_plan"]
 
 _Builder = Callable[[MechanismRequest], MechanismPlan]
 _UNKNOWN_DOMAIN: dict[str, _Builder] = {
@@ -57,29 +57,29 @@ _WORDS = {
 }
 
 
-def draw(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
+def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
     """Return the plan for a query; refuse options outside the policy's ceilings. `salts` are the session's own."""
-    query = in_canonical_order(query)
+    query = order_canonically(query)
     options, limits, k = query.clause.options, terms.limits, query.clause.k
     if k is not None and k > limits.max_k:
         hint = f"Ask for at most {limits.max_k}."
         raise Refusal("k", f"k may be at most {limits.max_k} here.", hint=hint, place=query.clause.place)
-    fitting, name = _mechanism(options.get("mechanism"), query)
+    fitting, name = _read_mechanism(options.get("mechanism"), query)
     _check_words(query)
-    population = _population(query, terms)
+    population = _read_population(query, terms)
     considered: tuple[Candidate, ...] = ()
     if k is not None and (name is None or query.explained):
         wanted = _COMPARED if query.explained else CHOSEN if population is None else CHOSEN.union(BY_COUNTS)
-        considered = candidates(
+        considered = compare_candidates(
             query,
             [each for each in fitting if each in wanted],
-            build=lambda each: _built(fitting[each], query, terms=terms, salts=salts)[0],
+            build=lambda each: _build(fitting[each], query, terms=terms, salts=salts)[0],
             population=population,
         )
-    chosen = best(considered, last=None if population is None or k is None else population / k)
+    chosen = choose_candidate(considered, last=None if population is None or k is None else population / k)
     if name is None:
         name = next(iter(fitting)) if chosen is None else chosen.name
-    answering, query, groups = _built(fitting[name], query, terms=terms, salts=salts)
+    answering, query, groups = _build(fitting[name], query, terms=terms, salts=salts)
     offer = answering.offer(query, None if groups is None else Bound(groups, salts))
     plan = Plan(
         query=query,
@@ -90,39 +90,41 @@ def draw(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
         considered=considered,
         population=population,
     )
-    return replace(plan, key=replay_key(plan))  # once: it walks over the whole of the query
+    return replace(plan, key=compute_replay_key(plan))  # once: it walks over the whole of the query
 
 
-def _population(query: PrivateQuery, terms: Terms) -> int | None:
+def _read_population(query: PrivateQuery, terms: Terms) -> int | None:
     """Return about how many units there are, in public, where that decides: the least that a table read tells."""
     tables = [terms.tables[name] for name in query.tables]
-    bounded = groups_of(query.clause.options.get("max_groups_contributed"), tables) is not None
+    bounded = read_groups(query.clause.options.get("max_groups_contributed"), tables) is not None
     if bounded or query.partitions is not None or query.domain is not None:
         return None
     return min((table.population for table in tables if table.population is not None), default=None)
 
 
-def _built(
+def _build(
     build: _Builder, query: PrivateQuery, *, terms: Terms, salts: tuple[int, int]
 ) -> tuple[MechanismPlan, PrivateQuery, int | None]:
     """Return how a mechanism would answer, with the query and the bound as it has them."""
     options = query.clause.options
     check_mechanism(build.__name__, query.clause, certificate=terms.certificate)
     check_partitions(query.partitions, certificate=terms.certificate)
-    groups = groups_of(options.get("max_groups_contributed"), [terms.tables[name] for name in query.tables])
+    groups = read_groups(options.get("max_groups_contributed"), [terms.tables[name] for name in query.tables])
     own_cap = groups is None and build in _OF_WEIGHTS
     groups = OWN_CAP if own_cap else groups
-    epsilon = epsilon_of(options.get("epsilon"), terms)
-    price = price_of(epsilon, groups, counted=query.releases_counts, certificate=terms.certificate)
+    epsilon = read_epsilon(options.get("epsilon"), terms)
+    price = price_items(epsilon, groups, counted=query.releases_counts, certificate=terms.certificate)
     if build in _OF_EACH:
-        query = _kept_to_one(query, terms.tables, salts=salts)
+        query = _keep_one_partition(query, terms.tables, salts=salts)
     asked = MechanismRequest(query, terms, price, groups, own_cap)
     if build not in _LEANING:
         asked.refuse(("prefer", "penalty"), reason="{name} is for mechanism = stable.", hint="Leave it out.")
-    return _answering(build, asked), query, groups
+    return _build_mechanism(build, asked), query, groups
 
 
-def _kept_to_one(query: PrivateQuery, tables: Mapping[str, PrivateTable], *, salts: tuple[int, int]) -> PrivateQuery:
+def _keep_one_partition(
+    query: PrivateQuery, tables: Mapping[str, PrivateTable], *, salts: tuple[int, int]
+) -> PrivateQuery:
     """Return the query so that each unit counts in one partition alone, where the policy says that it is in one."""
     partitions = query.partitions
     if partitions is None or partitions.column is None:
@@ -133,7 +135,7 @@ def _kept_to_one(query: PrivateQuery, tables: Mapping[str, PrivateTable], *, sal
     return replace(query, partitions=replace(partitions, salts=salts))
 
 
-def _answering(build: _Builder, asked: MechanismRequest) -> MechanismPlan:
+def _build_mechanism(build: _Builder, asked: MechanismRequest) -> MechanismPlan:
     """Return how a query is answered: by the mechanism itself or, with partitions, by what it is for each of them."""
     partitions = asked.query.partitions
     if partitions is None:
@@ -145,7 +147,7 @@ def _answering(build: _Builder, asked: MechanismRequest) -> MechanismPlan:
     return answering(build, asked, partitions=partitions)
 
 
-def _mechanism(option: Option | None, query: PrivateQuery) -> tuple[Mapping[str, _Builder], str | None]:
+def _read_mechanism(option: Option | None, query: PrivateQuery) -> tuple[Mapping[str, _Builder], str | None]:
     """Return the mechanisms for such a query, and the one that is asked for; refuse what is unknown or for another."""
     known = query.domain is not None
     fitting, others = (_KNOWN_DOMAIN, _UNKNOWN_DOMAIN) if known else (_UNKNOWN_DOMAIN, _KNOWN_DOMAIN)

@@ -18,7 +18,7 @@ from dpsql.sql.ir.catalog import Catalog, Link, Table
 from dpsql.sql.ir.types import Type, of_column
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = ["catalog_of", "may_be_unit"]
+__all__ = ["build_catalog", "may_be_unit"]
 
 _UNIT_TYPES = frozenset(
     "BOOLEAN TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT UHUGEINT VARCHAR UUID BLOB "
@@ -27,7 +27,7 @@ _UNIT_TYPES = frozenset(
 TableColumns = Mapping[str, Column]
 
 
-def catalog_of(engine: Engine, policy: Policy) -> Catalog:
+def build_catalog(engine: Engine, policy: Policy) -> Catalog:
     """Return the tables of `policy` as the engine has them.
 
     Raises `PolicyError` for a column that is not there, one that cannot be a unit, and a key that is not unique.

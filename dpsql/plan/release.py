@@ -14,9 +14,9 @@ from dpsql.accounting import Loss
 from dpsql.engines import Exact, open_exact
 from dpsql.errors import EngineError, Unsupported
 from dpsql.mechanisms import Noise
-from dpsql.plan.arrow_schema import arrow_type, integers, kept, ordered
+from dpsql.plan.arrow_schema import arrow_type, filter_rows, int64_array, order_rows
 from dpsql.plan.mechanisms import Groups, ReleaseSpec
-from dpsql.plan.monotone import monotone
+from dpsql.plan.monotone import fit_monotone
 from dpsql.plan.plan import Plan
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-__all__ = ["MOST_PUBLIC_ROWS", "Release", "named", "nothing", "presented", "publish", "release"]
+__all__ = ["MOST_PUBLIC_ROWS", "Release", "empty_result", "present", "publish", "release", "rename_outputs"]
 
 MOST_PUBLIC_ROWS = 1_000_000
 COUNT = "count"
@@ -55,21 +55,19 @@ def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
     Loss: for every key, count and BOTTOM returned one item, or all of them at once; delta once.
     """
     table = open_exact(exact)
-    drawn = plan.answering.draw(_groups(plan, table), noise)
-    canonical = _canonical(plan, table, rows=drawn.rows, private=drawn.counts)
-    return Release(
-        presented(plan, canonical), canonical, drawn.loss, drawn.items, drawn.stopped_at_bottom, drawn.chosen
-    )
+    drawn = plan.answering.draw(_read_groups(plan, table), noise)
+    canonical = _select_released(plan, table, rows=drawn.rows, private=drawn.counts)
+    return Release(present(plan, canonical), canonical, drawn.loss, drawn.items, drawn.stopped_at_bottom, drawn.chosen)
 
 
-def _groups(plan: Plan, table: pa.Table) -> Groups:
+def _read_groups(plan: Plan, table: pa.Table) -> Groups:
     """Return what was read of the groups, having made sure that the engine kept to the contract."""
     import pyarrow as pa
 
     offer, columns = plan.offer, table.columns[len(plan.query.keys) :]
     shaped = len(columns) == 1 + offer.weighted + (offer.partitions > 0)
     if shaped and all(column.type == pa.int64() and not column.null_count for column in columns):
-        measures = [_integers(column) for column in columns]
+        measures = [_to_numpy(column) for column in columns]
         partitions = measures.pop() if offer.partitions else None
         least = all(measure.min(initial=offer.least_count) >= offer.least_count for measure in measures)
         if least and _in_bounds(offer, table.num_rows, partitions=partitions):
@@ -82,7 +80,7 @@ def _groups(plan: Plan, table: pa.Table) -> Groups:
     )
 
 
-def _integers(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+def _to_numpy(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     """Return the values as they stand in memory; to_numpy would import pandas, which swallows an interrupt."""
     return np.concatenate([np.empty(0, np.int64), *(np.from_dlpack(chunk) for chunk in column.chunks)])
 
@@ -97,18 +95,18 @@ def _in_bounds(offer: ReleaseSpec, rows: int, *, partitions: npt.NDArray[np.int6
     return offer.most_rows is None or int(sizes.max()) <= offer.most_rows
 
 
-def _canonical(plan: Plan, table: pa.Table, *, rows: Sequence[int], private: tuple[int, ...] | None) -> pa.Table:
+def _select_released(plan: Plan, table: pa.Table, *, rows: Sequence[int], private: tuple[int, ...] | None) -> pa.Table:
     """Return all that is released, its types from the query: every key, then the noisy counts, if any were drawn."""
     import pyarrow as pa
 
-    chosen, columns = integers(rows), dict[str, pa.Array | pa.ChunkedArray]()
+    chosen, columns = int64_array(rows), dict[str, pa.Array | pa.ChunkedArray]()
     for at, key in enumerate(plan.query.keys):
         column, type_ = table.column(at).take(chosen), arrow_type(key.type)
         columns[f"key_{at + 1}"] = column if column.type == type_ else column.cast(type_)
-    return pa.table(columns if private is None else {**columns, COUNT: integers(private)})
+    return pa.table(columns if private is None else {**columns, COUNT: int64_array(private)})
 
 
-def nothing(query: PrivateQuery) -> pa.Table:
+def empty_result(query: PrivateQuery) -> pa.Table:
     """Return the answer of a query without a row, for which nothing need be drawn."""
     import pyarrow as pa
 
@@ -117,7 +115,7 @@ def nothing(query: PrivateQuery) -> pa.Table:
     return pa.schema(list(zip(names, types, strict=True))).empty_table()
 
 
-def presented(plan: Plan, canonical: pa.Table) -> pa.Table:
+def present(plan: Plan, canonical: pa.Table) -> pa.Table:
     """Return the released columns that were asked for, by their names, adjusted, filtered, ordered and cut as asked.
 
     Post-processing alone: `canonical` may be the release of any plan with the same replay key.
@@ -126,30 +124,30 @@ def presented(plan: Plan, canonical: pa.Table) -> pa.Table:
 
     query = plan.query
     if plan.monotone:
-        counts = integers(_monotone(query, canonical))
+        counts = int64_array(_fit_counts(query, canonical))
         canonical = canonical.set_column(canonical.column_names.index(COUNT), COUNT, counts)
     columns = [canonical.column(COUNT if output.key is None else f"key_{output.key + 1}") for output in query.outputs]
     released = pa.Table.from_arrays(columns, names=[output.name for output in query.outputs])
-    released = ordered(kept(released, query.keep), query.order)
+    released = order_rows(filter_rows(released, query.keep), query.order)
     return released if query.limit is None else released.slice(0, min(query.limit, released.num_rows))
 
 
-def _monotone(query: PrivateQuery, canonical: pa.Table) -> list[int]:
+def _fit_counts(query: PrivateQuery, canonical: pa.Table) -> list[int]:
     """Return the counts made to fall along the ranking: of each partition, whose rows stand together, if there are."""
     counts = canonical.column(COUNT).to_pylist()
     if query.partitions is None:
-        return monotone(counts)
+        return fit_monotone(counts)
     labels = canonical.column(f"key_{query.partitions.key + 1}").to_pylist()
     ranked = groupby(zip(labels, counts, strict=True), key=itemgetter(0))
-    return [count for _, pairs in ranked for count in monotone([count for _, count in pairs])]
+    return [count for _, pairs in ranked for count in fit_monotone([count for _, count in pairs])]
 
 
 def publish(query: PublicQuery, exact: Exact) -> pa.Table:
     """Return the answer to a query over public tables, which protect nobody, under the names of its outputs."""
-    return named(query, open_exact(exact))
+    return rename_outputs(query, open_exact(exact))
 
 
-def named(query: PublicQuery, table: pa.Table) -> pa.Table:
+def rename_outputs(query: PublicQuery, table: pa.Table) -> pa.Table:
     """Return computed columns under the names of a public query's outputs; raise `Unsupported` for too many rows."""
     if table.num_rows > MOST_PUBLIC_ROWS:
         hint = f"Add LIMIT {MOST_PUBLIC_ROWS}, or ask for fewer rows."

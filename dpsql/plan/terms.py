@@ -32,7 +32,7 @@ from dpsql.policy import Analyst, Budget, Limits, Policy, PrivateTable
 from dpsql.policy.analysts import UNLISTED
 from dpsql.quantities import Delta, Epsilon
 
-__all__ = ["CONVERSION_SHARE", "Sublimit", "Terms", "budget_of", "limit_of"]
+__all__ = ["CONVERSION_SHARE", "Sublimit", "Terms", "compute_budget", "limit_of"]
 
 CONVERSION_SHARE = Fraction(1, 2)  # of the total delta; the rest is the pool that queries draw from (`maths.md` 4)
 _DIGITS = 4
@@ -121,7 +121,7 @@ class Terms:
     def _of(cls, policy: Policy, account: Sublimit | None, *, items: int, queries: int, place: str) -> Self:
         total = ApproximateDP(policy.budget.epsilon, policy.budget.delta)
         rule = _rule_of(policy, total)
-        budget = budget_of(total) if rule is None else rule.columns
+        budget = compute_budget(total) if rule is None else rule.columns
         limit = budget if account is None else account.budget
         certified = CertificateTerms() if rule is None else rule.certified
         epsilon = _item(limit.rho.value, items, certified=certified)
@@ -168,10 +168,10 @@ class Terms:
 def limit_of(own: Analyst, grant: Budget) -> BudgetVector:
     """Return an analyst's limit as the filter counts it; what they do not say is the total's."""
     total = ApproximateDP(own.epsilon or grant.epsilon, own.delta or grant.delta)
-    return budget_of(total, Certificate(grant.certificate))
+    return compute_budget(total, Certificate(grant.certificate))
 
 
-def budget_of(total: ApproximateDP, certificate: Certificate = Certificate.zcdp) -> BudgetVector:
+def compute_budget(total: ApproximateDP, certificate: Certificate = Certificate.zcdp) -> BudgetVector:
     """Return a total as the filter counts it: half of delta pays for the conversion, half is for the queries.
 
     Under `pure` nothing is converted. The certificates that fix a number of items count in these, not in a total.

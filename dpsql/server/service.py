@@ -181,7 +181,7 @@ class _Open:
         self, database: str | Path | None, policy: Policy, *, isolation: str | None, private: FairQueue
     ) -> None:
         """Open a policy's data, and see that tables and ledger fit it before anybody sends a statement."""
-        from dpsql.plan.registration import catalog_of
+        from dpsql.plan.registration import build_catalog
 
         if policy.ledger is None:
             reason = "A server needs a ledger: what is spent must outlive it, and be one sum for all analysts."
@@ -200,7 +200,7 @@ class _Open:
         with ExitStack() as holds:
             self._engine = engine_of(database, policy, isolation=isolation)
             holds.callback(self._engine.close)
-            self.catalog = catalog_of(self._engine, policy)
+            self.catalog = build_catalog(self._engine, policy)
             self._public = public_engines(database, policy, engine=self._engine, isolation=isolation)
             if self._public is not None:
                 holds.callback(self._public.close)

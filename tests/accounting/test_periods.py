@@ -9,12 +9,12 @@ import pytest
 
 from dpsql.accounting import ZCDP, ApproximateDP, Periods, delta_of_zcdp, epsilon_of_zcdp, total_after, words_of
 from dpsql.errors import UsageError
-from dpsql.plan.terms import budget_of
+from dpsql.plan.terms import compute_budget
 from dpsql.quantities import Delta, Epsilon, Rho
 
 DAY = timedelta(days=1)
 EACH = ApproximateDP(Epsilon(1), Delta("1e-6"))
-BUDGET = budget_of(EACH)
+BUDGET = compute_budget(EACH)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_one_period_promises_what_it_was_granted() -> None:
 @pytest.mark.parametrize(("epsilon", "delta"), [("0.1", "1e-9"), ("1", "1e-6"), ("5", "1e-4")])
 def test_several_periods_are_charged_as_one_total_of_all_their_losses(count: int, epsilon: str, delta: str) -> None:
     each = ApproximateDP(Epsilon(epsilon), Delta(delta))
-    budget = budget_of(each)
+    budget = compute_budget(each)
     total = total_after(count, each, budget=budget)
     assert total.delta.value == count * Fraction(delta)
     conversion = Delta(total.delta.value - count * budget.delta.value)
@@ -63,8 +63,8 @@ def test_several_periods_are_charged_as_one_total_of_all_their_losses(count: int
 
 def test_where_the_deltas_come_to_one_nothing_is_promised() -> None:
     each = ApproximateDP(Epsilon(1), Delta("0.25"))
-    assert total_after(3, each, budget=budget_of(each)) is not None
-    assert total_after(4, each, budget=budget_of(each)) is None
+    assert total_after(3, each, budget=compute_budget(each)) is not None
+    assert total_after(4, each, budget=compute_budget(each)) is None
 
 
 def test_a_tiny_budget_never_promises_less_than_one_period() -> None:

@@ -19,7 +19,7 @@ import dpsql
 from dpsql.engines.base import Statement
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import EngineError, Error, Place
-from dpsql.plan.registration import catalog_of
+from dpsql.plan.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.functions.allow_list import FUNCTIONS
 from dpsql.sql.functions.signatures import Site
@@ -160,7 +160,7 @@ def empty() -> Iterator[Empty]:
             CREATE TABLE known({columns});
         """)
         engine = DuckDBEngine.borrow(connection, dict.fromkeys(POLICY.tables))
-        yield Empty(engine, catalog_of(engine, POLICY))
+        yield Empty(engine, build_catalog(engine, POLICY))
         engine.close()
 
 

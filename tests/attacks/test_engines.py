@@ -19,7 +19,7 @@ from dpsql.engines import Statement, open_exact
 from dpsql.engines.postgres.engine import PostgresEngine
 from dpsql.engines.remote import RemoteEngine
 from dpsql.errors import EngineError, PolicyError, Unsupported, UsageError
-from dpsql.plan.registration import catalog_of
+from dpsql.plan.registration import build_catalog
 from dpsql.policy import Budget, Policy, PrivateTable
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery
@@ -50,7 +50,7 @@ def asked(columns: str, *rows: str) -> Iterator[Ask]:
         return open_exact(engine.execute(Statement(counted.sql, counted.parameters, counted.types)))
 
     try:
-        catalog = catalog_of(engine, Policy(Budget(1, "1e-6"), {name: PrivateTable("user_id")}))
+        catalog = build_catalog(engine, Policy(Budget(1, "1e-6"), {name: PrivateTable("user_id")}))
         yield ask
     finally:
         engine.close()
@@ -106,11 +106,11 @@ def test_a_column_of_sqlite_that_may_hold_anything_is_no_key_and_no_unit(tmp_pat
     connection.close()
     engine = SQLite(f"sqlite:{tmp_path / 'data'}", ["t"])
     try:
-        catalog = catalog_of(engine, Policy(Budget(1, "1e-6"), {"t": PrivateTable("user_id")}))
+        catalog = build_catalog(engine, Policy(Budget(1, "1e-6"), {"t": PrivateTable("user_id")}))
         with pytest.raises(Unsupported, match="not computed with"):
             analyze("SELECT k FROM t TOP 1 PRIVATE", catalog, accepts_pattern=accepts_pattern, clock=lambda: NOON)
         with pytest.raises(PolicyError, match="may not be a"):
-            catalog_of(engine, Policy(Budget(1, "1e-6"), {"t": PrivateTable("k")}))
+            build_catalog(engine, Policy(Budget(1, "1e-6"), {"t": PrivateTable("k")}))
     finally:
         engine.close()
 

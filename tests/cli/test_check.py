@@ -20,7 +20,7 @@ from dpsql.answer import CountColumns
 from dpsql.connect import check_of
 from dpsql.engines.duckdb.worker.confinement import MEASURES
 from dpsql.plan import Plan
-from dpsql.plan.report.policy_text import words
+from dpsql.plan.report.policy_text import describe_policy
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 POLICY = """\
@@ -119,11 +119,11 @@ def test_what_confines_a_worker_is_said_and_what_is_missing(folder: Path, monkey
             assert text.count("MISSING.") == len(MEASURES) - len(found["confinement"])
     check = replace(check_of(folder / "policy.toml"), confinement=())
     monkeypatch.setattr(sys, "platform", "linux")
-    text = one_line("\n".join(words(check)))
+    text = one_line("\n".join(describe_policy(check)))
     assert "* MISSING. System calls are not filtered: the kernel has no seccomp" in text
     assert text.count("MISSING.") == len(MEASURES)
     monkeypatch.setattr(sys, "platform", "darwin")
-    text = one_line("\n".join(words(check)))
+    text = one_line("\n".join(describe_policy(check)))
     assert "only Linux can do that" in text
     assert "MISSING." not in text
 
@@ -200,7 +200,7 @@ def test_the_numbers_are_those_of_a_session(folder: Path, limits: str) -> None:
             (None, True),
         ]
         assert [kind["k"] for kind in body["buys"]][:3] == [10, 10, 40 if limits else 100]
-        budget = session._parts.terms.budget
+        budget = session._dependencies.terms.budget
         for kind in body["buys"]:
             where = (
                 ("reads", "user_id", "article")
@@ -375,24 +375,24 @@ def test_who_may_ask_is_read_back(folder: Path) -> None:
 
 def test_the_population_is_told() -> None:
     from dpsql.connect import check_of
-    from dpsql.plan.report.policy_text import words
+    from dpsql.plan.report.policy_text import describe_policy
 
     tables = {"reads": dpsql.PrivateTable("user_id", population=2_000_000), "visits": dpsql.PrivateTable("user_id")}
     checked = check_of(dpsql.Policy(dpsql.Budget(1, "1e-6"), tables))
     assert [table.population for table in checked.tables] == [2_000_000, None]
-    told = " ".join(" ".join(words(checked)).split())
+    told = " ".join(" ".join(describe_policy(checked)).split())
     assert told.count("population = ") == 1
     assert "population = 2,000,000: about so many units, in public; mechanisms are chosen by it." in told
 
 
 def test_columns_of_one_value_per_unit_are_told() -> None:
     from dpsql.connect import check_of
-    from dpsql.plan.report.policy_text import words
+    from dpsql.plan.report.policy_text import describe_policy
 
     reads = dpsql.PrivateTable("user_id", one_value_per_unit=["country", "sex"])
     checked = check_of(dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": reads}))
     assert checked.tables[0].one_value_per_unit == ("country", "sex")
-    told = " ".join(" ".join(words(checked)).split())
+    told = " ".join(" ".join(describe_policy(checked)).split())
     assert "one_value_per_unit = country, sex: PER one of these costs as one partition" in told
     plain = check_of(dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id")}))
-    assert "one_value_per_unit" not in " ".join(words(plain))
+    assert "one_value_per_unit" not in " ".join(describe_policy(plain))

@@ -95,7 +95,7 @@ def plans(session: Session) -> list[Plan]:
 
 def operators(session: Session, counting: CountingQuery) -> list[dict[str, str]]:
     """Return the operators of DuckDB's plan of a statement, with what stands in them."""
-    engine = session._parts.engine
+    engine = session._dependencies.engine
     assert isinstance(engine, DuckDBEngine)
     explained = f"EXPLAIN (FORMAT json) {counting.sql}"
     ((_, text),) = engine._connection.execute(explained, list(counting.parameters)).fetchall()
@@ -212,7 +212,7 @@ def test_a_result_is_fetched_without_a_warning(session: Session) -> None:
     statement = Statement("SELECT item FROM dpsql_data.main.events")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        assert len(open_exact(session._parts.engine.execute(statement))) == 500
+        assert len(open_exact(session._dependencies.engine.execute(statement))) == 500
     assert not caught
 
 

@@ -12,7 +12,7 @@ from ledger.postgres_kit import fresh_schema, server
 from dpsql.engines import Statement, open_exact
 from dpsql.engines.postgres.engine import PostgresEngine
 from dpsql.errors import Error
-from dpsql.plan.registration import catalog_of, may_be_unit
+from dpsql.plan.registration import build_catalog, may_be_unit
 from dpsql.policy import Budget, Policy, PrivateTable
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery
@@ -109,7 +109,7 @@ def engine(schema: str) -> Iterator[PostgresEngine]:
 
 def ask(engine: PostgresEngine, sql: str, unit: str = "user_id") -> list[tuple[object, ...]]:
     """Return the exact groups of a private query, by key."""
-    catalog = catalog_of(engine, Policy(Budget(1, "1e-6"), {"rows": PrivateTable(unit)}))
+    catalog = build_catalog(engine, Policy(Budget(1, "1e-6"), {"rows": PrivateTable(unit)}))
     query = analyze(sql, catalog, accepts_pattern=lambda _: True)
     assert isinstance(query, PrivateQuery)
     counting = rewrite_all(query)

@@ -21,7 +21,7 @@ from dpsql.engines import CsvFile, Statement, open_exact
 from dpsql.engines.spark.engine import SparkEngine
 from dpsql.engines.spark.session import PINNED, started
 from dpsql.errors import EngineError, PolicyError, UsageError
-from dpsql.plan.registration import catalog_of
+from dpsql.plan.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite
@@ -67,7 +67,7 @@ def counted(engine: SparkEngine, text: str, *, bound: Bound | None = None) -> li
 def asked(engine: SparkEngine, text: str, *, bound: Bound | None = None) -> Statement:
     """Return the statement that counts the groups of a private query over `reads`."""
     policy = Policy(Budget(1, "1e-6"), {"reads": PrivateTable("u")})
-    catalog = catalog_of(engine, policy)
+    catalog = build_catalog(engine, policy)
     query = analyze(text, catalog, accepts_pattern=engine.accepts_pattern, clock=time.gmtime)  # type: ignore[arg-type]
     assert isinstance(query, PrivateQuery)
     found = rewrite(query, 20, bound=bound)
@@ -315,7 +315,7 @@ def connect_server() -> str:
 def test_public_tables_are_answered_as_duckdb_answers_them() -> None:
     table = pa.table({"g": ["b", "a", None], "n": [1, None, 3]})
     engine = opened(laid({"prices": table}))
-    catalog = catalog_of(engine, Policy(Budget(1, "1e-6"), {"prices": PublicTable()}))
+    catalog = build_catalog(engine, Policy(Budget(1, "1e-6"), {"prices": PublicTable()}))
     assert catalog.dialect.name == "Spark"
     wanted = duckdb.sql('SELECT g, n FROM "table" ORDER BY g NULLS LAST').fetchall()
     assert rows(engine, f"SELECT g, n FROM `{engine.relation('prices')[0]}` ORDER BY g NULLS LAST") == wanted

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sql_reference import Row, counts, private, same
 
 from dpsql.engines.duckdb.engine import DuckDBEngine
-from dpsql.plan.registration import catalog_of
+from dpsql.plan.registration import build_catalog
 from dpsql.policy import Budget, Policy, PrivateTable, PublicTable
 from dpsql.sql.rewrite.engine_query import Bound
 
@@ -37,7 +37,7 @@ POLICY = Policy(
     },
 )
 with closing(DuckDBEngine.borrow(CON, dict.fromkeys(POLICY.tables))) as ENGINE:
-    CATALOG = catalog_of(ENGINE, POLICY)
+    CATALOG = build_catalog(ENGINE, POLICY)
 KEYS = [None, "a", "A", "b", "c"]
 UNITS = [None, "h", "H", "i", "j"]
 STATEMENTS = [
@@ -185,6 +185,6 @@ def test_a_linking_column_of_another_collation_is_compared_by_its_bytes() -> Non
     con.execute("INSERT INTO orders VALUES ('A', 'p')")
     linked = {"customers": PrivateTable("household"), "orders": PrivateTable(link="customer_id -> customers.id")}
     with closing(DuckDBEngine.borrow(con, dict.fromkeys(linked))) as engine:
-        catalog = catalog_of(engine, Policy(Budget(1, "1e-6"), linked))
+        catalog = build_catalog(engine, Policy(Budget(1, "1e-6"), linked))
     query = private("SELECT product, household FROM orders GROUP BY ALL TOP 9 PRIVATE", catalog)
     assert counts(con, query) == {same(["p", 2]): 1}

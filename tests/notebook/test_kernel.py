@@ -22,13 +22,13 @@ SLOW = """
 from dpsql.notebook.extension import _LOADED
 import dataclasses, time
 (notebook, _), = _LOADED.values()
-parts = notebook.session._parts
+parts = notebook.session._dependencies
 class Slow:
     def __getattr__(self, name): return getattr(parts.engine, name)
     def execute(self, statement):
         time.sleep(SECONDS)
         return parts.engine.execute(statement)
-notebook.session._parts = dataclasses.replace(parts, engine=Slow())
+notebook.session._dependencies = dataclasses.replace(parts, engine=Slow())
 """
 
 

@@ -121,7 +121,7 @@ def test_the_loss_of_a_batch_is_that_of_its_examples_together(name: str) -> None
         assert (budget.rho.spent, budget.delta.spent, budget.rho.reserved) == (3 * EACH, delta, 0)
         assert receipt.remaining == budget.remaining
         assert receipt.method == name
-        (entry,) = session._parts.ledger.entries()
+        (entry,) = session._dependencies.ledger.entries()
         assert entry.worst_case == receipt.loss
         assert entry.query.startswith(f"PATE {name}: 3 examples of votes, epsilon 0.5")
 
@@ -138,7 +138,7 @@ def test_everything_is_reserved_before_a_vote_is_read_and_charged_before_a_label
         return execute(statement)
 
     plain = session_of()
-    ledger = WatchedLedger(plain._parts.ledger, before=lambda: look("drawn"), after=lambda: look("settled"))
+    ledger = WatchedLedger(plain._dependencies.ledger, before=lambda: look("drawn"), after=lambda: look("settled"))
     with rebuilt(plain, engine=watching, ledger=ledger) as session:
         labelled(session, METHODS["stable"])
     assert seen == [("read", 3 * EACH, 0), ("drawn", 3 * EACH, 0), ("settled", 0, 3 * EACH)]
@@ -180,7 +180,7 @@ session = dpsql.connect(f"{folder}/votes.duckdb", policy=f"{folder}/policy.toml"
 if moment == "reading":
     session = rebuilt(session, engine=die)
 else:
-    session = rebuilt(session, ledger=WatchedLedger(session._parts.ledger, before=lambda: None, after=die))
+    session = rebuilt(session, ledger=WatchedLedger(session._dependencies.ledger, before=lambda: None, after=die))
 print(label(session, "votes", examples=range(3), method=Stable(dpsql.Epsilon("0.5"), dpsql.Delta("1e-8"), 5)))
 """
 POLICY_FILE = """\
@@ -206,7 +206,7 @@ def test_a_crash_never_refunds_and_loses_nothing_that_was_paid(tmp_path: Path, m
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, "")
     with dpsql.connect(tmp_path / "votes.duckdb", policy=tmp_path / "policy.toml") as session:
         balance = session.budget
-        assert isinstance(session._parts.ledger, SQLiteLedger)
+        assert isinstance(session._dependencies.ledger, SQLiteLedger)
         assert balance.delta.spent == 3 * DELTA.value
         assert balance.rho.remaining == balance.rho.granted - 3 * EACH
         assert balance.rho.reserved == (3 * EACH if moment == "reading" else 0)
@@ -238,7 +238,7 @@ def test_the_same_batch_again_costs_nothing_and_another_costs_again() -> None:
 def test_a_stored_batch_that_cannot_be_read_is_refused() -> None:
     with session_of() as session:
         labelled(session, METHODS["pate"])
-        ledger = session._parts.ledger
+        ledger = session._dependencies.ledger
 
         class Damaged:
             def __getattr__(self, name: str) -> object:
@@ -257,13 +257,13 @@ def test_an_analyst_pays_from_their_own_limit_and_shared_answers_are_the_first()
     connection, method = filled(*VOTES), Majority(EPSILON, LABELS, 400)
     ann = dpsql.connect(connection, policy=policy, ledger=":memory:", analyst="ann")
     bob = dpsql.connect(connection, policy=policy, ledger=":memory:", analyst="bob")
-    with ann, rebuilt(bob, ledger=ann._parts.ledger) as other:
+    with ann, rebuilt(bob, ledger=ann._dependencies.ledger) as other:
         first = label(ann, "votes", examples=[1], method=method)
         second = label(other, "votes", examples=[1], method=method)
         assert first.receipt.shared
         assert not second.receipt.replayed
         assert second.labels == first.labels
-        assert [entry.account for entry in ann._parts.ledger.entries()] == ["ann", "bob"]
+        assert [entry.account for entry in ann._dependencies.ledger.entries()] == ["ann", "bob"]
         assert ann.budget.rho.spent == EACH
 
 
@@ -273,7 +273,7 @@ def test_what_does_not_fit_is_refused_with_what_would() -> None:
         with pytest.raises(dpsql.BudgetExceeded, match=rf"\[budget-exceeded\].* {fits_now} of them would fit"):
             labelled(session, METHODS["pate"], range(int(fits_now) + 1))
         assert session.budget.rho.spent == 0
-        assert session._parts.ledger.entries() == ()
+        assert session._dependencies.ledger.entries() == ()
         labelled(session, METHODS["pate"], range(int(fits_now)))
         with pytest.raises(dpsql.BudgetExceeded, match=r" 0 of them would fit"):
             labelled(session, METHODS["stable"])
@@ -310,7 +310,7 @@ def test_what_the_policy_does_not_allow_is_refused_before_anything_is_read(case:
         with pytest.raises(dpsql.Refusal, match=rf"\[{code}\]") as caught:
             label(session, table, examples=[1], method=method)
         assert caught.value.hint
-        assert session._parts.ledger.entries() == ()
+        assert session._dependencies.ledger.entries() == ()
 
 
 def test_a_column_that_votes_cannot_have_is_refused() -> None:
@@ -330,7 +330,7 @@ def test_labels_that_mean_nothing_are_refused(labels: tuple[str, ...]) -> None:
     with session_of() as session:
         with pytest.raises(dpsql.UsageError, match=r"\[pate-values\]"):
             labelled(session, Majority(EPSILON, labels, 3))
-        assert session._parts.ledger.entries() == ()
+        assert session._dependencies.ledger.entries() == ()
 
 
 def test_methods_that_mean_nothing_are_refused() -> None:

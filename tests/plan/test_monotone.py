@@ -10,7 +10,7 @@ from scipy.optimize import isotonic_regression
 from session.session_kit import filled, session_on
 
 import dpsql
-from dpsql.plan.monotone import monotone
+from dpsql.plan.monotone import fit_monotone
 from dpsql.session import Session
 
 ROWS = "INSERT INTO reads SELECT u, 'a' || a FROM range(40) AS t(u), range(6) AS s(a) WHERE u % (a + 1) = 0"
@@ -28,7 +28,7 @@ def session() -> Session:
 
 @given(st.lists(st.integers(-50, 50), max_size=12))
 def test_they_are_the_nearest_that_never_rise_and_are_not_negative(counts: list[int]) -> None:
-    found = monotone(counts)
+    found = fit_monotone(counts)
     nearest = isotonic_regression(np.array(counts, float), increasing=False).x if counts else []
     assert [max(0, np.floor(float(value) + 0.5 + 1e-9)) for value in nearest] == found
     assert found == sorted(found, reverse=True)
@@ -36,9 +36,9 @@ def test_they_are_the_nearest_that_never_rise_and_are_not_negative(counts: list[
 
 @given(st.lists(st.integers(-(10**25), 10**25), max_size=6))
 def test_counts_of_any_size_are_exact(counts: list[int]) -> None:
-    found = monotone(counts)
+    found = fit_monotone(counts)
     assert found == sorted(found, reverse=True)
-    assert monotone(found) == found
+    assert fit_monotone(found) == found
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_counts_of_any_size_are_exact(counts: list[int]) -> None:
     [([], []), ([-4], [0]), ([3, 2, 1], [3, 2, 1]), ([1, 2], [2, 2]), ([0, 1, 5], [2, 2, 2]), ([5, -9, 2], [5, 0, 0])],
 )
 def test_small_cases(counts: list[int], shown: list[int]) -> None:
-    assert monotone(counts) == shown
+    assert fit_monotone(counts) == shown
 
 
 def test_they_are_another_view_of_one_release(session: Session) -> None:
@@ -55,7 +55,7 @@ def test_they_are_another_view_of_one_release(session: Session) -> None:
     assert shown.receipt.replayed
     assert shown.receipt.items_charged == 0
     keys, counts = zip(*plain.fetchall(), strict=True)
-    assert shown.fetchall() == list(zip(keys, monotone(counts), strict=True))  # type: ignore[arg-type]
+    assert shown.fetchall() == list(zip(keys, fit_monotone(counts), strict=True))  # type: ignore[arg-type]
     assert session.sql(ASK.format(more=", monotone = false")).fetchall() == plain.fetchall()
 
 

@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from dpsql.plan.arrow_schema import arrow_type, ordered
+from dpsql.plan.arrow_schema import arrow_type, order_rows
 from dpsql.sql.ir.statements import Order
 from dpsql.sql.ir.types import of_column
 
@@ -49,7 +49,7 @@ def as_numbers(table: pa.Table) -> pa.Table:
 @pytest.mark.parametrize("type_", VALUES)
 def test_the_order_is_duckdbs(type_: str, descending: bool, nulls_first: bool, seed: int) -> None:
     table = table_of(type_, seed)
-    ours = ordered(table, (Order(0, descending, nulls_first), Order(1, not descending, nulls_first=False)))
+    ours = order_rows(table, (Order(0, descending, nulls_first), Order(1, not descending, nulls_first=False)))
     words = f"key {'DESC' if descending else 'ASC'} NULLS {'FIRST' if nulls_first else 'LAST'}"
     theirs = duckdb.sql(f'SELECT * FROM "table" ORDER BY {words}, n {"ASC" if descending else "DESC"}, place')
     assert repr(as_numbers(ours).to_pylist()) == repr(as_numbers(theirs.to_arrow_table()).to_pylist())
@@ -58,14 +58,14 @@ def test_the_order_is_duckdbs(type_: str, descending: bool, nulls_first: bool, s
 def test_ties_stay_in_noisy_rank_order() -> None:
     table = pa.table({"key": ["b", "a", "b", None, "a", None], "at": range(6)})
     for descending, expected in ((False, [1, 4, 0, 2, 3, 5]), (True, [0, 2, 1, 4, 3, 5])):
-        assert ordered(table, (Order(0, descending, nulls_first=False),)).column("at").to_pylist() == expected
+        assert order_rows(table, (Order(0, descending, nulls_first=False),)).column("at").to_pylist() == expected
 
 
 def test_no_order_and_no_rows() -> None:
     table = pa.table({"key": ["b", "a"]})
-    assert ordered(table, ()) is table
+    assert order_rows(table, ()) is table
     empty = table.slice(0, 0)
-    assert ordered(empty, (Order(0, descending=False, nulls_first=False),)).schema == table.schema
+    assert order_rows(empty, (Order(0, descending=False, nulls_first=False),)).schema == table.schema
 
 
 @pytest.mark.parametrize("type_", [*VALUES, "TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT", "DECIMAL(18,3)"])

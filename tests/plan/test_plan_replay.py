@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from sql_reference import catalog_of, private
 
 import dpsql
-from dpsql.plan import Plan, Terms, draw
+from dpsql.plan import Plan, Terms, build_plan
 from dpsql.plan.cache import replay_key as replay
-from dpsql.plan.cache.replay_key import replay_key
+from dpsql.plan.cache.replay_key import compute_replay_key
 
 CON = duckdb.connect()
 CON.execute("""
@@ -46,11 +46,11 @@ Given = Sequence[object] | Mapping[str, object]
 
 
 def plan_of(text: str, parameters: Given = (), *, terms: Terms = TERMS, salts: tuple[int, int] = SALTS) -> Plan:
-    return draw(private(text, CATALOG, parameters), terms, salts=salts)
+    return build_plan(private(text, CATALOG, parameters), terms, salts=salts)
 
 
 def key_of(text: str, parameters: Given = ()) -> str:
-    return replay_key(plan_of(text, parameters))
+    return compute_replay_key(plan_of(text, parameters))
 
 
 def law(plan: Plan) -> tuple[object, ...]:
@@ -137,14 +137,14 @@ def test_other_forms_of_one_query(first: str, second: str, parameters: Given) ->
     where = re.compile(r"WHERE .* (?=GROUP)")
     second = where.sub(f"{second} ", first) if second.startswith("WHERE") else second
     plans = [plan_of(f"{first} TOP 5 PRIVATE"), plan_of(f"{second} TOP 5 PRIVATE", parameters)]
-    assert replay_key(plans[0]) == replay_key(plans[1])
+    assert compute_replay_key(plans[0]) == compute_replay_key(plans[1])
     assert law(plans[0]) == law(plans[1])
 
 
 def test_the_order_of_a_listed_domain_does_not_matter() -> None:
     text = "SELECT w FROM events GROUP BY w TOP 2 PRIVATE WITH (domain = {})"
     first, second = (plan_of(text.format(values)) for values in ("['b', 'a', 'c']", "['c', 'c', 'b', 'a']"))
-    assert replay_key(first) == replay_key(second)
+    assert compute_replay_key(first) == compute_replay_key(second)
     assert law(first) == law(second)
 
 
@@ -152,7 +152,7 @@ def test_the_salts_of_a_session_are_in_no_key() -> None:
     text = f"{BASE} WITH (max_groups_contributed = 3)"
     first, second = plan_of(text), plan_of(text, salts=(1, 2))
     assert first.counting != second.counting
-    assert replay_key(first) == replay_key(second)
+    assert compute_replay_key(first) == compute_replay_key(second)
 
 
 INSIDE = [
@@ -284,7 +284,9 @@ def test_any_change_of_what_is_released_changes_the_key() -> None:
 def test_what_the_policy_says_of_the_release_is_in_the_key() -> None:
     def key(**said: object) -> str:
         table = dpsql.PrivateTable("unit", **said)  # type: ignore[arg-type]
-        return replay_key(plan_of(PLAIN, terms=Terms.of_policy(dpsql.Policy(BUDGET, {**TABLES, "events": table}))))
+        return compute_replay_key(
+            plan_of(PLAIN, terms=Terms.of_policy(dpsql.Policy(BUDGET, {**TABLES, "events": table})))
+        )
 
     keys = [key(), key(min_units=50), key(max_groups_contributed=5), key(max_groups_contributed=6)]
     assert len(set(keys)) == 4
@@ -293,8 +295,8 @@ def test_what_the_policy_says_of_the_release_is_in_the_key() -> None:
 
 def test_another_unit_is_another_key() -> None:
     other = catalog_of(CON, {"events": "c"}, [])
-    plan = draw(private("SELECT w FROM events GROUP BY w TOP 5 PRIVATE", other), TERMS, salts=SALTS)
-    assert replay_key(plan) != key_of("SELECT w FROM events GROUP BY w TOP 5 PRIVATE")
+    plan = build_plan(private("SELECT w FROM events GROUP BY w TOP 5 PRIVATE", other), TERMS, salts=SALTS)
+    assert compute_replay_key(plan) != key_of("SELECT w FROM events GROUP BY w TOP 5 PRIVATE")
 
 
 PINNED = {
@@ -370,14 +372,14 @@ def identity(value: object) -> object:
 @example(0.0, "0x0.0p+0")
 @example(Fraction(1), Decimal(1))
 def test_values_are_spelled_alike_only_if_they_are_the_same(first: object, second: object) -> None:
-    spelled = [replay._text(replay._spelled(value, {})) for value in (first, second)]
+    spelled = [replay._to_json(replay._encode(value, {})) for value in (first, second)]
     assert (spelled[0] == spelled[1]) == (identity(first) == identity(second))
 
 
 def test_what_has_no_spelling_is_no_key() -> None:
     for value in ({1}, {"a": 1}, [1], object(), b"a"):
         with pytest.raises(TypeError):
-            replay._spelled(value, {})
+            replay._encode(value, {})
 
 
 KEYS = ["w", "c", "n", "x", "b", "upper(w)", "n % 3", "n > 0", "coalesce(w, c)", "w IN (SELECT w FROM tags)"]
@@ -438,6 +440,6 @@ def test_random_statements_share_a_key_when_and_only_when_they_share_the_law(
     one: Release, other: Release, random: Random
 ) -> None:
     first, again, second = (plan_of(*said(release, random)) for release in (one, one, other))
-    assert replay_key(first) == replay_key(again)
+    assert compute_replay_key(first) == compute_replay_key(again)
     assert law(first) == law(again)
-    assert (replay_key(first) == replay_key(second)) == (one == other) == (law(first) == law(second))
+    assert (compute_replay_key(first) == compute_replay_key(second)) == (one == other) == (law(first) == law(second))

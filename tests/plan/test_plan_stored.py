@@ -18,10 +18,10 @@ from sql_reference import NASTY_COLUMNS, catalog_of, nasty_tables, private
 import dpsql
 from dpsql.engines import Exact, Statement
 from dpsql.errors import LedgerError
-from dpsql.plan import Plan, Release, Terms, draw, release
-from dpsql.plan.cache.replay_key import replay_key
-from dpsql.plan.cache.stored_release import pack, unpack
-from dpsql.plan.release import presented
+from dpsql.plan import Plan, Release, Terms, build_plan, release
+from dpsql.plan.cache.replay_key import compute_replay_key
+from dpsql.plan.cache.stored_release import pack_release, unpack
+from dpsql.plan.release import present
 from dpsql.session import Session
 
 KEYS = [name for name in NASTY_COLUMNS if name != "iv"]
@@ -44,13 +44,13 @@ def session() -> Session:
 
 
 def plan_of(text: str) -> Plan:
-    parts = session()._parts
-    return draw(private(text, parts.catalog), parts.terms, salts=SALTS)
+    parts = session()._dependencies
+    return build_plan(private(text, parts.catalog), parts.terms, salts=SALTS)
 
 
 def released(plan: Plan, seed: int) -> Release:
     """Return the release of a plan from the real rows, the same for the same seed."""
-    exact = session()._parts.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
+    exact = session()._dependencies.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
     return release(plan, exact, noise=SeededNoise(seed))
 
 
@@ -96,10 +96,10 @@ def test_what_one_query_stored_is_the_direct_answer_to_another_of_its_key(
         select, tail = shown(random, keys, counts=counts)
         plans.append(plan_of(f"SELECT {select} FROM nasty {tail.format(k=k, options=options)}"))
     asked, again = plans
-    assert replay_key(asked) == replay_key(again)
+    assert compute_replay_key(asked) == compute_replay_key(again)
     seed = random.randrange(2**32)
     first, second = released(asked, seed), released(again, seed)
-    found = unpack(again, pack(asked, first))
+    found = unpack(again, pack_release(asked, first).answer)
     assert plain(found.table) == plain(second.table)
     assert plain(found.canonical) == plain(first.canonical) == plain(second.canonical)
     assert (found.loss, found.items_charged, found.stopped_at_bottom) == (
@@ -108,7 +108,7 @@ def test_what_one_query_stored_is_the_direct_answer_to_another_of_its_key(
         first.stopped_at_bottom,
     )
     assert type(found.loss.rho.value) is type(found.loss.delta.value) is Fraction
-    assert plain(presented(asked, found.canonical)) == plain(first.table)
+    assert plain(present(asked, found.canonical)) == plain(first.table)
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -117,7 +117,7 @@ def test_every_type_of_key_comes_back_whole(key: str) -> None:
     first = released(plan, 1)
     assert first.canonical.num_rows > 1
     assert first.canonical.column("key_1").null_count == 1
-    found = unpack(plan, pack(plan, first))
+    found = unpack(plan, pack_release(plan, first).answer)
     assert found.canonical.schema == first.canonical.schema
     assert plain(found.table) == plain(first.table)
 
@@ -125,7 +125,7 @@ def test_every_type_of_key_comes_back_whole(key: str) -> None:
 def test_infinite_times_and_nan_are_among_them() -> None:
     for key, extreme in (("day", 2**31 - 1), ("ts", 2**63 - 1), ("d", float("nan"))):
         plan = plan_of(f"SELECT {key} FROM nasty GROUP BY 1 TOP 60 PRIVATE WITH ({OPTIONS[0]})")
-        assert repr(extreme) in plain(unpack(plan, pack(plan, released(plan, 1))).canonical)
+        assert repr(extreme) in plain(unpack(plan, pack_release(plan, released(plan, 1)).answer).canonical)
 
 
 def test_the_canonical_table_is_what_was_drawn_in_its_order() -> None:
@@ -155,7 +155,7 @@ def test_a_known_domain_with_candidates_nobody_is_in() -> None:
         "TOP 5 PRIVATE WITH (epsilon = 2, domain = ['nobody', 'a', ''])"
     )
     first = released(plan, 2)
-    found = unpack(plan, pack(plan, first))
+    found = unpack(plan, pack_release(plan, first).answer)
     assert plain(found.table) == plain(first.table)
     assert (found.items_charged, found.stopped_at_bottom, found.loss.delta.value) == (6, False, 0)
 
@@ -163,7 +163,7 @@ def test_a_known_domain_with_candidates_nobody_is_in() -> None:
 def test_nothing_released_is_stored_and_found() -> None:
     plan = plan_of("SELECT t, COUNT(DISTINCT unit) AS n FROM nasty WHERE unit < 0 GROUP BY t TOP 5 PRIVATE")
     first = released(plan, 3)
-    found = unpack(plan, pack(plan, first))
+    found = unpack(plan, pack_release(plan, first).answer)
     assert found.canonical.num_rows == 0
     assert found.canonical.schema == first.canonical.schema
     assert (found.items_charged, found.stopped_at_bottom) == (1, True)
@@ -177,15 +177,15 @@ def test_nothing_is_stored_but_what_was_released() -> None:
     catalog = catalog_of(con, {"seen": "unit"}, [])
     terms = Terms.of_policy(dpsql.Policy(dpsql.Budget(1, "1e-6"), {"seen": dpsql.PrivateTable("unit")}))
     text = "SELECT w FROM seen GROUP BY w TOP 3 PRIVATE WITH (epsilon = 1, delta = 1e-9)"
-    plan = draw(private(text, catalog), terms, salts=SALTS)
+    plan = build_plan(private(text, catalog), terms, salts=SALTS)
     exact = con.sql(plan.counting.sql, params=list(plan.counting.parameters)).to_arrow_table()
     assert "VICTIM_SECRET" in exact.column(0).to_pylist()
-    stored = pack(plan, release(plan, Exact(exact), noise=SeededNoise(1)))
+    stored = pack_release(plan, release(plan, Exact(exact), noise=SeededNoise(1))).answer
     assert b"a1" in stored
     assert b"VICTIM" not in stored
 
 
-# --- what pack did not write
+# --- what pack_release did not write
 
 
 PLAN_TEXT = f"SELECT t, COUNT(DISTINCT unit) AS n FROM nasty GROUP BY t TOP 5 PRIVATE WITH ({OPTIONS[0]})"
@@ -202,7 +202,7 @@ def refused(plan: Plan, stored: bytes) -> LedgerError:
 
 def test_every_damaged_byte_is_noticed() -> None:
     plan = plan_of(PLAN_TEXT)
-    stored = pack(plan, released(plan, 5))
+    stored = pack_release(plan, released(plan, 5)).answer
     for at in range(len(stored)):
         refused(plan, stored[:at] + bytes([stored[at] ^ 1]) + stored[at + 1 :])
         refused(plan, stored[:at])
@@ -212,7 +212,7 @@ def test_every_damaged_byte_is_noticed() -> None:
 
 def test_other_bytes_and_other_versions_are_refused() -> None:
     plan = plan_of(PLAN_TEXT)
-    stored = pack(plan, released(plan, 5))
+    stored = pack_release(plan, released(plan, 5)).answer
     for other in (
         b"",
         b"\n",
@@ -233,12 +233,12 @@ def test_other_bytes_and_other_versions_are_refused() -> None:
     ],
 )
 def test_the_release_of_another_query_is_refused(other: str) -> None:
-    stored = pack(plan_of(PLAN_TEXT), released(plan_of(PLAN_TEXT), 5))
+    stored = pack_release(plan_of(PLAN_TEXT), released(plan_of(PLAN_TEXT), 5)).answer
     assert "another query" in refused(plan_of(other), stored).reason
 
 
 def test_the_release_of_another_format_of_keys_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(PLAN_TEXT)
-    stored = pack(plan, released(plan, 5))
+    stored = pack_release(plan, released(plan, 5)).answer
     monkeypatch.setattr("dpsql.plan.cache.replay_key.FORMAT", "dpsql replay 0")
     refused(plan_of(PLAN_TEXT), stored)

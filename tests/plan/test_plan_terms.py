@@ -10,8 +10,8 @@ import pytest
 
 import dpsql
 from dpsql.accounting import ZCDP, FilterState, epsilon_of_zcdp
-from dpsql.plan import Sublimit, Terms, balance_of
-from dpsql.plan.report.policy_check import check
+from dpsql.plan import Sublimit, Terms, compute_balance
+from dpsql.plan.report.policy_check import check_policy
 from dpsql.plan.report.policy_report import Check
 from dpsql.quantities import Delta, Epsilon, Rho
 
@@ -87,7 +87,7 @@ def test_a_balance_adds_up() -> None:
     terms = terms_of(1, "1e-6")
     rho = Rho(30 * terms.epsilon.value**2 / 8)
     state = FilterState(ZCDP(rho, Delta("1e-7")), Rho(20 * terms.epsilon.value**2 / 8))
-    balance = balance_of(terms, state)
+    balance = compute_balance(terms, state)
     assert balance.rho.granted == terms.budget.rho.value
     assert balance.rho.granted == balance.rho.spent + balance.rho.reserved + balance.rho.remaining
     assert (balance.delta.spent, balance.delta.reserved, balance.delta.remaining) == (
@@ -118,7 +118,7 @@ def test_a_balance_of_an_account_is_never_more_than_the_total_has() -> None:
         (FilterState(ZCDP(total.rho, Delta("1e-7")), Rho(0)), (0, Fraction("4e-7"))),
         (FilterState(ZCDP(third, Delta("4.5e-7")), third), (own.rho.value / 3, Fraction("5e-8"))),
     ):
-        balance = balance_of(terms, of_all, own=mine)
+        balance = compute_balance(terms, of_all, own=mine)
         assert (balance.remaining.rho.value, balance.remaining.delta.value) == left
         assert (balance.rho.granted, balance.rho.spent, balance.rho.reserved) == (
             own.rho.value,
@@ -129,14 +129,16 @@ def test_a_balance_of_an_account_is_never_more_than_the_total_has() -> None:
         assert balance.items == left[0] // (terms.epsilon.value**2 / 8)
         assert str(balance).splitlines()[1] == "of it, the account alice:"
         assert balance.granted == terms.total
-    assert balance_of(terms, mine, own=FilterState(ZCDP(own.rho, own.delta), third)).remaining == ZCDP(Rho(0), Delta(0))
+    assert compute_balance(terms, mine, own=FilterState(ZCDP(own.rho, own.delta), third)).remaining == ZCDP(
+        Rho(0), Delta(0)
+    )
 
 
 def test_a_balance_never_shows_a_running_epsilon() -> None:
     """What was spent so far is no guarantee (`maths.md` 2.4)."""
     terms = terms_of(1, "1e-6")
     half = Rho(terms.budget.rho.value / 2)
-    text = str(balance_of(terms, FilterState(ZCDP(half, Delta("1e-7")), Rho(0))))
+    text = str(compute_balance(terms, FilterState(ZCDP(half, Delta("1e-7")), Rho(0))))
     assert text.count("epsilon") == 1
     assert "differential privacy" in text.splitlines()[0]
 
@@ -234,7 +236,7 @@ def test_a_limit_that_buys_nothing_is_refused(name: str, analysts: dict[str, dps
 def test_a_check_is_of_the_total_and_of_every_limit() -> None:
     def read_back(**analysts: dpsql.Analyst) -> Check:
         policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), TABLES, analysts=analysts)
-        return check(policy, {}, reach=lambda _: 0)
+        return check_policy(policy, {}, reach=lambda _: 0)
 
     whole = read_back()
     for limited in (read_back(default=OFF, bob=OFF), read_back(default=dpsql.Analyst("0.2"))):

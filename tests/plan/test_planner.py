@@ -12,7 +12,7 @@ from session.session_kit import filled, session_on
 import dpsql
 from dpsql.mechanisms import unit_weight
 from dpsql.plan import Plan
-from dpsql.plan.auto import CHOSEN, Candidate, best, typical
+from dpsql.plan.auto import CHOSEN, Candidate, assume_groups_per_unit, choose_candidate
 from dpsql.plan.mechanisms.base import Groups
 from dpsql.plan.report.simulation import expected_recall
 from dpsql.session import Session
@@ -168,7 +168,7 @@ def test_what_is_never_chosen_never_needs_fewer_units_at_the_price(
 ) -> None:
     plan = SESSION.explain(statement(f"delta = {delta}", *bounded(groups), k=k, counts=counts))
     chosen = candidate(plan, plan.mechanism)
-    assert chosen == best(plan.considered)
+    assert chosen == choose_candidate(plan.considered)
     assert chosen.name in CHOSEN
     for each in plan.considered:
         assert each.prediction.items == chosen.prediction.items
@@ -188,7 +188,7 @@ def test_it_costs_no_more_than_a_limited_domain_and_explain_shows_what_answers(
     assert plan.worst_items <= usual.worst_items
     assert plan.columns(plan.worst_case).rho <= usual.columns(usual.worst_case).rho
     assert plan.delta.value <= usual.delta.value
-    answer = SESSION._draw(SESSION._analyze(text, ()))[0]
+    answer = SESSION._plan(SESSION._analyze(text, ()))[0]
     assert (answer.mechanism, answer.answering) == (plan.mechanism, plan.answering)
     assert {each.name for each in answer.considered} <= CHOSEN
 
@@ -243,19 +243,28 @@ def test_who_asks_gets_what_explain_showed_also_where_a_population_is_told() -> 
     told = session_over(population=30_000)
     for k in (5, 20, 50, 100, 300):
         text = statement("delta = 2.5e-8", k=k)
-        drawn = told._draw(told._analyze(text, ()))[0]
+        drawn = told._plan(told._analyze(text, ()))[0]
         plan = told.explain(text)
         assert (drawn.mechanism, drawn.answering) == (plan.mechanism, plan.answering)
 
 
 def test_nothing_is_best_of_nothing_or_of_what_is_only_compared() -> None:
     plan = SESSION.explain(statement(*bounded(1)))
-    assert best(()) is None
-    assert best(each for each in plan.considered if each.name not in CHOSEN) is None
+    assert choose_candidate(()) is None
+    assert choose_candidate(each for each in plan.considered if each.name not in CHOSEN) is None
 
 
 def test_a_unit_is_taken_to_be_in_half_of_the_groups_and_in_forty_at_most() -> None:
-    assert [typical(bound) for bound in (1, 2, 3, 10, 79, 80, 81, 10_000)] == [1, 1, 2, 5, 40, 40, 40, 40]
+    assert [assume_groups_per_unit(bound) for bound in (1, 2, 3, 10, 79, 80, 81, 10_000)] == [
+        1,
+        1,
+        2,
+        5,
+        40,
+        40,
+        40,
+        40,
+    ]
 
 
 EVEN = [
@@ -281,7 +290,7 @@ def test_a_group_of_the_units_predicted_has_an_even_chance(
     """One group of so many units and no other; twice as many, or half, are far from even."""
     plan = SESSION.explain(statement("delta = 1e-6", *bounded(groups), k=5, counts=counts, epsilon=epsilon))
     found, noise = candidate(plan, name), SeededNoise(3)
-    weight = unit_weight(typical(groups or 100))
+    weight = unit_weight(assume_groups_per_unit(groups or 100))
 
     def share(units: int) -> float:
         row = Groups(np.array([units], np.int64), np.array([units * weight], np.int64))

@@ -63,7 +63,7 @@ def rebuilt(
     session: Session, *, engine: Hook | None = None, ledger: Ledger | None = None, noise: Noise | None = None
 ) -> Session:
     """Return a session with some of its parts replaced."""
-    parts: SessionDependencies = session._parts
+    parts: SessionDependencies = session._dependencies
     return Session(
         replace(
             parts,
@@ -77,7 +77,7 @@ def rebuilt(
 
 def fresh_ledger(session: Session) -> MemoryLedger:
     """Return a ledger in memory with the whole budget of a session."""
-    terms = session._parts.terms
+    terms = session._dependencies.terms
     return MemoryLedger(terms.budget, total=terms.total)
 
 

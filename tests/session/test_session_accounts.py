@@ -302,7 +302,7 @@ def test_nothing_new_writes_no_event(folder: Path) -> None:
 def test_a_policy_without_private_tables_declares_nothing() -> None:
     policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PublicTable()})
     with dpsql.connect(filled(*values_rows({"a": 3})), policy=policy, ledger=":memory:") as session:
-        assert [event.kind for event in session._parts.ledger.events()] == ["created"]
+        assert [event.kind for event in session._dependencies.ledger.events()] == ["created"]
 
 
 def test_a_grant_reaches_sessions_that_are_open(folder: Path) -> None:

@@ -20,7 +20,7 @@ from dpsql.accounting import ZCDP, discrete_gaussian_tail
 from dpsql.engines import Exact, Statement
 from dpsql.engines.base import open_exact
 from dpsql.mechanisms import GaussianHistogram
-from dpsql.plan import Plan, Release, release, replay_key
+from dpsql.plan import Plan, Release, compute_replay_key, release
 from dpsql.session import Session
 
 CREATE = "CREATE TABLE reads (user_id BIGINT, article VARCHAR)"
@@ -47,7 +47,7 @@ def rows_of(units: Sequence[Unit]) -> list[str]:
 
 
 def exact_of(session: Session, plan: Plan) -> Exact:
-    return session._parts.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
+    return session._dependencies.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
 
 
 def counted(session: Session, plan: Plan) -> list[tuple[object, ...]]:
@@ -58,7 +58,7 @@ def counted(session: Session, plan: Plan) -> list[tuple[object, ...]]:
 
 def drawn(session: Session, plan: Plan, runs: int) -> Iterator[Release]:
     exact = exact_of(session, plan)
-    return (release(plan, exact, noise=session._parts.noise) for _ in range(runs))
+    return (release(plan, exact, noise=session._dependencies.noise) for _ in range(runs))
 
 
 def mechanism_of(plan: Plan) -> GaussianHistogram:
@@ -291,7 +291,7 @@ def test_another_price_is_another_question() -> None:
     other = session.explain(counts.replace("TOP 2", "TOP 9").replace("epsilon = 1", "epsilon = 0.6"))
     assert one.selection == other.selection
     assert (one.worst_items, other.worst_items) == (9, 16)
-    assert replay_key(one) != replay_key(other)
+    assert compute_replay_key(one) != compute_replay_key(other)
 
 
 @pytest.mark.parametrize(

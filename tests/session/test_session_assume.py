@@ -7,7 +7,7 @@ from session.session_kit import filled, rebuilt, session_on
 
 import dpsql
 from dpsql.mechanisms import OperatingSystemNoise
-from dpsql.plan import draw
+from dpsql.plan import build_plan
 from dpsql.session import Session
 from dpsql.sql.ir.statements import PrivateQuery
 
@@ -79,4 +79,4 @@ def test_explain_names_the_mechanism_that_answers(k: int, epsilon: int, bound: i
     )
     question = session._analyze(sql, ())
     assert isinstance(question, PrivateQuery)
-    assert session.explain(sql).mechanism == draw(question, session.terms, salts=(1, 2)).mechanism
+    assert session.explain(sql).mechanism == build_plan(question, session.terms, salts=(1, 2)).mechanism

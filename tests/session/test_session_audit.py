@@ -37,7 +37,7 @@ def session_over(*statements: str) -> Session:
 
 def outcomes(session: Session, runs: int, sql: str = SQL) -> Outcomes:
     """Return how often which labels were released: parsed and read once, a ledger of its own for every run."""
-    parts = session._parts
+    parts = session._dependencies
     plan = session.explain(sql)
     exact = parts.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
     seen: Outcomes = Counter()

@@ -8,7 +8,7 @@ import pytest
 from session.session_kit import filled, session_on
 
 import dpsql
-from dpsql.plan import Plan, replay_key
+from dpsql.plan import Plan, compute_replay_key
 from dpsql.session import Session
 from dpsql.sql.analysis.assumption import MOST_ASSUMED, MOST_UNITS
 
@@ -63,7 +63,7 @@ def test_auto_and_the_mechanism_that_it_chose_are_one_question(text: str, wins: 
     spelled = [text.replace("WITH (", f"WITH (mechanism = {name}, ") for name in ("AUTO", "'auto'", wins)]
     plans = [session.explain(each) for each in (text, *spelled)]
     assert {plan.mechanism for plan in plans} == {wins}
-    assert len({replay_key(plan) for plan in plans}) == 1
+    assert len({compute_replay_key(plan) for plan in plans}) == 1
     first = session.sql(text)
     assert first.receipt.mechanism == wins
     for each in spelled:
@@ -342,7 +342,7 @@ def test_a_guess_changes_nothing_of_an_answer(guess: str) -> None:
     plain, guessed = (
         session.explain(counts("max_groups_contributed = 2", *more)) for more in ((), (f"assume = '{guess}'",))
     )
-    assert replay_key(plain) == replay_key(guessed)
+    assert compute_replay_key(plain) == compute_replay_key(guessed)
     assert (plain.mechanism, plain.worst_case, plain.counting) == (
         guessed.mechanism,
         guessed.worst_case,
@@ -353,7 +353,7 @@ def test_a_guess_changes_nothing_of_an_answer(guess: str) -> None:
 def test_no_guess_is_read_but_to_explain() -> None:
     """The table of the guess is gone since the session opened: the answer does not miss it."""
     session = session_over(LARGE)
-    session._parts.engine._connection.execute("DROP TABLE steep")  # type: ignore[attr-defined]
+    session._dependencies.engine._connection.execute("DROP TABLE steep")  # type: ignore[attr-defined]
     assert len(session.sql(names("assume = 'steep.units'"))) == 3
     with pytest.raises(dpsql.Error):
         session.sql("EXPLAIN " + names("assume = 'steep.units'"))

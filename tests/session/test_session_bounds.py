@@ -76,7 +76,7 @@ def test_the_bound_is_kept_in_the_engine() -> None:
     for groups in (1, 4, 16, 20):
         session = session_with(HEAVY, groups=groups)
         plan = session.explain(NAMES.replace("0.5", "0.5, k_bar = 2000"))
-        connection = session._parts.engine._connection  # type: ignore[attr-defined]
+        connection = session._dependencies.engine._connection  # type: ignore[attr-defined]
         rows = connection.execute(plan.counting.sql, list(plan.counting.parameters)).fetchall()
         assert sum(row[-1] for row in rows) == 50 * groups
 

@@ -107,7 +107,7 @@ def test_a_session_admits_as_many_items_as_the_comparison_says(
 @pytest.mark.parametrize("certificate", FIXED)
 def test_what_a_certificate_promises_is_within_what_was_granted(certificate: str, items: int) -> None:
     with dpsql.connect(filled(*values_rows({"a": 1})), policy=policy(certificate, items=items), ledger=":memory:") as s:
-        rule = s._parts.terms.rule
+        rule = s._dependencies.terms.rule
     assert isinstance(rule, TheoremTwoFilter | OptimalFilter)
     assert rule.items == items
     assert rule.total.delta <= Delta("1e-6")
@@ -124,7 +124,7 @@ def test_what_did_not_come_back_is_refunded_and_delta_is_not(session: Session, c
     few = session.sql(NAMES.replace("TOP 5 PRIVATE", "TOP 7 PRIVATE")).receipt
     assert few.items_charged == 5
     assert spent(session)[0] == 10 * item
-    delta = session._parts.terms.delta.value
+    delta = session._dependencies.terms.delta.value
     assert spent(session)[1] == (2 if certificate == "theorem2" else 2 * delta)
     assert session.budget.refunded.reserved == 0
 
@@ -216,7 +216,7 @@ def test_gaussian_noise_is_refused_with_the_reason_and_a_hint_that_works(session
 
 @pytest.mark.parametrize("certificate", ALL)
 def test_fixed_epsilons_and_deltas_are_held(session: Session, certificate: str) -> None:
-    each, delta = session.budget.epsilon.value, session._parts.terms.delta.value
+    each, delta = session.budget.epsilon.value, session._dependencies.terms.delta.value
     wanted = {
         "epsilon": {each: ALL, each / 2: ["zcdp", "pure", "optimal"], each * 2: ["zcdp", "pure"]},
         "delta": {delta: ALL, delta / 2: ["zcdp", "pure", "optimal"], delta * 2: ["zcdp", "pure", "optimal"]},
@@ -246,7 +246,7 @@ def test_an_item_of_a_smaller_epsilon_counts_in_full_under_optimal(session: Sess
 @pytest.mark.parametrize("certificate", ["pure"])
 def test_under_pure_a_smaller_epsilon_costs_less(session: Session) -> None:
     loss = session.sql(f"{ONE[:-1]}, epsilon = 0.01)").receipt.loss
-    assert loss == PureLoss(Fraction(1, 100), session._parts.terms.delta)
+    assert loss == PureLoss(Fraction(1, 100), session._dependencies.terms.delta)
     assert spent(session)[0] == Fraction(1, 100)
 
 
@@ -425,7 +425,7 @@ def test_what_holds_after_several_periods_is_what_their_items_come_to(certificat
     known = policy(certificate, period="30d", periods=3)
     connection = filled(*values_rows({"a": 1}))
     with dpsql.connect(connection, policy=known, ledger=":memory:") as session:
-        terms = session._parts.terms
+        terms = session._dependencies.terms
         total, rule = terms.after(3), terms.rule
         assert rule is not None
         assert total is not None

@@ -84,7 +84,7 @@ def test_sums_are_exact_over_many_queries(session: Session) -> None:
 @pytest.fixture
 def durable(session: Session, tmp_path: Path) -> tuple[Session, Path]:
     path = tmp_path / "ledger.sqlite"
-    terms = session._parts.terms
+    terms = session._dependencies.terms
     return rebuilt(session, ledger=SQLiteLedger(path, terms.budget, total=terms.total)), path
 
 
@@ -124,7 +124,7 @@ def test_what_was_returned_is_on_the_disk_before_the_answer_is_handed_out(durabl
     session, path = durable
     events: list[object] = []
     ledger = WatchedLedger(
-        session._parts.ledger,
+        session._dependencies.ledger,
         before=lambda: events.append(on_disk(path)[3]),
         after=lambda: events.append(on_disk(path)[3]),
     )
@@ -166,7 +166,7 @@ def test_what_reads_no_row_costs_nothing(session: Session, sql: str, error: type
         with pytest.raises(error):
             watched.sql(sql)
     assert watched.budget == before
-    assert watched._parts.ledger.entries() == ()
+    assert watched._dependencies.ledger.entries() == ()
     assert read == []
 
 
@@ -180,7 +180,7 @@ def test_explain_costs_nothing_and_shows_what_sql_runs(session: Session) -> None
     watched = rebuilt(session, engine=record)
     plan = watched.explain(COUNTS)
     assert read == []
-    assert watched._parts.ledger.entries() == ()
+    assert watched._dependencies.ledger.entries() == ()
     watched.sql(COUNTS)
     assert [statement.sql for statement in read] == [plan.engine_sql]
 

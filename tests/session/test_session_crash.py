@@ -29,7 +29,7 @@ def die(*_):
 
 session = dpsql.connect(f"{folder}/events.duckdb", policy=f"{folder}/policy.toml")
 nothing = lambda: None
-ledger = session._parts.ledger
+ledger = session._dependencies.ledger
 if moment == "in the engine":
     session = rebuilt(session, engine=die)
 elif moment == "before the settlement":
@@ -56,7 +56,7 @@ def test_a_killed_query_stays_held(example: Path, moment: str) -> None:
         assert (balance.rho.spent, balance.rho.reserved) == (0, 8 * ITEM)
         assert balance.rho.remaining == balance.rho.granted - 8 * ITEM
         assert balance.delta.spent == Fraction("2.5e-8")
-        (entry,) = session._parts.ledger.entries()
+        (entry,) = session._dependencies.ledger.entries()
         assert entry.settlement is None
         assert entry.query == SQL
         fits = int(balance.rho.remaining / ITEM)

@@ -54,7 +54,7 @@ def faulty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Fau
 @pytest.mark.parametrize("faulty", [("before", False), ("before", True), ("after", False)], indirect=True)
 def test_whichever_step_of_a_query_the_disk_fails_at_what_is_shown_is_paid(faulty: tuple[Fault, Asked]) -> None:
     fault, asked = faulty
-    session, ledger = asked.session, asked.session._parts.ledger
+    session, ledger = asked.session, asked.session._dependencies.ledger
     outcomes: set[str] = set()
     for step in range(1000):
         sql, times = asked.next(), asked.times

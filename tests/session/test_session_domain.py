@@ -42,7 +42,7 @@ def session_over(*statements: str) -> Session:
 def exact_counts(session: Session, sql: str) -> dict[str, int]:
     """Return what the mechanism is given."""
     plan = session.explain(sql)
-    exact = session._parts.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
+    exact = session._dependencies.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
     table = open_exact(exact)
     return dict(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
@@ -55,7 +55,7 @@ def law_of(counts: Mapping[str, int]) -> dict[tuple[str, ...], float]:
 
 def drawn(session: Session, sql: str, runs: int) -> Counter[Hashable]:
     """Return how often which labels were released: parsed and read once, a ledger of its own for every run."""
-    parts, plan = session._parts, session.explain(sql)
+    parts, plan = session._dependencies, session.explain(sql)
     exact = parts.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
     seen: Counter[Hashable] = Counter()
     for _ in range(runs):

@@ -77,7 +77,7 @@ def assert_charged_in_full(session: Session, sql: str, code: str = "engine-faile
     assert session.budget.rho.spent == worst.rho.value
     assert session.budget.rho.reserved == 0
     assert session.budget.delta.spent == worst.delta.value
-    (entry,) = session._parts.ledger.entries()
+    (entry,) = session._dependencies.ledger.entries()
     assert entry.settlement is not None
     assert entry.settlement.digest == "failed"
 
@@ -105,7 +105,7 @@ def test_an_engine_that_breaks_the_contract(session: Session, table: pa.Table) -
 
 
 def test_the_public_double(session: Session) -> None:
-    double = RecordingEngine(session._parts.engine, fail_with=dpsql.EngineError("ordered", "As ordered."))
+    double = RecordingEngine(session._dependencies.engine, fail_with=dpsql.EngineError("ordered", "As ordered."))
     assert_charged_in_full(rebuilt(session, engine=lambda statement, _: double.execute(statement)), NAMES)
     assert len(double.statements) == 1
 
@@ -138,7 +138,7 @@ def test_an_interrupt_while_the_engine_runs(session: Session, interrupt: type[Ba
         interrupted.sql(NAMES)
     assert interrupted.budget.rho.spent == worst.rho.value
     assert interrupted.budget.rho.reserved == 0
-    (entry,) = interrupted._parts.ledger.entries()
+    (entry,) = interrupted._dependencies.ledger.entries()
     assert entry.settlement is not None
     assert entry.settlement.digest == "interrupted"
 
@@ -169,7 +169,7 @@ def test_a_session_closes_its_ledger_though_the_engine_fails(session: Session) -
 
     ledger = fresh_ledger(session)
     stubborn = rebuilt(session, ledger=ledger)
-    object.__setattr__(stubborn._parts, "engine", Stubborn(session._parts.engine, raising(OSError())))
+    object.__setattr__(stubborn._dependencies, "engine", Stubborn(session._dependencies.engine, raising(OSError())))
     with pytest.raises(dpsql.EngineError):
         stubborn.close()
     with pytest.raises(dpsql.LedgerError):

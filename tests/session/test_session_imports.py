@@ -11,7 +11,7 @@ import duckdb
 import pytest
 from surfaces_kit import make_data
 
-from dpsql.plan.arrow_schema import integers
+from dpsql.plan.arrow_schema import int64_array
 
 ASK = """
 import sys, dpsql
@@ -33,7 +33,7 @@ def test_a_private_query_imports_nothing_that_is_large_and_not_needed(tmp_path: 
 
 def test_whole_numbers_become_an_array_of_64_bits_or_none() -> None:
     for values in ((), (0, -1, 2**63 - 1, -(2**63)), range(3)):
-        array = integers(values)
+        array = int64_array(values)
         assert (array.to_pylist(), str(array.type), array.null_count) == (list(values), "int64", 0)
     with pytest.raises(OverflowError):
-        integers([2**63])
+        int64_array([2**63])

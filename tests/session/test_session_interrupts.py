@@ -115,7 +115,7 @@ def interrupt_everywhere(path: Path) -> None:
         return execute(statement)
 
     session = opened(path, noting)
-    ledger = session._parts.ledger
+    ledger = session._dependencies.ledger
     ledger._connection.execute("PRAGMA synchronous = OFF")  # the power stays on
     shown: list[int] = []
     sys._getframe().f_trace_opcodes = True  # Python 3.12 looks for it when tracing starts
@@ -171,7 +171,7 @@ session.close()
 """
 SETTLING = """
 session = opened(Path(sys.argv[1]))
-waiting = rebuilt(session, ledger=WatchedLedger(session._parts.ledger, before=lambda: (say("settling"), input()),
+waiting = rebuilt(session, ledger=WatchedLedger(session._dependencies.ledger, before=lambda: (say("settling"), input()),
                                                 after=lambda: None))
 for number in (1, 2):
     try:

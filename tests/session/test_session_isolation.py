@@ -20,7 +20,7 @@ import dpsql
 from dpsql.answer_json import plain_receipt
 from dpsql.engines import Exact, Statement
 from dpsql.engines.duckdb.worker.engine import WorkerEngine
-from dpsql.plan.grid import on_grid
+from dpsql.plan.grid import hold_to_grid
 from dpsql.session import Session
 
 CORPUS = Path(__file__).parents[1] / "attacks" / "statements.jsonl"
@@ -57,7 +57,7 @@ def session(database: Path) -> Iterator[Session]:
 
 
 def worker_of(session: Session) -> int:
-    engine = session._parts.engine
+    engine = session._dependencies.engine
     assert isinstance(engine, WorkerEngine)
     assert engine._worker is not None
     return engine._worker.pid
@@ -75,7 +75,7 @@ def test_answers_and_receipts_come_as_in_process(session: Session) -> None:
     assert (answer.receipt.isolation, answer.receipt.sealed) == ("process", True)
     shown = session.sql("SHOW TABLES").receipt
     assert shown.isolation == "process"
-    measures = session._parts.engine.confinement  # type: ignore[attr-defined]
+    measures = session._dependencies.engine.confinement  # type: ignore[attr-defined]
     assert answer.receipt.confinement == shown.confinement == measures
     assert plain_receipt(answer.receipt)["confinement"] == list(measures)
     assert session.sql(COUNTS).receipt.replayed
@@ -194,7 +194,7 @@ def test_the_grid_is_one_two_four_times_the_first_step(
 ) -> None:
     clock = Clock()
     monkeypatch.setattr("dpsql.plan.grid.time", clock)
-    with suppress(ValueError), on_grid(grid):
+    with suppress(ValueError), hold_to_grid(grid):
         clock.sleep(passes)
         int("no number" if fails else "1")
     assert clock.now == pytest.approx(leaves)
@@ -288,7 +288,7 @@ def test_closing_while_a_query_runs_leaves_its_worst_case_spent(database: Path, 
 
 def test_an_interrupt_of_a_statement_leaves_the_grid_at_once() -> None:
     began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), on_grid(60_000):
+    with pytest.raises(KeyboardInterrupt), hold_to_grid(60_000):
         raise KeyboardInterrupt
     assert time.monotonic() - began < 30
 

@@ -14,7 +14,7 @@ from session.test_session_shortfall import ITEM, POOL, asked, assert_fits, fitti
 
 import dpsql
 from dpsql.mechanisms import LimitedDomain
-from dpsql.plan import Plan, replay_key
+from dpsql.plan import Plan, compute_replay_key
 from dpsql.plan.mechanisms.limited_domain import ChosenLimitedDomainPlan
 
 NAMES = "SELECT article FROM reads GROUP BY article TOP 1 PRIVATE WITH (epsilon = 1, delta = 0.1, k_bar = AUTO{more})"
@@ -148,9 +148,9 @@ def test_an_answer_is_replayed_with_the_k_bar_that_was_chosen() -> None:
     assert again.receipt.chosen == "k_bar"
     assert not session.sql(COUNTS.format(more=", fresh = true")).receipt.replayed
     fixed = [NAMES.format(more="").replace("AUTO", written) for written in ("AUTO", "1", "8192", "20")]
-    assert len({replay_key(session.explain(text)) for text in fixed}) == 4
+    assert len({compute_replay_key(session.explain(text)) for text in fixed}) == 4
     called = "SELECT article FROM reads GROUP BY 1 HAVING PRIVATE_TOP(1, epsilon => 1, delta => 0.1, k_bar => auto)"
-    assert replay_key(session.explain(called)) == replay_key(session.explain(NAMES.format(more="")))
+    assert compute_replay_key(session.explain(called)) == compute_replay_key(session.explain(NAMES.format(more="")))
 
 
 @pytest.mark.parametrize(

@@ -143,13 +143,13 @@ def test_having_filters_what_was_released_and_saves_nothing(session: Session) ->
 def test_having_compares_as_it_is_written(term: str, passes: set[int], session: Session) -> None:
     import pyarrow as pa
 
-    from dpsql.plan.arrow_schema import kept
+    from dpsql.plan.arrow_schema import filter_rows
 
     query = session.explain(
         f"SELECT article, {COUNT} AS n FROM reads GROUP BY article HAVING {term} TOP 5 PRIVATE"
     ).query
     table = pa.table({"article": ["x", "y", "z"], "n": [6, 7, 8]})
-    assert set(kept(table, query.keep).column("n").to_pylist()) == passes
+    assert set(filter_rows(table, query.keep).column("n").to_pylist()) == passes
 
 
 def test_show_tables_says_what_the_policy_exposes(session: Session) -> None:

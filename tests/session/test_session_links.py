@@ -147,14 +147,14 @@ def test_a_key_that_comes_to_stand_twice_still_gives_a_row_to_one_unit() -> None
 
 def test_check_says_by_which_link_rows_belong_to_their_unit(tmp_path: Path) -> None:
     from dpsql.connect import check_of
-    from dpsql.plan.report.policy_text import words
+    from dpsql.plan.report.policy_text import describe_policy
 
     with closing(duckdb.connect(tmp_path / "shop.duckdb")) as connection:
         connection.execute(CUSTOMERS)
         connection.execute(ORDERS)
     asked = policy(customers=CUSTOMER, orders=ORDER)
     found = check_of(asked, database=tmp_path / "shop.duckdb")
-    told = " ".join(" ".join(words(found)).split())
+    told = " ".join(" ".join(describe_policy(found)).split())
     assert "all rows of the same household_id (customers.household_id via customer_id -> customers.id) together" in told
     assert [column.name for column in found.tables[1].columns or ()][-2:] == ["product", "household_id"]
     assert check_of(asked).tables[1].link == "customers.household_id via customer_id -> customers.id"

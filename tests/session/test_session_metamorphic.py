@@ -27,7 +27,7 @@ def leading(rows: Rows, sql: str = SQL) -> tuple[list[object], Histogram]:
     connection.executemany("INSERT INTO reads VALUES (?, ?)", rows)
     session = session_on(connection)
     plan = session.explain(sql)
-    exact = session._parts.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
+    exact = session._dependencies.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
     return open_exact(exact).column(0).to_pylist(), exact_histogram(session, sql)
 
 

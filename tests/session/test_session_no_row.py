@@ -54,7 +54,7 @@ def test_what_asks_for_no_row_is_answered_without_one_and_for_nothing(session: S
     answer = session.sql(text)
     assert len(answer) == 0
     assert answer.receipt.items_charged == 0
-    assert answer.receipt.loss == session._parts.terms.nothing
+    assert answer.receipt.loss == session._dependencies.terms.nothing
     assert session.history.num_rows == 0
     assert session.budget.rho.spent == session.budget.rho.reserved == 0
 

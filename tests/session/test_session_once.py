@@ -64,7 +64,8 @@ def while_it_runs(session: Session, act: Callable[[], object]) -> Session:
 def charges(folder: Path) -> int:
     with opened(folder) as session:
         return sum(
-            entry.settlement is None or entry.settlement.repeats is None for entry in session._parts.ledger.entries()
+            entry.settlement is None or entry.settlement.repeats is None
+            for entry in session._dependencies.ledger.entries()
         )
 
 
@@ -95,7 +96,7 @@ def test_the_one_that_settles_second_repeats_the_first_at_no_charge(
 def test_one_that_is_settled_between_the_look_and_the_reservation_is_repeated(folder: Path) -> None:
     with opened(folder) as one, opened(folder) as other:
         first: list[dpsql.Answer] = []
-        ledger = one._parts.ledger
+        ledger = one._dependencies.ledger
         look = ledger.stored
 
         def looking(key: str, account: str | None) -> bytes | None:

@@ -30,7 +30,7 @@ def asked(options: str, k: object = 10) -> str:
 
 
 def test_defaults(session: Session) -> None:
-    plan, terms = session.explain(BASE), session._parts.terms
+    plan, terms = session.explain(BASE), session._dependencies.terms
     assert plan.epsilon == terms.epsilon
     assert plan.delta == dpsql.Delta(Fraction(1, 2 * 10**6) / 10)
     assert (plan.k, plan.k_bar, plan.mechanism) == (10, 200, "limited_domain")
@@ -196,7 +196,7 @@ def attacked() -> tuple[Session, RecordingEngine]:
     private = {name: dpsql.PrivateTable("user_id") for name in ("reads", "likes", "users")}
     public = {name: dpsql.PublicTable() for name in ("countries", "articles")}
     plain = session_on(connection, dpsql.Policy(dpsql.Budget(10, "1e-6"), {**private, **public}))
-    recording = RecordingEngine(plain._parts.engine)
+    recording = RecordingEngine(plain._dependencies.engine)
     return rebuilt(plain, engine=lambda statement, _: recording.execute(statement)), recording
 
 

@@ -19,7 +19,7 @@ from dpsql.accounting import ZCDP
 from dpsql.engines import Exact, Statement, open_exact
 from dpsql.errors import EngineError
 from dpsql.mechanisms import GaussianHistogram, LimitedDomain
-from dpsql.plan import Plan, release, replay_key
+from dpsql.plan import Plan, compute_replay_key, release
 from dpsql.plan import planner as choose
 from dpsql.plan.mechanisms.per_partition import EachPartitionPlan
 from dpsql.session import Session
@@ -59,7 +59,7 @@ def many(country: str, article: str, units: int) -> str:
 
 
 def exact_of(session: Session, plan: Plan) -> Exact:
-    return session._parts.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
+    return session._dependencies.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
 
 
 def rows_of(session: Session, plan: Plan) -> list[tuple[object, ...]]:
@@ -228,7 +228,7 @@ def test_all_groups_are_read_in_the_order_of_the_keys() -> None:
 def draws(session: Session, plan: Plan, runs: int) -> Counter[Hashable]:
     exact, seen = exact_of(session, plan), Counter[Hashable]()
     for _ in range(runs):
-        released = release(plan, exact, noise=session._parts.noise).table.to_pylist()
+        released = release(plan, exact, noise=session._dependencies.noise).table.to_pylist()
         seen[tuple((row["country"], row["article"]) for row in released)] += 1
     return seen
 
@@ -321,7 +321,7 @@ def test_the_losses_of_the_dearest_partitions_are_charged() -> None:
     )
     assert isinstance(plan.answering, EachPartitionPlan)
     assert (plan.answering.partitions, plan.answering.reach, plan.worst_items) == (4, 3, 6)
-    released = release(plan, exact_of(session, plan), noise=session._parts.noise)
+    released = release(plan, exact_of(session, plan), noise=session._dependencies.noise)
     assert released.items_charged == 2 + 2 + 1
     assert released.loss == ZCDP(dpsql.Rho(Fraction(5, 8)), dpsql.Delta("0.1"))
 
@@ -405,9 +405,11 @@ def test_what_a_unit_is_kept_to_is_part_of_the_question() -> None:
     one, other = (session_over(table=table) for table in (None, SINGLE))
     for more in ("", ", max_groups_contributed = 1"):
         plans = [session.explain(NAMES.format(more=more)) for session in (one, other)]
-        assert replay_key(plans[0]) != replay_key(plans[1])
+        assert compute_replay_key(plans[0]) != compute_replay_key(plans[1])
     assert plans[0].worst_case == plans[1].worst_case
-    assert replay_key(plans[1]) == replay_key(rebuilt(other).explain(NAMES.format(more=more)))  # whatever the salts are
+    assert compute_replay_key(plans[1]) == compute_replay_key(
+        rebuilt(other).explain(NAMES.format(more=more))
+    )  # whatever the salts are
 
 
 def test_the_plan_knows_how_many_partitions_a_public_table_has() -> None:

@@ -34,7 +34,7 @@ def telling(**engine: object) -> tuple[Session, list[float | None]]:
         return execute(statement)
 
     settings = dpsql.EngineSettings(**engine)  # type: ignore[arg-type]
-    parts = session_on(filled(*ROWS), dpsql.Policy(dpsql.Budget(1, "1e-6"), PRIVATE, engine=settings))._parts
+    parts = session_on(filled(*ROWS), dpsql.Policy(dpsql.Budget(1, "1e-6"), PRIVATE, engine=settings))._dependencies
     session = Session(replace(parts, engine=Telling(parts.engine, hook)))
     return session, told
 
@@ -54,7 +54,7 @@ def test_it_is_not_told_where_times_are_on_a_grid() -> None:
 @pytest.mark.parametrize("isolation", ["process", "remote"])
 def test_it_is_not_told_by_an_engine_elsewhere_whatever_that_could_tell(isolation: str) -> None:
     session, told = telling()
-    session._parts.engine.isolation = isolation  # type: ignore[misc]
+    session._dependencies.engine.isolation = isolation  # type: ignore[misc]
     session.sql(NAMES)
     assert told == [None]
 

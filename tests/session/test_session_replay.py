@@ -20,7 +20,7 @@ from dpsql.accounting import ZCDP
 from dpsql.connect import bump, history
 from dpsql.engines import Exact, Statement
 from dpsql.ledger import Request, SQLiteLedger
-from dpsql.plan import pack, release, replay_key
+from dpsql.plan import compute_replay_key, pack_release, release
 from dpsql.session import Session
 
 SQL = (
@@ -41,7 +41,7 @@ def edit(folder: Path, old: str, new: str) -> None:
 
 
 def told(session: Session) -> list[str]:
-    return [event.kind for event in session._parts.ledger.events()]
+    return [event.kind for event in session._dependencies.ledger.events()]
 
 
 def unread(session: Session) -> Session:
@@ -95,7 +95,7 @@ def test_replay_across_sessions_restarts_and_ledgers_opened_side_by_side(example
         assert_replayed(other.sql(SQL), first)
     with opened(example) as later:
         assert_replayed(unread(later).sql(SQL), first)
-        assert len(later._parts.ledger.entries()) == 1
+        assert len(later._dependencies.ledger.entries()) == 1
 
 
 def test_replay_in_another_process(example: Path) -> None:
@@ -283,7 +283,7 @@ def test_an_answer_whose_settlement_failed_is_not_replayed(example: Path) -> Non
         raise dpsql.LedgerError("ledger-failed", "The disk is gone.")
 
     with opened(example) as session:
-        ledger = WatchedLedger(session._parts.ledger, before=refuse, after=lambda: None)
+        ledger = WatchedLedger(session._dependencies.ledger, before=refuse, after=lambda: None)
         with pytest.raises(dpsql.LedgerError):
             rebuilt(session, ledger=ledger).sql(SQL)  # type: ignore[arg-type]
         assert not session.sql(SQL).receipt.replayed
@@ -316,13 +316,13 @@ def test_the_policy_raises_the_version_and_an_older_copy_never_lowers_it(example
         session.sql(SQL)
     policy.write_text(f"data_version = 3\n{old}")
     with opened(example) as session:
-        assert session._parts.ledger.data_version == 3
+        assert session._dependencies.ledger.data_version == 3
         third = session.sql(SQL)
         assert not third.receipt.replayed
     for text in (old, f"data_version = 2\n{old}", f"data_version = 3\n{old}"):
         policy.write_text(text)
         with opened(example) as session:
-            assert session._parts.ledger.data_version == 3
+            assert session._dependencies.ledger.data_version == 3
             assert_replayed(session.sql(SQL), third)
     bumped = [json.loads(event.body) for event in history(example / "ledger.sqlite") if event.kind == "bumped"]
     assert bumped == [{"data_version": 3, "note": "the policy's data_version"}]
@@ -412,7 +412,7 @@ def stored_as(folder: Path, content: bytes) -> None:
     """Keep `content` as the newest answer to SQL, as if a later or earlier dpsql had."""
     with opened(folder) as session:
         plan = session.explain(SQL)
-        held = session._parts.ledger.reserve(Request(SQL, ZCDP.nothing(), key=replay_key(plan)))
+        held = session._dependencies.ledger.reserve(Request(SQL, ZCDP.nothing(), key=compute_replay_key(plan)))
         held.settle(plan.item_loss.rho * 0, "0" * 64, answer=content)
 
 
@@ -434,8 +434,8 @@ def test_an_answer_of_another_format_is_no_free_draw_and_no_silent_charge(exampl
 def test_the_answer_of_another_query_is_not_shown(example: Path) -> None:
     with opened(example) as session:
         plan = session.explain(SQL.replace("0.05", "0.04"))
-        exact = session._parts.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
-        content = pack(plan, release(plan, exact, noise=session._parts.noise))
+        exact = session._dependencies.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
+        content = pack_release(plan, release(plan, exact, noise=session._dependencies.noise)).answer
     stored_as(example, content)
     with opened(example) as session, pytest.raises(dpsql.LedgerError) as caught:
         session.sql(SQL)
@@ -481,7 +481,7 @@ def test_one_question_asked_at_once_has_one_answer_and_one_charge(example: Path)
     drawn = [answer for answer in answers if not answer.receipt.replayed]
     assert len(answers) == 8
     (only,) = drawn
-    entries = sessions[0]._parts.ledger.entries()
+    entries = sessions[0]._dependencies.ledger.entries()
     assert [entry.settlement.repeats is None for entry in entries if entry.settlement].count(True) == 1
     assert sessions[0].budget.rho.spent == only.receipt.loss.rho.value
     assert sessions[0].budget.delta.spent == only.receipt.loss.delta.value

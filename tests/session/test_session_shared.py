@@ -61,9 +61,9 @@ def test_a_hit_runs_and_holds_and_settles_as_a_miss_does(opened: Open) -> None:
 
     alice, bob = (rebuilt(opened(name), engine=hook) for name in ("alice", "bob"))
     alice.sql(ASK.format("x"))
-    miss = list(alice._parts.ledger.events())[-2:]
+    miss = list(alice._dependencies.ledger.events())[-2:]
     bob.sql(ASK.format("x"))
-    hit = list(alice._parts.ledger.events())[-2:]
+    hit = list(alice._dependencies.ledger.events())[-2:]
     assert ran[0] == ran[1]
     assert [event.kind for event in miss] == [event.kind for event in hit] == ["reserved", "settled"]
 
@@ -96,7 +96,7 @@ def test_without_sharing_everybody_has_a_draw_of_their_own(opened: Open) -> None
 def test_another_version_of_the_data_has_another_first_draw(opened: Open) -> None:
     alice, bob = opened("alice"), opened("bob")
     before = [alice.sql(ASK.format(f"x{number}")).fetchall() for number in range(3)]
-    alice._parts.ledger.bump("new rows")
+    alice._dependencies.ledger.bump("new rows")
     after = [bob.sql(ASK.format(f"x{number}")).fetchall() for number in range(3)]
     assert before != after
     assert [alice.sql(ASK.format(f"x{number}")).fetchall() for number in range(3)] == after

@@ -75,7 +75,7 @@ def hint_of(session: Session, sql: str) -> str:
 
 def assert_fits(session: Session, sql: str) -> None:
     ledger = fresh_ledger(session)
-    state = session._parts.ledger.state()
+    state = session._dependencies.ledger.state()
     ledger.reserve(Request("earlier", state.spent)).settle(state.spent.rho, "")
     rebuilt(session, ledger=ledger).sql(sql)
 

@@ -199,7 +199,7 @@ def test_reprs_logs_and_warnings(
         ):
             with pytest.raises(dpsql.EngineError):
                 broken.sql(ASK.replace("0.05)", "0.05, fresh = true)"))
-    parts = session._parts
+    parts = session._dependencies
     told = [repr(thing) for thing in (session, plan, plan.counting, parts, answer.receipt, session.budget)]
     told += [str(plan), answer.statement(), caplog.text, *(str(warning.message) for warning in recwarn)]
     told += [repr(entry) for entry in parts.ledger.entries()]

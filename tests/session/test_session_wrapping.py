@@ -345,7 +345,7 @@ class _Broken:
 
 
 def test_an_answer_that_cannot_be_computed_with_is_stored_all_the_same(session: Session) -> None:
-    broken = Session(replace(session._parts, desk=_Broken()))
+    broken = Session(replace(session._dependencies, evaluator=_Broken()))
     with pytest.raises(dpsql.EngineError):
         broken.sql(f"SELECT SUM(n) FROM ({COUNTS}) AS x")
     assert session.sql(COUNTS).receipt.replayed

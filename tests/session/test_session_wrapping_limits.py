@@ -71,8 +71,8 @@ def test_the_process_that_has_the_ledger_stays_small(session: Session) -> None:
 
 
 def test_the_evaluator_is_chosen_by_where_the_data_is_open_and_closed_with_the_session(session: Session) -> None:
-    desk = session._parts.desk
-    if session._parts.engine.isolation == "in_process":
+    desk = session._dependencies.evaluator
+    if session._dependencies.engine.isolation == "in_process":
         assert isinstance(desk, DuckDBEvaluator)
         return
     assert isinstance(desk, WorkerEvaluator)

@@ -11,7 +11,7 @@ from sql_reference import accepts_pattern
 import dpsql
 from dpsql.engines.base import Statement, open_exact
 from dpsql.engines.duckdb.engine import DuckDBEngine
-from dpsql.plan.registration import catalog_of
+from dpsql.plan.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
 from dpsql.sql.rewrite.engine_query import rewrite
@@ -61,7 +61,7 @@ class Data:
             rows = [(at % 5, at % 7, n, a) for at, (n, a) in enumerate((n, a) for n in TEXTS for a in TEXTS)]
             self.connection.executemany(f"INSERT INTO {table} VALUES (?, ?, ?, ?)", rows)
         self.engine = DuckDBEngine.borrow(self.connection, dict.fromkeys(POLICY.tables))
-        self.catalog = catalog_of(self.engine, POLICY)
+        self.catalog = build_catalog(self.engine, POLICY)
 
     def answer(self, text: str) -> list[str]:
         query = analyze(text, self.catalog, accepts_pattern=accepts_pattern)

@@ -17,7 +17,7 @@ import dpsql
 from dpsql.engines.base import Statement, open_exact
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import Error
-from dpsql.plan.registration import catalog_of
+from dpsql.plan.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.analysis.partitions import values_asked, with_values
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery, WrappedQuery
@@ -196,7 +196,7 @@ class Data:
             connection.execute(f"CREATE TABLE {name}{columns.format(**types)}")
         connection.execute(ROWS)
         self.engine = DuckDBEngine.borrow(connection, dict.fromkeys(TABLES))
-        self.catalog = catalog_of(self.engine, POLICY)
+        self.catalog = build_catalog(self.engine, POLICY)
 
     def outcome(self, text: str) -> object:
         """Return all that an engine answers to a statement, in each form; the code where it is refused."""

@@ -23,7 +23,7 @@ from dpsql.completion.candidates import completions
 from dpsql.connect import check_of, starter_of
 from dpsql.errors import Error
 from dpsql.integrations.sqlalchemy import DPSQLDialect
-from dpsql.plan.report.policy_text import words
+from dpsql.plan.report.policy_text import describe_policy
 from dpsql.server.catalog import open_catalog
 from dpsql.server.catalog.ddl import definitions
 from dpsql.server.flight.commands import Tables
@@ -179,7 +179,7 @@ def policy_errors(folder: Path) -> str:
 
 def checked(folder: Path) -> str:
     check = check_of(folder / "policy.toml", database=folder / "events.duckdb")
-    found = "\n".join(words(check))
+    found = "\n".join(describe_policy(check))
     assert "the labels of" in found
     return found + repr(check)
 

@@ -23,7 +23,7 @@ from dpsql.plan.plan import Plan
 from dpsql.sql.ir.statements import LiteralDomain, Partitions, PrivateQuery, TableDomain
 from dpsql.sql.ir.tree import Column, Combined, Derived, Exists, FromWhere, InQuery, Numbered, Scan
 
-__all__ = ["FORMAT", "in_canonical_order", "replay_key"]
+__all__ = ["FORMAT", "compute_replay_key", "order_canonically"]
 
 FORMAT = "dpsql replay 1"
 _RECORDED: dict[
@@ -60,7 +60,7 @@ class _Numbers(dict[int, int]):
         return relation in self or (self.outer is not None and self.outer.knows(relation))
 
 
-def replay_key(plan: Plan) -> str:
+def compute_replay_key(plan: Plan) -> str:
     """Return the digest, in hexadecimal, of what `plan` releases; plans that share it release by the same law."""
     query, numbers = plan.query, _Numbers()
     release = (
@@ -72,25 +72,25 @@ def replay_key(plan: Plan) -> str:
         query.domain,
         *plan.answering.law,
         plan.max_groups_contributed,
-        *_partitions(query.partitions),
+        *_partition_fields(query.partitions),
         *((query.protected,) if len(query.protected) > 1 else ()),
     )
-    return hashlib.sha256(_text([FORMAT, *(_spelled(part, numbers) for part in release)]).encode("ascii")).hexdigest()
+    return hashlib.sha256(_to_json([FORMAT, *(_encode(part, numbers) for part in release)]).encode("ascii")).hexdigest()
 
 
-def _partitions(partitions: Partitions | None) -> tuple[object, ...]:
+def _partition_fields(partitions: Partitions | None) -> tuple[object, ...]:
     """Return what partitions decide: which key, its values, and whether each unit is kept to one of them."""
     return () if partitions is None else (partitions.key, partitions.values, partitions.salts is not None)
 
 
-def in_canonical_order(query: PrivateQuery) -> PrivateQuery:
+def order_canonically(query: PrivateQuery) -> PrivateQuery:
     """Return the query with its keys, and the values of a listed domain, once each and in the order of their spelling.
 
     Keys break ties at the cut and are hashed together for a bound, so queries of one replay key need one order of them.
     """
     numbers = _Numbers()
-    _spelled(query.body, numbers)
-    spelled = [_text(_spelled(key, numbers)) for key in query.keys]
+    _encode(query.body, numbers)
+    spelled = [_to_json(_encode(key, numbers)) for key in query.keys]
     order = sorted(set(spelled))
     outputs = tuple(
         replace(output, key=None if output.key is None else order.index(spelled[output.key]))
@@ -98,7 +98,7 @@ def in_canonical_order(query: PrivateQuery) -> PrivateQuery:
     )
     domain = query.domain
     if isinstance(domain, LiteralDomain):
-        domain = LiteralDomain(tuple(sorted(domain.values, key=lambda value: _text(_spelled(value, numbers)))))
+        domain = LiteralDomain(tuple(sorted(domain.values, key=lambda value: _to_json(_encode(value, numbers)))))
     partitions = query.partitions
     if partitions is not None:
         partitions = replace(partitions, key=order.index(spelled[partitions.key]))
@@ -106,17 +106,17 @@ def in_canonical_order(query: PrivateQuery) -> PrivateQuery:
     return replace(query, keys=keys, outputs=outputs, domain=domain, partitions=partitions)
 
 
-def _text(spelled: object) -> str:
+def _to_json(spelled: object) -> str:
     return json.dumps(spelled, separators=(",", ":"), allow_nan=False)
 
 
-def _spelled(value: object, numbers: _Numbers) -> object:
+def _encode(value: object, numbers: _Numbers) -> object:
     """Return `value` as JSON holds it; `numbers` are those of the block's relations, in the order of first mention."""
     match value:
         case None | bool() | str():
             return value
         case tuple():
-            return [_spelled(part, numbers) for part in value]
+            return [_encode(part, numbers) for part in value]
         case Enum():
             return {type(value).__name__: value.name}
         case int():
@@ -126,10 +126,10 @@ def _spelled(value: object, numbers: _Numbers) -> object:
         case Decimal() | Fraction():
             exact = Fraction(value)
             return {type(value).__name__: f"{exact.numerator}/{exact.denominator}"}
-    return {_RECORDED.get(type(value), type(value).__name__): _parts(value, numbers)}
+    return {_RECORDED.get(type(value), type(value).__name__): _encode_fields(value, numbers)}
 
 
-def _parts(node: object, numbers: _Numbers, *, inside: _Numbers | None = None) -> list[object]:
+def _encode_fields(node: object, numbers: _Numbers, *, inside: _Numbers | None = None) -> list[object]:
     """Return the fields of a frozen value: all that decide anything.
 
     A subquery numbers its relations anew, in `inside`; one in an expression may name those around it, too.
@@ -139,19 +139,19 @@ def _parts(node: object, numbers: _Numbers, *, inside: _Numbers | None = None) -
     parts: list[object] = []
     kind: type = type(node)
     numbered, nested = _NUMBER.get(kind), isinstance(node, InQuery | Exists)
-    for name in _names(kind):
+    for name in _compared_fields(kind):
         content = getattr(node, name)
         if name == numbered:
             parts.append(numbers.of(content))
         elif nested and name == "source":
-            parts.append({Derived.__name__: _parts(content, _Numbers(), inside=_Numbers(numbers))})
+            parts.append({Derived.__name__: _encode_fields(content, _Numbers(), inside=_Numbers(numbers))})
         else:
-            parts.append(_spelled(content, inside))
+            parts.append(_encode(content, inside))
     return parts
 
 
 @cache
-def _names(kind: type) -> tuple[str, ...]:
+def _compared_fields(kind: type) -> tuple[str, ...]:
     """Return the fields of a class of frozen values: all but `longest`, which decided what is in it and does no more.
 
     Anything else has no spelling, and is a TypeError.

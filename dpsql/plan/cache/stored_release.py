@@ -1,34 +1,44 @@
-"""A release as bytes, for a ledger that keeps the answer it charged for, and back.
+"""Stored releases: a release as bytes, for the ledger that stores the answer it charged for, and back.
 
     dpsql release 1 <SHA-256 of the rest>
     {"key": ..., "items": ..., "loss": ..., "bottom": ..., "chosen": ...}
     <an Arrow stream>
 
-What is kept is the canonical table, as it was drawn; the answer to any query of the same replay key is made of it.
+The table is the canonical one, as it was drawn; the answer to any query with the same replay key is computed from it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpsql.accounting import ZCDP
 from dpsql.errors import LedgerError
 from dpsql.plan.plan import Plan
-from dpsql.plan.release import Release, presented
+from dpsql.plan.release import Release, present
 from dpsql.quantities import Delta, Rho
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["digest_of", "pack", "unpack"]
+__all__ = ["PackedRelease", "pack_release", "unpack"]
 
 _MARK = b"dpsql release 1 "
 
 
-def pack(plan: Plan, release: Release) -> bytes:
-    """Return the release of `plan` as bytes."""
+@dataclass(frozen=True, slots=True)
+class PackedRelease:
+    """A release ready to be settled: the bytes to store, the digest of what is shown, and the rho to charge."""
+
+    answer: bytes
+    digest: str
+    loss: Rho
+
+
+def pack_release(plan: Plan, release: Release) -> PackedRelease:
+    """Return the release of `plan` as the ledger settles it."""
     loss = plan.columns(release.loss)
     facts = {
         "key": plan.key,
@@ -38,13 +48,14 @@ def pack(plan: Plan, release: Release) -> bytes:
         "chosen": release.chosen,
     }
     content = json.dumps(facts).encode("ascii") + b"\n" + _stream(release.canonical)
-    return _head(content) + content
+    digest = hashlib.sha256(_stream(release.table)).hexdigest()
+    return PackedRelease(_head(content) + content, digest, loss.rho)
 
 
 def unpack(plan: Plan, stored: bytes) -> Release:
     """Return a stored release as the answer to `plan`, at the cost at which it was drawn.
 
-    Raises `LedgerError` for bytes that `pack` did not write, and for the release of another replay key.
+    Raises `LedgerError` for bytes that `pack_release` did not write, and for the release of another replay key.
     """
     import pyarrow as pa
 
@@ -62,7 +73,7 @@ def unpack(plan: Plan, stored: bytes) -> Release:
     rho, delta = known["loss"]
     loss = plan.answering.price.loss(known["items"], plan.delta) if plan.rule else ZCDP(Rho(rho), Delta(delta))
     return Release(
-        table=presented(plan, canonical),
+        table=present(plan, canonical),
         canonical=canonical,
         loss=loss,
         items_charged=known["items"],
@@ -82,13 +93,3 @@ def _stream(table: pa.Table) -> bytes:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue())
-
-
-def digest_of(table: pa.Table) -> str:
-    """Return a digest of a released table, for the ledger."""
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return hashlib.sha256(sink.getvalue()).hexdigest()

@@ -1,6 +1,14 @@
 """How a query is answered: what a plan asks of any mechanism, and each mechanism asked it, one file for one."""
 
-from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, MechanismPlan, Named, ReleaseSpec, root_below
+from dpsql.plan.mechanisms.base import (
+    Groups,
+    ItemLoss,
+    MechanismOutput,
+    MechanismPlan,
+    Named,
+    ReleaseSpec,
+    sqrt_rounded_down,
+)
 from dpsql.plan.mechanisms.request import LEAST_DELTA, MechanismRequest
 
 __all__ = [
@@ -12,5 +20,5 @@ __all__ = [
     "MechanismRequest",
     "Named",
     "ReleaseSpec",
-    "root_below",
+    "sqrt_rounded_down",
 ]

@@ -11,7 +11,7 @@ from dpsql.errors import UsageError
 from dpsql.mechanisms import Noise, StableTopK, distance_regulariser
 from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec
 from dpsql.plan.mechanisms.request import MechanismRequest
-from dpsql.plan.mechanisms.unordered import BY_LABEL, ranked, told
+from dpsql.plan.mechanisms.unordered import BY_LABEL, describe_order, rank
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_by_label
 
@@ -60,12 +60,12 @@ class AdaptivePlan:
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         """Draw k and test its gap, and then draw counts of what is returned."""
-        leaders = ranked(groups, self.selection.k_bar)
+        leaders = rank(groups, self.selection.k_bar)
         chosen = self.selection.select(leaders.histogram, noise)
         rows = leaders.by_label(chosen.positions or ())
         held = chosen.positions is not None
         keys = MechanismOutput(rows, None, self.selection.loss, _CHOICE, stopped_at_bottom=not held, chosen=chosen.k)
-        return told(keys, groups, price=self.price, noise=noise)
+        return describe_order(keys, groups, price=self.price, noise=noise)
 
 
 def adaptive(asked: MechanismRequest) -> AdaptivePlan:

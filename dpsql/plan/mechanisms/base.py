@@ -28,8 +28,8 @@ __all__ = [
     "MechanismPlan",
     "Named",
     "ReleaseSpec",
-    "concentrated",
-    "root_below",
+    "require_zcdp",
+    "sqrt_rounded_down",
 ]
 
 
@@ -76,10 +76,10 @@ class ItemLoss:
 
     def pure(self, items: int) -> Epsilon:
         """Return the epsilon of pure differential privacy that costs no more rho than so many items, rounded down."""
-        return Epsilon(root_below(2 * self.rho(items).value))
+        return Epsilon(sqrt_rounded_down(2 * self.rho(items).value))
 
 
-def concentrated(loss: Loss) -> ZCDP:
+def require_zcdp(loss: Loss) -> ZCDP:
     """Return a loss that is told in rho; refuse another, which no mechanism that adds up rho can have drawn."""
     if isinstance(loss, ZCDP):
         return loss
@@ -87,7 +87,7 @@ def concentrated(loss: Loss) -> ZCDP:
     raise UsageError("wrong-certificate", reason, hint="Report this as a defect of dpsql.")
 
 
-def root_below(square: Fraction) -> Fraction:
+def sqrt_rounded_down(square: Fraction) -> Fraction:
     """Return the square root, rounded down to twelve decimals."""
     return Fraction(math.isqrt(math.floor(square * 10**24)), 10**12)
 

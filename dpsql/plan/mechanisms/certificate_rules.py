@@ -13,7 +13,7 @@ from dpsql.plan.terms import Terms
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.statements import Clause, Option, Partitions
 
-__all__ = ["CertifiedPrice", "check_delta", "check_epsilon", "check_mechanism", "check_partitions", "price_of"]
+__all__ = ["CertifiedPrice", "check_delta", "check_epsilon", "check_mechanism", "check_partitions", "price_items"]
 
 _BY_ITEM = ("limited_domain", "peeling")  # proved for every certificate (`maths.md` 6.3); nothing else enters
 
@@ -30,7 +30,7 @@ class CertifiedPrice(ItemLoss):
         return steps.pure if self.certificate is Certificate.pure else steps
 
 
-def price_of(epsilon: Epsilon, groups: int | None, *, counted: bool, certificate: Certificate) -> ItemLoss:
+def price_items(epsilon: Epsilon, groups: int | None, *, counted: bool, certificate: Certificate) -> ItemLoss:
     """Return what keys cost, with their counts where they are released: Laplace noise where no rho is counted."""
     if certificate is Certificate.zcdp:
         return ItemLoss(epsilon, NoisyCounts(epsilon, groups) if counted else None)

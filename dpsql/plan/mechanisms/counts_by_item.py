@@ -8,13 +8,13 @@ from dataclasses import replace
 from dpsql.accounting import ZCDP
 from dpsql.mechanisms import Noise
 from dpsql.mechanisms.base import Selection
-from dpsql.plan.mechanisms.base import ItemLoss, MechanismOutput, concentrated
+from dpsql.plan.mechanisms.base import ItemLoss, MechanismOutput, require_zcdp
 from dpsql.quantities import Delta
 
-__all__ = ["paid_by_item", "with_counts"]
+__all__ = ["add_counts", "charge_by_item"]
 
 
-def paid_by_item(
+def charge_by_item(
     chosen: Selection, price: ItemLoss, *, exact: tuple[int, ...], delta: Delta, noise: Noise
 ) -> MechanismOutput:
     """Return what was chosen, with the counts drawn for it if they are asked for."""
@@ -25,14 +25,14 @@ def paid_by_item(
     return MechanismOutput(rows, private, price.loss(items, delta), items, stopped_at_bottom=chosen.stopped_at_bottom)
 
 
-def with_counts(keys: MechanismOutput, exact: Sequence[int], *, price: ItemLoss, noise: Noise) -> MechanismOutput:
+def add_counts(keys: MechanismOutput, exact: Sequence[int], *, price: ItemLoss, noise: Noise) -> MechanismOutput:
     """Return what was drawn with counts drawn and paid for; `exact` are those of its rows, in their order."""
     counts = price.counts
     if counts is None:
         return keys
     rows, private = len(keys.rows), tuple(counts.release(exact, noise))
     loss, items = (
-        concentrated(keys.loss) + ZCDP(price.rho(counts.items(rows)), Delta(0)),
+        require_zcdp(keys.loss) + ZCDP(price.rho(counts.items(rows)), Delta(0)),
         keys.items + counts.items(rows),
     )
     return replace(keys, counts=private, loss=loss, items=items)

@@ -7,11 +7,17 @@ from dataclasses import dataclass
 
 from dpsql.errors import UsageError
 from dpsql.mechanisms import DomainDiscovery, FullHistogram, Noise
-from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec, root_below
-from dpsql.plan.mechanisms.counts_by_item import with_counts
+from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec, sqrt_rounded_down
+from dpsql.plan.mechanisms.counts_by_item import add_counts
 from dpsql.plan.mechanisms.request import MechanismRequest
-from dpsql.plan.mechanisms.unordered import counted_loss
-from dpsql.plan.mechanisms.weighted_gaussian import OWN, price_of_all, threshold_facts, threshold_of, weights_within
+from dpsql.plan.mechanisms.unordered import add_count_loss
+from dpsql.plan.mechanisms.weighted_gaussian import (
+    OWN,
+    compute_threshold,
+    describe_threshold,
+    price_keys_at_once,
+    weights_within,
+)
 from dpsql.quantities import Epsilon, Rho
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_weighted, rewrite_weighted_of_all
@@ -43,16 +49,16 @@ class DomainDiscoveryPlan:
         return ReleaseSpec(
             counting=rewritten(query, bound=bound, weights=weights_within(discovery)),
             k=chosen.k,
-            worst_case=counted_loss(chosen.worst_case, chosen.k, price=self.price),
-            half=counted_loss(discovery.loss, math.ceil(chosen.k / 2), price=self.price),
+            worst_case=add_count_loss(chosen.worst_case, chosen.k, price=self.price),
+            half=add_count_loss(discovery.loss, math.ceil(chosen.k / 2), price=self.price),
             charged="half of the keys at once, the other half only if more than k are found"
             + ("" if counts is None else ", and one for each count returned"),
             facts=(
-                *threshold_facts(discovery),
+                *describe_threshold(discovery),
                 ("peeling", f"epsilon {float(chosen.epsilon):.4g} for each key, if more than k reach the threshold"),
             ),
             count_variance=None if counts is None else counts.variance,
-            threshold_offset=threshold_of(discovery),
+            threshold_offset=compute_threshold(discovery),
             weighted=True,
             cap=OWN if self.own_cap else "",
         )
@@ -65,7 +71,7 @@ class DomainDiscoveryPlan:
         items = chosen.k if len(drawn.domain) > chosen.k else math.ceil(chosen.k / 2)
         keys = MechanismOutput(rows, None, chosen.loss(drawn), items, stopped_at_bottom=len(rows) < chosen.k)
         exact = [int(groups.counts[row]) for row in rows]
-        return with_counts(keys, exact, price=self.price, noise=noise)
+        return add_counts(keys, exact, price=self.price, noise=noise)
 
 
 def domain_discovery(asked: MechanismRequest) -> DomainDiscoveryPlan:
@@ -78,10 +84,10 @@ def domain_discovery(asked: MechanismRequest) -> DomainDiscoveryPlan:
         ("k_bar",), reason="{name} has no meaning with this mechanism.", hint="Leave it out: all groups are read."
     )
     k = asked.k
-    bound, delta, price = asked.bound(), asked.delta, price_of_all(asked)
+    bound, delta, price = asked.bound(), asked.delta, price_keys_at_once(asked)
     half = Rho(price.rho(k).value / 2)
     try:
-        peeling = Epsilon(root_below(8 * half.value / k))
+        peeling = Epsilon(sqrt_rounded_down(8 * half.value / k))
         return DomainDiscoveryPlan(DomainDiscovery(half, delta, bound, peeling, k), price, asked.own_cap)
     except UsageError as error:
         refusal = asked.out_of_range(error)

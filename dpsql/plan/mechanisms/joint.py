@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
 from dpsql.mechanisms import Histogram, JointExponential, Noise
-from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec, root_below
-from dpsql.plan.mechanisms.counts_by_item import with_counts
-from dpsql.plan.mechanisms.peeling import candidates_of
+from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec, sqrt_rounded_down
+from dpsql.plan.mechanisms.counts_by_item import add_counts
+from dpsql.plan.mechanisms.peeling import count_candidates
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.statements import PrivateQuery
@@ -43,7 +43,7 @@ class JointPlan:
             half=worst_case,
             charged=f"the keys at once{'' if counts is None else ', and one for each count returned'}",
             facts=(
-                ("domain", candidates_of(query)),
+                ("domain", count_candidates(query)),
                 ("draw", f"all keys in one, of epsilon {float(chosen.epsilon):.4g}"),
             ),
             count_variance=None if counts is None else counts.variance,
@@ -57,14 +57,14 @@ class JointPlan:
         loss = self.selection.loss(chosen)
         keys = MechanismOutput(chosen.positions, None, loss, self.selection.k if exact else 0, stopped_at_bottom=False)
         counts = [exact[row] for row in chosen.positions]
-        return with_counts(keys, counts, price=self.price, noise=noise)
+        return add_counts(keys, counts, price=self.price, noise=noise)
 
 
 def joint(asked: MechanismRequest) -> JointPlan:
     """Return the mechanism of one draw, at no more than the rho of one item for each key."""
     k, price = min(asked.k, asked.candidates()), asked.price
     try:
-        return JointPlan(JointExponential(Epsilon(root_below(8 * price.rho(k).value)), k), price)
+        return JointPlan(JointExponential(Epsilon(sqrt_rounded_down(8 * price.rho(k).value)), k), price)
     except UsageError as error:
         refusal = asked.out_of_range(error)
     raise refusal

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from dpsql.mechanisms import ChooseKBar, Histogram, LimitedDomain, Noise
 from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec
-from dpsql.plan.mechanisms.counts_by_item import paid_by_item
+from dpsql.plan.mechanisms.counts_by_item import charge_by_item
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite
@@ -60,7 +60,7 @@ class LimitedDomainPlan:
         """Draw keys, and then counts of them."""
         exact = tuple(groups.counts.tolist())
         chosen = self.selection.select(Histogram.of_leaders(exact, self.selection.k_bar), noise)
-        return paid_by_item(chosen, self.price, exact=exact, delta=self.selection.delta, noise=noise)
+        return charge_by_item(chosen, self.price, exact=exact, delta=self.selection.delta, noise=noise)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from dpsql.mechanisms import Histogram, Noise, Peeling
 from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec
-from dpsql.plan.mechanisms.counts_by_item import paid_by_item
+from dpsql.plan.mechanisms.counts_by_item import charge_by_item
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import LiteralDomain, PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite
 
-__all__ = ["PeelingPlan", "candidates_of", "peeling"]
+__all__ = ["PeelingPlan", "count_candidates", "peeling"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class PeelingPlan:
             worst_case=worst_case,
             half=worst_case,
             charged="charged: one for each key and count returned",
-            facts=(("domain", candidates_of(query)),),
+            facts=(("domain", count_candidates(query)),),
             count_variance=None if price.counts is None else price.counts.variance,
             count_scale=None if price.counts is None else price.counts.scale,
             least_count=0,
@@ -47,10 +47,10 @@ class PeelingPlan:
         """Draw keys, and then counts of them."""
         exact = tuple(groups.counts.tolist())
         chosen = self.selection.select(Histogram.of_leaders(exact, len(exact)), noise)
-        return paid_by_item(chosen, self.price, exact=exact, delta=Delta(0), noise=noise)
+        return charge_by_item(chosen, self.price, exact=exact, delta=Delta(0), noise=noise)
 
 
-def candidates_of(query: PrivateQuery) -> str:
+def count_candidates(query: PrivateQuery) -> str:
     """Say in words who the candidates of a known domain are."""
     domain = query.domain
     listed = f"{len(domain.values)} values of the query" if isinstance(domain, LiteralDomain) else "a public column"

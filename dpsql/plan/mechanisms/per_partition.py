@@ -25,7 +25,7 @@ from dpsql.plan.mechanisms.base import (
     MechanismPlan,
     Named,
     ReleaseSpec,
-    concentrated,
+    require_zcdp,
 )
 from dpsql.plan.mechanisms.gaussian_histogram import GaussianHistogramPlan
 from dpsql.plan.mechanisms.request import MechanismRequest
@@ -75,8 +75,8 @@ class EachPartitionPlan:
         charged = one.charged if self.partitions == 1 else f"{one.charged}; in each partition, {self._added}"
         return replace(
             one,
-            worst_case=_times(concentrated(one.worst_case), self.reach),
-            half=_times(concentrated(one.half), self.reach),
+            worst_case=_times(require_zcdp(one.worst_case), self.reach),
+            half=_times(require_zcdp(one.half), self.reach),
             charged=charged,
             facts=(("partitions", f"{self.partitions}, each answered"), *one.facts),
             partitions=self.partitions,
@@ -96,7 +96,7 @@ class EachPartitionPlan:
         """Draw in every partition, also in one without groups, which tells of no presence."""
         rows = _rows_of(groups, self.partitions)
         drawn = [self.each.draw(_part(groups, part), noise) for part in rows]
-        losses = [concentrated(one.loss) for one in drawn]
+        losses = [require_zcdp(one.loss) for one in drawn]
         rho = _dearest([loss.rho.value for loss in losses], self.reach)
         delta = _dearest([loss.delta.value for loss in losses], self.reach)
         return MechanismOutput(

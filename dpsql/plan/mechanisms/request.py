@@ -15,7 +15,7 @@ from dpsql.policy import PrivateTable
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.statements import LiteralDomain, Option, PrivateQuery
 
-__all__ = ["LEAST_DELTA", "OWN_CAP", "MechanismRequest", "epsilon_of", "groups_of"]
+__all__ = ["LEAST_DELTA", "OWN_CAP", "MechanismRequest", "read_epsilon", "read_groups"]
 
 K_BAR_PER_K = 20  # few leaders make a high threshold; reading more costs little more
 MOST_CHOSEN = 50  # with counts, half of what a budget holds by default
@@ -153,7 +153,7 @@ class MechanismRequest:
         return clause.place if option is None else option.place
 
 
-def epsilon_of(option: Option | None, terms: Terms) -> Epsilon:
+def read_epsilon(option: Option | None, terms: Terms) -> Epsilon:
     """Return the epsilon of one item: what the query asks for, or the session's default."""
     if option is None:
         return terms.epsilon
@@ -162,7 +162,7 @@ def epsilon_of(option: Option | None, terms: Terms) -> Epsilon:
     return Epsilon(value)
 
 
-def groups_of(option: Option | None, tables: Iterable[PrivateTable]) -> int | None:
+def read_groups(option: Option | None, tables: Iterable[PrivateTable]) -> int | None:
     """Return how many groups of each unit count: what the query asks for, at most what the policy says of any table."""
     bounds = [table.max_groups_contributed for table in tables if table.max_groups_contributed is not None]
     most = min(bounds) if bounds else None

@@ -11,7 +11,7 @@ from dpsql.errors import UsageError
 from dpsql.mechanisms import FixedStableSelection, FixedStableTopK, Noise
 from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec
 from dpsql.plan.mechanisms.request import MechanismRequest
-from dpsql.plan.mechanisms.unordered import BY_LABEL, counted_loss, items_of, ranked, told
+from dpsql.plan.mechanisms.unordered import BY_LABEL, add_count_loss, count_items, describe_order, rank
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_by_label
 
@@ -39,8 +39,8 @@ class StablePlan:
         return ReleaseSpec(
             counting=rewrite_by_label(query, chosen.k_bar + 1, bound=bound),
             k=chosen.k,
-            worst_case=counted_loss(chosen.worst_case, chosen.k, price=price),
-            half=counted_loss(chosen.loss(_unheld(half, chosen.k)), half, price=price),
+            worst_case=add_count_loss(chosen.worst_case, chosen.k, price=price),
+            half=add_count_loss(chosen.loss(_unheld(half, chosen.k)), half, price=price),
             charged="half of the keys' at once, the rest for draws that are made; one for each count returned",
             facts=(
                 ("k_bar", str(chosen.k_bar)),
@@ -58,12 +58,14 @@ class StablePlan:
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         """Draw the set and what makes it k, and then counts of both."""
         mechanism = self.selection
-        leaders = ranked(groups, mechanism.k_bar)
+        leaders = rank(groups, mechanism.k_bar)
         chosen = mechanism.select(leaders.histogram, noise)
         rows, loss = (*leaders.by_label(chosen.stable), *leaders.in_order(chosen.filled)), mechanism.loss(chosen)
         loss = ZCDP(loss.rho, mechanism.delta)
-        keys = MechanismOutput(rows, None, loss, items_of(loss, self.price), stopped_at_bottom=len(rows) < mechanism.k)
-        return told(keys, groups, price=self.price, noise=noise)
+        keys = MechanismOutput(
+            rows, None, loss, count_items(loss, self.price), stopped_at_bottom=len(rows) < mechanism.k
+        )
+        return describe_order(keys, groups, price=self.price, noise=noise)
 
 
 def _unheld(returned: int, k: int) -> FixedStableSelection:

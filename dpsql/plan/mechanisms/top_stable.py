@@ -8,9 +8,9 @@ from fractions import Fraction
 
 from dpsql.errors import UsageError
 from dpsql.mechanisms import Noise, TopStable
-from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec, root_below
+from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec, sqrt_rounded_down
 from dpsql.plan.mechanisms.request import MechanismRequest
-from dpsql.plan.mechanisms.unordered import BY_LABEL, counted_loss, items_of, ranked, told
+from dpsql.plan.mechanisms.unordered import BY_LABEL, add_count_loss, count_items, describe_order, rank
 from dpsql.quantities import Epsilon
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_by_label
@@ -39,8 +39,8 @@ class TopStablePlan:
         return ReleaseSpec(
             counting=rewrite_by_label(query, chosen.k_bar + 1, bound=bound),
             k=chosen.k,
-            worst_case=counted_loss(chosen.worst_case, chosen.k, price=price),
-            half=counted_loss(chosen.worst_case, math.ceil(chosen.k / 2), price=price),
+            worst_case=add_count_loss(chosen.worst_case, chosen.k, price=price),
+            half=add_count_loss(chosen.worst_case, math.ceil(chosen.k / 2), price=price),
             charged="the tests at once, whatever comes back; draws among more than k; one for each count returned",
             facts=(
                 ("k_bar", str(chosen.k_bar)),
@@ -56,11 +56,13 @@ class TopStablePlan:
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         """Draw the rank and, above k, which k of the leaders; then counts of what is returned."""
         mechanism = self.selection
-        leaders = ranked(groups, mechanism.k_bar)
+        leaders = rank(groups, mechanism.k_bar)
         chosen = mechanism.select(leaders.histogram, noise)
         rows, loss = (*leaders.by_label(chosen.members), *leaders.in_order(chosen.ranked)), mechanism.loss(chosen)
-        keys = MechanismOutput(rows, None, loss, items_of(loss, self.price), stopped_at_bottom=len(rows) < mechanism.k)
-        return told(keys, groups, price=self.price, noise=noise)
+        keys = MechanismOutput(
+            rows, None, loss, count_items(loss, self.price), stopped_at_bottom=len(rows) < mechanism.k
+        )
+        return describe_order(keys, groups, price=self.price, noise=noise)
 
 
 def top_stable(asked: MechanismRequest) -> TopStablePlan:
@@ -70,8 +72,8 @@ def top_stable(asked: MechanismRequest) -> TopStablePlan:
     rho = price.rho(price.keys(k)).value
     share = _WITHIN if k < k_bar else Fraction(0)
     try:
-        tests = Epsilon(root_below(2 * (1 - share) * rho))
-        within = Epsilon(root_below(8 * share * rho / k)) if share else None
+        tests = Epsilon(sqrt_rounded_down(2 * (1 - share) * rho))
+        within = Epsilon(sqrt_rounded_down(8 * share * rho / k)) if share else None
         return TopStablePlan(TopStable(tests, delta, k, k_bar, within=within), price)
     except UsageError as error:
         refusal = asked.out_of_range(error)

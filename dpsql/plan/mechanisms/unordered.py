@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from dpsql.accounting import ZCDP
 from dpsql.mechanisms import Histogram, Noise
-from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, concentrated
+from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, require_zcdp
 from dpsql.quantities import Delta
 
-__all__ = ["BY_LABEL", "Ranked", "counted_loss", "items_of", "ranked", "told"]
+__all__ = ["BY_LABEL", "Ranked", "add_count_loss", "count_items", "describe_order", "rank"]
 
 BY_LABEL = ("order", "a set by label, then what was drawn one by one; all by noisy counts where these are asked for")
 
@@ -36,14 +36,14 @@ class Ranked:
         return tuple(self.rows[position] for position in positions)
 
 
-def ranked(groups: Groups, k_bar: int) -> Ranked:
+def rank(groups: Groups, k_bar: int) -> Ranked:
     """Return the leaders of groups that came in the order of their labels: the first k_bar, and the count after."""
     counts = groups.counts.tolist()
     rows = sorted(range(len(counts)), key=lambda row: -counts[row])  # keeps rows of equal counts in order of labels
     return Ranked(tuple(rows), Histogram.of_leaders(tuple(counts[row] for row in rows), k_bar))
 
 
-def told(drawn: MechanismOutput, groups: Groups, *, price: ItemLoss, noise: Noise) -> MechanismOutput:
+def describe_order(drawn: MechanismOutput, groups: Groups, *, price: ItemLoss, noise: Noise) -> MechanismOutput:
     """Return what was drawn with the counts drawn for it, if they are asked for, and its rows by these."""
     if price.counts is None:
         return drawn
@@ -52,18 +52,18 @@ def told(drawn: MechanismOutput, groups: Groups, *, price: ItemLoss, noise: Nois
     return MechanismOutput(
         tuple(row for row, _ in pairs),
         tuple(count for _, count in pairs),
-        counted_loss(concentrated(drawn.loss), len(pairs), price=price),
+        add_count_loss(require_zcdp(drawn.loss), len(pairs), price=price),
         drawn.items + price.counts.items(len(pairs)),
         stopped_at_bottom=drawn.stopped_at_bottom,
         chosen=drawn.chosen,
     )
 
 
-def counted_loss(loss: ZCDP, keys: int, *, price: ItemLoss) -> ZCDP:
+def add_count_loss(loss: ZCDP, keys: int, *, price: ItemLoss) -> ZCDP:
     """Return the loss with that of the counts of so many keys, if they are asked for."""
     return loss if price.counts is None else loss + ZCDP(price.rho(price.counts.items(keys)), Delta(0))
 
 
-def items_of(loss: ZCDP, price: ItemLoss) -> int:
+def count_items(loss: ZCDP, price: ItemLoss) -> int:
     """Return how many items a loss that was paid at once is told as: rounded up."""
     return math.ceil(loss.rho.value / price.rho(1).value)

@@ -10,7 +10,7 @@ from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
 from dpsql.mechanisms import WEIGHT_STEPS, FullHistogram, Noise, NoisyCounts, WeightedGaussian, unit_weight
 from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec
-from dpsql.plan.mechanisms.counts_by_item import with_counts
+from dpsql.plan.mechanisms.counts_by_item import add_counts
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_weighted, rewrite_weighted_of_all
@@ -18,9 +18,9 @@ from dpsql.sql.rewrite.engine_query import Bound, rewrite_weighted, rewrite_weig
 __all__ = [
     "OWN",
     "WeightedGaussianPlan",
-    "price_of_all",
-    "threshold_facts",
-    "threshold_of",
+    "compute_threshold",
+    "describe_threshold",
+    "price_keys_at_once",
     "weighted_gaussian",
     "weights_within",
 ]
@@ -60,9 +60,9 @@ class WeightedGaussianPlan:
             worst_case=ZCDP(price.rho(price.items(chosen.k)), chosen.delta),
             half=ZCDP(price.rho(price.items(returned) + chosen.k - returned), chosen.delta),
             charged=f"the keys at once{'' if price.counts is None else ', and one for each count returned'}",
-            facts=threshold_facts(chosen),
+            facts=describe_threshold(chosen),
             count_variance=None if price.counts is None else price.counts.variance,
-            threshold_offset=threshold_of(chosen),
+            threshold_offset=compute_threshold(chosen),
             weighted=True,
             cap=OWN if self.own_cap else "",
         )
@@ -73,10 +73,10 @@ class WeightedGaussianPlan:
         drawn = chosen.release(FullHistogram(groups.weights), noise).positions
         keys = MechanismOutput(drawn, None, chosen.loss, chosen.k, stopped_at_bottom=len(drawn) < chosen.k)
         exact = [int(groups.counts[row]) for row in drawn]
-        return with_counts(keys, exact, price=price, noise=noise)
+        return add_counts(keys, exact, price=price, noise=noise)
 
 
-def price_of_all(asked: MechanismRequest) -> ItemLoss:
+def price_keys_at_once(asked: MechanismRequest) -> ItemLoss:
     """Return the price; with a cap on weights alone that of counts without a bound, an item each."""
     price = asked.price
     if not asked.own_cap or not isinstance(price.counts, NoisyCounts):
@@ -89,17 +89,17 @@ def weights_within(mechanism: WeightedGaussian) -> list[int]:
     return [unit_weight(groups) for groups in range(1, mechanism.max_groups_contributed + 1)]
 
 
-def threshold_of(mechanism: WeightedGaussian) -> Fraction:
+def compute_threshold(mechanism: WeightedGaussian) -> Fraction:
     """Return the noisy weight that a group needs, where a unit in one group alone has the weight 1."""
     return Fraction(mechanism.threshold, WEIGHT_STEPS)
 
 
-def threshold_facts(mechanism: WeightedGaussian) -> tuple[tuple[str, str], ...]:
+def describe_threshold(mechanism: WeightedGaussian) -> tuple[tuple[str, str], ...]:
     """Return what a weight is and how much of it a group needs, as lines of name and value."""
     sigma = math.sqrt(mechanism.variance) / WEIGHT_STEPS
     return (
         ("weights", "1/sqrt(t) of each unit in each of its t groups"),
-        ("threshold", f"a noisy weight of {float(threshold_of(mechanism)):.1f}, whatever the other groups have"),
+        ("threshold", f"a noisy weight of {float(compute_threshold(mechanism)):.1f}, whatever the other groups have"),
         ("noise", f"sigma {sigma:.1f} on the weight of every group; all groups are read"),
     )
 
@@ -109,7 +109,7 @@ def weighted_gaussian(asked: MechanismRequest) -> WeightedGaussianPlan:
     asked.refuse(
         ("k_bar",), reason="{name} has no meaning with this mechanism.", hint="Leave it out: all groups are read."
     )
-    price, k = price_of_all(asked), asked.k
+    price, k = price_keys_at_once(asked), asked.k
     bound, delta = asked.bound(), asked.delta
     try:
         return WeightedGaussianPlan(WeightedGaussian(price.rho(k), delta, k, bound), price, asked.own_cap)

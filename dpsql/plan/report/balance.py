@@ -6,18 +6,18 @@ What was spent so far is no guarantee, and no running epsilon; the guarantee is 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, Amount, ApproximateDP, BudgetVector, Certificate, FilterState, item_price
 from dpsql.display import Meter, NotebookRepr, Part, budget_html
 from dpsql.errors import UsageError
-from dpsql.ledger.base import left
+from dpsql.ledger.base import Ledger, left
 from dpsql.ledger.calendar import Calendar
 from dpsql.plan.terms import Terms
 from dpsql.quantities import Delta, Epsilon, Rho
 
-__all__ = ["Account", "Balance", "balance_of"]
+__all__ = ["Account", "Balance", "compute_balance", "read_balance"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class Balance(NotebookRepr):
         return budget_html(first, meters, notes=notes)
 
 
-def balance_of(
+def compute_balance(
     terms: Terms, total: FilterState, *, own: FilterState | None = None, calendar: Calendar | None = None
 ) -> Balance:
     """Return the balance for the ledger's state and calendar, and that of the account where the terms have one."""
@@ -156,3 +156,11 @@ def balance_of(
         calendar=calendar,
         certificate=terms.certificate,
     )
+
+
+def read_balance(ledger: Ledger, terms: Terms) -> Balance:
+    """Return the present balance of a ledger, or that of the account that the terms name."""
+    own, total = None if terms.account is None else ledger.state(terms.account.name), ledger.state()
+    # after the states: a grant only ever adds, and a session that is open speaks of it too
+    terms = replace(terms, budget=ledger.budget, total=ledger.total)
+    return compute_balance(terms, total, own=own, calendar=ledger.calendar)

@@ -70,15 +70,15 @@ def forecast(plan: Plan, remaining: BudgetVector, *, times: int) -> Forecast:
     worst, half = plan.columns(plan.worst_case), plan.columns(plan.offer.half)
     return Forecast(
         times,
-        _admitted(remaining, worst, loss=worst),
-        _admitted(remaining, worst, loss=half),
+        _count_admitted(remaining, worst, loss=worst),
+        _count_admitted(remaining, worst, loss=half),
         loss=plan.worst_case,
         half_loss=plan.offer.half,
         remaining=remaining if plan.rule is None else Amount.of(remaining, plan.certificate),
     )
 
 
-def _admitted(remaining: BudgetVector, worst: BudgetVector, *, loss: BudgetVector) -> int:
+def _count_admitted(remaining: BudgetVector, worst: BudgetVector, *, loss: BudgetVector) -> int:
     """Return how many fit one after another, each reserved at `worst` and then settled at `loss`."""
     spare = remaining.rho.value - worst.rho.value
     by_rho = math.floor(spare / loss.rho.value) + 1 if spare >= 0 else 0

@@ -12,9 +12,9 @@ from typing import cast
 from dpsql.accounting import FilterState
 from dpsql.mechanisms import CountRelease
 from dpsql.plan.plan import Plan
-from dpsql.plan.planner import draw
-from dpsql.plan.report.balance import balance_of
-from dpsql.plan.report.policy_lint import doubts
+from dpsql.plan.planner import build_plan
+from dpsql.plan.report.balance import compute_balance
+from dpsql.plan.report.policy_lint import lint_policy
 from dpsql.plan.report.policy_report import AccountLimit, CertificatePurchase, Check, CheckedTable, Exposed, TotalAfter
 from dpsql.plan.terms import Terms, limit_of
 from dpsql.policy import Policy, PrivateTable
@@ -27,7 +27,7 @@ from dpsql.sql.ir.catalog import Table as KnownTable
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.types import BIGINT, TEXT
 
-__all__ = ["StoredColumns", "check"]
+__all__ = ["StoredColumns", "check_policy"]
 
 _SAMPLE = Catalog((KnownTable("asked", ("asked",), (("unit", BIGINT), ("item", TEXT)), "unit"),))
 _ASKED = ((10, False), (10, True), (100, True))
@@ -35,7 +35,7 @@ _AFTER = (1, 4, 12)
 StoredColumns = Mapping[str, tuple[tuple[str, str], ...]]
 
 
-def check(policy: Policy, stored: StoredColumns, *, reach: Callable[[CountRelease], int]) -> Check:
+def check_policy(policy: Policy, stored: StoredColumns, *, reach: Callable[[CountRelease], int]) -> Check:
     """Return what `policy` means, given the columns and types of those tables whose data was looked at.
 
     `reach` is how far a released count is from the exact one in 95 of 100 cases. Raises `PolicyError` where
@@ -58,13 +58,13 @@ def check(policy: Policy, stored: StoredColumns, *, reach: Callable[[CountReleas
         rho=None if terms.rule else float(terms.budget.rho),
         delta_of_queries=float(terms.pool),
         item_epsilon=float(usual.epsilon),
-        items=balance_of(terms, FilterState.fresh()).items,
+        items=compute_balance(terms, FilterState.fresh()).items,
         query_delta=float(usual.delta),
         queries=terms.budget.delta.value // usual.columns(usual.worst_case).delta.value,
         ledger=None if policy.ledger is None else str(policy.ledger),
         tables=tables,
         buys=buys,
-        warnings=tuple(doubts(policy, tables)),
+        warnings=tuple(lint_policy(policy, tables)),
         period=None if terms.periods is None else str(terms.periods),
         periods=None if terms.periods is None else terms.periods.most,
         totals=tuple(_totals(terms)),
@@ -147,4 +147,4 @@ def _plan(terms: Terms, kind: PrivateTable, *, k: int, counts: bool) -> Plan:
     count = ", COUNT(DISTINCT unit) AS units" if counts else ""
     text = f"SELECT item{count} FROM asked GROUP BY item TOP {k} PRIVATE WITH (mechanism = limited_domain)"  # noqa: S608 - a number alone
     query = analyze(text, _SAMPLE, accepts_pattern=lambda _: False)
-    return draw(cast("PrivateQuery", query), replace(terms, tables={"asked": kind}), salts=(0, 0))
+    return build_plan(cast("PrivateQuery", query), replace(terms, tables={"asked": kind}), salts=(0, 0))

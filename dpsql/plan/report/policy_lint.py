@@ -13,7 +13,7 @@ from dpsql.policy.name_evidence import somebody_in
 from dpsql.policy.quoting import spell
 from dpsql.policy.validation import fold
 
-__all__ = ["doubts"]
+__all__ = ["lint_policy"]
 
 _LARGE_DELTA = Fraction(1, 10**5)
 _LARGE_EPSILON = 10
@@ -21,7 +21,7 @@ _WORD = re.compile(r"\w+")
 _WITH_FIELDS = frozenset(["STRUCT", "UNION"])
 
 
-def doubts(policy: Policy, tables: Sequence[CheckedTable]) -> Iterator[str]:
+def lint_policy(policy: Policy, tables: Sequence[CheckedTable]) -> Iterator[str]:
     """Yield one sentence for each thing that is allowed and seldom meant."""
     budget = policy.budget
     if policy.ledger is None:

@@ -11,12 +11,12 @@ from dpsql.accounting import Certificate
 from dpsql.plan.report.policy_report import CertificatePurchase, Check, CheckedTable
 from dpsql.policy.quoting import quote, spell
 
-__all__ = ["words"]
+__all__ = ["describe_policy"]
 
 _WIDTH = 100
 
 
-def words(check: Check) -> list[str]:
+def describe_policy(check: Check) -> list[str]:
     """Return the lines of a check, at most 100 characters wide unless a name is longer."""
     parts = (
         ("WHO IS PROTECTED", _protected(check)),

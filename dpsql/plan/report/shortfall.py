@@ -10,17 +10,17 @@ from dpsql.accounting import BudgetVector, Certificate
 from dpsql.errors import BudgetExceeded
 from dpsql.ledger.base import Shortfall
 from dpsql.ledger.calendar import Calendar
-from dpsql.plan.mechanisms import LEAST_DELTA, root_below
+from dpsql.plan.mechanisms import LEAST_DELTA, sqrt_rounded_down
 from dpsql.plan.plan import Plan
 from dpsql.quantities import Epsilon
 
-__all__ = ["shortfall"]
+__all__ = ["explain_shortfall"]
 
 _DIGITS = 3
 _PLAIN = -6  # the least exponent that is written out in decimals
 
 
-def shortfall(
+def explain_shortfall(
     plan: Plan, short: Shortfall, *, least_epsilon: Epsilon, calendar: Calendar | None = None
 ) -> BudgetExceeded:
     """Return the error for a plan whose worst case is more than what remains, with the nearest queries that fit.
@@ -77,7 +77,7 @@ def _epsilon_left(plan: Plan, left: Fraction) -> Fraction:
     """Return an epsilon at which all items fit into what is left; 0 where items count alike whatever theirs is."""
     match plan.certificate:
         case Certificate.zcdp:
-            return root_below(8 * left / plan.worst_items)
+            return sqrt_rounded_down(8 * left / plan.worst_items)
         case Certificate.pure:
             return left / plan.worst_items
         case Certificate.theorem2 | Certificate.optimal:

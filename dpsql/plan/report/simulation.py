@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from dpsql.mechanisms import Noise, unit_weight
-from dpsql.plan.auto import typical
+from dpsql.plan.auto import assume_groups_per_unit
 from dpsql.plan.mechanisms import MechanismPlan
 from dpsql.plan.mechanisms.base import Groups
 from dpsql.plan.mechanisms.domain_discovery import DomainDiscoveryPlan
@@ -20,14 +20,14 @@ from dpsql.plan.mechanisms.weighted_gaussian import WeightedGaussianPlan
 from dpsql.plan.plan import Plan
 from dpsql.sql.ir.statements import LiteralDomain
 
-__all__ = ["TRIALS", "expected_recall", "simulated"]
+__all__ = ["TRIALS", "expected_recall", "simulate_recall"]
 
 TRIALS = 20
 _LEAST_TRIALS, _DRAWS = 4, 50_000  # of noise: fewer trials where there are many groups, for EXPLAIN is free
 _MOST_SEQUENCES = 1_000_000  # candidates times k, beyond which the joint mechanism is not tried
 
 
-def simulated(plan: Plan, *, noise: Noise) -> Plan:
+def simulate_recall(plan: Plan, *, noise: Noise) -> Plan:
     """Return the plan with the recall of every mechanism that was considered, if its query guesses at the counts."""
     guess, k = plan.query.assumed, plan.query.clause.k
     if guess is None or k is None:
@@ -74,7 +74,7 @@ def _read(answering: MechanismPlan, counts: np.ndarray[tuple[int], np.dtype[np.i
         case LaplaceLimitedDomainPlan(selection=at_once):
             return Groups(counts[: at_once.k_bar + 1])
         case WeightedGaussianPlan(selection=weighted):
-            return Groups(counts, counts * unit_weight(typical(weighted.max_groups_contributed)))
+            return Groups(counts, counts * unit_weight(assume_groups_per_unit(weighted.max_groups_contributed)))
         case DomainDiscoveryPlan(selection=discovery):
-            return Groups(counts, counts * unit_weight(typical(discovery.max_groups_contributed)))
+            return Groups(counts, counts * unit_weight(assume_groups_per_unit(discovery.max_groups_contributed)))
     return Groups(counts)

@@ -9,13 +9,13 @@ from dpsql.accounting import BudgetVector, FilterState
 from dpsql.ledger.base import Entry
 from dpsql.ledger.base import balance_of as state_of
 from dpsql.ledger.calendar import Calendar
-from dpsql.plan.report.balance import Balance, balance_of
+from dpsql.plan.report.balance import Balance, compute_balance
 from dpsql.plan.terms import Terms, limit_of
 from dpsql.policy import Policy
 from dpsql.policy.analysts import UNLISTED
 from dpsql.quantities import Rho
 
-__all__ = ["Spender", "Spending", "spending"]
+__all__ = ["Spender", "Spending", "report_spending"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,9 @@ class Spending:
     entries: tuple[Entry, ...]
 
 
-def spending(policy: Policy, entries: Sequence[Entry], *, terms: Terms, calendar: Calendar | None = None) -> Spending:
+def report_spending(
+    policy: Policy, entries: Sequence[Entry], *, terms: Terms, calendar: Calendar | None = None
+) -> Spending:
     """Return what the entries of a ledger add up to: for an analyst their own, on the terms of the total all of it.
 
     With a `calendar` the sums are those of its present period; the entries are those of all.
@@ -45,11 +47,11 @@ def spending(policy: Policy, entries: Sequence[Entry], *, terms: Terms, calendar
     over = calendar is not None and calendar.is_over
     total = FilterState(terms.budget, Rho(0)) if over else state_of(present)
     if terms.account is None:
-        balance = balance_of(terms, total, calendar=calendar)
+        balance = compute_balance(terms, total, calendar=calendar)
         return Spending(balance, tuple(_spenders(policy, present, terms=terms)), tuple(entries))
     name, limit = terms.account.name, terms.account.budget
     state = state_of(present, name)
-    balance = balance_of(terms, total, own=state, calendar=calendar)
+    balance = compute_balance(terms, total, own=state, calendar=calendar)
     return Spending(balance, (Spender(name, limit, state),), tuple(entry for entry in entries if entry.account == name))
 
 

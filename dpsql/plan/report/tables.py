@@ -18,7 +18,15 @@ from dpsql.sql.lexer import ascii_lower
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["budget_table", "columns_table", "history_table", "outcome", "plan_columns", "plan_table", "tables_table"]
+__all__ = [
+    "budget_table",
+    "columns_table",
+    "describe_outcome",
+    "history_table",
+    "plan_columns",
+    "plan_table",
+    "tables_table",
+]
 
 _UNANSWERED = frozenset([FAILED, "interrupted"])  # what stands in place of the digest of an answer
 
@@ -54,12 +62,12 @@ def history_table(entries: Iterable[Entry], certificate: Certificate) -> pa.Tabl
             f"{first}_reserved": pa.array([float(entry.worst_case.rho) for entry in asked], pa.float64()),
             f"{first}_charged": pa.array(charged, pa.float64()),
             f"{second}_charged": pa.array([float(entry.delta) for entry in asked], pa.float64()),
-            "state": pa.array([outcome(entry) for entry in asked], pa.string()),
+            "state": pa.array([describe_outcome(entry) for entry in asked], pa.string()),
         }
     )
 
 
-def outcome(entry: Entry) -> str:
+def describe_outcome(entry: Entry) -> str:
     """Return what became of a query: open, failed, interrupted or answered."""
     if entry.settlement is None:
         return "open"

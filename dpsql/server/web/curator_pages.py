@@ -11,8 +11,8 @@ from starlette.responses import Response
 from dpsql.accounting import ApproximateDP, words_of
 from dpsql.display import Meter, Part, budget_html, unstyled
 from dpsql.errors import Error, LedgerError, UsageError
-from dpsql.plan.report.policy_text import words
-from dpsql.plan.report.tables import outcome
+from dpsql.plan.report.policy_text import describe_policy
+from dpsql.plan.report.tables import describe_outcome
 from dpsql.server.web import curator_actions
 from dpsql.server.web.render import answered_html
 from dpsql.server.web.visitor_request import VisitorRequest
@@ -34,7 +34,7 @@ async def spending(asked: VisitorRequest) -> Response:
             "asked_at": entry.opened_at,
             "account": _NOBODY if entry.account is None else entry.account,
             "query": entry.query,
-            "state": outcome(entry),
+            "state": describe_outcome(entry),
             "charged": None if entry.settlement is None else float(entry.settlement.loss),
             "held": float(entry.worst_case.rho),
             "second": float(entry.delta),
@@ -54,7 +54,7 @@ async def spending(asked: VisitorRequest) -> Response:
 async def policy(asked: VisitorRequest) -> Response:
     """Tell the policy in plain words, as `dpsql check` tells it, checked against the data that is open."""
     check = await asked.desk.run(asked.desk.front.service.check)
-    return asked.page("policy.html", {"sections": list(_sections(words(check)))})
+    return asked.page("policy.html", {"sections": list(_sections(describe_policy(check)))})
 
 
 async def ledger(asked: VisitorRequest) -> Response:

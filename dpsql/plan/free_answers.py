@@ -1,0 +1,101 @@
+"""Answers that read no private row: queries over public tables, SHOW, DESCRIBE, and the columns of any answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dpsql.engines import Engine, PublicStatements, ResultEvaluator
+from dpsql.engines.public_pool import within
+from dpsql.ledger.base import Ledger
+from dpsql.plan.outer_select import result_view
+from dpsql.plan.plan import build_statement
+from dpsql.plan.release import MOST_PUBLIC_ROWS, publish, rename_outputs
+from dpsql.plan.report.balance import read_balance
+from dpsql.plan.report.tables import budget_table, columns_table, plan_columns, tables_table
+from dpsql.plan.terms import Terms
+from dpsql.sql.analysis.assumption import guess_asked, with_guess
+from dpsql.sql.analysis.empty_results import without_rows
+from dpsql.sql.analysis.partitions import values_asked, with_values
+from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.statements import (
+    Describe,
+    PrivateQuery,
+    PublicQuery,
+    ShowBudget,
+    ShowTables,
+    Statement,
+    WrappedQuery,
+)
+from dpsql.sql.ir.tree import has_scan
+from dpsql.sql.rewrite.public_query import rewrite_public
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dpsql.engines.base import Stop
+
+__all__ = ["FreeAnswers", "FreeStatement"]
+
+FreeStatement = PublicQuery | ShowBudget | ShowTables | Describe
+_CONSTANT_SECONDS = 10.0  # in which a statement without tables is computed
+
+
+@dataclass(frozen=True, slots=True)
+class FreeAnswers:
+    """Answers statements that read no private row.
+
+    Statements over public tables are run by `public`, apart from private ones; without it the engine runs both. A
+    statement that reads no table never waits for an engine: the evaluator computes it.
+    """
+
+    engine: Engine
+    ledger: Ledger
+    evaluator: ResultEvaluator
+    catalog: Catalog
+    terms: Terms
+    public: PublicStatements | None = None
+
+    def answer(self, statement: FreeStatement, stop: Stop | None = None) -> pa.Table:
+        """Return the answer. Raises `EngineError`, also soon after `stop` returns True, and `Unsupported`."""
+        match statement:
+            case PublicQuery():
+                return self._query(statement, stop)
+            case ShowBudget():
+                return budget_table(read_balance(self.ledger, self.terms))
+            case ShowTables():
+                return tables_table(self.catalog, self.terms)
+            case Describe():
+                return columns_table(self.catalog, self.terms, name=statement.table)
+
+    def _query(self, query: PublicQuery, stop: Stop | None) -> pa.Table:
+        if not has_scan(query):
+            rewritten = build_statement(rewrite_public(query, MOST_PUBLIC_ROWS + 1))
+            computed = self.evaluator.compute({}, rewritten, stop=within(_CONSTANT_SECONDS, stop))
+            return rename_outputs(query, computed)
+        rewritten = build_statement(rewrite_public(query, MOST_PUBLIC_ROWS + 1, dialect=self.catalog.dialect))
+        if self.public is None:
+            return publish(query, self.engine.execute(rewritten))
+        return publish(query, self.public.execute(rewritten, stop=stop))
+
+    def complete(self, query: PrivateQuery, stop: Stop | None = None) -> PrivateQuery:
+        """Return the query with what public tables hold of it, partitions and guessed counts, and the data version."""
+        if query.prepared:
+            query = query.at(self.ledger.data_version)
+        listed = values_asked(query)
+        if listed is not None:
+            query = with_values(query, self.answer(listed, stop).column(0).to_pylist())
+        guessed = guess_asked(query) if query.explained else None
+        return query if guessed is None else with_guess(query, self.answer(guessed, stop).column(0).to_pylist())
+
+    def schema(self, statement: Statement) -> pa.Schema:
+        """Return the columns of the answer to any statement; of public tables at most the types are looked up."""
+        match statement:
+            case PublicQuery():  # the catalog has the types, so this waits for no engine
+                return self.answer(without_rows(statement)).schema
+            case PrivateQuery() | WrappedQuery():
+                view = result_view(statement)
+                if view.inner.explained:
+                    return plan_columns()
+                return view.fetch(lambda query: self.answer(without_rows(query))).empty(self.evaluator).schema
+        return self.answer(statement).schema
