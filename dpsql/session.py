@@ -304,7 +304,7 @@ class Session:
     def _answer(self, plan: Plan, stored: bytes, *, view: ResultView, replayed: bool) -> Answer:
         """Return a released answer, unpacked and seen through the outer SELECT, with its receipt."""
         own, balance = self._dependencies, self.budget
-        released, spec = planning.unpack(plan, stored), plan.offer
+        released, spec = planning.unpack(plan, stored), plan.spec
         k, k_bar = plan.sizes(released.chosen)
         receipt = Receipt(
             mechanism=plan.mechanism,
@@ -321,14 +321,14 @@ class Session:
             replayed=replayed,
             shared=own.terms.limits.share_replays,
             durable=own.ledger.durable,
-            chosen=spec.chooses,
+            chosen=spec.report.chooses,
             certificate=plan.certificate,
             isolation=own.engine.isolation,
             confinement=read_confinement(own.engine),
         )
-        counts, variance = None, spec.count_variance
-        if view.counts and variance is not None:
-            counts = CountColumns(view.counts, variance, spec.count_scale, adjusted=plan.monotone)
+        counts = None
+        if view.counts and spec.counts is not None:
+            counts = CountColumns(view.counts, spec.counts.variance, spec.counts.scale, adjusted=plan.monotone)
         periods = None if balance.calendar is None else balance.calendar.periods
         promise = Promise(plan.query.unit_name, plan.query.holders, balance.granted, periods)
         table = view.table(released.table, own.evaluator)

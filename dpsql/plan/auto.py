@@ -70,7 +70,7 @@ class Candidate:
     """A mechanism that could answer a query, by its name in SQL, and what is predicted, or simulated, of it."""
 
     name: str
-    answering: MechanismPlan
+    mechanism_plan: MechanismPlan
     prediction: Prediction
     recall: float | None = None
 
@@ -87,12 +87,12 @@ def compare_candidates(
     found = []
     for name in names:
         try:
-            answering = build(name)
+            mechanism_plan = build(name)
         except Refusal:  # it does not go with the query's options, or with the policy's
             continue
-        prediction = _predict(answering, query, most=most)
+        prediction = _predict(mechanism_plan, query, most=most)
         if prediction is not None:
-            found.append(Candidate(name, answering, prediction))
+            found.append(Candidate(name, mechanism_plan, prediction))
     return tuple(found)
 
 
@@ -115,21 +115,21 @@ def choose_candidate(found: Iterable[Candidate], *, last: float | None = None) -
     return next((enough[name] for name in BY_COUNTS if name in enough), usual)
 
 
-def _predict(answering: MechanismPlan, query: PrivateQuery, *, most: int) -> Prediction | None:
+def _predict(mechanism_plan: MechanismPlan, query: PrivateQuery, *, most: int) -> Prediction | None:
     """Return what is predicted; None for a mechanism whose answers are of another kind."""
-    match answering:
-        case EachPartitionPlan(each=each, reach=reach):
+    match mechanism_plan:
+        case EachPartitionPlan(each=each, charged_partitions=charged):
             one = _predict(each, query, most=most)
-            return None if one is None else replace(one, items=one.items * reach)
+            return None if one is None else replace(one, items=one.items * charged)
         case AllPartitionsPlan(every=every):
             return _predict(every, query, most=most)
-    need, k, domain = _predict_units(answering, query, most=most), query.clause.k or 0, query.domain
+    need, k, domain = _predict_units(mechanism_plan, query, most=most), query.clause.k or 0, query.domain
     k = min(k, len(domain.values)) if isinstance(domain, LiteralDomain) else k
-    return None if need is None else Prediction(*need, items=answering.price.items(k))
+    return None if need is None else Prediction(*need, items=mechanism_plan.price.items(k))
 
 
-def _predict_units(answering: MechanismPlan, query: PrivateQuery, *, most: int) -> tuple[float, str] | None:
-    match answering:
+def _predict_units(mechanism_plan: MechanismPlan, query: PrivateQuery, *, most: int) -> tuple[float, str] | None:
+    match mechanism_plan:
         case LimitedDomainPlan(selection=leaders):
             need = max(leaders.threshold_offset, leaders.least_threshold)
             return float(need), f" above group number {leaders.k_bar + 1}"

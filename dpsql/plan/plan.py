@@ -33,8 +33,8 @@ class Plan(NotebookRepr):
     """
 
     query: PrivateQuery
-    answering: MechanismPlan
-    offer: ReleaseSpec
+    mechanism_plan: MechanismPlan
+    spec: ReleaseSpec
     max_groups_contributed: int | None
     stored: bool = False
     rule: CertificateFilter | None = None
@@ -63,33 +63,33 @@ class Plan(NotebookRepr):
     @property
     def selection(self) -> Named:
         """The mechanism with its parameters."""
-        return self.answering.selection
+        return self.mechanism_plan.selection
 
     @property
     def counts(self) -> CountRelease | None:
         """What the counts asked for cost in items; None where there are none."""
-        return self.answering.price.counts
+        return self.mechanism_plan.price.counts
 
     @property
     def counting(self) -> CountingQuery:
         """What the engine runs."""
-        return self.offer.counting
+        return self.spec.rows.counting
 
     @property
     def k(self) -> int:
         """How many keys are wanted; with ADAPTIVE, the most that can come back."""
-        return self.query.clause.k or self.offer.k
+        return self.query.clause.k or self.spec.k
 
     @property
     def k_bar(self) -> int:
         """How many of the exact leaders are read; 0 where all groups, or every candidate of a known domain, are."""
-        return self.offer.k_bar
+        return self.spec.report.k_bar
 
     def sizes(self, chosen: int | None) -> tuple[int, int]:
         """Return k and k_bar as a receipt tells them, given what the mechanism chose of them."""
         if chosen is None:
             return self.k, self.k_bar
-        return (chosen, self.k_bar) if self.offer.chooses == "k" else (self.k, chosen)
+        return (chosen, self.k_bar) if self.spec.report.chooses == "k" else (self.k, chosen)
 
     @property
     def fresh(self) -> bool:
@@ -108,35 +108,35 @@ class Plan(NotebookRepr):
     @property
     def epsilon(self) -> Epsilon:
         """The bounded-range epsilon of one item."""
-        return self.answering.price.epsilon
+        return self.mechanism_plan.price.epsilon
 
     @property
     def delta(self) -> Delta:
         """The delta of this query."""
-        return self.offer.worst_case.delta
+        return self.spec.worst_case.delta
 
     @property
     def threshold_offset(self) -> Fraction:
         """How far above the (k_bar + 1)-th group's count, or above 0, a group must stand to have an even chance."""
-        return self.offer.threshold_offset
+        return self.spec.report.threshold_offset
 
     @property
     def least_threshold(self) -> Fraction:
         """How many units a group needs at least for an even chance, by the policy's min_units; 0 without it."""
-        return self.offer.least_threshold
+        return self.spec.report.min_threshold
 
     @property
     def worst_items(self) -> int:
         """How many items are reserved: for k keys, and k counts if they are released (fewer under a bound)."""
-        return self.items(self.offer.k)
+        return self.items(self.spec.k)
 
     def items(self, k: int) -> int:
         """Return how many items this query would cost at most if it asked for `k` keys."""
-        return self.answering.price.items(k) * self.offer.reach
+        return self.mechanism_plan.price.items(k) * self.spec.charged_partitions
 
     def takes(self, k: int, epsilon: Fraction) -> bool:
         """Say whether the mechanism would take so many keys at such an epsilon of one item."""
-        return epsilon**2 / 8 * self.answering.price.keys(k) >= self.offer.least_rho
+        return epsilon**2 / 8 * self.mechanism_plan.price.keys(k) >= self.spec.min_rho
 
     @property
     def item_loss(self) -> BoundedRange:
@@ -151,7 +151,7 @@ class Plan(NotebookRepr):
     @property
     def worst_case(self) -> Loss:
         """The loss that is reserved before a row is read."""
-        return self.offer.worst_case
+        return self.spec.worst_case
 
     @property
     def engine_sql(self) -> str:
@@ -160,18 +160,18 @@ class Plan(NotebookRepr):
 
     def facts(self) -> list[tuple[str, str]]:
         """Return the plan as lines of name and value."""
-        bound, cap = self.max_groups_contributed, self.offer.cap
+        bound, cap = self.max_groups_contributed, self.spec.report.cap
         return [
             ("mechanism", self.mechanism),
             *self._considered(),
             *([] if self.rule is None else [("certificate", self.certificate.value)]),
             ("privacy unit", f"{self.query.unit_name} of {self.query.holders}"),
             ("k", str(self.k) if self.query.clause.k else f"chosen in private, at most {self.k}"),
-            *self.offer.facts,
+            *self.spec.report.facts,
             ("epsilon per item", str(self.epsilon)),
             ("delta", str(self.delta)),
             ("groups per unit", "not bounded" if bound is None else f"at most {bound}{cap and f' ({cap})'}"),
-            ("items at most", f"{self.worst_items} ({self.offer.charged})"),
+            ("items at most", f"{self.worst_items} ({self.spec.report.charged})"),
             ("loss at most", str(self.worst_case)),
             *self._stored(),
             *([("reads", f"{self.counting.reads}, in place of rows")] if self.counting.reads else []),

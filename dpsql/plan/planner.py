@@ -79,12 +79,12 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
     chosen = choose_candidate(considered, last=None if population is None or k is None else population / k)
     if name is None:
         name = next(iter(fitting)) if chosen is None else chosen.name
-    answering, query, groups = _build(fitting[name], query, terms=terms, salts=salts)
-    offer = answering.offer(query, None if groups is None else Bound(groups, salts))
+    mechanism_plan, query, groups = _build(fitting[name], query, terms=terms, salts=salts)
+    spec = mechanism_plan.specify(query, None if groups is None else Bound(groups, salts))
     plan = Plan(
         query=query,
-        answering=answering,
-        offer=offer,
+        mechanism_plan=mechanism_plan,
+        spec=spec,
         max_groups_contributed=groups,
         rule=terms.rule,
         considered=considered,
@@ -135,16 +135,16 @@ def _keep_one_partition(
     return replace(query, partitions=replace(partitions, salts=salts))
 
 
-def _build_mechanism(build: _Builder, asked: MechanismRequest) -> MechanismPlan:
-    """Return how a query is answered: by the mechanism itself or, with partitions, by what it is for each of them."""
-    partitions = asked.query.partitions
+def _build_mechanism(build: _Builder, request: MechanismRequest) -> MechanismPlan:
+    """Return the plan of a mechanism or, with partitions, of the mechanism in each of them."""
+    partitions = request.query.partitions
     if partitions is None:
-        return build(asked)
+        return build(request)
     if not partitions.values:
         hint = "List them: partitions = ['DE', 'FR']."
         raise Refusal("partitions", "There is no partition.", hint=hint, place=partitions.place)
-    answering = each_partition if build in _OF_EACH else all_partitions
-    return answering(build, asked, partitions=partitions)
+    build_partitions = each_partition if build in _OF_EACH else all_partitions
+    return build_partitions(build, request, partitions=partitions)
 
 
 def _read_mechanism(option: Option | None, query: PrivateQuery) -> tuple[Mapping[str, _Builder], str | None]:

@@ -15,7 +15,7 @@ from dpsql.engines import Exact, open_exact
 from dpsql.errors import EngineError, Unsupported
 from dpsql.mechanisms import Noise
 from dpsql.plan.arrow_schema import arrow_type, filter_rows, int64_array, order_rows
-from dpsql.plan.mechanisms import Groups, ReleaseSpec
+from dpsql.plan.mechanisms import Groups, RowsRead
 from dpsql.plan.monotone import fit_monotone
 from dpsql.plan.plan import Plan
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
@@ -55,7 +55,7 @@ def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
     Loss: for every key, count and BOTTOM returned one item, or all of them at once; delta once.
     """
     table = open_exact(exact)
-    drawn = plan.answering.draw(_read_groups(plan, table), noise)
+    drawn = plan.mechanism_plan.draw(_read_groups(plan, table), noise)
     canonical = _select_released(plan, table, rows=drawn.rows, private=drawn.counts)
     return Release(present(plan, canonical), canonical, drawn.loss, drawn.items, drawn.stopped_at_bottom, drawn.chosen)
 
@@ -64,14 +64,14 @@ def _read_groups(plan: Plan, table: pa.Table) -> Groups:
     """Return what was read of the groups, having made sure that the engine kept to the contract."""
     import pyarrow as pa
 
-    offer, columns = plan.offer, table.columns[len(plan.query.keys) :]
-    shaped = len(columns) == 1 + offer.weighted + (offer.partitions > 0)
+    expected, columns = plan.spec.rows, table.columns[len(plan.query.keys) :]
+    shaped = len(columns) == 1 + expected.weighted + (expected.partitions > 0)
     if shaped and all(column.type == pa.int64() and not column.null_count for column in columns):
         measures = [_to_numpy(column) for column in columns]
-        partitions = measures.pop() if offer.partitions else None
-        least = all(measure.min(initial=offer.least_count) >= offer.least_count for measure in measures)
-        if least and _in_bounds(offer, table.num_rows, partitions=partitions):
-            counts, weights = measures if offer.weighted else (*measures, np.empty(0, np.int64))
+        partitions = measures.pop() if expected.partitions else None
+        least = all(measure.min(initial=expected.min_count) >= expected.min_count for measure in measures)
+        if least and _in_bounds(expected, table.num_rows, partitions=partitions):
+            counts, weights = measures if expected.weighted else (*measures, np.empty(0, np.int64))
             return Groups(counts, weights, partitions)
     raise EngineError(
         "engine-result",
@@ -85,14 +85,14 @@ def _to_numpy(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     return np.concatenate([np.empty(0, np.int64), *(np.from_dlpack(chunk) for chunk in column.chunks)])
 
 
-def _in_bounds(offer: ReleaseSpec, rows: int, *, partitions: npt.NDArray[np.int64] | None) -> bool:
+def _in_bounds(expected: RowsRead, rows: int, *, partitions: npt.NDArray[np.int64] | None) -> bool:
     """Say whether no partition is unknown and none has more rows than were asked for."""
     sizes = np.array([rows])
     if partitions is not None:
-        if not 0 <= partitions.min(initial=0) <= partitions.max(initial=0) < offer.partitions:
+        if not 0 <= partitions.min(initial=0) <= partitions.max(initial=0) < expected.partitions:
             return False
-        sizes = np.bincount(partitions, minlength=offer.partitions)
-    return offer.most_rows is None or int(sizes.max()) <= offer.most_rows
+        sizes = np.bincount(partitions, minlength=expected.partitions)
+    return expected.max_rows is None or int(sizes.max()) <= expected.max_rows
 
 
 def _select_released(plan: Plan, table: pa.Table, *, rows: Sequence[int], private: tuple[int, ...] | None) -> pa.Table:

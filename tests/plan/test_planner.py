@@ -189,7 +189,7 @@ def test_it_costs_no_more_than_a_limited_domain_and_explain_shows_what_answers(
     assert plan.columns(plan.worst_case).rho <= usual.columns(usual.worst_case).rho
     assert plan.delta.value <= usual.delta.value
     answer = SESSION._plan(SESSION._analyze(text, ()))[0]
-    assert (answer.mechanism, answer.answering) == (plan.mechanism, plan.answering)
+    assert (answer.mechanism, answer.mechanism_plan) == (plan.mechanism, plan.mechanism_plan)
     assert {each.name for each in answer.considered} <= CHOSEN
 
 
@@ -245,7 +245,7 @@ def test_who_asks_gets_what_explain_showed_also_where_a_population_is_told() -> 
         text = statement("delta = 2.5e-8", k=k)
         drawn = told._plan(told._analyze(text, ()))[0]
         plan = told.explain(text)
-        assert (drawn.mechanism, drawn.answering) == (plan.mechanism, plan.answering)
+        assert (drawn.mechanism, drawn.mechanism_plan) == (plan.mechanism, plan.mechanism_plan)
 
 
 def test_nothing_is_best_of_nothing_or_of_what_is_only_compared() -> None:
@@ -294,7 +294,7 @@ def test_a_group_of_the_units_predicted_has_an_even_chance(
 
     def share(units: int) -> float:
         row = Groups(np.array([units], np.int64), np.array([units * weight], np.int64))
-        return sum(len(found.answering.draw(row, noise).rows) for _ in range(2_000)) / 2_000
+        return sum(len(found.mechanism_plan.draw(row, noise).rows) for _ in range(2_000)) / 2_000
 
     units = round(found.prediction.units)
     assert 0.44 <= share(units) <= 0.56
@@ -310,7 +310,7 @@ def test_over_a_known_domain_that_margin_is_enough_in_one_of_two_draws(name: str
     found, noise = candidate(plan, name), SeededNoise(5)
     lead = int(found.prediction.units) + 1
     groups = Groups(np.array([lead] * k + [0] * (40 - k), np.int64))
-    right = sum(set(found.answering.draw(groups, noise).rows) == set(range(k)) for _ in range(1_000))
+    right = sum(set(found.mechanism_plan.draw(groups, noise).rows) == set(range(k)) for _ in range(1_000))
     assert right >= 500
 
 
@@ -318,17 +318,17 @@ def test_recall_is_one_where_all_stand_out_and_nothing_where_none_do() -> None:
     plan = SESSION.explain(statement("delta = 1e-9", *bounded(3), k=3, counts=True))
     assert len(plan.considered) == 5
     for each in plan.considered:
-        assert expected_recall(each.answering, (10**8, 10**7, 10**6, 5), k=3, noise=SeededNoise(1)) == 1
-        assert expected_recall(each.answering, (1,), k=3, noise=SeededNoise(1)) == 0
-        assert expected_recall(each.answering, (), k=3, noise=SeededNoise(1)) == 1
+        assert expected_recall(each.mechanism_plan, (10**8, 10**7, 10**6, 5), k=3, noise=SeededNoise(1)) == 1
+        assert expected_recall(each.mechanism_plan, (1,), k=3, noise=SeededNoise(1)) == 0
+        assert expected_recall(each.mechanism_plan, (), k=3, noise=SeededNoise(1)) == 1
 
 
 def test_recall_is_the_share_of_those_that_stand_out() -> None:
     plan = SESSION.explain(statement("delta = 1e-9", *bounded(3), k=4, counts=True))
     for each in plan.considered:
-        assert expected_recall(each.answering, (10**8, 10**7, 2, 1, 1), k=4, noise=SeededNoise(1)) == 0.5
+        assert expected_recall(each.mechanism_plan, (10**8, 10**7, 2, 1, 1), k=4, noise=SeededNoise(1)) == 0.5
 
 
 def test_what_ties_with_the_last_belongs_to_the_top() -> None:
     plan = SESSION.explain(statement("domain = ['a', 'b', 'c', 'd']", k=2))
-    assert expected_recall(plan.answering, (10**6, 7, 7, 7), k=2, noise=SeededNoise(1)) == 1
+    assert expected_recall(plan.mechanism_plan, (10**6, 7, 7, 7), k=2, noise=SeededNoise(1)) == 1

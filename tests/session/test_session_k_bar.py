@@ -22,8 +22,8 @@ COUNTS = NAMES.replace("SELECT article", "SELECT article, COUNT(DISTINCT user_id
 
 
 def answering_of(plan: Plan) -> ChosenLimitedDomainPlan:
-    assert isinstance(plan.answering, ChosenLimitedDomainPlan)
-    return plan.answering
+    assert isinstance(plan.mechanism_plan, ChosenLimitedDomainPlan)
+    return plan.mechanism_plan
 
 
 def keys_law(plan: Plan, ranked: tuple[tuple[object, ...], tuple[int, ...]]) -> Mapping[Seen, float]:

@@ -319,8 +319,8 @@ def test_the_losses_of_the_dearest_partitions_are_charged() -> None:
     plan = session.explain(
         NAMES.replace("['DE', 'FR']", "['DE', 'EE', 'FR', 'GG']").format(more=", max_groups_contributed = 3")
     )
-    assert isinstance(plan.answering, EachPartitionPlan)
-    assert (plan.answering.partitions, plan.answering.reach, plan.worst_items) == (4, 3, 6)
+    assert isinstance(plan.mechanism_plan, EachPartitionPlan)
+    assert (plan.mechanism_plan.partitions, plan.mechanism_plan.charged_partitions, plan.worst_items) == (4, 3, 6)
     released = release(plan, exact_of(session, plan), noise=session._dependencies.noise)
     assert released.items_charged == 2 + 2 + 1
     assert released.loss == ZCDP(dpsql.Rho(Fraction(5, 8)), dpsql.Delta("0.1"))
@@ -686,9 +686,9 @@ def test_every_mechanism_of_leaders_runs_once_in_each_partition(sql: str, how: s
     session = session_over(*GAPS)
     text = sql.replace("TOP 2", "TOP ADAPTIVE" if chosen == "k of each" else "TOP 2").format(more=f", {how}")
     plan, answer = session.explain(text), session.sql(text)
-    assert isinstance(plan.answering, EachPartitionPlan)
-    one = plan.answering.each
-    alone = one.offer(replace(plan.query, partitions=None), None)
+    assert isinstance(plan.mechanism_plan, EachPartitionPlan)
+    one = plan.mechanism_plan.each
+    alone = one.specify(replace(plan.query, partitions=None), None)
     assert plan.worst_case.rho.value == 2 * alone.worst_case.rho.value  # type: ignore[union-attr]
     assert plan.delta == dpsql.Delta("0.1")
     shown = {place: {row[1] for row in answer.fetchall() if row[0] == place} for place in ("DE", "FR")}

@@ -70,7 +70,7 @@ def compute_replay_key(plan: Plan) -> str:
         query.unit,
         query.keys,
         query.domain,
-        *plan.answering.law,
+        *plan.mechanism_plan.release_identity,
         plan.max_groups_contributed,
         *_partition_fields(query.partitions),
         *((query.protected,) if len(query.protected) > 1 else ()),

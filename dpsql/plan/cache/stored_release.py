@@ -71,7 +71,7 @@ def unpack(plan: Plan, stored: bytes) -> Release:
     with pa.ipc.open_stream(stream) as reader:
         canonical = reader.read_all()
     rho, delta = known["loss"]
-    loss = plan.answering.price.loss(known["items"], plan.delta) if plan.rule else ZCDP(Rho(rho), Delta(delta))
+    loss = plan.mechanism_plan.price.loss(known["items"], plan.delta) if plan.rule else ZCDP(Rho(rho), Delta(delta))
     return Release(
         table=present(plan, canonical),
         canonical=canonical,

@@ -1,4 +1,4 @@
-"""How a query is answered: what a plan asks of any mechanism, and each mechanism asked it, one file for one."""
+"""Plans of mechanisms, one file each: the rows a mechanism reads, its worst-case loss, and its draw."""
 
 from dpsql.plan.mechanisms.base import (
     Groups,
@@ -7,6 +7,7 @@ from dpsql.plan.mechanisms.base import (
     MechanismPlan,
     Named,
     ReleaseSpec,
+    RowsRead,
     sqrt_rounded_down,
 )
 from dpsql.plan.mechanisms.request import LEAST_DELTA, MechanismRequest
@@ -20,5 +21,6 @@ __all__ = [
     "MechanismRequest",
     "Named",
     "ReleaseSpec",
+    "RowsRead",
     "sqrt_rounded_down",
 ]

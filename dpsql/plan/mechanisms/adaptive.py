@@ -9,7 +9,7 @@ from fractions import Fraction
 from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
 from dpsql.mechanisms import Noise, StableTopK, distance_regulariser
-from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec
+from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, ReleaseSpec, RowsRead, SpecReport
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.plan.mechanisms.unordered import BY_LABEL, describe_order, rank
 from dpsql.sql.ir.statements import PrivateQuery
@@ -30,32 +30,33 @@ class AdaptivePlan:
     price: ItemLoss
 
     @property
-    def law(self) -> tuple[object, object]:
+    def release_identity(self) -> tuple[object, object]:
         """The mechanism, and the items that its loss is told in."""
         return self.selection, self.price
 
-    def offer(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
-        """Return the offer: k_bar + 1 groups are read, and the choice costs the same, whatever comes back."""
+    def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        """Return the release: k_bar + 1 groups are read, and the choice costs the same, whatever comes back."""
         chosen, price = self.selection, self.price
         most, gap = chosen.k_bar, chosen.offset + 1
         paid = "two for the choice of k and the test of its gap, also if nothing comes back"
         return ReleaseSpec(
-            counting=rewrite_by_label(query, most + 1, bound=bound),
             k=most,
             worst_case=ZCDP(price.rho(price.items(most)), chosen.delta),
             half=ZCDP(price.rho(price.items(math.ceil(most / 2))), chosen.delta),
-            charged=paid if price.counts is None else f"{paid}; one for each count returned",
-            facts=(
-                ("k_bar", str(most)),
-                ("threshold", f"the last key {gap} units above the next; at 1 or less never, but for delta"),
-                BY_LABEL,
+            min_rho=_LEAST_RHO,
+            rows=RowsRead(counting=rewrite_by_label(query, most + 1, bound=bound), max_rows=most + 1),
+            counts=CountNoise.of(price.counts),
+            report=SpecReport(
+                charged=paid if price.counts is None else f"{paid}; one for each count returned",
+                facts=(
+                    ("k_bar", str(most)),
+                    ("threshold", f"the last key {gap} units above the next; at 1 or less never, but for delta"),
+                    BY_LABEL,
+                ),
+                k_bar=most,
+                threshold_offset=Fraction(gap),
+                chooses="k",
             ),
-            count_variance=None if price.counts is None else price.counts.variance,
-            k_bar=most,
-            threshold_offset=Fraction(gap),
-            most_rows=most + 1,
-            chooses="k",
-            least_rho=_LEAST_RHO,
         )
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
@@ -68,16 +69,16 @@ class AdaptivePlan:
         return describe_order(keys, groups, price=self.price, noise=noise)
 
 
-def adaptive(asked: MechanismRequest) -> AdaptivePlan:
+def adaptive(request: MechanismRequest) -> AdaptivePlan:
     """Return the mechanism that chooses k, drawn to a public one where the query prefers it."""
-    asked.check_no_min_units()
-    price, k_bar = replace(asked.price, once=_CHOICE, each=0), asked.k_bar
-    prefer, delta = asked.prefer, asked.delta
+    request.check_no_min_units()
+    price, k_bar = replace(request.price, once=_CHOICE, each=0), request.k_bar
+    prefer, delta = request.prefer, request.delta
     if prefer is None:
-        asked.refuse(("penalty",), reason="{name} has no meaning where no k is preferred.", hint=_PREFERS)
+        request.refuse(("penalty",), reason="{name} has no meaning where no k is preferred.", hint=_PREFERS)
     try:
-        near = () if prefer is None else distance_regulariser(prefer, k_bar, penalty=asked.penalty)
+        near = () if prefer is None else distance_regulariser(prefer, k_bar, penalty=request.penalty)
         return AdaptivePlan(StableTopK(price.epsilon, delta, k_bar, near), price)
     except UsageError as error:
-        refusal = asked.out_of_range(error)
+        refusal = request.out_of_range(error)
     raise refusal

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +22,15 @@ from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, CountingQuery
 
 __all__ = [
+    "CountNoise",
     "Groups",
     "ItemLoss",
     "MechanismOutput",
     "MechanismPlan",
     "Named",
     "ReleaseSpec",
+    "RowsRead",
+    "SpecReport",
     "require_zcdp",
     "sqrt_rounded_down",
 ]
@@ -93,41 +96,74 @@ def sqrt_rounded_down(square: Fraction) -> Fraction:
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseSpec:
-    """What is known of an answer before a row is read: what is read, what it may cost, what keys must reach.
+class RowsRead:
+    """Rows that the engine returns to a mechanism: what is run, and what its result must look like.
 
-    At most `k` keys come back, of each partition if there are any, whose losses add up in `reach` of the `partitions`.
-    `counting` returns at most `most_rows` rows of each (None: any number), each with a count of at least `least_count`,
-    and with a weight too where `weighted`. `k_bar` of the exact leaders take part, 0 where all
-    groups or candidates do; the threshold stands `threshold_offset` above the count after them, or above 0, and at
-    least at `least_threshold`; it is one of weights where `weighted`, of which a unit in one group has 1.
-    `count_variance` is that of the noise of the counts, None where they are not asked for: discrete Gaussian, or
-    discrete Laplace of `count_scale`, of which it is a bound. `half` is the loss if half of the keys come back, rounded
-    up; `charged` says in words what is charged of the items reserved, `facts`, as name and value, who takes part, and
-    `cap` what bounds the groups of each unit where the mechanism does so itself. `chooses` names what the mechanism
-    chooses in private, "k" or "k_bar", or that "of each" partition, which is then the most that it can be here; it
-    takes no keys that cost less than `least_rho`.
+    Each row has a count of at least `min_count`, and a weight too if `weighted`. There are at most `max_rows` rows
+    (None: any number), of each of the `partitions` if there are any.
     """
 
     counting: CountingQuery
+    max_rows: int | None = None
+    min_count: int = 1
+    weighted: bool = False
+    partitions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CountNoise:
+    """Noise of released counts: discrete Gaussian of this variance, or discrete Laplace of `scale`.
+
+    Of the Laplace the variance is an upper bound.
+    """
+
+    variance: Fraction
+    scale: Fraction | None = None
+
+    @classmethod
+    def of(cls, counts: CountRelease | None) -> Self | None:
+        """Return the noise of a release of counts; None where none are released."""
+        return None if counts is None else cls(counts.variance, counts.scale)
+
+
+@dataclass(frozen=True, slots=True)
+class SpecReport:
+    """Facts for receipts and EXPLAIN; all of them are public.
+
+    `charged` says in words which of the reserved items are charged, `facts`, as name and value, which groups take part,
+    and `cap` what bounds the groups of each unit where the mechanism does so itself. `k_bar` of the exact leaders take
+    part, 0 where all groups or candidates do. A key is as likely as not to be returned `threshold_offset` above the
+    count after the leaders, or above 0, and at least at `min_threshold`; these are weights where rows are weighted, and
+    a unit in one group has weight 1. `chooses` names what the mechanism chooses in private, "k" or "k_bar" (or that "of
+    each" partition), whose value here is then the largest possible.
+    """
+
+    charged: str
+    facts: tuple[tuple[str, str], ...]
+    cap: str = ""
+    k_bar: int = 0
+    threshold_offset: Fraction = Fraction(0)
+    min_threshold: Fraction = Fraction(0)
+    chooses: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseSpec:
+    """All that is known of a release before a row is read: its loss, the rows read, the noise of counts, the report.
+
+    At most `k` keys come back, of each partition if there are any; the losses of `charged_partitions` of them add up.
+    `half` is the loss if half of the keys come back, rounded up. The mechanism takes no keys that cost less than
+    `min_rho`. `counts` is None where no counts are released.
+    """
+
     k: int
     worst_case: Loss
     half: Loss
-    charged: str
-    facts: tuple[tuple[str, str], ...]
-    count_variance: Fraction | None
-    count_scale: Fraction | None = None
-    k_bar: int = 0
-    threshold_offset: Fraction = Fraction(0)
-    least_threshold: Fraction = Fraction(0)
-    most_rows: int | None = None
-    least_count: int = 1
-    weighted: bool = False
-    chooses: str = ""
-    least_rho: Fraction = Fraction(0)
-    cap: str = ""
-    partitions: int = 0
-    reach: int = 1
+    rows: RowsRead
+    report: SpecReport
+    counts: CountNoise | None = None
+    min_rho: Fraction = Fraction(0)
+    charged_partitions: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +196,11 @@ class MechanismPlan(Protocol):
         ...
 
     @property
-    def law(self) -> tuple[object, object]:
+    def release_identity(self) -> tuple[object, object]:
         """All that decides what is drawn from given rows, and what it costs: the mechanism's part of a replay key."""
         ...
 
-    def offer(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+    def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
         """Return what is known before a row is read."""
         ...
 

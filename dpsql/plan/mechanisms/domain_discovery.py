@@ -7,7 +7,16 @@ from dataclasses import dataclass
 
 from dpsql.errors import UsageError
 from dpsql.mechanisms import DomainDiscovery, FullHistogram, Noise
-from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec, sqrt_rounded_down
+from dpsql.plan.mechanisms.base import (
+    CountNoise,
+    Groups,
+    ItemLoss,
+    MechanismOutput,
+    ReleaseSpec,
+    RowsRead,
+    SpecReport,
+    sqrt_rounded_down,
+)
 from dpsql.plan.mechanisms.counts_by_item import add_counts
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.plan.mechanisms.unordered import add_count_loss
@@ -38,29 +47,33 @@ class DomainDiscoveryPlan:
     own_cap: bool
 
     @property
-    def law(self) -> tuple[object, object]:
+    def release_identity(self) -> tuple[object, object]:
         """The mechanism, the items that its loss is told in, and whether the counts are of all groups."""
         return self.selection, (self.price, self.own_cap)
 
-    def offer(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
-        """Return the offer: all groups are read, and half of the price of the keys is paid at once."""
+    def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        """Return the release: all groups are read, and half of the price of the keys is paid at once."""
         chosen, counts, discovery = self.selection, self.price.counts, self.selection.discovery
         rewritten = rewrite_weighted_of_all if self.own_cap else rewrite_weighted
         return ReleaseSpec(
-            counting=rewritten(query, bound=bound, weights=weights_within(discovery)),
             k=chosen.k,
             worst_case=add_count_loss(chosen.worst_case, chosen.k, price=self.price),
             half=add_count_loss(discovery.loss, math.ceil(chosen.k / 2), price=self.price),
-            charged="half of the keys at once, the other half only if more than k are found"
-            + ("" if counts is None else ", and one for each count returned"),
-            facts=(
-                *describe_threshold(discovery),
-                ("peeling", f"epsilon {float(chosen.epsilon):.4g} for each key, if more than k reach the threshold"),
+            rows=RowsRead(counting=rewritten(query, bound=bound, weights=weights_within(discovery)), weighted=True),
+            counts=CountNoise.of(counts),
+            report=SpecReport(
+                charged="half of the keys at once, the other half only if more than k are found"
+                + ("" if counts is None else ", and one for each count returned"),
+                facts=(
+                    *describe_threshold(discovery),
+                    (
+                        "peeling",
+                        f"epsilon {float(chosen.epsilon):.4g} for each key, if more than k reach the threshold",
+                    ),
+                ),
+                threshold_offset=compute_threshold(discovery),
+                cap=OWN if self.own_cap else "",
             ),
-            count_variance=None if counts is None else counts.variance,
-            threshold_offset=compute_threshold(discovery),
-            weighted=True,
-            cap=OWN if self.own_cap else "",
         )
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
@@ -74,21 +87,21 @@ class DomainDiscoveryPlan:
         return add_counts(keys, exact, price=self.price, noise=noise)
 
 
-def domain_discovery(asked: MechanismRequest) -> DomainDiscoveryPlan:
+def domain_discovery(request: MechanismRequest) -> DomainDiscoveryPlan:
     """Return the mechanism of two stages: half of the rho of one item for each key goes to each.
 
     Under a bound of policy or query counts keep to it. Under the mechanism's own they need none: peeling has no use
     for one, and counts of all groups of a unit cost one item each.
     """
-    asked.refuse(
+    request.refuse(
         ("k_bar",), reason="{name} has no meaning with this mechanism.", hint="Leave it out: all groups are read."
     )
-    k = asked.k
-    bound, delta, price = asked.bound(), asked.delta, price_keys_at_once(asked)
+    k = request.k
+    bound, delta, price = request.bound(), request.delta, price_keys_at_once(request)
     half = Rho(price.rho(k).value / 2)
     try:
         peeling = Epsilon(sqrt_rounded_down(8 * half.value / k))
-        return DomainDiscoveryPlan(DomainDiscovery(half, delta, bound, peeling, k), price, asked.own_cap)
+        return DomainDiscoveryPlan(DomainDiscovery(half, delta, bound, peeling, k), price, request.own_cap)
     except UsageError as error:
-        refusal = asked.out_of_range(error)
+        refusal = request.out_of_range(error)
     raise refusal

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from dpsql.errors import UsageError
 from dpsql.mechanisms import FullHistogram, GaussianHistogram, Noise
-from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec
+from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, ReleaseSpec, RowsRead, SpecReport
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_all
@@ -24,7 +24,7 @@ class GaussianHistogramPlan:
     price: ItemLoss
 
     @property
-    def law(self) -> tuple[object, object]:
+    def release_identity(self) -> tuple[object, object]:
         """The mechanism, and the items that its loss is told in."""
         return self.selection, self.price
 
@@ -32,22 +32,24 @@ class GaussianHistogramPlan:
         """Return the same release with so many keys at most."""
         return replace(self, selection=replace(self.selection, k=most))
 
-    def offer(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
-        """Return the offer: all groups are read, and the price is one, whatever comes back."""
+    def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        """Return the release: all groups are read, and the price is one, whatever comes back."""
         chosen, threshold = self.selection, self.selection.threshold
         sigma = math.sqrt(chosen.variance)
         return ReleaseSpec(
-            counting=rewrite_all(query, bound=bound),
             k=chosen.k,
             worst_case=chosen.loss,
             half=chosen.loss,
-            charged="paid at once, whatever comes back",
-            facts=(
-                ("threshold", f"a noisy count of {threshold} units, whatever the other groups have"),
-                ("noise", f"sigma {sigma:.1f} on the count of every group; all groups are read"),
+            rows=RowsRead(counting=rewrite_all(query, bound=bound)),
+            counts=None if self.price.counts is None else CountNoise(chosen.variance),
+            report=SpecReport(
+                charged="paid at once, whatever comes back",
+                facts=(
+                    ("threshold", f"a noisy count of {threshold} units, whatever the other groups have"),
+                    ("noise", f"sigma {sigma:.1f} on the count of every group; all groups are read"),
+                ),
+                threshold_offset=Fraction(threshold),
             ),
-            count_variance=None if self.price.counts is None else chosen.variance,
-            threshold_offset=Fraction(threshold),
         )
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
@@ -57,15 +59,15 @@ class GaussianHistogramPlan:
         return MechanismOutput(drawn.positions, drawn.counts, self.selection.loss, items, stopped_at_bottom=stopped)
 
 
-def gaussian_histogram(asked: MechanismRequest) -> GaussianHistogramPlan:
+def gaussian_histogram(request: MechanismRequest) -> GaussianHistogramPlan:
     """Return the mechanism of all groups, at the rho that the items of a limited domain would cost at worst."""
-    price, k = asked.price, asked.k
-    asked.refuse(
+    price, k = request.price, request.k
+    request.refuse(
         ("k_bar",), reason="{name} has no meaning with this mechanism.", hint="Leave it out: all groups are read."
     )
-    bound, delta = asked.bound(), asked.delta
+    bound, delta = request.bound(), request.delta
     try:
         return GaussianHistogramPlan(GaussianHistogram(price.rho(price.items(k)), delta, k, bound), price)
     except UsageError as error:
-        refusal = asked.out_of_range(error)
+        refusal = request.out_of_range(error)
     raise refusal

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
 from dpsql.mechanisms import Histogram, JointExponential, Noise
-from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec, sqrt_rounded_down
+from dpsql.plan.mechanisms.base import (
+    CountNoise,
+    Groups,
+    ItemLoss,
+    MechanismOutput,
+    ReleaseSpec,
+    RowsRead,
+    SpecReport,
+    sqrt_rounded_down,
+)
 from dpsql.plan.mechanisms.counts_by_item import add_counts
 from dpsql.plan.mechanisms.peeling import count_candidates
 from dpsql.plan.mechanisms.request import MechanismRequest
@@ -26,28 +35,29 @@ class JointPlan:
     price: ItemLoss
 
     @property
-    def law(self) -> tuple[object, object]:
+    def release_identity(self) -> tuple[object, object]:
         """The mechanism, and the items that its loss is told in."""
         return self.selection, self.price
 
-    def offer(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
-        """Return the offer: every candidate is read, and no delta is spent."""
+    def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        """Return the release: every candidate is read, and no delta is spent."""
         chosen, counts = self.selection, self.price.counts
         worst_case = chosen.worst_case
         if counts is not None:
             worst_case += ZCDP(self.price.rho(counts.items(chosen.k)), Delta(0))
         return ReleaseSpec(
-            counting=rewrite(query, None, bound=bound),
             k=chosen.k,
             worst_case=worst_case,
             half=worst_case,
-            charged=f"the keys at once{'' if counts is None else ', and one for each count returned'}",
-            facts=(
-                ("domain", count_candidates(query)),
-                ("draw", f"all keys in one, of epsilon {float(chosen.epsilon):.4g}"),
+            rows=RowsRead(counting=rewrite(query, None, bound=bound), min_count=0),
+            counts=CountNoise.of(counts),
+            report=SpecReport(
+                charged=f"the keys at once{'' if counts is None else ', and one for each count returned'}",
+                facts=(
+                    ("domain", count_candidates(query)),
+                    ("draw", f"all keys in one, of epsilon {float(chosen.epsilon):.4g}"),
+                ),
             ),
-            count_variance=None if counts is None else counts.variance,
-            least_count=0,
         )
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
@@ -60,11 +70,11 @@ class JointPlan:
         return add_counts(keys, counts, price=self.price, noise=noise)
 
 
-def joint(asked: MechanismRequest) -> JointPlan:
+def joint(request: MechanismRequest) -> JointPlan:
     """Return the mechanism of one draw, at no more than the rho of one item for each key."""
-    k, price = min(asked.k, asked.candidates()), asked.price
+    k, price = min(request.k, request.candidates()), request.price
     try:
         return JointPlan(JointExponential(Epsilon(sqrt_rounded_down(8 * price.rho(k).value)), k), price)
     except UsageError as error:
-        refusal = asked.out_of_range(error)
+        refusal = request.out_of_range(error)
     raise refusal

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from dpsql.errors import UsageError
 from dpsql.mechanisms import Histogram, LaplaceLimitedDomain, Noise
-from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec
+from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, ReleaseSpec, RowsRead, SpecReport
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite
@@ -23,30 +23,30 @@ class LaplaceLimitedDomainPlan:
     price: ItemLoss
 
     @property
-    def law(self) -> tuple[object, object]:
+    def release_identity(self) -> tuple[object, object]:
         """The mechanism, and the items that its loss is told in."""
         return self.selection, self.price
 
-    def offer(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
-        """Return the offer: k_bar + 1 groups are read, and the price is one, whatever comes back."""
+    def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        """Return the release: k_bar + 1 groups are read, and the price is one, whatever comes back."""
         chosen, counted = self.selection, self.price.counts is not None
         threshold = f"{chosen.offset + 1} units above group number {chosen.k_bar + 1}"
         return ReleaseSpec(
-            counting=rewrite(query, chosen.k_bar + 1, bound=bound),
             k=chosen.k,
             worst_case=chosen.worst_case,
             half=chosen.worst_case,
-            charged="paid at once, whatever comes back",
-            facts=(
-                ("k_bar", str(chosen.k_bar)),
-                ("threshold", threshold),
-                ("noise", f"Laplace of scale {float(chosen.scale):.1f} on every count and on the threshold"),
+            rows=RowsRead(counting=rewrite(query, chosen.k_bar + 1, bound=bound), max_rows=chosen.k_bar + 1),
+            counts=CountNoise(2 * chosen.scale**2, chosen.scale) if counted else None,
+            report=SpecReport(
+                charged="paid at once, whatever comes back",
+                facts=(
+                    ("k_bar", str(chosen.k_bar)),
+                    ("threshold", threshold),
+                    ("noise", f"Laplace of scale {float(chosen.scale):.1f} on every count and on the threshold"),
+                ),
+                k_bar=chosen.k_bar,
+                threshold_offset=Fraction(chosen.offset + 1),
             ),
-            count_variance=2 * chosen.scale**2 if counted else None,
-            count_scale=chosen.scale,
-            k_bar=chosen.k_bar,
-            threshold_offset=Fraction(chosen.offset + 1),
-            most_rows=chosen.k_bar + 1,
         )
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
@@ -59,13 +59,13 @@ class LaplaceLimitedDomainPlan:
         )
 
 
-def laplace_limited_domain(asked: MechanismRequest) -> LaplaceLimitedDomainPlan:
+def laplace_limited_domain(request: MechanismRequest) -> LaplaceLimitedDomainPlan:
     """Return the mechanism of the leaders with Laplace noise, at the same price: pure epsilon of at most that rho."""
-    price, k = asked.price, asked.k
-    bound, delta, k_bar = asked.bound(), asked.delta, asked.k_bar
+    price, k = request.price, request.k
+    bound, delta, k_bar = request.bound(), request.delta, request.k_bar
     try:
         pure = price.pure(price.items(k))
         return LaplaceLimitedDomainPlan(LaplaceLimitedDomain(pure, delta, k, k_bar, bound), price)
     except UsageError as error:
-        refusal = asked.out_of_range(error)
+        refusal = request.out_of_range(error)
     raise refusal

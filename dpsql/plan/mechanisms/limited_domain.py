@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from dpsql.mechanisms import ChooseKBar, Histogram, LimitedDomain, Noise
-from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec
+from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, ReleaseSpec, RowsRead, SpecReport
 from dpsql.plan.mechanisms.counts_by_item import charge_by_item
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.sql.ir.statements import PrivateQuery
@@ -29,12 +29,12 @@ class LimitedDomainPlan:
     price: ItemLoss
 
     @property
-    def law(self) -> tuple[object, object]:
+    def release_identity(self) -> tuple[object, object]:
         """The mechanism, and how the counts are drawn."""
         return self.selection, self.price.counts
 
-    def offer(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
-        """Return the offer: k_bar + 1 groups are read, and half of the keys save the others but for BOTTOM."""
+    def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        """Return the release: k_bar + 1 groups are read, and half of the keys save the others but for BOTTOM."""
         chosen, price = self.selection, self.price
         returned = math.ceil(chosen.k / 2)
         threshold = f"{float(chosen.threshold_offset):.1f} units above group number {chosen.k_bar + 1}"
@@ -42,18 +42,18 @@ class LimitedDomainPlan:
             threshold += f", and at least {float(chosen.least_threshold):.1f} units"
             threshold += f" (the policy's min_units = {chosen.min_units})"
         return ReleaseSpec(
-            counting=rewrite(query, chosen.k_bar + 1, bound=bound),
             k=chosen.k,
             worst_case=price.loss(price.items(chosen.k), chosen.delta),
             half=price.loss(price.items(returned) + (returned < chosen.k), chosen.delta),
-            charged="charged: one for each key and count returned, and for BOTTOM",
-            facts=(("k_bar", str(chosen.k_bar)), ("threshold", threshold)),
-            count_variance=None if price.counts is None else price.counts.variance,
-            count_scale=None if price.counts is None else price.counts.scale,
-            k_bar=chosen.k_bar,
-            threshold_offset=chosen.threshold_offset,
-            least_threshold=chosen.least_threshold,
-            most_rows=chosen.k_bar + 1,
+            rows=RowsRead(counting=rewrite(query, chosen.k_bar + 1, bound=bound), max_rows=chosen.k_bar + 1),
+            counts=CountNoise.of(price.counts),
+            report=SpecReport(
+                charged="charged: one for each key and count returned, and for BOTTOM",
+                facts=(("k_bar", str(chosen.k_bar)), ("threshold", threshold)),
+                k_bar=chosen.k_bar,
+                threshold_offset=chosen.threshold_offset,
+                min_threshold=chosen.least_threshold,
+            ),
         )
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
@@ -81,22 +81,25 @@ class ChosenLimitedDomainPlan:
         return self.largest.price
 
     @property
-    def law(self) -> tuple[object, object]:
+    def release_identity(self) -> tuple[object, object]:
         """The mechanism with the candidates, and how the counts are drawn."""
         return (self.selection, self.choice), self.price.counts
 
-    def offer(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
-        """Return the offer of the largest k_bar; its threshold offset is the highest of all."""
-        usual = self.largest.offer(query, bound)
+    def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        """Return the release of the largest k_bar; its threshold offset is the highest of all."""
+        usual = self.largest.specify(query, bound)
         candidates = ", ".join(map(str, self.choice.candidates))
-        threshold = f"{float(usual.threshold_offset):.1f} units above the group after them, or less"
-        if usual.least_threshold:
-            threshold += f", and at least {float(usual.least_threshold):.1f} units, or less"
+        threshold = f"{float(usual.report.threshold_offset):.1f} units above the group after them, or less"
+        if usual.report.min_threshold:
+            threshold += f", and at least {float(usual.report.min_threshold):.1f} units, or less"
         return replace(
             usual,
-            charged=f"{usual.charged}, and for the choice of k_bar",
-            facts=(("k_bar", f"chosen in private among {candidates}"), ("threshold", threshold)),
-            chooses="k_bar",
+            report=replace(
+                usual.report,
+                charged=f"{usual.report.charged}, and for the choice of k_bar",
+                facts=(("k_bar", f"chosen in private among {candidates}"), ("threshold", threshold)),
+                chooses="k_bar",
+            ),
         )
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
@@ -109,12 +112,12 @@ class ChosenLimitedDomainPlan:
         return replace(drawn, loss=self.price.loss(items, self.selection.delta), items=items, chosen=k_bar)
 
 
-def limited_domain(asked: MechanismRequest) -> LimitedDomainPlan | ChosenLimitedDomainPlan:
+def limited_domain(request: MechanismRequest) -> LimitedDomainPlan | ChosenLimitedDomainPlan:
     """Return the mechanism of an unknown domain."""
-    if not asked.leaves_k_bar:
-        return LimitedDomainPlan(_selection(asked, asked.k_bar), asked.price)
-    candidates = tuple(_doubled(asked.k, asked.terms.limits.max_k_bar))
-    largest = LimitedDomainPlan(_selection(asked, candidates[-1]), replace(asked.price, once=_CHOICE))
+    if not request.leaves_k_bar:
+        return LimitedDomainPlan(_selection(request, request.k_bar), request.price)
+    candidates = tuple(_doubled(request.k, request.terms.limits.max_k_bar))
+    largest = LimitedDomainPlan(_selection(request, candidates[-1]), replace(request.price, once=_CHOICE))
     chosen = largest.selection
     bound, least = chosen.max_groups_contributed, chosen.min_units
     return ChosenLimitedDomainPlan(largest, ChooseKBar(chosen.epsilon, chosen.delta, candidates, bound, least))
@@ -127,12 +130,12 @@ def _doubled(k: int, most: int) -> Iterator[int]:
         k *= 2
 
 
-def _selection(asked: MechanismRequest, k_bar: int) -> LimitedDomain:
+def _selection(request: MechanismRequest, k_bar: int) -> LimitedDomain:
     return LimitedDomain(
-        asked.price.epsilon,
-        asked.delta,
-        k=asked.k,
+        request.price.epsilon,
+        request.delta,
+        k=request.k,
         k_bar=k_bar,
-        max_groups_contributed=asked.groups,
-        min_units=asked.min_units,
+        max_groups_contributed=request.groups,
+        min_units=request.min_units,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpsql.mechanisms import Histogram, Noise, Peeling
-from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec
+from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, ReleaseSpec, RowsRead, SpecReport
 from dpsql.plan.mechanisms.counts_by_item import charge_by_item
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.quantities import Delta
@@ -23,24 +23,23 @@ class PeelingPlan:
     price: ItemLoss
 
     @property
-    def law(self) -> tuple[object, object]:
+    def release_identity(self) -> tuple[object, object]:
         """The mechanism, and how the counts are drawn."""
         return self.selection, self.price.counts
 
-    def offer(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
-        """Return the offer: every candidate is read, and no delta is spent."""
+    def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        """Return the release: every candidate is read, and no delta is spent."""
         chosen, price = self.selection, self.price
         worst_case = price.loss(price.items(chosen.k), Delta(0))
         return ReleaseSpec(
-            counting=rewrite(query, None, bound=bound),
             k=chosen.k,
             worst_case=worst_case,
             half=worst_case,
-            charged="charged: one for each key and count returned",
-            facts=(("domain", count_candidates(query)),),
-            count_variance=None if price.counts is None else price.counts.variance,
-            count_scale=None if price.counts is None else price.counts.scale,
-            least_count=0,
+            rows=RowsRead(counting=rewrite(query, None, bound=bound), min_count=0),
+            counts=CountNoise.of(price.counts),
+            report=SpecReport(
+                charged="charged: one for each key and count returned", facts=(("domain", count_candidates(query)),)
+            ),
         )
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
@@ -57,7 +56,7 @@ def count_candidates(query: PrivateQuery) -> str:
     return f"{listed}; every one takes part, also with no unit at all"
 
 
-def peeling(asked: MechanismRequest) -> PeelingPlan:
+def peeling(request: MechanismRequest) -> PeelingPlan:
     """Return the mechanism of a known domain, which reads every candidate and spends no delta."""
-    known = asked.candidates()
-    return PeelingPlan(Peeling(asked.price.epsilon, min(asked.k, known)), asked.price)
+    known = request.candidates()
+    return PeelingPlan(Peeling(request.price.epsilon, min(request.k, known)), request.price)

@@ -1,9 +1,9 @@
 """TOP k PRIVATE PER a key: one mechanism for each partition, or one for all of them whose answer is cut in each.
 
-A run of its own for each partition costs what the runs add up to in as many partitions as one unit can be in, `reach`:
-the dearest of them are charged. That is all of them; at most `max_groups_contributed`; one, where the engine keeps each
-unit to one partition (`maths.md` 4.2). One release of all groups, cut to the first k of each partition, costs what it
-costs without partitions: the cut is post-processing.
+A run of its own for each partition costs what the runs add up to in as many partitions as one unit can be in, the
+`charged_partitions`: the dearest of them are charged. That is all of them; at most `max_groups_contributed`; one, where
+the engine keeps each unit to one partition (`maths.md` 4.2). One release of all groups, cut to the first k of each
+partition, costs what it costs without partitions: the cut is post-processing.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ MOST_ROWS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class EachPartitionPlan:
-    """A run of a mechanism of leaders for each partition; the losses of the `reach` dearest are charged."""
+    """A run of a mechanism of leaders for each partition; the `charged_partitions` dearest losses are charged."""
 
     each: MechanismPlan
     partitions: int
-    reach: int
+    charged_partitions: int
 
     @property
     def selection(self) -> Named:
@@ -58,52 +58,54 @@ class EachPartitionPlan:
         return self.each.price
 
     @property
-    def law(self) -> tuple[object, object]:
+    def release_identity(self) -> tuple[object, object]:
         """That of each partition, and in how many of them a unit counts."""
-        return self.each.law, self.reach
+        return self.each.release_identity, self.charged_partitions
 
-    def offer(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
-        """Return the offer: k_bar + 1 groups of each partition are read, and every partition is answered.
+    def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        """Return the release: k_bar + 1 groups of each partition are read, and every partition is answered.
 
         Raises `Refusal` where that is more than fits into memory with ease.
         """
-        one = self.each.offer(query, bound)
-        if query.partitions is not None and self.partitions * (one.most_rows or 0) > MOST_ROWS:
+        one = self.each.specify(query, bound)
+        if query.partitions is not None and self.partitions * (one.rows.max_rows or 0) > MOST_ROWS:
             reason = f"The partitions times k_bar + 1 may be at most {MOST_ROWS}, the groups that are read."
             hint = f"List fewer partitions, or add k_bar = {MOST_ROWS // self.partitions - 1} and as many keys at most."
             raise Refusal("option-range", reason, hint=hint, place=query.partitions.place)
-        charged = one.charged if self.partitions == 1 else f"{one.charged}; in each partition, {self._added}"
+        charged = one.report.charged
         return replace(
             one,
-            worst_case=_times(require_zcdp(one.worst_case), self.reach),
-            half=_times(require_zcdp(one.half), self.reach),
-            charged=charged,
-            facts=(("partitions", f"{self.partitions}, each answered"), *one.facts),
-            partitions=self.partitions,
-            reach=self.reach,
-            chooses=f"{one.chooses} of each" if one.chooses else "",
+            worst_case=_times(require_zcdp(one.worst_case), self.charged_partitions),
+            half=_times(require_zcdp(one.half), self.charged_partitions),
+            charged_partitions=self.charged_partitions,
+            rows=replace(one.rows, partitions=self.partitions),
+            report=replace(
+                one.report,
+                charged=charged if self.partitions == 1 else f"{charged}; in each partition, {self._describe_charge()}",
+                facts=(("partitions", f"{self.partitions}, each answered"), *one.report.facts),
+                chooses=f"{one.report.chooses} of each" if one.report.chooses else "",
+            ),
         )
 
-    @property
-    def _added(self) -> str:
-        if self.reach == self.partitions:
+    def _describe_charge(self) -> str:
+        if self.charged_partitions == self.partitions:
             return "added up"
-        if self.reach == 1:
+        if self.charged_partitions == 1:
             return "the dearest alone, for a unit counts in one"
-        return f"the dearest {self.reach} added up, for a unit counts in no more of them"
+        return f"the dearest {self.charged_partitions} added up, for a unit counts in no more of them"
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         """Draw in every partition, also in one without groups, which tells of no presence."""
         rows = _rows_of(groups, self.partitions)
         drawn = [self.each.draw(_part(groups, part), noise) for part in rows]
         losses = [require_zcdp(one.loss) for one in drawn]
-        rho = _dearest([loss.rho.value for loss in losses], self.reach)
-        delta = _dearest([loss.delta.value for loss in losses], self.reach)
+        rho = _dearest([loss.rho.value for loss in losses], self.charged_partitions)
+        delta = _dearest([loss.delta.value for loss in losses], self.charged_partitions)
         return MechanismOutput(
             rows=tuple(int(part[row]) for part, one in zip(rows, drawn, strict=True) for row in one.rows),
             counts=_joined([one.counts for one in drawn]),
             loss=ZCDP(Rho(rho), Delta(delta)),
-            items=int(_dearest([Fraction(one.items) for one in drawn], self.reach)),
+            items=int(_dearest([Fraction(one.items) for one in drawn], self.charged_partitions)),
             stopped_at_bottom=any(one.stopped_at_bottom for one in drawn),
         )
 
@@ -126,15 +128,19 @@ class AllPartitionsPlan:
         return self.every.price
 
     @property
-    def law(self) -> tuple[object, object]:
+    def release_identity(self) -> tuple[object, object]:
         """That of the release."""
-        return self.every.law
+        return self.every.release_identity
 
-    def offer(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
-        """Return the offer: the price is that of the same query without partitions."""
-        whole = self.every.offer(query, bound)
-        told = ("partitions", f"{self.partitions}, each answered from one release of all groups")
-        return replace(whole, facts=(told, *whole.facts), partitions=self.partitions)
+    def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        """Return the release: the price is that of the same query without partitions."""
+        whole = self.every.specify(query, bound)
+        fact = ("partitions", f"{self.partitions}, each answered from one release of all groups")
+        return replace(
+            whole,
+            rows=replace(whole.rows, partitions=self.partitions),
+            report=replace(whole.report, facts=(fact, *whole.report.facts)),
+        )
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         """Draw all groups that pass, and take the first of each partition in the order in which they came."""
@@ -154,28 +160,28 @@ class AllPartitionsPlan:
 
 
 def each_partition(
-    build: Callable[[MechanismRequest], MechanismPlan], asked: MechanismRequest, *, partitions: Partitions
+    build: Callable[[MechanismRequest], MechanismPlan], request: MechanismRequest, *, partitions: Partitions
 ) -> EachPartitionPlan:
     """Return a run of the mechanism for each partition.
 
     The query's delta is that of the runs that add up; with `min_units` of all, since in each a small group may pass.
     """
     count = len(partitions.values)
-    reach = 1 if partitions.salts is not None else min(count, asked.groups or count)
-    return EachPartitionPlan(build(replace(asked, runs=reach if asked.min_units == 1 else count)), count, reach)
+    charged = 1 if partitions.salts is not None else min(count, request.groups or count)
+    return EachPartitionPlan(build(replace(request, runs=charged if request.min_units == 1 else count)), count, charged)
 
 
 def all_partitions(
-    build: Callable[[MechanismRequest], MechanismPlan], asked: MechanismRequest, *, partitions: Partitions
+    build: Callable[[MechanismRequest], MechanismPlan], request: MechanismRequest, *, partitions: Partitions
 ) -> AllPartitionsPlan:
     """Return one release of the groups of all partitions; refuse counts that are drawn after it, group by group."""
-    every = build(asked)
+    every = build(request)
     if not isinstance(every, GaussianHistogramPlan | WeightedGaussianPlan):
         hint = "Leave the mechanism out, or take another."
-        raise Refusal("option", "This mechanism does not go with PER.", hint=hint, place=asked.place)
+        raise Refusal("option", "This mechanism does not go with PER.", hint=hint, place=request.place)
     if isinstance(every, WeightedGaussianPlan) and every.price.counts is not None:
         hint = "Leave the count out, or write mechanism = gaussian_histogram, which needs a bound."
-        raise Refusal("option", "With PER this mechanism releases names alone.", hint=hint, place=asked.place)
+        raise Refusal("option", "With PER this mechanism releases names alone.", hint=hint, place=request.place)
     return AllPartitionsPlan(every, len(partitions.values))
 
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
 from dpsql.mechanisms import FixedStableSelection, FixedStableTopK, Noise
-from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec
+from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, ReleaseSpec, RowsRead, SpecReport
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.plan.mechanisms.unordered import BY_LABEL, add_count_loss, count_items, describe_order, rank
 from dpsql.sql.ir.statements import PrivateQuery
@@ -28,31 +28,35 @@ class StablePlan:
     price: ItemLoss
 
     @property
-    def law(self) -> tuple[object, object]:
+    def release_identity(self) -> tuple[object, object]:
         """The mechanism, and the items that its loss is told in."""
         return self.selection, self.price
 
-    def offer(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
-        """Return the offer: k_bar + 1 groups are read, and half of the keys save draws where no gap held."""
+    def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        """Return the release: k_bar + 1 groups are read, and half of the keys save draws where no gap held."""
         chosen, price = self.selection, self.price
         gap, half = chosen.test.offset + 1, math.ceil(chosen.k / 2)
         return ReleaseSpec(
-            counting=rewrite_by_label(query, chosen.k_bar + 1, bound=bound),
             k=chosen.k,
             worst_case=add_count_loss(chosen.worst_case, chosen.k, price=price),
             half=add_count_loss(chosen.loss(_unheld(half, chosen.k)), half, price=price),
-            charged="half of the keys' at once, the rest for draws that are made; one for each count returned",
-            facts=(
-                ("k_bar", str(chosen.k_bar)),
-                ("threshold", f"the last key of the set {gap} units above the next; for other keys as limited_domain"),
-                ("penalty", f"{float(chosen.penalty):g} units for each rank away from {chosen.k}"),
-                BY_LABEL,
+            min_rho=_LEAST_RHO,
+            rows=RowsRead(counting=rewrite_by_label(query, chosen.k_bar + 1, bound=bound), max_rows=chosen.k_bar + 1),
+            counts=CountNoise.of(price.counts),
+            report=SpecReport(
+                charged="half of the keys' at once, the rest for draws that are made; one for each count returned",
+                facts=(
+                    ("k_bar", str(chosen.k_bar)),
+                    (
+                        "threshold",
+                        f"the last key of the set {gap} units above the next; for other keys as limited_domain",
+                    ),
+                    ("penalty", f"{float(chosen.penalty):g} units for each rank away from {chosen.k}"),
+                    BY_LABEL,
+                ),
+                k_bar=chosen.k_bar,
+                threshold_offset=Fraction(gap),
             ),
-            count_variance=None if price.counts is None else price.counts.variance,
-            k_bar=chosen.k_bar,
-            threshold_offset=Fraction(gap),
-            most_rows=chosen.k_bar + 1,
-            least_rho=_LEAST_RHO,
         )
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
@@ -74,15 +78,17 @@ def _unheld(returned: int, k: int) -> FixedStableSelection:
     return FixedStableSelection(k, held=False, stable=frozenset(), filled=filled, stopped_at_bottom=returned < k)
 
 
-def stable(asked: MechanismRequest) -> StablePlan:
+def stable(request: MechanismRequest) -> StablePlan:
     """Return the mechanism of a stable set of about k, at most at the rho of k items."""
-    asked.check_no_min_units()
-    asked.refuse(("prefer",), reason="{name} is for TOP ADAPTIVE PRIVATE.", hint="Leave it out: k itself is preferred.")
-    price, k, k_bar, delta = asked.price, asked.k, asked.k_bar, asked.delta
-    penalty = asked.penalty
+    request.check_no_min_units()
+    request.refuse(
+        ("prefer",), reason="{name} is for TOP ADAPTIVE PRIVATE.", hint="Leave it out: k itself is preferred."
+    )
+    price, k, k_bar, delta = request.price, request.k, request.k_bar, request.delta
+    penalty = request.penalty
     try:
         rho = price.rho(price.keys(k))
-        return StablePlan(FixedStableTopK(rho, delta, k, k_bar, penalty, asked.groups), price)
+        return StablePlan(FixedStableTopK(rho, delta, k, k_bar, penalty, request.groups), price)
     except UsageError as error:
-        refusal = asked.out_of_range(error)
+        refusal = request.out_of_range(error)
     raise refusal

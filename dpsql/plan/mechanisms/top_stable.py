@@ -8,7 +8,16 @@ from fractions import Fraction
 
 from dpsql.errors import UsageError
 from dpsql.mechanisms import Noise, TopStable
-from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec, sqrt_rounded_down
+from dpsql.plan.mechanisms.base import (
+    CountNoise,
+    Groups,
+    ItemLoss,
+    MechanismOutput,
+    ReleaseSpec,
+    RowsRead,
+    SpecReport,
+    sqrt_rounded_down,
+)
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.plan.mechanisms.unordered import BY_LABEL, add_count_loss, count_items, describe_order, rank
 from dpsql.quantities import Epsilon
@@ -28,29 +37,30 @@ class TopStablePlan:
     price: ItemLoss
 
     @property
-    def law(self) -> tuple[object, object]:
+    def release_identity(self) -> tuple[object, object]:
         """The mechanism, and the items that its loss is told in."""
         return self.selection, self.price
 
-    def offer(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
-        """Return the offer: k_bar + 1 groups are read, and only draws among more than k leaders can be saved."""
+    def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        """Return the release: k_bar + 1 groups are read, and only draws among more than k leaders can be saved."""
         chosen, price = self.selection, self.price
         gap = chosen.offset + 1
         return ReleaseSpec(
-            counting=rewrite_by_label(query, chosen.k_bar + 1, bound=bound),
             k=chosen.k,
             worst_case=add_count_loss(chosen.worst_case, chosen.k, price=price),
             half=add_count_loss(chosen.worst_case, math.ceil(chosen.k / 2), price=price),
-            charged="the tests at once, whatever comes back; draws among more than k; one for each count returned",
-            facts=(
-                ("k_bar", str(chosen.k_bar)),
-                ("threshold", f"the last of the leaders {gap} units above the next"),
-                BY_LABEL,
+            rows=RowsRead(counting=rewrite_by_label(query, chosen.k_bar + 1, bound=bound), max_rows=chosen.k_bar + 1),
+            counts=CountNoise.of(price.counts),
+            report=SpecReport(
+                charged="the tests at once, whatever comes back; draws among more than k; one for each count returned",
+                facts=(
+                    ("k_bar", str(chosen.k_bar)),
+                    ("threshold", f"the last of the leaders {gap} units above the next"),
+                    BY_LABEL,
+                ),
+                k_bar=chosen.k_bar,
+                threshold_offset=Fraction(gap),
             ),
-            count_variance=None if price.counts is None else price.counts.variance,
-            k_bar=chosen.k_bar,
-            threshold_offset=Fraction(gap),
-            most_rows=chosen.k_bar + 1,
         )
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
@@ -65,10 +75,10 @@ class TopStablePlan:
         return describe_order(keys, groups, price=self.price, noise=noise)
 
 
-def top_stable(asked: MechanismRequest) -> TopStablePlan:
+def top_stable(request: MechanismRequest) -> TopStablePlan:
     """Return the mechanism at the rho of k items at most: a fifth for draws among more than k, if k_bar is more."""
-    asked.check_no_min_units()
-    price, k, k_bar, delta = asked.price, asked.k, asked.k_bar, asked.delta
+    request.check_no_min_units()
+    price, k, k_bar, delta = request.price, request.k, request.k_bar, request.delta
     rho = price.rho(price.keys(k)).value
     share = _WITHIN if k < k_bar else Fraction(0)
     try:
@@ -76,5 +86,5 @@ def top_stable(asked: MechanismRequest) -> TopStablePlan:
         within = Epsilon(sqrt_rounded_down(8 * share * rho / k)) if share else None
         return TopStablePlan(TopStable(tests, delta, k, k_bar, within=within), price)
     except UsageError as error:
-        refusal = asked.out_of_range(error)
+        refusal = request.out_of_range(error)
     raise refusal

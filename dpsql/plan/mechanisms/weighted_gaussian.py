@@ -9,7 +9,7 @@ from fractions import Fraction
 from dpsql.accounting import ZCDP
 from dpsql.errors import UsageError
 from dpsql.mechanisms import WEIGHT_STEPS, FullHistogram, Noise, NoisyCounts, WeightedGaussian, unit_weight
-from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, ReleaseSpec
+from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, ReleaseSpec, RowsRead, SpecReport
 from dpsql.plan.mechanisms.counts_by_item import add_counts
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.sql.ir.statements import PrivateQuery
@@ -41,7 +41,7 @@ class WeightedGaussianPlan:
     own_cap: bool
 
     @property
-    def law(self) -> tuple[object, object]:
+    def release_identity(self) -> tuple[object, object]:
         """The mechanism, the items that its loss is told in, and whether the counts are of all groups."""
         return self.selection, (self.price, self.own_cap)
 
@@ -49,22 +49,23 @@ class WeightedGaussianPlan:
         """Return the same release with so many keys at most."""
         return replace(self, selection=replace(self.selection, k=most))
 
-    def offer(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
-        """Return the offer: all groups are read, with the weights that the mechanism's threshold is made for."""
+    def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
+        """Return the release: all groups are read, with the weights that the mechanism's threshold is made for."""
         chosen, price = self.selection, self.price
         returned = math.ceil(chosen.k / 2)
         rewritten = rewrite_weighted_of_all if self.own_cap else rewrite_weighted
         return ReleaseSpec(
-            counting=rewritten(query, bound=bound, weights=weights_within(chosen)),
             k=chosen.k,
             worst_case=ZCDP(price.rho(price.items(chosen.k)), chosen.delta),
             half=ZCDP(price.rho(price.items(returned) + chosen.k - returned), chosen.delta),
-            charged=f"the keys at once{'' if price.counts is None else ', and one for each count returned'}",
-            facts=describe_threshold(chosen),
-            count_variance=None if price.counts is None else price.counts.variance,
-            threshold_offset=compute_threshold(chosen),
-            weighted=True,
-            cap=OWN if self.own_cap else "",
+            rows=RowsRead(counting=rewritten(query, bound=bound, weights=weights_within(chosen)), weighted=True),
+            counts=CountNoise.of(price.counts),
+            report=SpecReport(
+                charged=f"the keys at once{'' if price.counts is None else ', and one for each count returned'}",
+                facts=describe_threshold(chosen),
+                threshold_offset=compute_threshold(chosen),
+                cap=OWN if self.own_cap else "",
+            ),
         )
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
@@ -76,10 +77,10 @@ class WeightedGaussianPlan:
         return add_counts(keys, exact, price=price, noise=noise)
 
 
-def price_keys_at_once(asked: MechanismRequest) -> ItemLoss:
+def price_keys_at_once(request: MechanismRequest) -> ItemLoss:
     """Return the price; with a cap on weights alone that of counts without a bound, an item each."""
-    price = asked.price
-    if not asked.own_cap or not isinstance(price.counts, NoisyCounts):
+    price = request.price
+    if not request.own_cap or not isinstance(price.counts, NoisyCounts):
         return price
     return replace(price, counts=replace(price.counts, max_groups_contributed=None))
 
@@ -104,15 +105,15 @@ def describe_threshold(mechanism: WeightedGaussian) -> tuple[tuple[str, str], ..
     )
 
 
-def weighted_gaussian(asked: MechanismRequest) -> WeightedGaussianPlan:
+def weighted_gaussian(request: MechanismRequest) -> WeightedGaussianPlan:
     """Return the mechanism of weights, whose keys cost the rho of one item each at once, whatever comes back."""
-    asked.refuse(
+    request.refuse(
         ("k_bar",), reason="{name} has no meaning with this mechanism.", hint="Leave it out: all groups are read."
     )
-    price, k = price_keys_at_once(asked), asked.k
-    bound, delta = asked.bound(), asked.delta
+    price, k = price_keys_at_once(request), request.k
+    bound, delta = request.bound(), request.delta
     try:
-        return WeightedGaussianPlan(WeightedGaussian(price.rho(k), delta, k, bound), price, asked.own_cap)
+        return WeightedGaussianPlan(WeightedGaussian(price.rho(k), delta, k, bound), price, request.own_cap)
     except UsageError as error:
-        refusal = asked.out_of_range(error)
+        refusal = request.out_of_range(error)
     raise refusal

@@ -67,13 +67,13 @@ def forecast(plan: Plan, remaining: BudgetVector, *, times: int) -> Forecast:
     """
     if type(times) is not int or times < 1:
         raise UsageError("times-range", "times must be a whole number of at least 1.", hint="Such as times=30.")
-    worst, half = plan.columns(plan.worst_case), plan.columns(plan.offer.half)
+    worst, half = plan.columns(plan.worst_case), plan.columns(plan.spec.half)
     return Forecast(
         times,
         _count_admitted(remaining, worst, loss=worst),
         _count_admitted(remaining, worst, loss=half),
         loss=plan.worst_case,
-        half_loss=plan.offer.half,
+        half_loss=plan.spec.half,
         remaining=remaining if plan.rule is None else Amount.of(remaining, plan.certificate),
     )
 

@@ -61,10 +61,10 @@ def _what_fits(plan: Plan, remaining: BudgetVector, *, affordable: int, least_ep
         options = ", ".join(filter(None, [f"k_bar = {keys}" if adaptive else "", delta]))
         top = "ADAPTIVE" if adaptive else keys
         fits.append(f"TOP {top} PRIVATE{f' WITH ({options})' if options else ''} at this epsilon")
-    each, reach = plan.answering.price.items(plan.k), plan.offer.reach
+    each, reach = plan.mechanism_plan.price.items(plan.k), plan.spec.charged_partitions
     if reach > 1 and affordable >= each:
         fits.append(
-            f"{affordable // each} of the {plan.offer.partitions} partitions{f' WITH ({delta})' if delta else ''}"
+            f"{affordable // each} of the {plan.spec.rows.partitions} partitions{f' WITH ({delta})' if delta else ''}"
         )
     epsilon = _rounded_down(_epsilon_left(plan, remaining.rho.value))
     if Fraction(epsilon) >= least_epsilon.value and plan.takes(plan.k, Fraction(epsilon)):

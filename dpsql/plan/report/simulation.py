@@ -39,36 +39,38 @@ def simulate_recall(plan: Plan, *, noise: Noise) -> Plan:
         counts = (*counts[:candidates], *[0] * (candidates - len(counts)))
     found = (
         each
-        if isinstance(each.answering, JointPlan) and k * len(counts) > _MOST_SEQUENCES
-        else replace(each, recall=expected_recall(each.answering, counts, k=k, noise=noise))
+        if isinstance(each.mechanism_plan, JointPlan) and k * len(counts) > _MOST_SEQUENCES
+        else replace(each, recall=expected_recall(each.mechanism_plan, counts, k=k, noise=noise))
         for each in plan.considered
     )
     return replace(plan, considered=tuple(found))
 
 
-def expected_recall(answering: MechanismPlan, guess: Sequence[int], *, k: int, noise: Noise) -> float:
+def expected_recall(mechanism_plan: MechanismPlan, guess: Sequence[int], *, k: int, noise: Noise) -> float:
     """Return the share of the k highest counts of the guess that are found, on the average of some trials.
 
     The trials are fewer, four at least, where there are many groups to draw noise for.
     The guess falls; what ties with the k-th belongs to the top k. Its counts are of the groups that units keep, and of
     units in as many groups as the planner takes for typical. With partitions it is the guess for one of them.
     """
-    if isinstance(answering, EachPartitionPlan):
-        answering = answering.each
-    elif isinstance(answering, AllPartitionsPlan):
-        answering = answering.every
+    if isinstance(mechanism_plan, EachPartitionPlan):
+        mechanism_plan = mechanism_plan.each
+    elif isinstance(mechanism_plan, AllPartitionsPlan):
+        mechanism_plan = mechanism_plan.every
     wanted = min(k, len(guess))
     if not wanted:
         return 1.0
-    groups = _read(answering, np.array(guess, np.int64))
+    groups = _read(mechanism_plan, np.array(guess, np.int64))
     trials = max(_LEAST_TRIALS, min(TRIALS, _DRAWS // len(guess)))
-    shares = [sum(guess[row] >= guess[wanted - 1] for row in answering.draw(groups, noise).rows) for _ in range(trials)]
+    shares = [
+        sum(guess[row] >= guess[wanted - 1] for row in mechanism_plan.draw(groups, noise).rows) for _ in range(trials)
+    ]
     return sum(shares) / (trials * wanted)
 
 
-def _read(answering: MechanismPlan, counts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Groups:
+def _read(mechanism_plan: MechanismPlan, counts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Groups:
     """Return what the engine would have read of the guessed groups."""
-    match answering:
+    match mechanism_plan:
         case LimitedDomainPlan(selection=leaders):
             return Groups(counts[: leaders.k_bar + 1])
         case LaplaceLimitedDomainPlan(selection=at_once):
