@@ -356,7 +356,7 @@ def test_a_suggestion_for_what_makes_no_sense_is_refused(given: dict[str, object
 
 
 def test_the_table_of_suggestions_in_the_documentation_is_what_the_function_says() -> None:
-    text = (Path(__file__).parents[1] / "docs" / "sql.md").read_text()
+    text = (Path(__file__).parents[1] / "docs" / "reference" / "budget.md").read_text()
     rows = re.findall(r"^\| ([\d,]+) \| ([\d.]+) \| ([\de.-]+) \| ([\d.]+) \| ([\d,]+) \|$", text, re.MULTILINE)
     assert len(rows) == 5
     for users, epsilon, delta, item, units in rows:

@@ -62,7 +62,8 @@ def asked(sql: str) -> object:
 def accepted() -> dict[str, object]:
     """Return what is asked by every statement that is accepted, of the documentation and of the corpus."""
     corpus = (ROOT / "tests" / "attacks" / "statements.jsonl").read_text().splitlines()
-    texts = re.findall(r"```sql\n(.*?)```", (ROOT / "docs" / "sql.md").read_text(), re.DOTALL)
+    pages = [ROOT / "docs" / "how-to" / "sql.md", *sorted((ROOT / "docs" / "reference" / "sql").glob("*.md"))]
+    texts = [text for page in pages for text in re.findall(r"```sql\n(.*?)```", page.read_text(), re.DOTALL)]
     texts += [json.loads(line)["sql"] for line in corpus if json.loads(line)["expect"] != "reject"]
     texts.append(POSTGRESQLS)
     found = {}

@@ -1,4 +1,4 @@
-"""Write the pages of docs/reference from the code, sql.md, the README and the changelog.
+"""Write the generated pages of docs/reference, from the code, the README and the changelog.
 
     python docs/generate                writes them where they stand
     python docs/generate --to FOLDER    writes them elsewhere; a test compares them with those that are there
@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import engines_page
-import policy_page
 import python_page
 import readme_pages
 import sql_page
@@ -23,9 +22,11 @@ PAGES: dict[str, Callable[[], str]] = {
     "changes.md": readme_pages.changes,
     "engines.md": engines_page.page,
     "guarantee.md": readme_pages.guarantee,
-    "policy.md": policy_page.page,
     "python.md": python_page.page,
-    "sql.md": sql_page.page,
+    "sql/functions.md": sql_page.functions,
+    "sql/limits.md": sql_page.limits,
+    "sql/mechanism-losses.md": sql_page.losses,
+    "sql/types.md": sql_page.types,
 }
 
 
@@ -34,8 +35,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Write the pages of docs/reference.")
     parser.add_argument("--to", type=Path, default=DOCS / "reference", help="the folder to write to")
     folder: Path = parser.parse_args().to
-    folder.mkdir(exist_ok=True)
     for name, page in PAGES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(page(), encoding="utf-8")
 
 

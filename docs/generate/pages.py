@@ -8,7 +8,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-SQL = (ROOT / "docs" / "sql.md").read_text(encoding="utf-8")
 _LINK = re.compile(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)")
 
 
@@ -36,21 +35,3 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def code(names: Iterable[str]) -> str:
     """Return names as code, in their order."""
     return " ".join(f"`{name}`" for name in names)
-
-
-def tables_of_sql() -> list[dict[str, list[str]]]:
-    """Return the tables of docs/sql.md whose first column are names: the cells of each row by the name."""
-    found: list[dict[str, list[str]]] = []
-    for block in re.findall(r"(?:^\|.*\n)+", SQL, re.MULTILINE):
-        rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in block.splitlines()[2:]]
-        found.append({row[0].strip("`"): [relinked(cell, page="sql.md") for cell in row[1:]] for row in rows})
-    return found
-
-
-def described(names: Iterable[str]) -> dict[str, list[str]]:
-    """Return the table of docs/sql.md whose rows are exactly these names; refuse to write a page without one."""
-    wanted = set(names)
-    for rows in tables_of_sql():
-        if rows.keys() == wanted:
-            return rows
-    raise SystemExit(f"No table of docs/sql.md describes exactly {', '.join(sorted(wanted))}.")

@@ -1,11 +1,11 @@
-"""The reference of SQL from dpsql's own tables: functions, aggregates, options, mechanisms, types, limits."""
+"""Pages of the SQL reference made from dpsql's own tables: functions, types, losses of mechanisms, limits."""
 
 from __future__ import annotations
 
 import re
 
 from functions import signatures
-from pages import code, described, head, table
+from pages import code, head, table
 
 from dpsql.mechanisms import (
     DomainDiscovery,
@@ -18,19 +18,19 @@ from dpsql.mechanisms import (
     TopStable,
     WeightedGaussian,
 )
-from dpsql.plan.auto import CHOSEN
+from dpsql.plan.auto import BY_COUNTS, CHOSEN
 from dpsql.plan.mechanisms import per_partition, request
 from dpsql.plan.planner import MECHANISMS
 from dpsql.plan.release import MOST_PUBLIC_ROWS
 from dpsql.sql import lexer
-from dpsql.sql.analysis import analyze, expressions, from_clause, reader
+from dpsql.sql.analysis import analyze, expressions, from_clause, reader, unnest
 from dpsql.sql.functions import signatures as calls
 from dpsql.sql.functions.allow_list import AGGREGATES, INSIDE, REFUSED, WINDOWS
 from dpsql.sql.functions.numeric import NUMBER_FUNCTIONS
 from dpsql.sql.functions.temporal import TIME_FUNCTIONS
 from dpsql.sql.functions.text import TEXT_FUNCTIONS
 from dpsql.sql.ir.types import Family, has_one_form, of_column, read_as
-from dpsql.sql.syntax import options
+from dpsql.sql.syntax import grammar, options
 
 _CLASSES = {
     "limited_domain": LimitedDomain,
@@ -54,74 +54,107 @@ _LIMITS = [
     ("literals of a statement", expressions.MOST_LITERALS),
     ("depth of nested expressions", reader.DEEPEST),
     ("tables of a statement", from_clause.MOST_TABLES),
+    ("tables and subqueries of a statement", from_clause.MOST_RELATIONS),
     ("keys of a private query", analyze.MOST_KEYS),
     ("values in a list of candidates or partitions", options.MOST_LISTED),
-    ("characters of a stored text that enter a function which can make it longer", calls.COLUMN_CAP),
+    ("items of a list in `unnest`", unnest.MOST_ITEMS),
+    ("rows that all lists in `unnest` make of one row", reader.MOST_UNNESTED),
+    ("characters of a stored text that enter a function that can make it longer", calls.COLUMN_CAP),
     ("characters of a text that is computed", calls.LONGEST_VALUE),
     ("bytes of a pattern", calls.LONGEST_PATTERN),
-    ("leaders that are read for each key asked for, unless `k_bar` says otherwise", request.K_BAR_PER_K),
-    ("groups of a unit that are weighed, unless something else bounds them", request.OWN_CAP),
-    ("groups that PER reads: partitions times leaders", per_partition.MOST_ROWS),
-    ("rows of a public answer", MOST_PUBLIC_ROWS),
+    ("leaders that are read for each of the k keys, unless `k_bar` is set", request.K_BAR_PER_K),
+    ("groups of a user that are weighed, unless `max_groups_contributed` is set", request.OWN_CAP),
+    ("groups that PER reads: partitions times (k_bar + 1)", per_partition.MOST_ROWS),
+    ("rows of a SELECT of public tables, or of an outer SELECT", MOST_PUBLIC_ROWS),
 ]
 
 
-def page() -> str:
-    """Return the page."""
-    return "\n".join(
-        [
-            head("SQL: functions, options, limits", "dpsql's own tables"),
-            "What the code itself accepts; [the SQL of dpsql](../sql.md) explains it.\n",
-            _functions(),
-            _aggregates(),
-            _options(),
-            _mechanisms(),
-            _types(),
-            _limits(),
-        ]
-    )
+_TYPES_INTRODUCTION = """\
+The types that dpsql reads, and those that a key of a private query may have. A column that is not computed with can be
+selected from a public table, and nothing else.
+
+```sql
+SELECT dwell::BIGINT AS seconds FROM reads WHERE ts::DATE = '2026-01-01' GROUP BY seconds TOP 5 PRIVATE
+```
+"""
+_TYPES_OF_CASTS = """\
+## Names in casts
+
+```text
+CAST ( x AS { type | VARCHAR ( n ) | DECIMAL ( width [, scale] ) } )
+```
+
+`VARCHAR(n)` is VARCHAR, as in DuckDB.
+"""
+_TYPES_NOTES = """\
+## ENUM
+
+A column of an ENUM is its text everywhere, in public queries too: `MIN`, `MAX`, `ORDER BY`, `<` and `greatest` compare
+the text, not the position in the declaration. The labels of an ENUM, and their order, may come from rows. Types are
+therefore shown without labels, fields and tags: `ENUM`, `STRUCT`, `UNION`, `ENUM[]`, `MAP(ENUM, VARCHAR)`.
+
+## Collations
+
+The text of a key is compared by its bytes, also if its column has a collation. Texts of two collations that meet, as in
+`a = b` or `greatest(a, b)`, are compared by their bytes too: DuckDB does the same.
+"""
 
 
-def _functions() -> str:
+def functions() -> str:
+    """Return the page of functions and aggregates."""
     parts = [
-        "## Functions\n",
-        "A *number* is an integer, a DECIMAL or a DOUBLE; a *time* is a DATE or a TIMESTAMP. What stands in quotes, as",
-        "`'text'`, and `n`, a whole number, and INTERVAL must be written in the statement or given as a parameter: a",
-        "column cannot stand there. Other names of the same function stand in brackets.\n",
+        head("Functions", "dpsql's own tables"),
+        "The functions of [expressions](expressions.md). A function that is not on this page is refused.\n",
+        "A *number* is an integer, a DECIMAL or a DOUBLE; a *time* is a DATE or a TIMESTAMP. `'text'`, `n`, which is",
+        "an integer, and INTERVAL must be literals or [parameters](parameters.md), not columns. Other names of the",
+        "same function are in parentheses. A call that would fail in DuckDB returns NULL.\n",
+        "```sql",
+        "SELECT upper(substr(article, 1, 1)) AS letter FROM reads WHERE year(ts) = 2026 GROUP BY letter TOP 2 PRIVATE",
+        "```\n",
     ]
-    groups = {"text": TEXT_FUNCTIONS, "numbers, and of any type": NUMBER_FUNCTIONS, "dates and times": TIME_FUNCTIONS}
-    for of, rules in groups.items():
+    groups = {
+        "Text": TEXT_FUNCTIONS,
+        "Numbers, and values of any type": NUMBER_FUNCTIONS,
+        "Dates and times": TIME_FUNCTIONS,
+    }
+    for title, rules in groups.items():
         rows = [[" ".join(names), *signature] for signature, names in signatures(rules).items()]
-        parts += [f"### Of {of}\n", table(["functions", "arguments", "gives"], rows)]
-    return "\n".join(parts)
+        parts += [f"## {title}\n", table(["functions", "arguments", "result"], rows)]
+    return "\n".join([*parts, _aggregates()])
 
 
 def _aggregates() -> str:
     rows = [
         ["`COUNT(DISTINCT <privacy unit>)`", "in the select list of a private query"],
-        [code(["count", *sorted(AGGREGATES)]), "in subqueries that keep to one unit, and over public tables"],
-        [code(sorted(WINDOWS)), "as windows with the unit in PARTITION BY, in subqueries"],
-        [code(sorted(REFUSED - INSIDE)), "nowhere; refused by name, as is every function that this page does not list"],
+        [
+            code(["count", *sorted(AGGREGATES)]),
+            "in [subqueries](subqueries.md), over public tables, and in an [outer SELECT](outer-select.md)",
+        ],
+        [code(sorted(WINDOWS)), "as [windows](windows.md) in subqueries"],
+        [code(sorted(REFUSED - INSIDE)), "refused"],
     ]
-    return "## Aggregates and windows\n\n" + table(["function", "where"], rows)
+    return "## Aggregates and windows\n\n" + table(["function", "allowed"], rows)
 
 
-def _options() -> str:
-    rows = [[f"`{name}`", *cells] for name, cells in sorted(described(options.OPTIONS).items())]
-    return "## Options\n\n" + table(["option", "meaning", "default"], rows)
-
-
-def _mechanisms() -> str:
+def losses() -> str:
+    """Return the page of the loss of each mechanism; refuse where a mechanism is missing here."""
     if ("auto", *_CLASSES) != MECHANISMS:
         raise SystemExit("The mechanisms of this page are not those of dpsql.plan.planner.")
     rows = []
     for name, kind in _CLASSES.items():
         words = " ".join((kind.__doc__ or "").split())
         loss, source = (_part(words, part) for part in ("Loss", "Source"))
-        chosen = "yes" if name in CHOSEN else "no"
+        chosen = "yes" if name in CHOSEN else "with a population" if name in BY_COUNTS else "no"
         rows.append([f"`{name}`", words.partition(". ")[0] + ".", chosen, loss, source.partition("; ")[0]])
     header = ["mechanism", "what it does", "`auto` may choose it", "loss", "source"]
-    return "## Mechanisms\n\n" + table(header, [[cell.replace("|", "\\|") for cell in row] for row in rows])
+    return "\n".join(
+        [
+            head("Loss of each mechanism", "the docstrings of the mechanisms"),
+            "The loss of one run, for reviewers. [Mechanisms](mechanisms.md) describes their use and price, and",
+            "[the mathematics](../../maths.md) proves each loss.\n",
+            table(header, [[cell.replace("|", "\\|") for cell in row] for row in rows]),
+        ]
+    )
 
 
 def _part(words: str, name: str) -> str:
@@ -130,15 +163,37 @@ def _part(words: str, name: str) -> str:
     return found[1].replace("**", "^").replace("*", "\\*") if found else ""
 
 
-def _types() -> str:
+def types() -> str:
+    """Return the page of types: how columns are read, which may be keys, and the names that a cast takes."""
     rows = []
     for stored in _STORED:
         type_ = read_as(of_column(stored))
         computed = type_.family is not Family.OPAQUE
         key = computed and type_.family in analyze._KEY_FAMILIES and has_one_form(type_)  # noqa: SLF001
         rows.append([f"`{stored}`", f"`{type_}`" if computed else "not computed with", "yes" if key else "no"])
-    return "## Types of columns\n\n" + table(["stored as", "read as", "may be a key"], rows)
+    names: dict[str, list[str]] = {}
+    for name, type_name in grammar._TYPES.items():  # noqa: SLF001
+        names.setdefault(type_name, []).append(name.upper())
+    return "\n".join(
+        [
+            head("Types", "dpsql's own tables"),
+            _TYPES_INTRODUCTION,
+            table(["stored as", "read as", "may be a key"], rows),
+            _TYPES_OF_CASTS,
+            table(["type", "other names"], [[f"`{first}`", code(others)] for first, *others in names.values()]),
+            _TYPES_NOTES,
+        ]
+    )
 
 
-def _limits() -> str:
-    return "## Limits\n\nAt most:\n\n" + table(["what", "how many"], [[what, f"{most:,}"] for what, most in _LIMITS])
+def limits() -> str:
+    """Return the page of the greatest sizes."""
+    return "\n".join(
+        [
+            head("Limits", "dpsql's own tables"),
+            "The greatest sizes. A statement that exceeds one is refused with `too-long`, `too-large`, `too-deep`,",
+            "`too-many-tables` or the code of the construct ([errors](../../errors.md)); an answer of too many rows",
+            "fails. The policy's [`[limits]`](../policy.md#limits) hold the ceilings of k, epsilon and so on.\n",
+            table(["what", "at most"], [[what, f"{most:,}"] for what, most in _LIMITS]),
+        ]
+    )

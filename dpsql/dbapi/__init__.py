@@ -70,4 +70,4 @@ __all__ = [
 
 apilevel = "2.0"
 threadsafety = 2  # threads may share a connection, which answers one at a time; a cursor belongs to one of them
-paramstyle = "qmark"  # :name and $1 are read as well, see docs/sql.md
+paramstyle = "qmark"  # :name and $1 are read as well, see docs/reference/sql/parameters.md
