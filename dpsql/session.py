@@ -119,7 +119,9 @@ class Session:
         request = self._request(plan.query.text, worst, key=plan.key, repeated=not plan.fresh)
         short = None
         try:
-            settled = self._release(request, planning.build_statement(plan.counting), draw, shared=shared, stop=stop)
+            settled = self._release(
+                request, planning.build_statement(plan.counting), draw=draw, shared=shared, stop=stop
+            )
         except Shortfall as error:
             short = error
         if short is not None:
@@ -131,8 +133,8 @@ class Session:
         self,
         request: Request,
         statement: Statement,
-        draw: Callable[[Exact], PackedRelease],
         *,
+        draw: Callable[[Exact], PackedRelease],
         shared: bool,
         stop: Stop | None = None,
     ) -> Settled:
@@ -357,7 +359,7 @@ class Session:
 
         if stored is None:
             request = self._request(release.text, release.loss, key=release.key, repeated=True)
-            settled = self._release(request, release.statement, draw, shared=own.terms.limits.share_replays)
+            settled = self._release(request, release.statement, draw=draw, shared=own.terms.limits.share_replays)
             stored, replayed = settled.answer, settled.repeats
         return ReleaseResult(
             stored,

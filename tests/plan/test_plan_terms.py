@@ -11,7 +11,7 @@ import pytest
 import dpsql
 from dpsql.accounting import ZCDP, FilterState, epsilon_of_zcdp
 from dpsql.plan import Sublimit, Terms, compute_balance
-from dpsql.plan.report.policy_check import check_policy
+from dpsql.plan.report.policy_check import report_policy
 from dpsql.plan.report.policy_report import Check
 from dpsql.quantities import Delta, Epsilon, Rho
 
@@ -236,7 +236,7 @@ def test_a_limit_that_buys_nothing_is_refused(name: str, analysts: dict[str, dps
 def test_a_check_is_of_the_total_and_of_every_limit() -> None:
     def read_back(**analysts: dpsql.Analyst) -> Check:
         policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), TABLES, analysts=analysts)
-        return check_policy(policy, {}, reach=lambda _: 0)
+        return report_policy(policy, {}, reach=lambda _: 0)
 
     whole = read_back()
     for limited in (read_back(default=OFF, bob=OFF), read_back(default=dpsql.Analyst("0.2"))):
