@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from engine_kit_clickhouse import laid, memory
-from engine_kit_sqlite import KIT as SQLITE_KIT
+from support.engine_kit_clickhouse import laid, memory
+from support.engine_kit_sqlite import KIT as SQLITE_KIT
 
 import dpsql
 from dpsql import (

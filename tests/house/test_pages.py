@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_kit import dpsql_command
+from support.command_kit import dpsql_command
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -29,15 +29,15 @@ SHOWN = {"", "text", "pycon"}  # formulas, grammars, what is printed; examples o
 RUN_ELSEWHERE = {  # by page and language, for code that needs other data than that of `Folder`
     ("README.md", "python"): "tests/house/test_documentation.py",
     ("README.md", "sh"): "tests/house/test_documentation.py",
-    ("docs/dbapi.md", "ipython"): "tests/surfaces/test_notebooks.py",
+    ("docs/dbapi.md", "ipython"): "tests/unit/notebook/test_notebooks.py",
     ("docs/engines.md", "python"): "tests/engines/test_adapters.py",
     ("docs/flight.md", "python"): "tests/server/flight/test_docs.py",
-    ("docs/notebook.md", "ipython"): "tests/notebook/test_docs.py",
-    ("docs/pate.md", "python"): "tests/pate/test_pate_label.py",
+    ("docs/notebook.md", "ipython"): "tests/unit/notebook/test_docs.py",
+    ("docs/pate.md", "python"): "tests/unit/pate/test_pate_label.py",
     ("docs/postgres.md", "python"): "tests/server/wire/test_docs.py",
     ("docs/postgres.md", "sql"): "tests/server/wire/test_docs.py",
-    ("docs/ledger.md", "python"): "tests/ledger/test_dp_events.py",
-    ("docs/ledger.md", "sql"): "tests/ledger/test_postgres.py",
+    ("docs/ledger.md", "python"): "tests/unit/ledger/test_dp_events.py",
+    ("docs/ledger.md", "sql"): "tests/engines/postgres/test_ledger.py",
 }
 BUDGET = "[budget]\nepsilon = 100\ndelta = 1e-6\n"
 TABLES = {
@@ -169,10 +169,10 @@ def test_every_fence_is_read() -> None:
 
 def test_what_is_not_run_is_counted() -> None:
     assert {str(block.page.relative_to(DOCS)): block.reason for block in ALL if block.reason} == {
-        "harlequin.md": "Harlequin is not in the environment of the tests; tests/harlequin_trial.py runs it",
+        "harlequin.md": "Harlequin is not in the environment of the tests; tests/manual/harlequin_trial.py runs it",
         "notebook.md": "installs",
         "server.md": "waits for a signal; tests/server/test_serve.py runs it",
-        "shell.md": "installs, and then waits for what is typed; tests/cli/test_shell.py types",
+        "shell.md": "installs, and then waits for what is typed; tests/unit/cli/test_shell.py types",
         "start.md": "installs; .ci/run runs the README's command, which is the same",
         "superset.md": "Superset is not in the environment of the tests; two trials in tests run it, by hand",
     }

@@ -1,6 +1,6 @@
 """An analyst, or nobody at all, who sends as much as they can: the others are answered, and the server stops when told.
 
-`python tests/server/crowding.py --help` measures more of it.
+`python tests/support/crowding.py --help` measures more of it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Callable
 import psycopg
 import pyarrow.flight as fl
 import pytest
-from server.crowding import HONEST, PASSWORD, WORST, Server, fair, halves, serving, silent
-from server.hostile import Login, log_in, query
+from support.crowding import HONEST, PASSWORD, WORST, Server, fair, halves, serving, silent
+from support.hostile_bytes import Login, log_in, query
 
 from dpsql.server.flight.codec import packed
 

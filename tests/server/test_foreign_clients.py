@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import trustme
-from server.foreign import Steps, java, node, odbc, psql
-from server.kit import PASSWORD, TOP, Served, serving
+from support.foreign_clients import Steps, java, node, odbc, psql
+from support.server_kit import PASSWORD, TOP, Served, serving
 
 from dpsql.plan import Plan
 from dpsql.session import Session

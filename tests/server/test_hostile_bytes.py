@@ -1,6 +1,6 @@
 """Whatever bytes arrive, the server goes on, tells nothing, charges for no more than was asked, and serves others.
 
-`python tests/server/fuzz.py --help` says how to send millions.
+`python tests/support/wire_fuzz.py --help` says how to send millions.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from random import Random, SystemRandom
 
 import psycopg
 import pytest
-from server.fuzz import CANARY, Tally, attack, decoded, knock, watched
-from server.hostile import ASKS, SYNC, Login, execute, frames, log_in, message, query, receive, startup
-from server.kit import PASSWORD, Served
+from support.hostile_bytes import ASKS, SYNC, Login, execute, frames, log_in, message, query, receive, startup
+from support.server_kit import PASSWORD, Served
+from support.wire_fuzz import CANARY, Tally, attack, decoded, knock, watched
 
 from dpsql.server.wire.stream import Limits
 

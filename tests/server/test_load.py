@@ -1,6 +1,6 @@
 """Sixty-four clients at once lose nothing, and the ledger is what they were told.
 
-`python tests/server/load.py --help` says how to send thousands each.
+`python tests/support/server_load.py --help` says how to send thousands each.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from server.load import ANALYSTS, KINDS, QUESTION, Told, check, load, serving_many
+from support.server_load import ANALYSTS, KINDS, QUESTION, Told, check, load, serving_many
 
 CLIENTS, STATEMENTS, QUESTIONS = 64, 6, 12
 

@@ -124,7 +124,7 @@ def until_reserved(folder: Path) -> None:
 
 @contextmanager
 def served(folder: Path, *, slowly: float = 0.0, **environment: str) -> Iterator[Served]:
-    command = [sys.executable, Path(__file__).with_name("served.py"), folder / "policy.toml", str(slowly)]
+    command = [sys.executable, Path(__file__).parents[1] / "support" / "served.py", folder / "policy.toml", str(slowly)]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
     )

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from engine_conformance import FOLDER, Asked, answer, counting, differences, failure, load, opened
-from engine_kits import DUCKDB_KIT, KITS, kit_of
+from support.engine_conformance import FOLDER, Asked, answer, counting, differences, failure, load, opened
+from support.engine_kits import DUCKDB_KIT, KITS, kit_of
 
 GAPS = FOLDER / "gaps.toml"
 WHOLE = any(os.environ.get(name) for name in ("DPSQL_WHOLE", "DPSQL_REGENERATE"))

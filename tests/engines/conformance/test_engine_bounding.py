@@ -7,8 +7,8 @@ from collections import Counter
 from hashlib import md5
 
 import pytest
-from engine_conformance import SALTS, Asked, answer, opened, spelled
-from engine_kits import KITS, kit_of
+from support.engine_conformance import SALTS, Asked, answer, opened, spelled
+from support.engine_kits import KITS, kit_of
 
 from dpsql.sql.rewrite.contribution_bounding import Bound
 

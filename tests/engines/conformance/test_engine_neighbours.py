@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from engine_conformance import load
-from engine_kits import KITS, kit_of
-from engine_neighbours import generated, moved, neighbours
+from support.engine_conformance import load
+from support.engine_kits import KITS, kit_of
+from support.engine_neighbours import generated, moved, neighbours
 
 GENERATED = 25
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
-from engine_conformance import counting, load, opened
-from engine_forms import forms_of, recorded, unlike
-from engine_kits import DUCKDB_KIT, KITS, kit_of
-from engine_shapes import SHAPES
+from support.engine_conformance import counting, load, opened
+from support.engine_forms import forms_of, recorded, unlike
+from support.engine_kits import DUCKDB_KIT, KITS, kit_of
+from support.engine_shapes import SHAPES
 
 OF_ROWS = frozenset(
     "md5 lookup canonical count_star count count_distinct sum avg min max sum_sorted avg_sorted".split()

@@ -12,8 +12,8 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from engine_conformance import FOLDER, counting, load, opened
-from engine_kits import DUCKDB_KIT
+from support.engine_conformance import FOLDER, counting, load, opened
+from support.engine_kits import DUCKDB_KIT
 
 from dpsql.dialects import Dialect
 from dpsql.sql.ir.catalog import Catalog

@@ -109,7 +109,7 @@ def test_the_long_lists_of_tools_are_read() -> None:
 
 
 def test_no_attack_on_the_session_is_for_the_catalog() -> None:
-    lines = (Path(__file__).parents[2] / "attacks" / "statements.jsonl").read_text().splitlines()
+    lines = (Path(__file__).parents[2] / "properties" / "attacks" / "statements.jsonl").read_text().splitlines()
     attacks = [sql for line in lines if (sql := json.loads(line)["sql"])]
     assert len(attacks) > 300
     assert [sql for sql in attacks if is_catalog(sql, ["reads", "likes", "users", "articles", "countries"])] == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from ledger.postgres_kit import Server, server
+from support.postgres_kit import Server, server
 
 from dpsql.errors import UsageError
 from dpsql.server.catalog import CatalogError, open_catalog

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from server.catalog.corpus import CORPUS, Asked
+from support.catalog_corpus import CORPUS, Asked
 
 from dpsql.server.catalog import Catalog, is_catalog
 

@@ -7,7 +7,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from server.catalog.corpus import CORPUS, Asked
+from support.catalog_corpus import CORPUS, Asked
 
 from dpsql.server.catalog import Catalog, CatalogError, Parameter, open_catalog
 from dpsql.sql.ir.catalog import Catalog as Tables

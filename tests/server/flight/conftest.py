@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.flight as fl
 import pytest
 import trustme
-from surfaces_kit import make_data
+from support.surfaces_kit import make_data
 
 from dpsql import Policy
 from dpsql.server.flight import Flight, FlightSQLServer, serve_flight

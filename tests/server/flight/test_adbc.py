@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import trustme
-from surfaces_kit import NAMES, TOP
+from support.surfaces_kit import NAMES, TOP
 
 from dpsql.server.service import Service
 

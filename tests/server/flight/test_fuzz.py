@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
-from surfaces_kit import TOP
+from support.surfaces_kit import TOP
 
 from dpsql.errors import UsageError
 from dpsql.server.flight.actions import ACTIONS

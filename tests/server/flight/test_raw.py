@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
-from surfaces_kit import NAMES, TOP
+from support.surfaces_kit import NAMES, TOP
 
 from dpsql.server.flight.actions import ACTIONS
 from dpsql.server.flight.codec import Fields, packed, unpacked, written

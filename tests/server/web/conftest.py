@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from web_kit import World, made, opened
+from support.web_kit import World, made, opened
 
 
 @pytest.fixture(scope="session")

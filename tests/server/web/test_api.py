@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from starlette.testclient import TestClient
-from web_kit import COUNTS, PASSWORD, World
+from support.web_kit import COUNTS, PASSWORD, World
 
 from dpsql.server.web.api import ARROW, OPERATIONS
 from dpsql.server.web.bodies import LONGEST_BODY

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from web_kit import COUNTS, NAMES, PASSWORD, World, opened, served
+from support.web_kit import COUNTS, NAMES, PASSWORD, World, opened, served
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is here")

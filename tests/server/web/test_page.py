@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from starlette.routing import Route
 from starlette.testclient import TestClient
-from web_kit import COUNTS, HOSTILE, NAMES, PASSWORD, World, opened, proof
+from support.web_kit import COUNTS, HOSTILE, NAMES, PASSWORD, World, opened, proof
 
 from dpsql.server.web import response_guard
 from dpsql.server.web.response_guard import POLICY

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from server.kit import TOP, serving
+from support.server_kit import TOP, serving
 
 
 def test_a_budget_that_is_spent_is_told_and_what_was_answered_stays_free(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import psycopg
 import psycopg2
 import pytest
 import sqlalchemy as sa
-from server.kit import PASSWORD, Served, serving
+from support.server_kit import PASSWORD, Served, serving
 
 Rows = list[tuple[object, ...]]
 

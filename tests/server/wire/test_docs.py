@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from server.kit import PASSWORD, serving
+from support.server_kit import PASSWORD, serving
 
 PAGE = (Path(__file__).parents[3] / "docs" / "postgres.md").read_text()
 

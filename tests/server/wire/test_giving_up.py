@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from server.kit import NAMES, TOP, Served, serving
+from support.server_kit import NAMES, TOP, Served, serving
 
 from dpsql.plan import Plan
 from dpsql.session import Session

@@ -12,8 +12,8 @@ from pathlib import Path
 import psycopg
 import pytest
 import trustme
-from server.hostile import message, receive
-from server.kit import PASSWORD, Served, serving
+from support.hostile_bytes import message, receive
+from support.server_kit import PASSWORD, Served, serving
 
 from dpsql.server.wire.stream import Limits
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from scramp import ScramClient
-from server.kit import PASSWORD, TOP, Served, serving
+from support.server_kit import PASSWORD, TOP, Served, serving
 
 from dpsql.server.wire.stream import Limits
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
-from server.kit import TOP, Served, serving
+from support.server_kit import TOP, Served, serving
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from server.kit import ACCOUNTS, Served, serving
-from surfaces_kit import POLICY
+from support.server_kit import ACCOUNTS, Served, serving
+from support.surfaces_kit import POLICY
 
 from dpsql.server.wire.calendar import day_text, moment_text
 from dpsql.server.wire.codec import Malformed

@@ -1,0 +1,86 @@
+"""Drop one privacy unit under a known domain: the candidates stay, and no count moves further than the unit reaches."""
+
+from __future__ import annotations
+
+import duckdb
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.sql_reference import Row, catalog_of, counts, private
+
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.rewrite.engine_query import Bound, rewrite
+
+UNITS = [None, 0, 1, 2, 3]
+WORDS = [None, "", "a", "A", "b", "ä", "z"]
+NUMBERS = [None, 0, 1, -1, 40_000]
+DOUBLES = [None, 0.0, -0.0, 1.5, float("nan"), float("inf")]
+CON = duckdb.connect()
+CON.execute("""
+    CREATE TABLE events(unit BIGINT, w VARCHAR, c VARCHAR COLLATE NOCASE, n INTEGER, x DOUBLE);
+    CREATE TABLE known(w VARCHAR, c VARCHAR COLLATE NOCASE, n BIGINT, x DOUBLE);
+    INSERT INTO known VALUES ('a', 'a', 1, 0.0), ('A', 'A', -1, -0.0), (NULL, NULL, NULL, NULL),
+        ('a', 'a', 40000, 'nan'), ('zz', 'B', 7, '-inf'), ('', '', 5000000000, 'nan')
+""")
+CATALOG = catalog_of(CON, {"events": "unit"}, ["known"])
+FORMS = [
+    ("w", "'known.w'"),
+    ("c", "'known.c'"),
+    ("c", "'known.w'"),
+    ("upper(w)", "'known.w'"),
+    ("n", "'known.n'"),
+    ("n % 3", "['0', '1', '2', '-1']"),
+    ("x", "'known.x'"),
+    ("x", "['0', '-0.0', '1.5', '7']"),
+    ("w", "['a', 'a', 'A', 'nobody']"),
+    ("n > 0", "['true', 'false']"),
+]
+WHERES = ["", " WHERE n >= 0", " WHERE w IN (SELECT w FROM known)", " WHERE unit <> 1 OR c = 'a'"]
+ROWS = st.lists(st.tuples(*map(st.sampled_from, (UNITS, WORDS, WORDS, NUMBERS, DOUBLES))), max_size=14)
+BOUNDS = [None, 1, 2, 16]
+SALTS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
+
+
+def fill(rows: list[Row]) -> None:
+    CON.execute("DELETE FROM events")
+    if rows:
+        places = ", ".join(["(?, ?, ?, ?, ?)"] * len(rows))
+        CON.execute(f"INSERT INTO events VALUES {places}", [value for row in rows for value in row])
+
+
+def found(query: PrivateQuery, groups: int | None) -> dict[Row, int]:
+    counting = rewrite(query, None, bound=None if groups is None else Bound(groups, SALTS))
+    rows = CON.execute(counting.sql, list(counting.parameters)).fetchall()
+    assert [row[-1] for row in rows] == sorted((row[-1] for row in rows), reverse=True)
+    return counts(CON, query, None if groups is None else Bound(groups, SALTS))
+
+
+@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(FORMS), st.sampled_from(WHERES), ROWS, st.sampled_from(UNITS[1:]), st.sampled_from(BOUNDS))
+def test_dropping_a_unit_moves_few_counts_and_no_candidate(
+    form: tuple[str, str], where: str, rows: list[Row], unit: int, groups: int | None
+) -> None:
+    key, domain = form
+    query = private(f"SELECT {key} AS k FROM events{where} GROUP BY k TOP 9 PRIVATE WITH (domain = {domain})", CATALOG)
+    unlisted = private(f"SELECT {key} AS k FROM events{where} GROUP BY k TOP 9 PRIVATE", CATALOG)
+    fill(rows)
+    before, plain = found(query, groups), counts(CON, unlisted)
+    fill([row for row in rows if row[0] != unit])
+    after = found(query, groups)
+    assert before.keys() == after.keys()
+    moved = [before[candidate] - after[candidate] for candidate in before]
+    assert set(moved) <= {0, 1}
+    assert sum(moved) <= (groups or len(before))
+    if groups in {None, 16}:
+        assert before == {candidate: plain.get(candidate, 0) for candidate in before}
+
+
+def test_the_candidates_of_a_stored_domain_are_its_distinct_values_but_null() -> None:
+    fill([(1, "a", "a", 1, float("nan")), (2, "b", "A", 2, -0.0)])
+    text = found(private("SELECT w FROM events GROUP BY w TOP 9 PRIVATE WITH (domain = 'known.w')", CATALOG), None)
+    assert {value for ((_, value),) in text} == {"a", "A", "zz", ""}
+    folded = found(private("SELECT c FROM events GROUP BY c TOP 9 PRIVATE WITH (domain = 'known.c')", CATALOG), None)
+    assert {value: count for ((_, value),), count in folded.items()} == {"a": 1, "A": 1, "B": 0, "": 0}
+    reals = found(private("SELECT x FROM events GROUP BY x TOP 9 PRIVATE WITH (domain = 'known.x')", CATALOG), None)
+    assert {value: count for ((_, value),), count in reals.items()} == {0.0: 1, "nan": 1, float("-inf"): 0}
+    whole = found(private("SELECT n FROM events GROUP BY n TOP 9 PRIVATE WITH (domain = 'known.n')", CATALOG), None)
+    assert {value for ((_, value),) in whole} == {1, -1, 40_000, 7}  # what no INTEGER can be is no candidate

@@ -1,0 +1,190 @@
+"""Drop one privacy unit from random tables that are linked to it: counts move by 1 at most, and in its groups only.
+
+All rows of a unit are those that carry it, and those of linked tables that belong to it: whose key names a row of it.
+Where a key stands twice, which a session refuses to begin with, its rows belong to the least of its units.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import duckdb
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.sql_reference import Row, counts, private, same
+
+from dpsql.engines.duckdb.engine import DuckDBEngine
+from dpsql.plan.registration import build_catalog
+from dpsql.policy import Budget, Policy, PrivateTable, PublicTable
+from dpsql.sql.rewrite.engine_query import Bound
+
+CON = duckdb.connect()
+CON.execute("""
+    CREATE TABLE customers(id VARCHAR COLLATE NOCASE, household VARCHAR COLLATE NOCASE);
+    CREATE TABLE orders(order_id BIGINT, customer_id VARCHAR, product VARCHAR);
+    CREATE TABLE items(order_id BIGINT, what VARCHAR);
+    CREATE TABLE kinds(product VARCHAR, kind VARCHAR);
+    INSERT INTO kinds VALUES ('p', 'x'), ('p', 'y'), ('q', 'x'), (NULL, 'z');
+""")
+POLICY = Policy(
+    Budget(1, "1e-6"),
+    {
+        "customers": PrivateTable("household"),
+        "orders": PrivateTable(link="customer_id -> customers.id"),
+        "items": PrivateTable(link="order_id -> orders.order_id"),
+        "kinds": PublicTable(),
+    },
+)
+with closing(DuckDBEngine.borrow(CON, dict.fromkeys(POLICY.tables))) as ENGINE:
+    CATALOG = build_catalog(ENGINE, POLICY)
+KEYS = [None, "a", "A", "b", "c"]
+UNITS = [None, "h", "H", "i", "j"]
+STATEMENTS = [
+    "SELECT product FROM orders GROUP BY product TOP 9 PRIVATE",
+    "SELECT customer_id FROM orders WHERE product <> 'q' GROUP BY customer_id TOP 9 PRIVATE",
+    "SELECT kind FROM orders LEFT JOIN kinds USING (product) GROUP BY kind TOP 9 PRIVATE",
+    "SELECT kind FROM kinds AS k JOIN orders AS o ON k.product = o.product GROUP BY kind TOP 9 PRIVATE",
+    (
+        "WITH o AS (SELECT household AS who, upper(product) AS p FROM orders) "
+        "SELECT p, COUNT(DISTINCT who) AS n FROM o GROUP BY p TOP 9 PRIVATE"
+    ),
+    "SELECT what FROM items GROUP BY what TOP 9 PRIVATE",
+    "SELECT what, COUNT(DISTINCT i.household) AS n FROM (SELECT * FROM items) AS i GROUP BY what TOP 9 PRIVATE",
+    "SELECT product, what FROM orders AS o JOIN items AS i ON o.household = i.household GROUP BY ALL TOP 9 PRIVATE",
+    "SELECT what, id FROM items AS i FULL JOIN customers AS c USING (household) GROUP BY ALL TOP 9 PRIVATE",
+    "SELECT id FROM customers WHERE household NOT IN (SELECT household FROM items) GROUP BY id TOP 9 PRIVATE",
+    (
+        "SELECT what FROM items AS i WHERE NOT EXISTS (SELECT 1 FROM orders AS o WHERE o.household = i.household "
+        "AND o.product = 'p' AND o.order_id <> i.order_id) GROUP BY what TOP 9 PRIVATE"
+    ),
+    (
+        "SELECT n FROM (SELECT household, COUNT(*) AS n FROM (SELECT household, product AS k FROM orders EXCEPT "
+        "SELECT household, what FROM items) AS e GROUP BY household) AS g GROUP BY n TOP 9 PRIVATE"
+    ),
+    (
+        "SELECT k FROM (SELECT household, row_number() OVER (PARTITION BY household ORDER BY order_id) AS k "
+        "FROM items) AS w GROUP BY k TOP 9 PRIVATE"
+    ),
+]
+Tables = tuple[list[Row], list[Row], list[Row]]
+CUSTOMERS = st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from(UNITS)), max_size=7)
+ORDERS = st.lists(
+    st.tuples(st.sampled_from([None, 1, 2, 3, 4]), st.sampled_from(KEYS), st.sampled_from([None, "p", "q"])), max_size=9
+)
+ITEMS = st.lists(st.tuples(st.sampled_from([None, 1, 2, 3, 4]), st.sampled_from(["v", "w"])), max_size=9)
+TABLES = st.tuples(CUSTOMERS, ORDERS, ITEMS)
+EXAMPLES = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def least(rows: list[tuple[object, object]]) -> dict[object, object]:
+    """Return the unit of every key: the least, by its bytes, that a row with this key has."""
+    return {
+        key: min((str(unit) for other, unit in rows if other == key and unit is not None), default=None)
+        for key, _ in rows
+        if key is not None
+    }
+
+
+def without(tables: Tables, unit: str, *, linked: bool = True) -> Tables:
+    """Return the tables without all rows of a unit, or without those alone that carry it."""
+    customers, orders, items = tables
+    of_customer = least([(row[0], row[1]) for row in customers])
+    of_order = least([(row[0], of_customer.get(row[1])) for row in orders])
+    kept = [row for row in customers if row[1] != unit]
+    if not linked:
+        return kept, orders, items
+    return (
+        kept,
+        [row for row in orders if of_customer.get(row[1]) != unit],
+        [row for row in items if of_order.get(row[0]) != unit],
+    )
+
+
+def unique(tables: Tables) -> Tables:
+    """Return the tables with the first row alone of those with one key."""
+    customers, orders, items = tables
+    once = [row for at, row in enumerate(customers) if row[0] not in [before[0] for before in customers[:at]]]
+    single = [row for at, row in enumerate(orders) if row[0] not in [before[0] for before in orders[:at]]]
+    return once, single, items
+
+
+def counted(text: str, tables: Tables, bound: Bound | None = None) -> dict[Row, int]:
+    for name, rows in zip(("customers", "orders", "items"), tables, strict=True):
+        CON.execute(f"DELETE FROM {name}")
+        for row in rows:
+            CON.execute(f"INSERT INTO {name} VALUES ({', '.join('?' * len(row))})", list(row))
+    query = private(text, CATALOG)
+    return counts(CON, query) if bound is None else counts(CON, query, bound)
+
+
+def moved(before: dict[Row, int], after: dict[Row, int]) -> dict[Row, int]:
+    return {key: before.get(key, 0) - after.get(key, 0) for key in before.keys() | after.keys()}
+
+
+@EXAMPLES
+@given(st.sampled_from(STATEMENTS), TABLES, st.sampled_from(UNITS[1:]))
+def test_dropping_a_unit_everywhere_moves_no_count_by_more_than_one(text: str, tables: Tables, unit: str) -> None:
+    """Also where keys stand twice, which data that changes under a session may bring."""
+    changes = moved(counted(text, tables), counted(text, without(tables, unit)))
+    assert set(changes.values()) <= {0, 1}
+
+
+@EXAMPLES
+@given(st.sampled_from(STATEMENTS), TABLES, st.sampled_from(UNITS[1:]))
+def test_what_a_unit_takes_with_it_are_its_own_groups(text: str, tables: Tables, unit: str) -> None:
+    tables = unique(tables)
+    customers, orders, items = tables
+    alone = counted(text, ([row for row in customers if row[1] == unit], orders, items))
+    changes = moved(counted(text, tables), counted(text, without(tables, unit)))
+    assert {key for key, change in changes.items() if change} == set(alone)
+
+
+@EXAMPLES
+@given(st.sampled_from(STATEMENTS), TABLES, st.sampled_from(UNITS[1:]))
+def test_rows_left_behind_by_their_unit_count_for_nobody(text: str, tables: Tables, unit: str) -> None:
+    tables = unique(tables)
+    assert counted(text, without(tables, unit, linked=False)) == counted(text, without(tables, unit))
+
+
+@settings(EXAMPLES, max_examples=60)
+@given(st.sampled_from(STATEMENTS), TABLES, st.sampled_from(UNITS[1:]), st.integers(1, 2))
+def test_under_a_bound_nobody_else_moves(text: str, tables: Tables, unit: str, groups: int) -> None:
+    bound = Bound(groups, (5, 9))
+    changes = moved(counted(text, tables, bound), counted(text, without(tables, unit), bound))
+    assert set(changes.values()) <= {0, 1}
+    assert sum(changes.values()) <= groups
+
+
+@pytest.mark.parametrize("text", [text for text in STATEMENTS if "customers" not in text])
+def test_of_keys_that_stand_twice_each_row_has_one_unit(text: str) -> None:
+    """Many units share the one key: had each of them the row, dropping one with its rows would move all of them."""
+    customers: list[Row] = [("a", unit) for unit in ("i", "H", "h", "j")]
+    tables: Tables = (customers, [(1, "a", "p"), (1, "a", "q")], [(1, "v")])
+    before, after = counted(text, tables), counted(text, without(tables, "H"))
+    assert set(before.values()) == {1}
+    assert after == {}
+
+
+def test_keys_and_units_that_a_collation_confuses_are_two() -> None:
+    text = STATEMENTS[0]
+    tables: Tables = ([("a", "h"), ("A", "H")], [(1, "a", "p"), (2, "A", "q")], [])
+    before = counted(text, tables)
+    assert [set(before), set(before.values())] == [{same(["p"]), same(["q"])}, {1}]
+    assert set(counted(text, without(tables, "h"))) == {same(["q"])}
+    assert set(counted(text, without(tables, "H"))) == {same(["p"])}
+    owners = "SELECT household FROM orders GROUP BY household TOP 9 PRIVATE"
+    for customers in ([("a", "h"), ("a", "H")], [("a", "H"), ("a", "h")]):  # of two units, the least by its bytes
+        assert set(counted(owners, (customers, [(1, "a", "p")], []))) == {same(["H"])}
+
+
+def test_a_linking_column_of_another_collation_is_compared_by_its_bytes() -> None:
+    con = duckdb.connect()
+    con.execute("CREATE TABLE customers(id VARCHAR, household BIGINT); INSERT INTO customers VALUES ('a', 1), ('A', 2)")
+    con.execute("CREATE TABLE orders(customer_id VARCHAR COLLATE NOCASE, product VARCHAR)")
+    con.execute("INSERT INTO orders VALUES ('A', 'p')")
+    linked = {"customers": PrivateTable("household"), "orders": PrivateTable(link="customer_id -> customers.id")}
+    with closing(DuckDBEngine.borrow(con, dict.fromkeys(linked))) as engine:
+        catalog = build_catalog(engine, Policy(Budget(1, "1e-6"), linked))
+    query = private("SELECT product, household FROM orders GROUP BY ALL TOP 9 PRIVATE", catalog)
+    assert counts(con, query) == {same(["p", 2]): 1}

@@ -1,0 +1,141 @@
+"""The shell command in a process of its own, as a user would run it.
+
+What takes a second of each is importing: so a nursery imports everything once, and each command is a fork of it that
+has its own folder, variables and streams, runs as a script does, and ends as Python ends. A command whose variables
+Python reads when it starts is started, not forked.
+
+    python tests/support/command_kit.py    a nursery: reads a line of JSON for each command, answers its exit code
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import gc
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+
+LONGEST = 120  # seconds
+FORKED = version("duckdb") >= "2"  # an older one waits at its end for threads that a fork has not
+SHARED = "dpsql.cli.app dpsql.plan dpsql.session pandas pyarrow.parquet rich.table sqlglot.dialects.duckdb"
+CODE = "import sys; sys.argv[0] = 'dpsql'; from dpsql.cli import main; main()"
+
+
+def dpsql_command(
+    *arguments: str, cwd: Path | None = None, stdin: bytes = b"", **environment: str
+) -> tuple[int, bytes, str]:
+    """Run the command as a shell would; return exit code, stdout and stderr."""
+    plain = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "FORCE_COLOR"}}
+    if not FORKED or any(name.startswith("PYTHON") for name in environment):
+        command = [sys.executable, "-c", CODE, *arguments]
+        started = {**plain, **environment}
+        done = subprocess.run(
+            command, check=False, capture_output=True, cwd=cwd, input=stdin, env=started, timeout=LONGEST
+        )
+        return done.returncode, done.stdout, done.stderr.decode()
+    with tempfile.TemporaryDirectory() as folder:
+        streams = [str(Path(folder) / name) for name in ("stdin", "stdout", "stderr")]
+        Path(streams[0]).write_bytes(stdin)
+        order = {"words": arguments, "cwd": str(cwd or Path.cwd()), "environment": {**plain, **environment}}
+        nursery = _nursery()
+        nursery.stdin.write(json.dumps({**order, "streams": streams}) + "\n")
+        nursery.stdin.flush()
+        code = int(nursery.stdout.readline())
+        return code, Path(streams[1]).read_bytes(), Path(streams[2]).read_bytes().decode()
+
+
+@functools.cache
+def _nursery() -> subprocess.Popen[str]:
+    """Return the nursery of this process, started when it is first wanted."""
+    paths = os.pathsep.join((str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")))
+    started = subprocess.Popen(
+        [sys.executable, __file__],
+        env={**os.environ, "PYTHONPATH": paths.rstrip(os.pathsep)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    atexit.register(started.communicate)  # it ends with its input
+    return started
+
+
+def _share() -> None:
+    """Import what is large, and keep it out of the search for garbage with which a command ends.
+
+    DuckDB is not among it: when Python ends, it writes of what is left of its own, which a test should see.
+    """
+    for name in SHARED.split():
+        with contextlib.suppress(ImportError):
+            import_module(name)
+    assert "duckdb" not in sys.modules
+    gc.collect()
+    gc.freeze()
+
+
+def _warm(folder: Path) -> None:
+    """Import what commands import by running two, on data of their own."""
+    import duckdb
+
+    from dpsql.cli import main
+
+    with duckdb.connect(str(folder / "events.duckdb")) as connection:
+        connection.execute("CREATE TABLE reads AS SELECT i AS user_id, i % 3 AS article FROM range(9) t(i)")
+    tables = '[budget]\nepsilon = 1.0\ndelta = 1e-6\n[tables.reads]\nprivacy_unit = "user_id"\n'
+    policy = folder / "policy.toml"
+    policy.write_text(f'ledger = "{folder / "ledger.sqlite"}"\n{tables}')
+    ask = ["query", "SELECT article FROM reads GROUP BY article TOP 2 PRIVATE"]
+    for words in ([*ask, "--db", str(folder / "events.duckdb")], ["check"], ["budget"]):
+        sys.argv[1:] = [*words, "--policy", str(policy)]
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+            main()
+
+
+def _become(order: dict[str, object]) -> None:
+    """Take the folder, the variables and the streams of a command."""
+    os.chdir(str(order["cwd"]))
+    os.environ.clear()
+    os.environ.update(order["environment"])  # type: ignore[arg-type]
+    for number, name in enumerate(order["streams"]):  # type: ignore[arg-type]
+        opened = os.open(name, os.O_RDONLY if not number else os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(opened, number)
+        os.close(opened)
+    sys.stdin, sys.stdout, sys.stderr = (
+        open(number, mode, encoding=stream.encoding, errors=stream.errors, closefd=False)  # noqa: SIM115
+        for number, mode, stream in ((0, "r", sys.stdin), (1, "w", sys.stdout), (2, "w", sys.stderr))
+    )
+    sys.stderr.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    sys.argv[1:] = order["words"]  # type: ignore[assignment]
+
+
+def _nurse() -> bool:
+    """Fork for each line that is read, and say how the command ended; return True in a command."""
+    while line := sys.stdin.readline():
+        child = os.fork()
+        if not child:
+            signal.alarm(LONGEST)
+            _become(json.loads(line))
+            return True
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+    return False
+
+
+if __name__ == "__main__":
+    sys.argv[0] = "dpsql"
+    _share()
+    with tempfile.TemporaryDirectory() as warm:
+        _warm(Path(warm))
+    if _nurse():
+        from dpsql.cli import main
+
+        main()

@@ -1,0 +1,148 @@
+"""Tables with and without one privacy unit, and a query asked of all: what the unit adds is what it adds alone.
+
+Whatever a plan counts, weighs or bounds, the groups of all units together are the sum of what each has alone in the
+tables: so a unit moves only groups that it is in, and nobody else's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from random import Random
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from support.engine_conformance import SALTS, Asked, Opened, counting, over, run, spelled, statement_of
+from support.engine_kits import Kit
+from support.engine_tables import TABLES
+
+from dpsql.sql.rewrite.engine_query import Bound
+
+__all__ = ["Neighbours", "generated", "moved", "neighbours"]
+
+_UNITS = {"reads": "user_id", "likes": "user_id", "visits": "member", "friends": "member"}
+HEAVY, LIGHT = (1, "a "), (5, "\u00e9")  # the unit of whole numbers, and that of text, that are dropped at once
+_KEYS = [
+    "article",
+    "country",
+    "n",
+    "flag",
+    "day",
+    "amount",
+    "price",
+    "small",
+    "n > 0",
+    "country = 'DE'",
+    "article IS NULL",
+]
+_KEYS += ["coalesce(country, 'none')", "CASE WHEN flag THEN n END", "price IS DISTINCT FROM 0", "price < 2"]
+_FILTERS = ["n > 0", "article <> 'a'", "flag IS NOT TRUE", "price >= 0", "n BETWEEN 0 AND 5", "country IN ('DE', 'de')"]
+_FILTERS += ["country IS NULL", "reads.user_id <> 1", "day >= DATE '2026-01-01'", "amount > 1.5", "big <> 0"]
+_SOURCES = ["reads", "reads JOIN countries AS c USING (country)", "reads LEFT JOIN days AS d USING (day)"]
+_SOURCES += ["reads SEMI JOIN likes AS l ON reads.user_id = l.user_id", "(SELECT * FROM reads WHERE n <> 1) AS reads"]
+
+
+Measures = Counter[tuple[object, ...]]  # by the keys of a group, and 0 for its count or 1 for its weight
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """An engine over the tables of all units, of all but one, and of that one alone; `name` says which one it is."""
+
+    name: str
+    together: Opened
+    without: Opened
+    alone: Opened
+
+
+def _split(tables: Mapping[str, pa.Table], unit: tuple[int, str], *, kept: bool) -> dict[str, pa.Table]:
+    """Return the tables with the rows of one unit alone, or without them, in another order."""
+    found = dict(tables)
+    for name, column in _UNITS.items():
+        value = unit[column == "member"]
+        same = pc.fill_null(pc.equal(tables[name].column(column), pa.scalar(value)), fill_value=False)
+        rows = tables[name].filter(same if kept else pc.invert(same))
+        order = list(range(rows.num_rows))
+        Random(7).shuffle(order)
+        found[name] = rows.take(order)
+    return found
+
+
+@cache
+def neighbours(kit: Kit) -> tuple[Neighbours, ...]:
+    """Return what is compared on an engine: a unit that is in half of all rows is dropped, and then one of few rows."""
+    everybody = {name: kit.fit(table) for name, table in TABLES.items()}
+    fewer = _split(everybody, HEAVY, kept=False)
+    parts = [everybody, fewer, _split(everybody, HEAVY, kept=True)]
+    parts += [_split(fewer, LIGHT, kept=False), _split(fewer, LIGHT, kept=True)]
+    held = [over(kit, part) for part in parts]
+    return Neighbours("heavy", held[0], held[1], held[2]), Neighbours("light", held[1], held[3], held[4])
+
+
+def moved(asked: Asked, among: Neighbours, kit: Kit) -> str:
+    """Return, in a line, what a unit moves beyond what it has alone, or nothing."""
+    written = neighbours(kit)[0].together
+    cut = asked.act in {"top", "label"} and "TOP 1000 " not in asked.text
+    whole = replace(asked, act="all") if cut else asked
+    found = counting(whole, written.catalog)
+    if found is None:
+        return ""
+    statement = statement_of(found)
+    together, without, alone = (
+        _measured(run(held.engine, replace(statement, sql=_addressed(statement.sql, written, held))), whole)
+        for held in (among.together, among.without, among.alone)
+    )
+    return _beyond(whole, together, without, alone=alone)
+
+
+def _beyond(asked: Asked, together: Measures, without: Measures, *, alone: Measures) -> str:
+    for *group, measure in sorted({*together, *without, *alone}):
+        key = (*group, measure)
+        added = together[key] - without[key]
+        # that plan counts all units of the groups that somebody keeps
+        if asked.act == "weighted_all" and not measure:
+            fair = added in {0, 1} or key not in without or key not in together
+        else:
+            fair = added == alone[key]
+        if not fair:
+            return f"{group} has {together[key]} with the unit, {without[key]} without and {alone[key]} alone"
+    counts = [count for (*_, measure), count in alone.items() if not measure]
+    if max(counts, default=0) > 1 or (asked.bound and asked.act != "weighted_all" and sum(counts) > asked.bound.groups):
+        return f"the unit alone counts {sum(counts)}, and {max(counts)} in one group"
+    return ""
+
+
+def _addressed(sql: str, written: Opened, held: Opened) -> str:
+    """Return SQL that was written for the tables of one engine as it is for those of another."""
+    ours, theirs = written.engine.relation("reads"), held.engine.relation("reads")
+    for own, other in zip(ours, theirs, strict=True):
+        sql = sql.replace(own, other) if own != other else sql
+    return sql
+
+
+def _measured(table: pa.Table, asked: Asked) -> Measures:
+    """Return counts and weights, each by its keys and which of both it is."""
+    columns = [column[1:] for column in spelled(table)]
+    measures = 2 if asked.act.startswith("weighted") else 1
+    keys = len(columns) - measures - (" PER " in asked.text)  # the last column is then the position of the partition
+    found: Measures = Counter()
+    for row in zip(*columns, strict=True):
+        for at in range(measures):
+            found[(*map(repr, row[:keys]), at)] += int(str(row[keys + at]))
+    return found
+
+
+def generated(number: int) -> list[Asked]:
+    """Return random queries, the same in every run, some of them bounded or weighted."""
+    random, found = Random(20_26), []
+    for at in range(number):
+        keys = [f"{key} AS k{place}" for place, key in enumerate(random.sample(_KEYS, random.randint(1, 3)))]
+        condition = random.choice(["{0}", "{0} AND {1}", "{0} OR {1}", "NOT ({0} AND {1})"])
+        where = condition.format(*random.sample(_FILTERS, 2))
+        text = f"SELECT {', '.join(keys)} FROM {random.choice(_SOURCES)} WHERE {where} GROUP BY ALL TOP 9 PRIVATE"
+        act = random.choice(["all", "all", "weighted", "weighted_all"])
+        bound = Bound(random.choice([1, 2, 5]), SALTS) if act != "all" or random.random() < 0.6 else None
+        found.append(Asked(f"generated {at}: {text}", text, act, bound))
+    return found

@@ -1,0 +1,128 @@
+"""A server for tests: in a thread, on a port of its own, with the small data of `surfaces_kit` and a few users."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+from support.surfaces_kit import NAMES, POLICY, TOP, make_data
+
+from dpsql.policy import Policy
+from dpsql.server.catalog import Catalog, CatalogError, CatalogRows, Column, Description, open_catalog
+from dpsql.server.gateway import Gateway
+from dpsql.server.service import Service
+from dpsql.server.telemetry import Telemetry
+from dpsql.server.throttle import Throttle
+from dpsql.server.users import User, Users
+from dpsql.server.users_file import add_user
+from dpsql.server.wire import Wire, serve_wire
+from dpsql.server.wire.stream import Limits
+
+__all__ = ["NAMES", "PASSWORD", "TOP", "USERS", "Served", "front_of", "serving"]
+
+PASSWORD = "a password of nobody"
+USERS = (
+    User("ana"),
+    User("ben"),
+    User("cleo"),
+    User("curator", is_curator=True),
+    User("metabase", acts_as=("ana", "ben")),
+)
+ACCOUNTS = "\n[server]\nusers = 'users.toml'\nstatements_per_minute = 100000\n" + "".join(
+    f"\n[analysts.{name}]\nepsilon = 1.0\nitems = 100\n" for name in ("ana", "ben", "cleo", "metabase")
+)
+
+
+class NoCatalog:
+    """A catalog that knows its version alone, so that tests of other things start at once."""
+
+    version = "18.4"
+
+    def describe(self, sql: str, types: object = (), *, user: str) -> Description:  # noqa: ARG002
+        if "version()" in sql:
+            return Description((), (Column("version", 25, -1, -1),))
+        raise CatalogError("42704" if sql.startswith("SHOW") else "0A000", "There is no catalog here.")
+
+    def execute(self, sql: str, _: object = (), *, user: str, formats: object = ()) -> CatalogRows:  # noqa: ARG002
+        found = self.describe(sql, user=user)
+        return CatalogRows(found.columns, [(f"PostgreSQL {self.version} (dpsql)".encode(),)], "SELECT 1")
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class Served:
+    """A running server: where it is, and what is behind it."""
+
+    port: int
+    front: Gateway
+    wire: Wire
+    log: StringIO
+    faults: list[Mapping[str, object]]
+
+    def url(self, user: str = "ana", scheme: str = "postgresql") -> str:
+        return f"{scheme}://{user}:{PASSWORD.replace(' ', '%20')}@127.0.0.1:{self.port}/dpsql"
+
+    def conninfo(self, user: str = "ana") -> str:
+        return f"host=127.0.0.1 port={self.port} user={user} password='{PASSWORD}' dbname=dpsql"
+
+    def charges(self, user: str = "ana") -> int:
+        """Return how many queries the ledger was charged for."""
+        return int(self.front.service.session(user).history.num_rows)
+
+
+def front_of(folder: Path, *, policy: str = POLICY + ACCOUNTS, log: StringIO | None = None) -> Gateway:
+    """Make data, policy and users in a folder, and return the front that every surface gets."""
+    make_data(folder)
+    (folder / "policy.toml").write_text(policy)
+    for user in USERS:
+        add_user(folder / "users.toml", user, password=PASSWORD)
+    loaded = Policy.from_toml(folder / "policy.toml")
+    service = Service(folder / "events.duckdb", loaded)
+    return Gateway(service, Users.load(folder / "users.toml"), Telemetry(log or StringIO()), Throttle(100_000))
+
+
+@contextmanager
+def serving(
+    folder: Path,
+    *,
+    catalog: str | Catalog = "none",
+    tls: ssl.SSLContext | None = None,
+    limits: Limits | None = None,
+    policy: str = POLICY + ACCOUNTS,
+) -> Iterator[Served]:
+    """Run a server as long as the block; `catalog` is "none", "minimal", "auto", an address, or one that is there."""
+    log = StringIO()
+    front = front_of(folder, policy=policy, log=log)
+    if catalog == "none":
+        catalog = NoCatalog()
+    elif isinstance(catalog, str):
+        catalog = open_catalog(catalog, front.service.session("ana").catalog)
+    loop, faults = asyncio.new_event_loop(), list[Mapping[str, object]]()
+    loop.set_exception_handler(lambda _, context: faults.append(context))
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    async def start() -> Wire:
+        return await serve_wire(front, ("127.0.0.1", 0), tls=tls, catalog=catalog, limits=limits or Limits())
+
+    try:
+        wire = asyncio.run_coroutine_threadsafe(start(), loop).result(30)
+        try:
+            yield Served(wire.port, front, wire, log, faults)
+        finally:
+            asyncio.run_coroutine_threadsafe(wire.close(), loop).result(60)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+        front.service.close()
+        catalog.close()
+    assert not faults, faults

@@ -1,0 +1,167 @@
+"""Sessions for tests: small data sets, engines that do what a test says, and ledgers that can be watched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import duckdb
+from support.laws import SeededNoise
+
+import dpsql
+from dpsql.engines import Column, Engine, Exact, Statement
+from dpsql.ledger import Ledger, MemoryLedger, Request, Reservation
+from dpsql.mechanisms import Histogram, LimitedDomain, Noise, Selection
+from dpsql.plan import Plan
+from dpsql.quantities import Rho
+from dpsql.session import Session, SessionDependencies
+
+__all__ = [
+    "COUNTS",
+    "NAMES",
+    "PRIVATE",
+    "HookedEngine",
+    "WatchedLedger",
+    "charged",
+    "exact_histogram",
+    "filled",
+    "rebuilt",
+    "seeded",
+    "session_on",
+    "values_rows",
+]
+
+PRIVATE = {"reads": dpsql.PrivateTable("user_id")}
+NAMES = "SELECT article FROM reads GROUP BY article TOP 5 PRIVATE WITH (epsilon = 0.05)"
+COUNTS = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 5 PRIVATE WITH (epsilon = 0.05)"
+Hook = Callable[[Statement, Callable[[Statement], Exact]], Exact]
+
+
+def filled(*statements: str) -> duckdb.DuckDBPyConnection:
+    """Return an open database in which `statements` were run."""
+    connection = duckdb.connect(":memory:")
+    for statement in statements:
+        connection.execute(statement)
+    return connection
+
+
+def values_rows(counts: dict[str, int]) -> tuple[str, ...]:
+    """Return statements that make `reads`, in which every article has so many distinct users."""
+    return (
+        "CREATE TABLE reads (user_id BIGINT, article VARCHAR)",
+        *(f"INSERT INTO reads SELECT i, '{article}' FROM range({count}) AS t(i)" for article, count in counts.items()),
+    )
+
+
+def session_on(connection: duckdb.DuckDBPyConnection, policy: dpsql.Policy | None = None) -> Session:
+    """Return a session with a ledger in memory over an open database; by default the total is (1, 1e-6)."""
+    chosen = dpsql.Policy(dpsql.Budget(1, "1e-6"), PRIVATE) if policy is None else policy
+    return dpsql.connect(connection, policy=chosen, ledger=":memory:")
+
+
+def rebuilt(
+    session: Session, *, engine: Hook | None = None, ledger: Ledger | None = None, noise: Noise | None = None
+) -> Session:
+    """Return a session with some of its parts replaced."""
+    parts: SessionDependencies = session._dependencies
+    return Session(
+        replace(
+            parts,
+            engine=parts.engine if engine is None else HookedEngine(parts.engine, engine),
+            ledger=parts.ledger if ledger is None else ledger,
+            noise=parts.noise if noise is None else noise,
+            public=parts.public if engine is None else None,  # a hook sees public statements too
+        )
+    )
+
+
+def fresh_ledger(session: Session) -> MemoryLedger:
+    """Return a ledger in memory with the whole budget of a session."""
+    terms = session._dependencies.terms
+    return MemoryLedger(terms.budget, total=terms.total)
+
+
+def seeded(session: Session, seed: int) -> Session:
+    """Return a session with a whole budget of its own and repeatable noise."""
+    return rebuilt(session, ledger=fresh_ledger(session), noise=SeededNoise(seed))
+
+
+class HookedEngine:
+    """An engine whose `execute` is what a test says; it may call the real one, which it is given."""
+
+    def __init__(self, engine: Engine, hook: Hook) -> None:
+        self._engine = engine
+        self._hook = hook
+        self.sealed = engine.sealed
+        self.isolation = engine.isolation
+        self.closed = False
+
+    def relation(self, name: str) -> tuple[str, ...]:
+        return self._engine.relation(name)
+
+    def columns(self, name: str) -> tuple[Column, ...]:
+        return self._engine.columns(name)
+
+    def unique(self, name: str, column: str) -> bool:
+        return self._engine.unique(name, column)
+
+    def accepts_pattern(self, pattern: str) -> bool:
+        return self._engine.accepts_pattern(pattern)
+
+    def execute(self, statement: Statement) -> Exact:
+        return self._hook(statement, self._engine.execute)
+
+    def close(self) -> None:
+        self.closed = True
+        self._engine.close()
+
+
+class WatchedLedger:
+    """A ledger that calls back around every settlement."""
+
+    def __init__(self, ledger: Ledger, *, before: Callable[[], None], after: Callable[[], None]) -> None:
+        self._ledger = ledger
+        self._before = before
+        self._after = after
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._ledger, name)
+
+    def reserve(self, request: Request) -> Reservation:
+        return _Watched(self._ledger.reserve(request), self._before, self._after)
+
+
+class _Watched:
+    def __init__(self, held: Reservation, before: Callable[[], None], after: Callable[[], None]) -> None:
+        self._held = held
+        self._before = before
+        self._after = after
+
+    def settle(self, loss: Rho, digest: str, *, answer: bytes = b"", shared: bool = False) -> bytes:
+        self._before()
+        stands = self._held.settle(loss, digest, answer=answer, shared=shared)
+        self._after()
+        return stands
+
+
+def exact_histogram(session: Session, sql: str) -> Histogram:
+    """Return what the mechanism is given for `sql`; the session is charged as for any query."""
+    seen: list[Histogram] = []
+    original = LimitedDomain.select
+
+    def watching(mechanism: LimitedDomain, histogram: Histogram, noise: Noise) -> Selection:
+        seen.append(histogram)
+        return original(mechanism, histogram, noise)
+
+    LimitedDomain.select = watching  # type: ignore[method-assign]
+    try:
+        session.sql(sql)
+    finally:
+        LimitedDomain.select = original  # type: ignore[method-assign]
+    (histogram,) = seen
+    return histogram
+
+
+def charged(plan: Plan, items: int) -> dpsql.Rho:
+    """Return items * epsilon**2 / 8, spelled out here and not taken from the code under test."""
+    return dpsql.Rho(items * plan.epsilon.value**2 / 8)

@@ -1,0 +1,202 @@
+"""`dpsql budget`, `dpsql data bump` and `--analyst`, through the real command on a real ledger."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import closing
+from pathlib import Path
+
+import duckdb
+import pytest
+from support.command_kit import dpsql_command
+
+import dpsql
+from dpsql.accounting import ZCDP
+from dpsql.ledger import Account, Request, SQLiteLedger
+from dpsql.quantities import Delta, Rho
+
+POLICY = """\
+ledger = "ledger.sqlite"
+[budget]
+epsilon = 1.0
+delta = 1e-6
+[tables.reads]
+privacy_unit = "user_id"
+[analysts.default]
+enabled = false
+[analysts.alice]
+epsilon = 0.5
+[analysts.bob]
+epsilon = 0.2
+items = 10
+[analysts.carol]
+epsilon = 0.1
+items = 10
+"""
+SQL = "SELECT article FROM reads GROUP BY article TOP 3 PRIVATE WITH (epsilon = 0.02)"
+
+
+def run(folder: Path, *words: str) -> tuple[int, str, str]:
+    code, out, err = dpsql_command(*words, cwd=folder)
+    assert "Traceback" not in err
+    return code, out.decode(), err
+
+
+def asked(folder: Path, *words: str, command: str = "query") -> tuple[int, str, str]:
+    return run(folder, command, SQL, "--db", "events.duckdb", "--policy", "policy.toml", *words)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A database, a policy of three analysts, and a ledger in which one of them asked, twice."""
+    with duckdb.connect(str(tmp_path / "events.duckdb")) as connection:
+        connection.execute("CREATE TABLE reads AS SELECT i AS user_id, 'a' || i % 3 AS article FROM range(9000) t(i)")
+    (tmp_path / "policy.toml").write_text(POLICY)
+    policy = tmp_path / "policy.toml"
+    with dpsql.connect(tmp_path / "events.duckdb", policy=policy, analyst="alice") as session:
+        session.sql(SQL)
+        session.sql(f"-- {'long ' * 30}\x85\n{SQL}".replace("TOP 3", "TOP 2").replace("\x85", ""))
+    return tmp_path
+
+
+def test_a_query_of_an_analyst_is_charged_once(folder: Path) -> None:
+    code, out, err = asked(folder, "--analyst", "bob", "--format", "json")
+    assert (code, err) == (0, "")
+    first = json.loads(out)
+    assert (first["receipt"]["replayed"], first["receipt"]["items_charged"]) == (False, 3)
+    again = json.loads(asked(folder, "--analyst", "bob", "--format", "json")[1])
+    assert (again["receipt"]["replayed"], again["receipt"]["items_charged"]) == (True, 0)
+    assert again["rows"] == first["rows"]
+    code, out, _ = asked(folder, "--analyst", "bob")
+    assert out.strip().splitlines()[-1].startswith("limited_domain: answered before, charged nothing; ")
+    explained = asked(folder, "--analyst", "bob", command="explain")[1]
+    assert re.search(r"^stored +answered before", explained, re.MULTILINE)
+    assert "stored " not in asked(folder, "--analyst", "carol", command="explain")[1]
+
+
+@pytest.mark.parametrize("command", ["query", "explain"])
+@pytest.mark.parametrize("analyst", [[], ["--analyst", "mallory"]])
+def test_whoever_may_not_ask_is_refused(folder: Path, command: str, analyst: list[str]) -> None:
+    code, out, err = asked(folder, *analyst, command=command)
+    assert (code, out) == (3, "")
+    assert "analyst-disabled" in err
+
+
+def test_the_curator_sees_every_account_and_the_latest_queries(folder: Path) -> None:
+    asked(folder, "--analyst", "bob")
+    code, out, err = run(folder, "budget", "--policy", "policy.toml")
+    assert (code, err) == (0, "")
+    balance, accounts, queries = (part.splitlines() for part in out.split("\n\n"))
+    assert balance[0].startswith("total guarantee: (1, 1e-06)-differential privacy")
+    assert balance[1].startswith("rho   granted 0.0229374, spent 0.0004, ")  # 8 items of 0.02
+    assert [line.split("  ")[0].strip() for line in accounts] == ["account", "(the total)", "alice", "bob", "carol"]
+    spent = {line.split("  ")[0].strip(): (line.count("█"), line.count("·")) for line in accounts[1:]}
+    assert spent["carol"] == (0, 48)
+    assert all(solid + left == 48 and (solid > 0) == (name != "carol") for name, (solid, left) in spent.items())
+    assert "14%" in accounts[3]  # 3 items of 0.02 of bob's limit, rounded up
+    assert queries[0] == "the latest 3 of 3 queries, times in UTC"
+    asked_by, texts = queries[1::2], queries[2::2]
+    assert [line.split()[2] for line in asked_by] == ["alice", "alice", "bob"]
+    assert [line.split()[3] for line in asked_by] == ["answered"] * 3
+    assert asked_by[0].endswith("  rho 0.00015")
+    assert [texts[0], texts[2]] == [f"    {SQL}"] * 2
+    assert (texts[1][-1], len(texts[1])) == ("…", 100)
+    assert all(len(line) <= 100 for line in out.splitlines())
+
+
+def test_how_many_queries_are_listed(folder: Path) -> None:
+    for last, listed in (("1", 1), ("2", 2), ("99", 2)):
+        out = run(folder, "budget", "--policy", "policy.toml", "--last", last)[1]
+        assert f"the latest {listed} of 2 queries" in out
+        assert out.count("alice      answered") + out.count("alice  answered") == listed
+    assert "the latest" not in run(folder, "budget", "--policy", "policy.toml", "--last", "0")[1]
+    assert run(folder, "budget", "--policy", "policy.toml", "--last", "-1")[0] == 2
+
+
+def test_one_analysts_budget_is_theirs_alone(folder: Path) -> None:
+    asked(folder, "--analyst", "bob")
+    code, out, _ = run(folder, "budget", "--policy", "policy.toml", "--analyst", "bob")
+    assert code == 0
+    assert "of it, the account bob:" in out
+    assert "alice" not in out
+    assert "(the total)" not in out
+    assert "the latest 1 of 1 queries" in out
+    code, out, _ = run(folder, "budget", "--policy", "policy.toml", "--analyst", "carol", "--format", "json")
+    body = json.loads(out)
+    assert (body["measures"][0]["spent"], body["queries"]) == (0.0, [])
+    assert [account["account"] for account in body["accounts"]] == ["carol"]
+    assert run(folder, "budget", "--policy", "policy.toml", "--analyst", "mallory")[0] == 3
+
+
+def test_json_tells_accounts_and_queries_whole(folder: Path) -> None:
+    body = json.loads(run(folder, "budget", "--policy", "policy.toml", "--format", "json")[1])
+    assert [account["account"] for account in body["accounts"]] == ["alice", "bob", "carol"]
+    alice = body["accounts"][0]
+    assert alice["spent"]["rho"] == body["measures"][0]["spent"] == 0.00025
+    assert alice["limit"]["rho"] < body["measures"][0]["granted"]
+    first, second = body["queries"]
+    assert (first["account"], first["query"], first["state"], first["rho_charged"]) == (
+        "alice",
+        SQL,
+        "answered",
+        0.00015,
+    )
+    assert len(second["query"]) > 200
+
+
+def test_what_was_spent_by_one_who_is_disabled_now_is_still_shown(folder: Path) -> None:
+    policy = folder / "policy.toml"
+    policy.write_text(POLICY.replace("[analysts.alice]\nepsilon = 0.5", "[analysts.alice]\nenabled = false"))
+    out = run(folder, "budget", "--policy", "policy.toml")[1]
+    assert "alice        may ask nothing; spent rho 0.00025, delta 5e-08, held rho 0" in out
+    body = json.loads(run(folder, "budget", "--policy", "policy.toml", "--format", "json")[1])
+    assert {account["account"]: account["limit"] for account in body["accounts"]}["alice"] is None
+
+
+def test_what_is_held_and_what_failed_is_told(folder: Path) -> None:
+    worst = ZCDP(Rho("0.002"), Delta(0))
+    with closing(SQLiteLedger.open(folder / "ledger.sqlite")) as ledger:
+        ledger.reserve(Request("SELECT\n\n held", worst))
+        account = Account("dave", ledger.budget)
+        ledger.reserve(Request("\x1b[31mfailed", worst, account)).settle(Rho("0.002"), "failed")
+    _, accounts, queries = run(folder, "budget", "--policy", "policy.toml")[1].split("\n\n")
+    total, *_, unnamed, dave = accounts.splitlines()[1:]
+    assert total.count("▓") == 2
+    assert unnamed.startswith("(no name)    ▓▓▓···")  # of the total, which limits those without an account
+    assert dave.startswith("dave         may ask nothing; spent rho 0.002")
+    *_, held, held_text, failed, failed_text = queries.splitlines()
+    assert held.split()[2:] == ["(no", "name)", "open", "holds", "0.002"]
+    assert held_text == "    SELECT held"
+    assert failed.split()[2:] == ["dave", "failed", "rho", "0.002"]
+    assert "\x1b" not in failed_text
+
+
+def test_no_database_is_needed_and_an_older_script_may_still_name_one(folder: Path) -> None:
+    (folder / "events.duckdb").unlink()
+    plain = run(folder, "budget", "--policy", "policy.toml")
+    assert plain[0] == 0
+    assert run(folder, "budget", "--db", "events.duckdb", "--policy", "policy.toml") == plain
+
+
+def test_a_bump_is_recorded_and_asks_anew(folder: Path) -> None:
+    for version in ("1", "2"):
+        code, out, err = run(folder, "data", "bump", "ledger.sqlite", "--note", "monday's rows")
+        assert (code, out, err) == (0, f"The data version is {version}.\n", "")
+    events = [json.loads(line) for line in run(folder, "ledger", "export", "ledger.sqlite")[1].splitlines()]
+    assert [event["body"] for event in events if event["kind"] == "bumped"] == [
+        {"data_version": 1, "note": "monday's rows"},
+        {"data_version": 2, "note": "monday's rows"},
+    ]
+    answer = json.loads(asked(folder, "--analyst", "alice", "--format", "json")[1])
+    assert answer["receipt"]["replayed"] is False
+    assert run(folder, "ledger", "verify", "ledger.sqlite")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(7, ["data", "bump", "no.sqlite", "--note", "x"]), (2, ["data", "bump", "ledger.sqlite"]), (2, ["data", "drop"])],
+)
+def test_a_bump_of_nothing_is_refused(folder: Path, code: int, words: list[str]) -> None:
+    assert run(folder, *words)[0] == code
+    assert not (folder / "no.sqlite").exists()

@@ -1,0 +1,398 @@
+"""`dpsql check` through real processes: the words, the JSON, the numbers of a session, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from support.command_kit import dpsql_command
+
+import dpsql
+from dpsql.accounting import Filter, FilterState
+from dpsql.answer import CountColumns
+from dpsql.curator import check_policy
+from dpsql.engines.duckdb.worker.confinement import MEASURES
+from dpsql.plan import Plan
+from dpsql.plan.report.policy_text import describe_policy
+
+README = (Path(__file__).parents[3] / "README.md").read_text()
+POLICY = """\
+ledger = "ledger.sqlite"
+[budget]
+epsilon = 2.0
+delta = 1e-7
+items = 60
+queries = 12
+
+[tables.reads]
+privacy_unit = "user_id"
+columns = ["user_id", "article", "author_id"]
+max_groups_contributed = 5
+min_units = 40
+
+[tables.orders]
+privacy_unit = "customer"
+
+[tables.people]
+public = true
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    with duckdb.connect(str(tmp_path / "events.duckdb")) as connection:
+        connection.execute(
+            "CREATE TABLE reads (user_id BIGINT, article VARCHAR, author_id INT, email VARCHAR, country VARCHAR, "
+            "ts TIMESTAMP, is_member BOOLEAN, mood ENUM('SECRET_MOOD'));"
+            "CREATE TABLE orders (customer BIGINT, total DOUBLE, user_agent VARCHAR);"
+            "CREATE TABLE people (USER_ID BIGINT, patient_no INT, city VARCHAR);"
+            "CREATE TABLE countries (country VARCHAR);"
+            "INSERT INTO reads SELECT i, 'SECRET', i, 'SECRET', 'SECRET', NULL, TRUE, NULL FROM range(3000) t(i)"
+        )
+        connection.execute(f"COPY (SELECT 1 AS user_id, 'SECRET' AS page) TO '{tmp_path}/visits.parquet'")
+    (tmp_path / "policy.toml").write_text(POLICY)
+    return tmp_path
+
+
+def checked(folder: Path, *arguments: str) -> str:
+    before = sorted(file.name for file in folder.iterdir())
+    code, out, err = dpsql_command("check", "--policy", "policy.toml", *arguments, cwd=folder)
+    assert (code, err) == (0, "")
+    assert sorted(file.name for file in folder.iterdir()) == before
+    assert "SECRET" not in out.decode()
+    return out.decode()
+
+
+def facts(folder: Path, *arguments: str) -> dict[str, Any]:
+    body = json.loads(checked(folder, "--format", "json", *arguments))
+    assert isinstance(body, dict)
+    return body
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_the_words(folder: Path) -> None:
+    text = checked(folder, "--db", "events.duckdb")
+    assert all(len(line) <= 100 for line in text.splitlines())
+    assert re.findall(r"^[A-Z ]+$", text, re.MULTILINE) == [
+        "WHO IS PROTECTED",
+        "WHO MAY ASK",
+        "WHAT IS EXPOSED",
+        "WHAT THE BUDGET BUYS",
+        "THE LEDGER",
+        "LOOK AGAIN",
+    ]
+    words = one_line(text)
+    for sentence in (
+        "reads: every user_id, all rows with the same user_id together.",
+        "Each has (2, 1e-07)-differential privacy as one total over all queries and all analysts.",
+        "people: public, so UNPROTECTED",
+        "reads: user_id BIGINT, article VARCHAR, author_id INTEGER. not exposed: email, country, ts, is_member, mood.",
+        "max_groups_contributed = 5: a unit counts in at most so many groups of a query.",
+        "min_units = 40: smaller groups are not released; a noisy rule, not an exact test.",
+        "Where max_groups_contributed = 5 and min_units = 40:",
+        f'"{folder / "ledger.sqlite"}". It was not opened',
+    ):
+        assert sentence in words, sentence
+    assert "Not checked" not in words
+
+
+def test_what_confines_a_worker_is_said_and_what_is_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "THE WORKER" not in checked(folder)
+    (folder / "policy.toml").write_text(POLICY + '[engine]\nisolation = "process"\ntime_limit = 9\n')
+    for arguments in ([], ["--db", "events.duckdb"]):
+        found = facts(folder, *arguments)
+        assert found["isolation"] == "process"
+        assert set(found["confinement"]) <= set(MEASURES)
+        text = one_line(checked(folder, *arguments))
+        assert "THE WORKER Data is opened, and released rows are computed with, in processes" in text
+        if sys.platform == "linux":
+            assert text.count("MISSING.") == len(MEASURES) - len(found["confinement"])
+    check = replace(check_policy(folder / "policy.toml"), confinement=())
+    monkeypatch.setattr(sys, "platform", "linux")
+    text = one_line("\n".join(describe_policy(check)))
+    assert "* MISSING. System calls are not filtered: the kernel has no seccomp" in text
+    assert text.count("MISSING.") == len(MEASURES)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    text = one_line("\n".join(describe_policy(check)))
+    assert "only Linux can do that" in text
+    assert "MISSING." not in text
+
+
+def test_labels_and_fields_that_came_from_data_are_warned_of(folder: Path) -> None:
+    with duckdb.connect(str(folder / "events.duckdb")) as connection:
+        connection.execute("CREATE TABLE seen(who BIGINT, mood ENUM('SECRET')[], page STRUCT(secret INT), day DATE)")
+    (folder / "policy.toml").write_text(f'{POLICY}[tables.seen]\nprivacy_unit = "who"\n')
+    labels, fields = facts(folder, "--db", "events.duckdb")["warnings"][-2:]
+    assert labels.startswith("seen: the labels of mood came from data; they are not shown: analysts see the type ENUM")
+    assert fields == "seen: the fields of page may have come from data; they are not shown."
+
+
+def test_the_warnings(folder: Path) -> None:
+    author, *others = facts(folder, "--db", "events.duckdb")["warnings"]
+    assert author.startswith("reads: author_id (named like the id of an author) may name somebody other than user_id")
+    assert others == [
+        "orders: no columns are listed, so all of them exist for analysts, also those added later.",
+        "people is public, but USER_ID is called like a privacy unit: is nothing in it private?",
+        "people is public, but patient_no is named like the id of a patient: is nothing in it private?",
+    ]
+
+
+def test_a_policy_without_doubts(folder: Path) -> None:
+    (folder / "policy.toml").write_text(POLICY.partition("[tables.orders]")[0].replace(', "author_id"', ""))
+    assert facts(folder, "--db", "events.duckdb")["warnings"] == []
+    assert "Nothing stands out." in checked(folder)
+
+
+def test_large_parameters_and_no_ledger_are_doubted(folder: Path) -> None:
+    text = POLICY.replace('ledger = "ledger.sqlite"', "").replace("2.0", "10.5").replace("1e-7", "1e-5")
+    (folder / "policy.toml").write_text(text)
+    body = facts(folder)
+    assert body["ledger"] is None
+    assert [warning.partition(":")[0] for warning in body["warnings"]][:3] == [
+        "No ledger is named",
+        "delta 1e-05 is large",
+        "epsilon 10.5 is a weak guarantee",
+    ]
+    assert "kept in memory and forgotten" in checked(folder)
+
+
+def test_parameters_at_the_limit_are_not_doubted(folder: Path) -> None:
+    (folder / "policy.toml").write_text(POLICY.replace("2.0", "10.0").replace("1e-7", "9.9e-6"))
+    assert not any(warning.startswith(("delta", "epsilon")) for warning in facts(folder)["warnings"])
+
+
+def planned(session: dpsql.Session, bought: dict[str, Any], *, table: str, unit: str, key: str) -> Plan:
+    counts = f", COUNT(DISTINCT {unit}) AS n" if bought["counts"] else ""
+    bound = bought["max_groups_contributed"]
+    options = " WITH (mechanism = limited_domain"
+    options += ")" if bound is None else f", max_groups_contributed = {bound})"
+    return session.explain(f"SELECT {key}{counts} FROM {table} GROUP BY {key} TOP {bought['k']} PRIVATE{options}")
+
+
+@pytest.mark.parametrize(
+    "limits", ["", "[limits]\nmax_k = 40\nmax_k_bar = 500\nmax_epsilon = 0.02\nmax_delta = 1e-9\n"]
+)
+def test_the_numbers_are_those_of_a_session(folder: Path, limits: str) -> None:
+    (folder / "policy.toml").write_text(POLICY + limits)
+    body = facts(folder, "--db", "events.duckdb")
+    with dpsql.connect(folder / "events.duckdb", policy=folder / "policy.toml", ledger=":memory:") as session:
+        balance = session.budget
+        assert (body["epsilon"], body["delta"]) == (float(balance.granted.epsilon), float(balance.granted.delta))
+        assert body["rho"] == float(balance.rho.granted)
+        assert body["delta_of_queries"] == float(balance.delta.granted)
+        assert body["items"] == balance.items
+        assert [(kind["max_groups_contributed"], kind["counts"]) for kind in body["buys"]] == [
+            (5, False),
+            (5, True),
+            (5, True),
+            (None, False),
+            (None, True),
+            (None, True),
+        ]
+        assert [kind["k"] for kind in body["buys"]][:3] == [10, 10, 40 if limits else 100]
+        budget = session._dependencies.terms.budget
+        for kind in body["buys"]:
+            where = (
+                ("reads", "user_id", "article")
+                if kind["max_groups_contributed"]
+                else ("orders", "customer", "user_agent")
+            )
+            plan = planned(session, kind, **dict(zip(("table", "unit", "key"), where, strict=True)))
+            assert (kind["k_bar"], kind["worst_items"]) == (plan.k_bar, plan.worst_items)
+            assert kind["threshold"] == float(plan.threshold_offset)
+            assert (body["item_epsilon"], body["query_delta"]) == (float(plan.epsilon), float(plan.delta))
+            expected = None if plan.counts is None else CountColumns((1,), plan.counts.variance).reach(0.95)
+            assert kind["reach"] == expected
+            state = FilterState.fresh()
+            for _ in range(kind["queries"]):
+                state = Filter(budget).reserve(state, plan.worst_case)
+            assert not Filter(budget).admits(state, plan.worst_case)
+
+
+def test_a_k_below_ten_is_asked_once(folder: Path) -> None:
+    (folder / "policy.toml").write_text(POLICY.partition("[tables.orders]")[0] + "[limits]\nmax_k = 3\n")
+    assert [(kind["k"], kind["counts"]) for kind in facts(folder)["buys"]] == [(3, False), (3, True)]
+
+
+def test_the_keys_of_the_json(folder: Path) -> None:
+    body = facts(folder, "--db", "events.duckdb")
+    assert set(body) == set(
+        "epsilon delta rho delta_of_queries item_epsilon items query_delta queries ledger tables buys warnings "
+        "certificate period periods totals analysts isolation confinement".split()
+    )
+    reads, _, people = body["tables"]
+    assert reads == {
+        "name": "reads",
+        "privacy_unit": "user_id",
+        "source": None,
+        "columns": [
+            {"name": "user_id", "type": "BIGINT"},
+            {"name": "article", "type": "VARCHAR"},
+            {"name": "author_id", "type": "INTEGER"},
+        ],
+        "hidden": ["email", "country", "ts", "is_member", "mood"],
+        "max_groups_contributed": 5,
+        "min_units": 40,
+        "population": None,
+        "one_value_per_unit": [],
+        "prepared": [],
+        "link": None,
+        "checked": True,
+    }
+    assert (people["privacy_unit"], people["hidden"], people["checked"]) == (None, [], True)
+    assert set(body["buys"][0]) == set(
+        "k counts max_groups_contributed min_units k_bar worst_items queries threshold least_threshold reach".split()
+    )
+
+
+def test_without_a_database_it_says_what_was_not_checked(folder: Path) -> None:
+    text = one_line(checked(folder))
+    assert "Not checked without a database (--db): whether reads, orders, people exist with these columns" in text
+    assert "orders: every column of the database's table." in text
+    assert [table["checked"] for table in facts(folder)["tables"]] == [False, False, False]
+    assert [table["hidden"] for table in facts(folder)["tables"]] == [None, None, None]
+
+
+def test_the_policy_of_the_readme(folder: Path) -> None:
+    (folder / "policy.toml").write_text(re.findall(r"```toml\n(.*?)```", README, re.DOTALL)[0])
+    body = facts(folder)
+    assert [table["checked"] for table in body["tables"]] == [False, True, False]
+    visits = body["tables"][1]
+    assert visits["columns"] == [{"name": "user_id", "type": "INTEGER"}, {"name": "page", "type": "VARCHAR"}]
+    assert visits["source"] == str(folder / "visits.parquet")
+    assert "Not checked without a database (--db): whether reads, countries exist" in one_line(checked(folder))
+    text = checked(folder, "--db", "events.duckdb")
+    assert "reads: user_id BIGINT, article VARCHAR, country VARCHAR, ts TIMESTAMP." in one_line(text)
+    assert [table["checked"] for table in facts(folder, "--db", "events.duckdb")["tables"]] == [True, True, True]
+
+
+def test_the_policy_of_the_demo(folder: Path) -> None:
+    (folder / "policy.toml").write_text(
+        "[budget]\nepsilon = 1.0\ndelta = 1e-6\nitems = 100\nqueries = 5\n"
+        f'[tables.visits]\nprivacy_unit = "user_id"\nsource = "{files("dpsql.cli") / "data" / "msweb.parquet"}"\n'
+    )
+    body = facts(folder)
+    assert [column["name"] for column in body["tables"][0]["columns"]] == ["user_id", "area", "split"]
+    assert (body["items"], body["queries"]) == (100, 5)
+    assert [warning.partition(":")[0] for warning in body["warnings"]] == ["No ledger is named", "visits"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "exit_code", "code", "place"),
+    [
+        ("[tables.people]", "[tables.none]", 6, "table-missing", "tables.none (policy.toml, line 17)"),
+        ('"article"', '"nothing"', 5, "policy-no-column", "tables.reads.columns (policy.toml, line 10)"),
+        ('"customer"', '"total"', 5, "policy-unit-type", "tables.orders.privacy_unit (policy.toml, line 15)"),
+        ("items = 60", "items = 1000000\n[limits]\nmin_epsilon = 0.1", 5, "policy-items", "budget.items (policy.toml,"),
+        ("epsilon", "epsilom", 5, "policy-unknown-key", "budget.epsilom (policy.toml, line 3)"),
+    ],
+)
+def test_a_policy_that_does_not_hold(folder: Path, old: str, new: str, exit_code: int, code: str, place: str) -> None:
+    text = POLICY.replace("queries = 12\n", "") if "limits" in new else POLICY
+    (folder / "policy.toml").write_text(text.replace(old, new, 1))
+    found, out, err = dpsql_command("check", "--policy", "policy.toml", "--db", "events.duckdb", cwd=folder)
+    assert (found, out) == (exit_code, b"")
+    assert err.startswith(f"dpsql: [{code}] at {place}")
+    assert len(err.splitlines()) == 1
+    assert not (folder / "ledger.sqlite").exists()
+
+
+def test_a_source_that_is_not_there_is_found_without_a_database(folder: Path) -> None:
+    (folder / "policy.toml").write_text(POLICY.replace("public = true", 'public = true\nsource = "none.parquet"'))
+    code, _, err = dpsql_command("check", "--policy", "policy.toml", cwd=folder)
+    assert code == 6
+    assert err.startswith("dpsql: [source-missing] at tables.people (policy.toml, line 17): ")
+
+
+def test_a_ledger_that_is_there_is_left_alone(folder: Path) -> None:
+    (folder / "ledger.sqlite").write_text("no ledger at all")
+    checked(folder, "--db", "events.duckdb")
+    assert (folder / "ledger.sqlite").read_text() == "no ledger at all"
+
+
+def test_hostile_names_stay_on_their_line(folder: Path) -> None:
+    with duckdb.connect(str(folder / "odd.duckdb")) as connection:
+        connection.execute('CREATE TABLE "a\nb" (user_id INT, "\x1b[31m" ENUM(\'x\ny\'), "h\x07" INT)')
+    (folder / "policy.toml").write_text(
+        POLICY.partition("[tables")[0]
+        + '[tables."a\\nb"]\nprivacy_unit = "user_id"\ncolumns = ["user_id", "\\u001b[31m"]\n'
+    )
+    text = checked(folder, "--db", "odd.duckdb")
+    assert {char for char in text if not char.isprintable()} == {"\n"}
+    assert '"a\\u000ab": user_id INTEGER, "\\u001b[31m" ENUM.' in text
+    assert 'not exposed: "h\\u0007".' in text
+
+
+def test_wrong_use(folder: Path) -> None:
+    for arguments in (["check"], ["check", "--policy", "policy.toml", "--format", "csv"], ["init"]):
+        code, out, err = dpsql_command(*arguments, cwd=folder)
+        assert (code, out) == (2, b"")
+        assert "Usage: dpsql" in err
+
+
+def test_shared_answers_are_worth_another_look(folder: Path) -> None:
+    policy = folder / "policy.toml"
+    assert "share_replays" not in checked(folder)
+    policy.write_text(policy.read_text() + "\n[limits]\nshare_replays = true\n")
+    assert "share_replays: one draw answers a question for all analysts" in checked(folder)
+
+
+def test_a_worker_that_nothing_ends_is_worth_another_look(folder: Path) -> None:
+    policy, text = folder / "policy.toml", (folder / "policy.toml").read_text()
+    for engine, doubted in (("", False), ("time_limit = 60\n", False), ("threads = 1\n", True)):
+        policy.write_text(f'{text}\n[engine]\nisolation = "process"\n{engine}' if engine else text)
+        assert ("a statement that does not end is not killed" in checked(folder)) is doubted
+
+
+def test_who_may_ask_is_read_back(folder: Path) -> None:
+    policy = folder / "policy.toml"
+    assert "Anybody who can open a session may spend all of the total." in checked(folder)
+    unlisted, alice = "\n[analysts.default]\nenabled = false\n", "[analysts.alice]\nepsilon = 0.5\nitems = 40\n"
+    policy.write_text(policy.read_text() + unlisted + alice + "[analysts.bob]\nepsilon = 0.1\n")
+    told = one_line(checked(folder))
+    assert (
+        "alice: at most epsilon 0.5 and delta 1e-07 (7.3 % of the total's rho), meant for 40 items and 12 queries."
+        in told
+    )
+    assert "bob: at most epsilon 0.1 and delta 1e-07 (0.34 % of the total's rho)" in told
+    assert "Each of the unlisted: nothing." in told
+    assert "may spend all" not in told
+    asked = facts(folder)["analysts"]
+    assert [(analyst["name"], analyst["epsilon"]) for analyst in asked] == [("alice", 0.5), ("bob", 0.1), (None, None)]
+    policy.write_text(policy.read_text().replace(unlisted, "\n"))
+    assert "Whoever is not listed may spend all of the total." in one_line(checked(folder))
+
+
+def test_the_population_is_told() -> None:
+    from dpsql.curator import check_policy
+    from dpsql.plan.report.policy_text import describe_policy
+
+    tables = {"reads": dpsql.PrivateTable("user_id", population=2_000_000), "visits": dpsql.PrivateTable("user_id")}
+    checked = check_policy(dpsql.Policy(dpsql.Budget(1, "1e-6"), tables))
+    assert [table.population for table in checked.tables] == [2_000_000, None]
+    told = " ".join(" ".join(describe_policy(checked)).split())
+    assert told.count("population = ") == 1
+    assert "population = 2,000,000: about so many units, in public; mechanisms are chosen by it." in told
+
+
+def test_columns_of_one_value_per_unit_are_told() -> None:
+    from dpsql.curator import check_policy
+    from dpsql.plan.report.policy_text import describe_policy
+
+    reads = dpsql.PrivateTable("user_id", one_value_per_unit=["country", "sex"])
+    checked = check_policy(dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": reads}))
+    assert checked.tables[0].one_value_per_unit == ("country", "sex")
+    told = " ".join(" ".join(describe_policy(checked)).split())
+    assert "one_value_per_unit = country, sex: PER one of these costs as one partition" in told
+    plain = check_policy(dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id")}))
+    assert "one_value_per_unit" not in " ".join(describe_policy(plain))

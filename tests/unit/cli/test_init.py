@@ -1,0 +1,340 @@
+"""`dpsql init` through real processes and real databases: what it writes, what it tells, and what it refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+import unicodedata
+from pathlib import Path
+
+import duckdb
+import pytest
+from support.command_kit import dpsql_command
+
+import dpsql
+
+SHOP = """
+CREATE TABLE countries (code VARCHAR PRIMARY KEY, name VARCHAR);
+CREATE TABLE customers (
+    customer_id BIGINT PRIMARY KEY, email VARCHAR UNIQUE, country VARCHAR REFERENCES countries(code));
+CREATE TABLE orders (
+    order_id BIGINT PRIMARY KEY, customer_id BIGINT REFERENCES customers(customer_id), product VARCHAR,
+    tags VARCHAR[], created_at TIMESTAMP);
+CREATE TABLE events (user_id BIGINT, sales_employee_id BIGINT, session_id VARCHAR, page VARCHAR);
+CREATE TABLE messages (
+    sender BIGINT REFERENCES customers(customer_id), recipient BIGINT REFERENCES customers(customer_id));
+CREATE TABLE order_items (order_id BIGINT REFERENCES orders(order_id), product VARCHAR);
+INSERT INTO customers SELECT i, 'SECRET' || i, NULL FROM range(3000) t(i);
+INSERT INTO orders SELECT i, i, 'SECRET_ROW', NULL, NULL FROM range(3000) t(i);
+"""
+TABLES = """\
+[tables.customers]
+privacy_unit = "customer_id"  # named like the id of a customer; primary key of a table of people: one row for each \
+unit; the same name in 1 other table
+# not taken: email, named "email": one person may have several addresses; unique: one row for each unit
+columns = [
+    "customer_id",
+    "email",  # looks like an e-mail address: consider leaving it out
+    "country",
+]
+{bounds}
+
+[tables.events]
+privacy_unit = "user_id"  # named like the id of a user
+# not taken: sales_employee_id, named like the id of an employee (sales)
+# not taken: session_id, named "session": a session is not a person: one person has many
+columns = [
+    "user_id",
+    "sales_employee_id",  # looks like the id of somebody else, who is not protected here: consider leaving it out
+    "session_id",
+    "page",
+]
+{bounds}
+
+[tables.orders]
+privacy_unit = "customer_id"  # named like the id of a customer; foreign key to customers, a table of people; the \
+same name in 1 other table
+columns = [
+    "order_id",
+    "customer_id",
+    "product",
+    # "tags" is left out: dpsql does not compute with VARCHAR[]
+    "created_at",
+]
+{bounds}
+
+# countries is left to you. No column looks like a privacy unit. If a row can say anything about a person, it needs a
+# column that names them.
+# [tables.countries]
+# privacy_unit = "..."  # the column that names the person of each row, if one does
+# public = true  # unprotected: your word that no row of it says anything about any unit
+# columns = [
+#     "code",
+#     "name",  # looks like a name: consider leaving it out
+# ]
+{left}
+
+# messages is left to you. 2 columns could be the privacy unit. Choose one privacy_unit, or public.
+# [tables.messages]
+# privacy_unit = "sender"  # named like the id of a sender; foreign key to customers, a table of people
+# privacy_unit = "recipient"  # named like the id of a recipient; foreign key to customers, a table of people
+# public = true  # unprotected: your word that no row of it says anything about any unit
+# columns = [
+#     "sender",
+#     "recipient",
+# ]
+{left}
+
+# order_items is left to you. Its rows seem to belong to units of another table. They lead to orders by order_id: link
+# them, once that table is decided.
+# [tables.order_items]
+# link = "order_id -> orders.KEY"  # in place of KEY, the unique column that it refers to
+# public = true  # unprotected: your word that no row of it says anything about any unit
+# columns = [
+#     "order_id",
+#     "product",
+# ]
+{left}
+"""
+BOUNDS = """\
+# max_groups_contributed = 10  # count a unit in at most so many groups of a query: thresholds and counts sink
+# one_value_per_unit = []  # columns of which a unit has one value: the top of each value costs as one list
+# min_units = 100  # release no group of fewer units than about this: a noisy rule, not an exact test
+# population = 10_000  # about how many units there are, if that is public: mechanisms are chosen by it"""
+HOSTILE = [
+    "two words",
+    'quote"d',
+    "a.b",
+    "back\\slash",
+    "new\nline",
+    '"]\n[budget]\nepsilon = 100.0 #',
+    "\x1b[31mred\x1b]0;title\x07",
+    "\u202egnp.exe",
+    "\x7f\x85\u2028",
+    "\U000e0001",
+    "ünï 漢字",
+    "É",
+    "é",
+    "budget",
+    "tables",
+    "'''",
+    "#",
+    "select",
+]
+
+
+def made(file: Path, sql: str) -> Path:
+    with duckdb.connect(str(file)) as connection:
+        connection.execute(sql)
+    return file
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    return made(tmp_path / "shop.duckdb", SHOP)
+
+
+def test_a_realistic_schema(shop: Path) -> None:
+    code, out, err = dpsql_command("init", "shop.duckdb", cwd=shop.parent)
+    assert (code, err) == (0, "")
+    text = (shop.parent / "policy.toml").read_text()
+    assert text.startswith('# A starter policy for dpsql, written from the schema of "shop.duckdb": ')
+    left = "\n".join(f"# {line}" for line in BOUNDS.splitlines())
+    assert text.endswith("\n\n" + TABLES.format(bounds=BOUNDS, left=left))
+    told = out.decode().splitlines()
+    assert told[0] == "Wrote policy.toml: a starter policy from names, types and keys; no row was read."
+    assert "    consider leaving out: email" in told
+    assert "messages: left to you. 2 columns could be the privacy unit. Choose one privacy_unit, or public." in told
+    assert "    sender: named like the id of a sender; foreign key to customers, a table of people" in told
+    assert told[-2] == "Decided: 3. Left to you: 3. What is not decided does not exist for analysts."
+    assert told[-1].endswith(": dpsql check --policy policy.toml --db shop.duckdb")
+    assert "SECRET" not in text + out.decode()
+    assert sorted(file.name for file in shop.parent.iterdir()) == ["policy.toml", "shop.duckdb"]
+
+
+def test_what_is_written_opens_and_answers(shop: Path) -> None:
+    dpsql_command("init", "shop.duckdb", cwd=shop.parent)
+    policy = dpsql.Policy.from_toml(shop.parent / "policy.toml")
+    assert policy.ledger == shop.parent / "ledger.sqlite"
+    assert set(policy.tables) == {"customers", "events", "orders"}
+    assert policy.budget == dpsql.Budget(1, "1e-6")
+    with dpsql.connect(shop, policy=policy) as session:
+        answer = session.sql("SELECT product FROM orders GROUP BY product TOP 1 PRIVATE")
+        assert answer.fetchall() == [("SECRET_ROW",)]
+
+
+def test_every_commented_setting_holds_when_its_comment_sign_is_removed(shop: Path) -> None:
+    dpsql_command("init", "shop.duckdb", cwd=shop.parent)
+    file = shop.parent / "policy.toml"
+    settings = ("# [limits]", "# max_", "# min_", "# population")
+    lines = file.read_text().splitlines()
+    text = "\n".join(line.removeprefix("# ") if line.startswith(settings) else line for line in lines)
+    head, _, messages = text.partition("# [tables.messages]")
+    block, blank, rest = messages.partition("\n\n")
+    lines = [line.removeprefix("# ") for line in block.splitlines() if '"recipient"  #' not in line]
+    chosen = "\n".join(line for line in lines if not line.startswith("public"))
+    file.write_text(f"{head}[tables.messages]{chosen}{blank}{rest}")
+    policy = dpsql.Policy.from_toml(file)
+    assert policy.limits == dpsql.Limits(max_delta="5e-7")
+    assert policy.tables["messages"] == dpsql.PrivateTable("sender", ["sender", "recipient"])
+    orders = policy.tables["orders"]
+    assert isinstance(orders, dpsql.PrivateTable)
+    assert (orders.max_groups_contributed, orders.min_units, orders.population) == (10, 100, 10_000)
+    dpsql.connect(shop, policy=file).close()
+
+
+def test_an_existing_file_is_kept_unless_it_is_forced(shop: Path) -> None:
+    file = shop.parent / "policy.toml"
+    file.write_text("mine")
+    code, out, err = dpsql_command("init", "shop.duckdb", cwd=shop.parent)
+    assert (code, out) == (2, b"")
+    assert err.startswith("dpsql: [output-exists] at policy.toml: ")
+    assert file.read_text() == "mine"
+    code, _, err = dpsql_command("init", "shop.duckdb", "--force", cwd=shop.parent)
+    assert (code, err) == (0, "")
+    assert "[tables.orders]" in file.read_text()
+
+
+@pytest.mark.parametrize("name", ["shop.duckdb", "./link.toml"])
+def test_the_database_itself_is_never_replaced(shop: Path, name: str) -> None:
+    (shop.parent / "link.toml").symlink_to(shop)
+    before = shop.read_bytes()
+    code, _, err = dpsql_command("init", "shop.duckdb", "--output", name, "--force", cwd=shop.parent)
+    assert code == 2
+    assert "[output-exists]" in err
+    assert shop.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["nowhere/policy.toml", "folder"])
+def test_a_place_that_cannot_be_written(shop: Path, name: str) -> None:
+    (shop.parent / "folder").mkdir()
+    code, _, err = dpsql_command("init", "shop.duckdb", "--output", name, "--force", cwd=shop.parent)
+    assert code == 2
+    assert err.startswith(f"dpsql: [output-unwritable] at {name}: ")
+    assert len(err.splitlines()) == 1
+
+
+def test_standard_output(shop: Path) -> None:
+    code, out, err = dpsql_command("init", "shop.duckdb", "--output", "-", cwd=shop.parent, PYTHONIOENCODING="ascii")
+    assert code == 0
+    assert set(tomllib.loads(out.decode())["tables"]) == {"customers", "events", "orders"}
+    assert "orders: unit customer_id" in err
+    assert not (shop.parent / "policy.toml").exists()
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_stay_names(tmp_path: Path, name: str) -> None:
+    quoted = '"' + name.replace('"', '""') + '"'
+    columns = f"user_id BIGINT, {quoted} VARCHAR, e ENUM('\n[budget]', '\x1b[2J')"
+    lost = f'CREATE TABLE gone (a INT); CREATE VIEW {quoted[:-1]} lost" AS SELECT * FROM gone; DROP TABLE gone;'
+    file = made(
+        tmp_path / "data.duckdb",
+        f"CREATE TABLE {quoted} ({columns}, s STRUCT({quoted} INT)); CREATE SCHEMA s; "
+        f"CREATE TABLE s.{quoted} AS FROM {quoted}; CREATE TABLE other (u BIGINT, {quoted} VARCHAR); {lost}"
+        f"INSERT INTO {quoted} SELECT i, 'a', NULL, NULL FROM range(3000) t(i)",
+    )
+    code, out, err = dpsql_command("init", "data.duckdb", cwd=tmp_path)
+    assert (code, err) == (0, "")
+    text = (tmp_path / "policy.toml").read_text()
+    for shown in (text, out.decode()):
+        assert {char for char in shown if unicodedata.category(char)[0] == "C"} == {"\n"}
+        assert "\u2028" not in shown
+    policy = dpsql.Policy.from_toml(tmp_path / "policy.toml")
+    assert policy.budget == dpsql.Budget(1, "1e-6")
+    table = f"main.{name}" if "." in name else name
+    expected = dpsql.PrivateTable("user_id", ["user_id", name, "e"])
+    assert dict(policy.tables) == {table: expected, f"s.{name}": expected}
+    with dpsql.connect(file, policy=policy, ledger=":memory:") as session:
+        plain = quoted if "." not in name else f"main.{quoted}"
+        answer = session.sql(f"SELECT {quoted} AS a FROM {plain} GROUP BY a TOP 1 PRIVATE")
+        assert answer.fetchall() == [("a",)]
+
+
+def test_names_that_no_policy_can_mean_are_listed_and_nothing_else(tmp_path: Path) -> None:
+    file = made(
+        tmp_path / "data.duckdb",
+        'CREATE SCHEMA "x.y"; CREATE TABLE "x.y".t (user_id INT); CREATE TABLE "nul\0" (user_id INT); '
+        'CREATE SCHEMA s; CREATE TABLE s.t (user_id INT); CREATE TABLE "s.t" (user_id INT); '
+        'CREATE TABLE kept (user_id INT, "n\0" INT)',
+    )
+    code, _, err = dpsql_command("init", str(file), cwd=tmp_path)
+    assert (code, err) == (0, "")
+    text = (tmp_path / "policy.toml").read_text()
+    for name in ("x.y.t", "main.nul\\u0000", "s.t", "main.kept.n\\u0000"):
+        assert f'# "{name}" is left out. No name in a policy would mean it alone' in text
+    policy = dpsql.Policy.from_toml(tmp_path / "policy.toml")
+    assert dict(policy.tables) == {
+        "main.s.t": dpsql.PrivateTable("user_id", ["user_id"]),
+        "kept": dpsql.PrivateTable("user_id", ["user_id"]),
+    }
+    dpsql.connect(file, policy=policy, ledger=":memory:").close()
+
+
+def test_views_are_tables_and_those_that_do_not_bind_are_named(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("user_id,SECRET\n1,2\n")
+    made(
+        tmp_path / "data.duckdb",
+        "CREATE TABLE t (user_id INT, page VARCHAR); CREATE VIEW pages AS SELECT user_id, page FROM t; "
+        "CREATE TABLE gone (a INT); CREATE VIEW broken AS SELECT * FROM gone; DROP TABLE gone; "
+        f"CREATE VIEW outside AS SELECT * FROM '{tmp_path / 'rows.csv'}'",
+    )
+    code, out, err = dpsql_command("init", "data.duckdb", cwd=tmp_path)
+    assert (code, err) == (0, "")
+    text = (tmp_path / "policy.toml").read_text()
+    assert "[tables.pages]" in text
+    for view in ("broken", "outside"):
+        assert f'# "main.{view}" is left out. This view cannot be read' in text
+        assert f'"main.{view}": skipped. This view cannot be read' in out.decode()
+    assert "SECRET" not in text + out.decode()
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT 1", "CREATE TABLE countries (code VARCHAR)", "CREATE TABLE t (user_id DOUBLE, page VARCHAR)"]
+)
+def test_nothing_decided_is_said_and_the_file_is_no_policy_yet(tmp_path: Path, sql: str) -> None:
+    made(tmp_path / "data.duckdb", sql)
+    code, out, err = dpsql_command("init", "data.duckdb", cwd=tmp_path)
+    assert (code, err) == (0, "")
+    assert "No table was decided, so this policy cannot be used yet: decide at least one in the file." in out.decode()
+    code, _, err = dpsql_command("check", "--policy", "policy.toml", cwd=tmp_path)
+    assert code == 5
+    assert err.startswith("dpsql: [policy-missing-key] at tables (policy.toml): ")
+
+
+def test_a_database_that_is_not_there(tmp_path: Path) -> None:
+    code, out, err = dpsql_command("init", "nothing.duckdb", cwd=tmp_path)
+    assert (code, out) == (6, b"")
+    assert err.startswith("dpsql: [database-missing] at nothing.duckdb: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / "wrong.duckdb").write_text("not a database, but long enough to have a header " * 200)
+    code, _, err = dpsql_command("init", "wrong.duckdb", cwd=tmp_path)
+    assert code == 6
+    assert err.startswith("dpsql: [database-unreadable] at wrong.duckdb: ")
+
+
+def test_a_database_that_someone_writes(shop: Path) -> None:
+    writer = "import sys, duckdb; connection = duckdb.connect(sys.argv[1]); print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", writer, str(shop)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        code, _, err = dpsql_command("init", "shop.duckdb", cwd=shop.parent)
+        process.communicate()
+    assert code == 6
+    assert err.startswith("dpsql: [database-locked] at shop.duckdb: ")
+    assert not (shop.parent / "policy.toml").exists()
+
+
+def test_many_tables_and_columns(tmp_path: Path) -> None:
+    columns = ", ".join(f"c{number} INT" for number in range(300))
+    made(
+        tmp_path / "data.duckdb",
+        "".join(f"CREATE TABLE t{number} (user_id INT, {columns});" for number in range(40)),
+    )
+    code, out, _ = dpsql_command("init", "data.duckdb", cwd=tmp_path)
+    assert code == 0
+    assert "Decided: 40. Left to you: 0." in out.decode()

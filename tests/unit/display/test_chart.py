@@ -1,0 +1,101 @@
+"""An answer as a chart: what is drawn is what was released, and labels are never read as formulas."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import matplotlib as mpl
+import pyarrow as pa
+import pytest
+from unit.test_answer import counted, receipt
+
+import dpsql
+from dpsql.answer import Answer, CountColumns
+
+mpl.use("Agg")
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    from matplotlib import pyplot as plt
+
+    plt.close("all")
+
+
+def test_bars_and_intervals_are_the_released_ones() -> None:
+    answer = counted([900, 400, -3])
+    axes = answer.plot(level=0.9)
+    assert [bar.get_width() for bar in axes.patches] == [900, 400, 0]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["k0", "k1", "k2"]
+    assert axes.get_ylim()[0] > axes.get_ylim()[1], "the first row is on top"
+    (bars,) = axes.collections
+    ends = [tuple(segment[:, 0]) for segment in bars.get_segments()]
+    assert ends == list(zip(*(column.to_pylist() for column in answer.intervals(0.9).columns[1:]), strict=True))
+    assert "90 %" in axes.get_xlabel()
+    assert "remaining rho 0.0166875" in axes.get_title(loc="left")
+
+
+def test_it_draws_on_axes_that_it_is_given() -> None:
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots()
+    assert counted([5]).plot(axes) is axes
+
+
+def test_the_threshold_is_drawn_only_where_it_is_a_public_count() -> None:
+    answer = counted([900])
+    assert answer.receipt.mechanism == "limited_domain"
+    assert answer.plot().get_legend() is None
+    answer.receipt = replace(receipt(), mechanism="gaussian_histogram", threshold_offset=Fraction(72))
+    axes = answer.plot()
+    assert [line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == "--"] == [72]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["threshold 72"]
+
+
+def test_labels_are_text_whatever_is_in_them(tmp_path: Path) -> None:
+    labels = [r"$\frac{", "$a$ & $b$", "\x1b[2J", None, "x" * 500, "名"]
+    table = pa.table({"key": labels, "more": pa.array([1, 2, 3, 4, 5, None]), "n": pa.array([9, 8, 7, 6, 5, 4])})
+    axes = Answer(table, receipt(), counts=CountColumns((2,), Fraction(4))).plot()
+    shown = [text.get_text() for text in axes.get_yticklabels()]
+    assert shown[:2] == [r"$\frac{, 1", "$a$ & $b$, 2"]
+    assert "\x1b" not in shown[2]
+    assert shown[3] == "NULL, 4"
+    assert len(shown[4]) == 40
+    with pytest.warns(UserWarning, match="Glyph"):  # the character has no drawing in matplotlib's own font
+        axes.figure.savefig(tmp_path / "labels.png")
+
+
+def test_no_rows_and_many_rows_can_be_drawn(tmp_path: Path) -> None:
+    counted([]).plot().figure.savefig(tmp_path / "none.png")
+    axes = counted(list(range(80, 0, -1))).plot()
+    assert len(axes.patches) == 50
+    assert "30 more rows are not shown" in axes.get_title(loc="left")
+
+
+def test_only_counts_can_be_drawn() -> None:
+    with pytest.raises(dpsql.UsageError, match="released no counts"):
+        Answer(pa.table({"key": ["a"]}), receipt()).plot()
+
+
+def test_without_matplotlib_it_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "matplotlib").mkdir()
+    (tmp_path / "matplotlib" / "__init__.py").write_text("raise ImportError\n")
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "import pyarrow as pa, dpsql\n"
+        "from dpsql.answer import Answer, CountColumns, Receipt\n"
+        "from dpsql.accounting import ZCDP\n"
+        "from fractions import Fraction\n"
+        "answer = Answer(pa.table({'k': ['a'], 'n': [1]}), Receipt.free(ZCDP.nothing(), sealed=True),"
+        " counts=CountColumns((1,), Fraction(4)))\n"
+        "try: answer.plot()\n"
+        "except dpsql.UsageError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert "pip install 'dpsql[plot]'" in done.stdout

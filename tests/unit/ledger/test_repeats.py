@@ -1,0 +1,258 @@
+"""Settlements that repeat an answer, in files and schemas: the version that tells of them, and false ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from datetime import timedelta
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from engines.postgres.test_ledger import Place, place, recipe, role  # noqa: F401 - fixtures
+from support.ledger_kit import ALICE, BUDGET, ITEM, TOTAL, code_of, opened, raw, tampering
+from support.ledger_programs import start
+from support.postgres_kit import server
+from unit.ledger.test_replay import CREATED, Act, rows, settled
+
+from dpsql.accounting import ZCDP, Certificate, CertificateTerms, FilterState, Periods
+from dpsql.errors import LedgerError
+from dpsql.ledger import Ledger, Request, SQLiteLedger, checkpoint, verify
+from dpsql.ledger.base import OpenReservation, Settled
+from dpsql.ledger.checkpoint import sums_of, told_sums
+from dpsql.ledger.postgres import transaction
+from dpsql.ledger.postgres.ledger import PostgresLedger
+from dpsql.ledger.postgres.ledger import verify as verify_postgres
+from dpsql.ledger.record import GENESIS, chained
+from dpsql.ledger.replay import Replay
+from dpsql.ledger.sqlite import schema as sqlite_schema
+from dpsql.quantities import Delta, Epsilon, Rho
+
+QUESTION = Request("q", ITEM, ALICE, "key", repeated=True)
+ONCE = FilterState(ZCDP(Rho(1), ITEM.delta), Rho(0))
+
+
+def repeat(ledger: Ledger, question: Request = QUESTION) -> None:
+    """Ask one question twice at once, so that the second repeats the first."""
+    first, second = ledger.reserve(question), ledger.reserve(question)
+    assert isinstance(first, OpenReservation)
+    assert isinstance(second, OpenReservation)
+    assert first.settle(ITEM.rho, "d", answer=b"first") == Settled(b"first")
+    assert second.settle(ITEM.rho, "e", answer=b"second") == Settled(b"first", repeats=True)
+
+
+# a history
+
+
+def reserved(rho: str = "1/3", delta: str = "1/100") -> Act:
+    return "reserved", {"query": "q", "rho": rho, "delta": delta, "account": None, "key": "k", "data_version": 0}
+
+
+def repeats(entry: object, repeated: object, delta: str = "1/100", **more: object) -> Act:
+    kind, body = settled(entry, "0/1")
+    assert isinstance(body, Mapping)
+    return kind, {**body, "repeats": repeated, "freed_delta": delta, **more}
+
+
+def test_a_settlement_that_repeats_frees_rho_and_delta() -> None:
+    replay = Replay()
+    replay.read(rows(CREATED, reserved(), reserved("1/5", "1/30"), reserved(), settled(2), repeats(3, 2, "1/30")))
+    third = FilterState(ZCDP(Rho(Fraction(1, 7)), Delta(Fraction(2, 100))), Rho(Fraction(1, 3)))
+    assert replay.states()[None] == third
+    assert replay.repeats == 1
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        repeats(3, 3),
+        repeats(3, 4),
+        repeats(3, 6),
+        repeats(3, 99),
+        repeats(3, 1),
+        repeats(3, 0),
+        repeats(3, -2),
+        repeats(3, None),
+        repeats(3, "2"),
+        repeats(3, 2.0),
+        repeats(3, [2]),
+        repeats(3, True),
+        repeats(2, 3),
+        repeats(3, 2, loss="1/7"),
+        repeats(3, 2, answer="00"),
+        repeats(3, 2, "1/99"),
+        repeats(3, 2, "0/1"),
+        repeats(3, 2, "much"),
+        ("settled", {"entry": 3, "loss": "0/1", "digest": "", "answer": "", "repeats": 2}),
+        ("settled", {"entry": 3, "loss": "0/1", "digest": "", "answer": "", "freed_delta": "1/100"}),
+    ],
+)
+def test_a_settlement_that_cannot_repeat_is_refused(act: Act) -> None:
+    before = [CREATED, reserved(), reserved(), reserved(), settled(2)]
+    Replay().read(rows(*before, repeats(3, 2)))
+    with pytest.raises(LedgerError, match="event 6 "):
+        Replay().read(rows(*before, act))
+
+
+def test_what_is_repeated_after_a_checkpoint_frees_what_was_held_before_it() -> None:
+    history = rows(
+        CREATED, reserved(), reserved("1/5", "1/30"), settled(2), reserved("1/7", "1/70"), repeats(3, 2, "1/30")
+    )
+    full = Replay()
+    full.read(history)
+    growing = Replay()
+    for number, row in enumerate(history, 1):
+        growing.read([row])
+        resumed = Replay(sums_of(told_sums(growing.sums())))
+        resumed.read(history[number:])
+        assert resumed.sums() == full.sums()
+
+
+def test_an_opening_from_a_checkpoint_believes_a_repeat(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "LEAST", 1)
+    with opened(path) as ledger:
+        first, second = ledger.reserve(QUESTION), ledger.reserve(QUESTION)
+        with opened(path) as beside:  # which writes the checkpoint
+            assert beside.state().reserved == Rho(2)
+        first.settle(ITEM.rho, "d", answer=b"first")
+        second.settle(ITEM.rho, "e", answer=b"second")
+    with opened(path) as ledger:
+        assert ledger.state() == ONCE
+    assert verify(path).events == 5
+
+
+# files
+
+
+def version_of(path: Path) -> int:
+    with raw(path) as connection:
+        return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+@pytest.mark.parametrize("certified", [CertificateTerms(), CertificateTerms(Certificate.pure)])
+@pytest.mark.parametrize("periods", [None, 30])
+def test_only_a_file_in_which_something_is_repeated_has_the_newest_version(
+    path: Path, monkeypatch: pytest.MonkeyPatch, certified: CertificateTerms, periods: int | None
+) -> None:
+    length = None if periods is None else Periods(timedelta(days=periods))
+    question = Request("q", ITEM, None, "key", certified.certificate, repeated=True)
+    least = 4 if certified.certificate is not Certificate.zcdp else 3 if periods else 2
+    with closing(SQLiteLedger(path, BUDGET, total=TOTAL, periods=length, certified=certified)) as ledger:
+        held = ledger.reserve(question)
+        assert isinstance(held, OpenReservation)
+        held.settle(ITEM.rho, "d", answer=b"x")
+        assert ledger.reserve(question) == Settled(b"x", repeats=True)
+        assert version_of(path) == least
+        repeat(ledger, Request("q", ITEM, None, "another", certified.certificate, repeated=True))
+        assert version_of(path) == 5
+        assert ledger.certified == certified
+    with closing(SQLiteLedger.open(path)) as ledger:
+        assert ledger.state() == FilterState(ZCDP(Rho(2), ITEM.delta + ITEM.delta), Rho(0))
+        if periods is None and certified.certificate is Certificate.zcdp:
+            ledger.grant(BUDGET, TOTAL, note="in periods", periods=Periods(timedelta(days=7)))
+            assert version_of(path) == 5
+    assert verify(path).events >= 7
+    monkeypatch.setattr(sqlite_schema, "VERSION", 4)  # what an earlier dpsql knows
+    assert code_of(lambda: SQLiteLedger.open(path)) == "ledger-newer"
+
+
+def test_a_file_that_says_it_repeats_nothing_is_read_all_the_same_and_by_no_earlier_version(path: Path) -> None:
+    with opened(path) as ledger:
+        repeat(ledger)
+    with raw(path) as connection:
+        connection.execute("PRAGMA user_version = 2")
+    assert verify(path).events == 5  # an earlier one finds that the delta is not what its events add up to
+
+
+def retell(path: Path, *changes: tuple[str, str]) -> None:
+    """Change bodies and make the chain fit, as one can who knows the format."""
+    with tampering(path) as connection:
+        for old, new in changes:
+            connection.execute("UPDATE events SET body = replace(body, ?, ?)", (old, new))
+        chain = GENESIS
+        for seq, at, kind, body in connection.execute("SELECT seq, at, kind, body FROM events ORDER BY seq").fetchall():
+            chain = chained(chain, seq, at=at, kind=kind, body=body)
+            connection.execute("UPDATE events SET chain = ? WHERE seq = ?", (chain, seq))
+    Path(f"{path}.mark").unlink(missing_ok=True)
+
+
+def test_a_repeat_of_another_question_or_of_no_answer_is_found_by_verifying(path: Path) -> None:
+    with opened(path) as ledger:
+        other, failed = (ledger.reserve(Request("q", ITEM, ALICE, key)) for key in ("other", "key"))
+        other.settle(Rho(0), "d", answer=b"other")
+        failed.settle(Rho(0), "d")
+        repeat(ledger)
+    assert verify(path).events == 9
+    for before, after in (("6", "2"), ("2", "3"), ("3", "6")):
+        retell(path, (f'"repeats":{before}', f'"repeats":{after}'))
+        if after == "6":
+            assert verify(path).events == 9
+        else:
+            assert code_of(lambda: verify(path)) == "ledger-tampered"
+
+
+KILLED = """
+import os, signal
+ledger = opened()
+held = ledger.reserve(ASK)
+say('held')
+sys.stdin.readline()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_kill_after_the_reservation_leaves_it_held_beside_the_answer_of_another(path: Path) -> None:
+    ask = Request("q", ITEM, key="key", repeated=True)
+    with opened(path) as ledger:
+        with start(KILLED, path) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "held\n"
+            held = ledger.reserve(ask)
+            assert isinstance(held, OpenReservation)
+            assert not held.settle(ITEM.rho, "d", answer=b"first").repeats
+            process.kill()
+        assert ledger.reserve(ask) == Settled(b"first", repeats=True)
+        before = ledger.state()
+        assert (before.spent.rho, before.reserved) == (Rho(1), Rho(1))
+    with opened(path) as ledger:
+        assert ledger.state() == before
+
+
+# PostgreSQL
+
+
+@pytest.mark.parametrize("certified", [CertificateTerms(), CertificateTerms(Certificate.optimal, Epsilon("0.03"))])
+def test_a_schema_repeats_under_every_certificate_and_no_earlier_version_opens_it(
+    place: Place,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    certified: CertificateTerms,
+) -> None:
+    question = Request("q", ITEM, None, "key", certified.certificate, repeated=True)
+    with closing(PostgresLedger(place.url, BUDGET, total=TOTAL, certified=certified)) as ledger:
+        repeat(ledger, question)
+        assert ledger.certified == certified
+        ledger.bump("more rows")
+        repeat(ledger, question)
+    with closing(PostgresLedger.open(place.url)) as ledger:
+        assert ledger.state() == FilterState(ZCDP(Rho(2), ITEM.delta + ITEM.delta), Rho(0))
+    assert verify_postgres(place.url).events == 10
+    monkeypatch.setattr(transaction, "VERSION", 2)  # what an earlier dpsql knows
+    assert code_of(lambda: PostgresLedger.open(place.url)) == "ledger-newer"
+
+
+def test_a_role_that_may_not_raise_an_old_version_leaves_the_delta_spent(
+    place: Place,  # noqa: F811
+    role: str,  # noqa: F811
+) -> None:
+    PostgresLedger(place.url, BUDGET, total=TOTAL).close()
+    place.tamper("UPDATE terms SET version = 1")
+    server().run(*recipe(place.schema, role))
+    with closing(PostgresLedger(server().url(place.schema, role), BUDGET, total=TOTAL)) as ledger:
+        repeat(ledger)
+        assert ledger.state() == FilterState(ZCDP(Rho(1), ITEM.delta + ITEM.delta), Rho(0))
+        assert place.rows("SELECT version FROM terms") == [(1,)]
+        assert ledger.stored("key", "alice") == b"first"
+    assert verify_postgres(place.url).events == 5
+    PostgresLedger.open(place.url).close()  # by the owner
+    assert place.rows("SELECT version FROM terms") == [(3,)]
+    assert verify_postgres(place.url).events == 5

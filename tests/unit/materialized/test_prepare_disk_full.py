@@ -1,0 +1,85 @@
+"""`dpsql prepare` on a disk that is full: an error of its own, and what was prepared before stays."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+from support.prepared_kit import events, opened, policy
+
+from dpsql.curator import prepare
+from dpsql.errors import EngineError
+from dpsql.materialized import build
+from dpsql.materialized.lookup import kept_in
+
+resource = pytest.importorskip("resource")  # not on Windows
+
+POLICY = """\
+prepared = "prepared"
+[budget]
+epsilon = 1.0
+delta = 1e-6
+[tables.reads]
+privacy_unit = "user_id"
+prepared = [["article"]]
+"""
+PROGRAM = "from dpsql.cli.app import main; main()"
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    events(tmp_path / "events.duckdb")
+    return tmp_path / "events.duckdb"
+
+
+def refuse(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("limit", [0, 1, 1000, 20_000, 100_000])
+def test_the_command_says_that_there_is_no_room_and_that_nothing_is_charged(
+    database: Path, tmp_path: Path, limit: int
+) -> None:
+    (tmp_path / "policy.toml").write_text(POLICY)
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "prepare", "--db", str(database), "--policy", "policy.toml"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(build.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        check=False,
+    )
+    assert "Traceback" not in ran.stderr
+    assert ran.returncode == 6
+    assert "prepare-failed" in ran.stderr
+    assert "room" in ran.stderr
+    assert " is charged" not in ran.stderr
+    assert [file.name for file in tmp_path.glob("prepared/*")] in ([], ["lock"])
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [(os, "open"), (build.shutil, "copyfile"), (build, "write_kept"), (build, "_share")]
+)
+def test_the_call_raises_an_error_of_ours_and_what_was_prepared_stays(
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, name: str
+) -> None:
+    known = policy(tmp_path)
+    prepare(known, database=database)
+    before = kept_in(tmp_path / "prepared")
+    with duckdb.connect(str(database)) as connection:
+        connection.execute("INSERT INTO reads SELECT * FROM reads LIMIT 3")
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, refuse)
+        with pytest.raises(EngineError) as caught:
+            prepare(known, database=database)
+    assert caught.value.code == "prepare-failed"
+    assert kept_in(tmp_path / "prepared") == before
+    prepare(known, database=database)
+    with opened(database, known):
+        pass

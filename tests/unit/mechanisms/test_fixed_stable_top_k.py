@@ -1,0 +1,308 @@
+"""FixedStableTopK: its exact guarantee, its sampler against its law in every branch, its loss, and known mistakes."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from support.laws import (
+    BOTTOM,
+    ROUNDING,
+    Counts,
+    cks,
+    discrete_gaussian_law,
+    fits,
+    goodness,
+    hockey_stick,
+    one_unit_more,
+    peeling_law,
+    rejects,
+)
+
+from dpsql.accounting import ZCDP
+from dpsql.errors import UsageError
+from dpsql.mechanisms import FixedStableSelection, FixedStableTopK, Histogram, OperatingSystemNoise
+from dpsql.quantities import Delta, Rho
+
+UNIVERSE = "abcd"
+NOISE = OperatingSystemNoise()
+LEVELS = (0.05, 0.2, 0.5, 1.0, 2.0, 4.0, 10.0)
+
+
+def mechanism(rho: str, delta: str, k: int, k_bar: int, penalty: str, bound: int | None = None) -> FixedStableTopK:
+    return FixedStableTopK(
+        Rho(rho), Delta(delta), k, k_bar=k_bar, penalty=Fraction(penalty), max_groups_contributed=bound
+    )
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to build the mechanism; the defaults are the production code's."""
+
+    unstable: int = 1  # the widest gap that must not pass
+    above: int = 1  # where BOTTOM stands above the next count, but for the logarithm
+    bottom_fills: bool = True  # BOTTOM stands against what fills up
+    reach: Callable[[FixedStableTopK, int], int] = lambda m, k_bar: min(m.max_groups_contributed or k_bar, k_bar)
+
+
+PRODUCTION = Variant()
+
+
+def tail(variance: Fraction, at_least: int) -> float:
+    return math.fsum(mass for draw, mass in discrete_gaussian_law(variance).items() if draw >= at_least)
+
+
+def offset(variance: Fraction, probability: float) -> int:
+    return next(n for n in range(1000) if tail(variance, n) <= probability)
+
+
+def law_of_positions(
+    m: FixedStableTopK, counts: tuple[int, ...], variant: Variant = PRODUCTION
+) -> dict[FixedStableSelection, float]:
+    """Return the law over the counts of all groups, in descending order."""
+    rho, half = float(m.rho), float(m.delta) / 2
+    variance = 2 / m.rho.value
+    ranked = [*counts, *[0] * (m.k_bar + 1)][: m.k_bar + 1]
+    leaders, following = counts[: m.k_bar], ranked[-1]
+    gaps = [ranked[at] - ranked[at + 1] for at in range(m.k_bar)]
+    scores = [gap - math.floor(m.penalty * abs(at + 1 - m.k)) for at, gap in enumerate(gaps)]
+    weights = [math.exp(math.sqrt(2 * rho) * 0.5 * (score - max(scores))) for score in scores]
+    found: dict[FixedStableSelection, float] = {}
+
+    def fill(proposed: int, held: bool, mass: float) -> None:
+        start = proposed if held else 0
+        epsilon = math.sqrt(4 * rho / (m.k - start))
+        threshold = following + variant.above + math.log(variant.reach(m, m.k_bar - start) / half) / epsilon
+        others = leaders[start:]
+        kept = variant.bottom_fills or not held
+        steps_law = peeling_law(others, threshold if kept else None, epsilon, m.k - start)
+        for steps, part in steps_law.items():
+            filled = tuple(start + at for at in steps if isinstance(at, int))
+            stable = frozenset(range(min(start, len(counts))))
+            found[FixedStableSelection(proposed, held, stable, filled, BOTTOM in steps)] = mass * part
+
+    def cut(proposed: int, mass: float) -> None:
+        some, drops = counts[:proposed], proposed - m.k < m.k
+        everything = frozenset(range(len(some)))
+        if len(some) <= m.k:
+            found[FixedStableSelection(proposed, True, everything, (), False)] = mass
+            return
+        draws = min(proposed - m.k, m.k)
+        epsilon = math.sqrt(4 * rho / draws)
+        scored = [-count for count in some] if drops else some
+        for steps, part in peeling_law(scored, None, epsilon, len(some) - m.k if drops else m.k).items():
+            stable = everything.difference(steps) if drops else frozenset()
+            selection = FixedStableSelection(proposed, True, stable, () if drops else steps, False)
+            found[selection] = found.get(selection, 0.0) + mass * part
+
+    least = offset(variance, half) + variant.unstable
+    for proposed, (gap, weight) in enumerate(zip(gaps, weights, strict=True), start=1):
+        chosen = weight / math.fsum(weights)
+        held = tail(variance, least - gap)
+        fill(proposed, False, chosen * (1.0 - held))
+        if proposed < m.k:
+            fill(proposed, True, chosen * held)
+        else:
+            cut(proposed, chosen * held)
+    return found
+
+
+def law(m: FixedStableTopK, counts: Counts, variant: Variant = PRODUCTION) -> dict[Hashable, float]:
+    """Return the law of the labels, by what is released of them."""
+    labels = sorted(counts, key=lambda label: (-counts[label], label))
+    return {
+        (
+            each.proposed,
+            each.held,
+            frozenset(labels[at] for at in each.stable),
+            tuple(labels[at] for at in each.filled),
+            each.stopped_at_bottom,
+        ): mass
+        for each, mass in law_of_positions(m, tuple(counts[label] for label in labels), variant).items()
+    }
+
+
+def worst_excess(cases: Sequence[tuple[FixedStableTopK, Counts]], variant: Variant = PRODUCTION) -> float:
+    worst = 0.0
+    for m, counts in cases:
+        delta, rho = float(m.worst_case.delta), m.worst_case.rho.value
+        here = law(m, counts, variant)
+        for more in one_unit_more(counts, UNIVERSE, m.max_groups_contributed):
+            there = law(m, more, variant)
+            for level in LEVELS:
+                found = max(hockey_stick(here, there, level), hockey_stick(there, here, level))
+                worst = max(worst, found / (delta + cks(rho, level)))
+    return worst
+
+
+def random_cases(number: int, seed: int) -> list[tuple[FixedStableTopK, Counts]]:
+    draw = random.Random(seed)
+    cases = []
+    for _ in range(number):
+        k_bar = draw.randint(1, 4)
+        m = mechanism(
+            draw.choice(["0.05", "0.2", "1", "4"]),
+            draw.choice(["1e-6", "0.001", "0.05", "0.3"]),
+            draw.randint(1, min(2, k_bar)),
+            k_bar,
+            draw.choice(["0", "0.5", "1", "3"]),
+            draw.choice([None, 1, 2]),
+        )
+        highest = draw.choice([1, 2, 3, 12])
+        present = draw.sample(UNIVERSE, draw.randint(0, 4))
+        cases.append((m, {label: draw.randint(1, highest) for label in present}))
+    return cases
+
+
+EDGES: list[tuple[FixedStableTopK, Counts]] = [
+    (mechanism("1", "1e-6", 1, 1, "0"), {}),
+    (mechanism("4", "1e-6", 1, 1, "0"), {"b": 2, "a": 1}),
+    (mechanism("16", "1e-6", 1, 1, "0"), {"b": 2, "a": 1}),
+    (mechanism("1", "1e-6", 1, 2, "0"), {"b": 1}),
+    (mechanism("1", "1e-6", 2, 3, "1"), {"a": 12, "b": 1}),
+    (mechanism("1", "1e-6", 2, 3, "0.5"), {"a": 12, "b": 3, "c": 3, "d": 3}),
+    (mechanism("2", "0.02", 2, 2, "0", 1), {"a": 12, "b": 1, "c": 1}),
+    (mechanism("1", "1e-6", 1, 4, "0"), dict.fromkeys("abcd", 12)),
+    (mechanism("1", "0.01", 2, 3, "0"), dict.fromkeys("abc", 9)),
+    (mechanism("1", "0.05", 2, 4, "0"), dict.fromkeys("abcd", 2)),
+    (mechanism("0.5", "1e-6", 1, 2, "0"), {"a": 40}),
+]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_neighbour_exceeds_the_claim(seed: int) -> None:
+    assert worst_excess(random_cases(80, seed)) <= 1.0 + ROUNDING
+
+
+def test_no_neighbour_exceeds_the_claim_at_the_edges() -> None:
+    assert 0.6 < worst_excess(EDGES) <= 1.0 + ROUNDING
+
+
+MISTAKES = {
+    "a gap of one taken for stable": (1.8, Variant(unstable=0)),
+    "filling up without BOTTOM": (1000.0, Variant(bottom_fills=False)),
+    "BOTTOM without the 1": (1.05, Variant(above=0)),
+    "M of a hundredth": (10.0, Variant(reach=lambda *_: 0.01)),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_every_known_mistake_is_caught(mistake: str) -> None:
+    factor, variant = MISTAKES[mistake]
+    assert worst_excess(EDGES, variant) > factor
+
+
+SAMPLED = {
+    "a gap at k": (mechanism("0.5", "0.1", 2, 3, "1"), (30, 29, 14, 13)),
+    "a gap before k": (mechanism("0.5", "0.2", 3, 4, "0"), (30, 15, 14, 14, 13)),
+    "a gap after k, drops": (mechanism("0.5", "0.1", 2, 3, "0"), (24, 23, 21, 2)),
+    "a gap after k, picks": (mechanism("0.5", "0.1", 1, 3, "0"), (24, 23, 22, 1)),
+    "no gap": (mechanism("1", "0.2", 2, 3, "0.5", 1), (7, 7, 7, 7)),
+    "fewer groups than k": (mechanism("1", "0.4", 3, 5, "0"), (4, 3)),
+    "no group": (mechanism("0.5", "0.3", 2, 3, "1"), ()),
+}
+
+
+def p_value(case: str, claimed: FixedStableTopK | None = None) -> float:
+    m, counts = SAMPLED[case]
+    histogram = Histogram.of_leaders(counts, m.k_bar)
+    selections = Counter[Hashable](m.select(histogram, NOISE) for _ in range(2_500))
+    return goodness(selections, law_of_positions(claimed or m, counts))
+
+
+@pytest.mark.parametrize("case", SAMPLED)
+def test_selections_follow_the_law(case: str) -> None:
+    assert fits(lambda: p_value(case))
+
+
+@pytest.mark.parametrize("factor", [Fraction(1, 3), Fraction(3)])
+@pytest.mark.parametrize("case", ["a gap before k", "a gap after k, drops"])
+def test_noise_of_another_scale_is_noticed(case: str, factor: Fraction) -> None:
+    m, _ = SAMPLED[case]
+    assert rejects(lambda: p_value(case, replace(m, rho=Rho(m.rho.value * factor))))
+
+
+def test_the_cases_reach_every_branch() -> None:
+    reached = {
+        (each.held, each.proposed - m.k > 0, each.proposed - m.k >= m.k, bool(each.stable), bool(each.filled))
+        for m, counts in SAMPLED.values()
+        for each, mass in law_of_positions(m, counts).items()
+        if mass > 0.05
+    }
+    wanted = [
+        (True, False, False, True, False),  # as many as wanted
+        (True, False, False, True, True),  # filled up
+        (True, True, False, True, False),  # dropped
+        (True, True, True, False, True),  # picked
+        (False, False, False, False, True),  # by the limited domain alone
+    ]
+    assert reached >= {*wanted}
+
+
+def test_the_loss_is_what_the_steps_cost() -> None:
+    m = mechanism("0.07", "1e-6", 3, 9, "1")
+    quarter, half = Fraction("0.0175"), Delta("5e-7")
+    assert m.test.loss == ZCDP(Rho(quarter), half)
+    assert 0 < quarter - m.choice.loss.rho.value < Fraction(1, 10**12)
+    base = m.choice.loss.rho.value + quarter
+
+    def extra(proposed: int, held: bool, filled: int, bottom: bool) -> Fraction:
+        loss = m.loss(FixedStableSelection(proposed, held, frozenset(), tuple(range(filled)), bottom))
+        assert loss.delta == Delta("1e-6")
+        assert loss.rho.value <= m.worst_case.rho.value == Fraction("0.07")
+        return loss.rho.value - base
+
+    def draws(made: int, planned: int) -> Fraction:
+        return made * m.fill(planned).value ** 2 / 8
+
+    assert extra(3, True, 0, False) == 0
+    assert extra(5, False, 3, False) == draws(3, 3)
+    assert extra(5, False, 1, True) == draws(2, 3)
+    assert extra(1, True, 2, False) == draws(2, 2)
+    assert extra(1, True, 0, True) == draws(1, 2)
+    assert extra(5, True, 0, False) == draws(2, 2)
+    assert extra(6, True, 3, False) == draws(3, 3)
+    assert extra(9, True, 3, False) == draws(3, 3)
+
+
+def test_every_answer_of_the_sampler_costs_at_most_the_worst_case() -> None:
+    for m, counts in SAMPLED.values():
+        histogram = Histogram.of_leaders(counts, m.k_bar)
+        losses = [m.loss(m.select(histogram, NOISE)) for _ in range(50)]
+        assert all(loss.rho <= m.worst_case.rho and loss.delta == m.worst_case.delta for loss in losses)
+
+
+def test_one_giant_count_is_released_at_the_price_of_the_gap() -> None:
+    m = mechanism("0.5", "1e-9", 1, 5, "1")
+    selection = m.select(Histogram((2**53 - 1,), 0), NOISE)
+    assert selection == FixedStableSelection(1, True, frozenset({0}), (), False)
+    assert m.loss(selection).rho.value <= Fraction("0.25")
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments"),
+    [
+        ("rho-range", ("9e-9", "0.1", 1, 1, "0")),
+        ("k-range", ("1", "0.1", 0, 1, "0")),
+        ("k-range", ("1", "0.1", 3, 2, "0")),
+        ("delta-range", ("1", "0", 1, 1, "0")),
+        ("penalty-range", ("1", "0.1", 1, 1, "-1")),
+        ("penalty-range", ("1", "0.1", 1, 2, "1e16")),
+        ("bound-range", ("1", "0.1", 1, 1, "0", 0)),
+    ],
+)
+def test_parameters_that_mean_nothing_are_refused(code: str, arguments: tuple[Any, ...]) -> None:
+    with pytest.raises(UsageError, match=rf"\[{code}\]"):
+        mechanism(*arguments)
+
+
+def test_the_least_rho_works() -> None:
+    m = mechanism("1e-8", "1e-6", 2, 3, "0")
+    assert m.test.variance == 2 * 10**8
+    assert m.loss(m.select(Histogram((5, 2), 0), NOISE)).rho <= m.worst_case.rho

@@ -1,0 +1,336 @@
+"""The Laplace limited domain: its exact guarantee with its counts, mistakes that must be caught, its law."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache, reduce
+from itertools import combinations, pairwise, permutations, product
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from support.laws import ROUNDING, Counts, cks, discrete_laplace_law, fits, goodness, one_unit_more, rejects
+
+from dpsql.accounting import ZCDP, ApproximateDP
+from dpsql.errors import UsageError
+from dpsql.mechanisms import CountedSelection, Histogram, LaplaceLimitedDomain, OperatingSystemNoise
+from dpsql.quantities import Delta, Epsilon, Rho
+
+UNIVERSE = "abcd"
+NOISE = OperatingSystemNoise()
+Masses = npt.NDArray[np.float64]
+Outcomes = dict[Hashable, Masses]  # of a set of labels: the masses of all their noisy counts, one axis a label
+
+
+def domain(epsilon: str, delta: str, k: int, k_bar: int, bound: int) -> LaplaceLimitedDomain:
+    return LaplaceLimitedDomain(Epsilon(epsilon), Delta(delta), k, k_bar, bound)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to build the mechanism; the defaults are the production code's."""
+
+    offset: Callable[[LaplaceLimitedDomain], int] = lambda mechanism: mechanism.offset
+    above: int = 1
+    following: bool = True  # BOTTOM stands upon the count after the leaders
+    scale: Callable[[LaplaceLimitedDomain], Fraction] = lambda mechanism: mechanism.scale
+    bottom_scale: Callable[[LaplaceLimitedDomain], Fraction] = lambda mechanism: mechanism.scale
+    tie: Callable[[Counts, str], Hashable] = lambda _, label: label
+    ranks_show: bool = False  # equal noisy counts come in the order of the exact ones
+
+
+PRODUCTION = Variant()
+
+
+@cache
+def noise_on(scale: Fraction, reach: int) -> Masses:
+    law = discrete_laplace_law(scale)
+    return np.array([law.get(n, 0.0) for n in range(-reach, reach + 1)])
+
+
+def outcomes(mechanism: LaplaceLimitedDomain, counts: Counts, variant: Variant = PRODUCTION) -> Outcomes:
+    """Return the law of the released labels with their noisy counts, which run from -reach to reach."""
+    scale, bottom_scale = variant.scale(mechanism), variant.bottom_scale(mechanism)
+    reach = math.ceil(30 * max(scale, bottom_scale)) + 40
+    labels = sorted(counts, key=lambda label: (-counts[label], variant.tie(counts, label)))
+    histogram = Histogram.of_leaders(tuple(counts[label] for label in labels[: mechanism.k_bar + 1]), mechanism.k_bar)
+    threshold = (histogram.following if variant.following else 0) + variant.above + variant.offset(mechanism)
+    bottom = np.roll(noise_on(bottom_scale, 2 * reach), threshold)[reach:-reach]  # on the same axis as the counts
+    noisy = {
+        label: np.roll(noise_on(scale, 2 * reach), counts[label])[reach:-reach] for label in labels[: mechanism.k_bar]
+    }
+    found: Outcomes = {}
+    for size in range(len(noisy) + 1):
+        for released in combinations(sorted(noisy), size):
+            below = [np.cumsum(noisy[label]) - noisy[label] for label in noisy if label not in released]
+            reached = np.cumsum(reduce(np.multiply, below, bottom))  # BOTTOM is at most this, the others below it
+            if not released:
+                found[released] = reached[-1:]
+                continue
+            grids = np.ix_(*[np.arange(len(bottom))] * size)
+            masses = reduce(np.multiply, np.ix_(*[noisy[label] for label in released]), np.ones([1] * size))
+            masses = masses * reached[reduce(np.minimum, grids)]
+            if variant.ranks_show and size == 2:
+                first = min(released, key=labels.index)
+                found[released, first] = np.diagonal(masses).copy()
+                np.fill_diagonal(masses, 0.0)
+            found[released] = masses
+    return found
+
+
+def stick(p: Outcomes, q: Outcomes, epsilon: float) -> float:
+    """Return the hockey stick of two laws."""
+    factor = math.exp(epsilon)
+    return math.fsum(
+        float(np.maximum(0.0, masses - factor * q[event] if event in q else masses).sum())
+        for event, masses in p.items()
+    )
+
+
+def excess(mechanism: LaplaceLimitedDomain, p: Outcomes, q: Outcomes) -> float:
+    """Return the worst factor by which the pair exceeds what the mechanism claims."""
+    epsilon, delta, rho = float(mechanism.epsilon), float(mechanism.delta), mechanism.worst_case.rho.value
+    levels = [epsilon * part for part in (0.1, 0.5, 1.0, 2.0, 4.0)]
+    pure = stick(p, q, float(mechanism.guarantee.epsilon)) / float(mechanism.guarantee.delta)
+    return max(pure, *(stick(p, q, level) / (delta + cks(rho, level)) for level in levels))
+
+
+def worst_excess(cases: Sequence[tuple[LaplaceLimitedDomain, Counts]], variant: Variant = PRODUCTION) -> float:
+    worst = 0.0
+    for mechanism, counts in cases:
+        here = outcomes(mechanism, counts, variant)
+        for more in one_unit_more(counts, UNIVERSE, mechanism.max_groups_contributed):
+            there = outcomes(mechanism, more, variant)
+            worst = max(worst, excess(mechanism, here, there), excess(mechanism, there, here))
+    return worst
+
+
+def random_cases(number: int, seed: int) -> list[tuple[LaplaceLimitedDomain, Counts]]:
+    draw = random.Random(seed)
+    cases = []
+    for _ in range(number):
+        epsilon, delta = draw.choice(["1", "2", "3"]), draw.choice(["1e-6", "0.01", "0.1", "0.4"])
+        mechanism = domain(epsilon, delta, 1, draw.randint(1, 2), draw.randint(1, 2))
+        highest = draw.choice([1, 2, 12])
+        present = draw.sample(UNIVERSE, draw.randint(0, 4))
+        cases.append((mechanism, {label: draw.randint(1, highest) for label in present}))
+    return cases
+
+
+EDGES: list[tuple[LaplaceLimitedDomain, Counts]] = [
+    (domain("1", "1e-6", 1, 1, 1), {}),
+    (domain("1", "0.08", 1, 1, 1), {}),
+    (domain("2", "0.1", 2, 2, 2), {}),
+    (domain("2", "1e-6", 2, 2, 2), {}),
+    (domain("2", "0.05", 2, 2, 1), {"a": 3}),
+    (domain("1", "0.01", 1, 1, 1), {"a": 1, "b": 1}),
+    (domain("2", "0.2", 2, 2, 2), dict.fromkeys("abcd", 2)),
+    (domain("2", "0.3", 2, 2, 1), dict.fromkeys("abcd", 2)),
+    (domain("2", "0.1", 1, 2, 2), {"b": 9, "a": 1, "c": 1}),
+    (domain("2", "0.1", 2, 2, 1), {"a": 2, "b": 2}),
+    (domain("1", "0.0365", 1, 1, 1), {}),  # hardly more than P[X - Y >= 4]
+    (domain("1", "0.03", 1, 1, 1), {}),
+    (domain("1", "0.0365", 2, 2, 1), dict.fromkeys("abcd", 1)),
+    (domain("2", "0.1", 2, 2, 1), {"a": 13, "b": 14}),
+    (domain("2", "0.01", 2, 2, 2), {"a": 24, "b": 23}),
+    (domain("2", "1e-6", 2, 2, 2), {"a": 24, "b": 23, "c": 23}),
+    (domain("1", "1e-6", 1, 1, 1), {"a": 39}),
+]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_neighbour_exceeds_the_claim(seed: int) -> None:
+    assert worst_excess(random_cases(40, seed)) <= 1.0 + ROUNDING
+
+
+def test_no_neighbour_exceeds_the_claim_at_the_edges() -> None:
+    assert 0.999 < worst_excess(EDGES) <= 1.0 + ROUNDING
+
+
+def test_three_leaders_keep_the_claim() -> None:
+    assert worst_excess([(domain("4", "0.1", 2, 3, 2), {"a": 2, "b": 1})]) <= 1.0 + ROUNDING
+
+
+def continuous(mechanism: LaplaceLimitedDomain, reach: int) -> float:
+    """Return the offset for noise on the reals: scale * x with reach * (2 + x) * exp(-x) / 4 = delta."""
+    low, high = 0.0, 200.0
+    for _ in range(200):
+        x = (low + high) / 2
+        low, high = (x, high) if reach * (2 + x) * math.exp(-x) / 4 > mechanism.delta.value else (low, x)
+    return float(mechanism.scale) * high
+
+
+def natural(mechanism: LaplaceLimitedDomain) -> int:
+    bound = mechanism.max_groups_contributed
+    return math.ceil(float(mechanism.scale) * math.log(bound / mechanism.delta.value))
+
+
+def of_reach_one(mechanism: LaplaceLimitedDomain) -> int:
+    return LaplaceLimitedDomain(
+        Epsilon(mechanism.epsilon.value / mechanism.max_groups_contributed), mechanism.delta, 1, 1, 1
+    ).offset
+
+
+def narrow(mechanism: LaplaceLimitedDomain) -> Fraction:
+    return 1 / mechanism.epsilon.value
+
+
+MISTAKES: dict[str, tuple[float, Variant]] = {
+    "without the 1": (2.0, Variant(above=0)),
+    "an offset less by 1": (1.0001, Variant(offset=lambda mechanism: mechanism.offset - 1)),
+    "an offset of scale * ln(Delta / delta)": (2.5, Variant(offset=natural)),
+    "an offset without M": (1.3, Variant(offset=of_reach_one)),
+    "a threshold without the count after the leaders": (5.0, Variant(following=False)),
+    "noise for one group of a unit in more": (1.5, Variant(scale=narrow, bottom_scale=narrow)),
+    "BOTTOM without noise": (1.2, Variant(bottom_scale=lambda _: Fraction(1, 1000))),
+    "ties decided by data": (1.2, Variant(tie=lambda counts, label: ord(label) * (-1) ** sum(counts.values()))),
+    "the continuous offset, rounded up": (
+        1.07,
+        Variant(offset=lambda m: math.ceil(continuous(m, min(m.max_groups_contributed, m.k_bar)))),
+    ),
+    "equal noisy counts in the order of the exact ones": (1.2, Variant(ranks_show=True)),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_every_known_mistake_is_caught(mistake: str) -> None:
+    factor, variant = MISTAKES[mistake]
+    assert worst_excess(EDGES, variant) > factor
+
+
+@cache
+def law(mechanism: LaplaceLimitedDomain, histogram: Histogram) -> Counter[CountedSelection, float]:
+    """Return the law of the positions in their order, with the counts, cut to k: all ties are broken evenly."""
+    noise = discrete_laplace_law(mechanism.scale, reach=18.0)
+    found = Counter[CountedSelection]()
+    ends = [[count + draw for draw in noise] for count in histogram.leaders]
+    base = histogram.following + 1 + mechanism.offset
+    below = dict(zip(noise, np.cumsum([*noise.values()]).tolist(), strict=True))
+    least, most = min(noise), max(noise)
+    for noisy in product(*ends):
+        mass = math.prod(noise[count - exact] for count, exact in zip(noisy, histogram.leaders, strict=True))
+        levels = sorted({*noisy}, reverse=True)
+        beaten = [1.0, *(below[min(max(level - base, least), most)] * (level - base >= least) for level in levels), 0.0]
+        for reached in range(len(levels) + 1):  # BOTTOM is at most so many of the levels
+            part = beaten[reached] - beaten[reached + 1]
+            if part > 0.0:
+                released = [at for at, count in enumerate(noisy) if count in levels[:reached]]
+                orders = [
+                    order
+                    for order in permutations(released)
+                    if all(noisy[one] >= noisy[two] for one, two in pairwise(order))
+                ]
+                for order in orders:
+                    kept = order[: mechanism.k]
+                    counts = tuple(noisy[at] for at in kept)
+                    found[CountedSelection(kept, counts, len(kept) < mechanism.k)] += mass * part / len(orders)
+    return found
+
+
+SAMPLED = {
+    "two that tie": (domain("2", "0.3", 2, 2, 1), (3, 3, 1)),
+    "three, cut to one": (domain("3", "0.3", 1, 3, 1), (2, 2, 2)),
+    "three, cut to two": (domain("6", "0.4", 2, 3, 2), (3, 2, 2, 1)),
+    "fewer groups than k_bar": (domain("2", "0.2", 2, 5, 2), (6,)),
+    "no group": (domain("1", "0.3", 1, 3, 1), ()),
+}
+
+
+def p_value(case: str, claimed: LaplaceLimitedDomain | None = None, *, counted: bool = True) -> float:
+    mechanism, counts = SAMPLED[case]
+    histogram = Histogram.of_leaders(counts, mechanism.k_bar)
+    show = (lambda selection: selection) if counted else (lambda selection: selection.positions)
+    expected = Counter[Hashable]()
+    for selection, mass in law(claimed or mechanism, histogram).items():
+        expected[show(selection)] += mass
+    seen = Counter[Hashable](show(mechanism.select(histogram, NOISE)) for _ in range(10_000))
+    return goodness(seen, expected)
+
+
+@pytest.mark.parametrize("case", SAMPLED)
+def test_selections_follow_the_law(case: str) -> None:
+    assert fits(lambda: p_value(case))
+
+
+@pytest.mark.parametrize("case", ["two that tie", "three, cut to two"])
+def test_their_order_follows_the_law(case: str) -> None:
+    assert fits(lambda: p_value(case, counted=False))
+
+
+@pytest.mark.parametrize("scale", [Fraction(7, 10), Fraction(13, 10)])
+@pytest.mark.parametrize("case", ["two that tie", "three, cut to two", "fewer groups than k_bar"])
+def test_noise_of_another_scale_is_noticed(case: str, scale: Fraction) -> None:
+    mechanism, _ = SAMPLED[case]
+    claimed = replace(mechanism, epsilon=Epsilon(mechanism.epsilon.value / scale))
+    assert rejects(lambda: p_value(case, claimed))
+
+
+def test_the_two_models_of_the_law_agree() -> None:
+    mechanism, counts = domain("2", "0.3", 2, 2, 1), {"a": 3, "b": 3, "c": 1}
+    of_sets = {event: float(masses.sum()) for event, masses in outcomes(mechanism, counts).items()}
+    summed = Counter[Hashable]()
+    for selection, mass in law(mechanism, Histogram((3, 3), 1)).items():
+        summed[tuple(sorted("ab"[at] for at in selection.positions))] += mass
+    assert dict(summed) == pytest.approx(of_sets, abs=1e-7)
+    assert math.fsum(of_sets.values()) == pytest.approx(1.0, abs=1e-12)
+
+
+def test_the_offset_is_exact() -> None:
+    offsets = [
+        domain(*case).offset
+        for case in [("1", "1e-6", 1, 1, 1), ("1", "1e-6", 1, 10, 5), ("0.1", "1e-6", 10, 10, 1), ("1", "0.5", 1, 1, 1)]
+    ]
+    assert offsets == [16, 86, 154, 1]  # the reals need 15.3, 84.9, 152.8 and 0
+
+
+def test_the_continuous_constants_of_the_specification() -> None:
+    assert continuous(domain("1", "1e-6", 1, 1, 1), 1) == pytest.approx(15.278690, abs=1e-6)
+    assert continuous(domain("1", "1e-6", 1, 10, 5), 5) == pytest.approx(84.910767, abs=1e-6)
+
+
+def test_the_loss_is_the_same_for_every_answer() -> None:
+    mechanism = domain("0.2", "1e-7", 3, 9, 4)
+    assert mechanism.worst_case == ZCDP(Rho("0.02"), Delta("1e-7"))
+    assert mechanism.guarantee == ApproximateDP(Epsilon("0.2"), Delta("1e-7"))
+    answers = [CountedSelection((), (), stopped_at_bottom=True), CountedSelection((0,), (4,), stopped_at_bottom=False)]
+    assert {mechanism.loss(answer) for answer in answers} == {mechanism.worst_case}
+
+
+def test_a_clear_leader_is_released_with_its_count_and_the_empty_table_gives_nothing() -> None:
+    mechanism = domain("1", "1e-9", 3, 3, 1)
+    selection = mechanism.select(Histogram((2**52, 3), 0), NOISE)
+    assert (selection.positions, selection.stopped_at_bottom) == ((0,), True)
+    assert abs(selection.counts[0] - 2**52) < 100
+    assert mechanism.select(Histogram((), 0), NOISE) == CountedSelection((), (), stopped_at_bottom=True)
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments"),
+    [
+        ("epsilon-range", ("9e-10", "0.1", 1, 1, 1)),
+        ("k-range", ("1", "0.1", 0, 1, 1)),
+        ("k-range", ("1", "0.1", 3, 2, 1)),
+        ("delta-range", ("1", "0", 1, 1, 1)),
+        ("delta-range", ("1", "1", 1, 1, 1)),
+        ("bound-range", ("1", "0.1", 1, 1, 0)),
+    ],
+)
+def test_parameters_that_mean_nothing_are_refused(code: str, arguments: tuple[str, str, int, int, int]) -> None:
+    with pytest.raises(UsageError, match=rf"\[{code}\]"):
+        domain(*arguments)
+
+
+def test_more_leaders_than_k_bar_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"\[histogram-size\]"):
+        domain("1", "0.1", 1, 1, 1).select(Histogram((2, 1), 0), NOISE)
+
+
+def test_the_least_epsilon_works() -> None:
+    mechanism = domain("1e-9", "1e-6", 1, 1, 1)
+    assert mechanism.offset == pytest.approx(15.27869e9, rel=1e-6)
+    assert mechanism.select(Histogram((5,), 0), NOISE).positions in {(), (0,)}

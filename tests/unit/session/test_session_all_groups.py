@@ -1,0 +1,329 @@
+"""The Gaussian histogram through SQL: all groups in the order of labels, one price, and the law that is claimed."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from itertools import combinations, product
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from properties.session.test_session_audit import interval
+from support.laws import ROUNDING, cks, discrete_gaussian_law, fits, goodness
+from support.session_kit import filled, session_on
+
+import dpsql
+from dpsql.accounting import ZCDP, discrete_gaussian_tail
+from dpsql.engines import Exact, Statement
+from dpsql.engines.base import open_exact
+from dpsql.mechanisms import GaussianHistogram
+from dpsql.plan import Plan, Release, compute_replay_key, release
+from dpsql.session import Session
+
+CREATE = "CREATE TABLE reads (user_id BIGINT, article VARCHAR)"
+NAMES = "SELECT article FROM reads GROUP BY article TOP 2 PRIVATE WITH (epsilon = 1, delta = 0.1{more})"
+COUNTS = NAMES.replace("SELECT article", "SELECT article, COUNT(DISTINCT user_id) AS n")
+ALL = ", mechanism = gaussian_histogram, max_groups_contributed = 2"
+LABELS = ("a", "b", None)
+LEVELS = (0.1, 0.5, 1.0, 2.0, 4.0, 24.0)
+Unit = tuple[str | None, ...]
+Law = npt.NDArray[np.float64]
+
+
+def session_over(*statements: str, budget: str = "0.5", **bounds: int) -> Session:
+    table = dpsql.PrivateTable("user_id", **bounds)
+    policy = dpsql.Policy(dpsql.Budget(10, budget), {"reads": table}, limits=dpsql.Limits(max_epsilon=1))
+    return session_on(filled(CREATE, *statements), policy)
+
+
+def rows_of(units: Sequence[Unit]) -> list[str]:
+    """Return statements that fill in the units, each row twice."""
+    rows = [(number, label) for number, unit in enumerate(units) for label in unit for _ in range(2)]
+    values = ", ".join(f"({number}, {'NULL' if label is None else repr(label)})" for number, label in rows)
+    return [f"INSERT INTO reads VALUES {values}"] if rows else []
+
+
+def exact_of(session: Session, plan: Plan) -> Exact:
+    return session._dependencies.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
+
+
+def counted(session: Session, plan: Plan) -> list[tuple[object, ...]]:
+    """Return the rows that the engine returns to the mechanism."""
+    table = open_exact(exact_of(session, plan))
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def drawn(session: Session, plan: Plan, runs: int) -> Iterator[Release]:
+    exact = exact_of(session, plan)
+    return (release(plan, exact, noise=session._dependencies.noise) for _ in range(runs))
+
+
+def mechanism_of(plan: Plan) -> GaussianHistogram:
+    assert isinstance(plan.selection, GaussianHistogram)
+    return plan.selection
+
+
+def passing(mechanism: GaussianHistogram, count: int | None) -> dict[int | None, float]:
+    """Return the law of what is seen of one label: its noisy count, or nothing."""
+    if count is None:
+        return {None: 1.0}
+    law = discrete_gaussian_law(mechanism.variance, 9.0)
+    seen: dict[int | None, float] = {count + n: mass for n, mass in law.items() if count + n >= mechanism.threshold}
+    return {None: 1.0 - math.fsum(seen.values()), **seen}
+
+
+def law_of(mechanism: GaussianHistogram, counts: dict[object, int]) -> Law:
+    """Return the joint law of what is seen of every label; the order and the cut are post-processing of it."""
+    events = (None, *range(mechanism.threshold, mechanism.threshold + 30))
+    law = np.ones(())
+    for label in LABELS:
+        one = passing(mechanism, counts.get(label))
+        law = np.multiply.outer(law, np.array([one.get(event, 0.0) for event in events]))
+    return law
+
+
+def stick(p: Law, q: Law, level: float) -> float:
+    return float(np.maximum(0.0, p - math.exp(level) * q).sum())
+
+
+def test_the_law_through_sql_is_as_claimed_for_all_neighbours() -> None:
+    """Every data set of up to two units with any labels, NULL among them, and every unit more; two groups count."""
+    everybody = [unit for size in (1, 2, 3) for unit in combinations(LABELS, size)]
+    plan = session_over().explain(NAMES.format(more=ALL))
+    mechanism, worst = mechanism_of(plan), 0.0
+    found: dict[tuple[Unit, ...], Law] = {}
+    for size in (0, 1, 2):
+        for units in product(everybody, repeat=size):
+            rows = counted(session_over(*rows_of(units)), plan)
+            assert [row[0] for row in rows] == [label for label in LABELS if any(row[0] == label for row in rows)]
+            assert sum(row[1] for row in rows) == sum(min(2, len(unit)) for unit in units)  # type: ignore[misc]
+            found[units] = law_of(mechanism, dict(rows))  # type: ignore[arg-type]
+    for more in filter(None, found):
+        less = more[:-1]  # whoever stays keeps their number, and with it the groups that count
+        for p, q in ((found[more], found[less]), (found[less], found[more])):
+            claims = [(stick(p, q, level), 0.1 + cks(plan.worst_case.rho.value, level)) for level in LEVELS]
+            worst = max(worst, *(loss / claim for loss, claim in claims))
+    assert 0.5 < worst <= 1 + ROUNDING
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+def test_one_unit_is_seen_with_the_probability_that_is_claimed_and_no_more(groups: int) -> None:
+    """One unit with two labels, or with three of which two are kept, against nobody; then one step too low."""
+    session = session_over(*rows_of([LABELS[:groups]]))
+    plan = session.explain(NAMES.format(more=ALL))
+    mechanism, runs = mechanism_of(plan), 20_000
+    seen = sum(len(each.table) > 0 for each in drawn(session, plan, runs))
+    low, high = interval(seen, runs)
+    alone = discrete_gaussian_tail(mechanism.variance, mechanism.threshold - 1)
+    expected, careless = (
+        1 - (1 - tail) ** 2 for tail in (alone, discrete_gaussian_tail(mechanism.variance, mechanism.threshold - 2))
+    )
+    assert low <= expected <= high
+    assert expected <= 0.1 < careless
+    assert not low <= careless <= high
+
+
+def test_nobody_is_seen_in_an_empty_table() -> None:
+    session = session_over()
+    plan = session.explain(COUNTS.format(more=ALL))
+    assert {len(each.table) for each in drawn(session, plan, 200)} == {0}
+
+
+@pytest.mark.parametrize("larger", ["a", "b"])
+def test_labels_and_never_exact_counts_decide_between_equal_noisy_counts(larger: str) -> None:
+    counts = {"a": 40, "b": 40, larger: 42}
+    session = session_over(
+        *(f"INSERT INTO reads SELECT i, '{label}' FROM range({n}) t(i)" for label, n in counts.items())
+    )
+    plan = session.explain(COUNTS.format(more=ALL))
+    answers = [each.table.to_pylist() for each in drawn(session, plan, 3_000)]
+    ties = [tuple(row["article"] for row in rows) for rows in answers if len({row["n"] for row in rows}) == 1]
+    assert set(ties) == {("a", "b")}
+    assert len(ties) > 100
+
+
+def test_what_is_sampled_has_the_law_that_was_computed() -> None:
+    session = session_over(*rows_of([("a", "b"), ("a", None), ("a",)]))
+    plan = session.explain(COUNTS.format(more=ALL).replace("TOP 2", "TOP 3"))
+    mechanism, counts = mechanism_of(plan), dict(counted(session, plan))
+    law: dict[object, float] = {}
+    ones = [passing(mechanism, counts[label]) for label in LABELS]  # type: ignore[arg-type]
+    for first, p in ones[0].items():
+        for second, q in ones[1].items():
+            for third, r in ones[2].items():
+                event = first, second, third
+                law[event] = p * q * r
+
+    def p_value() -> float:
+        seen: Counter[object] = Counter()
+        for each in drawn(session, plan, 5_000):
+            noisy = {row["article"]: row["n"] for row in each.table.to_pylist()}
+            seen[tuple(noisy.get(label) for label in LABELS)] += 1
+        return goodness(seen, law)  # type: ignore[arg-type]
+
+    assert fits(p_value)
+
+
+@pytest.mark.parametrize("k", [1, 2, 10])
+@pytest.mark.parametrize("sql", [NAMES, COUNTS])
+@pytest.mark.parametrize("groups", [1, 2, 50])
+def test_the_price_is_what_a_limited_domain_reserves(sql: str, k: int, groups: int) -> None:
+    session = session_over(*rows_of([("a", "b")]), budget="0.9")
+    text = sql.replace("TOP 2", f"TOP {k}").replace("epsilon = 1", "epsilon = 0.3")
+    bound = f", max_groups_contributed = {groups}"
+    plan = session.explain(text.format(more=f"{bound}, mechanism = gaussian_histogram"))
+    assert plan.worst_case == session.explain(text.format(more=bound)).worst_case
+    items = k + (min(k, groups) if sql is COUNTS else 0)
+    assert mechanism_of(plan).loss == plan.worst_case == ZCDP(dpsql.Rho(items * Fraction("0.09") / 8), plan.delta)
+    assert mechanism_of(plan).variance == groups / (2 * plan.worst_case.rho.value)
+    told = session.forecast(text.format(more=f"{bound}, mechanism = gaussian_histogram"))
+    assert told.half_loss == told.loss == plan.worst_case
+
+
+@pytest.mark.parametrize("units", [[], [("a",)], [("a", "b")] * 60])
+def test_the_whole_price_is_charged_whatever_comes_back(units: list[Unit]) -> None:
+    session = session_over(*rows_of(units))
+    answer = session.sql(COUNTS.format(more=ALL))
+    receipt = answer.receipt
+    assert len(answer) == (2 if len(units) > 1 else len(answer))
+    assert receipt.loss == session.explain(COUNTS.format(more=ALL)).worst_case
+    assert (receipt.items_charged, receipt.k, receipt.k_bar) == (4, 2, 0)
+    assert receipt.loss.rho.value == receipt.items_charged * Fraction(1, 8)
+    assert receipt.stopped_at_bottom == (len(answer) < 2)
+    assert session.budget.rho.spent == receipt.loss.rho.value
+    assert session.budget.delta.spent == Fraction(1, 10)
+    assert session.budget.rho.reserved == 0
+    assert ("all k were returned" in str(receipt)) == (len(answer) == 2)
+    assert "BOTTOM" not in str(receipt)
+
+
+def test_the_counts_are_those_that_chose_and_intervals_know_their_noise() -> None:
+    session = session_over(*rows_of([("a", "b")] * 60))
+    plan, answer = session.explain(COUNTS.format(more=ALL)), session.sql(COUNTS.format(more=ALL))
+    noisy = [count for _, count in answer.fetchall()]
+    assert noisy == sorted(noisy, reverse=True)
+    assert answer.counts is not None
+    assert answer.counts.variance == mechanism_of(plan).variance == 2  # 2 groups, four items of 1/8
+    assert answer.intervals().column("low").to_pylist() == [count - answer.counts.reach(0.95) for count in noisy]
+    assert session.sql(NAMES.format(more=ALL)).counts is None
+
+
+def test_the_plan_says_what_is_read_and_what_must_be_reached() -> None:
+    session = session_over(max_groups_contributed=4)
+    plan = session.explain(NAMES.format(more=", mechanism = gaussian_histogram"))
+    facts, mechanism = dict(plan.facts()), mechanism_of(plan)
+    assert mechanism.max_groups_contributed == plan.max_groups_contributed == 4
+    assert facts["mechanism"] == "gaussian_histogram"
+    assert facts["groups per unit"] == "at most 4"
+    assert f"a noisy count of {mechanism.threshold} units" in facts["threshold"]
+    assert plan.threshold_offset == mechanism.threshold
+    assert "all groups are read" in facts["noise"]
+    assert "paid at once" in facts["items at most"]
+    assert "LIMIT" not in plan.engine_sql
+    assert plan.engine_sql.endswith("ORDER BY dpsql_key_1 ASC NULLS LAST")
+    assert "dpsql_rank <= 4" in plan.engine_sql
+    shown = session.sql("EXPLAIN " + NAMES.format(more=", mechanism = gaussian_histogram"))
+    assert ("mechanism", "gaussian_histogram") in shown.fetchall()
+
+
+@pytest.mark.parametrize("groups", [1, 4, 16, 20])
+def test_the_bound_is_kept_in_the_engine(groups: int) -> None:
+    session = session_over(
+        "INSERT INTO reads SELECT i % 50, 'a' || i FROM range(1000) t(i)", max_groups_contributed=groups
+    )
+    rows = counted(session, session.explain(NAMES.format(more=", mechanism = gaussian_histogram")))
+    assert sum(row[-1] for row in rows) == 50 * groups  # type: ignore[misc]
+
+
+REFUSED = [
+    (", mechanism = gaussian_histogram", {}, "bound", "mechanism"),
+    (ALL, {"min_units": 5}, "min-units", "mechanism"),
+    (f"{ALL}, k_bar = 5", {}, "option", "k_bar"),
+    (f"{ALL}, domain = ['a', 'b']", {}, "option", "mechanism"),
+    (ALL.replace("= 2", "= 65537"), {}, "option-range", "mechanism"),
+    (ALL.replace("= 2", "= 5"), {"max_groups_contributed": 4}, "option-range", "max_groups"),
+]
+
+
+@pytest.mark.parametrize(("more", "bounds", "code", "place"), REFUSED)
+def test_what_is_refused(more: str, bounds: dict[str, int], code: str, place: str) -> None:
+    session = session_over(**bounds)
+    text = NAMES.format(more=more)
+    text = text.replace("delta = 0.1, ", "") if "domain" in more else text
+    for ask in (session.sql, session.explain):
+        with pytest.raises(dpsql.Refusal) as caught:
+            ask(text)
+        assert caught.value.code == code
+        assert isinstance(caught.value.place, dpsql.Place)
+        assert caught.value.place.fragment.startswith(place)
+        assert caught.value.hint
+    assert session.budget.rho.spent == 0
+
+
+def test_more_than_the_noise_is_made_for_is_refused_with_words() -> None:
+    with pytest.raises(dpsql.Refusal, match="rho") as caught:
+        session_over().explain(NAMES.format(more=ALL).replace("TOP 2", "TOP 801"))
+    assert caught.value.code == "option-range"
+
+
+def test_the_same_question_is_answered_from_the_ledger() -> None:
+    session = session_over(*rows_of([("a", "b")] * 60), budget="0.99")
+    first = session.sql(COUNTS.format(more=ALL))
+    again = session.sql(
+        COUNTS.format(more=ALL).replace("SELECT article", "SELECT article AS x") + " ORDER BY n LIMIT 1"
+    )
+    assert again.receipt.replayed
+    assert again.fetchall() == sorted(first.fetchall(), key=lambda row: row[1])[:1]  # ties as they were drawn
+    for other in (NAMES.format(more=ALL), COUNTS.format(more=ALL.replace("= 2", "= 1"))):
+        assert not session.sql(other).receipt.replayed
+    fresh = session.sql(COUNTS.format(more=f"{ALL}, fresh = true"))
+    assert not fresh.receipt.replayed
+
+
+def test_another_price_is_another_question() -> None:
+    """Nine keys at 0.8, and nine with seven counts at 0.6, are one mechanism, but told in other items."""
+    session, more = session_over(), ALL.replace("= 2", "= 7")
+    names, counts = NAMES.format(more=more), COUNTS.format(more=more)
+    one = session.explain(names.replace("TOP 2", "TOP 9").replace("epsilon = 1", "epsilon = 0.8"))
+    other = session.explain(counts.replace("TOP 2", "TOP 9").replace("epsilon = 1", "epsilon = 0.6"))
+    assert one.selection == other.selection
+    assert (one.worst_items, other.worst_items) == (9, 16)
+    assert compute_replay_key(one) != compute_replay_key(other)
+
+
+@pytest.mark.parametrize(
+    "keys", ["s", "x", "d", "b", "t", "s, x", "d, b, s", "lower(s), t", "CASE WHEN x > 1 THEN 'big' END"]
+)
+def test_every_kind_of_key_comes_back_with_its_own_count(keys: str) -> None:
+    """The counts differ by hundreds, so a count at a wrong label would be seen; NaN, -0.0, NULL and case are labels."""
+    rows = [
+        "('A', 'nan', DATE '2026-01-01', true, TIMESTAMP '2026-01-01 10:00:00', 100)",
+        "('a', '0.0', DATE '2026-01-02', false, NULL, 300)",
+        "(NULL, '-0.0', NULL, NULL, TIMESTAMP '1969-12-31 23:59:59', 600)",
+        "('é', 'inf', DATE '0001-01-01', true, TIMESTAMP '2026-01-01 10:00:01', 1100)",
+        "('', NULL, DATE '9999-12-31', false, TIMESTAMP '2026-01-01 10:00:00', 2100)",
+    ]
+    values = f"(VALUES {', '.join(rows)}) v(s, x, d, b, t, n)"
+    connection = filled(
+        f"CREATE TABLE kinds AS SELECT i AS user_id, s, x::DOUBLE AS x, d, b, t FROM {values}, range(n) AS r(i)",
+        "ALTER TABLE kinds ALTER s TYPE VARCHAR COLLATE NOCASE",
+    )
+    private = {"kinds": dpsql.PrivateTable("user_id", max_groups_contributed=5)}
+    policy = dpsql.Policy(dpsql.Budget(50, "0.5"), private, limits=dpsql.Limits(max_epsilon=1))
+    session = session_on(connection, policy)
+    asked = f"SELECT {keys}, COUNT(DISTINCT user_id) AS n FROM kinds GROUP BY ALL"
+    sql = f"{asked} TOP {{k}} PRIVATE WITH (epsilon = 1{{how}})"
+    most = session.explain(sql.format(k=9, how=", mechanism = gaussian_histogram"))
+    exact = counted(session, most)
+    by_count = counted(session, session.explain(sql.format(k=9, how=", mechanism = limited_domain")))
+    assert sorted(map(repr, exact)) == sorted(map(repr, by_count))
+    answer = session.sql(sql.format(k=9, how=", mechanism = gaussian_histogram"))
+    wanted = {repr(row[:-1]): row[-1] for row in exact}
+    order = list(dict.fromkeys(most.query.outputs[at].key for at in range(len(answer.arrow().column_names) - 1)))
+    for row in answer.fetchall():
+        canonical = tuple(row[order.index(key)] for key in range(len(order)))
+        assert abs(row[-1] - wanted[repr(canonical)]) < 40  # type: ignore[operator]
+    assert len(answer) == len(exact)

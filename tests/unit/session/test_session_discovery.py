@@ -1,0 +1,209 @@
+"""Domain discovery through SQL: a domain by weights, a top-k of it by counts, and the law that is claimed."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from fractions import Fraction
+from itertools import combinations, product
+
+import pytest
+from support.laws import ROUNDING, cks, fits, goodness, hockey_stick, peeling_law
+from support.session_kit import filled, fresh_ledger, rebuilt, session_on
+from unit.session.test_session_all_groups import (
+    COUNTS,
+    CREATE,
+    LABELS,
+    LEVELS,
+    NAMES,
+    counted,
+    drawn,
+    rows_of,
+    session_over,
+)
+from unit.session.test_session_weighted import reaching, weights_of
+
+import dpsql
+from dpsql.accounting import ZCDP
+from dpsql.mechanisms import WEIGHT_STEPS, DomainDiscovery, unit_weight
+from dpsql.plan import Plan, compute_replay_key, planner
+
+OWN = ", mechanism = domain_discovery"
+TWO = f"{OWN}, max_groups_contributed = 2"
+Rows = Sequence[tuple[object, ...]]
+
+
+def mechanism_of(plan: Plan) -> DomainDiscovery:
+    assert isinstance(plan.selection, DomainDiscovery)
+    return plan.selection
+
+
+def law_of(plan: Plan, rows: Rows) -> dict[tuple[Hashable, ...], float]:
+    """Return the joint law of the discovered labels and of those that come back, in their order."""
+    mechanism, weights = mechanism_of(plan), weights_of(rows)
+    counts = {row[0]: int(str(row[1])) for row in rows}
+    passing = {
+        label: reaching(mechanism.discovery, weight, mechanism.discovery.threshold) for label, weight in weights.items()
+    }
+    law: dict[tuple[Hashable, ...], float] = {}
+    for held in product((False, True), repeat=len(rows)):
+        domain = [label for label, kept in zip(weights, held, strict=True) if kept]
+        chance = math.prod(passing[label] if label in domain else 1 - passing[label] for label in weights)
+        peeled = peeling_law([counts[label] for label in domain], None, float(mechanism.epsilon), mechanism.k)
+        for steps, mass in peeled.items():
+            law[tuple(domain), tuple(domain[int(at)] for at in steps)] = chance * mass
+    return law
+
+
+@pytest.mark.parametrize("more", [OWN, TWO])
+def test_the_law_through_sql_is_as_claimed_for_all_neighbours(more: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every data set of up to two units with any labels, and every unit more; weights keep to two groups either way.
+
+    What is compared shows the discovered labels too, which no answer does.
+    """
+    monkeypatch.setattr(planner, "OWN_CAP", 2)
+    everybody = [unit for size in (1, 2, 3) for unit in combinations(LABELS, size)]
+    plan = session_over().explain(NAMES.format(more=more))
+    assert mechanism_of(plan).max_groups_contributed == 2
+    found, worst = {}, 0.0
+    for size in (0, 1, 2):
+        for units in product(everybody, repeat=size):
+            rows = counted(session_over(*rows_of(units)), plan)
+            kept = [min(2, len(unit)) for unit in units]
+            assert sum(weights_of(rows).values()) == sum(groups * unit_weight(groups) for groups in kept)
+            seen = {row[0] for row in rows}
+            assert {row[0]: row[1] for row in rows} == {
+                label: sum(label in unit for unit in units) for label in seen
+            } or more == TWO
+            assert sum(int(str(row[1])) for row in rows) == sum(kept) or more == OWN
+            found[units] = law_of(plan, rows)
+    rho, delta = plan.worst_case.rho.value, 0.1
+    for units in filter(None, found):
+        for p, q in ((found[units], found[units[:-1]]), (found[units[:-1]], found[units])):
+            worst = max(worst, *(hockey_stick(p, q, level) / (delta + cks(rho, level)) for level in LEVELS))
+    assert 0.5 < worst <= 1 + ROUNDING
+
+
+def test_counts_are_of_all_groups_unless_policy_or_query_bounds_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under the cap of weights a group that nobody keeps is not there, whatever it counts."""
+    monkeypatch.setattr(planner, "OWN_CAP", 2)
+    units = [("a", "b", None)] * 40 + [("a",)] * 7
+    session = session_over(*rows_of(units))
+    raw = counted(session, session.explain(NAMES.format(more=OWN)))
+    bounded = counted(session, session.explain(NAMES.format(more=TWO)))
+    assert [row[:2] for row in raw] == [("a", 47), ("b", 40), (None, 40)]
+    assert [(row[0], row[2]) for row in raw] == [(row[0], row[2]) for row in bounded]
+    assert sum(int(str(row[1])) for row in bounded) == 87
+    of_policy = session_over(*rows_of(units), max_groups_contributed=2)
+    assert sum(int(str(row[1])) for row in counted(of_policy, of_policy.explain(NAMES.format(more=OWN)))) == 87
+    monkeypatch.setattr(planner, "OWN_CAP", 1)
+    alone = session_over(*rows_of([("a", "b", None)]))
+    ((_, count, weight),) = counted(alone, alone.explain(NAMES.format(more=OWN)))
+    assert (count, weight) == (1, WEIGHT_STEPS)
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_what_is_sampled_has_the_law_that_was_computed(k: int) -> None:
+    session = session_over(*rows_of([("a", "b"), ("a", None), ("a",), ("b",), ("b", None)]))
+    plan = session.explain(NAMES.format(more=OWN).replace("TOP 2", f"TOP {k}"))
+    law: Counter[Hashable] = Counter()
+    for (_, shown), mass in law_of(plan, counted(session, plan)).items():
+        law[shown] += mass  # type: ignore[assignment]
+
+    def p_value() -> float:
+        return goodness(Counter(tuple(each.table.column(0).to_pylist()) for each in drawn(session, plan, 4_000)), law)
+
+    assert fits(p_value)
+
+
+def test_nobody_is_seen_in_an_empty_table() -> None:
+    session = session_over()
+    assert {len(each.table) for each in drawn(session, session.explain(COUNTS.format(more=OWN)), 100)} == {0}
+
+
+@pytest.mark.parametrize("k", [1, 3, 10])
+@pytest.mark.parametrize("sql", [NAMES, COUNTS])
+@pytest.mark.parametrize("groups", [None, 1, 50])
+def test_both_halves_cost_no_more_than_a_limited_domain_reserves(sql: str, k: int, groups: int | None) -> None:
+    session = session_over(budget="0.9")
+    text = sql.replace("TOP 2", f"TOP {k}").replace("epsilon = 1", "epsilon = 0.3")
+    bound = "" if groups is None else f", max_groups_contributed = {groups}"
+    plan, usual = session.explain(text.format(more=bound + OWN)), session.explain(text.format(more=bound))
+    mechanism, item = mechanism_of(plan), Fraction("0.09") / 8
+    assert mechanism.discovery.loss == ZCDP(dpsql.Rho(k * item / 2), plan.delta)
+    assert 0 <= item / 2 - mechanism.epsilon.value**2 / 8 < Fraction(1, 10**12)
+    assert 0 <= usual.worst_case.rho.value - plan.worst_case.rho.value < Fraction(1, 10**10)
+    assert (plan.worst_items, plan.delta) == (usual.worst_items, usual.delta)
+    half, told = -(-k // 2), session.forecast(text.format(more=bound + OWN))
+    counts = min(half, groups or half) if sql is COUNTS else 0
+    assert told.loss == plan.worst_case
+    assert told.half_loss.rho.value == k * item / 2 + counts * item, "half of k are found, and nothing is to choose"
+
+
+@pytest.mark.parametrize("sql", [NAMES, COUNTS])
+@pytest.mark.parametrize(("labels", "k"), [("", 3), ("a", 3), ("ab", 3), ("abc", 3), ("abc", 1), ("abc", 2)])
+def test_the_discovery_is_charged_and_the_rest_where_there_is_a_choice(sql: str, labels: str, k: int) -> None:
+    session = session_over(*rows_of([tuple(labels)] * 300 if labels else []))
+    answer = session.sql(sql.format(more=OWN).replace("TOP 2", f"TOP {k}"))
+    receipt, returned = answer.receipt, len(answer)
+    mechanism = mechanism_of(session.explain(sql.format(more=OWN).replace("TOP 2", f"TOP {k}")))
+    assert returned == min(k, len(labels))
+    counts = returned if sql is COUNTS else 0
+    peeled = k if len(labels) > k else 0
+    rho = Fraction(k, 16) + peeled * mechanism.epsilon.value**2 / 8 + Fraction(counts, 8)
+    assert receipt.loss == ZCDP(dpsql.Rho(rho), dpsql.Delta("0.1"))
+    assert receipt.items_charged == math.ceil((k + peeled) / 2) + counts
+    assert Fraction(receipt.items_charged, 8) >= rho
+    assert receipt.stopped_at_bottom == (returned < k)
+    assert (session.budget.rho.spent, session.budget.rho.reserved) == (rho, 0)
+    assert session.budget.delta.spent == Fraction(1, 10)
+
+
+def test_counts_cost_an_item_each_without_a_bound_and_no_more_than_it_under_one() -> None:
+    session = session_over(*rows_of([("a", "b")] * 300), budget="0.9")
+    for more, counts in ((OWN, 2), (TWO, 2), (TWO.replace("= 2", "= 1"), 1)):
+        answer = rebuilt(session, ledger=fresh_ledger(session)).sql(COUNTS.format(more=more))
+        assert answer.receipt.items_charged == 1 + counts, "both labels are found, and nothing is to choose"
+        assert answer.counts is not None
+        assert answer.counts.variance == 4
+        wanted = 300 if counts == 2 else 150
+        assert sum(count for _, count in answer.fetchall()) == pytest.approx(2 * wanted, abs=30)
+
+
+def test_counts_of_all_groups_cost_an_item_each_beyond_the_cap_of_the_weights() -> None:
+    table = {"reads": dpsql.PrivateTable("user_id")}
+    policy = dpsql.Policy(dpsql.Budget(10, "0.5"), table, limits=dpsql.Limits(max_k=2_000))
+    session = session_on(filled(CREATE), policy)
+    text = COUNTS.replace("TOP 2", "TOP 1500").replace("epsilon = 1, delta = 0.1{more}", "mechanism = {}")
+    worst = {name: session.explain(text.format(name)).worst_items for name in ("domain_discovery", "weighted_gaussian")}
+    assert worst == {"domain_discovery": 3_000, "weighted_gaussian": 3_000}
+
+
+def test_the_plan_says_what_is_capped_and_what_is_not() -> None:
+    plan = session_over().explain(COUNTS.format(more=OWN))
+    facts, mechanism = dict(plan.facts()), mechanism_of(plan)
+    assert facts["mechanism"] == "domain_discovery"
+    assert facts["groups per unit"] == "at most 100 (the mechanism's own cap on weights; counts are of all groups)"
+    assert facts["peeling"].startswith("epsilon 0.7071 for each key")
+    assert facts["threshold"].startswith(f"a noisy weight of {mechanism.discovery.threshold / WEIGHT_STEPS:.1f},")
+    assert facts["items at most"] == (
+        "4 (half of the keys at once, the other half only if more than k are found, and one for each count returned)"
+    )
+    assert plan.threshold_offset == Fraction(mechanism.discovery.threshold, WEIGHT_STEPS)
+    assert (plan.max_groups_contributed, plan.k_bar) == (100, 0)
+    of_query = dict(session_over().explain(NAMES.format(more=TWO)).facts())
+    assert of_query["groups per unit"] == "at most 2"
+    assert of_query["items at most"] == ("2 (half of the keys at once, the other half only if more than k are found)")
+
+
+def test_the_same_question_is_answered_from_the_ledger_and_no_other() -> None:
+    session = session_over(*rows_of([("a", "b")] * 300), budget="0.99")
+    first, again = (session.sql(COUNTS.format(more=OWN)) for _ in range(2))
+    assert again.receipt.replayed
+    assert again.fetchall() == first.fetchall()
+    assert not session.sql(COUNTS.format(more=f"{OWN}, fresh = true")).receipt.replayed
+    said = f"{OWN}, max_groups_contributed = 100"  # which bounds the counts too
+    texts = [sql.format(more=more) for sql in (NAMES, COUNTS) for more in (OWN, TWO, said)]
+    texts += [texts[0].replace(*change) for change in (("= 1", "= 0.5"), ("0.1", "0.2"), ("TOP 2", "TOP 3"))]
+    assert len({compute_replay_key(session.explain(text)) for text in texts}) == len(texts)

@@ -1,0 +1,177 @@
+"""Whatever fails after the data was touched is charged in full, in fixed words; what cannot be settled stays held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+from support.session_kit import (
+    COUNTS,
+    NAMES,
+    HookedEngine,
+    WatchedLedger,
+    filled,
+    fresh_ledger,
+    rebuilt,
+    session_on,
+    values_rows,
+)
+
+import dpsql
+from dpsql.engines import Exact, Statement
+from dpsql.engines.recording import RecordingEngine
+from dpsql.session import Session
+
+HINT = "Hint: Ask the curator: the details may hold private values and are not kept."
+FIXED = {
+    "engine-failed": f"[engine-failed]: The engine could not answer; the query is charged in full. {HINT}",
+    "release-failed": f"[release-failed]: The answer could not be drawn; the query is charged in full. {HINT}",
+}
+
+
+@pytest.fixture
+def session() -> Session:
+    return session_on(filled(*values_rows({"a": 900, "b": 800})))
+
+
+def raising(error: BaseException) -> Callable[[Statement, Callable[[Statement], Exact]], Exact]:
+    def hook(_statement: Statement, _execute: Callable[[Statement], Exact]) -> Exact:
+        raise error
+
+    return hook
+
+
+def answering(table: pa.Table) -> Callable[[Statement, Callable[[Statement], Exact]], Exact]:
+    return lambda _statement, _execute: Exact(table)
+
+
+def ints(*counts: int | None) -> pa.Array:
+    return pa.array(counts, pa.int64())
+
+
+BROKEN = {
+    "too many rows": pa.table({"k": [str(n) for n in range(102)], "n": ints(*[1] * 102)}),
+    "no column": pa.table({}),
+    "one column": pa.table({"n": ints(5)}),
+    "three columns": pa.table({"k": ["a"], "l": ["a"], "n": ints(5)}),
+    "a count of NULL": pa.table({"k": ["a"], "n": ints(None)}),
+    "a count of zero": pa.table({"k": ["a"], "n": ints(0)}),
+    "a negative count": pa.table({"k": ["a"], "n": ints(-4)}),
+    "a count as text": pa.table({"k": ["a"], "n": ["5"]}),
+    "a count as a float": pa.table({"k": ["a"], "n": [5.0]}),
+    "a count as a truth": pa.table({"k": ["a"], "n": [True]}),
+    "an ascending order": pa.table({"k": ["a", "b"], "n": ints(4, 5)}),
+    "a count beyond 2**53": pa.table({"k": ["a"], "n": ints(2**60)}),
+    "a key of another type": pa.table({"k": pa.array([[1]] * 1), "n": ints(10**6)}),
+}
+
+
+def assert_charged_in_full(session: Session, sql: str, code: str = "engine-failed") -> None:
+    worst = session.explain(sql).worst_case
+    with pytest.raises(dpsql.EngineError) as caught:
+        session.sql(sql)
+    assert str(caught.value) == FIXED[code]
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+    assert session.budget.rho.spent == worst.rho.value
+    assert session.budget.rho.reserved == 0
+    assert session.budget.delta.spent == worst.delta.value
+    (entry,) = session._dependencies.ledger.entries()
+    assert entry.settlement is not None
+    assert entry.settlement.digest == "failed"
+
+
+@pytest.mark.parametrize("sql", [NAMES, COUNTS])
+@pytest.mark.parametrize(
+    "error",
+    [
+        dpsql.EngineError("anything", "Words of an engine."),
+        dpsql.UsageError("anything", "Words of a mechanism."),
+        RuntimeError("a cell value"),
+        MemoryError(),
+        RecursionError(),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "a cell value"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_engine_that_fails(session: Session, sql: str, error: BaseException) -> None:
+    assert_charged_in_full(rebuilt(session, engine=raising(error)), sql)
+
+
+@pytest.mark.parametrize("table", BROKEN.values(), ids=BROKEN.keys())
+def test_an_engine_that_breaks_the_contract(session: Session, table: pa.Table) -> None:
+    assert_charged_in_full(rebuilt(session, engine=answering(table)), COUNTS, "release-failed")
+
+
+def test_the_public_double(session: Session) -> None:
+    double = RecordingEngine(session._dependencies.engine, fail_with=dpsql.EngineError("ordered", "As ordered."))
+    assert_charged_in_full(rebuilt(session, engine=lambda statement, _: double.execute(statement)), NAMES)
+    assert len(double.statements) == 1
+
+
+class FailingNoise:
+    """Fails at its `at`-th draw, counted from 0."""
+
+    def __init__(self, error: BaseException, at: int) -> None:
+        self.error = error
+        self.left = at
+
+    def draw(self, count: int) -> bytes:
+        if self.left == 0:
+            raise self.error
+        self.left -= 1
+        return bytes(index * 37 % 251 for index in range(count))
+
+
+@pytest.mark.parametrize("at", [1, 2])  # draw 0 salts the session
+def test_noise_that_fails(session: Session, at: int) -> None:
+    broken = rebuilt(session, noise=FailingNoise(OSError("no entropy"), at))
+    assert_charged_in_full(broken, COUNTS, "release-failed")
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_an_interrupt_while_the_engine_runs(session: Session, interrupt: type[BaseException]) -> None:
+    interrupted = rebuilt(session, engine=raising(interrupt()))
+    worst = interrupted.explain(NAMES).worst_case
+    with pytest.raises(interrupt):
+        interrupted.sql(NAMES)
+    assert interrupted.budget.rho.spent == worst.rho.value
+    assert interrupted.budget.rho.reserved == 0
+    (entry,) = interrupted._dependencies.ledger.entries()
+    assert entry.settlement is not None
+    assert entry.settlement.digest == "interrupted"
+
+
+def test_an_interrupt_while_noise_is_drawn(session: Session) -> None:
+    interrupted = rebuilt(session, noise=FailingNoise(KeyboardInterrupt(), 1))
+    with pytest.raises(KeyboardInterrupt):
+        interrupted.sql(NAMES)
+    assert interrupted.budget.rho.spent == interrupted.explain(NAMES).worst_case.rho.value
+
+
+def test_a_settlement_that_fails_leaves_the_worst_case_held(session: Session) -> None:
+    def refuse() -> None:
+        raise dpsql.LedgerError("ledger-failed", "The disk is gone.")
+
+    memory = fresh_ledger(session)
+    broken = rebuilt(session, ledger=WatchedLedger(memory, before=refuse, after=lambda: None))  # type: ignore[arg-type]
+    worst = broken.explain(NAMES).worst_case
+    with pytest.raises(dpsql.LedgerError):
+        broken.sql(NAMES)
+    assert (memory.state().reserved, memory.state().spent.delta) == (worst.rho, worst.delta)
+
+
+def test_a_session_closes_its_ledger_though_the_engine_fails(session: Session) -> None:
+    class Stubborn(HookedEngine):
+        def close(self) -> None:
+            raise dpsql.EngineError("stuck", "It does not close.")
+
+    ledger = fresh_ledger(session)
+    stubborn = rebuilt(session, ledger=ledger)
+    object.__setattr__(stubborn._dependencies, "engine", Stubborn(session._dependencies.engine, raising(OSError())))
+    with pytest.raises(dpsql.EngineError):
+        stubborn.close()
+    with pytest.raises(dpsql.LedgerError):
+        ledger.state()
+    stubborn.close()

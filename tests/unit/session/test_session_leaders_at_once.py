@@ -1,0 +1,205 @@
+"""The limited domain with Laplace noise through SQL: leaders, one price, and the law that is claimed."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from properties.session.test_session_audit import interval
+from support.laws import ROUNDING, cks, discrete_laplace_law
+from unit.session.test_session_all_groups import (
+    COUNTS,
+    LABELS,
+    NAMES,
+    Law,
+    Unit,
+    counted,
+    drawn,
+    rows_of,
+    session_over,
+    stick,
+)
+
+import dpsql
+from dpsql.mechanisms import LaplaceLimitedDomain
+from dpsql.plan import Plan, compute_replay_key
+
+AT_ONCE = ", mechanism = laplace_limited_domain, max_groups_contributed = 2"
+REACH = 30  # of noise that is enumerated; beyond it lies less than 1e-4 of the mass
+
+
+def mechanism_of(plan: Plan) -> LaplaceLimitedDomain:
+    assert isinstance(plan.selection, LaplaceLimitedDomain)
+    return plan.selection
+
+
+def noise_of(mechanism: LaplaceLimitedDomain) -> dict[int, float]:
+    return {n: mass for n, mass in discrete_laplace_law(mechanism.scale, 36.0).items() if abs(n) <= REACH}
+
+
+def law_of(mechanism: LaplaceLimitedDomain, rows: list[tuple[object, ...]]) -> Law:
+    """Return the joint law of what is seen of every label; the order and the cut are post-processing of it."""
+    counts: dict[object, int] = dict(rows[: mechanism.k_bar])  # type: ignore[arg-type]
+    following = int(str(rows[mechanism.k_bar][1])) if len(rows) > mechanism.k_bar else 0
+    noise, size = noise_of(mechanism), 3 * REACH
+    law = np.zeros((size + 1,) * len(LABELS))
+    for bottom, mass in noise.items():
+        threshold = following + 1 + mechanism.offset + bottom
+        seen = np.array(mass)
+        for label in LABELS:
+            one = np.zeros(size + 1)  # the first cell is for what is not seen
+            for draw, part in noise.items() if label in counts else ():
+                value = counts[label] + draw
+                one[0 if value < threshold else value + REACH + 1] += part
+            one[0] = one[0] if label in counts else 1.0
+            seen = np.multiply.outer(seen, one)
+        law += seen
+    return law
+
+
+def test_the_law_through_sql_is_as_claimed_for_all_neighbours() -> None:
+    """Every data set of up to two units with any labels, NULL among them; leaders change places at the cut."""
+    everybody = [unit for size in (1, 2, 3) for unit in combinations(LABELS, size)]
+    plan = session_over().explain(COUNTS.format(more=AT_ONCE + ", k_bar = 2"))
+    mechanism, worst = mechanism_of(plan), 0.0
+    data = [units for size in (0, 1, 2) for units in product(everybody, repeat=size)]
+    rows = {units: tuple(counted(session_over(*rows_of(units)), plan)) for units in data}
+    laws = {found: law_of(mechanism, list(found)) for found in set(rows.values())}
+    for more, less in {(rows[units], rows[units[:-1]]) for units in data if units}:
+        for p, q in ((laws[more], laws[less]), (laws[less], laws[more])):
+            assert len(more) <= 3
+            claims = [(stick(p, q, level), 0.1 + cks(plan.worst_case.rho.value, level)) for level in (0.1, 0.5, 1.0)]
+            claims.append((stick(p, q, float(mechanism.epsilon)), 0.1))
+            worst = max(worst, *(loss / claim for loss, claim in claims))
+    assert 0.3 < worst <= 1 + ROUNDING
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+def test_one_unit_is_seen_with_the_probability_that_was_computed(groups: int) -> None:
+    """One unit with two labels, or with three of which two are kept, against nobody; then one step too low."""
+    session = session_over(*rows_of([LABELS[:groups]]))
+    plan = session.explain(NAMES.format(more=AT_ONCE))
+    mechanism, runs = mechanism_of(plan), 20_000
+    noise = discrete_laplace_law(mechanism.scale)
+
+    def expected(offset: int) -> float:
+        unseen = math.fsum(
+            mass * math.fsum(part for draw, part in noise.items() if draw < offset + bottom) ** 2
+            for bottom, mass in noise.items()
+        )
+        return 1 - unseen
+
+    low, high = interval(sum(len(each.table) > 0 for each in drawn(session, plan, runs)), runs)
+    assert low <= expected(mechanism.offset) <= high
+    assert expected(mechanism.offset) <= 0.1
+    assert not low <= expected(mechanism.offset - 1) <= high
+
+
+def test_nobody_is_seen_in_an_empty_table() -> None:
+    session = session_over()
+    assert {len(each.table) for each in drawn(session, session.explain(NAMES.format(more=AT_ONCE)), 200)} == {0}
+
+
+@pytest.mark.parametrize("larger", ["a", "b"])
+def test_chance_decides_between_equal_noisy_counts(larger: str) -> None:
+    counts = {"a": 60, "b": 60, larger: 62}
+    session = session_over(
+        *(f"INSERT INTO reads SELECT i, '{label}' FROM range({n}) t(i)" for label, n in counts.items())
+    )
+    plan = session.explain(COUNTS.format(more=AT_ONCE))
+    answers = [each.table.to_pylist() for each in drawn(session, plan, 6_000)]
+    ties = [rows[0]["article"] for rows in answers if len(rows) == 2 and rows[0]["n"] == rows[1]["n"]]
+    low, high = interval(ties.count("a"), len(ties))
+    assert len(ties) > 300
+    assert low <= 0.5 <= high
+
+
+@pytest.mark.parametrize("k", [1, 3, 10])
+@pytest.mark.parametrize("sql", [NAMES, COUNTS])
+@pytest.mark.parametrize("groups", [1, 2, 50])
+def test_the_price_is_at_most_what_a_limited_domain_reserves(sql: str, k: int, groups: int) -> None:
+    session = session_over()
+    text = sql.replace("TOP 2", f"TOP {k}").replace("epsilon = 1", "epsilon = 0.3")
+    bound = f", max_groups_contributed = {groups}"
+    asked = text.format(more=f"{bound}, mechanism = laplace_limited_domain")
+    plan, usual = session.explain(asked), session.explain(text.format(more=f"{bound}, mechanism = limited_domain"))
+    assert plan.worst_items == usual.worst_items
+    assert plan.k_bar == usual.k_bar
+    assert plan.worst_case == mechanism_of(plan).worst_case
+    assert plan.worst_case.delta == usual.worst_case.delta
+    assert 0 <= usual.worst_case.rho.value - plan.worst_case.rho.value < Fraction(1, 10**11)
+    told = session.forecast(asked)
+    assert told.half_loss == told.loss == plan.worst_case
+    assert session.sql(asked).receipt.loss == plan.worst_case
+
+
+@pytest.mark.parametrize("units", [[], [("a",)], [("a", "b")] * 90])
+def test_the_whole_price_is_charged_whatever_comes_back(units: list[Unit]) -> None:
+    session = session_over(*rows_of(units))
+    answer = session.sql(COUNTS.format(more=AT_ONCE))
+    receipt = answer.receipt
+    assert receipt.loss == session.explain(COUNTS.format(more=AT_ONCE)).worst_case
+    assert (receipt.items_charged, receipt.k, receipt.k_bar) == (4, 2, 40)
+    assert receipt.loss.rho.value == Fraction(1, 2)  # four items are e = 1, which is exact
+    assert receipt.stopped_at_bottom == (len(answer) < 2)
+    assert session.budget.rho.spent == receipt.loss.rho.value
+    assert session.budget.delta.spent == Fraction(1, 10)
+    assert len(answer) == 2 or len(units) < 90
+
+
+def test_the_counts_are_those_that_chose_and_intervals_know_their_noise() -> None:
+    session = session_over(*rows_of([("a", "b")] * 90))
+    answer, mechanism = session.sql(COUNTS.format(more=AT_ONCE)), session.explain(COUNTS.format(more=AT_ONCE))
+    noisy = [count for _, count in answer.fetchall()]
+    law = discrete_laplace_law(mechanism_of(mechanism).scale)
+    assert answer.counts is not None
+    assert answer.counts.scale == mechanism_of(mechanism).scale == 2
+    for level in (0.5, 0.9, 0.95, 0.999):
+        within = [math.fsum(law[n] for n in range(-reach, reach + 1)) for reach in range(60)]
+        assert answer.counts.reach(level) == next(reach for reach, mass in enumerate(within) if mass >= level)
+    reach = answer.counts.reach(0.95)
+    assert answer.intervals().column("high").to_pylist() == [count + reach for count in noisy]
+    assert math.fsum(n * n * mass for n, mass in law.items()) <= answer.counts.variance
+    assert session.sql(NAMES.format(more=AT_ONCE)).counts is None
+
+
+def test_the_plan_says_what_is_read_and_what_must_be_reached() -> None:
+    plan = session_over().explain(NAMES.format(more=AT_ONCE + ", k_bar = 7"))
+    facts, mechanism = dict(plan.facts()), mechanism_of(plan)
+    assert (plan.mechanism, plan.k_bar) == ("laplace_limited_domain", 7)
+    assert facts["threshold"] == f"{mechanism.offset + 1} units above group number 8"
+    assert plan.threshold_offset == mechanism.offset + 1
+    assert f"scale {float(mechanism.scale):.1f}" in facts["noise"]
+    assert "paid at once" in facts["items at most"]
+    assert facts["groups per unit"] == "at most 2"
+    assert "dpsql_rank <= 2" in plan.engine_sql
+    assert plan.engine_sql.endswith("LIMIT 8")
+
+
+@pytest.mark.parametrize(
+    ("more", "bounds", "code"),
+    [
+        (", mechanism = laplace_limited_domain", {}, "bound"),
+        (AT_ONCE, {"min_units": 2}, "min-units"),
+        (f"{AT_ONCE}, k_bar = 1", {}, "option-range"),
+        (f"{AT_ONCE}, domain = ['a']", {}, "option"),
+    ],
+)
+def test_what_is_refused(more: str, bounds: dict[str, int], code: str) -> None:
+    with pytest.raises(dpsql.Refusal) as caught:
+        session_over(**bounds).sql(NAMES.format(more=more))
+    assert caught.value.code == code
+    assert isinstance(caught.value.place, dpsql.Place)
+
+
+def test_the_same_question_is_answered_from_the_ledger_and_no_other() -> None:
+    session = session_over(*rows_of([("a", "b")] * 90))
+    first, again = (session.sql(COUNTS.format(more=AT_ONCE)) for _ in range(2))
+    assert again.receipt.replayed
+    assert again.fetchall() == first.fetchall()
+    others = [NAMES.format(more=AT_ONCE), COUNTS.format(more=AT_ONCE.replace("laplace_limited_domain", "auto"))]
+    others.append(COUNTS.format(more=AT_ONCE.replace("laplace_limited_domain", "gaussian_histogram")))
+    assert len({compute_replay_key(session.explain(text)) for text in [COUNTS.format(more=AT_ONCE), *others]}) == 4

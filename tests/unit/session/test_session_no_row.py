@@ -1,0 +1,133 @@
+"""What tools send before they ask, through a session: answered from the catalog, for nothing, and no row is read."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from support.session_kit import NAMES, filled, rebuilt, session_on
+
+import dpsql
+from dpsql.engines import Exact, Statement
+from dpsql.session import Session
+
+TABLES = {
+    "reads": dpsql.PrivateTable("user_id", columns=("user_id", "article", "dwell")),
+    "notes": dpsql.PrivateTable(link="reader -> users.id", columns=("word",)),
+    "users": dpsql.PrivateTable("household"),
+    "countries": dpsql.PublicTable(),
+}
+DATA = (
+    "CREATE TABLE reads AS SELECT i AS user_id, 'a' AS article, i / 4 dwell, 'zebra' AS hidden FROM range(3000) n(i)",
+    "CREATE TABLE users AS SELECT i AS id, i // 2 AS household, 'x' AS name FROM range(3000) n(i)",
+    "CREATE TABLE notes AS SELECT i AS reader, 'zebra' AS word FROM range(3000) n(i)",
+    "CREATE TABLE countries AS SELECT 'DE' AS country",
+)
+NOTHING = [
+    "SELECT * FROM reads LIMIT 0",
+    "SELECT article, dwell + 1 AS d FROM reads WHERE 1 = 0",
+    "SELECT * FROM (SELECT * FROM reads) AS x LIMIT 0",
+    "SELECT r.article, u.name FROM reads AS r JOIN users AS u ON r.user_id = u.household WHERE FALSE",
+    "SELECT * FROM reads AS r LEFT JOIN countries AS c ON c.country = r.article LIMIT 0",
+    "SELECT article, COUNT(*) AS n FROM reads GROUP BY article ORDER BY n LIMIT 0",
+]
+
+
+@pytest.fixture
+def session() -> Session:
+    return session_on(filled(*DATA), dpsql.Policy(dpsql.Budget(1, "1e-6"), TABLES))
+
+
+def run_by(session: Session, text: str) -> list[str]:
+    """Return the statements that the engine runs for a question."""
+    ran: list[str] = []
+
+    def recording(statement: Statement, execute: object) -> Exact:
+        ran.append(statement.sql)
+        return execute(statement)  # type: ignore[operator, no-any-return]
+
+    rebuilt(session, engine=recording).sql(text)
+    return ran
+
+
+@pytest.mark.parametrize("text", NOTHING)
+def test_what_asks_for_no_row_is_answered_without_one_and_for_nothing(session: Session, text: str) -> None:
+    answer = session.sql(text)
+    assert len(answer) == 0
+    assert answer.receipt.items_charged == 0
+    assert answer.receipt.loss == session._dependencies.terms.nothing
+    assert session.history.num_rows == 0
+    assert session.budget.rho.spent == session.budget.rho.reserved == 0
+
+
+@pytest.mark.parametrize("text", NOTHING)
+def test_the_engine_runs_nothing(session: Session, text: str) -> None:
+    assert run_by(session, text) == []
+    (of_a_public_table,) = run_by(session, "SELECT * FROM countries LIMIT 0")
+    assert "countries" in of_a_public_table
+
+
+def test_the_columns_are_those_that_exist_for_analysts(session: Session) -> None:
+    for table in TABLES:
+        described = session.sql(f"DESCRIBE {table}").fetchall()
+        assert session.sql(f"SELECT * FROM {table} LIMIT 0").arrow().column_names == [column[0] for column in described]
+    assert session.sql("SELECT * FROM notes LIMIT 0").arrow().column_names == ["word", "household"]
+    for text in ("SELECT hidden FROM reads LIMIT 0", "SELECT reader FROM notes WHERE 1 = 0"):
+        with pytest.raises(dpsql.Refusal, match="unknown-column") as refused:
+            session.sql(text)
+        assert "zebra" not in str(refused.value)
+
+
+def test_the_types_are_those_of_the_catalog_as_public_tables_are_answered(session: Session) -> None:
+    schema = session.sql("SELECT user_id, article, dwell, COUNT(*) AS n FROM reads GROUP BY ALL LIMIT 0").arrow().schema
+    assert schema.names == ["user_id", "article", "dwell", "n"]
+    (text,) = session.sql("SELECT country FROM countries").arrow().schema.types
+    assert schema.types == [pa.int64(), text, pa.float64(), pa.int64()]
+
+
+def test_it_is_answered_alike_whatever_the_table_holds() -> None:
+    full, empty = (
+        session_on(filled(*DATA, *more), dpsql.Policy(dpsql.Budget(1, "1e-6"), TABLES))
+        for more in ((), ("DELETE FROM reads", "DELETE FROM users", "DELETE FROM notes"))
+    )
+    for text in NOTHING:
+        assert full.sql(text).arrow().equals(empty.sql(text).arrow())
+        assert full.sql(text).arrow().schema == empty.sql(text).arrow().schema
+
+
+def test_it_is_answered_when_the_budget_is_used_up(session: Session) -> None:
+    while True:
+        try:
+            session.sql(NAMES.replace("0.05", "0.3, fresh = true"))
+        except dpsql.BudgetExceeded:
+            break
+    assert session.sql("SELECT * FROM reads WHERE 1 = 0").arrow().column_names == ["user_id", "article", "dwell"]
+    assert session.sql("SELECT 1").fetchall() == [(1,)]
+
+
+def test_a_list_of_values_is_answered_for_nothing(session: Session) -> None:
+    answer = session.sql("SELECT 1 AS x, 'a', ? AS y", [2.5])
+    assert answer.arrow().column_names == ["x", "'a'", "y"]
+    assert answer.fetchall() == [(1, "a", 2.5)]
+    assert answer.receipt.items_charged == 0
+    assert session.history.num_rows == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM reads",
+        "SELECT * FROM reads LIMIT 1",
+        "SELECT COUNT(*) FROM reads WHERE 1 = 0",
+        "SELECT 1, (SELECT COUNT(*) FROM reads)",
+        "SELECT 1 WHERE EXISTS (SELECT 1 FROM reads)",
+        "EXPLAIN SELECT * FROM reads LIMIT 0",
+    ],
+)
+def test_what_could_have_a_row_is_refused_and_nothing_runs(session: Session, text: str) -> None:
+    with pytest.raises(dpsql.Refusal, match="not-private"):
+        rebuilt(session, engine=lambda *_: pytest.fail("it ran")).sql(text)
+
+
+def test_a_question_of_no_row_has_no_plan(session: Session) -> None:
+    with pytest.raises(dpsql.Refusal, match="not-a-query"):
+        session.explain("SELECT * FROM reads LIMIT 0")

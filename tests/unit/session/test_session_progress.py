@@ -1,0 +1,82 @@
+"""Who is told how far a statement is: it depends on rows, so nobody from whom the data or the time is kept."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.session_kit import NAMES, PRIVATE, HookedEngine, filled, rebuilt, session_on, values_rows
+
+import dpsql
+from dpsql.engines import Exact, Statement
+from dpsql.engines.duckdb.worker.engine import WorkerEngine
+from dpsql.session import Session
+
+ROWS = values_rows({"a": 900, "b": 800})
+
+
+class Telling(HookedEngine):
+    """An engine that is always half done."""
+
+    def progress(self) -> float | None:
+        return 0.5
+
+
+def telling(**engine: object) -> tuple[Session, list[float | None]]:
+    """Return a session, and what it tells of each statement while that runs."""
+    told: list[float | None] = []
+
+    def hook(statement: Statement, execute: Callable[[Statement], Exact]) -> Exact:
+        told.append(session.progress)
+        return execute(statement)
+
+    settings = dpsql.EngineSettings(**engine)  # type: ignore[arg-type]
+    parts = session_on(filled(*ROWS), dpsql.Policy(dpsql.Budget(1, "1e-6"), PRIVATE, engine=settings))._dependencies
+    session = Session(replace(parts, engine=Telling(parts.engine, hook)))
+    return session, told
+
+
+def test_it_is_told_where_the_data_is_open_in_the_process_of_who_asks() -> None:
+    session, told = telling()
+    session.sql(NAMES)
+    assert told == [0.5]
+
+
+def test_it_is_not_told_where_times_are_on_a_grid() -> None:
+    session, told = telling(answer_grid_ms=1)
+    session.sql(NAMES)
+    assert told == [None]
+
+
+@pytest.mark.parametrize("isolation", ["process", "remote"])
+def test_it_is_not_told_by_an_engine_elsewhere_whatever_that_could_tell(isolation: str) -> None:
+    session, told = telling()
+    session._dependencies.engine.isolation = isolation  # type: ignore[misc]
+    session.sql(NAMES)
+    assert told == [None]
+
+
+def test_an_engine_that_does_not_know_tells_nothing() -> None:
+    with session_on(filled(*ROWS)) as session:
+        assert rebuilt(session, engine=lambda statement, execute: execute(statement)).progress is None
+    assert not hasattr(WorkerEngine, "progress")
+
+
+def test_no_surface_over_a_wire_asks() -> None:
+    """The server may have the data open in its own process; the analyst is in another."""
+    home = Path(dpsql.__file__).parent
+    found = set()
+    for file in home.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Attribute) and node.attr == "progress":
+                found.add(str(file.relative_to(home)))
+    assert found == {"cli/progress.py", "notebook/magic.py", "plan/grid.py"}
+
+
+def test_it_can_be_asked_of_a_closed_session() -> None:
+    session = session_on(filled(*ROWS))
+    session.close()
+    assert session.progress is None

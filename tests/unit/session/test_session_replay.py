@@ -1,0 +1,505 @@
+"""Replay: who asks again in other words gets the stored answer, at no cost; everything else is drawn and charged."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import duckdb
+import pytest
+from support.session_kit import WatchedLedger, filled, rebuilt, session_on, values_rows
+
+import dpsql
+from dpsql.accounting import ZCDP
+from dpsql.curator import bump, read_history
+from dpsql.engines import Exact, Statement
+from dpsql.ledger import Request, SQLiteLedger
+from dpsql.plan import compute_replay_key, pack_release, release
+from dpsql.session import Session
+
+SQL = (
+    "SELECT article, country, COUNT(DISTINCT user_id) AS readers FROM reads WHERE country = 'DE' "
+    "GROUP BY article, country TOP 9 PRIVATE WITH (epsilon = 0.05)"
+)
+
+
+def opened(folder: Path, *, analyst: str | None = None) -> Session:
+    return dpsql.connect(folder / "events.duckdb", policy=folder / "policy.toml", analyst=analyst)
+
+
+def edit(folder: Path, old: str, new: str) -> None:
+    policy = folder / "policy.toml"
+    text = policy.read_text()
+    assert old in text
+    policy.write_text(text.replace(old, new, 1))
+
+
+def told(session: Session) -> list[str]:
+    return [event.kind for event in session._dependencies.ledger.events()]
+
+
+def unread(session: Session) -> Session:
+    """Return the session with an engine that fails the test if it is asked."""
+
+    def refuse(_statement: Statement, _execute: Callable[[Statement], Exact]) -> Exact:
+        raise AssertionError
+
+    return rebuilt(session, engine=refuse)
+
+
+def assert_replayed(answer: dpsql.Answer, first: dpsql.Answer) -> None:
+    assert answer.receipt.replayed
+    assert answer.fetchall() == first.fetchall()
+    assert answer.arrow().schema == first.arrow().schema
+    assert (answer.receipt.items_charged, answer.receipt.loss) == (0, ZCDP.nothing())
+    same = ("mechanism", "k", "k_bar", "epsilon", "delta", "threshold_offset", "stopped_at_bottom", "sealed")
+    assert all(getattr(answer.receipt, name) == getattr(first.receipt, name) for name in same)
+
+
+def test_a_question_asked_again_is_answered_from_the_ledger_and_no_row_is_read(example: Path) -> None:
+    with opened(example) as session:
+        first = session.sql(SQL)
+        before, events = session.budget, told(session)
+        assert not first.receipt.replayed
+        assert first.receipt.items_charged == 18
+        again = unread(session).sql(SQL)
+        assert_replayed(again, first)
+        assert again.receipt.remaining == first.receipt.remaining == before.remaining
+        assert again.intervals(0.95) == first.intervals(0.95)
+        assert str(again.receipt).startswith("limited_domain: answered before, charged nothing; all k were returned;")
+        assert "this answer was charged when it was first given" in again.statement()
+        assert (session.budget, told(session)) == (before, events)
+
+
+def test_a_replay_leaves_every_byte_of_the_ledger_as_it_was(example: Path) -> None:
+    with opened(example) as session:
+        session.sql(SQL)
+        files = [path for path in example.iterdir() if path.name.startswith("ledger.sqlite")]
+        before = {path.name: path.read_bytes() for path in files if not path.name.endswith("-shm")}
+        assert len(before) >= 2
+        for _ in range(3):
+            assert session.sql(SQL).receipt.replayed
+            session.explain(SQL)
+        assert {name: (example / name).read_bytes() for name in before} == before
+
+
+def test_replay_across_sessions_restarts_and_ledgers_opened_side_by_side(example: Path) -> None:
+    with opened(example) as first_session, opened(example) as other:
+        first = first_session.sql(SQL)
+        assert_replayed(other.sql(SQL), first)
+    with opened(example) as later:
+        assert_replayed(unread(later).sql(SQL), first)
+        assert len(later._dependencies.ledger.entries()) == 1
+
+
+def test_replay_in_another_process(example: Path) -> None:
+    with opened(example) as session:
+        first = session.sql(SQL)
+    code = (
+        "import sys, json, dpsql\n"
+        "session = dpsql.connect(f'{sys.argv[1]}/events.duckdb', policy=f'{sys.argv[1]}/policy.toml')\n"
+        "answer = session.sql(sys.argv[2])\n"
+        "print(json.dumps([answer.receipt.replayed, answer.fetchall()]))"
+    )
+    for seed in ("1", "2"):  # of Python's own hashes
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(example), ALIKE[0]],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(dpsql.__file__).parents[1])},
+        )
+        assert json.loads(done.stdout) == [True, [list(row) for row in first.fetchall()]]
+
+
+def test_a_ledger_in_memory_replays_within_its_life() -> None:
+    connection = filled(*values_rows({"a": 3000, "b": 2000}))
+    sql = "SELECT article FROM reads GROUP BY article TOP 2 PRIVATE"
+    with session_on(connection.cursor()) as session:
+        session.sql(sql)
+        assert session.sql(sql).receipt.replayed
+    with session_on(connection) as other:
+        assert not other.sql(sql).receipt.replayed
+
+
+# in other words, and shown as they say
+
+ALIKE = [
+    SQL.lower().replace("'de'", "'DE'"),
+    SQL.replace(" ", "\n\t") + " ; ",
+    f"-- why\n{SQL.replace('FROM', '/* who */ FROM')}",
+    SQL.replace("reads", "r").replace("FROM r", "FROM reads AS r").replace("country =", "r.country ="),
+    SQL.replace("'DE'", "$$DE$$"),
+    SQL.replace("TOP 9 PRIVATE WITH (epsilon = 0.05)", "HAVING PRIVATE_TOP(9, epsilon => 0.050)"),
+    SQL.replace("0.05)", "5e-2, mechanism = auto, fresh = false)"),
+    SQL.replace("GROUP BY article, country", "GROUP BY ALL"),
+]
+
+
+@pytest.fixture
+def asked(example: Path) -> tuple[Session, dpsql.Answer]:
+    session = opened(example)
+    return session, session.sql(SQL)
+
+
+@pytest.mark.parametrize("sql", ALIKE, ids=range(len(ALIKE)))
+def test_other_words_replay(asked: tuple[Session, dpsql.Answer], sql: str) -> None:
+    session, first = asked
+    assert sql != SQL
+    answer = session.sql(sql)
+    assert answer.receipt.replayed
+    assert answer.fetchall() == first.fetchall()
+
+
+def test_names_order_having_and_limit_are_those_of_the_present_query(asked: tuple[Session, dpsql.Answer]) -> None:
+    session, first = asked
+    rows = [(country, readers, article) for article, country, readers in first.fetchall()]
+    other = SQL.replace(
+        "article, country, COUNT(DISTINCT user_id) AS readers",
+        "country AS land, COUNT(DISTINCT user_id) AS n, article",
+        1,
+    )
+    for tail, wanted in [
+        ("", rows),
+        (" LIMIT 2", rows[:2]),
+        (" LIMIT 0", []),
+        (" ORDER BY n", sorted(rows, key=lambda row: row[1])),
+        (" ORDER BY article DESC LIMIT 3", sorted(rows, key=lambda row: row[2], reverse=True)[:3]),
+    ]:
+        answer = session.sql(other + tail)
+        assert answer.receipt.replayed
+        assert answer.arrow().column_names == ["land", "n", "article"]
+        assert answer.fetchall() == wanted
+        assert answer.counts is not None
+        assert answer.counts.columns == (1,)
+    least = sorted(row[1] for row in rows)[4]
+    having = session.sql(other.replace("TOP", f"HAVING n >= {least} TOP"))
+    assert having.receipt.replayed
+    assert having.fetchall() == [row for row in rows if row[1] >= least]
+
+
+DIFFERENT = [
+    SQL.replace("0.05", "0.04"),
+    SQL.replace("0.05)", "0.05, delta = 1e-8)"),
+    SQL.replace("0.05)", "0.05, k_bar = 100)"),
+    SQL.replace("0.05)", "0.05, max_groups_contributed = 12)"),
+    SQL.replace("TOP 9", "TOP 8"),
+    SQL.replace("'DE'", "'FR'"),
+    SQL.replace("country = 'DE'", "country = 'DE' AND user_id > 1"),
+    SQL.replace(", COUNT(DISTINCT user_id) AS readers", ""),
+    "SELECT article FROM reads WHERE country = 'DE' GROUP BY article TOP 9 PRIVATE WITH (epsilon = 0.05)",
+]
+
+
+@pytest.mark.parametrize("sql", DIFFERENT, ids=range(len(DIFFERENT)))
+def test_another_question_is_drawn_and_charged(asked: tuple[Session, dpsql.Answer], sql: str) -> None:
+    session, _ = asked
+    receipt = session.sql(sql).receipt
+    assert not receipt.replayed
+    assert receipt.items_charged > 0
+
+
+def test_parameters_are_part_of_the_question(example: Path) -> None:
+    sql = "SELECT article FROM reads WHERE country = ? GROUP BY article TOP ? PRIVATE"
+    with opened(example) as session:
+        given = (["DE", 3], ["FR", 3], ["DE", 2])
+        assert [session.sql(sql, values).receipt.replayed for values in given] == [False, False, False]
+        assert [session.sql(sql, values).receipt.replayed for values in given] == [True, True, True]
+        assert session.sql(sql.replace("?", "'FR'", 1).replace("?", "3")).receipt.replayed
+
+
+# what is fresh
+
+
+def test_fresh_noise_is_drawn_charged_and_replayed_from_then_on(asked: tuple[Session, dpsql.Answer]) -> None:
+    session, first = asked
+    anew = session.sql(SQL.replace("0.05)", "0.05, fresh = true)"))
+    assert not anew.receipt.replayed
+    assert anew.receipt.items_charged == 18
+    assert anew.fetchall() != first.fetchall()
+    assert_replayed(session.sql(SQL), anew)
+
+
+def test_explain_says_that_asking_again_is_free(example: Path) -> None:
+    with opened(example) as session:
+
+        def stored(sql: str) -> str | None:
+            facts = session.explain(sql).facts()
+            assert session.sql(f"EXPLAIN {sql}").fetchall()[: len(facts)] == facts
+            return dict(facts).get("stored")
+
+        assert stored(SQL) is None
+        session.sql(SQL)
+        assert stored(SQL) == "answered before; asking again shows that answer and costs nothing"
+        assert "is charged" in (stored(SQL.replace("0.05)", "0.05, fresh = true)")) or "")
+        assert stored(SQL.replace("0.05", "0.04")) is None
+        assert session.explain(SQL).stored
+
+
+def test_a_replay_is_answered_though_nothing_is_left(example: Path) -> None:
+    one = "SELECT article FROM reads GROUP BY article TOP 1 PRIVATE"
+    edit(example, "items = 100\nqueries = 20", "items = 1\nqueries = 1")
+    with opened(example) as session:
+        first = session.sql(one)
+        assert session.budget.remaining.delta.value == 0
+        assert_replayed(session.sql(one), first)
+        with pytest.raises(dpsql.BudgetExceeded):
+            session.sql(one.replace("PRIVATE", "PRIVATE WITH (fresh = true)"))
+        assert_replayed(session.sql(one), first)
+
+
+# what is never stored
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a"), KeyboardInterrupt()], ids=lambda error: type(error).__name__)
+def test_what_failed_or_was_interrupted_is_not_replayed(example: Path, error: BaseException) -> None:
+    def fail(_statement: Statement, _execute: Callable[[Statement], Exact]) -> Exact:
+        raise error
+
+    with opened(example) as session:
+        for _ in range(2):  # and is charged again
+            with pytest.raises((dpsql.EngineError, KeyboardInterrupt)):
+                rebuilt(session, engine=fail).sql(SQL)
+        assert not session.explain(SQL).stored
+        answer = session.sql(SQL)
+        assert not answer.receipt.replayed
+        failed = "failed" if isinstance(error, RuntimeError) else "interrupted"
+        assert session.history.column("state").to_pylist() == [failed, failed, "answered"]
+        assert (
+            session.history.column("rho_charged").to_pylist()[:2]
+            == session.history.column("rho_reserved").to_pylist()[:2]
+        )
+
+
+def test_an_answer_whose_settlement_failed_is_not_replayed(example: Path) -> None:
+    def refuse() -> None:
+        raise dpsql.LedgerError("ledger-failed", "The disk is gone.")
+
+    with opened(example) as session:
+        ledger = WatchedLedger(session._dependencies.ledger, before=refuse, after=lambda: None)
+        with pytest.raises(dpsql.LedgerError):
+            rebuilt(session, ledger=ledger).sql(SQL)  # type: ignore[arg-type]
+        assert not session.sql(SQL).receipt.replayed
+        assert session.history.column("state").to_pylist() == ["open", "answered"]
+        assert session.history.column("rho_charged").to_pylist()[0] is None
+
+
+# versions of the data
+
+
+def test_a_new_version_of_the_data_is_asked_anew_also_by_sessions_that_are_open(example: Path) -> None:
+    with opened(example) as session, opened(example) as other:
+        first = session.sql(SQL)
+        assert bump(example / "ledger.sqlite", note="the rows of november") == 1
+        assert not session.explain(SQL).stored
+        second = other.sql(SQL)
+        assert not second.receipt.replayed
+        assert second.fetchall() != first.fetchall()
+        assert_replayed(session.sql(SQL), second)
+        assert session.budget.rho.spent == 2 * first.receipt.loss.rho.value
+        assert session.history.column("data_version").to_pylist() == [0, 1]
+    with opened(example) as later:
+        assert_replayed(later.sql(SQL), second)
+
+
+def test_the_policy_raises_the_version_and_an_older_copy_never_lowers_it(example: Path) -> None:
+    policy = example / "policy.toml"
+    old = policy.read_text()
+    with opened(example) as session:
+        session.sql(SQL)
+    policy.write_text(f"data_version = 3\n{old}")
+    with opened(example) as session:
+        assert session._dependencies.ledger.data_version == 3
+        third = session.sql(SQL)
+        assert not third.receipt.replayed
+    for text in (old, f"data_version = 2\n{old}", f"data_version = 3\n{old}"):
+        policy.write_text(text)
+        with opened(example) as session:
+            assert session._dependencies.ledger.data_version == 3
+            assert_replayed(session.sql(SQL), third)
+    bumped = [json.loads(event.body) for event in read_history(example / "ledger.sqlite") if event.kind == "bumped"]
+    assert bumped == [{"data_version": 3, "note": "the policy's data_version"}]
+
+
+def test_rows_that_change_change_no_version(example: Path) -> None:
+    """A version that followed the data would tell of a single row."""
+    with opened(example) as session:
+        first = session.sql(SQL)
+    with duckdb.connect(str(example / "events.duckdb")) as writer:
+        writer.execute("DELETE FROM reads WHERE user_id < 1000")
+    with opened(example) as session:
+        assert_replayed(session.sql(SQL), first)
+
+
+# policies that changed
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        (
+            'columns = ["user_id", "article", "country", "ts"]',
+            'columns = ["user_id", "article", "ts"]',
+            "unknown-column",
+        ),
+        ("[tables.reads]", '[tables."main.other"]\nprivacy_unit = "user_id"\n[tables.reads]', None),
+        ("items = 100", "items = 10", None),
+        ("[tables.reads]", "[limits]\nmax_k = 8\n[tables.reads]", "k"),
+        ("[tables.reads]", "[limits]\nmax_epsilon = 0.01\n[tables.reads]", "option-range"),
+        ("[tables.reads]", "[limits]\nmax_delta = 1e-9\n[tables.reads]", "drawn"),
+    ],
+)
+def test_a_stored_answer_is_shown_only_to_what_the_present_policy_lets_ask(
+    example: Path, old: str, new: str, code: str | None
+) -> None:
+    with duckdb.connect(str(example / "events.duckdb")) as writer:
+        writer.execute("CREATE TABLE other AS FROM reads")
+    with opened(example) as session:
+        first = session.sql(SQL)
+    edit(example, old, new)
+    with opened(example) as session:
+        before = session.budget
+        if code in {None, "drawn"}:
+            assert session.sql(SQL).receipt.replayed == (code is None)
+            return
+        with pytest.raises(dpsql.Refusal) as caught:
+            session.sql(SQL)
+        assert caught.value.code == code
+        assert session.budget == before
+        assert first.receipt.items_charged == 18
+
+
+def test_a_table_that_the_policy_no_longer_names_is_not_replayed(example: Path) -> None:
+    with opened(example) as session:
+        session.sql(SQL)
+    text = (example / "policy.toml").read_text()
+    start, end = text.index("[tables.reads]"), text.index("[tables.visits]")
+    (example / "policy.toml").write_text(text[:start] + text[end:])
+    with opened(example) as session, pytest.raises(dpsql.Refusal) as caught:
+        session.sql(SQL)
+    assert caught.value.code == "unknown-table"
+
+
+@pytest.mark.parametrize("line", ["max_groups_contributed = 12", "min_units = 50"])
+def test_a_bound_of_the_table_is_part_of_the_question(example: Path, line: str) -> None:
+    with opened(example) as session:
+        session.sql(SQL)
+    edit(example, "[tables.reads]\n", f"[tables.reads]\n{line}\n")
+    with opened(example) as session:
+        assert not session.sql(SQL).receipt.replayed
+
+
+def test_another_default_epsilon_is_another_question(example: Path) -> None:
+    sql = "SELECT article FROM reads GROUP BY article TOP 3 PRIVATE"
+    with opened(example) as session:
+        session.sql(sql)
+    edit(example, "items = 100", "items = 50")
+    with opened(example) as session:
+        assert not session.sql(sql).receipt.replayed
+
+
+# answers that cannot be read
+
+
+def stored_as(folder: Path, content: bytes) -> None:
+    """Keep `content` as the newest answer to SQL, as if a later or earlier dpsql had."""
+    with opened(folder) as session:
+        plan = session.explain(SQL)
+        held = session._dependencies.ledger.reserve(Request(SQL, ZCDP.nothing(), key=compute_replay_key(plan)))
+        held.settle(plan.item_loss.rho * 0, "0" * 64, answer=content)
+
+
+@pytest.mark.parametrize("content", [b"dpsql release 2 x\n{}", b"x", b"dpsql release 1 " + b"0" * 64 + b"\n{}\n"])
+def test_an_answer_of_another_format_is_no_free_draw_and_no_silent_charge(example: Path, content: bytes) -> None:
+    stored_as(example, content)
+    with opened(example) as session:
+        before, events = session.budget, told(session)
+        with pytest.raises(dpsql.LedgerError) as caught:
+            unread(session).sql(SQL)
+        assert caught.value.code == "ledger-answer"
+        assert "fresh = true" in caught.value.hint
+        assert (session.budget, told(session)) == (before, events)
+        anew = session.sql(SQL.replace("0.05)", "0.05, fresh = true)"))
+        assert anew.receipt.items_charged == 18
+        assert_replayed(session.sql(SQL), anew)
+
+
+def test_the_answer_of_another_query_is_not_shown(example: Path) -> None:
+    with opened(example) as session:
+        plan = session.explain(SQL.replace("0.05", "0.04"))
+        exact = session._dependencies.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
+        content = pack_release(plan, release(plan, exact, noise=session._dependencies.noise)).answer
+    stored_as(example, content)
+    with opened(example) as session, pytest.raises(dpsql.LedgerError) as caught:
+        session.sql(SQL)
+    assert caught.value.code == "ledger-answer"
+
+
+def test_an_answer_that_was_changed_is_not_shown(example: Path) -> None:
+    with opened(example) as session:
+        session.sql(SQL)
+    with closing(sqlite3.connect(example / "ledger.sqlite")) as connection, connection:
+        triggers = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+        for name, _ in triggers:
+            connection.execute(f"DROP TRIGGER {name}")
+        ((content,),) = connection.execute("SELECT content FROM answers").fetchall()
+        connection.execute("UPDATE answers SET content = ?", (content.replace(b"article 1", b"article 2"),))
+        for _, text in triggers:
+            connection.execute(text)
+    with opened(example) as session:
+        before = session.budget
+        with pytest.raises(dpsql.LedgerError) as caught:
+            session.sql(SQL)
+        assert caught.value.code == "ledger-tampered"
+        assert session.budget == before
+
+
+# many at once
+
+
+def test_one_question_asked_at_once_has_one_answer_and_one_charge(example: Path) -> None:
+    sessions = [opened(example) for _ in range(4)]
+    answers: list[dpsql.Answer] = []
+    gate = threading.Barrier(len(sessions))
+
+    def ask(session: Session) -> None:
+        gate.wait()
+        answers.extend([session.sql(SQL), session.sql(SQL)])
+
+    threads = [threading.Thread(target=ask, args=(session,)) for session in sessions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    drawn = [answer for answer in answers if not answer.receipt.replayed]
+    assert len(answers) == 8
+    (only,) = drawn
+    entries = sessions[0]._dependencies.ledger.entries()
+    assert [entry.settlement.repeats is None for entry in entries if entry.settlement].count(True) == 1
+    assert sessions[0].budget.rho.spent == only.receipt.loss.rho.value
+    assert sessions[0].budget.delta.spent == only.receipt.loss.delta.value
+    assert all(answer.fetchall() == only.fetchall() for answer in answers)
+    for session in sessions:
+        session.close()
+
+
+def test_a_ledger_is_closed_when_the_session_cannot_be_opened(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened(example).close()
+    closed: list[str] = []
+
+    def full(*_: object) -> None:
+        raise dpsql.LedgerError("ledger-disk-full", "Nothing can be written.")
+
+    shut = SQLiteLedger.close
+    monkeypatch.setattr(SQLiteLedger, "register", full)
+    monkeypatch.setattr(SQLiteLedger, "close", lambda ledger: (closed.append("closed"), shut(ledger)))
+    with pytest.raises(dpsql.LedgerError):
+        opened(example)
+    assert closed == ["closed"]

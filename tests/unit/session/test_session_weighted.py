@@ -1,0 +1,335 @@
+"""The weighted Gaussian mechanism through SQL: one weight for each unit, keys at once, and the law that is claimed."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from fractions import Fraction
+from itertools import combinations, pairwise, permutations, product
+
+import numpy as np
+import pytest
+from properties.session.test_session_audit import interval
+from scipy import stats
+from support.laws import ROUNDING, cks, fits, goodness
+from support.session_kit import filled, session_on
+from unit.session.test_session_all_groups import (
+    COUNTS,
+    LABELS,
+    LEVELS,
+    NAMES,
+    Law,
+    Unit,
+    counted,
+    drawn,
+    rows_of,
+    session_over,
+    stick,
+)
+
+import dpsql
+from dpsql.accounting import ZCDP
+from dpsql.errors import UsageError
+from dpsql.mechanisms import WEIGHT_STEPS, WeightedGaussian, unit_weight
+from dpsql.plan import Plan, compute_replay_key
+from dpsql.sql.rewrite.engine_query import Bound, rewrite_weighted
+
+OWN = ", mechanism = weighted_gaussian"
+TWO = f"{OWN}, max_groups_contributed = 2"
+CELL = WEIGHT_STEPS // 5  # noisy weights are told apart no finer than this: post-processing, so still within the claim
+Weights = dict[object, int]
+
+
+def mechanism_of(plan: Plan) -> WeightedGaussian:
+    assert isinstance(plan.selection, WeightedGaussian)
+    return plan.selection
+
+
+def weights_of(rows: Sequence[tuple[object, ...]]) -> Weights:
+    return {row[0]: int(str(row[2])) for row in rows}
+
+
+def reaching(mechanism: WeightedGaussian, weight: int, at_least: int) -> float:
+    """Return the probability that a noisy weight is at least so much: a sum over a million steps is an integral."""
+    return float(stats.norm.sf((at_least - weight - 0.5) / math.sqrt(mechanism.variance)))
+
+
+def cells_of(mechanism: WeightedGaussian, weight: int | None, *, cell: int = CELL, reach: int = 40) -> Law:
+    """Return the law of what is seen of one label: nothing, or the cell of its noisy weight from the threshold on."""
+    if weight is None:
+        return np.array([1.0, *([0.0] * reach)])
+    edges = [reaching(mechanism, weight, mechanism.threshold + at * cell) for at in range(reach)] + [0.0]
+    return np.array([1.0 - edges[0], *(above - below for above, below in pairwise(edges))])
+
+
+def law_of(mechanism: WeightedGaussian, weights: Weights) -> Law:
+    """Return the joint law of what is seen of every label; the order and the cut are post-processing of it."""
+    law = np.ones(())
+    for label in LABELS:
+        law = np.multiply.outer(law, cells_of(mechanism, weights.get(label)))
+    return law
+
+
+def test_the_law_through_sql_is_as_claimed_for_all_neighbours() -> None:
+    """Every data set of up to two units with any labels, NULL among them, and every unit more; two groups count."""
+    everybody = [unit for size in (1, 2, 3) for unit in combinations(LABELS, size)]
+    plan = session_over().explain(NAMES.format(more=TWO))
+    mechanism, worst = mechanism_of(plan), 0.0
+    found: dict[tuple[Unit, ...], Law] = {}
+    for size in (0, 1, 2):
+        for units in product(everybody, repeat=size):
+            rows = counted(session_over(*rows_of(units)), plan)
+            assert [row[0] for row in rows] == [label for label in LABELS if any(row[0] == label for row in rows)]
+            kept = [min(2, len(unit)) for unit in units]
+            assert sum(row[1] for row in rows) == sum(kept)  # type: ignore[misc]
+            assert sum(weights_of(rows).values()) == sum(groups * unit_weight(groups) for groups in kept)
+            found[units] = law_of(mechanism, weights_of(rows))
+    for more in filter(None, found):
+        less = more[:-1]  # whoever stays keeps their number, and with it the groups that count
+        for p, q in ((found[more], found[less]), (found[less], found[more])):
+            claims = [(stick(p, q, level), 0.1 + cks(plan.worst_case.rho.value, level)) for level in LEVELS]
+            worst = max(worst, *(loss / claim for loss, claim in claims))
+    assert 0.5 < worst <= 1 + ROUNDING
+
+
+@pytest.mark.parametrize("cap", [None, 1, 2, 3, 4])
+def test_the_engine_adds_up_the_very_weights_of_the_mechanism(cap: int | None) -> None:
+    """Rows repeat, NULL is a label, a NULL unit is nobody; what is kept of a unit is the same in all its groups."""
+    units = [("a",), ("a", "b"), ("a", "b", None), ("b", None), ("a", "b", None)]
+    nobody = "INSERT INTO reads VALUES (NULL, 'a'), (NULL, NULL), (NULL, 'z')"
+    session = session_over(*rows_of(units), nobody)
+    bound = "" if cap is None else f", max_groups_contributed = {cap}"
+    rows = counted(session, session.explain(NAMES.format(more=OWN + bound)))
+    wanted: dict[object, list[int]] = {}
+    for number, unit in enumerate(units):
+        alone = session_over(*rows_of([() if at != number else each for at, each in enumerate(units)]))
+        plan = session.explain(NAMES.format(more=f"{OWN}{bound}"))
+        kept = [row[0] for row in counted(alone, plan)]
+        assert len(kept) == min(len(unit), cap or 3)
+        for label in kept:
+            count, weight = wanted.get(label, [0, 0])
+            wanted[label] = [count + 1, weight + unit_weight(len(kept))]
+    assert {label: measures for label, *measures in rows} == wanted
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3])
+def test_one_unit_is_seen_with_the_probability_that_is_claimed(groups: int) -> None:
+    """One unit with one, two or three labels, of which two are kept, against nobody."""
+    session = session_over(*rows_of([LABELS[:groups]]))
+    plan = session.explain(NAMES.format(more=TWO))
+    mechanism, runs, kept = mechanism_of(plan), 10_000, min(groups, 2)
+    seen = sum(len(each.table) > 0 for each in drawn(session, plan, runs))
+    low, high = interval(seen, runs)
+    expected = 1 - (1 - reaching(mechanism, unit_weight(kept), mechanism.threshold)) ** kept
+    assert low <= expected <= high
+    assert expected <= 0.1
+    assert not low <= 1 - (1 - reaching(mechanism, WEIGHT_STEPS, mechanism.threshold)) ** 2 <= high or groups == 1
+
+
+def test_nobody_is_seen_in_an_empty_table() -> None:
+    session = session_over()
+    for sql in (NAMES, COUNTS):
+        assert {len(each.table) for each in drawn(session, session.explain(sql.format(more=OWN)), 100)} == {0}
+
+
+def order_law(mechanism: WeightedGaussian, weights: Weights, k: int) -> dict[Hashable, float]:
+    """Return the law of the released labels in their order, to the width of fine cells, within which chance decides."""
+    labels, reach = list(weights), 2_500
+    cells = [cells_of(mechanism, weights[label], cell=WEIGHT_STEPS // 100, reach=reach) for label in labels]
+    law: dict[Hashable, float] = {}
+    for size in range(len(labels) + 1):
+        for order in permutations(range(len(labels)), size):
+            mass = math.prod(cells[at][0] for at in range(len(labels)) if at not in order)
+            lowest, above = np.ones(1), np.ones(reach)
+            for at in order:  # lowest: where the last of those so far stands; above: that it stands above a place
+                lowest = cells[at][1:] * above
+                above = np.cumsum(lowest[::-1])[::-1] - lowest / 2
+            shown = tuple(labels[at] for at in order[:k])
+            law[shown] = law.get(shown, 0.0) + mass * float(lowest.sum())
+    return law
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_what_is_sampled_has_the_law_that_was_computed(k: int) -> None:
+    session = session_over(*rows_of([("a", "b"), ("a", None), ("a",), ("b",)]))
+    plan = session.explain(NAMES.format(more=TWO).replace("TOP 2", f"TOP {k}"))
+    law = order_law(mechanism_of(plan), weights_of(counted(session, plan)), k)
+    assert sum(law.values()) == pytest.approx(1)
+
+    def p_value() -> float:
+        seen = Counter(tuple(each.table.column(0).to_pylist()) for each in drawn(session, plan, 4_000))
+        return goodness(seen, law)  # type: ignore[arg-type]
+
+    assert fits(p_value)
+
+
+@pytest.mark.parametrize("k", [1, 2, 10])
+@pytest.mark.parametrize("sql", [NAMES, COUNTS])
+@pytest.mark.parametrize("groups", [None, 1, 2, 50])
+def test_the_price_is_what_a_limited_domain_reserves(sql: str, k: int, groups: int | None) -> None:
+    session = session_over(*rows_of([("a", "b")]), budget="0.9")
+    text = sql.replace("TOP 2", f"TOP {k}").replace("epsilon = 1", "epsilon = 0.3")
+    bound = "" if groups is None else f", max_groups_contributed = {groups}"
+    plan = session.explain(text.format(more=bound + OWN))
+    item = Fraction("0.09") / 8
+    assert plan.worst_case == session.explain(text.format(more=bound)).worst_case
+    assert mechanism_of(plan).loss == ZCDP(dpsql.Rho(k * item), plan.delta)
+    assert plan.worst_items == k + (min(k, groups or k) if sql is COUNTS else 0)
+    half = -(-k // 2)
+    counts = min(half, groups or half) if sql is COUNTS else 0
+    told = session.forecast(text.format(more=bound + OWN))
+    assert told.loss == plan.worst_case
+    assert told.half_loss == ZCDP(dpsql.Rho((k + counts) * item), plan.delta)
+
+
+@pytest.mark.parametrize("sql", [NAMES, COUNTS])
+@pytest.mark.parametrize("units", [[], [("a",)], [("a", "b")] * 60, [("a", "b", None)] * 60])
+def test_keys_are_charged_at_once_and_counts_by_what_comes_back(sql: str, units: list[Unit]) -> None:
+    session = session_over(*rows_of(units))
+    text = sql.format(more=OWN).replace("TOP 2", "TOP 3")
+    answer = session.sql(text)
+    receipt, items = answer.receipt, 3 + (len(answer) if sql is COUNTS else 0)
+    assert len(answer) >= (len(units[0]) if len(units) > 1 else 0)
+    assert receipt.loss == ZCDP(dpsql.Rho(Fraction(items, 8)), dpsql.Delta("0.1"))
+    assert (receipt.items_charged, receipt.k, receipt.k_bar) == (items, 3, 0)
+    assert receipt.stopped_at_bottom == (len(answer) < 3)
+    assert session.budget.rho.spent == receipt.loss.rho.value
+    assert session.budget.delta.spent == Fraction(1, 10)
+    assert session.budget.rho.reserved == 0
+    assert receipt.mechanism == "weighted_gaussian"
+    assert ("all k were returned" in str(receipt)) == (len(answer) == 3)
+    assert "BOTTOM" not in str(receipt)
+
+
+def test_counts_under_a_bound_cost_no_more_items_than_it() -> None:
+    session = session_over(*rows_of([("a", "b")] * 60), max_groups_contributed=1)
+    answer = session.sql(COUNTS.format(more=OWN))
+    assert len(answer) == 2
+    assert answer.receipt.items_charged == 3
+    assert answer.receipt.loss.rho.value == Fraction(3, 8)
+
+
+def test_counts_are_of_the_kept_groups_with_their_own_noise() -> None:
+    rows = "INSERT INTO reads SELECT i, l FROM range(600) t(i), (VALUES ('a'), ('b'), ('c')) v(l)"
+    session = session_over(rows, budget="0.99")
+    for more, total in ((OWN, 1_800), (TWO, 1_200), (TWO.replace("= 2", "= 1"), 600)):
+        answer = session.sql(COUNTS.format(more=more).replace("TOP 2", "TOP 3"))
+        assert answer.counts is not None
+        assert answer.counts.variance == 4
+        assert sum(count for _, count in answer.fetchall()) == pytest.approx(total, abs=40)
+    assert session.sql(NAMES.format(more=OWN)).counts is None
+
+
+def test_the_order_is_that_of_weights_and_not_of_counts() -> None:
+    """Forty units that are in b alone weigh more than sixty that are in a and nine others."""
+    session = session_over(
+        "INSERT INTO reads SELECT i, 'b' FROM range(40) t(i)",
+        "INSERT INTO reads SELECT 100 + i, l FROM range(60) t(i), (SELECT 'a' || j FROM range(10) r(j)) v(l)",
+    )
+    answers = session.explain(COUNTS.format(more=OWN).replace("TOP 2", "TOP 11"))
+    first = Counter(each.table.to_pylist()[0]["article"] for each in drawn(session, answers, 50))
+    assert first["b"] == 50
+
+
+def test_the_plan_says_what_a_weight_is_and_who_set_the_cap() -> None:
+    session = session_over()
+    plan = session.explain(COUNTS.format(more=OWN))
+    facts, mechanism = dict(plan.facts()), mechanism_of(plan)
+    assert mechanism.max_groups_contributed == plan.max_groups_contributed == 100
+    assert facts["mechanism"] == "weighted_gaussian"
+    assert facts["groups per unit"] == "at most 100 (the mechanism's own cap on weights; counts are of all groups)"
+    assert facts["weights"] == "1/sqrt(t) of each unit in each of its t groups"
+    assert facts["threshold"].startswith(f"a noisy weight of {mechanism.threshold / WEIGHT_STEPS:.1f},")
+    assert facts["noise"].startswith(f"sigma {math.sqrt(1 / (2 * 2 / 8)):.1f} on the weight of every group")
+    assert facts["items at most"] == "4 (the keys at once, and one for each count returned)"
+    assert dict(session.explain(NAMES.format(more=OWN)).facts())["items at most"] == "2 (the keys at once)"
+    assert plan.threshold_offset == Fraction(mechanism.threshold, WEIGHT_STEPS)
+    assert plan.engine_sql.endswith("ORDER BY dpsql_key_1 ASC NULLS LAST")
+    assert dict(session.explain(COUNTS.format(more=TWO)).facts())["groups per unit"] == "at most 2"
+    of_policy = session_over(max_groups_contributed=4).explain(COUNTS.format(more=OWN))
+    assert dict(of_policy.facts())["groups per unit"] == "at most 4"
+    assert mechanism_of(of_policy).max_groups_contributed == 4
+    shown = session.sql("EXPLAIN " + COUNTS.format(more=OWN))
+    assert ("mechanism", "weighted_gaussian") in shown.fetchall()
+
+
+REFUSED = [
+    (OWN, {"min_units": 5}, "min-units", "mechanism"),
+    (f"{OWN}, k_bar = 5", {}, "option", "k_bar"),
+    (f"{OWN}, domain = ['a', 'b']", {}, "option", "mechanism"),
+    (TWO.replace("= 2", "= 65537"), {}, "option-range", "mechanism"),
+    (TWO.replace("= 2", "= 5"), {"max_groups_contributed": 4}, "option-range", "max_groups"),
+]
+
+
+@pytest.mark.parametrize(("more", "bounds", "code", "place"), REFUSED)
+@pytest.mark.parametrize("name", ["weighted_gaussian", "domain_discovery"])
+def test_what_is_refused(name: str, more: str, bounds: dict[str, int], code: str, place: str) -> None:
+    session = session_over(**bounds)
+    text = NAMES.format(more=more.replace("weighted_gaussian", name))
+    text = text.replace("delta = 0.1, ", "") if "domain = " in more else text
+    for ask in (session.sql, session.explain):
+        with pytest.raises(dpsql.Refusal) as caught:
+            ask(text)
+        assert caught.value.code == code
+        assert isinstance(caught.value.place, dpsql.Place)
+        assert caught.value.place.fragment.startswith(place)
+        assert caught.value.hint
+    assert session.budget.rho.spent == 0
+
+
+def test_weights_of_another_bound_are_refused() -> None:
+    plan = session_over().explain(NAMES.format(more=TWO))
+    for weights in ([], [1], [3, 2, 1]):
+        with pytest.raises(UsageError) as caught:
+            rewrite_weighted(plan.query, bound=Bound(2, (1, 2)), weights=weights)
+        assert caught.value.code == "bound-range"
+    with pytest.raises(UsageError):
+        rewrite_weighted(plan.query, bound=None, weights=[])
+
+
+def test_the_same_question_is_answered_from_the_ledger_and_no_other() -> None:
+    session = session_over(*rows_of([("a", "b")] * 60), budget="0.99")
+    first = session.sql(COUNTS.format(more=OWN))
+    again = session.sql(COUNTS.format(more=OWN))
+    assert again.receipt.replayed
+    assert again.fetchall() == first.fetchall()
+    assert not session.sql(COUNTS.format(more=f"{OWN}, fresh = true")).receipt.replayed
+    texts = [COUNTS.format(more=OWN), NAMES.format(more=OWN), COUNTS.format(more=TWO)]
+    texts += [texts[0].replace(*change) for change in (("= 1", "= 0.5"), ("0.1", "0.2"), ("TOP 2", "TOP 3"))]
+    texts.append(texts[0].replace("weighted_gaussian", "domain_discovery"))
+    texts.append(COUNTS.format(more=f"{OWN}, max_groups_contributed = 100"))  # which bounds the counts too
+    assert len({compute_replay_key(session.explain(text)) for text in texts}) == len(texts)
+
+
+@pytest.mark.parametrize("keys", ["s", "x", "d", "s, x", "x, d, s", "lower(s), d"])
+@pytest.mark.parametrize("name", ["weighted_gaussian", "domain_discovery"])
+def test_every_kind_of_key_has_the_count_that_the_other_mechanisms_read(name: str, keys: str) -> None:
+    """NaN, -0.0, NULL, case and the ends of the calendar are labels."""
+    rows = [
+        "('A', 'nan', DATE '2026-01-01', 10)",
+        "('a', '0.0', DATE '2026-01-02', 30)",
+        "(NULL, '-0.0', NULL, 60)",
+        "('', NULL, DATE '9999-12-31', 110)",
+    ]
+    connection = filled(
+        "CREATE TABLE kinds AS SELECT i AS user_id, s, x::DOUBLE AS x, d "
+        f"FROM (VALUES {', '.join(rows)}) v(s, x, d, n), range(n) AS r(i)"
+    )
+    policy = dpsql.Policy(dpsql.Budget(50, "0.5"), {"kinds": dpsql.PrivateTable("user_id")})
+    session = session_on(connection, policy)
+    sql = f"SELECT {keys} FROM kinds GROUP BY ALL TOP 9 PRIVATE WITH (mechanism = {{}})"
+    exact = counted(session, session.explain(sql.format(name)))
+    assert sorted(repr(row[:-1]) for row in exact) == sorted(
+        map(repr, counted(session, session.explain(sql.format("auto"))))
+    )
+    assert sum(int(str(row[-1])) for row in exact) == sum(
+        groups * unit_weight(groups) * units for groups, units in sizes_of(exact).items()
+    )
+
+
+def sizes_of(exact: Sequence[tuple[object, ...]]) -> dict[int, int]:
+    """Return how many units are in how many groups: each group holds the first units of all, up to its count."""
+    counts = [int(str(row[-2])) for row in exact]
+    return Counter(sum(count > unit for count in counts) for unit in range(max(counts)))

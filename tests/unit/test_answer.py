@@ -1,0 +1,220 @@
+"""What an analyst holds: rows in every form, error bars that cover, a receipt and a sentence to cite."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import sys
+from dataclasses import replace
+from fractions import Fraction
+
+import pyarrow as pa
+import pytest
+from support.laws import discrete_gaussian_law
+
+import dpsql
+from dpsql.accounting import ZCDP, ApproximateDP
+from dpsql.answer import Answer, CountColumns, Promise, Receipt
+from dpsql.quantities import Delta, Epsilon, Rho
+
+LOSS = ZCDP(Rho("0.00625"), Delta("2.5e-8"))
+LEFT = ZCDP(Rho("0.0166875"), Delta("4.75e-7"))
+
+
+def receipt(*, stopped: bool = False) -> Receipt:
+    return Receipt(
+        mechanism="limited_domain",
+        k=10,
+        k_bar=200,
+        epsilon=Epsilon("0.05"),
+        delta=Delta("2.5e-8"),
+        threshold_offset=Fraction(457),
+        items_charged=20,
+        loss=LOSS,
+        remaining=LEFT,
+        stopped_at_bottom=stopped,
+        sealed=True,
+    )
+
+
+def answer_of(columns: dict[str, pa.Array], *, counts: CountColumns | None = None) -> Answer:
+    promise = Promise("user_id", "reads", ApproximateDP(Epsilon(1), Delta("1e-6")))
+    return Answer(pa.table(columns), receipt(), counts=counts, promise=promise)
+
+
+def counted(counts: list[int], variance: object = 1600) -> Answer:
+    columns = {"key": pa.array([f"k{at}" for at in range(len(counts))], pa.string()), "n": pa.array(counts, pa.int64())}
+    return answer_of(columns, counts=CountColumns((1,), Fraction(variance)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("level", [0.01, 0.5, 0.9, 0.95, 0.999, 0.999999])
+@pytest.mark.parametrize("variance", [Fraction(1, 4), 4, Fraction("25.7"), 400, 1600, 40_000])
+def test_intervals_cover_with_their_probability_and_are_no_wider(level: float, variance: object) -> None:
+    law = discrete_gaussian_law(Fraction(variance))  # type: ignore[arg-type]
+    centre = 10**6
+    (low,), (high,) = (column.to_pylist() for column in counted([centre], variance).intervals(level).columns[1:])
+    reach = high - centre
+    assert centre - low == reach
+
+    def within(distance: int) -> float:
+        return math.fsum(mass for noise, mass in law.items() if abs(noise) <= distance)
+
+    assert within(reach) >= level - 1e-7
+    assert reach == 0 or within(reach - 1) < level + 1e-7
+
+
+def test_very_wide_noise_has_intervals_too() -> None:
+    exact, wide = CountColumns((0,), Fraction(10**8)), CountColumns((0,), Fraction(10**8 + 1))
+    assert exact.reach(0.95) == pytest.approx(19_600, rel=1e-3)
+    assert exact.reach(0.95) < wide.reach(0.95) < 1.5 * exact.reach(0.95)
+    assert CountColumns((0,), Fraction(4 * 10**18)).reach(0.5) < 2**62
+
+
+def test_intervals_end_at_zero() -> None:
+    intervals = counted([-500, -10, 0, 10]).intervals(0.95)
+    assert intervals.to_pydict() == {"key": ["k0", "k1", "k2", "k3"], "low": [0] * 4, "high": [0, 68, 78, 88]}
+
+
+def test_intervals_of_nothing() -> None:
+    assert counted([]).intervals().schema == pa.schema(
+        [("key", pa.string()), ("low", pa.int64()), ("high", pa.int64())]
+    )
+
+
+@pytest.mark.parametrize(
+    "level", [0, 1, -0.5, 1.5, 95, float("nan"), float("inf"), "0.95", None, True, False, Fraction(1, 2)]
+)
+def test_a_level_is_a_number_between_0_and_1(level: object) -> None:
+    with pytest.raises(dpsql.UsageError) as caught:
+        counted([5]).intervals(level)  # type: ignore[arg-type]
+    assert caught.value.code == "level-range"
+    assert caught.value.hint
+
+
+def test_an_answer_without_counts_has_no_intervals() -> None:
+    with pytest.raises(dpsql.UsageError) as caught:
+        answer_of({"key": pa.array(["a"])}).intervals()
+    assert caught.value.code == "no-counts"
+    assert "COUNT(DISTINCT" in caught.value.hint
+
+
+DAYS = pa.array([2**31 - 1, -(2**31) + 1, 5_000_000, -800_000, 0, None], pa.int32()).cast(pa.date32())
+MICROSECONDS = pa.array([2**63 - 1, -(2**63) + 1, 9 * 10**18, -62167219200000001, 0, None]).cast(pa.timestamp("us"))
+
+
+def test_dates_outside_pythons_calendar_come_as_text() -> None:
+    rows = answer_of({"day": DAYS, "moment": MICROSECONDS}).fetchall()
+    assert [day for day, _ in rows] == [
+        "infinity",
+        "-infinity",
+        "15659-07-15",
+        "-221-09-04",
+        dt.date(1970, 1, 1),
+        None,
+    ]
+    assert [moment for _, moment in rows] == [
+        "infinity",
+        "-infinity",
+        "287168-08-24 16:00:00.000000",
+        "-001-12-31 23:59:59.999999",
+        dt.datetime(1970, 1, 1),  # noqa: DTZ001 - DuckDB's TIMESTAMP has no zone
+        None,
+    ]
+
+
+def test_dates_outside_pythons_calendar_in_data_frames() -> None:
+    answer = answer_of({"day": DAYS, "moment": MICROSECONDS})
+    frame = answer.df()
+    assert [str(kind) for kind in frame.dtypes] == ["datetime64[ms]", "datetime64[us]"]
+    assert frame["day"].isna().tolist() == [False] * 5 + [True]
+    assert answer.pl().height == 6
+    assert "infinity" in repr(answer)
+
+
+@pytest.mark.parametrize(("package", "call"), [("pandas", "df"), ("polars", "pl")])
+def test_a_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, package: str, call: str) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(dpsql.UsageError) as caught:
+        getattr(counted([5]), call)()
+    assert caught.value.code == "not-installed"
+    assert f"pip install 'dpsql[{package}]'" in caught.value.hint
+    assert caught.value.__context__ is None
+
+
+def test_an_empty_answer_in_every_form() -> None:
+    answer = counted([])
+    assert answer.fetchall() == []
+    assert len(answer) == 0
+    assert answer.df().empty
+    assert answer.pl().is_empty()
+    assert list(answer.df().columns) == answer.pl().columns == ["key", "n"]
+    assert repr(answer).startswith("key | n\nlimited_domain: charged")
+
+
+def test_the_receipt_in_words() -> None:
+    assert str(receipt()) == (
+        "limited_domain: charged 20 items of epsilon 0.05 (rho 0.00625, delta 2.5e-08); all k were returned; "
+        "remaining rho 0.0166875, delta 4.75e-07"
+    )
+    assert "stopped at BOTTOM: nothing else stands out" in str(receipt(stopped=True))
+    assert str(replace(receipt(), durable=False)).endswith(
+        "; the ledger is in memory, for trials, and forgotten at the end"
+    )
+    told = str(replace(receipt(), shared=True))
+    assert told.endswith("; answers are shared among analysts, and the guarantee is the data set's")
+
+
+def test_the_receipt_has_the_fields_of_the_contract() -> None:
+    names = "mechanism k k_bar epsilon delta threshold_offset items_charged loss remaining stopped_at_bottom"
+    assert list(Receipt.__dataclass_fields__) == [
+        *names.split(),
+        *"sealed replayed shared durable chosen certificate isolation confinement".split(),
+    ]
+
+
+def test_a_free_receipt() -> None:
+    free = Receipt.free(LEFT, sealed=False)
+    assert (free.items_charged, free.loss, free.remaining, free.epsilon) == (0, ZCDP.nothing(), LEFT, None)
+    assert str(free) == "no private row was read; nothing was charged"
+    assert "read no private row" in Answer(pa.table({}), free).statement()
+
+
+def test_the_statement() -> None:
+    sentence = counted([5]).statement()
+    assert sentence.startswith(
+        "Each user_id of reads is protected: adding or removing all rows of one user_id changes the probability"
+    )
+    assert "within (1, 1e-06)-differential privacy in all" in sentence
+    assert "this answer cost rho 0.00625, delta 2.5e-08 of that budget" in sentence
+    assert sentence.endswith("limited_domain).")
+
+
+def test_a_repr_shows_what_a_terminal_may_show() -> None:
+    keys = pa.array(["plain", "\x1b[31mred\x07", "two\nlines", "\u202eright to left", None])
+    shown = repr(answer_of({"key\n": keys}))
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    assert shown.splitlines()[0] == "key\ufffd"
+    assert len(shown.splitlines()) == 7
+    assert "NULL" in shown
+
+
+def test_a_repr_is_cut() -> None:
+    shown = repr(counted(list(range(50))))
+    assert "... 50 rows" in shown
+    assert len(shown.splitlines()) == 23
+
+
+def test_other_libraries_read_an_answer_directly() -> None:
+    import duckdb
+    import pandas as pd
+    import polars as pl
+
+    table = pa.table({"article": ["a", None], "n": pa.array([3, 2], pa.int64())})
+    answer = Answer(table, receipt())
+    assert pa.table(answer) == table
+    assert pl.DataFrame(answer).rows() == [("a", 3), (None, 2)]
+    assert pd.DataFrame.from_arrow(answer)["n"].tolist() == [3, 2]
+    assert duckdb.sql("SELECT sum(n) FROM answer").fetchall() == [(5,)]
+    wider = pa.schema([("article", pa.string()), ("n", pa.int64())])
+    assert pa.RecordBatchReader.from_stream(answer, schema=wider).read_all() == table
