@@ -42,12 +42,12 @@ class _Open(Protocol):
     ) -> Engine: ...
 
 
-def engine_of(database: object, policy: Policy, *, isolation: str | None = None, prepared: bool = True) -> Engine:
+def engine_of(database: object, policy: Policy, *, isolation: str | None = None, materialized: bool = True) -> Engine:
     """Return the engine that has the tables of a policy, for sessions made with `connect.session_of`.
 
     `database` is the path of a DuckDB file, an open DuckDB connection, a Spark session, the URL of an engine, an
-    `Engine` that is open, or None for what the policy itself names. What is `prepared` is opened beside DuckDB's files
-    unless it is not wanted. Raises as `dpsql.connect` does.
+    `Engine` that is open, or None for what the policy itself names. With `materialized`,
+    DuckDB's files are opened together with their materialized tables. Raises as `dpsql.connect` does.
     """
     _check(database, policy)
     isolated = policy.engine.isolates(isolation)
@@ -66,8 +66,8 @@ def engine_of(database: object, policy: Policy, *, isolation: str | None = None,
 
             return SparkEngine.borrow(cast("SparkSession", database), sources, time_limit=policy.engine.time_limit)
         place = cast("Path | None", database) if given is None else given.path
-        if prepared and policy.prepared is not None and (place is None or isinstance(place, str | Path)):
-            from dpsql.materialized.lookup import beside  # start-up: few policies prepare anything
+        if materialized and policy.materialized is not None and (place is None or isinstance(place, str | Path)):
+            from dpsql.materialized.lookup import beside  # start-up: few policies materialize anything
 
             return _opened(
                 place, policy.engine, sources={**sources, **beside(policy, place, sources=sources)}, isolated=isolated
@@ -101,12 +101,12 @@ def public_engines(
     limited = replace(public, engine=replace(settings, time_limit=settings.public_time_limit))
     loaded = tuple(table.source for table in public.tables.values() if table.source is not None and table.types)
     engines = PublicEngines(
-        lambda: engine_of(database, limited, isolation=isolation, prepared=False),
+        lambda: engine_of(database, limited, isolation=isolation, materialized=False),
         seconds=settings.public_time_limit,
         loaded=loaded,
     )
     if is_open and engine.dialect.name == "DuckDB":  # while its owner has no statement under way on it
-        engines.prepare()
+        engines.open_first()
     return engines
 
 

@@ -316,8 +316,8 @@ class Session:
         return replace(plan, stored=stored is not None), stored
 
     def _known(self, question: PrivateQuery, stop: Stop | None = None) -> PrivateQuery:
-        """Return the query with what public tables hold of it, read as public queries are, and what is prepared now."""
-        question = question.at(self._parts.ledger.data_version) if question.prepared else question
+        """Return the query with the values of its public tables, and the materialized tables of this data version."""
+        question = question.at(self._parts.ledger.data_version) if question.materialized else question
         asked = values_asked(question)
         if asked is not None:
             question = with_values(question, self._public(asked, stop).column(0).to_pylist())

@@ -37,7 +37,7 @@ _TOP = {
     "engine": "[below](#engine)",
     "server": "[below](#server)",
     "source": "[below](#source)",
-    "prepared": "the folder in which `dpsql prepare` keeps what the tables list, as private as the data "
+    "materialized": "the folder in which `dpsql materialize` keeps what the tables list, as private as the data "
     "([prepare.md](../prepare.md)); relative to the policy file",
 }
 

@@ -1,4 +1,4 @@
-"""`dpsql prepare`: makes what the policy wants prepared of its tables, or adds to it what was appended since.
+"""`dpsql materialize`: makes what the policy wants materialized of its tables, or adds to it what was appended since.
 
 What is made goes into a new file, and then state.json names it in place of the old one: a session that has the old one
 open reads on, and one that opens meanwhile finds one or the other, whole.
@@ -29,7 +29,7 @@ from dpsql.materialized.lookup import (
     FileFingerprint,
     MaterializedTable,
     Source,
-    as_prepared,
+    as_materialized,
     counts_of,
     kept_in,
     pairs_of,
@@ -39,9 +39,9 @@ from dpsql.materialized.lookup import (
 )
 from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.validation import fold
-from dpsql.sql.rewrite.materialization import Check, Preparation
+from dpsql.sql.rewrite.materialization import Check, Materialization
 
-__all__ = ["Data", "prepare", "sealed_files"]
+__all__ = ["Data", "materialize", "sealed_files"]
 
 _APPENDED = "dpsql appended"
 _SALTS = f'"{MADE}"."main"."dpsql_salts"'
@@ -58,38 +58,38 @@ class Data:
     tokens: Callable[[int], bytes]
 
 
-def prepare(policy: Policy, data: Data, *, name: str) -> str:
-    """Prepare one table and return what was done: "current" for nothing, "appended", or "made".
+def materialize(policy: Policy, data: Data, *, name: str) -> str:
+    """Materialize one table and return what was done: "current" for nothing, "appended", or "made".
 
-    Raises `PolicyError` for what cannot be prepared, and `EngineError` if it fails; what was kept then stays.
+    Raises `PolicyError` for what cannot be materialized, and `EngineError` if it fails; what was kept then stays.
     """
-    table, folder = policy.tables[name], policy.prepared
-    if folder is None or not isinstance(table, PrivateTable) or not table.prepared:
-        hint = 'List sets of its columns in the policy, such as prepared = [["article"]].'
-        reason = f'The policy wants nothing prepared of the table "{name}".'
+    table, folder = policy.tables[name], policy.materialized
+    if folder is None or not isinstance(table, PrivateTable) or not table.materialized:
+        hint = 'List sets of its columns in the policy, such as materialized = [["article"]].'
+        reason = f'The policy wants nothing materialized of the table "{name}".'
         raise PolicyError("policy-prepared", reason, hint=hint, place=policy.where(f"tables.{name}"))
     done = None
     with _alone(folder):
         known = kept_in(folder)
         with suppress(OSError):  # whose words name files; the error of ours is raised where it does not hang on it
-            made, kept = _prepared(policy, table, data=data, name=name, before=known.get(name))
+            made, kept = _materialized(policy, table, data=data, name=name, before=known.get(name))
             write_kept(folder, {**known, name: kept})
             _tidy(folder, {each.file for each in (*known.values(), kept)})
             done = made
         if done is None:
             _tidy(folder, {each.file for each in known.values()})
     if done is None:
-        reason = "The table could not be written; what was prepared before is as it was, and nothing was charged."
-        hint = "Make room on the disk of the policy's folder prepared, and see that this user may write there."
-        raise EngineError("prepare-failed", reason, hint=hint, place=policy.where(f"tables.{name}.prepared"))
+        reason = "The table could not be written; what was materialized before is as it was, and nothing was charged."
+        hint = "Free space on the disk of the policy's folder, and let this user write there."
+        raise EngineError("prepare-failed", reason, hint=hint, place=policy.where(f"tables.{name}.materialized"))
     return done
 
 
-def _prepared(
+def _materialized(
     policy: Policy, table: PrivateTable, *, data: Data, name: str, before: MaterializedTable | None
 ) -> tuple[str, MaterializedTable]:
     """Return what was done, and what is kept now."""
-    stamps, folder = _stamps(data, name), policy.prepared or Path()
+    stamps, folder = _stamps(data, name), policy.materialized or Path()
     held = before if before is not None and before.holds(table) and (folder / before.file).is_file() else None
     if held is not None and held.stamps == stamps:
         return "current", replace(held, data_version=data.version)
@@ -118,7 +118,7 @@ def _share(file: Path, data: Path) -> None:
 
 def _check_unchanged(data: Data, stamps: tuple[FileFingerprint, ...], *, name: str) -> None:
     if _stamps(data, name) != stamps:
-        hint = "Prepare it again once nobody writes."
+        hint = "Materialize it again once nobody writes."
         raise EngineError("prepare-changed", "The data changed while it was read.", hint=hint, place=f"tables.{name}")
 
 
@@ -134,7 +134,7 @@ def _written(
     policy: Policy, table: PrivateTable, *, data: Data, name: str, file: Path, held: MaterializedTable | None
 ) -> tuple[str, MaterializedTable]:
     """Write the file, from the one that is held as far as that will do."""
-    folder, limits = policy.prepared or Path(), policy.engine
+    folder, limits = policy.materialized or Path(), policy.engine
     sources, later = {name: data.sources[name]}, _later(data.sources[name], held)
     if later is not None:
         sources[_APPENDED] = later
@@ -151,9 +151,11 @@ def _written(
         if not done:
             bench.make(data.tokens)
         if any(map(_COLLATION.search, shop.definitions().values())):
-            reason = "A column that is to be prepared has a collation, and prepared text is compared by its bytes."
-            hint = "Prepare a view that drops the collation, or leave the column out."
-            raise PolicyError("policy-prepared", reason, hint=hint, place=policy.where(f"tables.{name}.prepared"))
+            reason = (
+                "A column that is to be materialized has a collation, and materialized text is compared by its bytes."
+            )
+            hint = "Materialize a view that drops the collation, or leave the column out."
+            raise PolicyError("policy-prepared", reason, hint=hint, place=policy.where(f"tables.{name}.materialized"))
     return "appended" if done else "made", kept
 
 
@@ -174,7 +176,7 @@ def _kept(shop: MaterializationWriter, table: PrivateTable, *, name: str, file: 
     """Return what is to be kept, in the spelling of the data."""
     stored = describe(shop.connection, name, relation=shop.paths[name]).columns
     spelled = {fold(column.name): column.name for column in stored}
-    columns = tuple(tuple(spelled[fold(column)] for column in each) for each in table.prepared)
+    columns = tuple(tuple(spelled[fold(column)] for column in each) for each in table.materialized)
     return MaterializedTable(file, "", spelled[fold(table.privacy_unit or "")], columns, 0, ())
 
 
@@ -192,7 +194,7 @@ class _TableBuild:
         shop.run((f'DROP TABLE "{MADE}"."main"."{table}"', []) for table in shop.definitions())
         salted = f"CREATE TABLE {_SALTS} AS SELECT CAST($1 AS UBIGINT) AS first, CAST($2 AS UBIGINT) AS second"
         shop.run([(salted, list(salts))])
-        for each in self._preparations(salts):
+        for each in self._materializations(salts):
             shop.run(each.made())
         if shop.is_table(shop.paths[self.name]):
             shop.run([self._check.written])
@@ -211,7 +213,7 @@ class _TableBuild:
         salts = shop.row(f"SELECT first, second FROM {_SALTS}")  # noqa: S608 - our own name
         if salts is None:
             return False
-        for each in self._preparations((int(str(salts[0])), int(str(salts[1])))):
+        for each in self._materializations((int(str(salts[0])), int(str(salts[1])))):
             shop.run(each.appended(source, first))
         if first is not None:
             shop.run([self._check.written])
@@ -219,7 +221,7 @@ class _TableBuild:
 
     def _fits(self) -> bool:
         """Say whether what is kept has the columns of the data, in their types."""
-        stored = set(map(as_prepared, self._stored))
+        stored = set(map(as_materialized, self._stored))
         for at, columns in enumerate(self.kept.columns):
             kept = describe(self.shop.connection, self.name, relation=(MADE, "main", pairs_of(at))).columns
             if not {column for column in kept if column.name in {self.kept.unit, *columns}} <= stored:
@@ -239,23 +241,23 @@ class _TableBuild:
     def _enums(self) -> frozenset[str]:
         return frozenset(column.name for column in self._stored if column.type == ENUM)
 
-    def _preparations(self, salts: tuple[int, int]) -> Iterator[Preparation]:
+    def _materializations(self, salts: tuple[int, int]) -> Iterator[Materialization]:
         enums = self._enums
         for at, columns in enumerate(self.kept.columns):
             paths = (MADE, "main", pairs_of(at)), (MADE, "main", counts_of(at))
-            yield Preparation(self.shop.paths[self.name], self.kept.unit, columns, *paths, salts, enums)
+            yield Materialization(self.shop.paths[self.name], self.kept.unit, columns, *paths, salts, enums)
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Wait for everybody else who prepares something in this folder, which is made if it is not there."""
+    """Wait for everybody else who materializes something in this folder, which is made if it is not there."""
     descriptor = None
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if descriptor is None:
         hint = "Give a folder in which this user may write."
-        raise EngineError("prepare-failed", "The folder of prepared tables cannot be written.", hint=hint)
+        raise EngineError("prepare-failed", "The folder of materialized tables cannot be written.", hint=hint)
     try:
         with suppress(ImportError):  # Windows has no such lock
             import fcntl
@@ -275,8 +277,8 @@ def sealed_files() -> Iterator[None]:
     except OSError:  # whose words name files; the error of ours is raised where it does not hang on it
         failed = True
     if failed:
-        reason = "A file that is needed to prepare tables could not be read or written; nothing was charged."
-        hint = "Make room on the disks of the policy's folder prepared and of TMPDIR, and see that this user may write."
+        reason = "A file that is needed to materialize tables could not be read or written; nothing was charged."
+        hint = "Free space on the disks of the policy's folder and of TMPDIR, and let this user write there."
         raise EngineError("prepare-failed", reason, hint=hint)
 
 

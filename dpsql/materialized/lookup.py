@@ -1,12 +1,12 @@
-"""What is prepared, and whether it may be read: a file in the policy's folder says of which data each part was made.
+"""Materialized tables of a policy: their state file, and which of them a session may read.
 
-    prepared/state.json     of each table: the file, its columns, and the data's files and version that it was made of
-    prepared/<token>.duckdb  the tables themselves, never changed once they stand in state.json
+    materialized/state.json      for each table: its file, its columns, and the files and data version it was made of
+    materialized/<token>.duckdb  the tables themselves, never changed after state.json names them
 
-What is prepared is read in place of rows of the same place, the path of a database or a source, as long as the ledger
-is at the version of the data that it was made of: public both. That the data's files have changed since decides
-nothing: a file changes when somebody's row is written, and a plan that changed with it would tell of that for nothing.
-It is for the curator alone: `dpsql prepare` goes by it, and `dpsql check` warns.
+A session reads a materialized table in place of rows if the path of the database or source and the data version of the
+ledger are those that it was made of. Both are public. A change of the data's files does not decide: a file changes when
+one user's row is written, and a plan that changed with it would reveal that free of charge. Only the curator sees such
+a change: `dpsql materialize` uses it, and `dpsql check` warns about it.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from dpsql.engines.lakes.folder import Folder
 from dpsql.errors import UsageError
 from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.validation import fold
-from dpsql.sql.ir.catalog import Catalog, PreparedTable, Table
+from dpsql.sql.ir.catalog import Catalog, MaterializedSet, Table
 
 __all__ = [
     "FileFingerprint",
     "MaterializedTable",
     "Source",
-    "as_prepared",
+    "as_materialized",
     "beside",
     "counts_of",
     "kept_in",
     "outdated",
     "pairs_of",
 ]
-__all__ += ["place_of", "stamps_of", "with_prepared", "write_kept"]
+__all__ += ["attach_materialized", "place_of", "stamps_of", "write_kept"]
 
 Source = Path | CsvFile | Folder | None
 FileFingerprint = tuple[str, int, int]
@@ -71,7 +71,7 @@ class MaterializedTable:
 
     def holds(self, table: PrivateTable) -> bool:
         """Say whether all that the policy wants of a table is here."""
-        wanted = {frozenset(map(fold, each)) for each in table.prepared}
+        wanted = {frozenset(map(fold, each)) for each in table.materialized}
         return self._is_of(table) and wanted == {frozenset(map(fold, each)) for each in self.columns}
 
     def position(self, columns: tuple[str, ...], table: PrivateTable) -> int | None:
@@ -168,12 +168,12 @@ def place_of(database: str | Path | None, source: Source) -> str:
 
 
 def beside(policy: Policy, database: str | Path | None, *, sources: Mapping[str, Source]) -> dict[str, AttachedTable]:
-    """Return what is prepared of the data at these places, by the names under which an engine is to know it."""
+    """Return what is materialized of the data at these places, by the names under which an engine is to know it."""
     found: dict[str, AttachedTable] = {}
     for name, kept in _of_policy(policy):
-        if policy.prepared is None or place_of(database, sources[name]) != kept.place:
+        if policy.materialized is None or place_of(database, sources[name]) != kept.place:
             continue
-        file = policy.prepared / kept.file
+        file = policy.materialized / kept.file
         if file.is_file():
             found |= {kept.pairs(at): AttachedTable(file, pairs_of(at)) for at in range(len(kept.columns))}
             found |= {kept.counts(at): AttachedTable(file, counts_of(at)) for at in range(len(kept.columns))}
@@ -181,26 +181,26 @@ def beside(policy: Policy, database: str | Path | None, *, sources: Mapping[str,
 
 
 def outdated(policy: Policy, database: str | Path | None, *, sources: Mapping[str, Source]) -> Iterator[str]:
-    """Yield the tables of which not all that the policy wants is prepared, of their files as they are; a curator's."""
+    """Yield the tables whose materialized sets are missing or older than their files; for curators only."""
     kept = dict(_of_policy(policy))
     for name, source in sources.items():
         table = policy.tables[name]
-        if isinstance(table, PrivateTable) and table.prepared:
+        if isinstance(table, PrivateTable) and table.materialized:
             known = kept.get(name)
             if known is None or not known.holds(table) or known.stamps != stamps_of(database, source):
                 yield name
 
 
 def _of_policy(policy: Policy) -> Iterator[tuple[str, MaterializedTable]]:
-    """Yield what is kept of the tables of which the policy wants something prepared."""
-    wanted = [name for name, table in policy.tables.items() if isinstance(table, PrivateTable) and table.prepared]
-    if policy.prepared is not None and wanted:
-        kept = kept_in(policy.prepared)
+    """Yield what is kept of the tables of which the policy wants something materialized."""
+    wanted = [name for name, table in policy.tables.items() if isinstance(table, PrivateTable) and table.materialized]
+    if policy.materialized is not None and wanted:
+        kept = kept_in(policy.materialized)
         yield from ((name, kept[name]) for name in wanted if name in kept)
 
 
-def with_prepared(catalog: Catalog, engine: Engine, *, policy: Policy) -> Catalog:
-    """Return the catalog with what the engine has of all that is prepared, at whatever version of the data."""
+def attach_materialized(catalog: Catalog, engine: Engine, *, policy: Policy) -> Catalog:
+    """Return the catalog with what the engine has of all that is materialized, at whatever version of the data."""
     kept = dict(_of_policy(policy))
     tables = (
         _with(table, engine, policy=policy, kept=kept[table.name]) if table.name in kept else table
@@ -211,26 +211,26 @@ def with_prepared(catalog: Catalog, engine: Engine, *, policy: Policy) -> Catalo
 
 def _with(table: Table, engine: Engine, *, policy: Policy, kept: MaterializedTable) -> Table:
     wanted = policy.tables[table.name]
-    found: list[PreparedTable] = []
+    found: list[MaterializedSet] = []
     if not isinstance(wanted, PrivateTable):
         return table
-    for columns in wanted.prepared:
+    for columns in wanted.materialized:
         at = kept.position(columns, wanted)
         stored = None if at is None else _columns(engine, kept.pairs(at))
-        if at is None or stored is None or not stored <= set(map(as_prepared, engine.columns(table.name))):
+        if at is None or stored is None or not stored <= set(map(as_materialized, engine.columns(table.name))):
             continue
         paths = engine.relation(kept.pairs(at)), engine.relation(kept.counts(at))
-        found.append(PreparedTable(kept.columns[at], kept.unit, kept.data_version, *paths))
-    return replace(table, prepared=tuple(found))
+        found.append(MaterializedSet(kept.columns[at], kept.unit, kept.data_version, *paths))
+    return replace(table, materialized=tuple(found))
 
 
-def as_prepared(column: Column) -> Column:
-    """Return a column of the data as it stands in what is prepared: an ENUM as its text."""
+def as_materialized(column: Column) -> Column:
+    """Return a column of the data as it stands in what is materialized: an ENUM as its text."""
     return Column(column.name, "VARCHAR") if column.type == ENUM else column
 
 
 def _columns(engine: Engine, name: str) -> set[Column] | None:
-    """Return the columns of what is prepared, but for those that dpsql adds; None where the engine does not have it."""
+    """Return the columns of a materialized table without those that dpsql adds; None if the engine lacks it."""
     try:
         return {column for column in engine.columns(name) if not column.name.startswith("dpsql_")}
     except UsageError:

@@ -1,4 +1,4 @@
-"""Where prepared tables are made: a DuckDB instance that reads the data and writes one file beside it.
+"""Where materialized tables are made: a DuckDB instance that reads the data and writes one file beside it.
 
 It is the curator's, who has the data anyway; no statement of an analyst comes near. What goes wrong is told in our own
 words all the same, since the terminal may be somebody else's and its history a file.
@@ -97,9 +97,9 @@ def _attach(connection: duckdb.DuckDBPyConnection, file: Path) -> None:
         opened = True
     if not opened:
         hint = "Give a folder in which this user may write, and see that the disk has room."
-        raise EngineError("prepare-failed", "The file of a prepared table cannot be written.", hint=hint)
+        raise EngineError("prepare-failed", "The file of a materialized table cannot be written.", hint=hint)
 
 
 def _failed() -> EngineError:
     hint = "See that the disk has room, and that the policy's memory_limit leaves DuckDB some."
-    return EngineError("prepare-failed", "The table could not be prepared.", hint=hint)
+    return EngineError("prepare-failed", "The table could not be materialized.", hint=hint)
