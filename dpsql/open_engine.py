@@ -67,10 +67,13 @@ def engine_of(database: object, policy: Policy, *, isolation: str | None = None,
             return SparkEngine.borrow(cast("SparkSession", database), sources, time_limit=policy.engine.time_limit)
         place = cast("Path | None", database) if given is None else given.path
         if materialized and policy.materialized is not None and (place is None or isinstance(place, str | Path)):
-            from dpsql.materialized.lookup import beside  # start-up: few policies materialize anything
+            from dpsql.materialized.lookup import find_attached  # start-up: few policies materialize anything
 
             return _opened(
-                place, policy.engine, sources={**sources, **beside(policy, place, sources=sources)}, isolated=isolated
+                place,
+                policy.engine,
+                sources={**sources, **find_attached(policy, place, sources=sources)},
+                isolated=isolated,
             )
         return _opened(place, policy.engine, sources=sources, isolated=isolated)
     except (EngineError, PolicyError) as error:

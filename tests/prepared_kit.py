@@ -12,7 +12,7 @@ import pyarrow as pa
 import dpsql
 from dpsql.connect import engine_of, session_of
 from dpsql.engines import Engine, Statement, open_exact
-from dpsql.materialized.lookup import kept_in
+from dpsql.materialized.lookup import read_state
 
 SETS = (("article",), ("article", "country"), ("country", "day"), ("article", "kind", "city"))
 ROWS = """
@@ -73,7 +73,7 @@ def counted(over: tuple[Engine, dpsql.Session], text: str) -> tuple[pa.Table, st
 def salts_of(folder: Path, table: str = "reads") -> tuple[int, int]:
     """Return the salts of the ranks that are materialized, which are as private as the data."""
     with duckdb.connect(
-        str(folder / "materialized" / kept_in(folder / "materialized")[table].file), read_only=True
+        str(folder / "materialized" / read_state(folder / "materialized")[table].file), read_only=True
     ) as file:
         ((first, second),) = file.execute("SELECT first, second FROM dpsql_salts").fetchall()
     return first, second

@@ -18,7 +18,7 @@ from prepared_kit import SETS, counted, events, opened, policy
 import dpsql
 from dpsql.connect import bump, check_of, engine_of, materialize, session_of
 from dpsql.materialized import build
-from dpsql.materialized.lookup import kept_in
+from dpsql.materialized.lookup import read_state
 
 ASKED = "SELECT article, COUNT(DISTINCT user_id) FROM reads {} GROUP BY article TOP 5 PRIVATE WITH (mechanism = {})"
 PLAIN = ASKED.format("", "limited_domain")
@@ -48,7 +48,7 @@ def reads(database: Path | None, known: dpsql.Policy, text: str = PLAIN) -> str:
 def everything(folder: Path) -> dict[str, list[tuple[object, ...]]]:
     """Return all rows of all sets; without the ranks, which are drawn."""
     found = {}
-    kept = kept_in(folder)["reads"]
+    kept = read_state(folder)["reads"]
     with duckdb.connect(str(folder / kept.file), read_only=True) as file:
         for at, columns in enumerate(kept.columns):
             own = f"SELECT user_id, {', '.join(columns)}, dpsql_groups FROM pairs_{at} ORDER BY ALL"
@@ -62,7 +62,7 @@ def everything(folder: Path) -> dict[str, list[tuple[object, ...]]]:
 def test_rows_that_are_appended_are_added_to_what_is_there(database: Path, tmp_path: Path) -> None:
     known = policy(tmp_path)
     materialize(known, database=database)
-    before = kept_in(tmp_path / "materialized")["reads"]
+    before = read_state(tmp_path / "materialized")["reads"]
     ranks = "SELECT user_id, article, dpsql_rank FROM pairs_0 WHERE user_id < 998 ORDER BY ALL"
     with duckdb.connect(str(tmp_path / "materialized" / before.file), read_only=True) as file:
         kept = file.execute(ranks).fetchall()
@@ -74,7 +74,7 @@ def test_rows_that_are_appended_are_added_to_what_is_there(database: Path, tmp_p
         "INSERT INTO reads SELECT * FROM reads WHERE n = 1",
     )
     assert materialize(known, database=database) == {"reads": "appended"}
-    after = kept_in(tmp_path / "materialized")["reads"]
+    after = read_state(tmp_path / "materialized")["reads"]
     with duckdb.connect(str(tmp_path / "materialized" / after.file), read_only=True) as file:
         assert file.execute(ranks).fetchall() == kept  # who has nothing new keeps their ranks
     added = everything(tmp_path / "materialized")
@@ -173,7 +173,7 @@ def test_a_session_that_is_open_sees_the_version_rise(database: Path, tmp_path: 
         bump(tmp_path / "ledger.sqlite", note="the night's load")
         assert "materialized" not in str(session.explain(PLAIN))
     materialize(known, database=database)
-    assert kept_in(tmp_path / "materialized")["reads"].data_version == 1
+    assert read_state(tmp_path / "materialized")["reads"].data_version == 1
 
 
 def test_what_the_policy_no_longer_lists_is_not_read(database: Path, tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def broken(state: Callable[[str], str]) -> Callable[[Path], None]:
         broken(lambda text: text.replace('"user_id"', "7")),
         broken(lambda text: text.replace(".duckdb", ".other", 1)),
         lambda folder: (folder / "state.json").unlink(),
-        lambda folder: (folder / kept_in(folder)["reads"].file).unlink(),
+        lambda folder: (folder / read_state(folder)["reads"].file).unlink(),
     ],
 )
 def test_without_a_state_that_can_be_read_the_rows_are(
@@ -333,7 +333,7 @@ def test_without_a_state_that_can_be_read_the_rows_are(
 def test_a_file_that_is_no_database_is_told(database: Path, tmp_path: Path) -> None:
     known = policy(tmp_path)
     materialize(known, database=database)
-    (tmp_path / "materialized" / kept_in(tmp_path / "materialized")["reads"].file).write_text("x" * 5000)
+    (tmp_path / "materialized" / read_state(tmp_path / "materialized")["reads"].file).write_text("x" * 5000)
     with pytest.raises(dpsql.EngineError) as caught:
         reads(database, known)
     assert (caught.value.code, "dpsql materialize" in caught.value.hint) == ("prepared-unreadable", True)
@@ -367,7 +367,7 @@ def test_columns_that_cannot_be_materialized(database: Path, tmp_path: Path, col
     with pytest.raises(dpsql.PolicyError) as caught:
         materialize(policy(tmp_path, sets=((name,),)), database=database)
     assert (caught.value.code, caught.value.place) == (code, "tables.reads.materialized")
-    assert kept_in(tmp_path / "materialized") == {}
+    assert read_state(tmp_path / "materialized") == {}
 
 
 def test_tables_of_which_nothing_is_to_be_materialized(database: Path, tmp_path: Path) -> None:
@@ -404,7 +404,7 @@ def test_the_command_materializes_and_explain_says_what_is_read(database: Path, 
     assert (code, "policy-prepared" in words) == (5, True)
 
 
-@pytest.mark.parametrize("fails", ["write_kept", "_share"])
+@pytest.mark.parametrize("fails", ["write_state", "_copy_permissions"])
 def test_a_full_disk_is_one_error_and_charges_nothing(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:

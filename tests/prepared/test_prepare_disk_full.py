@@ -15,7 +15,7 @@ from prepared_kit import events, opened, policy
 from dpsql.connect import materialize
 from dpsql.errors import EngineError
 from dpsql.materialized import build
-from dpsql.materialized.lookup import kept_in
+from dpsql.materialized.lookup import read_state
 
 resource = pytest.importorskip("resource")  # not on Windows
 
@@ -64,14 +64,14 @@ def test_the_command_says_that_there_is_no_room_and_that_nothing_is_charged(
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"), [(os, "open"), (build.shutil, "copyfile"), (build, "write_kept"), (build, "_share")]
+    ("owner", "name"), [(os, "open"), (build.shutil, "copyfile"), (build, "write_state"), (build, "_copy_permissions")]
 )
 def test_the_call_raises_an_error_of_ours_and_what_was_materialized_stays(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, name: str
 ) -> None:
     known = policy(tmp_path)
     materialize(known, database=database)
-    before = kept_in(tmp_path / "materialized")
+    before = read_state(tmp_path / "materialized")
     with duckdb.connect(str(database)) as connection:
         connection.execute("INSERT INTO reads SELECT * FROM reads LIMIT 3")
     with monkeypatch.context() as patch:
@@ -79,7 +79,7 @@ def test_the_call_raises_an_error_of_ours_and_what_was_materialized_stays(
         with pytest.raises(EngineError) as caught:
             materialize(known, database=database)
     assert caught.value.code == "prepare-failed"
-    assert kept_in(tmp_path / "materialized") == before
+    assert read_state(tmp_path / "materialized") == before
     materialize(known, database=database)
     with opened(database, known):
         pass
