@@ -159,7 +159,7 @@ def fill(url: str, columns: str, file: Path) -> None:
 
 def postgres_kit() -> dict[str, Any]:
     """Return what the tests of the ledger know of a server of their own."""
-    return runpy.run_path(str(Path(__file__).parents[1] / "tests" / "ledger" / "postgres_kit.py"))
+    return runpy.run_path(str(Path(__file__).parents[1] / "tests" / "support" / "postgres_kit.py"))
 
 
 def free_port() -> int:

@@ -70,10 +70,10 @@ def open_session(
 
     terms = Terms.of_policy(policy, analyst)
     catalog = build_catalog(engine, policy)
-    if policy.prepared is not None:
-        from dpsql.materialized.lookup import with_prepared  # start-up: few policies prepare anything
+    if policy.materialized is not None:
+        from dpsql.materialized.lookup import attach_materialized  # start-up: few policies materialize anything
 
-        catalog = with_prepared(catalog, engine, policy=policy)
+        catalog = attach_materialized(catalog, engine, policy=policy)
     record = open_ledger(policy.ledger if ledger is None else ledger, terms)
     try:
         terms = terms.held_to(record.certified)

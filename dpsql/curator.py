@@ -30,7 +30,7 @@ __all__ = [
     "check_policy",
     "find_ledger",
     "grant",
-    "prepare",
+    "materialize",
     "read_history",
     "read_spending",
     "verify_ledger",
@@ -102,7 +102,7 @@ def check_policy(policy: Policy | str | Path, *, database: str | Path | None = N
         return check_engine(None, known, tables=())
     with closing(engine_of(database, known.only(near))) as engine:
         check = check_engine(engine, known, tables=tuple(near))
-    if known.prepared is None or engine.dialect.name != "DuckDB":
+    if known.materialized is None or engine.dialect.name != "DuckDB":
         return check
     from dpsql.materialized.lookup import outdated
     from dpsql.open_engine import source_of, sources_of
@@ -110,9 +110,7 @@ def check_policy(policy: Policy | str | Path, *, database: str | Path | None = N
     given = source_of(database, known)
     place = database if given is None else given.path
     names = outdated(known, place, sources=sources_of(known.only(near)))
-    told = (
-        f"What is to be prepared of {name} was not made of its files as they are: run dpsql prepare." for name in names
-    )
+    told = (f"What is materialized of {name} does not match its files: run dpsql materialize." for name in names)
     return replace(check, warnings=(*check.warnings, *told))
 
 
@@ -218,38 +216,40 @@ def back_up(ledger: str | Path | DatabaseUrl, to: str | Path) -> Verified:
     return backup(str(ledger), to)
 
 
-def prepare(
+def materialize(
     policy: Policy | str | Path, table: str | None = None, *, database: str | Path | None = None
 ) -> dict[str, str]:
-    """Prepare a table, or all of which the policy wants something prepared, and return what was done to each.
+    """Materialize a table, or all of which the policy wants something materialized, and return what was done to each.
 
-    That is "current", "appended" or "made". Queries then read what is prepared in place of the rows, wherever that
+    That is "current", "appended" or "made". Queries then read what is materialized in place of the rows, wherever that
     gives the same answer, until the data has another version. The data is the curator's to read: nothing is charged.
-    Raises `PolicyError` for what cannot be prepared, and `EngineError` if it fails.
+    Raises `PolicyError` for what cannot be materialized, and `EngineError` if it fails.
     """
     from dpsql.materialized.build import Data, sealed_files
-    from dpsql.materialized.build import prepare as prepare_table
+    from dpsql.materialized.build import materialize as materialize_table
     from dpsql.mechanisms import OperatingSystemNoise
     from dpsql.open_engine import source_of, sources_of
     from dpsql.plan.registration import build_catalog
 
     known = load_policy(policy)
-    wanted = [name for name, each in known.tables.items() if isinstance(each, PrivateTable) and each.prepared]
+    wanted = [name for name, each in known.tables.items() if isinstance(each, PrivateTable) and each.materialized]
     names = wanted if table is None else [table]
     if not names or not set(names) <= set(wanted):
-        told = f"The policy wants nothing prepared{'' if table is None else ' of such a table'}."
-        raise PolicyError("policy-prepared", told, hint='Write prepared = [["column"]] below the table.')
+        told = f"The policy wants nothing materialized{'' if table is None else ' of such a table'}."
+        raise PolicyError("policy-prepared", told, hint='Write materialized = [["column"]] below the table.')
     part = known.only(names)
     with sealed_files():
-        with closing(engine_of(database, part, prepared=False)) as engine:
+        with closing(engine_of(database, part, materialized=False)) as engine:
             if engine.dialect.name != "DuckDB":
-                hint = "Leave prepared out of the policy: the engine that has the data reads its rows."
-                raise PolicyError("policy-prepared", "Only what DuckDB reads is prepared.", hint=hint, place="prepared")
+                hint = "Leave materialized out of the policy: the engine that has the data reads its rows."
+                raise PolicyError(
+                    "policy-prepared", "Only what DuckDB reads is materialized.", hint=hint, place="materialized"
+                )
             build_catalog(engine, part)
         given = source_of(database, known)
         place = database if given is None else given.path
         data = Data(place, sources_of(part), _read_data_version(known), OperatingSystemNoise().draw)
-        return {name: prepare_table(part, data, name=name) for name in names}
+        return {name: materialize_table(part, data, name=name) for name in names}
 
 
 def _read_data_version(policy: Policy) -> int:

@@ -1,4 +1,4 @@
-"""Which engine has the data, and how it is opened: the part of the composition root that names engines."""
+"""Opening of the engine that has the data: the part of the composition root that names engines."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ _ENGINES = {
 
 
 class _Open(Protocol):
-    """What opens an engine by its URL."""
+    """Opener of an engine by its URL."""
 
     def __call__(
         self, url: str, sources: Sources, *, options: Mapping[str, str], time_limit: float | None
     ) -> Engine: ...
 
 
-def engine_of(database: object, policy: Policy, *, isolation: str | None = None, prepared: bool = True) -> Engine:
+def engine_of(database: object, policy: Policy, *, isolation: str | None = None, materialized: bool = True) -> Engine:
     """Return the engine that has the tables of a policy, for sessions made with `connect.session_of`.
 
     `database` is the path of a DuckDB file, an open DuckDB connection, a Spark session, the URL of an engine, an
-    `Engine` that is open, or None for what the policy itself names. What is `prepared` is opened beside DuckDB's files
-    unless it is not wanted. Raises as `dpsql.connect` does.
+    open `Engine`, or None for the source in the policy. With `materialized`, DuckDB's files are opened together with
+    their materialized tables. Raises as `dpsql.connect` does.
     """
-    _check(database, policy)
+    _check_database(database, policy)
     isolated = policy.engine.isolates(isolation)
     given = source_of(database, policy)
     try:
         sources = sources_of(policy)
         if given is not None and given.path is None:
             _check_elsewhere(policy, isolated=isolated)
-            return _at(given, sources, time_limit=policy.engine.time_limit)
+            return _open_url(given, sources, time_limit=policy.engine.time_limit)
         if _is_engine(database):
             _check_open(database, policy, isolated=isolated)
             return database
@@ -65,13 +65,16 @@ def engine_of(database: object, policy: Policy, *, isolation: str | None = None,
 
             return SparkEngine.borrow(cast("SparkSession", database), sources, time_limit=policy.engine.time_limit)
         place = cast("Path | None", database) if given is None else given.path
-        if prepared and policy.prepared is not None and (place is None or isinstance(place, str | Path)):
-            from dpsql.materialized.lookup import beside  # start-up: few policies prepare anything
+        if materialized and policy.materialized is not None and (place is None or isinstance(place, str | Path)):
+            from dpsql.materialized.lookup import find_attached  # start-up: few policies materialize anything
 
-            return _opened(
-                place, policy.engine, sources={**sources, **beside(policy, place, sources=sources)}, isolated=isolated
+            return _open_duckdb(
+                place,
+                policy.engine,
+                sources={**sources, **find_attached(policy, place, sources=sources)},
+                isolated=isolated,
             )
-        return _opened(place, policy.engine, sources=sources, isolated=isolated)
+        return _open_duckdb(place, policy.engine, sources=sources, isolated=isolated)
     except (EngineError, PolicyError) as error:
         # the engine knows the table by its name; the curator wants its line
         named = {f"table {name}": f"tables.{name}" for name in policy.tables} | {"source.url": "source.url"}
@@ -100,12 +103,12 @@ def public_engines(
     limited = replace(public, engine=replace(settings, time_limit=settings.public_time_limit))
     loaded = tuple(table.source for table in public.tables.values() if table.source is not None and table.types)
     engines = PublicEngines(
-        lambda: engine_of(database, limited, isolation=isolation, prepared=False),
+        lambda: engine_of(database, limited, isolation=isolation, materialized=False),
         seconds=settings.public_time_limit,
         loaded=loaded,
     )
     if is_open and engine.dialect.name == "DuckDB":  # while its owner has no statement under way on it
-        engines.prepare()
+        engines.open_first()
     return engines
 
 
@@ -135,16 +138,16 @@ def report_confinement(engine: Engine | None) -> tuple[str, ...]:
 
 
 def source_of(database: object, policy: Policy) -> DataSource | None:
-    """Return what a URL says of where the data is, given as the `database` or by the policy; None without one."""
+    """Return the source of the data if `database` or the policy names one by URL, else None."""
     return DataSource(database) if isinstance(database, str) and is_address(database) else policy.source
 
 
 def sources_of(policy: Policy) -> dict[str, Path | CsvFile | Folder | None]:
-    """Return the file or folder of every table, None of those that the database has."""
-    return {name: _source(name, table) for name, table in policy.tables.items()}
+    """Return the file or folder of every table, and None for tables of the database."""
+    return {name: _find_table_source(name, table) for name, table in policy.tables.items()}
 
 
-def _check(database: object, policy: Policy) -> None:
+def _check_database(database: object, policy: Policy) -> None:
     if isinstance(database, str | Path) and str(database) == IN_MEMORY:
         hint = "Pass an open DuckDB connection, or None when all tables are files."
         raise UsageError("database", "A new in-memory database holds no tables.", hint=hint)
@@ -160,7 +163,7 @@ def _check(database: object, policy: Policy) -> None:
 
 
 def _check_elsewhere(policy: Policy, *, isolated: bool) -> None:
-    """Refuse settings that are DuckDB's for data that another program has."""
+    """Refuse settings of DuckDB for data in another engine."""
     if isolated:
         hint = "Leave isolation out, and serve analysts with dpsql serve, which keeps the credentials to itself."
         raise UsageError("isolation-remote", "The data is open in another program already.", hint=hint)
@@ -171,7 +174,7 @@ def _check_elsewhere(policy: Policy, *, isolated: bool) -> None:
 
 
 def _check_open(engine: Engine, policy: Policy, *, isolated: bool) -> None:
-    """Refuse what can no longer be had of an engine that is open."""
+    """Refuse settings that cannot change on an open engine."""
     if isolated and engine.isolation != "process":
         reason = "An engine that is open in this process cannot be isolated from it."
         raise UsageError("isolation-connection", reason, hint="Let the policy's [source] name it, and serve analysts.")
@@ -182,10 +185,10 @@ def _check_open(engine: Engine, policy: Policy, *, isolated: bool) -> None:
             raise PolicyError("policy-source", reason, hint=hint, place=policy.where(place))
 
 
-def _at(source: DataSource, sources: Sources, *, time_limit: float | None) -> Engine:
+def _open_url(source: DataSource, sources: Sources, *, time_limit: float | None) -> Engine:
     """Return the engine at an address; of what fails in opening it only dpsql's own errors are passed on."""
     try:
-        return _opener(source, sources)(source.url, sources, options=source.options, time_limit=time_limit)
+        return _find_opener(source, sources)(source.url, sources, options=source.options, time_limit=time_limit)
     except Error:
         raise
     except ImportError as error:
@@ -199,8 +202,8 @@ def _at(source: DataSource, sources: Sources, *, time_limit: float | None) -> En
     raise EngineError("engine-unreachable", "The engine cannot be opened.", hint=hint, place="source.url")
 
 
-def _opener(source: DataSource, sources: Sources) -> _Open:
-    """Return what opens an engine of this kind: one of ours, or that of another package which says it can."""
+def _find_opener(source: DataSource, sources: Sources) -> _Open:
+    """Find the opener for a URL's scheme, in dpsql or in the entry points of other packages."""
     ours = _ENGINES.get(source.scheme)
     if ours is not None:
         module, _, attributes = ours.partition(":")
@@ -223,7 +226,7 @@ def _is_engine(value: object) -> TypeGuard[Engine]:
     return all(hasattr(value, name) for name in ("dialect", "relation", "columns", "execute", "close"))
 
 
-def _opened(
+def _open_duckdb(
     database: str | Path | duckdb.DuckDBPyConnection | None,
     settings: EngineSettings,
     *,
@@ -245,7 +248,7 @@ def _opened(
     return DuckDBEngine.borrow(database, sources, time_limit=settings.time_limit)
 
 
-def _source(name: str, table: Table) -> Path | CsvFile | Folder | None:
+def _find_table_source(name: str, table: Table) -> Path | CsvFile | Folder | None:
     from dpsql.engines import Column, CsvFile
 
     if table.source is None:

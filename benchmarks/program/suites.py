@@ -20,7 +20,7 @@ SUITES = (
     # what privacy costs in time
     "overhead",
     "bounded",
-    "prepared",
+    "materialized",
     "fixed",
     "all_keys",
     "surfaces",

@@ -104,11 +104,20 @@ def _asking(command: Command) -> Command:
 _LASTING = "pyarrow.compute sqlglot.dialects.duckdb dpsql.session".split()  # what every answer imports sooner or later
 
 
+_RENAMED = {"prepare": "materialize"}
+
+
 class _Group(click.Group):
     """Lists its commands in the order in which one meets them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as click asks
         return list(self.commands)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; refuse a name of an earlier version with its new name."""
+        if cmd_name in _RENAMED:
+            ctx.fail(f'The command "{cmd_name}" is called "{_RENAMED[cmd_name]}" since version 0.11.0.')
+        return super().get_command(ctx, cmd_name)
 
 
 @click.group(name="dpsql", cls=_Group, epilog=_EPILOG, no_args_is_help=True, context_settings={"show_default": True})
@@ -139,14 +148,14 @@ def init(db: Path, *, output: Path, force: bool) -> None:
 
 
 @app.command()
-@click.argument("table", required=False, help="The table; all that the policy wants prepared if none is named.")
+@click.argument("table", required=False, help="The table; all that the policy wants materialized if none is named.")
 @_POLICY
 @_DATABASE
-def prepare(table: str | None, *, policy: Path, db: Path | None) -> None:
+def materialize(table: str | None, *, policy: Path, db: Path | None) -> None:
     """Keep the distinct values of a table's units beside the data, as its policy lists them: queries read these."""
-    from dpsql.cli.curator import run_prepare
+    from dpsql.cli.curator import run_materialize
 
-    run_prepare(policy, table, database=db)
+    run_materialize(policy, table, database=db)
 
 
 @app.command()

@@ -10,7 +10,7 @@ import click
 
 from dpsql.errors import UsageError
 
-__all__ = ["run_check", "run_init", "run_prepare"]
+__all__ = ["run_check", "run_init", "run_materialize"]
 
 _STDOUT = Path("-")
 
@@ -54,18 +54,18 @@ def run_check(policy: Path, database: Path | None, *, as_json: bool) -> None:
 
 
 _DONE = {
-    "current": "is prepared already",
-    "appended": "is prepared: what was appended has been added",
-    "made": "is prepared: everything was made anew",
+    "current": "is materialized already",
+    "appended": "is materialized: what was appended has been added",
+    "made": "is materialized: everything was made anew",
 }
 
 
-def run_prepare(policy: Path, table: str | None, *, database: Path | None) -> None:
-    """Prepare what the policy lists, and tell of each table what was done."""
+def run_materialize(policy: Path, table: str | None, *, database: Path | None) -> None:
+    """Materialize what the policy lists, and tell of each table what was done."""
     from dpsql.answer import printable
-    from dpsql.curator import prepare
+    from dpsql.curator import materialize
 
-    for name, done in prepare(policy, table, database=database).items():
+    for name, done in materialize(policy, table, database=database).items():
         click.echo(printable(f"{name} {_DONE[done]}."))
 
 

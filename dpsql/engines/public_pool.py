@@ -44,7 +44,7 @@ class PublicEngines:
         """The time limit of a statement."""
         return self._seconds
 
-    def prepare(self) -> None:
+    def open_first(self) -> None:
         """Open the first engine now; raises what opening it raises."""
         self._give_back(self._take(None), usable=True)
 

@@ -1,12 +1,12 @@
-"""What is prepared, and whether it may be read: a file in the policy's folder says of which data each part was made.
+"""Materialized tables of a policy: their state file, and which of them a session may read.
 
-    prepared/state.json     of each table: the file, its columns, and the data's files and version that it was made of
-    prepared/<token>.duckdb  the tables themselves, never changed once they stand in state.json
+    materialized/state.json      for each table: its file, its columns, and the files and data version it was made of
+    materialized/<token>.duckdb  the tables themselves, never changed after state.json names them
 
-What is prepared is read in place of rows of the same place, the path of a database or a source, as long as the ledger
-is at the version of the data that it was made of: public both. That the data's files have changed since decides
-nothing: a file changes when somebody's row is written, and a plan that changed with it would tell of that for nothing.
-It is for the curator alone: `dpsql prepare` goes by it, and `dpsql check` warns.
+A session reads a materialized table in place of rows if the path of the database or source and the data version of the
+ledger are those that it was made of. Both are public. A change of the data's files does not decide: a file changes when
+one user's row is written, and a plan that changed with it would reveal that free of charge. Only the curator sees such
+a change: `dpsql materialize` uses it, and `dpsql check` warns about it.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from dpsql.engines.lakes.folder import Folder
 from dpsql.errors import UsageError
 from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.validation import fold
-from dpsql.sql.ir.catalog import Catalog, PreparedTable, Table
+from dpsql.sql.ir.catalog import Catalog, MaterializedSet, Table
 
 __all__ = [
     "FileFingerprint",
     "MaterializedTable",
     "Source",
-    "as_prepared",
-    "beside",
-    "counts_of",
-    "kept_in",
+    "convert_enum",
+    "find_attached",
+    "name_counts",
+    "name_pairs",
     "outdated",
-    "pairs_of",
+    "read_state",
 ]
-__all__ += ["place_of", "stamps_of", "with_prepared", "write_kept"]
+__all__ += ["attach_materialized", "find_place", "read_fingerprints", "write_state"]
 
 Source = Path | CsvFile | Folder | None
 FileFingerprint = tuple[str, int, int]
@@ -48,7 +48,7 @@ _FORMAT = 2  # 1 had the ENUM columns of the data as such
 
 @dataclass(frozen=True, slots=True)
 class MaterializedTable:
-    """What is kept of one table: in which file, of which unit and sets of columns, and of what data it was made.
+    """One materialized table: its file, unit and sets of columns, and the data that it was made of.
 
     `place` is the path of the table's database or source; `stamps` are path, size in bytes and time in nanoseconds of
     the files that were read.
@@ -63,15 +63,15 @@ class MaterializedTable:
 
     def pairs(self, at: int) -> str:
         """Return the name by which an engine knows the pairs of set number `at`, from 0."""
-        return f"{self.file} {pairs_of(at)}"
+        return f"{self.file} {name_pairs(at)}"
 
     def counts(self, at: int) -> str:
         """Return the name by which an engine knows the counts of set number `at`, from 0."""
-        return f"{self.file} {counts_of(at)}"
+        return f"{self.file} {name_counts(at)}"
 
     def holds(self, table: PrivateTable) -> bool:
-        """Say whether all that the policy wants of a table is here."""
-        wanted = {frozenset(map(fold, each)) for each in table.prepared}
+        """Check whether these are the unit and the sets of columns that the policy lists."""
+        wanted = {frozenset(map(fold, each)) for each in table.materialized}
         return self._is_of(table) and wanted == {frozenset(map(fold, each)) for each in self.columns}
 
     def position(self, columns: tuple[str, ...], table: PrivateTable) -> int | None:
@@ -84,26 +84,26 @@ class MaterializedTable:
         return table.privacy_unit is not None and fold(table.privacy_unit) == fold(self.unit)
 
 
-def pairs_of(at: int) -> str:
+def name_pairs(at: int) -> str:
     """Return the name of the table of pairs of set number `at` in its file."""
     return f"pairs_{at}"
 
 
-def counts_of(at: int) -> str:
+def name_counts(at: int) -> str:
     """Return the name of the table of counts of set number `at` in its file."""
     return f"counts_{at}"
 
 
-def kept_in(folder: Path) -> dict[str, MaterializedTable]:
-    """Return what is kept, by the names of the tables; nothing where nothing can be read."""
+def read_state(folder: Path) -> dict[str, MaterializedTable]:
+    """Return the materialized tables by name, or none if the state file is missing, broken or of another format."""
     with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
         state = json.loads((folder / _STATE).read_text("utf-8"))
         if state["format"] == _FORMAT:
-            return {name: _kept(words) for name, words in state["tables"].items()}
+            return {name: _parse_table(words) for name, words in state["tables"].items()}
     return {}
 
 
-def _kept(words: Mapping[str, object]) -> MaterializedTable:
+def _parse_table(words: Mapping[str, object]) -> MaterializedTable:
     match words:
         case {
             "file": str(file),
@@ -119,8 +119,8 @@ def _kept(words: Mapping[str, object]) -> MaterializedTable:
     raise ValueError
 
 
-def write_kept(folder: Path, kept: Mapping[str, MaterializedTable]) -> None:
-    """Say what is kept from now on, at once or not at all."""
+def write_state(folder: Path, kept: Mapping[str, MaterializedTable]) -> None:
+    """Replace the state file atomically."""
     state = {"format": _FORMAT, "tables": {name: asdict(each) for name, each in kept.items()}}
     new = folder / f"{_STATE}.new"
     try:
@@ -135,14 +135,18 @@ def write_kept(folder: Path, kept: Mapping[str, MaterializedTable]) -> None:
         raise
 
 
-def stamps_of(database: str | Path | None, source: Source) -> tuple[FileFingerprint, ...] | None:
-    """Return what tells the files of a table from later ones; None where one cannot be found."""
+def read_fingerprints(database: str | Path | None, source: Source) -> tuple[FileFingerprint, ...] | None:
+    """Return path, size and time of each file of a table, or None if one is missing."""
     with suppress(OSError):
-        return tuple(map(_stamp, sorted(_files(database, source))))
+        return tuple(
+            (str(file), status.st_size, status.st_mtime_ns)
+            for file in sorted(_find_files(database, source))
+            for status in (file.stat(),)
+        )
     return None
 
 
-def _files(database: str | Path | None, source: Source) -> Iterator[Path]:
+def _find_files(database: str | Path | None, source: Source) -> Iterator[Path]:
     match source:
         case Folder(files=files):
             yield from (file.path.resolve() for file in files)
@@ -156,81 +160,78 @@ def _files(database: str | Path | None, source: Source) -> Iterator[Path]:
                 yield log
 
 
-def _stamp(file: Path) -> FileFingerprint:
-    status = file.stat()
-    return str(file), status.st_size, status.st_mtime_ns
-
-
-def place_of(database: str | Path | None, source: Source) -> str:
-    """Return the path of the database or the source of a table, whatever is in it; "" where there is neither."""
+def find_place(database: str | Path | None, source: Source) -> str:
+    """Return the path of the source of a table or else of the database, or "" without either."""
     place = source.path if isinstance(source, CsvFile | Folder) else source or database
     return "" if place is None else str(Path(place).resolve())
 
 
-def beside(policy: Policy, database: str | Path | None, *, sources: Mapping[str, Source]) -> dict[str, AttachedTable]:
-    """Return what is prepared of the data at these places, by the names under which an engine is to know it."""
+def find_attached(
+    policy: Policy, database: str | Path | None, *, sources: Mapping[str, Source]
+) -> dict[str, AttachedTable]:
+    """Return the materialized tables of these sources, by the names that the engine gives them."""
     found: dict[str, AttachedTable] = {}
-    for name, kept in _of_policy(policy):
-        if policy.prepared is None or place_of(database, sources[name]) != kept.place:
+    for name, kept in _read_policy_state(policy):
+        if policy.materialized is None or find_place(database, sources[name]) != kept.place:
             continue
-        file = policy.prepared / kept.file
+        file = policy.materialized / kept.file
         if file.is_file():
-            found |= {kept.pairs(at): AttachedTable(file, pairs_of(at)) for at in range(len(kept.columns))}
-            found |= {kept.counts(at): AttachedTable(file, counts_of(at)) for at in range(len(kept.columns))}
+            found |= {kept.pairs(at): AttachedTable(file, name_pairs(at)) for at in range(len(kept.columns))}
+            found |= {kept.counts(at): AttachedTable(file, name_counts(at)) for at in range(len(kept.columns))}
     return found
 
 
 def outdated(policy: Policy, database: str | Path | None, *, sources: Mapping[str, Source]) -> Iterator[str]:
-    """Yield the tables of which not all that the policy wants is prepared, of their files as they are; a curator's."""
-    kept = dict(_of_policy(policy))
+    """Yield the tables whose materialized sets are missing or older than their files; for curators only."""
+    kept = dict(_read_policy_state(policy))
     for name, source in sources.items():
         table = policy.tables[name]
-        if isinstance(table, PrivateTable) and table.prepared:
+        if isinstance(table, PrivateTable) and table.materialized:
             known = kept.get(name)
-            if known is None or not known.holds(table) or known.stamps != stamps_of(database, source):
+            if known is None or not known.holds(table) or known.stamps != read_fingerprints(database, source):
                 yield name
 
 
-def _of_policy(policy: Policy) -> Iterator[tuple[str, MaterializedTable]]:
-    """Yield what is kept of the tables of which the policy wants something prepared."""
-    wanted = [name for name, table in policy.tables.items() if isinstance(table, PrivateTable) and table.prepared]
-    if policy.prepared is not None and wanted:
-        kept = kept_in(policy.prepared)
+def _read_policy_state(policy: Policy) -> Iterator[tuple[str, MaterializedTable]]:
+    """Yield the materialized tables of the tables for which the policy lists sets of columns."""
+    wanted = [name for name, table in policy.tables.items() if isinstance(table, PrivateTable) and table.materialized]
+    if policy.materialized is not None and wanted:
+        kept = read_state(policy.materialized)
         yield from ((name, kept[name]) for name in wanted if name in kept)
 
 
-def with_prepared(catalog: Catalog, engine: Engine, *, policy: Policy) -> Catalog:
-    """Return the catalog with what the engine has of all that is prepared, at whatever version of the data."""
-    kept = dict(_of_policy(policy))
+def attach_materialized(catalog: Catalog, engine: Engine, *, policy: Policy) -> Catalog:
+    """Return the catalog with the materialized tables that the engine has, of every data version."""
+    kept = dict(_read_policy_state(policy))
     tables = (
-        _with(table, engine, policy=policy, kept=kept[table.name]) if table.name in kept else table
+        _attach_to_table(table, engine, policy=policy, kept=kept[table.name]) if table.name in kept else table
         for table in catalog.tables
     )
     return replace(catalog, tables=tuple(tables)) if kept else catalog
 
 
-def _with(table: Table, engine: Engine, *, policy: Policy, kept: MaterializedTable) -> Table:
+def _attach_to_table(table: Table, engine: Engine, *, policy: Policy, kept: MaterializedTable) -> Table:
     wanted = policy.tables[table.name]
-    found: list[PreparedTable] = []
+    found: list[MaterializedSet] = []
     if not isinstance(wanted, PrivateTable):
         return table
-    for columns in wanted.prepared:
+    for columns in wanted.materialized:
         at = kept.position(columns, wanted)
-        stored = None if at is None else _columns(engine, kept.pairs(at))
-        if at is None or stored is None or not stored <= set(map(as_prepared, engine.columns(table.name))):
+        stored = None if at is None else _find_columns(engine, kept.pairs(at))
+        if at is None or stored is None or not stored <= set(map(convert_enum, engine.columns(table.name))):
             continue
         paths = engine.relation(kept.pairs(at)), engine.relation(kept.counts(at))
-        found.append(PreparedTable(kept.columns[at], kept.unit, kept.data_version, *paths))
-    return replace(table, prepared=tuple(found))
+        found.append(MaterializedSet(kept.columns[at], kept.unit, kept.data_version, *paths))
+    return replace(table, materialized=tuple(found))
 
 
-def as_prepared(column: Column) -> Column:
-    """Return a column of the data as it stands in what is prepared: an ENUM as its text."""
+def convert_enum(column: Column) -> Column:
+    """Return a column as a materialized table stores it: an ENUM as text."""
     return Column(column.name, "VARCHAR") if column.type == ENUM else column
 
 
-def _columns(engine: Engine, name: str) -> set[Column] | None:
-    """Return the columns of what is prepared, but for those that dpsql adds; None where the engine does not have it."""
+def _find_columns(engine: Engine, name: str) -> set[Column] | None:
+    """Return the columns of a materialized table without those that dpsql adds; None if the engine lacks it."""
     try:
         return {column for column in engine.columns(name) if not column.name.startswith("dpsql_")}
     except UsageError:

@@ -80,7 +80,7 @@ class FreeAnswers:
 
     def complete(self, query: PrivateQuery, stop: Stop | None = None) -> PrivateQuery:
         """Return the query with what public tables hold of it, partitions and guessed counts, and the data version."""
-        if query.prepared:
+        if query.materialized:
             query = query.at(self.ledger.data_version)
         listed = values_asked(query)
         if listed is not None:

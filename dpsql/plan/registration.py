@@ -50,8 +50,8 @@ def _known_table(engine: Engine, policy: Policy, *, name: str) -> Table:
     if not isinstance(table, PrivateTable):
         return Table(name, engine.relation(name), columns, None)
     _check_columns(policy, f"{place}.one_value_per_unit", names=table.one_value_per_unit, stored=stored)
-    for names in table.prepared:
-        _check_prepared(policy, f"{place}.prepared", names=names, stored=stored)
+    for names in table.materialized:
+        _check_materialized(policy, f"{place}.materialized", names=names, stored=stored)
     owner = owner_of(policy.tables, name)
     if table.link is None:
         _check_unit(policy, f"{place}.privacy_unit", name=owner.column, stored=stored)
@@ -116,13 +116,13 @@ def _check_unit(policy: Policy, key_path: str, *, name: str, stored: TableColumn
         )
 
 
-def _check_prepared(policy: Policy, key_path: str, *, names: Iterable[str], stored: TableColumns) -> None:
+def _check_materialized(policy: Policy, key_path: str, *, names: Iterable[str], stored: TableColumns) -> None:
     """Refuse columns in which equal values could be told apart, or whose names are dpsql's own."""
     _check_columns(policy, key_path, names=names, stored=stored)
     for name in names:
         kind = stored[ascii_lower(name)].type
         if not may_be_unit(kind) or ascii_lower(name).startswith("dpsql_"):
-            reason = f'The column "{name}", of the type {kind}, cannot be prepared.'
+            reason = f'The column "{name}", of the type {kind}, cannot be materialized.'
             hint = "Whole numbers, DECIMAL, text, dates, times and UUIDs can be; names do not begin with dpsql_."
             raise PolicyError("policy-prepared", reason, hint=hint, place=policy.where(key_path))
 

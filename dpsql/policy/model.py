@@ -112,8 +112,8 @@ class Policy:
     total; "default" stands for the unlisted, who without it may spend all. `data_version` is the operator's public
     counter of the data, counted up by an act or a schedule, never because the data changed. `engine` says where the
     data is open, and what a statement may take; `server` where `dpsql serve` listens, and who may come in. With a
-    `source` the tables are in that engine, and not in a database that is given with the question. `prepared` is the
-    folder in which `dpsql prepare` keeps what the tables say is to be prepared: private rows, as the data is.
+    `source` the tables are in that engine, and not in a database that is given with the question. `materialized` is the
+    folder in which `dpsql materialize` keeps what the tables say is to be materialized: private rows, as the data is.
 
     >>> policy = Policy(Budget(1, "1e-6"), {"reads": PrivateTable("user_id"), "countries": PublicTable()})
     >>> policy.budget.delta
@@ -129,7 +129,7 @@ class Policy:
     engine: EngineSettings
     server: ServerSettings
     source: DataSource | None
-    prepared: Path | None
+    materialized: Path | None
     lines: Lines | None = field(init=False, repr=False, compare=False)
 
     def __init__(  # noqa: PLR0913 - the keys of a policy file
@@ -144,7 +144,7 @@ class Policy:
         engine: EngineSettings | None = None,
         server: ServerSettings | None = None,
         source: DataSource | None = None,
-        prepared: Path | str | None = None,
+        materialized: Path | str | None = None,
     ) -> None:
         if not isinstance(budget, Budget):
             raise wrong_type("a dpsql.Budget", budget, place="budget")
@@ -165,8 +165,8 @@ class Policy:
         fill(self, limits=Limits() if limits is None else limits)
         fill(self, analysts=check_analysts(analysts, budget.epsilon, delta=budget.delta))
         fill(self, data_version=check_version(data_version))
-        fill(self, prepared=None if prepared is None else check_path(prepared, "prepared"))
-        check_folder(self.tables, self.prepared)
+        fill(self, materialized=None if materialized is None else check_path(materialized, "materialized"))
+        check_folder(self.tables, self.materialized)
 
     @classmethod
     def from_toml(cls, path: Path | str) -> Policy:
@@ -174,7 +174,16 @@ class Policy:
         file = check_path(path, "policy").absolute()
         root = read_toml(file)
         root.only(
-            "ledger", "budget", "limits", "tables", "analysts", "data_version", "engine", "server", "source", "prepared"
+            "ledger",
+            "budget",
+            "limits",
+            "tables",
+            "analysts",
+            "data_version",
+            "engine",
+            "server",
+            "source",
+            "materialized",
         )
         root.require("budget", "tables")
         ledger, version = root.text("ledger"), root.whole("data_version") if "data_version" in root.values else None
@@ -184,9 +193,9 @@ class Policy:
         analysts = {name: read_analyst(listed.section(name)) for name in listed.values}
         with root.placing():
             place = DatabaseUrl.of(ledger) if ledger and is_url(ledger) else beside(file.parent, ledger, place="ledger")
-            prepared = beside(file.parent, root.text("prepared"), place="prepared")
+            materialized = beside(file.parent, root.text("materialized"), place="materialized")
             make = partial(cls, budget, tables, ledger=place, limits=limits, analysts=analysts, data_version=version)
-            policy = make(engine=engine, server=server, source=source, prepared=prepared)
+            policy = make(engine=engine, server=server, source=source, materialized=materialized)
         fill(policy, lines=root.lines)
         return policy
 
@@ -216,7 +225,7 @@ class Policy:
         """Copy and pickle by the arguments: a read-only mapping itself cannot be pickled."""
         make = partial(Policy, self.budget, dict(self.tables), ledger=self.ledger, limits=self.limits)
         make = partial(make, analysts=dict(self.analysts), data_version=self.data_version, engine=self.engine)
-        make = partial(make, server=self.server, source=self.source, prepared=self.prepared)
+        make = partial(make, server=self.server, source=self.source, materialized=self.materialized)
         return _placed, (make, self.lines)
 
 

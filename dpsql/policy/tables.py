@@ -13,10 +13,10 @@ from dpsql.policy.toml import Section
 from dpsql.policy.validation import (
     METADATA,
     check_columns,
+    check_materialized,
     check_name,
     check_path,
     check_population,
-    check_prepared,
     check_single_valued,
     check_source,
     check_types,
@@ -30,7 +30,7 @@ __all__ = ["PrivateTable", "PublicTable", "Table", "beside", "check_folder", "ch
 
 _OF_UNITS = ("max_groups_contributed", "min_units", "population")
 _SINGLE = "one_value_per_unit"
-_PREPARED = "prepared"
+_MATERIALIZED = "materialized"
 ExposedColumns = Sequence[str] | Mapping[str, str] | None
 
 
@@ -49,8 +49,8 @@ class PrivateTable:
     `one_value_per_unit` costs as one partition: with a mechanism that runs once for each value the engine counts a unit
     under one value alone, whatever the data holds; with one that releases all groups at once a unit may count under
     several, which the price includes. `population` is about how many units there are, a public number: the choice of a
-    mechanism looks at it, and what is promised does not rest on it. Of each set of columns in `prepared`, `dpsql
-    prepare` keeps the distinct values of every unit in the policy's folder for that, and queries that need no other
+    mechanism looks at it, and what is promised does not rest on it. Of each set of columns in `materialized`, `dpsql
+    materialize` keeps the distinct values of every unit in the policy's folder for that, and queries that need no other
     columns read these in place of the rows.
     """
 
@@ -62,7 +62,7 @@ class PrivateTable:
     min_units: int | None
     population: int | None
     one_value_per_unit: tuple[str, ...]
-    prepared: tuple[tuple[str, ...], ...]
+    materialized: tuple[tuple[str, ...], ...]
     types: tuple[str, ...] | None = field(init=False)
 
     def __init__(  # noqa: PLR0913 - the keys of a table [tables.name]
@@ -76,7 +76,7 @@ class PrivateTable:
         min_units: int | None = None,
         population: int | None = None,
         one_value_per_unit: Sequence[str] = (),
-        prepared: Sequence[Sequence[str]] = (),
+        materialized: Sequence[Sequence[str]] = (),
     ) -> None:
         if (privacy_unit is None) == (link is None):
             reason = "A private table has either a privacy_unit or a link to one."
@@ -90,7 +90,7 @@ class PrivateTable:
         fill(self, min_units=optional_count(min_units, "min_units"))
         fill(self, population=check_population(population))
         fill(self, one_value_per_unit=check_single_valued(one_value_per_unit, self.columns, unit=privacy_unit))
-        fill(self, prepared=check_prepared(prepared, self.columns, unit=privacy_unit))
+        fill(self, materialized=check_materialized(materialized, self.columns, unit=privacy_unit))
         if privacy_unit is not None and self.columns is not None and fold(privacy_unit) not in map(fold, self.columns):
             raise PolicyError(
                 "policy-columns",
@@ -138,12 +138,12 @@ def check_tables(tables: Mapping[str, Table]) -> Mapping[str, Table]:
 
 
 def check_folder(tables: Mapping[str, Table], folder: Path | None) -> None:
-    """Refuse tables to be prepared where the policy names no folder for that."""
+    """Refuse tables to be materialized where the policy names no folder for that."""
     for name, table in tables.items():
-        if folder is None and isinstance(table, PrivateTable) and table.prepared:
-            reason = "The policy does not say where prepared tables are kept."
-            hint = 'Write prepared = "prepared" above the tables: a folder, as private as the data.'
-            raise PolicyError("policy-prepared", reason, hint=hint, place=f"tables.{name}.prepared")
+        if folder is None and isinstance(table, PrivateTable) and table.materialized:
+            reason = "The policy does not say where materialized tables are kept."
+            hint = 'Write materialized = "materialized" above the tables: a folder, as private as the data.'
+            raise PolicyError("policy-prepared", reason, hint=hint, place=f"tables.{name}.materialized")
 
 
 def _check_apart(sources: Mapping[Path, str]) -> None:
@@ -175,7 +175,7 @@ def read_tables(root: Section, folder: Path) -> dict[str, Table]:
 
 
 def _read_table(section: Section, folder: Path) -> Table:
-    section.only("privacy_unit", "link", "public", "columns", "source", *_OF_UNITS, _SINGLE, _PREPARED)
+    section.only("privacy_unit", "link", "public", "columns", "source", *_OF_UNITS, _SINGLE, _MATERIALIZED)
     unit, link, public = section.text("privacy_unit"), section.text("link"), section.flag("public")
     if [unit, link, public].count(None) != 2 or public is False:  # noqa: PLR2004 - one of the three is said
         raise PolicyError(
@@ -186,14 +186,14 @@ def _read_table(section: Section, folder: Path) -> Table:
         )
     columns, given = section.texts_or_table("columns"), section.text("source")
     counts = {key: section.whole(key) for key in _OF_UNITS if key in section.values}
-    single, prepared = section.texts(_SINGLE) or (), section.lists_of_texts(_PREPARED) or ()
+    single, materialized = section.texts(_SINGLE) or (), section.lists_of_texts(_MATERIALIZED) or ()
     with section.placing():
         source = beside(folder, given, place="source")
         if public is None:
             return PrivateTable(
-                unit, columns, link=link, source=source, one_value_per_unit=single, prepared=prepared, **counts
+                unit, columns, link=link, source=source, one_value_per_unit=single, materialized=materialized, **counts
             )
-        for key in {*_OF_UNITS, _SINGLE, _PREPARED} & section.values.keys():
+        for key in {*_OF_UNITS, _SINGLE, _MATERIALIZED} & section.values.keys():
             reason = f"A public table has no privacy units, so {key} means nothing in it."
             raise PolicyError("policy-public", reason, hint="Leave it out, or name the privacy_unit.", place=key)
         return PublicTable(columns, source=source)

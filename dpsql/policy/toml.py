@@ -32,6 +32,7 @@ _TOKEN = re.compile(
         | (?P<open> [\[{] ) | (?P<close> [\]}] ) | (?P<newline> \n )''',
     re.VERBOSE | re.DOTALL,
 )
+_RENAMED = {"prepared": "materialized"}
 _WORDS = {
     bool: "true or false",
     int: "a whole number",
@@ -68,9 +69,17 @@ class Section:
         return self.lines.where(_join((*self.path, *keys)))
 
     def only(self, *known: str) -> None:
-        """Refuse every key that is not `known`."""
+        """Refuse every key that is not `known`, and say the new name of a key that was renamed."""
         for key in self.values:
             if key not in known:
+                new = _RENAMED.get(key)
+                if new in known:
+                    raise PolicyError(
+                        "policy-unknown-key",
+                        f'The key "{key}" is called "{new}" since version 0.11.0.',
+                        hint=f"Write {new} = ... in place of {key} = ...",
+                        place=self.where(key),
+                    )
                 close = difflib.get_close_matches(key, known, n=1)
                 hint = f'Did you mean "{close[0]}"?' if close else f"Known here: {', '.join(known)}."
                 raise PolicyError(

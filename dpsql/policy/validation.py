@@ -29,8 +29,8 @@ __all__ = [
     "check_path",
 ]
 __all__ += [
+    "check_materialized",
     "check_period",
-    "check_prepared",
     "check_single_valued",
     "check_source",
     "check_types",
@@ -216,17 +216,19 @@ def check_single_valued(values: Sequence[str], columns: tuple[str, ...] | None, 
     return names
 
 
-def check_prepared(
+def check_materialized(
     values: Sequence[Sequence[str]], columns: tuple[str, ...] | None, *, unit: str | None
 ) -> tuple[tuple[str, ...], ...]:
     """Return the sets of columns whose distinct values are kept beside the data; the unit is in each of itself."""
-    place = "prepared"
+    place = "materialized"
     if not isinstance(values, list | tuple) or not all(isinstance(each, list | tuple) for each in values):
         raise wrong_type("a list of lists of texts", values, place=place)
     sets = tuple(_names(each, place) for each in values)
     if sets and unit is None:
-        reason = "A table that is linked to its unit is not prepared."
-        raise PolicyError("policy-prepared", reason, hint="Prepare a table that holds its unit itself.", place=place)
+        reason = "A table that is linked to its unit is not materialized."
+        raise PolicyError(
+            "policy-prepared", reason, hint="Materialize a table that holds its unit itself.", place=place
+        )
     known = None if columns is None else {fold(column) for column in columns}
     taken = {frozenset(map(fold, each)) for each in sets}
     for each in sets:
@@ -235,7 +237,7 @@ def check_prepared(
             reason = (
                 "Each list names columns of this table that analysts see; the privacy unit is in every one already."
             )
-            hint = 'Such as prepared = [["article"], ["article", "country"]].'
+            hint = 'Such as materialized = [["article"], ["article", "country"]].'
             raise PolicyError("policy-prepared", reason, hint=hint, place=place)
     if len(taken) < len(sets):
         reason = "The same columns are listed twice; their order does not matter."

@@ -72,7 +72,7 @@ def test_every_error_is_an_error_of_dpsql() -> None:
         "import dpsql",
         "import dpsql.connect, dpsql",
         "import dpsql, dpsql.session, dpsql.connect",
-        "from dpsql.connect import session_of; import dpsql",
+        "from dpsql.connect import open_session; import dpsql",
         "import dpsql.cli, dpsql.connect; import dpsql",
         "import importlib, dpsql; importlib.import_module('dpsql.connect'); from dpsql import *",
         "import dpsql.connect as other, dpsql; assert other is dpsql.connect",

@@ -35,7 +35,7 @@ __all__ = [
 __all__ += ["place", "refuse_macros", "repeated", "resident_database"]
 
 ATTACHED = "dpsql_data"
-BESIDE = "dpsql_prepared"
+BESIDE = "dpsql_materialized"
 _BLOCK = "dpsql_block"
 _SIGN = re.compile(r"[*?[]")  # of a pattern of names
 _TROUBLE = (duckdb.Error, RuntimeError, ValueError)  # ValueError: engine words that are not UTF-8
@@ -189,7 +189,7 @@ def _beside(connection: duckdb.DuckDBPyConnection, tables: Mapping[str, Attached
     }
     for path, name in files.items():
         if _trouble(connection, f"ATTACH {_literal(path.resolve())} AS {name} (READ_ONLY, TYPE duckdb)"):
-            reason, hint = "A prepared table cannot be read.", "Make it anew with dpsql prepare."
+            reason, hint = "A materialized table cannot be read.", "Make it anew with dpsql materialize."
             raise EngineError("prepared-unreadable", reason, hint=hint)
     return {name: (files[each.path], "main", each.table) for name, each in tables.items()}
 

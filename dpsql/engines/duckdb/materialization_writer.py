@@ -1,7 +1,7 @@
-"""Where prepared tables are made: a DuckDB instance that reads the data and writes one file beside it.
+"""Writer of materialized tables: a DuckDB instance that reads the data and writes one file beside it.
 
-It is the curator's, who has the data anyway; no statement of an analyst comes near. What goes wrong is told in our own
-words all the same, since the terminal may be somebody else's and its history a file.
+Only curators use it, who may read the data; it runs no statement of an analyst. Its errors do not show DuckDB's texts,
+which can carry cell values into a terminal or its history.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from dpsql.engines.lakes.folder import Folder
 from dpsql.engines.scratch import ScratchFolder
 from dpsql.errors import EngineError
 
-__all__ = ["MADE", "MaterializationWriter", "workshop"]
+__all__ = ["MADE", "MaterializationWriter", "open_writer"]
 
-MADE = "dpsql_made"  # the name inside of the file that is written
+MADE = "dpsql_made"  # DuckDB's name for the file that is written
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MaterializationWriter:
-    """An open instance: `paths` are those of the data's tables, by the names of the policy."""
+    """Open DuckDB instance; `paths` are those of the data's tables, by their names in the policy."""
 
     connection: duckdb.DuckDBPyConnection
     paths: Mapping[str, tuple[str, ...]]
@@ -43,28 +43,29 @@ class MaterializationWriter:
         if not done:
             with suppress(duckdb.Error):
                 self.connection.execute("ROLLBACK")
-            raise _failed()
+            hint = "Free space on the disk, or raise the policy's memory_limit."
+            raise EngineError("prepare-failed", "The table could not be materialized.", hint=hint)
 
     def row(self, sql: str) -> tuple[object, ...] | None:
-        """Return the only row of a SELECT; None where there is none, or where DuckDB cannot answer it."""
+        """Return the only row of a SELECT, or None if it has no row or fails."""
         with suppress(duckdb.Error, RuntimeError, ValueError):
             found: tuple[object, ...] | None = self.connection.execute(sql).fetchone()
             return found
         return None
 
     def is_table(self, path: tuple[str, ...]) -> bool:
-        """Say whether a table is stored by DuckDB itself, which then numbers its rows."""
+        """Check whether DuckDB itself stores the table, and hence numbers its rows."""
         sql = "SELECT 1 FROM system.main.duckdb_tables() WHERE (database_name, schema_name, table_name) = ($1, $2, $3)"
         return path[0] == catalog.ATTACHED and len(self.connection.execute(sql, list(path)).fetchall()) == 1
 
     def definitions(self) -> dict[str, str]:
-        """Return the CREATE TABLE of every table in the file that is written, by its name."""
+        """Return the CREATE TABLE statements of the file that is written, by table name."""
         sql = "SELECT table_name, sql FROM system.main.duckdb_tables() WHERE database_name = $1"
         return dict(self.connection.execute(sql, [MADE]).fetchall())
 
 
 @contextmanager
-def workshop(
+def open_writer(
     database: str | Path | None,
     sources: Mapping[str, Path | CsvFile | Folder | None],
     *,
@@ -72,9 +73,10 @@ def workshop(
     memory_limit: str | None,
     threads: int | None,
 ) -> Iterator[MaterializationWriter]:
-    """Open the data for reading, and `file` for writing, which is made where it is not there.
+    """Open the data for reading and `file` for writing, which is created if needed.
 
-    Raises `EngineError` for what cannot be opened. When it closes, everything has been written into the file.
+    When the context ends, all rows have been written to the file. Raises `EngineError` if the data or the file cannot
+    be opened.
     """
     with ScratchFolder() as folder:
         connection = catalog.connect_sealed(str(folder.path), memory_limit, threads=threads)
@@ -82,24 +84,14 @@ def workshop(
             home = None if database is None else catalog.attach(connection, database)
             paths = catalog.place(connection, sources, home=home, sealed=False)
             catalog.make_total(connection)
-            shop = MaterializationWriter(connection, paths)
-            _attach(connection, file)
-            yield shop
-            shop.run([(f"DETACH {MADE}", [])])
-
-
-def _attach(connection: duckdb.DuckDBPyConnection, file: Path) -> None:
-    """Attach the file, which nobody else may read from the first row on."""
-    opened = False
-    with suppress(duckdb.Error, RuntimeError, OSError):
-        connection.execute(f"ATTACH '{str(file).replace(chr(39), chr(39) * 2)}' AS {MADE} (TYPE duckdb)")
-        file.chmod(0o600)
-        opened = True
-    if not opened:
-        hint = "Give a folder in which this user may write, and see that the disk has room."
-        raise EngineError("prepare-failed", "The file of a prepared table cannot be written.", hint=hint)
-
-
-def _failed() -> EngineError:
-    hint = "See that the disk has room, and that the policy's memory_limit leaves DuckDB some."
-    return EngineError("prepare-failed", "The table could not be prepared.", hint=hint)
+            writer = MaterializationWriter(connection, paths)
+            attached = False
+            with suppress(duckdb.Error, RuntimeError, OSError):
+                connection.execute(f"ATTACH '{str(file).replace(chr(39), chr(39) * 2)}' AS {MADE} (TYPE duckdb)")
+                file.chmod(0o600)  # before the first row is written
+                attached = True
+            if not attached:
+                hint = "Free space on the disk, and let this user write in the policy's folder."
+                raise EngineError("prepare-failed", "The file of a materialized table cannot be written.", hint=hint)
+            yield writer
+            writer.run([(f"DETACH {MADE}", [])])

@@ -120,7 +120,7 @@ def _table(policy: Policy, name: str, *, stored: tuple[tuple[str, str], ...] | N
         one_value_per_unit=() if private is None else private.one_value_per_unit,
         link=None if owner is None or not owner.links else str(owner),
         population=None if private is None else private.population,
-        prepared=() if private is None else private.prepared,
+        materialized=() if private is None else private.materialized,
     )
 
 

@@ -33,7 +33,7 @@ class CheckedTable:
     one_value_per_unit: tuple[str, ...] = ()
     link: str | None = None
     population: int | None = None
-    prepared: tuple[tuple[str, ...], ...] = ()
+    materialized: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,10 +118,10 @@ def _exposed(check: Check) -> Iterator[str]:
                 "run of its own, a unit counts in one alone.",
                 depth=2,
             )
-        if table.prepared:
-            sets = ", ".join(f"({', '.join(map(spell, columns))})" for columns in table.prepared)
+        if table.materialized:
+            sets = ", ".join(f"({', '.join(map(spell, columns))})" for columns in table.materialized)
             yield from _wrapped(
-                f"prepared = {sets}: once dpsql prepare has run, queries that need no more read these.", depth=2
+                f"materialized = {sets}: once dpsql materialize has run, queries that need no more read these.", depth=2
             )
     yield from _wrapped("Tables that are not named here do not exist for analysts.")
     unchecked = [spell(table.name) for table in check.tables if not table.checked]

@@ -190,7 +190,7 @@ class _Analysis:
             else read_domain(domain, keys, catalog=self.sources.catalog),
             assumed=None if assumed is None else read_assumption(assumed, catalog=self.sources.catalog),
             dialect=self.sources.catalog.dialect,
-            prepared=self.sources.catalog.prepared,
+            materialized=self.sources.catalog.materialized,
         )
         return partitioned(query, self._per(items, keys, scope=scope), catalog=self.sources.catalog)
 

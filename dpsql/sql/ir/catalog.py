@@ -8,7 +8,7 @@ from dpsql.dialects import DUCKDB, Dialect
 from dpsql.sql.ir.types import Type
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = ["Catalog", "Link", "PreparedTable", "Table"]
+__all__ = ["Catalog", "Link", "MaterializedSet", "Table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,11 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedTable:
-    """What is kept beside the data of some `columns` of a private table, as it was at a version of the data.
+class MaterializedSet:
+    """Distinct values of some `columns` of a private table, stored beside the data at one data version.
 
     `pairs` is where the engine has the distinct values that these columns have together in the rows of each unit, whose
-    column is `unit`; `counts` where it has how many units each of these values has. `sql/preparing.py` makes them.
+    column is `unit`; `counts` where it has how many units each of these values has. See `rewrite/materialization.py`.
     """
 
     columns: tuple[str, ...]
@@ -47,8 +47,8 @@ class PreparedTable:
 class Table:
     """One table: its name, where the engine keeps it, its exposed columns, its privacy unit (None: public).
 
-    With a `link` the unit is the last of the columns, and stored elsewhere: where the link leads. What is `prepared` of
-    it may be read in place of its rows.
+    With a `link` the unit is the last of the columns, and stored elsewhere: where the link leads. Queries may
+    read the `materialized` sets in place of the rows.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Table:
     columns: tuple[tuple[str, Type], ...]
     privacy_unit: str | None
     link: Link | None = None
-    prepared: tuple[PreparedTable, ...] = ()
+    materialized: tuple[MaterializedSet, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,6 @@ class Catalog:
         return None
 
     @property
-    def prepared(self) -> tuple[tuple[tuple[str, ...], PreparedTable], ...]:
-        """All that is prepared, each with the path of its table."""
-        return tuple((table.path, each) for table in self.tables for each in table.prepared)
+    def materialized(self) -> tuple[tuple[tuple[str, ...], MaterializedSet], ...]:
+        """All that is materialized, each with the path of its table."""
+        return tuple((table.path, each) for table in self.tables for each in table.materialized)

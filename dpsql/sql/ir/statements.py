@@ -13,7 +13,7 @@ from typing import Self
 
 from dpsql.dialects import DUCKDB, Dialect
 from dpsql.errors import Place
-from dpsql.sql.ir.catalog import PreparedTable
+from dpsql.sql.ir.catalog import MaterializedSet
 from dpsql.sql.ir.tree import Expression, FromWhere, Literal, Sorted
 
 __all__ = [
@@ -142,8 +142,8 @@ class PrivateQuery:
     `table` is the first of the `protected` ones, which are all private tables that are read, wherever they stand, each
     with its privacy unit; `unit_name` is that of the first. With a `domain` the one key takes its values and no others;
     with `partitions` one of the keys does. What is `assumed` of the counts is for EXPLAIN alone. `dialect` is that of
-    the engine which has the tables. What is `prepared` stands with the path of its table; the answer is the same with
-    it and without.
+    the engine which has the tables. Each `materialized` set comes with the path of its table; the answer is the same
+    without it.
     """
 
     text: str
@@ -163,11 +163,13 @@ class PrivateQuery:
     partitions: Partitions | None = None
     assumed: Assumption | None = None
     dialect: Dialect = DUCKDB
-    prepared: tuple[tuple[tuple[str, ...], PreparedTable], ...] = ()
+    materialized: tuple[tuple[tuple[str, ...], MaterializedSet], ...] = ()
 
     def at(self, data_version: int) -> Self:
-        """Return the query without what is prepared of other versions of the data."""
-        return replace(self, prepared=tuple(each for each in self.prepared if each[1].data_version == data_version))
+        """Return the query without what is materialized of other versions of the data."""
+        return replace(
+            self, materialized=tuple(each for each in self.materialized if each[1].data_version == data_version)
+        )
 
     @property
     def tables(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What is prepared of a private table: the statements that make it, for DuckDB.
+"""What is materialized of a private table: the statements that make it, for DuckDB.
 
 Of some columns two tables are kept. `pairs` has one row for each unit and each of the values that the columns have
 together in its rows, with RANK, the place of the row among those of its unit in the order by which bounding takes them
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from dpsql.sql.render.duckdb import Writer, identifier
 from dpsql.sql.rewrite.contribution_bounding import GROUPS, RANK
 
-__all__ = ["UNITS", "Check", "Preparation"]
+__all__ = ["UNITS", "Check", "Materialization"]
 
 UNITS = "dpsql_units"
 _FRESH = "temp.main.dpsql_fresh"
@@ -27,7 +27,7 @@ _TOUCHED = "temp.main.dpsql_touched"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Preparation:
+class Materialization:
     """The statements for one set of columns of the table at `source`: SQL, each with the values of its parameters.
 
     `pairs` and `counts` are the paths of what is made, and `salts` those of the ranks. `enums` are the columns of the

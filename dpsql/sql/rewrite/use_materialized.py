@@ -1,4 +1,4 @@
-"""Queries that read what is prepared of a table in place of its rows, with the same answers.
+"""Queries that read what is materialized of a table in place of its rows, with the same answers.
 
 Only distinct units are ever counted, so rows that agree in the unit and in every column that a query names may stand
 once: the table of pairs does for the table of rows wherever nothing counts rows, that is anywhere but below aggregates,
@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from dpsql.sql.ir.catalog import PreparedTable
+from dpsql.sql.ir.catalog import MaterializedSet
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import (
     Call,
@@ -71,15 +71,15 @@ class Reading:
 
 
 def reading(query: PrivateQuery, *, bounded: bool) -> Reading:
-    """Return what a query reads: the first of what is prepared that takes a short form, else pairs, else rows."""
-    if not query.prepared:
+    """Return what a query reads: the first of what is materialized that takes a short form, else pairs, else rows."""
+    if not query.materialized:
         return Reading(query)
     short = _short(query, bounded=bounded)
     if short is not None:
         return short
-    named, used = _named((*query.keys, query.unit), query.body), list[PreparedTable]()
+    named, used = _named((*query.keys, query.unit), query.body), list[MaterializedSet]()
     source = _replaced(query.body.source, named, query=query, used=used)
-    told = "; ".join(dict.fromkeys(f"prepared pairs of {_listed(each)}" for each in used))
+    told = "; ".join(dict.fromkeys(f"materialized pairs of {_listed(each)}" for each in used))
     return Reading(replace(query, body=replace(query.body, source=source)), told=told)
 
 
@@ -92,7 +92,7 @@ def _short(query: PrivateQuery, *, bounded: bool) -> Reading | None:
         return None
     apart = set(map(_name, query.keys)) | set(map(_held, conditions))
     keys, filters = _named(query.keys)[scan.number], _named(conditions)[scan.number]
-    for path, each in query.prepared:
+    for path, each in query.materialized:
         columns = set(each.columns)
         if path != scan.path or not columns <= apart or not keys <= columns or not filters <= {*columns, each.unit}:
             continue
@@ -102,25 +102,27 @@ def _short(query: PrivateQuery, *, bounded: bool) -> Reading | None:
     return None
 
 
-def _over(query: PrivateQuery, prepared: PreparedTable, *, form: Form) -> Reading:
-    """Return the query over what is prepared of its one table."""
+def _over(query: PrivateQuery, materialized: MaterializedSet, *, form: Form) -> Reading:
+    """Return the query over what is materialized of its one table."""
     scan = query.body.source
     number = scan.number if isinstance(scan, Scan) else 0
-    path = prepared.counts if form is Form.COUNTS else prepared.pairs
-    told = f"prepared {form.name.lower()} of {_listed(prepared)}"
+    path = materialized.counts if form is Form.COUNTS else materialized.pairs
+    told = f"materialized {form.name.lower()} of {_listed(materialized)}"
     return Reading(replace(query, body=replace(query.body, source=Scan(number, path))), form, told)
 
 
-def _listed(prepared: PreparedTable) -> str:
-    return ", ".join(prepared.columns)
+def _listed(materialized: MaterializedSet) -> str:
+    return ", ".join(materialized.columns)
 
 
-def _replaced(relation: Relation, named: Named, *, query: PrivateQuery, used: list[PreparedTable]) -> Relation:
+def _replaced(relation: Relation, named: Named, *, query: PrivateQuery, used: list[MaterializedSet]) -> Relation:
     """Return the relation over the pairs of its tables, as far as these have every column that is named."""
     match relation:
         case Scan(number=number, path=path):
             fits = [
-                each for table, each in query.prepared if table == path and named[number] <= {each.unit, *each.columns}
+                each
+                for table, each in query.materialized
+                if table == path and named[number] <= {each.unit, *each.columns}
             ]
             if not fits:
                 return relation

@@ -30,7 +30,7 @@ SEEN_TO_RUN = [
     "fixed",
     "ledger",
     "memory",
-    "prepared",
+    "materialized",
     "scaling",
     "surfaces",
 ]

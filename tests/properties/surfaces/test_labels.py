@@ -36,13 +36,13 @@ sa.dialects.registry.register("dpsql", DPSQLDialect.__module__, DPSQLDialect.__n
 MARK = "HIV"  # of all that the one unit's row adds
 POLICY = """\
 ledger = "ledger.sqlite"
-prepared = "prepared"
+materialized = "materialized"
 [budget]
 epsilon = 4.0
 delta = 1e-6
 [tables.visits]
 privacy_unit = "person"
-prepared = [["mood"]]
+materialized = [["mood"]]
 [tables.lines]
 privacy_unit = "person"
 [tables.known]
@@ -257,18 +257,18 @@ def worked(folder: Path) -> str:
         return "".join(f"{shown(opened_.sql(text))}{opened_.describe(text)}" for text in FREE) + repr(opened_.catalog)
 
 
-def prepared(folder: Path) -> str:
-    dpsql_command("prepare", "--policy", "policy.toml", "--db", "events.duckdb", cwd=folder)
-    (file,) = (folder / "prepared").glob("*.duckdb")
+def materialized(folder: Path) -> str:
+    dpsql_command("materialize", "--policy", "policy.toml", "--db", "events.duckdb", cwd=folder)
+    (file,) = (folder / "materialized").glob("*.duckdb")
     with duckdb.connect(str(file), read_only=True) as connection:
         types = "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal ORDER BY ALL"
         return repr(connection.execute(types).fetchall()) + repr(
-            sorted(json.loads((folder / "prepared/state.json").read_text()))
+            sorted(json.loads((folder / "materialized/state.json").read_text()))
         )
 
 
 SURFACES: list[Callable[[Path], str | bytes]] = [free_answers, catalog, described, explained, errors, policy_errors]
-SURFACES += [checked, started, commands, inspected, postgres, flight, web, completed, worked, prepared]
+SURFACES += [checked, started, commands, inspected, postgres, flight, web, completed, worked, materialized]
 
 
 @pytest.fixture(scope="module")

@@ -245,7 +245,7 @@ def test_the_keys_of_the_json(folder: Path) -> None:
         "min_units": 40,
         "population": None,
         "one_value_per_unit": [],
-        "prepared": [],
+        "materialized": [],
         "link": None,
         "checked": True,
     }

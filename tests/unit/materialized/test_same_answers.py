@@ -1,4 +1,4 @@
-"""What is counted from what is prepared is what is counted from the rows: keys, counts, weights, order and types."""
+"""Counts from materialized tables equal counts from rows: keys, counts, weights, order and types."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import itertools
 from pathlib import Path
 
 import pytest
-from support.prepared_kit import counted, events, opened, policy, salts_of
+from support.materialized_kit import counted, events, opened, policy, salts_of
 
 import dpsql
-from dpsql.curator import prepare
+from dpsql.curator import materialize
 
 KEYS = (
     "article",
@@ -89,14 +89,14 @@ def asked() -> list[str]:
 
 
 @pytest.mark.parametrize("seed", [3])
-def test_what_is_prepared_counts_as_the_rows_do(tmp_path: Path, seed: int) -> None:
+def test_what_is_materialized_counts_as_the_rows_do(tmp_path: Path, seed: int) -> None:
     events(tmp_path / "events.duckdb", seed=10 * seed)
     known = policy(tmp_path)
-    assert prepare(known, database=tmp_path / "events.duckdb") == {"reads": "made"}
+    assert materialize(known, database=tmp_path / "events.duckdb") == {"reads": "made"}
     read: dict[str, int] = {}
     with (
         opened(tmp_path / "events.duckdb", known) as short,
-        opened(tmp_path / "events.duckdb", known, prepared=False) as long,
+        opened(tmp_path / "events.duckdb", known, materialized=False) as long,
     ):
         long[1]._salts = salts_of(tmp_path)  # ranks are drawn as a session with these salts draws
         short[1]._salts = long[1]._salts
@@ -108,9 +108,11 @@ def test_what_is_prepared_counts_as_the_rows_do(tmp_path: Path, seed: int) -> No
             found, reads = counted(short, text)
             assert rows == ""
             if (
-                not reads.startswith("prepared ranks") or "(" not in text.partition(",")[0]
+                not reads.startswith("materialized ranks") or "(" not in text.partition(",")[0]
             ):  # hashed with more, drawn anew
                 assert found.equals(expected), (text, reads)
             kind = " ".join(reads.split()[:2])
             read[kind] = read.get(kind, 0) + 1
-    assert min(read[kind] for kind in ("", "prepared pairs", "prepared ranks", "prepared counts")) >= 10, read
+    assert min(read[kind] for kind in ("", "materialized pairs", "materialized ranks", "materialized counts")) >= 10, (
+        read
+    )

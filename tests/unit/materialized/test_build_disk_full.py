@@ -1,4 +1,4 @@
-"""`dpsql prepare` on a disk that is full: an error of its own, and what was prepared before stays."""
+"""`dpsql materialize` on a disk that is full: an error of its own, and what was materialized before stays."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from support.prepared_kit import events, opened, policy
+from support.materialized_kit import events, opened, policy
 
-from dpsql.curator import prepare
+from dpsql.curator import materialize
 from dpsql.errors import EngineError
 from dpsql.materialized import build
-from dpsql.materialized.lookup import kept_in
+from dpsql.materialized.lookup import read_state
 
 resource = pytest.importorskip("resource")  # not on Windows
 
 POLICY = """\
-prepared = "prepared"
+materialized = "materialized"
 [budget]
 epsilon = 1.0
 delta = 1e-6
 [tables.reads]
 privacy_unit = "user_id"
-prepared = [["article"]]
+materialized = [["article"]]
 """
 PROGRAM = "from dpsql.cli.app import main; main()"
 
@@ -47,7 +47,7 @@ def test_the_command_says_that_there_is_no_room_and_that_nothing_is_charged(
 ) -> None:
     (tmp_path / "policy.toml").write_text(POLICY)
     ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM, "prepare", "--db", str(database), "--policy", "policy.toml"],
+        [sys.executable, "-c", PROGRAM, "materialize", "--db", str(database), "--policy", "policy.toml"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(Path(build.__file__).parents[1])},
         capture_output=True,
@@ -58,28 +58,28 @@ def test_the_command_says_that_there_is_no_room_and_that_nothing_is_charged(
     assert "Traceback" not in ran.stderr
     assert ran.returncode == 6
     assert "prepare-failed" in ran.stderr
-    assert "room" in ran.stderr
+    assert "Free space" in ran.stderr
     assert " is charged" not in ran.stderr
-    assert [file.name for file in tmp_path.glob("prepared/*")] in ([], ["lock"])
+    assert [file.name for file in tmp_path.glob("materialized/*")] in ([], ["lock"])
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"), [(os, "open"), (build.shutil, "copyfile"), (build, "write_kept"), (build, "_share")]
+    ("owner", "name"), [(os, "open"), (build.shutil, "copyfile"), (build, "write_state"), (build, "_copy_permissions")]
 )
-def test_the_call_raises_an_error_of_ours_and_what_was_prepared_stays(
+def test_the_call_raises_an_error_of_ours_and_what_was_materialized_stays(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, name: str
 ) -> None:
     known = policy(tmp_path)
-    prepare(known, database=database)
-    before = kept_in(tmp_path / "prepared")
+    materialize(known, database=database)
+    before = read_state(tmp_path / "materialized")
     with duckdb.connect(str(database)) as connection:
         connection.execute("INSERT INTO reads SELECT * FROM reads LIMIT 3")
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, refuse)
         with pytest.raises(EngineError) as caught:
-            prepare(known, database=database)
+            materialize(known, database=database)
     assert caught.value.code == "prepare-failed"
-    assert kept_in(tmp_path / "prepared") == before
-    prepare(known, database=database)
+    assert read_state(tmp_path / "materialized") == before
+    materialize(known, database=database)
     with opened(database, known):
         pass

@@ -1,4 +1,4 @@
-"""A table of events on disk, a policy that prepares some of its columns, and what is counted with and without that."""
+"""A table of events on disk, a policy that materializes some of its columns, and counts with and without that."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import dpsql
 from dpsql.connect import open_session
 from dpsql.engines import Engine, Statement, open_exact
-from dpsql.materialized.lookup import kept_in
+from dpsql.materialized.lookup import read_state
 from dpsql.open_engine import engine_of
 
 SETS = (("article",), ("article", "country"), ("country", "day"), ("article", "kind", "city"))
@@ -43,23 +43,23 @@ def events(path: Path, *, rows: int = 600, seed: int = 0) -> None:
 def policy(
     folder: Path, *, sets: tuple[tuple[str, ...], ...] = SETS, source: Path | None = None, **keys: object
 ) -> dpsql.Policy:
-    """Return a policy that prepares these columns of the events."""
+    """Return a policy that materializes these columns of the events."""
     tables = {
-        "reads": dpsql.PrivateTable("user_id", prepared=sets, source=source),
+        "reads": dpsql.PrivateTable("user_id", materialized=sets, source=source),
         "visits": dpsql.PrivateTable("user_id"),
         "places": dpsql.PublicTable(),
     }
     if source is not None:
         tables = {"reads": tables["reads"]}
-    return dpsql.Policy(dpsql.Budget(100, "1e-6"), tables, prepared=folder / "prepared", **keys)  # type: ignore[arg-type]
+    return dpsql.Policy(dpsql.Budget(100, "1e-6"), tables, materialized=folder / "materialized", **keys)  # type: ignore[arg-type]
 
 
 @contextmanager
 def opened(
-    database: Path | None, known: dpsql.Policy, *, prepared: bool = True, isolation: str | None = None
+    database: Path | None, known: dpsql.Policy, *, materialized: bool = True, isolation: str | None = None
 ) -> Iterator[tuple[Engine, dpsql.Session]]:
     """Open the data, and a session over it."""
-    engine = engine_of(database, known, prepared=prepared, isolation=isolation)
+    engine = engine_of(database, known, materialized=materialized, isolation=isolation)
     with open_session(engine, known, ledger=":memory:") as session:
         yield engine, session
 
@@ -72,7 +72,9 @@ def counted(over: tuple[Engine, dpsql.Session], text: str) -> tuple[pa.Table, st
 
 
 def salts_of(folder: Path, table: str = "reads") -> tuple[int, int]:
-    """Return the salts of the ranks that are prepared, which are as private as the data."""
-    with duckdb.connect(str(folder / "prepared" / kept_in(folder / "prepared")[table].file), read_only=True) as file:
+    """Return the salts of the ranks that are materialized, which are as private as the data."""
+    with duckdb.connect(
+        str(folder / "materialized" / read_state(folder / "materialized")[table].file), read_only=True
+    ) as file:
         ((first, second),) = file.execute("SELECT first, second FROM dpsql_salts").fetchall()
     return first, second

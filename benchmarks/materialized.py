@@ -1,10 +1,10 @@
-"""What preparing a table saves, and what it takes: queries over rows and over what is prepared of them, in turns.
+"""Cost and gain of materializing a table: the same queries over rows and over materialized values, in turns.
 
-    python -m benchmarks run prepared [--rows 1000000 10000000] [--memory 2GB] [--repeats 7]
+    python -m benchmarks run materialized [--rows 1000000 10000000] [--memory 2GB] [--repeats 7]
 
-Timed is the engine's part of a query, beside the plain COUNT(DISTINCT) ... LIMIT 10 over the rows (aim: 0.1 of it for
-a bounded one). Then the same rows are prepared once, a hundredth is appended, and that is added; the time on the clock
-of both is told beside the plain query's, and the size of the file beside that of the database.
+The benchmark times the engine's part of a query and divides it by the time of the plain COUNT(DISTINCT) ... LIMIT 10
+over the rows (aim: 0.1 for a bounded query). Then it materializes the rows once, appends 1 % and adds that. It reports
+the wall time of both, and the size of the file beside that of the database.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from workload import QUERY, Events, Written, plain, written
 
 import dpsql
 from dpsql.connect import open_session
-from dpsql.curator import prepare
+from dpsql.curator import materialize
 from dpsql.engines import Engine, Statement
 from dpsql.open_engine import engine_of
 
@@ -45,7 +45,7 @@ def options(parser: ArgumentParser) -> None:
 
 
 def run(given: Namespace) -> Iterator[Row]:
-    """Write events, prepare them, and ask both in turns; then append."""
+    """Write events, materialize them, and ask both in turns; then append."""
     for rows in given.rows:
         events = Events.of(rows)
         with written(events, memory=given.memory) as data:
@@ -58,21 +58,21 @@ def run(given: Namespace) -> Iterator[Row]:
 
 def _policy(data: Written, memory: str) -> dpsql.Policy:
     usual = data.policy(dpsql.EngineSettings(memory_limit=memory))
-    tables = {"events": dpsql.PrivateTable("user_id", prepared=[["item"]])}
-    return replace(usual, tables=tables, prepared=data.path.parent / "prepared")
+    tables = {"events": dpsql.PrivateTable("user_id", materialized=[["item"]])}
+    return replace(usual, tables=tables, materialized=data.path.parent / "materialized")
 
 
 def _seconds(known: dpsql.Policy, database: Path) -> float:
     before = time.perf_counter()
-    prepare(known, database=database)
+    materialize(known, database=database)
     return time.perf_counter() - before
 
 
 def _asked(title: str, data: Written, known: dpsql.Policy, *, users: int, repeats: int) -> Iterator[Row]:
-    over_rows, over_prepared = (engine_of(data.path, known, prepared=each) for each in (False, True))
+    over_rows, over_materialized = (engine_of(data.path, known, materialized=each) for each in (False, True))
     with (
         open_session(over_rows, known, ledger=":memory:") as long,
-        open_session(over_prepared, known, ledger=":memory:") as short,
+        open_session(over_materialized, known, ledger=":memory:") as short,
     ):
         texts = {name: QUERY.format(k=10, options=options) for name, options in ASKED.items()}
         tenth = f"events WHERE user_id < {users // 10}"
@@ -81,7 +81,7 @@ def _asked(title: str, data: Written, known: dpsql.Policy, *, users: int, repeat
         for name, text in texts.items():
             runs[f"{name}, rows"] = _counting(over_rows, long, text)
             runs[f"{name}, {short.explain(text).counting.reads.removesuffix(' of item')}"] = _counting(
-                over_prepared, short, text
+                over_materialized, short, text
             )
         for name, times in in_turns(runs, repeats).items():
             yield Row(title, name, times.values("ms"), "" if name == "plain" else "plain", note=data.description)
@@ -93,16 +93,18 @@ def _counting(engine: Engine, session: dpsql.Session, text: str) -> Run:
 
 
 def _kept(title: str, data: Written, known: dpsql.Policy, *, made: float) -> Iterator[Row]:
-    """Yield what it takes to prepare the table, and to add a hundredth that was appended."""
+    """Yield what it takes to materialize the table, and to add a hundredth that was appended."""
     size = data.path.stat().st_size / 2**20
-    (file,) = (data.path.parent / "prepared").glob("*.duckdb")
-    yield Row(f"{title}: dpsql prepare", "made", {"wall s": made, "MiB": file.stat().st_size / 2**20, "data MiB": size})
+    (file,) = (data.path.parent / "materialized").glob("*.duckdb")
+    yield Row(
+        f"{title}: dpsql materialize", "made", {"wall s": made, "MiB": file.stat().st_size / 2**20, "data MiB": size}
+    )
     with duckdb.connect(str(data.path)) as connection:
         connection.execute(
             "INSERT INTO events SELECT user_id + 1, item FROM events USING SAMPLE 1 PERCENT (bernoulli, 7)"
         )
     appended = _seconds(known, data.path)
-    yield Row(f"{title}: dpsql prepare", "a hundredth appended", {"wall s": appended})
+    yield Row(f"{title}: dpsql materialize", "a hundredth appended", {"wall s": appended})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`dpsql prepare`: what it makes, what it adds, when what it made is read, and what it refuses."""
+"""`dpsql materialize`: what it makes, what it adds, when what it made is read, and what it refuses."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 import duckdb
 import pytest
 from support.command_kit import dpsql_command
-from support.prepared_kit import SETS, counted, events, opened, policy
+from support.materialized_kit import SETS, counted, events, opened, policy
 
 import dpsql
 from dpsql.connect import open_session
-from dpsql.curator import bump, check_policy, prepare
+from dpsql.curator import bump, check_policy, materialize
 from dpsql.materialized import build
-from dpsql.materialized.lookup import kept_in
+from dpsql.materialized.lookup import read_state
 from dpsql.open_engine import engine_of
 
 ASKED = "SELECT article, COUNT(DISTINCT user_id) FROM reads {} GROUP BY article TOP 5 PRIVATE WITH (mechanism = {})"
@@ -27,7 +27,7 @@ PLAIN = ASKED.format("", "limited_domain")
 BOUNDED = ASKED.format("", "limited_domain, max_groups_contributed = 2")
 PAIRS = ASKED.format("WHERE country IN ('DE', 'FR')", "limited_domain")
 ALL = (PLAIN, PAIRS, BOUNDED)
-OUTDATED = "What is to be prepared of reads was not made of its files as they are: run dpsql prepare."
+OUTDATED = "What is materialized of reads does not match its files: run dpsql materialize."
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def reads(database: Path | None, known: dpsql.Policy, text: str = PLAIN) -> str:
 def everything(folder: Path) -> dict[str, list[tuple[object, ...]]]:
     """Return all rows of all sets; without the ranks, which are drawn."""
     found = {}
-    kept = kept_in(folder)["reads"]
+    kept = read_state(folder)["reads"]
     with duckdb.connect(str(folder / kept.file), read_only=True) as file:
         for at, columns in enumerate(kept.columns):
             own = f"SELECT user_id, {', '.join(columns)}, dpsql_groups FROM pairs_{at} ORDER BY ALL"
@@ -63,10 +63,10 @@ def everything(folder: Path) -> dict[str, list[tuple[object, ...]]]:
 
 def test_rows_that_are_appended_are_added_to_what_is_there(database: Path, tmp_path: Path) -> None:
     known = policy(tmp_path)
-    prepare(known, database=database)
-    before = kept_in(tmp_path / "prepared")["reads"]
+    materialize(known, database=database)
+    before = read_state(tmp_path / "materialized")["reads"]
     ranks = "SELECT user_id, article, dpsql_rank FROM pairs_0 WHERE user_id < 998 ORDER BY ALL"
-    with duckdb.connect(str(tmp_path / "prepared" / before.file), read_only=True) as file:
+    with duckdb.connect(str(tmp_path / "materialized" / before.file), read_only=True) as file:
         kept = file.execute(ranks).fetchall()
     change(
         database,
@@ -75,15 +75,15 @@ def test_rows_that_are_appended_are_added_to_what_is_there(database: Path, tmp_p
         "INSERT INTO reads SELECT NULL, 'nobody', 'DE', DATE '2024-03-01', 'web', 1, 'Zug'",
         "INSERT INTO reads SELECT * FROM reads WHERE n = 1",
     )
-    assert prepare(known, database=database) == {"reads": "appended"}
-    after = kept_in(tmp_path / "prepared")["reads"]
-    with duckdb.connect(str(tmp_path / "prepared" / after.file), read_only=True) as file:
+    assert materialize(known, database=database) == {"reads": "appended"}
+    after = read_state(tmp_path / "materialized")["reads"]
+    with duckdb.connect(str(tmp_path / "materialized" / after.file), read_only=True) as file:
         assert file.execute(ranks).fetchall() == kept  # who has nothing new keeps their ranks
-    added = everything(tmp_path / "prepared")
-    prepare(replace(known, prepared=tmp_path / "anew"), database=database)
+    added = everything(tmp_path / "materialized")
+    materialize(replace(known, materialized=tmp_path / "anew"), database=database)
     assert everything(tmp_path / "anew") == added
     for text in ALL:
-        assert reads(database, known, text).startswith("prepared ")
+        assert reads(database, known, text).startswith("materialized ")
 
 
 @pytest.mark.parametrize(
@@ -97,56 +97,56 @@ def test_rows_that_are_appended_are_added_to_what_is_there(database: Path, tmp_p
 )
 def test_rows_that_changed_are_seen_and_everything_is_made_anew(database: Path, tmp_path: Path, statement: str) -> None:
     known = policy(tmp_path)
-    prepare(known, database=database)
+    materialize(known, database=database)
     change(database, statement, "INSERT INTO reads SELECT * FROM reads LIMIT 5")
-    assert prepare(known, database=database) == {"reads": "made"}
-    found = everything(tmp_path / "prepared")
-    prepare(replace(known, prepared=tmp_path / "anew"), database=database)
+    assert materialize(known, database=database) == {"reads": "made"}
+    found = everything(tmp_path / "materialized")
+    materialize(replace(known, materialized=tmp_path / "anew"), database=database)
     assert everything(tmp_path / "anew") == found
-    assert reads(database, known) == "prepared counts of article"
+    assert reads(database, known) == "materialized counts of article"
 
 
-def test_what_is_prepared_is_read_until_the_data_has_another_version(database: Path, tmp_path: Path) -> None:
+def test_what_is_materialized_is_read_until_the_data_has_another_version(database: Path, tmp_path: Path) -> None:
     known = policy(tmp_path, data_version=3)
     assert reads(database, known) == ""
-    prepare(known, database=database)
-    assert prepare(known, database=database) == {"reads": "current"}
-    assert reads(database, known) == "prepared counts of article"
+    materialize(known, database=database)
+    assert materialize(known, database=database) == {"reads": "current"}
+    assert reads(database, known) == "materialized counts of article"
     later = policy(tmp_path, data_version=4)
     assert reads(database, later) == ""
-    assert prepare(later, database=database) == {"reads": "current"}
-    assert (reads(database, known), reads(database, later)) == ("", "prepared counts of article")
-    assert prepare(known, database=database) == {"reads": "current"}
-    assert (reads(database, known), reads(database, later)) == ("prepared counts of article", "")
+    assert materialize(later, database=database) == {"reads": "current"}
+    assert (reads(database, known), reads(database, later)) == ("", "materialized counts of article")
+    assert materialize(known, database=database) == {"reads": "current"}
+    assert (reads(database, known), reads(database, later)) == ("materialized counts of article", "")
 
 
 def test_that_a_row_was_written_shows_in_no_plan(database: Path, tmp_path: Path) -> None:
     known = policy(tmp_path)
-    prepare(known, database=database)
+    materialize(known, database=database)
     with opened(database, known) as (_, session):
         before = [str(session.explain(text)) for text in ALL]
     change(database, "INSERT INTO reads SELECT 999, 'new', 'DE', DATE '2024-03-01', 'web', 1, 'Zug'")
     with opened(database, known) as over:
         assert [str(over[1].explain(text)) for text in ALL] == before
         assert "new" not in counted(over, PLAIN)[0].column(0).to_pylist()
-    assert prepare(known, database=database) == {"reads": "appended"}
+    assert materialize(known, database=database) == {"reads": "appended"}
     with opened(database, known) as over:
         assert "new" in counted(over, PLAIN)[0].column(0).to_pylist()
 
 
-def test_what_is_prepared_of_other_types_is_not_read(database: Path, tmp_path: Path) -> None:
+def test_what_is_materialized_of_other_types_is_not_read(database: Path, tmp_path: Path) -> None:
     known = policy(tmp_path)
-    prepare(known, database=database)
+    materialize(known, database=database)
     change(database, "ALTER TABLE reads ALTER COLUMN user_id TYPE VARCHAR")
     assert [reads(database, known, text) for text in ALL] == ["", "", ""]
-    prepare(known, database=database)
-    assert reads(database, known) == "prepared counts of article"
+    materialize(known, database=database)
+    assert reads(database, known) == "materialized counts of article"
 
 
 def test_a_curator_is_told_that_the_files_have_changed(database: Path, tmp_path: Path) -> None:
     known = policy(tmp_path)
     assert OUTDATED in check_policy(known, database=database).warnings
-    prepare(known, database=database)
+    materialize(known, database=database)
     assert OUTDATED not in check_policy(known, database=database).warnings
     change(database, "INSERT INTO visits SELECT * FROM visits LIMIT 1")
     assert OUTDATED in check_policy(known, database=database).warnings
@@ -154,108 +154,110 @@ def test_a_curator_is_told_that_the_files_have_changed(database: Path, tmp_path:
 
 def test_a_database_may_be_named_by_its_url(database: Path, tmp_path: Path) -> None:
     known = policy(tmp_path)
-    assert prepare(known, database=f"duckdb:{database}") == {"reads": "made"}
+    assert materialize(known, database=f"duckdb:{database}") == {"reads": "made"}
     assert OUTDATED not in check_policy(known, database=f"duckdb:{database}").warnings
-    assert reads(database, known) == "prepared counts of article"
+    assert reads(database, known) == "materialized counts of article"
 
 
-def test_what_is_prepared_of_one_database_is_not_read_for_another(database: Path, tmp_path: Path) -> None:
+def test_what_is_materialized_of_one_database_is_not_read_for_another(database: Path, tmp_path: Path) -> None:
     known = policy(tmp_path)
-    prepare(known, database=database)
+    materialize(known, database=database)
     (tmp_path / "copy.duckdb").write_bytes(database.read_bytes())
     assert reads(tmp_path / "copy.duckdb", known) == ""
-    assert reads(Path(os.path.relpath(database)), known) == "prepared counts of article"
+    assert reads(Path(os.path.relpath(database)), known) == "materialized counts of article"
 
 
 def test_a_session_that_is_open_sees_the_version_rise(database: Path, tmp_path: Path) -> None:
     known = policy(tmp_path, ledger=tmp_path / "ledger.sqlite")
-    prepare(known, database=database)
+    materialize(known, database=database)
     with open_session(engine_of(database, known), known) as session:
-        assert "prepared" in str(session.explain(PLAIN))
+        assert "materialized" in str(session.explain(PLAIN))
         bump(tmp_path / "ledger.sqlite", note="the night's load")
-        assert "prepared" not in str(session.explain(PLAIN))
-    prepare(known, database=database)
-    assert kept_in(tmp_path / "prepared")["reads"].data_version == 1
+        assert "materialized" not in str(session.explain(PLAIN))
+    materialize(known, database=database)
+    assert read_state(tmp_path / "materialized")["reads"].data_version == 1
 
 
 def test_what_the_policy_no_longer_lists_is_not_read(database: Path, tmp_path: Path) -> None:
-    prepare(policy(tmp_path), database=database)
+    materialize(policy(tmp_path), database=database)
     fewer = policy(tmp_path, sets=(("country", "day"),))
     assert reads(database, fewer) == ""
-    assert prepare(fewer, database=database) == {"reads": "made"}
-    assert everything(tmp_path / "prepared").keys() == {"country, day"}
+    assert materialize(fewer, database=database) == {"reads": "made"}
+    assert everything(tmp_path / "materialized").keys() == {"country, day"}
 
 
 def test_the_order_in_which_the_policy_lists_columns_does_not_matter(database: Path, tmp_path: Path) -> None:
-    prepare(policy(tmp_path), database=database)
+    materialize(policy(tmp_path), database=database)
     turned = policy(tmp_path, sets=tuple(tuple(each[::-1]) for each in SETS[::-1]))
-    assert prepare(turned, database=database) == {"reads": "current"}
-    assert reads(database, turned) == "prepared counts of article"
+    assert materialize(turned, database=database) == {"reads": "current"}
+    assert reads(database, turned) == "materialized counts of article"
 
 
 def test_the_same_rows_in_another_order_are_the_same_rows(database: Path, tmp_path: Path) -> None:
     known = policy(tmp_path)
-    prepare(known, database=database)
-    before = everything(tmp_path / "prepared")
+    materialize(known, database=database)
+    before = everything(tmp_path / "materialized")
     change(database, "CREATE OR REPLACE TABLE reads AS SELECT * FROM reads ORDER BY n, article")
-    assert prepare(known, database=database) == {"reads": "appended"}
-    assert everything(tmp_path / "prepared") == before
+    assert materialize(known, database=database) == {"reads": "appended"}
+    assert everything(tmp_path / "materialized") == before
 
 
 def test_an_open_session_reads_on_while_a_new_file_takes_the_place(database: Path, tmp_path: Path) -> None:
     known = policy(tmp_path)
-    prepare(known, database=database)
+    materialize(known, database=database)
     with opened(database, known) as over:
         first = counted(over, PLAIN)[0]
-        prepare(replace(known, data_version=1), database=database)
+        materialize(replace(known, data_version=1), database=database)
         assert counted(over, PLAIN)[0].equals(first)
     change(database, "INSERT INTO reads SELECT * FROM reads LIMIT 1")
-    prepare(known, database=database)
+    materialize(known, database=database)
     change(database, "INSERT INTO reads SELECT * FROM reads LIMIT 1")
-    prepare(known, database=database)
-    assert len(list((tmp_path / "prepared").glob("*.duckdb"))) == 2  # the one before stays for who opens it now
+    materialize(known, database=database)
+    assert len(list((tmp_path / "materialized").glob("*.duckdb"))) == 2  # the one before stays for who opens it now
 
 
-def test_a_parquet_file_and_a_folder_of_them_are_prepared(database: Path, tmp_path: Path) -> None:
+def test_a_parquet_file_and_a_folder_of_them_are_materialized(database: Path, tmp_path: Path) -> None:
     folder = tmp_path / "reads"
     folder.mkdir()
     with duckdb.connect(str(database)) as connection:
         connection.execute(f"COPY (SELECT * FROM reads WHERE n < 2) TO '{folder}/1.parquet'")
         connection.execute(f"COPY (SELECT * FROM reads WHERE n >= 2) TO '{tmp_path}/2.parquet'")
     known = policy(tmp_path, sets=(("article",),), source=folder)
-    assert prepare(known) == {"reads": "made"}
+    assert materialize(known) == {"reads": "made"}
     assert OUTDATED not in check_policy(known).warnings
     (tmp_path / "2.parquet").rename(folder / "2.parquet")
     assert OUTDATED in check_policy(known).warnings
-    assert reads(None, known) == "prepared counts of article"
-    assert prepare(known) == {"reads": "appended"}
-    assert reads(None, known) == "prepared counts of article"
-    whole = everything(tmp_path / "prepared")
-    prepare(replace(policy(tmp_path, sets=(("article",),)), prepared=tmp_path / "anew"), database=database)
+    assert reads(None, known) == "materialized counts of article"
+    assert materialize(known) == {"reads": "appended"}
+    assert reads(None, known) == "materialized counts of article"
+    whole = everything(tmp_path / "materialized")
+    materialize(replace(policy(tmp_path, sets=(("article",),)), materialized=tmp_path / "anew"), database=database)
     assert everything(tmp_path / "anew") == whole
     (folder / "1.parquet").rename(folder / "3.parquet")  # one is gone, and one has come
-    assert prepare(known) == {"reads": "made"}
-    assert everything(tmp_path / "prepared") == whole
+    assert materialize(known) == {"reads": "made"}
+    assert everything(tmp_path / "materialized") == whole
     (folder / "3.parquet").unlink()
-    assert prepare(known) == {"reads": "made"}
-    alone = replace(policy(tmp_path, sets=(("article",),), source=folder / "2.parquet"), prepared=tmp_path / "alone")
-    assert prepare(alone) == {"reads": "made"}
-    assert reads(None, alone, BOUNDED) == "prepared ranks of article"
+    assert materialize(known) == {"reads": "made"}
+    alone = replace(
+        policy(tmp_path, sets=(("article",),), source=folder / "2.parquet"), materialized=tmp_path / "alone"
+    )
+    assert materialize(alone) == {"reads": "made"}
+    assert reads(None, alone, BOUNDED) == "materialized ranks of article"
 
 
 def test_it_is_read_in_a_process_of_its_own_too(database: Path, tmp_path: Path) -> None:
     known = policy(tmp_path)
-    prepare(known, database=database)
+    materialize(known, database=database)
     with opened(database, known, isolation="process") as apart, opened(database, known) as near:
         near[1]._salts = apart[1]._salts
         for text in ALL:
-            assert counted(apart, text)[1].startswith("prepared ")
+            assert counted(apart, text)[1].startswith("materialized ")
             assert counted(apart, text)[0].equals(counted(near, text)[0])
 
 
 def test_an_open_connection_reads_its_rows(database: Path, tmp_path: Path) -> None:
     known = policy(tmp_path)
-    prepare(known, database=database)
+    materialize(known, database=database)
     with duckdb.connect(str(database), read_only=True) as connection:
         engine = engine_of(connection, known)
         with open_session(engine, known, ledger=":memory:") as session:
@@ -265,12 +267,12 @@ def test_an_open_connection_reads_its_rows(database: Path, tmp_path: Path) -> No
 def test_the_files_are_as_private_as_the_data(database: Path, tmp_path: Path) -> None:
     database.chmod(0o640)
     known = policy(tmp_path)
-    prepare(known, database=database)
+    materialize(known, database=database)
     change(database, "INSERT INTO reads SELECT * FROM reads LIMIT 1")
-    prepare(known, database=database)
-    for file in (tmp_path / "prepared").glob("*.duckdb"):
+    materialize(known, database=database)
+    for file in (tmp_path / "materialized").glob("*.duckdb"):
         assert stat.S_IMODE(file.stat().st_mode) == 0o640
-    state = (tmp_path / "prepared" / "state.json").read_text()
+    state = (tmp_path / "materialized" / "state.json").read_text()
     assert not any(word in state for word in ("Zug", '"a1"', "salt"))
 
 
@@ -278,7 +280,7 @@ def test_whether_it_is_read_depends_on_no_row(database: Path, tmp_path: Path) ->
     plans = []
     for statement in ("SELECT 1", "DELETE FROM reads WHERE user_id <> 1", "DELETE FROM reads"):
         change(database, statement)
-        prepare(policy(tmp_path), database=database)
+        materialize(policy(tmp_path), database=database)
         with opened(database, policy(tmp_path)) as (_, session):
             plans.append([session.explain(text).counting.sql for text in ALL])
     assert plans[0] == plans[1] == plans[2]
@@ -289,7 +291,7 @@ def test_an_answer_costs_and_is_replayed_the_same(database: Path, tmp_path: Path
     with dpsql.connect(database, policy=known) as session:
         answer = session.sql(PLAIN)
         key = session.explain(PLAIN).key
-    prepare(known, database=database)
+    materialize(known, database=database)
     with dpsql.connect(database, policy=known) as session:
         assert session.explain(PLAIN).key == key
         again = session.sql(PLAIN)
@@ -316,39 +318,39 @@ def broken(state: Callable[[str], str]) -> Callable[[Path], None]:
         broken(lambda text: text.replace('"user_id"', "7")),
         broken(lambda text: text.replace(".duckdb", ".other", 1)),
         lambda folder: (folder / "state.json").unlink(),
-        lambda folder: (folder / kept_in(folder)["reads"].file).unlink(),
+        lambda folder: (folder / read_state(folder)["reads"].file).unlink(),
     ],
 )
 def test_without_a_state_that_can_be_read_the_rows_are(
     database: Path, tmp_path: Path, act: Callable[[Path], None]
 ) -> None:
     known = policy(tmp_path)
-    prepare(known, database=database)
-    act(tmp_path / "prepared")
+    materialize(known, database=database)
+    act(tmp_path / "materialized")
     assert reads(database, known) == ""
-    assert prepare(known, database=database) == {"reads": "made"}
-    assert reads(database, known) == "prepared counts of article"
+    assert materialize(known, database=database) == {"reads": "made"}
+    assert reads(database, known) == "materialized counts of article"
 
 
 def test_a_file_that_is_no_database_is_told(database: Path, tmp_path: Path) -> None:
     known = policy(tmp_path)
-    prepare(known, database=database)
-    (tmp_path / "prepared" / kept_in(tmp_path / "prepared")["reads"].file).write_text("x" * 5000)
+    materialize(known, database=database)
+    (tmp_path / "materialized" / read_state(tmp_path / "materialized")["reads"].file).write_text("x" * 5000)
     with pytest.raises(dpsql.EngineError) as caught:
         reads(database, known)
-    assert (caught.value.code, "dpsql prepare" in caught.value.hint) == ("prepared-unreadable", True)
+    assert (caught.value.code, "dpsql materialize" in caught.value.hint) == ("prepared-unreadable", True)
 
 
 def test_a_table_in_use_by_a_writer_leaves_what_was_there(database: Path, tmp_path: Path) -> None:
     known = policy(tmp_path)
-    prepare(known, database=database)
-    before = (tmp_path / "prepared" / "state.json").read_text()
+    materialize(known, database=database)
+    before = (tmp_path / "materialized" / "state.json").read_text()
     change(database, "INSERT INTO reads SELECT * FROM reads LIMIT 1")
     (tmp_path / "full").touch()
     with pytest.raises(dpsql.EngineError) as caught:
-        prepare(replace(known, prepared=tmp_path / "full" / "inside"), database=database)
+        materialize(replace(known, materialized=tmp_path / "full" / "inside"), database=database)
     assert caught.value.code == "prepare-failed"
-    assert (tmp_path / "prepared" / "state.json").read_text() == before
+    assert (tmp_path / "materialized" / "state.json").read_text() == before
 
 
 @pytest.mark.parametrize(
@@ -361,46 +363,50 @@ def test_a_table_in_use_by_a_writer_leaves_what_was_there(database: Path, tmp_pa
         ("other INTEGER", "policy-no-column"),
     ],
 )
-def test_columns_that_cannot_be_prepared(database: Path, tmp_path: Path, column: str, code: str) -> None:
+def test_columns_that_cannot_be_materialized(database: Path, tmp_path: Path, column: str, code: str) -> None:
     name = "price" if code == "policy-no-column" else column.split(maxsplit=1)[0]
     change(database, f"ALTER TABLE reads ADD COLUMN {column}")
     with pytest.raises(dpsql.PolicyError) as caught:
-        prepare(policy(tmp_path, sets=((name,),)), database=database)
-    assert (caught.value.code, caught.value.place) == (code, "tables.reads.prepared")
-    assert kept_in(tmp_path / "prepared") == {}
+        materialize(policy(tmp_path, sets=((name,),)), database=database)
+    assert (caught.value.code, caught.value.place) == (code, "tables.reads.materialized")
+    assert read_state(tmp_path / "materialized") == {}
 
 
-def test_tables_of_which_nothing_is_to_be_prepared(database: Path, tmp_path: Path) -> None:
+def test_tables_of_which_nothing_is_to_be_materialized(database: Path, tmp_path: Path) -> None:
     for known, table in ((policy(tmp_path), "visits"), (policy(tmp_path, sets=()), None), (policy(tmp_path), "x")):
         with pytest.raises(dpsql.PolicyError) as caught:
-            prepare(known, table, database=database)
+            materialize(known, table, database=database)
         assert caught.value.code == "policy-prepared"
 
 
 POLICY = """
-prepared = "kept"
+materialized = "kept"
 [budget]
 epsilon = 10
 delta = 1e-6
 [tables.reads]
 privacy_unit = "user_id"
-prepared = [["article"], ["article", "country"]]
+materialized = [["article"], ["article", "country"]]
 """
 
 
-def test_the_command_prepares_and_explain_says_what_is_read(database: Path, tmp_path: Path) -> None:
+def test_the_command_materializes_and_explain_says_what_is_read(database: Path, tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text(POLICY)
     given = "--policy", str(tmp_path / "policy.toml"), "--db", str(database)
-    assert dpsql_command("prepare", "reads", *given) == (0, b"reads is prepared: everything was made anew.\n", "")
-    assert dpsql_command("prepare", *given) == (0, b"reads is prepared already.\n", "")
+    assert dpsql_command("materialize", "reads", *given) == (
+        0,
+        b"reads is materialized: everything was made anew.\n",
+        "",
+    )
+    assert dpsql_command("materialize", *given) == (0, b"reads is materialized already.\n", "")
     told = json.loads(dpsql_command("query", *given, "--format", "json", f"EXPLAIN {PLAIN}")[1])
-    assert ["reads", "prepared counts of article, in place of rows"] in told["rows"]
-    assert b"prepared = (article), (article, country)" in dpsql_command("check", *given)[1]
-    code, _, words = dpsql_command("prepare", "places", *given)
+    assert ["reads", "materialized counts of article, in place of rows"] in told["rows"]
+    assert b"materialized = (article), (article, country)" in dpsql_command("check", *given)[1]
+    code, _, words = dpsql_command("materialize", "places", *given)
     assert (code, "policy-prepared" in words) == (5, True)
 
 
-@pytest.mark.parametrize("fails", ["write_kept", "_share"])
+@pytest.mark.parametrize("fails", ["write_state", "_copy_permissions"])
 def test_a_full_disk_is_one_error_and_charges_nothing(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
@@ -408,28 +414,43 @@ def test_a_full_disk_is_one_error_and_charges_nothing(
         raise OSError(errno.ENOSPC, "No space left on device", "secret")
 
     known = policy(tmp_path)
-    prepare(known, database=database)
-    before = {file.name: file.read_bytes() for file in (tmp_path / "prepared").iterdir()}
+    materialize(known, database=database)
+    before = {file.name: file.read_bytes() for file in (tmp_path / "materialized").iterdir()}
     change(database, "INSERT INTO reads SELECT * FROM reads LIMIT 1")
     monkeypatch.setattr(build, fails, full)
     with pytest.raises(dpsql.EngineError) as caught:
-        prepare(known, database=database)
+        materialize(known, database=database)
     assert caught.value.code == "prepare-failed"
     assert "nothing was charged" in caught.value.reason
     assert (caught.value.__context__, caught.value.__cause__) == (None, None)
-    assert {file.name: file.read_bytes() for file in (tmp_path / "prepared").iterdir()} == before
+    assert {file.name: file.read_bytes() for file in (tmp_path / "materialized").iterdir()} == before
 
 
 @pytest.mark.usefixtures("database")
 def test_the_command_says_of_a_full_disk_that_nothing_was_charged(tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text(
-        'prepared = "prepared"\nledger = "ledger.sqlite"\n[budget]\nepsilon = 1\ndelta = 1e-6\n'
-        '[tables.reads]\nprivacy_unit = "user_id"\nprepared = [["article"]]\n'
+        'materialized = "materialized"\nledger = "ledger.sqlite"\n[budget]\nepsilon = 1\ndelta = 1e-6\n'
+        '[tables.reads]\nprivacy_unit = "user_id"\nmaterialized = [["article"]]\n'
     )
-    (tmp_path / "prepared").mkdir()
-    (tmp_path / "prepared" / "state.json.new").mkdir()  # what cannot be written
-    code, _, err = dpsql_command("prepare", "--policy", "policy.toml", "--db", "events.duckdb", cwd=tmp_path)
+    (tmp_path / "materialized").mkdir()
+    (tmp_path / "materialized" / "state.json.new").mkdir()  # what cannot be written
+    code, _, err = dpsql_command("materialize", "--policy", "policy.toml", "--db", "events.duckdb", cwd=tmp_path)
     assert code > 0
     assert "[prepare-failed]" in err
     assert "nothing was charged" in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("place", ["", "tables.reads."])
+def test_the_old_key_of_the_policy_is_an_error_that_says_the_new_one(tmp_path: Path, place: str) -> None:
+    above, below = ('prepared = "prepared"\n', "") if not place else ("", 'prepared = [["article"]]\n')
+    file = tmp_path / "policy.toml"
+    file.write_text(f'{above}[budget]\nepsilon = 1\ndelta = 1e-6\n[tables.reads]\nprivacy_unit = "user_id"\n{below}')
+    with pytest.raises(dpsql.PolicyError) as caught:
+        dpsql.Policy.from_toml(file)
+    assert (caught.value.code, '"materialized"' in caught.value.reason) == ("policy-unknown-key", True)
+
+
+def test_the_old_command_is_an_error_that_says_the_new_one() -> None:
+    code, _, words = dpsql_command("prepare", "reads", "--policy", "policy.toml")
+    assert (code, 'The command "prepare" is called "materialize"' in words) == (2, True)
