@@ -52,18 +52,18 @@ def run(path: Path, database: Path | None, *, tell: Callable[[str], None], log: 
     """
     policy = Policy.from_toml(path)
     users = Users.load(users_of(policy))
-    watch = Telemetry(log, grid_ms=policy.engine.answer_grid_ms)
+    telemetry = Telemetry(log, grid_ms=policy.engine.answer_grid_ms)
     contexts = {name: tls_of(policy.server) for name in policy.server.listens()}
     if not contexts:
         hint = 'Leave postgres out of [server], or write postgres = "127.0.0.1:5433".'
         raise UsageError("server-address", "The policy turns every surface off.", hint=hint, place="server")
     _allow_descriptors()
     service = Service(database, policy)
-    front = Gateway(service, users, watch, Throttle(policy.server.statements_per_minute))
-    usual, threading.excepthook = threading.excepthook, partial(_thread_fault, watch)
+    gateway = Gateway(service, users, telemetry, Throttle(policy.server.statements_per_minute))
+    usual, threading.excepthook = threading.excepthook, partial(_thread_fault, telemetry)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_INTERVAL)
-    server = Server(front, path, contexts=contexts, tell=tell)
+    server = Server(gateway, path, contexts=contexts, tell=tell)
     try:
         asyncio.run(server.run())
     finally:
@@ -76,18 +76,18 @@ def run(path: Path, database: Path | None, *, tell: Callable[[str], None], log: 
 
 
 class Server:
-    """The surfaces of a front, from the moment that they listen until a signal ends them."""
+    """The surfaces of a gateway, from the moment that they listen until a signal ends them."""
 
     def __init__(
         self,
-        front: Gateway,
+        gateway: Gateway,
         path: Path,
         *,
         contexts: Mapping[str, ssl.SSLContext | None],
         tell: Callable[[str], None],
     ) -> None:
-        self._front, self._path, self._contexts, self._words = front, path, contexts, tell
-        self._started = front.service.policy.server
+        self._gateway, self._path, self._contexts, self._words = gateway, path, contexts, tell
+        self._started = gateway.service.policy.server
         self._surfaces: dict[str, Listening] = {}
         self._stopping = asyncio.Event()
         self._reloads: set[asyncio.Task[None]] = set()
@@ -111,30 +111,30 @@ class Server:
 
     async def _start(self) -> None:
         for name, address in self._started.listens().items():
-            self._surfaces[name] = await start(name, self._front, address=address, tls=self._contexts[name])
+            self._surfaces[name] = await start(name, self._gateway, address=address, tls=self._contexts[name])
 
     def _ready(self) -> None:
         for name, surface in self._surfaces.items():
             encrypted = "" if self._contexts[name] is None else ", with TLS"
             self._tell(f"{name} listens on {surface.place}{encrypted}")
-            self._front.watch.log("listens", surface=name, place=surface.place)
+            self._gateway.telemetry.log("listens", surface=name, place=surface.place)
         self._tell("ready")
-        self._front.watch.log("ready")
+        self._gateway.telemetry.log("ready")
         _notify("READY=1")
 
     async def _end(self) -> None:
         """Begin nothing more, let clients read what they were answered, and close."""
         _notify("STOPPING=1")
-        self._front.watch.log("stopping")
-        self._front.service.stop()
+        self._gateway.telemetry.log("stopping")
+        self._gateway.service.stop()
         self.last.start()
         await asyncio.gather(*(one.close(_GRACE) for one in self._surfaces.values()), return_exceptions=True)
-        await asyncio.to_thread(self._front.service.close)
-        self._front.watch.log("stopped")
+        await asyncio.to_thread(self._gateway.service.close)
+        self._gateway.telemetry.log("stopped")
 
     def _end_at_once(self) -> None:
         """End the process, though a thread of it still runs a statement; what that one reserved stays reserved."""
-        self._front.watch.log("ended-at-once")
+        self._gateway.telemetry.log("ended-at-once")
         os._exit(_AT_ONCE)
 
     def _stop(self) -> None:
@@ -150,26 +150,26 @@ class Server:
 
     def reload(self) -> None:
         """Read policy, users and certificate again, and say what came of it."""
-        watch = self._front.watch
+        telemetry = self._gateway.telemetry
         try:
             with self._reloading:
                 waits = self._reloaded()
         except Error as error:
-            watch.log("reload-refused", code=error.code, place=str(error.place or ""), reason=error.reason)
+            telemetry.log("reload-refused", code=error.code, place=str(error.place or ""), reason=error.reason)
             self._tell(f"not reloaded, what was in force stays: {error}")
             return
-        watch.log("reloaded", waits=", ".join(waits))
+        telemetry.log("reloaded", waits=", ".join(waits))
         later = f"; a start is needed for {', '.join(waits)} of [server]" if waits else ""
         self._tell(f"reloaded{later}")
 
     def _reloaded(self) -> list[str]:
-        policy, front = Policy.from_toml(self._path), self._front
+        policy, gateway = Policy.from_toml(self._path), self._gateway
         book = read_book(self._started.users or users_of(policy))
         tls_of(policy.server)  # a certificate that cannot be read is found before anything changes
-        front.service.renew(policy)
-        front.users.take(book)
-        front.throttle.allow(policy.server.statements_per_minute)
-        front.watch.on_grid_of(policy.engine.answer_grid_ms)
+        gateway.service.renew(policy)
+        gateway.users.take(book)
+        gateway.throttle.set_limit(policy.server.statements_per_minute)
+        gateway.telemetry.set_grid(policy.engine.answer_grid_ms)
         for context in self._contexts.values():
             if context is not None:
                 load_certificate(context, policy.server)
@@ -178,7 +178,7 @@ class Server:
             for surface in self._surfaces.values():
                 surface.renew()
         except Error as error:  # the policy is in force, and what tools are shown is that of the former
-            front.watch.log("catalog-stays", code=error.code)
+            gateway.telemetry.log("catalog-stays", code=error.code)
             waits.append("catalog")
         return waits
 
@@ -190,11 +190,11 @@ class Server:
         """Say that something failed that nobody awaited, without its words, which could hold anything."""
         error = context.get("exception")
         if isinstance(error, OSError) and error.errno in _EXHAUSTED:
-            self._front.watch.log("out-of-descriptors")  # clients open them; who connects waits until one is free
+            self._gateway.telemetry.log("out-of-descriptors")  # clients open them; who connects waits until one is free
             return
         if isinstance(error, ConnectionError | TimeoutError | ssl.SSLError):
             return  # a client that went away
-        self._front.watch.log("fault", kind=type(error).__name__, where="loop")
+        self._gateway.telemetry.log("fault", kind=type(error).__name__, where="loop")
 
 
 def _allow_descriptors() -> None:
@@ -206,8 +206,8 @@ def _allow_descriptors() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _thread_fault(watch: Telemetry, fault: threading.ExceptHookArgs) -> None:
-    watch.log("fault", kind=fault.exc_type.__name__, where="thread")
+def _thread_fault(telemetry: Telemetry, fault: threading.ExceptHookArgs) -> None:
+    telemetry.log("fault", kind=fault.exc_type.__name__, where="thread")
 
 
 def _waiting(started: ServerSettings, now: ServerSettings, *, encrypted: bool) -> list[str]:

@@ -33,15 +33,15 @@ class Listening:
 class Starter(Protocol):
     """What starts a surface on a host and port, of which 0 is any."""
 
-    async def __call__(self, front: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
+    async def __call__(self, gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
         """Return the surface once it listens; raises `ImportError` and `OSError`."""
         ...
 
 
-async def start(name: str, front: Gateway, *, address: tuple[str, int], tls: ssl.SSLContext | None) -> Listening:
+async def start(name: str, gateway: Gateway, *, address: tuple[str, int], tls: ssl.SSLContext | None) -> Listening:
     """Start a surface. Raises `UsageError` for an address that cannot be had, or an extra that is not installed."""
     try:
-        return await STARTERS[name](front, address, tls=tls)
+        return await STARTERS[name](gateway, address, tls=tls)
     except ImportError as error:
         missing = error.name
     except OSError as error:
@@ -53,12 +53,12 @@ async def start(name: str, front: Gateway, *, address: tuple[str, int], tls: ssl
     raise UsageError("not-installed", f"The server needs the package {missing}.", hint=hint, place=f"server.{name}")
 
 
-async def _postgres(front: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
+async def _postgres(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
     from dpsql.server.wire import serve_wire
 
-    catalog = await asyncio.to_thread(_Current, front)
+    catalog = await asyncio.to_thread(_Current, gateway)
     try:
-        wire = await serve_wire(front, address, tls=tls, catalog=catalog)
+        wire = await serve_wire(gateway, address, tls=tls, catalog=catalog)
     except BaseException:
         await asyncio.to_thread(catalog.close)
         raise
@@ -72,20 +72,20 @@ async def _postgres(front: Gateway, address: tuple[str, int], *, tls: ssl.SSLCon
     return Listening(_place(address, wire.port), close, catalog.renew)
 
 
-async def _web(front: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
+async def _web(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
     from dpsql.server.http import serve_http
     from dpsql.server.web.application import application
 
-    most = front.service.policy.server.max_connections
-    http = await serve_http(application(front, secure=tls is not None), address, tls=tls, connections=most)
+    most = gateway.service.policy.server.max_connections
+    http = await serve_http(application(gateway, secure=tls is not None), address, tls=tls, connections=most)
     scheme = "http" if tls is None else "https"
     return Listening(f"{scheme}://{_place(address, http.port)}", http.close)
 
 
-async def _flight(front: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
+async def _flight(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
     from dpsql.server.flight import serve_flight
 
-    flight = await serve_flight(front, address, tls=tls)
+    flight = await serve_flight(gateway, address, tls=tls)
     scheme = "grpc" if tls is None else "grpc+tls"
     return Listening(f"{scheme}://{_place(address, flight.port)}", flight.close)
 
@@ -96,9 +96,9 @@ STARTERS: dict[str, Starter] = {"postgres": _postgres, "web": _web, "flight": _f
 class _Current:
     """The catalog of the policy that is in force; another one after a policy with other tables was read."""
 
-    def __init__(self, front: Gateway) -> None:
-        self._front = front
-        self._tables = front.service.catalog
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._tables = gateway.service.catalog
         self._catalog = self._opened()
 
     @property
@@ -118,7 +118,7 @@ class _Current:
 
     def renew(self) -> None:
         """Open the catalog of the tables that there are now, and close the former when nobody can be reading it."""
-        tables = self._front.service.catalog
+        tables = self._gateway.service.catalog
         if tables != self._tables:
             former, self._catalog, self._tables = self._catalog, self._opened(), tables
             threading.Timer(_GRACE, former.close).start()
@@ -130,9 +130,9 @@ class _Current:
     def _opened(self) -> Catalog:
         from dpsql.server.catalog import open_catalog
 
-        kind = self._front.service.policy.server.catalog
+        kind = self._gateway.service.policy.server.catalog
         named = kind.target if isinstance(kind, DatabaseUrl) else kind
-        return open_catalog(named, self._front.service.catalog)
+        return open_catalog(named, self._gateway.service.catalog)
 
 
 def _place(address: tuple[str, int], port: int) -> str:

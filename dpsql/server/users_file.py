@@ -13,7 +13,7 @@ from pathlib import Path
 from dpsql.errors import UsageError
 from dpsql.policy.analysts import check_asking
 from dpsql.server.passwords import SALT_BYTES, Verifier, is_preparable, verifier_of
-from dpsql.server.random_bytes import unguessable
+from dpsql.server.random_bytes import random_bytes
 from dpsql.server.users import User, UserFile, read_book
 
 __all__ = ["add_user", "change_password", "listed", "remove_user"]
@@ -72,13 +72,13 @@ def _verifier(password: str) -> Verifier:
     if not _SHORTEST <= len(password) <= _LONGEST or not is_preparable(password):
         reason = f"A password has {_SHORTEST} to {_LONGEST} characters, all of which print."
         raise UsageError("password", reason, hint="Take several words, or let a password manager make one.")
-    return verifier_of(password, unguessable(SALT_BYTES))
+    return verifier_of(password, random_bytes(SALT_BYTES))
 
 
 def _change(path: Path, change: Callable[[UserFile], UserFile]) -> None:
     try:
         with _locked(path):
-            book = read_book(path) if path.exists() else UserFile(unguessable(_MASK_BYTES), {}, {})
+            book = read_book(path) if path.exists() else UserFile(random_bytes(_MASK_BYTES), {}, {})
             _replace(path, _HEAD + "".join(_lines(change(book))))
     except OSError:
         hint = "Give a path in a directory that exists and may be written."

@@ -135,7 +135,7 @@ class Cluster:
             stderr=subprocess.DEVNULL,
             cwd=self.folder,
             env=_environment(self.folder),
-            start_new_session=True,  # a Ctrl-C in the terminal is for the front
+            start_new_session=True,  # a Ctrl-C in the terminal is for the gateway
             user=user,
             group=group,
             extra_groups=others,

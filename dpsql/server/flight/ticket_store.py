@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from dpsql.server.random_bytes import unguessable_text
+from dpsql.server.random_bytes import random_text
 
 __all__ = ["TicketStore"]
 
@@ -43,7 +43,7 @@ class TicketStore(Generic[Value]):
 
     def put(self, owner: str, value: Value) -> bytes:
         """Keep a value for an owner and return its name."""
-        name = unguessable_text(_NAME_BYTES).encode()
+        name = random_text(_NAME_BYTES).encode()
         with self._lock:
             self._forget_old()
             owned = self._owned.setdefault(owner, OrderedDict())

@@ -47,7 +47,7 @@ class _Shown:
 
 async def home(asked: VisitorRequest) -> Response:
     """Show the box for a question, with the text of an earlier one where its number is given."""
-    if not asked.desk.front.may_ask(asked.user):
+    if not asked.desk.gateway.may_ask(asked.user):
         return RedirectResponse("/curator/spending", status_code=303)
     wanted = asked.request.query_params.get("again", "")
     text = ""

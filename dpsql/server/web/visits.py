@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dpsql.server.random_bytes import unguessable, unguessable_text
+from dpsql.server.random_bytes import random_bytes, random_text
 
 __all__ = ["IDLE", "LONGEST", "Visits"]
 
@@ -36,7 +36,7 @@ class Visits:
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._key = unguessable(_TOKEN_BYTES)
+        self._key = random_bytes(_TOKEN_BYTES)
         self._visits: OrderedDict[bytes, _Visit] = OrderedDict()
 
     def begin(self, name: str, *, mark: bytes = b"") -> str:
@@ -45,7 +45,7 @@ class Visits:
         own = [kept for kept, visit in self._visits.items() if visit.name == name]
         for oldest in own[: max(0, len(own) - _MOST_OF_ONE + 1)]:
             del self._visits[oldest]
-        token, now = unguessable_text(_TOKEN_BYTES), self._clock()
+        token, now = random_text(_TOKEN_BYTES), self._clock()
         self._visits[_digest(token)] = _Visit(name, mark, now, now)
         return token
 
