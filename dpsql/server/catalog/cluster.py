@@ -97,7 +97,7 @@ class Cluster:
 
     @property
     def is_starting(self) -> bool:
-        """Whether one that does not answer may do so yet."""
+        """Whether the server is still starting."""
         return self._process.poll() is None and time.monotonic() < self._deadline
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Who calls: a password once, at the handshake, and from then on a token that the server made up for it."""
+"""Login of Flight SQL: a password once, at the handshake, and a random token from then on."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Handshake(fl.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no ty
 
 
 class Calls:
-    """How many calls of each user are under way; threads may share it."""
+    """Counter of the calls of each user that are under way; threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -51,7 +51,7 @@ class PreparedStatement:
 
 
 class Statements:
-    """What clients have asked and are about to ask; threads may share it."""
+    """Statements and prepared statements of clients; threads may share it."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway

@@ -29,7 +29,7 @@ _FREE = frozenset(["free", "stored"])
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """What was answered, as the page shows it."""
+    """An answer, as the page shows it."""
 
     html: object
     receipt: str

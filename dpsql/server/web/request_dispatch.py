@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RequestDispatch:
-    """What every handler of a request is given."""
+    """Context of every handler of a request."""
 
     gateway: Gateway
     secure: bool

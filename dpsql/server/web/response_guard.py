@@ -1,4 +1,4 @@
-"""What holds for every answer of the page's server: its headers, and that whatever nobody foresaw says nothing."""
+"""Headers of every response of the page's server, and a plain response to unexpected errors."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ class Guard:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
-                message["headers"] = [*message.get("headers", ()), *self._headers, *_kept(message)]
+                message["headers"] = [*message.get("headers", ()), *self._headers, *_cache_headers(message)]
             await send(message)
 
         try:
             await self._app(scope, receive, sent)
         except ClientDisconnect:
-            pass  # a client that went away in the middle of its request
+            pass  # the client left in the middle of its request
         except Exception as error:  # noqa: BLE001 - its text and frames could contain values
             self._telemetry.log_fault(error, surface="web")
             if not begun:
                 await _fail(sent)
 
 
-def _kept(message: Message) -> list[tuple[bytes, bytes]]:
-    """Let nobody keep an answer that does not say itself that they may."""
+def _cache_headers(message: Message) -> list[tuple[bytes, bytes]]:
+    """Return the header that forbids caching, unless the response has its own."""
     if any(name.lower() == b"cache-control" for name, _ in message.get("headers", ())):
         return []
     return [(b"cache-control", b"no-store")]

@@ -36,7 +36,7 @@ class VisitorRequest:
 
     @property
     def is_fragment(self) -> bool:
-        """Whether a part of a page is wanted, to be put into the one that is shown."""
+        """Whether the request is for a part of the current page."""
         return _FRAGMENT in self.request.headers
 
     @property
