@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import secrets
 
-__all__ = ["random_bytes", "random_text"]
+__all__ = ["draw_bytes", "draw_text"]
 
 
-def random_bytes(count: int) -> bytes:
+def draw_bytes(count: int) -> bytes:
     """Return `count` random bytes."""
     return secrets.token_bytes(count)
 
 
-def random_text(count: int) -> str:
+def draw_text(count: int) -> str:
     """Return `count` random bytes as letters, digits, - and _, for a cookie or a header."""
     return secrets.token_urlsafe(count)

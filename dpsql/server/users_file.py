@@ -13,7 +13,7 @@ from pathlib import Path
 from dpsql.errors import UsageError
 from dpsql.policy.analysts import check_asking
 from dpsql.server.passwords import SALT_BYTES, Verifier, can_saslprep, derive_verifier
-from dpsql.server.random_bytes import random_bytes
+from dpsql.server.random_bytes import draw_bytes
 from dpsql.server.users import User, UserFile, read_user_file
 
 __all__ = ["add_user", "change_password", "listed", "remove_user"]
@@ -76,14 +76,14 @@ def _create_verifier(password: str) -> Verifier:
     if not _MIN_PASSWORD <= len(password) <= _MAX_PASSWORD or not can_saslprep(password):
         reason = f"A password must have {_MIN_PASSWORD} to {_MAX_PASSWORD} printable characters."
         raise UsageError("password", reason, hint="Use several words, or a password manager.")
-    return derive_verifier(password, random_bytes(SALT_BYTES))
+    return derive_verifier(password, draw_bytes(SALT_BYTES))
 
 
 def _change(path: Path, change: Callable[[UserFile], UserFile]) -> None:
     """Replace a file of users by what `change` makes of it, or of an empty one."""
     try:
         with _lock(path):
-            book = read_user_file(path) if path.exists() else UserFile(random_bytes(_MASK_BYTES), {}, {})
+            book = read_user_file(path) if path.exists() else UserFile(draw_bytes(_MASK_BYTES), {}, {})
             _replace(path, _HEAD + "".join(_format_lines(change(book))))
     except OSError:
         hint = "Use a path in an existing, writable directory."

@@ -51,7 +51,7 @@ class _Faulty(Protocol):
     """Object whose methods may fail, with the telemetry that records it."""
 
     def fault(self, kind: str) -> None:
-        """Tell what kind of an exception it was."""
+        """Record an unexpected exception by its type."""
         ...
 
 

@@ -13,7 +13,7 @@ import pyarrow.flight as fl
 from dpsql.errors import Refusal, UsageError
 from dpsql.server.flight.failures import cleanly
 from dpsql.server.flight.ticket_store import TicketStore
-from dpsql.server.random_bytes import random_text
+from dpsql.server.random_bytes import draw_text
 
 if TYPE_CHECKING:
     from dpsql.server.gateway import Gateway
@@ -43,7 +43,7 @@ class Doors:
 
     def open(self, address: str, on_proof: Callable[[], object] = lambda: None) -> str:
         """Return the name of a new connection; `on_proof` is called when a call of it is a user's, from any thread."""
-        name = random_text(_DOOR_BYTES)
+        name = draw_text(_DOOR_BYTES)
         self._open[name] = address, on_proof
         return name
 

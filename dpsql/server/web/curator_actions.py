@@ -1,6 +1,6 @@
-"""What a curator sees and does: the policy read back, who spent what, grants, and whether the ledger holds together.
+"""Views and actions of a curator: the policy, the spending of analysts, grants, and the check of the ledger.
 
-All of it is the policy, the ledger and the telemetry; no private row is read.
+They use the policy, the ledger and the telemetry; no private row is read.
 """
 
 from __future__ import annotations

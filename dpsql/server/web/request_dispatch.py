@@ -1,8 +1,8 @@
-"""Where the page's requests meet the service: who asks, in which thread, and how many at once.
+"""Dispatch of the page's requests to the service: their users, their threads, and their number at a time.
 
-What blocks runs in one of two bounded pools, so that statements that take their time hold up no page; and no user holds
-more of the first than a few threads. A client that goes away leaves a private statement running, which is settled and
-stored; what is free is stopped.
+Blocking work runs in one of two bounded pools, so that long statements delay no page, and a user has at most a few
+threads of the first pool. When a client leaves, a private statement goes on and is settled and stored; a free one is
+stopped.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from dpsql.display import Message, box_html, unstyled
 from dpsql.errors import Error, Refusal
-from dpsql.server.random_bytes import random_text
+from dpsql.server.random_bytes import draw_text
 from dpsql.server.users import User
 from dpsql.server.web.bodies import form_of
 from dpsql.server.web.problem_details import status_of, without_paths
@@ -103,7 +103,7 @@ def set_cookie(desk: RequestDispatch, response: Response, *, token: str) -> None
 
 def proof_for(desk: RequestDispatch, request: Request) -> tuple[str, str]:
     """Return the token of a browser that has not logged in, its own or a new one, and what its forms must prove."""
-    token = request.cookies.get(cookie_name(desk), "") or random_text(32)
+    token = request.cookies.get(cookie_name(desk), "") or draw_text(32)
     return token, desk.visits.proof(token)
 
 

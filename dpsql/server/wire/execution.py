@@ -80,7 +80,7 @@ class Execution:
         context = self._context(self.role)
         match statement.command:
             case None if not statement.is_empty:
-                shape = await self._router.describe(statement.source, prepared.types, context)
+                shape = await self._router.describe(statement.source, prepared.types, context=context)
             case commands.Fetch(name=name, move=False):
                 shape = Shape((), await self.describe_portal(self._find_cursor(name)))
             case commands.Show(name=name):
@@ -88,7 +88,7 @@ class Execution:
             case commands.Unlock():
                 shape = Shape((), describe_columns(_UNLOCKED.schema))
             case commands.Declare(start=start):
-                shape = await self._router.describe(statement.source.slice(start), prepared.types, context)
+                shape = await self._router.describe(statement.source.slice(start), prepared.types, context=context)
                 shape = replace(shape, columns=None, schema=None)
             case _:
                 shape = Shape()

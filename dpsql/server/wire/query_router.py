@@ -158,13 +158,13 @@ class QueryRouter:
         if len(text) <= _SHORT_TEXT:
             statements = split_statements(text)
         else:
-            statements = await self._run(lambda _: split_statements(text), StatementText(text, 0), context)
+            statements = await self._run(lambda _: split_statements(text), StatementText(text, 0), context=context)
         if len(statements) > _MAX_STATEMENTS:
             hint = f"Send at most {_MAX_STATEMENTS} statements at once."
             raise WireError("54000", "There are too many statements in one text.", hint=hint)
         return statements
 
-    async def describe(self, source: StatementText, types: tuple[int, ...], context: RequestContext) -> Shape:
+    async def describe(self, source: StatementText, types: tuple[int, ...], *, context: RequestContext) -> Shape:
         """Return the parameters and columns of a statement, as far as they are known before values are bound."""
         text, analyst = source.text, context.analyst
 
@@ -180,7 +180,7 @@ class QueryRouter:
             return Shape(oids, describe_columns(prepared.schema), prepared.schema)
 
         work = describe_in_catalog if await self._is_catalog(source, context) else describe_in_session
-        return await self._run(work, source, context)
+        return await self._run(work, source, context=context)
 
     async def query(
         self, source: StatementText, bound: BoundValues, *, formats: Sequence[int], context: RequestContext
@@ -196,7 +196,7 @@ class QueryRouter:
             receipt = str(answer.receipt) if answer.receipt.mechanism != "none" else ""
             return QueryResult(ArrowRows(answer.arrow()), receipt)
 
-        return await self._run(answer, source, context, is_free=False)
+        return await self._run(answer, source, context=context, is_free=False)
 
     async def query_catalog(
         self,
@@ -218,17 +218,19 @@ class QueryRouter:
             columns = _convert_columns(found.columns)
             return QueryResult(EncodedRows(columns, found.rows, expand_formats(formats, len(columns))))
 
-        return await self._run(answer, source, context)
+        return await self._run(answer, source, context=context)
 
     async def _is_catalog(self, source: StatementText, context: RequestContext) -> bool:
         """Return whether a statement is for the catalog; a long one is read in a thread, as it blocks other clients."""
         text, tables = source.text, self._gateway.service.policy.tables
         if len(text) <= _SHORT_TEXT:
             return is_catalog(text, tables)
-        return await self._run(lambda _: len(text) <= LONGEST_TEXT and is_catalog(text, tables), source, context)
+        return await self._run(
+            lambda _: len(text) <= LONGEST_TEXT and is_catalog(text, tables), source, context=context
+        )
 
     async def _run(
-        self, work: Callable[[Stop], Result], source: StatementText, context: RequestContext, *, is_free: bool = True
+        self, work: Callable[[Stop], Result], source: StatementText, *, context: RequestContext, is_free: bool = True
     ) -> Result:
         """Run work in a thread: free work in a turn of the user, other work in one of the analyst.
 

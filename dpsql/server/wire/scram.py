@@ -11,7 +11,7 @@ import hmac
 import re
 from typing import TYPE_CHECKING
 
-from dpsql.server.random_bytes import random_bytes
+from dpsql.server.random_bytes import draw_bytes
 from dpsql.server.wire.codec import Malformed
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Exchange:
         found = _FIRST.fullmatch(_decode_text(data))
         if found is None:
             raise Malformed("The first step of the login cannot be parsed, or requests what is not offered.")
-        self._header, self._nonce = found["header"], found["nonce"] + base64.b64encode(random_bytes(18)).decode()
+        self._header, self._nonce = found["header"], found["nonce"] + base64.b64encode(draw_bytes(18)).decode()
         salt = base64.b64encode(self._verifier.salt).decode()
         answer = f"r={self._nonce},s={salt},i={self._verifier.iterations}"
         self._first = f"{found['bare']},{answer}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dpsql.policy.server import is_loopback
-from dpsql.server.random_bytes import random_bytes
+from dpsql.server.random_bytes import draw_bytes
 from dpsql.server.wire.codec import Malformed, Password, message, parse_cstrings, text_message
 from dpsql.server.wire.scram import MECHANISM, Exchange, parse_initial_response
 from dpsql.server.wire.sqlstates import WireError
@@ -180,7 +180,7 @@ def initial_settings(startup: Startup) -> Settings:
 
 def create_key(minor: int) -> bytes:
     """Return a random key to cancel statements, as long as the minor version of the protocol allows."""
-    return random_bytes(_LONG_KEY if minor >= _LONG_KEY_MINOR else _SHORT_KEY)
+    return draw_bytes(_LONG_KEY if minor >= _LONG_KEY_MINOR else _SHORT_KEY)
 
 
 def reported_settings(settings: Settings, *, version: str, user: str) -> dict[str, str]:
