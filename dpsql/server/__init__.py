@@ -1,1 +1,1 @@
-"""What `dpsql serve` runs: one policy over one data set, asked by many analysts over the network."""
+"""Server of `dpsql serve`: one policy over one data set, for many analysts over the network."""

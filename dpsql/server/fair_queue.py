@@ -1,4 +1,4 @@
-"""Fair shares of a server: places that go round among the analysts, and processor time that one may take of all."""
+"""Fair shares of the server: places that analysts take in turn, and a limit on each analyst's processor time."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["FairQueue", "ProcessorShare"]
 
 
 class FairQueue:
-    """Gives out `places`, of which an analyst holds at most `each`; threads wait in it, in the order of their analysts.
+    """Queue for `places`, at most `each` for one analyst, in which analysts take turns.
 
-    A place that becomes free goes to the next analyst in the round who waits and holds fewer than `each`, and there to
-    the thread that has waited longest.
+    A free place goes to the next waiting analyst with fewer than `each`, and to the one of their threads that has
+    waited longest.
     """
 
     def __init__(self, places: int, *, each: int = 1) -> None:
         self._lock = threading.Lock()
         self._free, self._each = places, each
-        self._held = Counter[str]()
+        self._taken = Counter[str]()
         self._waiting: OrderedDict[str, deque[threading.Event]] = OrderedDict()  # the next of the round first
 
     @contextmanager
@@ -43,32 +43,30 @@ class FairQueue:
                     raise statement_stopped()
             yield
         finally:
-            self._leave(analyst, granted)
-
-    def _leave(self, analyst: str, granted: threading.Event) -> None:
-        """Free the place that was granted, or give up waiting for one."""
-        with self._lock:
-            if granted.is_set():
-                self._free += 1
-                self._held[analyst] -= 1
-                if not self._held[analyst]:
-                    del self._held[analyst]
-            else:
-                self._waiting[analyst].remove(granted)
-                if not self._waiting[analyst]:
-                    del self._waiting[analyst]
-            self._grant()
+            with self._lock:
+                if granted.is_set():
+                    self._free += 1
+                    self._taken[analyst] -= 1
+                    if not self._taken[analyst]:
+                        del self._taken[analyst]
+                else:
+                    self._waiting[analyst].remove(granted)
+                    if not self._waiting[analyst]:
+                        del self._waiting[analyst]
+                self._grant()
 
     def _grant(self) -> None:
-        """Give free places to those who are next."""
+        """Give the free places to the next analysts."""
         while self._free:
-            analyst = next((name for name in self._waiting if self._held[name] < self._each), None)
-            if analyst is None:
+            for analyst in self._waiting:
+                if self._taken[analyst] < self._each:
+                    break
+            else:
                 return
             waiting = self._waiting[analyst]
             waiting.popleft().set()
             self._free -= 1
-            self._held[analyst] += 1
+            self._taken[analyst] += 1
             self._waiting.move_to_end(analyst)
             if not waiting:
                 del self._waiting[analyst]
@@ -77,12 +75,12 @@ class FairQueue:
 class ProcessorShare:
     """Limit on the share of the interpreter that one analyst takes while others are at work.
 
-    Python runs one thread at a time, so statements that take long to analyse slow down everybody's. After a statement
+    Python runs one thread at a time, so statements that take long to analyse slow down all others. After a statement
     that took t seconds of processor time, the analyst's next one begins 4 t later, at most 2 seconds: an analyst has at
     most about a fifth. Alone, an analyst never waits.
     """
 
-    _PAUSE, _LONGEST, _RECENT = 4.0, 2.0, 2.0  # times the time taken; seconds; seconds since another analyst's last
+    _PAUSE, _MAX_PAUSE, _RECENT = 4.0, 2.0, 2.0  # times the time taken; seconds; seconds since another analyst's last
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -92,7 +90,7 @@ class ProcessorShare:
     @contextmanager
     def turn(self, analyst: str, *, stop: Stop | None = None) -> Iterator[None]:
         """Wait until the share allows the body; raise `statement-stopped` if `stop` returns True meanwhile."""
-        while (pause := self._pause(analyst)) > 0:
+        while (pause := self._find_pause(analyst)) > 0:
             if stop is not None and stop():
                 raise statement_stopped()
             time.sleep(min(pause, LOOK))
@@ -100,10 +98,14 @@ class ProcessorShare:
         try:
             yield
         finally:
-            self._charge(analyst, time.thread_time() - began)
+            taken, now = time.thread_time() - began, time.monotonic()
+            with self._lock:
+                ready = max(self._ready.get(analyst, 0.0), now) + self._PAUSE * taken
+                self._ready = {name: until for name, until in self._ready.items() if until > now}
+                self._ready[analyst] = min(ready, now + self._MAX_PAUSE)
 
-    def _pause(self, analyst: str) -> float:
-        """Return for how many seconds the analyst has to wait, and note that the analyst is at work."""
+    def _find_pause(self, analyst: str) -> float:
+        """Return the seconds that the analyst has to wait, and record that the analyst is at work."""
         now = time.monotonic()
         with self._lock:
             self._seen[analyst] = now
@@ -111,10 +113,3 @@ class ProcessorShare:
             while now - next(iter(self._seen.values())) > self._RECENT:
                 self._seen.popitem(last=False)
             return 0.0 if len(self._seen) == 1 else self._ready.get(analyst, 0.0) - now
-
-    def _charge(self, analyst: str, taken: float) -> None:
-        now = time.monotonic()
-        with self._lock:
-            ready = max(self._ready.get(analyst, 0.0), now) + self._PAUSE * taken
-            self._ready = {name: until for name, until in self._ready.items() if until > now}
-            self._ready[analyst] = min(ready, now + self._LONGEST)

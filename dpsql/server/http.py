@@ -1,4 +1,4 @@
-"""The page's HTTP server: uvicorn on a socket of ours, which leaves signals to `dpsql serve` and writes no log."""
+"""HTTP server of the page: uvicorn on a socket of its own, without its signal handlers and its log."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 __all__ = ["Http", "serve_http"]
 
-_SILENT = 100  # above every level: what it would say holds tracebacks
-_LARGEST_HEAD = 16_384
-_SLOWEST_HEAD = 5.0  # seconds
+_SILENT = 100  # above every level, as its log contains tracebacks
+_MAX_HEAD = 16_384  # bytes
+_HEAD_SECONDS = 5.0
 _HEALTH = "/healthz"
-_LEAST_OPEN = 100  # connections that may be open, however few requests are answered at once
+_MIN_CONNECTIONS = 100  # that may be open, even if fewer requests are answered at once
 
 
 class Http:
-    """An application that is being served, on a port."""
+    """A running HTTP server."""
 
     def __init__(self, server: uvicorn.Server, task: asyncio.Task[None], *, port: int) -> None:
         self._server, self._task = server, task
         self.port = port
 
     async def close(self, seconds: float) -> None:
-        """Let nobody in, wait so many seconds for the requests that are being answered, and end."""
+        """Accept no more connections, wait `seconds` for current requests, and end."""
         self._server.config.timeout_graceful_shutdown = max(1, round(seconds))
         self._server.should_exit = True
         await self._task
@@ -45,14 +45,14 @@ class Http:
 async def serve_http(
     application: ASGIApp, address: tuple[str, int], *, tls: ssl.SSLContext | None, connections: int
 ) -> Http:
-    """Listen on a host and port, of which 0 is any; beyond so many requests at once the answer is 503.
+    """Listen on a host and port, port 0 for any; answer 503 to more than `connections` requests at once.
 
-    A new connection always gets in: of more than so many the longest idle one is closed. Raises `OSError`.
+    A new connection is always accepted, and closes the longest idle one if there are too many. Raises `OSError`.
     """
-    listening = _listen(address)
+    listening = _bind_socket(address)
     config = uvicorn.Config(
-        _Limited(application, connections),
-        http=partial(_Prompt, pending=PendingConnections(max(connections, _LEAST_OPEN)), tls=tls),  # type: ignore[arg-type]
+        _RequestLimit(application, connections),
+        http=partial(_TimedConnection, pending=PendingConnections(max(connections, _MIN_CONNECTIONS)), tls=tls),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         log_config=None,
@@ -60,9 +60,9 @@ async def serve_http(
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        h11_max_incomplete_event_size=_LARGEST_HEAD,
+        h11_max_incomplete_event_size=_MAX_HEAD,
     )
-    server = _Quiet(config)
+    server = _NotifyingServer(config)
     task = asyncio.create_task(server.serve(sockets=[listening]))
     waiting = asyncio.create_task(server.listens.wait())
     await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -72,8 +72,8 @@ async def serve_http(
     return Http(server, task, port=listening.getsockname()[1])
 
 
-class _Quiet(uvicorn.Server):
-    """A server that says when it listens, and leaves the signals of the process to `dpsql serve`."""
+class _NotifyingServer(uvicorn.Server):
+    """Server that sets `listens` once it listens, and leaves signals to `dpsql serve`."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -88,16 +88,16 @@ class _Quiet(uvicorn.Server):
         yield
 
 
-class _Limited:
-    """An application that answers so many requests at once; one place among them is for the health check alone."""
+class _RequestLimit:
+    """Application with a limit on simultaneous requests; one place is reserved for the health check."""
 
-    def __init__(self, application: ASGIApp, most: int) -> None:
-        self._application, self._most = application, most
+    def __init__(self, application: ASGIApp, max_requests: int) -> None:
+        self._application, self._max_requests = application, max_requests
         self._answering = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer 503."""
-        if scope["type"] == "http" and scope["path"] != _HEALTH and self._answering + 1 >= max(2, self._most):
+        if scope["type"] == "http" and scope["path"] != _HEALTH and self._answering + 1 >= max(2, self._max_requests):
             busy = PlainTextResponse("The server is busy; try again.", status_code=503, headers={"connection": "close"})
             await busy(scope, receive, send)
             return
@@ -108,24 +108,24 @@ class _Limited:
             self._answering -= 1
 
 
-class _Prompt(H11Protocol):
-    """A connection that is closed when no request comes, or half of one; uvicorn would wait for it without end.
+class _TimedConnection(H11Protocol):
+    """Connection that is closed when no whole request arrives in time; uvicorn would wait for ever.
 
-    It is counted from the moment that it is accepted, so TLS begins here.
+    It is counted as soon as it is accepted, so TLS begins here.
     """
 
     def __init__(self, *args: Any, pending: PendingConnections, tls: ssl.SSLContext | None, **options: Any) -> None:  # noqa: ANN401 - uvicorn's
         super().__init__(*args, **options)
-        self._all, self._tls = pending, tls
-        self._counted: Pending | None = None
+        self._connections, self._tls = pending, tls
+        self._pending: Pending | None = None
         self._encrypting: asyncio.Task[None] | None = None
-        self._look: asyncio.TimerHandle | None = None
-        self._early = b""  # what arrived with the end of the handshake
+        self._timer: asyncio.TimerHandle | None = None
+        self._early_data = b""  # bytes that arrive with the end of the handshake
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         peer = transport.get_extra_info("peername")
         address = str(peer[0]) if isinstance(peer, tuple) else ""
-        self._counted = self._all.add(address, transport.abort, is_idle=self._is_idle)
+        self._pending = self._connections.add(address, transport.abort, is_idle=self._is_idle)
         if self._tls is None:
             self._begin(transport)
         else:
@@ -137,7 +137,7 @@ class _Prompt(H11Protocol):
         try:
             with suppress(OSError):
                 encrypted = await self.loop.start_tls(
-                    transport, self, context, server_side=True, ssl_handshake_timeout=_SLOWEST_HEAD
+                    transport, self, context, server_side=True, ssl_handshake_timeout=_HEAD_SECONDS
                 )
         finally:
             if encrypted is None:
@@ -149,27 +149,27 @@ class _Prompt(H11Protocol):
     def _begin(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self._before: object = None
-        self._look = self.loop.call_later(_SLOWEST_HEAD, self._close_if_silent)
-        if self._early:
-            super().data_received(self._early)
+        self._timer = self.loop.call_later(_HEAD_SECONDS, self._close_if_silent)
+        if self._early_data:
+            super().data_received(self._early_data)
 
     def data_received(self, data: bytes) -> None:
-        if self._counted is not None:
-            self._counted.has_spoken = True
-        if self._look is None:
-            self._early += data
+        if self._pending is not None:
+            self._pending.has_spoken = True
+        if self._timer is None:
+            self._early_data += data
         else:
             super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()
-        if self._look is not None:
-            self._look.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
             super().connection_lost(exc)
 
     def _forget(self) -> None:
-        if self._counted is not None:
-            self._all.remove(self._counted)
+        if self._pending is not None:
+            self._connections.remove(self._pending)
 
     def _is_idle(self) -> bool:
         """Return whether no whole request is being answered."""
@@ -180,10 +180,10 @@ class _Prompt(H11Protocol):
             self.transport.close()
             return
         self._before = self.cycle
-        self._look = self.loop.call_later(_SLOWEST_HEAD, self._close_if_silent)
+        self._timer = self.loop.call_later(_HEAD_SECONDS, self._close_if_silent)
 
 
-def _listen(address: tuple[str, int]) -> socket.socket:
+def _bind_socket(address: tuple[str, int]) -> socket.socket:
     family, kind, protocol, _, place = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
     listening = socket.socket(family, kind, protocol)
     try:

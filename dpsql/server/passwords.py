@@ -1,7 +1,7 @@
-"""What is kept of a password: the verifier of SCRAM-SHA-256 (RFC 5802 and 7677), from which nobody can log in.
+"""Verifiers of passwords for SCRAM-SHA-256 (RFC 5802 and 7677); a verifier alone does not allow a login.
 
-It is the one form that every surface can use: PostgreSQL's clients prove that they know the password without sending
-it, and the page and Flight SQL, which are sent it, compute the verifier again.
+Every surface can use one: PostgreSQL's clients prove that they know the password without sending it, and the page and
+Flight SQL receive the password and compute its verifier again.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import stringprep
 import unicodedata
 from dataclasses import dataclass, field
 
-__all__ = ["ITERATIONS", "SALT_BYTES", "Verifier", "has_password", "is_preparable", "prepared", "verifier_of"]
+__all__ = ["ITERATIONS", "SALT_BYTES", "Verifier", "can_saslprep", "derive_verifier", "has_password", "saslprep"]
 
-ITERATIONS = 16_384  # a few milliseconds; drivers that compute it in an interpreter must do so at every connection
+ITERATIONS = 16_384  # a few milliseconds; drivers in interpreted languages compute it at every connection
 SALT_BYTES = 16
-_LEAST_ITERATIONS = 4096  # of RFC 7677
-_MOST_ITERATIONS = 10_000_000
+_MIN_ITERATIONS = 4096  # of RFC 7677
+_MAX_ITERATIONS = 10_000_000
 _KEY_BYTES = 32
-_LONGEST_PASSWORD = 1024  # what is longer is no password of ours, and not worth a computation of its length
+_MAX_PASSWORD = 1024  # characters; longer ones cannot be right and are not computed
 _BASE64 = r"[A-Za-z0-9+/]+={0,2}"
-_SPELLED = re.compile(rf"SCRAM-SHA-256\$([0-9]{{4,8}}):({_BASE64})\$({_BASE64}):({_BASE64})")
+_FORMAT = re.compile(rf"SCRAM-SHA-256\$([0-9]{{4,8}}):({_BASE64})\$({_BASE64}):({_BASE64})")
 _FORBIDDEN = (
     stringprep.in_table_a1,
     stringprep.in_table_c12,
@@ -40,24 +40,24 @@ _FORBIDDEN = (
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """What a server must know to check a password, and no more; it shows nothing of itself."""
+    """The data with which a server checks a password; its `repr` shows none of it."""
 
     iterations: int
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
     server_key: bytes = field(repr=False)
 
-    def spelled(self) -> str:
-        """Return it as PostgreSQL spells it in pg_authid."""
+    def encode(self) -> str:
+        """Return the verifier as text, in the format of PostgreSQL's pg_authid."""
         salt, stored, server = (
             base64.b64encode(part).decode() for part in (self.salt, self.stored_key, self.server_key)
         )
         return f"SCRAM-SHA-256${self.iterations}:{salt}${stored}:{server}"
 
     @classmethod
-    def read(cls, text: str) -> Verifier | None:
-        """Return the verifier that a text spells, or None."""
-        found = _SPELLED.fullmatch(text)
+    def parse(cls, text: str) -> Verifier | None:
+        """Parse the text of a verifier, or return None."""
+        found = _FORMAT.fullmatch(text)
         if found is None:
             return None
         try:
@@ -65,36 +65,36 @@ class Verifier:
         except ValueError:
             return None
         iterations = int(found[1])
-        fits = _LEAST_ITERATIONS <= iterations <= _MOST_ITERATIONS and len(stored) == len(server) == _KEY_BYTES
-        return cls(iterations, salt, stored, server) if fits else None
+        is_valid = _MIN_ITERATIONS <= iterations <= _MAX_ITERATIONS and len(stored) == len(server) == _KEY_BYTES
+        return cls(iterations, salt, stored, server) if is_valid else None
 
 
-def verifier_of(password: str, salt: bytes, *, iterations: int = ITERATIONS) -> Verifier:
-    """Return the verifier of a password under a salt."""
-    salted = hashlib.pbkdf2_hmac("sha256", prepared(password).encode(errors="replace"), salt, iterations)
+def derive_verifier(password: str, salt: bytes, *, iterations: int = ITERATIONS) -> Verifier:
+    """Derive the verifier of a password with a salt."""
+    salted = hashlib.pbkdf2_hmac("sha256", saslprep(password).encode(errors="replace"), salt, iterations)
     client = hmac.digest(salted, b"Client Key", "sha256")
     return Verifier(iterations, salt, hashlib.sha256(client).digest(), hmac.digest(salted, b"Server Key", "sha256"))
 
 
 def has_password(verifier: Verifier, password: str) -> bool:
-    """Return whether a password is that of a verifier, in a time that tells nothing of how nearly it is."""
-    given = password if len(password) <= _LONGEST_PASSWORD else ""
-    computed = verifier_of(given, verifier.salt, iterations=verifier.iterations)
-    return hmac.compare_digest(computed.stored_key, verifier.stored_key) and given == password
+    """Return whether a verifier is that of a password, in constant time."""
+    candidate = password if len(password) <= _MAX_PASSWORD else ""
+    computed = derive_verifier(candidate, verifier.salt, iterations=verifier.iterations)
+    return hmac.compare_digest(computed.stored_key, verifier.stored_key) and candidate == password
 
 
-def prepared(password: str) -> str:
-    """Return a password as SASLprep (RFC 4013) writes it, or as it is where that has no word for it, as libpq does."""
-    normal = _normal(password)
+def saslprep(password: str) -> str:
+    """Apply SASLprep (RFC 4013) to a password; return one that it rejects unchanged, as libpq does."""
+    normal = _normalise(password)
     return password if normal is None else normal
 
 
-def is_preparable(password: str) -> bool:
-    """Return whether SASLprep has a word for a password, so that every client writes it in the same way."""
-    return _normal(password) is not None
+def can_saslprep(password: str) -> bool:
+    """Return whether SASLprep accepts a password, so that every client sends the same bytes."""
+    return _normalise(password) is not None
 
 
-def _normal(password: str) -> str | None:
+def _normalise(password: str) -> str | None:
     mapped = (" " if stringprep.in_table_c12(char) else char for char in password if not stringprep.in_table_b1(char))
     normal = unicodedata.normalize("NFKC", "".join(mapped))
     return None if not normal or _is_forbidden(normal) else normal

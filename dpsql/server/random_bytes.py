@@ -1,17 +1,17 @@
-"""Random bytes for salts, tokens and nonces: the one door of the server to the operating system's generator."""
+"""Random bytes for salts, tokens and nonces, from the operating system; the rest of the server draws none itself."""
 
 from __future__ import annotations
 
 import secrets
 
-__all__ = ["unguessable", "unguessable_text"]
+__all__ = ["draw_bytes", "draw_text"]
 
 
-def unguessable(count: int) -> bytes:
-    """Return `count` bytes that nobody can guess."""
+def draw_bytes(count: int) -> bytes:
+    """Return `count` random bytes."""
     return secrets.token_bytes(count)
 
 
-def unguessable_text(count: int) -> str:
-    """Return letters, digits, - and _ made of `count` bytes that nobody can guess, for a cookie or a header."""
+def draw_text(count: int) -> str:
+    """Return `count` random bytes as letters, digits, - and _, for a cookie or a header."""
     return secrets.token_urlsafe(count)

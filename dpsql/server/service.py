@@ -1,7 +1,6 @@
-"""The service that every surface of the server uses: one engine, and a session for each analyst who has come in.
+"""Service behind every surface of the server: one engine, and one session for each analyst.
 
-Surfaces translate: a password tells them who the analyst is, a statement is a text with parameters. Sessions decide,
-charge and answer.
+Surfaces translate a login into an analyst and a message into a statement. Sessions decide, charge and answer.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from dpsql.errors import EngineError, PolicyError, UsageError
 from dpsql.open_engine import engine_of, open_evaluator, public_engines
 from dpsql.policy import Policy
 from dpsql.server.fair_queue import FairQueue, ProcessorShare
-from dpsql.server.shared_engine import SharedDesk, SharedEngine, SharedPublic, TimingGate
+from dpsql.server.shared_engine import SharedEngine, SharedEvaluator, SharedPublic, TimingGate
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,17 +32,16 @@ if TYPE_CHECKING:
 __all__ = ["Service"]
 
 _GRACE = 5.0  # seconds in which statements that began under the former policy may finish
-_PUBLIC, _COMPUTED = 2, 2  # at a time: public statements, outer SELECTs
-_STATEMENTS_OF_ONE = 3  # of an analyst at a time; further ones wait. Of descriptions, one
-_NO_END = 1 << 30
+_PUBLIC_PLACES, _EVALUATOR_PLACES = 2, 2  # public statements and outer SELECTs that run at a time
+_STATEMENTS_OF_ONE = 3  # statements of an analyst that run at a time; of descriptions, one
+_UNLIMITED = 1 << 30
 
 
 class Service:
     """One policy over one data set, for many analysts; threads may share it.
 
-    Private statements run one at a time, and analysts take turns: at the engine that has private rows, at those of
-    public tables, and where statements are described. Sessions are kept, one for each analyst who has come in, so there
-    are no more of them than users and those whom they may act as.
+    Private statements run one at a time. Analysts take turns at the private engine, at that of public tables, and at
+    descriptions. The number of sessions is limited by the analysts of the policy.
     """
 
     def __init__(self, database: str | Path | None, policy: Policy, *, isolation: str | None = None) -> None:
@@ -54,165 +52,162 @@ class Service:
         self._renewing = threading.Lock()
         self._stopping = threading.Event()
         self._retiring: list[threading.Thread] = []
-        self._statements = FairQueue(_NO_END, each=_STATEMENTS_OF_ONE)
+        self._statements = FairQueue(_UNLIMITED, each=_STATEMENTS_OF_ONE)
         self._private = FairQueue(1)  # whatever policy a statement began under
-        self._descriptions = FairQueue(_NO_END)
+        self._descriptions = FairQueue(_UNLIMITED)
         self._share = ProcessorShare()
-        self._open = self._opened(policy)
+        self._resources = self._open_resources(policy)
 
     @property
     def policy(self) -> Policy:
-        """The policy that is in force."""
-        return self._open.policy
+        """The policy in force."""
+        return self._resources.policy
 
     @property
     def catalog(self) -> Catalog:
-        """The tables that exist for analysts."""
-        return self._open.catalog
+        """The tables of the policy."""
+        return self._resources.catalog
 
     @property
     def is_closed(self) -> bool:
-        """Whether it answers no more."""
+        """Whether the service accepts no more statements."""
         return self._stopping.is_set()
 
     def session(self, analyst: str) -> Session:
-        """Return the session of an analyst, for what reads no private row; `looking` also waits for a turn."""
+        """Return the session of an analyst, to read no private row with; `looking` also waits for a turn."""
         return self._current().session(analyst)
 
     def ask(self, analyst: str, text: str, *, parameters: ParameterValues = (), stop: Stop | None = None) -> Answer:
-        """Return the answer to an analyst's statement, charged as `dpsql.Session.sql` says; raises as that does.
+        """Answer an analyst's statement, charged as `dpsql.Session.sql` documents; raise as that does.
 
-        What is free is interrupted when the service stops, or soon after `stop` returns True.
+        A free statement is interrupted when the service stops, or soon after `stop` returns True.
         """
 
-        def stops() -> bool:
+        def should_stop() -> bool:
             return self.is_closed or (stop is not None and stop())
 
         try:
-            with self._turn(self._statements, analyst, stop=stops) as opened:
-                return opened.session(analyst).sql(text, parameters, stop=stops)
+            with self._take_turn(self._statements, analyst, stop=should_stop) as resources:
+                return resources.session(analyst).sql(text, parameters, stop=should_stop)
         except EngineError as error:
             if error.code != "statement-stopped" or not self.is_closed:
                 raise
-        raise _stopping()
+        raise _service_stopping()
 
     def describe(self, analyst: str, text: str, *, parameters: ParameterValues = ()) -> pa.Schema:
-        """Return the columns that the answer to a statement would have; reads no row and charges nothing."""
+        """Return the columns of a statement's answer; free, and it reads no row."""
         with self.looking(analyst) as session:
             return session.describe(text, parameters)
 
     @contextmanager
     def looking(self, analyst: str) -> Iterator[Session]:
-        """Wait for an analyst's turn among those who have statements described, and yield the session for it."""
-        with self._turn(self._descriptions, analyst, stop=lambda: self.is_closed) as opened:
-            yield opened.session(analyst)
+        """Wait for an analyst's turn at descriptions, and yield the session."""
+        with self._take_turn(self._descriptions, analyst, stop=lambda: self.is_closed) as resources:
+            yield resources.session(analyst)
 
     @contextmanager
-    def _turn(self, queue: FairQueue, analyst: str, *, stop: Stop) -> Iterator[_Open]:
-        """Wait for a place of the queue and for the analyst's share of the processor, and yield what is open."""
-        with queue.place(analyst, stop=stop), self._share.turn(analyst, stop=stop), self._used() as opened:
-            yield opened
+    def _take_turn(self, queue: FairQueue, analyst: str, *, stop: Stop) -> Iterator[_Resources]:
+        """Wait for a place of the queue and for the analyst's share of the processor, and yield the open resources."""
+        with queue.place(analyst, stop=stop), self._share.turn(analyst, stop=stop):
+            while True:  # again where the policy was reloaded just now
+                resources = self._current()
+                with resources.use() as is_open:
+                    if is_open:
+                        yield resources
+                        return
 
     def check(self) -> Check:
-        """Return what the policy in force means, checked against the data that is open."""
-        return self._open.check()
+        """Return the report of the policy in force, checked against the open data."""
+        return self._resources.check()
 
     def renew(self, policy: Policy) -> None:
-        """Answer by another policy from now on; statements that run are answered by the one they began under.
+        """Put another policy into force; statements that run finish under the previous one.
 
-        Raises `PolicyError`, `EngineError` and `LedgerError`, and then the policy in force stays. The ledger cannot be
-        another: what was spent is spent.
+        Raises `PolicyError`, also for another ledger, `EngineError` and `LedgerError`; the policy in force then stays.
         """
         with self._renewing:
-            if policy.ledger != self._open.policy.ledger:
-                hint = "Restore it, or stop the server and start it again."
-                raise PolicyError("policy-reload", "A server keeps its ledger.", hint=hint, place="ledger")
-            renewed = self._opened(policy)
+            if policy.ledger != self._resources.policy.ledger:
+                hint = "Restore the ledger of the policy, or restart the server."
+                raise PolicyError(
+                    "policy-reload", "The ledger cannot change while the server runs.", hint=hint, place="ledger"
+                )
+            renewed = self._open_resources(policy)
             with self._lock:
-                closed = self.is_closed
-                former, self._open = (renewed, self._open) if closed else (self._open, renewed)
-            if closed:
-                former.close()
-                raise _stopping()
+                is_closed = self.is_closed
+                if not is_closed:
+                    former, self._resources = self._resources, renewed
+            if is_closed:
+                renewed.close()
+                raise _service_stopping()
             thread = threading.Thread(target=self._retire, args=(former,), name="dpsql-retire")
             self._retiring = [one for one in self._retiring if one.is_alive()] + [thread]
             thread.start()
 
     def stop(self) -> None:
-        """Begin no further statement: what is sent from now on raises `UsageError`; private statements go on."""
+        """Refuse further statements with `UsageError`; private statements that run go on."""
         with self._lock:
             self._stopping.set()
 
     def close(self) -> None:
-        """Stop, let the private statements that run be answered and settled, then close everything."""
+        """Stop, wait until the private statements that run are settled, then close everything."""
         self.stop()
         with self._renewing:
             for thread in self._retiring:
                 thread.join()
-        self._open.close()
+        self._resources.close()
 
-    def _opened(self, policy: Policy) -> _Open:
-        return _Open(self._database, policy, isolation=self._isolation, private=self._private)
+    def _open_resources(self, policy: Policy) -> _Resources:
+        return _Resources(self._database, policy, isolation=self._isolation, private=self._private)
 
-    def _retire(self, former: _Open) -> None:
+    def _retire(self, former: _Resources) -> None:
         self._stopping.wait(_GRACE)
         former.close()
 
-    def _current(self) -> _Open:
+    def _current(self) -> _Resources:
         with self._lock:
             if self.is_closed:
-                raise _stopping()
-            return self._open
-
-    @contextmanager
-    def _used(self) -> Iterator[_Open]:
-        """Yield what is open; where the policy was read again just now, what is open under the new one."""
-        while True:
-            opened = self._current()
-            with opened.used() as is_open:
-                if is_open:
-                    yield opened
-                    return
+                raise _service_stopping()
+            return self._resources
 
 
-class _Open:
-    """Everything that is open under one policy: engines, and a session for each analyst."""
+class _Resources:
+    """Engines and sessions that are open under one policy."""
 
     def __init__(
         self, database: str | Path | None, policy: Policy, *, isolation: str | None, private: FairQueue
     ) -> None:
-        """Open a policy's data, and see that tables and ledger fit it before anybody sends a statement."""
+        """Open the data of a policy, and check that tables and ledger fit it."""
         from dpsql.plan.registration import build_catalog
 
         if policy.ledger is None:
-            reason = "A server needs a ledger: what is spent must outlive it, and be one sum for all analysts."
+            reason = "A server needs a ledger, so that spending outlives it and counts over all analysts."
             hint = 'Write ledger = "ledger.sqlite" at the top of the policy.'
             raise PolicyError("policy-ledger", reason, hint=hint, place=policy.where("ledger"))
         self.policy = policy
         self._gate = TimingGate(policy.engine.answer_grid_ms)
         self._private_queue = private
-        self._public_queue, self._desk_queue = FairQueue(_PUBLIC), FairQueue(_COMPUTED)
+        self._public_queue, self._evaluator_queue = FairQueue(_PUBLIC_PLACES), FairQueue(_EVALUATOR_PLACES)
         self._sessions: dict[str, Session] = {}
-        self._opening: dict[str, threading.Lock] = {}
+        self._session_locks: dict[str, threading.Lock] = {}
         self._changed = threading.Condition()
         self._users = 0
         self._is_closing = self._is_closed = False
         self._check: Check | None = None
-        with ExitStack() as holds:
+        with ExitStack() as stack:
             self._engine = engine_of(database, policy, isolation=isolation)
-            holds.callback(self._engine.close)
+            stack.callback(self._engine.close)
             self.catalog = build_catalog(self._engine, policy)
             self._public = public_engines(database, policy, engine=self._engine, isolation=isolation)
             if self._public is not None:
-                holds.callback(self._public.close)
-            self._desk = open_evaluator(self._engine, policy)
-            holds.callback(self._desk.close)
+                stack.callback(self._public.close)
+            self._evaluator = open_evaluator(self._engine, policy)
+            stack.callback(self._evaluator.close)
             read_spending(policy)
-            self._holds = holds.pop_all()
+            self._stack = stack.pop_all()
 
     @contextmanager
-    def used(self) -> Iterator[bool]:
-        """Keep everything open during the body; yields False where it is closing already."""
+    def use(self) -> Iterator[bool]:
+        """Prevent the resources from closing during the body; yield False if they are closing already."""
         with self._changed:
             is_open = not self._is_closing
             self._users += is_open
@@ -224,29 +219,35 @@ class _Open:
                 self._changed.notify_all()
 
     def session(self, analyst: str) -> Session:
-        """Return the session of an analyst; raises `Refusal` for one who may not ask.
+        """Return the session of an analyst; raise `Refusal` for one without access.
 
-        Opening one reads the ledger, and only its own analyst waits for that.
+        Opening a session reads the ledger; other analysts do not wait for that.
         """
         self.policy.analyst(analyst)
         with self._changed:
-            opening = self._opening.setdefault(analyst, threading.Lock())
-        with opening:
+            lock = self._session_locks.setdefault(analyst, threading.Lock())
+        with lock:
             if self._is_closed:
-                raise _stopping()
+                raise _service_stopping()
             if analyst not in self._sessions:
-                self._sessions[analyst] = self._opened(analyst)
+                engine = SharedEngine(self._engine, self._gate, queue=self._private_queue, analyst=analyst)
+                evaluator = SharedEvaluator(self._evaluator, self._evaluator_queue, analyst=analyst)
+                public = None
+                if self._public is not None:
+                    public = SharedPublic(self._public, self._public_queue, analyst=analyst)
+                session = open_session(engine, self.policy, analyst=analyst, public=public, desk=evaluator)
+                self._sessions[analyst] = session
             return self._sessions[analyst]
 
     def check(self) -> Check:
-        """Return what the policy means, checked against the data the first time."""
+        """Return the report of the policy, checked against the data at the first call."""
         if self._check is None:
-            with self._gate.passed():
+            with self._gate.enter():
                 self._check = check_engine(self._engine, self.policy, tables=self.policy.tables)
         return self._check
 
     def close(self) -> None:
-        """Let the statements that run be settled, and close everything."""
+        """Wait until the statements that run are settled, and close everything."""
         with self._changed:
             was_closing, self._is_closing = self._is_closing, True
             while self._users and not was_closing:
@@ -254,20 +255,12 @@ class _Open:
             self._is_closed = True
         if was_closing:
             return
-        for analyst, opening in list(self._opening.items()):
-            with opening:
+        for analyst, lock in list(self._session_locks.items()):
+            with lock:
                 if analyst in self._sessions:
                     self._sessions[analyst].close()
-        self._holds.close()
-
-    def _opened(self, analyst: str) -> Session:
-        engine = SharedEngine(self._engine, self._gate, queue=self._private_queue, analyst=analyst)
-        desk = SharedDesk(self._desk, self._desk_queue, analyst=analyst)
-        public = None
-        if self._public is not None:
-            public = SharedPublic(self._public, self._public_queue, analyst=analyst)
-        return open_session(engine, self.policy, analyst=analyst, public=public, desk=desk)
+        self._stack.close()
 
 
-def _stopping() -> UsageError:
-    return UsageError("closed", "The server is stopping.", hint="Ask again when it is back.")
+def _service_stopping() -> UsageError:
+    return UsageError("closed", "The server is stopping.", hint="Send the statement again later.")

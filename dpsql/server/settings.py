@@ -1,4 +1,4 @@
-"""What the policy's [server] becomes: a TLS context, and the file of users that must be there."""
+"""The TLS context and the file of users that [server] of the policy configures."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dpsql.errors import PolicyError
 from dpsql.policy import Policy, ServerSettings
 from dpsql.policy.server import is_loopback, split_address
 
-__all__ = ["ServerSettings", "is_loopback", "load_certificate", "split_address", "tls_of", "users_of"]
+__all__ = ["ServerSettings", "create_tls_context", "is_loopback", "load_certificate", "split_address", "users_of"]
 
 
-def tls_of(settings: ServerSettings) -> ssl.SSLContext | None:
-    """Return the context of every surface that speaks TLS, of version 1.2 or newer; None without a certificate."""
+def create_tls_context(settings: ServerSettings) -> ssl.SSLContext | None:
+    """Create the context for TLS 1.2 or newer, or return None without a certificate."""
     if settings.certificate is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -23,25 +23,25 @@ def tls_of(settings: ServerSettings) -> ssl.SSLContext | None:
 
 
 def load_certificate(context: ssl.SSLContext, settings: ServerSettings) -> None:
-    """Show the certificate of the settings to whoever connects from now on; raise `PolicyError` if it cannot be."""
+    """Load the certificate of the settings for new connections; raise `PolicyError` if that fails."""
     if settings.certificate is None or settings.key is None:
         return
     try:
-        context.load_cert_chain(settings.certificate, settings.key, password=_no_password)
-    except (OSError, ValueError):  # of which ssl.SSLError is one
+        context.load_cert_chain(settings.certificate, settings.key, password=_refuse_passphrase)
+    except (OSError, ValueError):  # the bases of ssl.SSLError
         reason = "The certificate or its key cannot be read, or they do not belong together."
-        hint = "Both are files in PEM, the key without a passphrase, and readable by the server."
+        hint = "Use PEM files that the server can read, and a key without a passphrase."
         raise PolicyError("policy-tls", reason, hint=hint, place="server.certificate") from None
 
 
 def users_of(policy: Policy) -> Path:
-    """Return the file of users; raise `PolicyError` for a policy that names none."""
+    """Return the path of the file of users; raise `PolicyError` if the policy has none."""
     if policy.server.users is None:
         hint = 'Write users = "users.toml" under [server].'
-        raise PolicyError("policy-missing-key", "The policy names no file of users.", hint=hint, place="server.users")
+        raise PolicyError("policy-missing-key", "The policy has no file of users.", hint=hint, place="server.users")
     return policy.server.users
 
 
-def _no_password() -> str:
-    """Refuse to ask for a passphrase on a terminal."""
+def _refuse_passphrase() -> str:
+    """Fail instead of reading a passphrase from the terminal."""
     raise ValueError

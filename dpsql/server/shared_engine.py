@@ -1,7 +1,7 @@
-"""An engine that many sessions share, and how it is kept from telling one analyst how long another's statement ran.
+"""Engines shared by many sessions, without revealing to one analyst how long another's statement ran.
 
-Sessions hold their own answers back until a time of the policy's grid. That is not enough where they share an engine
-that runs one statement at a time: whoever waits for it would learn when the one before was done.
+Sessions delay their own answers to a time of the policy's grid. That is not enough for a shared engine that runs one
+statement at a time: the next session in line would learn when the previous statement ended.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from dpsql.engines import Column, Engine, Exact, PublicStatements, ResultEvaluator, Statement
     from dpsql.engines.base import Stop
 
-__all__ = ["SharedDesk", "SharedEngine", "SharedPublic", "TimingGate", "step_of"]
+__all__ = ["SharedEngine", "SharedEvaluator", "SharedPublic", "TimingGate", "round_to_grid"]
 
 
 class TimingGate:
-    """Whose turn it is at an engine: with a grid, the next enters at a time of it; without one, as the engine says.
+    """Gate of an engine: with a grid, the next session enters at a time of the grid; without one, at once.
 
-    Whoever has run one leaves at once: its session holds the answer back.
+    A session leaves as soon as its statement ends, as it delays its own answer.
     """
 
     def __init__(self, grid_ms: int | None) -> None:
@@ -39,8 +39,8 @@ class TimingGate:
         self._free_at = 0.0
 
     @contextmanager
-    def passed(self) -> Iterator[None]:
-        """Let the body ask the engine for what no row decides, when nobody's statement runs."""
+    def enter(self) -> Iterator[None]:
+        """Run the body, which depends on no row, while no statement runs."""
         if self._grid is None:
             yield
             return
@@ -49,19 +49,19 @@ class TimingGate:
             yield
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Let the body run a statement, and let nobody enter before a time of the grid."""
-        with self.passed():
+    def run_statement(self) -> Iterator[None]:
+        """Run a statement in the body, and admit the next session at a time of the grid."""
+        with self.enter():
             began = time.monotonic()
             try:
                 yield
             finally:
                 if self._grid is not None:
-                    self._free_at = began + step_of(self._grid, time.monotonic() - began)
+                    self._free_at = began + round_to_grid(self._grid, time.monotonic() - began)
 
 
-def step_of(grid: float, seconds: float) -> float:
-    """Return the first of 1, 2, 4, 8 ... times `grid` that is not below a time."""
+def round_to_grid(grid: float, seconds: float) -> float:
+    """Return the least of 1, 2, 4, 8 ... times `grid` that is at least `seconds`."""
     step = grid
     while step < seconds:
         step *= 2
@@ -69,7 +69,7 @@ def step_of(grid: float, seconds: float) -> float:
 
 
 class SharedEngine:
-    """An engine that many sessions share: they may not close it, and its turns go round among the analysts."""
+    """One session's view of a shared engine: it cannot close it, and analysts take turns."""
 
     def __init__(self, engine: Engine, gate: TimingGate, *, queue: FairQueue | None = None, analyst: str = "") -> None:
         self._engine = engine
@@ -80,22 +80,22 @@ class SharedEngine:
 
     @property
     def dialect(self) -> Dialect:
-        """The SQL in which statements are written."""
+        """The SQL dialect of its statements."""
         return self._engine.dialect
 
     @property
     def sealed(self) -> bool:
-        """Whether dpsql opened it."""
+        """Whether dpsql opened the engine."""
         return self._engine.sealed
 
     @property
     def isolation(self) -> str:
-        """Where the data is open."""
+        """The kind of isolation of the data."""
         return self._engine.isolation
 
     @property
     def confinement(self) -> tuple[str, ...]:
-        """The measures in force against the process in which the data is open."""
+        """The measures that confine the process of the data."""
         return read_confinement(self._engine)
 
     def relation(self, name: str) -> tuple[str, ...]:
@@ -107,19 +107,19 @@ class SharedEngine:
         return self._engine.columns(name)
 
     def unique(self, name: str, column: str) -> bool:
-        """Return whether no value stands twice in a column."""
-        with self._gate.passed():
+        """Return whether the values of a column are distinct."""
+        with self._gate.enter():
             return self._engine.unique(name, column)
 
     def accepts_pattern(self, pattern: str) -> bool:
         """Return whether the engine compiles this regular expression."""
-        with self._gate.passed():
+        with self._gate.enter():
             return self._engine.accepts_pattern(pattern)
 
     @contextmanager
     def turn(self, stop: Stop | None = None) -> Iterator[None]:
-        """Wait for this analyst's turn at the engine, and keep the engine for the body."""
-        with self._queue.place(self._analyst, stop=stop), self._gate.held(), turn_of(self._engine, stop):
+        """Wait for this analyst's turn, and run the body in it."""
+        with self._queue.place(self._analyst, stop=stop), self._gate.run_statement(), turn_of(self._engine, stop):
             self._turn.has_begun = True
             try:
                 yield
@@ -127,7 +127,7 @@ class SharedEngine:
                 self._turn.has_begun = False
 
     def execute(self, statement: Statement, *, stop: Stop | None = None) -> Exact:
-        """Run one SELECT, in a turn."""
+        """Run one SELECT, in the turn of the caller or in one of its own."""
         with nullcontext() if getattr(self._turn, "has_begun", False) else self.turn():
             return self._engine.execute(statement) if stop is None else self._engine.execute(statement, stop=stop)
 
@@ -136,7 +136,7 @@ class SharedEngine:
 
 
 class SharedPublic:
-    """What runs statements over public tables for many sessions: analysts take turns at it."""
+    """One session's view of the shared engine of public tables; analysts take turns."""
 
     def __init__(self, public: PublicStatements, queue: FairQueue, *, analyst: str) -> None:
         self._public, self._queue, self._analyst = public, queue, analyst
@@ -150,11 +150,11 @@ class SharedPublic:
         """Do nothing: the service closes it."""
 
 
-class SharedDesk:
-    """What computes on released rows for many sessions: analysts take turns at it."""
+class SharedEvaluator:
+    """One session's view of the shared evaluator of released rows; analysts take turns."""
 
-    def __init__(self, desk: ResultEvaluator, queue: FairQueue, *, analyst: str) -> None:
-        self._desk, self._queue, self._analyst = desk, queue, analyst
+    def __init__(self, evaluator: ResultEvaluator, queue: FairQueue, *, analyst: str) -> None:
+        self._evaluator, self._queue, self._analyst = evaluator, queue, analyst
 
     def compute(
         self,
@@ -165,7 +165,7 @@ class SharedDesk:
     ) -> pa.Table:
         """Run one SELECT over `tables`, in this analyst's turn."""
         with self._queue.place(self._analyst, stop=stop):
-            return self._desk.compute(tables, statement, stop=stop)
+            return self._evaluator.compute(tables, statement, stop=stop)
 
     def close(self) -> None:
         """Do nothing: the service closes it."""

@@ -1,4 +1,4 @@
-"""How each surface is started: imported when the policy asks for it, and told apart by the word of the policy."""
+"""Start of each surface, by its name in the policy; a surface is imported only when it is used."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["STARTERS", "Listening", "start"]
 
-_GRACE = 5.0  # seconds in which whoever reads from the former catalog may finish
+_GRACE = 5.0  # seconds in which statements over the former catalog may finish
 
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """A surface that listens: where, how it ends, and what it does when the policy was read again."""
+    """A surface that listens: its place, and the calls that close it and renew it after the policy was reloaded."""
 
     place: str
     close: Callable[[float], Awaitable[None]]
@@ -31,34 +31,34 @@ class Listening:
 
 
 class Starter(Protocol):
-    """What starts a surface on a host and port, of which 0 is any."""
+    """Function that starts a surface on a host and port; port 0 is any."""
 
-    async def __call__(self, front: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
-        """Return the surface once it listens; raises `ImportError` and `OSError`."""
+    async def __call__(self, gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
+        """Return the surface once it listens; raise `ImportError` and `OSError`."""
         ...
 
 
-async def start(name: str, front: Gateway, *, address: tuple[str, int], tls: ssl.SSLContext | None) -> Listening:
-    """Start a surface. Raises `UsageError` for an address that cannot be had, or an extra that is not installed."""
+async def start(name: str, gateway: Gateway, *, address: tuple[str, int], tls: ssl.SSLContext | None) -> Listening:
+    """Start a surface. Raises `UsageError` for an unavailable address, and for an extra that is not installed."""
     try:
-        return await STARTERS[name](front, address, tls=tls)
+        return await STARTERS[name](gateway, address, tls=tls)
     except ImportError as error:
         missing = error.name
     except OSError as error:
-        reason = f"The address cannot be listened on: {error.strerror or 'it is not known here'}."
-        hint = "End what listens there, or name another address in [server] of the policy."
+        reason = f"The server cannot listen on this address: {error.strerror or 'the host is unknown'}."
+        hint = "End the process that listens there, or set another address in [server] of the policy."
         place = f"server.{name} ({address[0]}:{address[1]})"
         raise UsageError("server-address", reason, hint=hint, place=place) from None
     hint = "Install it: pip install 'dpsql[server]'."
     raise UsageError("not-installed", f"The server needs the package {missing}.", hint=hint, place=f"server.{name}")
 
 
-async def _postgres(front: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
+async def _start_postgres(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
     from dpsql.server.wire import serve_wire
 
-    catalog = await asyncio.to_thread(_Current, front)
+    catalog = await asyncio.to_thread(_RenewableCatalog, gateway)
     try:
-        wire = await serve_wire(front, address, tls=tls, catalog=catalog)
+        wire = await serve_wire(gateway, address, tls=tls, catalog=catalog)
     except BaseException:
         await asyncio.to_thread(catalog.close)
         raise
@@ -69,45 +69,45 @@ async def _postgres(front: Gateway, address: tuple[str, int], *, tls: ssl.SSLCon
         finally:
             await asyncio.to_thread(catalog.close)
 
-    return Listening(_place(address, wire.port), close, catalog.renew)
+    return Listening(_format_place(address, wire.port), close, catalog.renew)
 
 
-async def _web(front: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
+async def _start_web(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
     from dpsql.server.http import serve_http
     from dpsql.server.web.application import application
 
-    most = front.service.policy.server.max_connections
-    http = await serve_http(application(front, secure=tls is not None), address, tls=tls, connections=most)
+    connections = gateway.service.policy.server.max_connections
+    http = await serve_http(application(gateway, secure=tls is not None), address, tls=tls, connections=connections)
     scheme = "http" if tls is None else "https"
-    return Listening(f"{scheme}://{_place(address, http.port)}", http.close)
+    return Listening(f"{scheme}://{_format_place(address, http.port)}", http.close)
 
 
-async def _flight(front: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
+async def _start_flight(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None) -> Listening:
     from dpsql.server.flight import serve_flight
 
-    flight = await serve_flight(front, address, tls=tls)
+    flight = await serve_flight(gateway, address, tls=tls)
     scheme = "grpc" if tls is None else "grpc+tls"
-    return Listening(f"{scheme}://{_place(address, flight.port)}", flight.close)
+    return Listening(f"{scheme}://{_format_place(address, flight.port)}", flight.close)
 
 
-STARTERS: dict[str, Starter] = {"postgres": _postgres, "web": _web, "flight": _flight}
+STARTERS: dict[str, Starter] = {"postgres": _start_postgres, "web": _start_web, "flight": _start_flight}
 
 
-class _Current:
-    """The catalog of the policy that is in force; another one after a policy with other tables was read."""
+class _RenewableCatalog:
+    """Catalog of the policy in force, replaced when a reloaded policy has other tables."""
 
-    def __init__(self, front: Gateway) -> None:
-        self._front = front
-        self._tables = front.service.catalog
-        self._catalog = self._opened()
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._tables = gateway.service.catalog
+        self._catalog = self._open()
 
     @property
     def version(self) -> str:
-        """The PostgreSQL that it speaks as."""
+        """The version of PostgreSQL that it emulates."""
         return self._catalog.version
 
     def describe(self, sql: str, types: Sequence[int] = (), *, user: str) -> Description:
-        """Return what one statement takes and gives."""
+        """Return the parameters and columns of one statement."""
         return self._catalog.describe(sql, types, user=user)
 
     def execute(
@@ -117,24 +117,24 @@ class _Current:
         return self._catalog.execute(sql, parameters, user=user, formats=formats)
 
     def renew(self) -> None:
-        """Open the catalog of the tables that there are now, and close the former when nobody can be reading it."""
-        tables = self._front.service.catalog
+        """Open the catalog of the present tables, and close the former one once its statements have ended."""
+        tables = self._gateway.service.catalog
         if tables != self._tables:
-            former, self._catalog, self._tables = self._catalog, self._opened(), tables
+            former, self._catalog, self._tables = self._catalog, self._open(), tables
             threading.Timer(_GRACE, former.close).start()
 
     def close(self) -> None:
-        """Close it."""
+        """Close the catalog."""
         self._catalog.close()
 
-    def _opened(self) -> Catalog:
+    def _open(self) -> Catalog:
         from dpsql.server.catalog import open_catalog
 
-        kind = self._front.service.policy.server.catalog
-        named = kind.target if isinstance(kind, DatabaseUrl) else kind
-        return open_catalog(named, self._front.service.catalog)
+        kind = self._gateway.service.policy.server.catalog
+        target = kind.target if isinstance(kind, DatabaseUrl) else kind
+        return open_catalog(target, self._gateway.service.catalog)
 
 
-def _place(address: tuple[str, int], port: int) -> str:
+def _format_place(address: tuple[str, int], port: int) -> str:
     host = f"[{address[0]}]" if ":" in address[0] else address[0]
     return f"{host}:{port}"

@@ -1,8 +1,8 @@
-"""How often somebody may try: passwords by name and address, statements by analyst; in a memory that is bounded.
+"""Limits on logins by name and address, and on statements by analyst, in bounded memory.
 
-Whoever fails waits twice as long each time. A name together with an address waits soonest, then an address, whatever
-names it tries, and last a name, whatever address it is tried from; from an address from which a name has logged in, it
-never waits for what others try elsewhere.
+Each further failure doubles the wait. A name together with an address waits after the fewest failures, then an address
+with any names, then a name from any addresses. From an address where a name has logged in before, failures elsewhere
+do not delay it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-__all__ = ["Throttle", "network_of"]
+__all__ = ["Throttle", "find_network"]
 
-_MOST_REMEMBERED = 10_000
-_FORGOTTEN_AFTER = 900.0  # seconds without a failure
+_MAX_ENTRIES = 10_000
+_FAILURES_EXPIRE = 900.0  # seconds without a failure
 _MINUTE = 60.0
 _IPV6_NETWORK = 64  # bits
 Key = TypeVar("Key")
@@ -27,10 +27,10 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """So many failures are free; then the wait is 1, 2, 4 ... seconds, up to the longest."""
+    """Wait after failures: none for the first `free`, then 1, 2, 4 ... seconds, at most `max_wait`."""
 
     free: int
-    longest: float
+    max_wait: float
 
 
 _PAIR, _ADDRESS, _NAME = _Rule(5, 300.0), _Rule(30, 300.0), _Rule(50, 10.0)
@@ -44,7 +44,7 @@ class _Failures:
 
 
 class Throttle:
-    """Who may try now; threads may share it."""
+    """Record of failed logins and of statements; threads may share it."""
 
     def __init__(self, statements_per_minute: int = 600, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_minute = statements_per_minute
@@ -52,72 +52,72 @@ class Throttle:
         self._lock = threading.Lock()
         self._failures: OrderedDict[Hashable, _Failures] = OrderedDict()
         self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
-        self._asked: OrderedDict[str, tuple[float, float]] = OrderedDict()  # statements that are left, and when
+        self._statements: OrderedDict[str, tuple[float, float]] = OrderedDict()  # statements left, and the time of that
 
     def admit(self, name: str, address: str) -> bool:
-        """Return whether a password may be looked at now; one that may not is not even computed."""
+        """Return whether a login may be tried now; if not, its password is not even checked."""
         now = self._clock()
         with self._lock:
-            known = [self._failures.get(key) for key, _ in self._keys(name, network_of(address))]
-            return all(found is None or found.until <= now for found in known)
+            failures = [self._failures.get(key) for key, _ in self._list_keys(name, find_network(address))]
+            return all(found is None or found.until <= now for found in failures)
 
-    def failed(self, name: str, address: str) -> None:
-        """Remember a password that was wrong."""
+    def record_failure(self, name: str, address: str) -> None:
+        """Record a failed login."""
         now = self._clock()
         with self._lock:
-            for key, rule in self._keys(name, network_of(address)):
+            for key, rule in self._list_keys(name, find_network(address)):
                 found = self._failures.pop(key, None)
-                count = 1 if found is None or now - found.last > _FORGOTTEN_AFTER else found.count + 1
+                count = 1 if found is None or now - found.last > _FAILURES_EXPIRE else found.count + 1
                 over = count - rule.free
-                wait = 0.0 if over <= 0 else min(rule.longest, 2.0 ** min(over - 1, 30))
+                wait = 0.0 if over <= 0 else min(rule.max_wait, 2.0 ** min(over - 1, 30))
                 self._failures[key] = _Failures(count, now + wait, now)
-            _forget(self._failures)
+            _drop_oldest(self._failures)
 
-    def passed(self, name: str, address: str) -> None:
-        """Remember that a name has logged in from an address, and forget what it got wrong there."""
-        network = network_of(address)
+    def record_login(self, name: str, address: str) -> None:
+        """Record a login of a name from an address, and delete its failures there."""
+        network = find_network(address)
         with self._lock:
             self._failures.pop((name, network), None)
             self._known.pop((name, network), None)
             self._known[name, network] = None
-            _forget(self._known)
+            _drop_oldest(self._known)
 
     def may_ask(self, name: str) -> bool:
-        """Count a statement of an analyst, and return whether it is within those of a minute."""
+        """Count a statement of an analyst, and return whether it is within the limit of a minute."""
         now = self._clock()
         with self._lock:
-            left, since = self._asked.pop(name, (float(self._per_minute), now))
+            left, since = self._statements.pop(name, (float(self._per_minute), now))
             left = min(float(self._per_minute), left + (now - since) * self._per_minute / _MINUTE)
-            may = left >= 1.0
-            self._asked[name] = left - may, now
-            _forget(self._asked)
-            return may
+            is_allowed = left >= 1.0
+            self._statements[name] = left - is_allowed, now
+            _drop_oldest(self._statements)
+            return is_allowed
 
-    def allow(self, statements_per_minute: int) -> None:
-        """Allow another number of statements from now on, since the policy was read again."""
+    def set_limit(self, statements_per_minute: int) -> None:
+        """Set another limit on statements, as the policy was reloaded."""
         with self._lock:
             self._per_minute = statements_per_minute
-            self._asked.clear()
+            self._statements.clear()
 
-    def _keys(self, name: str, network: str) -> Iterator[tuple[Hashable, _Rule]]:
+    def _list_keys(self, name: str, network: str) -> Iterator[tuple[Hashable, _Rule]]:
         yield (name, network), _PAIR
         yield ("address", "", network), _ADDRESS
         if (name, network) not in self._known:
             yield ("name", "", name), _NAME
 
 
-def network_of(address: str) -> str:
-    """Return what stands for everybody behind an address: of IPv6 the first half, since one host may have all of it."""
+def find_network(address: str) -> str:
+    """Return the network of an address: of IPv6 its first 64 bits, as one host may have all addresses of it."""
     try:
-        known = ipaddress.ip_address(address.partition("%")[0])
+        parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address
-    if isinstance(known, ipaddress.IPv4Address):
-        return str(known)
-    return str(known.ipv4_mapped or ipaddress.ip_network((known, _IPV6_NETWORK), strict=False))
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    return str(parsed.ipv4_mapped or ipaddress.ip_network((parsed, _IPV6_NETWORK), strict=False))
 
 
-def _forget(remembered: OrderedDict[Key, Value]) -> None:
-    """Forget what is oldest; whoever makes many names up to be forgotten is remembered by the address."""
-    while len(remembered) > _MOST_REMEMBERED:
-        remembered.popitem(last=False)
+def _drop_oldest(entries: OrderedDict[Key, Value]) -> None:
+    """Delete the oldest entries; a client that displaces them with invented names is still limited by its address."""
+    while len(entries) > _MAX_ENTRIES:
+        entries.popitem(last=False)

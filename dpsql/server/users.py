@@ -1,7 +1,7 @@
-"""Who may log in: the file that `dpsql user` writes, of names and verifiers, and what a password is held against.
+"""Users who may log in, from the file that `dpsql user` writes: their names, and the verifiers of their passwords.
 
-The login is the analyst: a user asks under their own name, within the limit that the policy has for it. A service
-account, such as that of a BI tool, may besides ask for the analysts that it is marked to act as.
+A user is the analyst of the same name, with the budget that the policy sets. A service account, such as that of a BI
+tool, may also act as the analysts in its `acts_as`.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from dpsql.errors import UsageError
 from dpsql.policy.analysts import check_asking
 from dpsql.server.passwords import ITERATIONS, SALT_BYTES, Verifier, has_password
 
-__all__ = ["User", "UserFile", "Users", "read_book"]
+__all__ = ["User", "UserFile", "Users", "read_user_file"]
 
-_LONGEST_FILE = 16 << 20
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_MAX_FILE = 16 << 20  # bytes
+_GROUP_AND_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _KEYS = {"verifier", "curator", "acts_as"}
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who has logged in: their name is the analyst's; `acts_as` are the analysts that a service account may ask for."""
+    """A user, named as the analyst; a service account may act as the analysts in `acts_as`."""
 
     name: str
     is_curator: bool = False
@@ -37,7 +37,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class UserFile:
-    """What a file of users holds; `mask` is the secret from which the salts of unknown names are made up."""
+    """Content of a file of users; `mask` is the secret from which the salts of unknown names are derived."""
 
     mask: bytes = field(repr=False)
     users: Mapping[str, User]
@@ -45,93 +45,93 @@ class UserFile:
 
 
 class Users:
-    """The users of a file, as it was when it was last read; threads may share it."""
+    """The users of a file, as last read; threads may share it."""
 
-    __slots__ = ("_book", "_path")
+    __slots__ = ("_file", "_path")
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._book = read_book(path)
+        self._file = read_user_file(path)
 
     @classmethod
     def load(cls, path: Path | str) -> Users:
-        """Read a file of users. Raises `UsageError` for one that is not there, not private, or cannot be read."""
+        """Read a file of users. Raises `UsageError` for one that is missing, not private, or malformed."""
         return cls(Path(path))
 
     def reload(self) -> None:
-        """Read the file again; whatever is wrong with it leaves what was read before. Raises as `load`."""
-        self.take(read_book(self._path))
+        """Read the file again. Raises as `load`, and then the users stay as they were."""
+        self.replace(read_user_file(self._path))
 
-    def take(self, book: UserFile) -> None:
-        """Let the users be those of a book from now on."""
-        self._book = book
+    def replace(self, file: UserFile) -> None:
+        """Replace the users by those of a file."""
+        self._file = file
 
     def get(self, name: str) -> User | None:
         """Return a user by name, or None."""
-        return self._book.users.get(name)
+        return self._file.users.get(name)
 
     def check(self, name: str, password: str) -> User | None:
-        """Return the user whose password this is, or None; an unknown name takes as long as a wrong password."""
-        book = self._book
-        found = book.verifiers.get(name) or _made_up(book.mask, name)
-        return book.users.get(name) if has_password(found, password) else None
+        """Return the user if the password is right, else None; an unknown name takes as long as a wrong password."""
+        file = self._file
+        verifier = file.verifiers.get(name) or _invent_verifier(file.mask, name)
+        return file.users.get(name) if has_password(verifier, password) else None
 
     def verifier(self, name: str) -> Verifier:
-        """Return what a proof of the password is held against; for an unknown name one that no password fits.
+        """Return the verifier of a user, or for an unknown name an invented one that no password fits.
 
-        That is made up from the name, the same each time, so that names cannot be told from it.
+        An invented verifier is always the same for a name, so that it does not reveal which names exist.
         """
-        return self._book.verifiers.get(name) or _made_up(self._book.mask, name)
+        return self._file.verifiers.get(name) or _invent_verifier(self._file.mask, name)
 
     def __len__(self) -> int:
-        return len(self._book.users)
+        return len(self._file.users)
 
     def __repr__(self) -> str:
         return f"Users({len(self)})"
 
 
-def read_book(path: Path) -> UserFile:
-    """Return what a file of users holds; raise `UsageError`, which shows nothing of it."""
-    data = _read(path)
+def read_user_file(path: Path) -> UserFile:
+    """Read a file of users; raise `UsageError`, which shows nothing of its content."""
+    data = _load_private_toml(path)
     users: dict[str, User] = {}
     verifiers: dict[str, Verifier] = {}
-    mask, listed = data.get("mask"), data.get("users", {})
-    if data.keys() - {"mask", "users"} or not isinstance(mask, str) or not isinstance(listed, dict):
+    mask, entries = data.get("mask"), data.get("users", {})
+    if data.keys() - {"mask", "users"} or not isinstance(mask, str) or not isinstance(entries, dict):
         raise _malformed(path)
-    for name, given in listed.items():
-        users[name], verifiers[name] = _user(path, name, given=given)
+    for name, entry in entries.items():
+        users[name], verifiers[name] = _parse_user(path, name, entry=entry)
     try:
         return UserFile(base64.b64decode(mask, validate=True), users, verifiers)
     except ValueError:
         raise _malformed(path) from None
 
 
-def _user(path: Path, name: str, *, given: object) -> tuple[User, Verifier]:
+def _parse_user(path: Path, name: str, *, entry: object) -> tuple[User, Verifier]:
     check_asking(name)
-    if not isinstance(given, dict) or given.keys() - _KEYS:
+    if not isinstance(entry, dict) or entry.keys() - _KEYS:
         raise _malformed(path)
-    spelled, curator, acts_as = given.get("verifier"), given.get("curator", False), given.get("acts_as", [])
-    verifier = Verifier.read(spelled) if isinstance(spelled, str) else None
-    if verifier is None or not isinstance(curator, bool) or not isinstance(acts_as, list):
+    text, is_curator, acts_as = entry.get("verifier"), entry.get("curator", False), entry.get("acts_as", [])
+    verifier = Verifier.parse(text) if isinstance(text, str) else None
+    if verifier is None or not isinstance(is_curator, bool) or not isinstance(acts_as, list):
         raise _malformed(path)
     for other in acts_as:
         if not isinstance(other, str):
             raise _malformed(path)
         check_asking(other)
-    return User(name, curator, tuple(acts_as)), verifier
+    return User(name, is_curator, tuple(acts_as)), verifier
 
 
-def _read(path: Path) -> dict[str, object]:
-    """Return the TOML of a file that its owner alone can read, checked on the file that is then read."""
+def _load_private_toml(path: Path) -> dict[str, object]:
+    """Load a TOML file that only its owner can read, which is checked on the opened file."""
     try:
         with path.open("rb") as file:
-            found = os.fstat(file.fileno())
-            if os.name == "posix" and stat.S_IMODE(found.st_mode) & _OTHERS:
-                hint = f"Make it private to its owner: chmod 600 {path.name}"
+            status = os.fstat(file.fileno())
+            if os.name == "posix" and stat.S_IMODE(status.st_mode) & _GROUP_AND_OTHERS:
+                hint = f"Make it private to its owner: chmod 600 {path}"
                 raise UsageError("users-not-private", "Others can read the file of users.", hint=hint, place=str(path))
-            return tomllib.loads(file.read(_LONGEST_FILE).decode())
+            return tomllib.loads(file.read(_MAX_FILE).decode())
     except FileNotFoundError:
-        hint = "Make it with the first user: dpsql user add NAME"
+        hint = "Create it with the first user: dpsql user add NAME"
         raise UsageError(
             "users-missing", "There is no file of users at this path.", hint=hint, place=str(path)
         ) from None
@@ -140,11 +140,11 @@ def _read(path: Path) -> dict[str, object]:
 
 
 def _malformed(path: Path) -> UsageError:
-    hint = "It is written by dpsql user add, passwd and remove alone; restore it, or begin a new one."
+    hint = "Only dpsql user may write it. Restore a backup, or delete it and add the users again: dpsql user add NAME"
     return UsageError("users-unreadable", "The file of users cannot be read.", hint=hint, place=str(path))
 
 
-def _made_up(mask: bytes, name: str) -> Verifier:
+def _invent_verifier(mask: bytes, name: str) -> Verifier:
     salt, stored, server = (
         hmac.digest(mask, f"{part}:{name}".encode(errors="replace"), "sha256") for part in ("salt", "stored", "server")
     )

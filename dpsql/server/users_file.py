@@ -1,4 +1,4 @@
-"""How the file of users is written: one writer at a time, and whoever reads it sees the old file or the new one."""
+"""Changes of the file of users: by one writer at a time, and atomic for its readers."""
 
 from __future__ import annotations
 
@@ -12,99 +12,104 @@ from pathlib import Path
 
 from dpsql.errors import UsageError
 from dpsql.policy.analysts import check_asking
-from dpsql.server.passwords import SALT_BYTES, Verifier, is_preparable, verifier_of
-from dpsql.server.random_bytes import unguessable
-from dpsql.server.users import User, UserFile, read_book
+from dpsql.server.passwords import SALT_BYTES, Verifier, can_saslprep, derive_verifier
+from dpsql.server.random_bytes import draw_bytes
+from dpsql.server.users import User, UserFile, read_user_file
 
 __all__ = ["add_user", "change_password", "listed", "remove_user"]
 
 _MASK_BYTES = 32
-_SHORTEST, _LONGEST = 8, 1000
+_MIN_PASSWORD, _MAX_PASSWORD = 8, 1000
 _HEAD = "# Written by `dpsql user`: names, and what passwords are held against. No password can be read from it.\n"
 
 
 def add_user(path: Path, user: User, *, password: str) -> None:
-    """Add a user, and make the file if there is none. Raises `UsageError` for a name that is there already."""
+    """Add a user, and create the file if there is none. Raises `UsageError` for a name that exists already."""
     check_asking(user.name)
     for other in user.acts_as:
         check_asking(other)
-    verifier = _verifier(password)
+    verifier = _create_verifier(password)
 
-    def adding(book: UserFile) -> UserFile:
+    def add(book: UserFile) -> UserFile:
         if user.name in book.users:
             hint = "Change the password with dpsql user passwd, or remove the user first."
-            raise UsageError("user-exists", "There is a user of this name already.", hint=hint)
+            raise UsageError("user-exists", "A user of this name exists already.", hint=hint)
         users, verifiers = {**book.users, user.name: user}, {**book.verifiers, user.name: verifier}
         return replace(book, users=users, verifiers=verifiers)
 
-    _change(path, adding)
+    _change(path, add)
 
 
 def change_password(path: Path, name: str, *, password: str) -> None:
-    """Replace the password of a user. Raises `UsageError` for one who is not there."""
-    verifier = _verifier(password)
-    _change(path, lambda book: replace(_having(book, name), verifiers={**book.verifiers, name: verifier}))
+    """Replace the password of a user. Raises `UsageError` for an unknown name."""
+    verifier = _create_verifier(password)
+
+    def change(book: UserFile) -> UserFile:
+        _check_exists(book, name)
+        return replace(book, verifiers={**book.verifiers, name: verifier})
+
+    _change(path, change)
 
 
 def remove_user(path: Path, name: str) -> None:
-    """Remove a user. Raises `UsageError` for one who is not there."""
+    """Remove a user. Raises `UsageError` for an unknown name."""
 
-    def removing(book: UserFile) -> UserFile:
-        _having(book, name)
+    def remove(book: UserFile) -> UserFile:
+        _check_exists(book, name)
         users = {other: user for other, user in book.users.items() if other != name}
         return replace(book, users=users, verifiers={other: book.verifiers[other] for other in users})
 
-    _change(path, removing)
+    _change(path, remove)
 
 
 def listed(path: Path) -> tuple[User, ...]:
-    """Return the users of a file, by name."""
-    return tuple(sorted(read_book(path).users.values(), key=lambda user: user.name))
+    """Return the users of a file, sorted by name."""
+    return tuple(sorted(read_user_file(path).users.values(), key=lambda user: user.name))
 
 
-def _having(book: UserFile, name: str) -> UserFile:
+def _check_exists(book: UserFile, name: str) -> None:
     if name not in book.users:
-        raise UsageError("user-unknown", "There is no user of this name.", hint="dpsql user list shows who is there.")
-    return book
+        raise UsageError("user-unknown", "There is no user of this name.", hint="List the users: dpsql user list")
 
 
-def _verifier(password: str) -> Verifier:
-    if not _SHORTEST <= len(password) <= _LONGEST or not is_preparable(password):
-        reason = f"A password has {_SHORTEST} to {_LONGEST} characters, all of which print."
-        raise UsageError("password", reason, hint="Take several words, or let a password manager make one.")
-    return verifier_of(password, unguessable(SALT_BYTES))
+def _create_verifier(password: str) -> Verifier:
+    if not _MIN_PASSWORD <= len(password) <= _MAX_PASSWORD or not can_saslprep(password):
+        reason = f"A password must have {_MIN_PASSWORD} to {_MAX_PASSWORD} printable characters."
+        raise UsageError("password", reason, hint="Use several words, or a password manager.")
+    return derive_verifier(password, draw_bytes(SALT_BYTES))
 
 
 def _change(path: Path, change: Callable[[UserFile], UserFile]) -> None:
+    """Replace a file of users by what `change` makes of it, or of an empty one."""
     try:
-        with _locked(path):
-            book = read_book(path) if path.exists() else UserFile(unguessable(_MASK_BYTES), {}, {})
-            _replace(path, _HEAD + "".join(_lines(change(book))))
+        with _lock(path):
+            book = read_user_file(path) if path.exists() else UserFile(draw_bytes(_MASK_BYTES), {}, {})
+            _replace(path, _HEAD + "".join(_format_lines(change(book))))
     except OSError:
-        hint = "Give a path in a directory that exists and may be written."
+        hint = "Use a path in an existing, writable directory."
         raise UsageError(
             "users-unwritable", "The file of users cannot be written.", hint=hint, place=str(path)
         ) from None
 
 
-def _lines(book: UserFile) -> Iterator[str]:
+def _format_lines(book: UserFile) -> Iterator[str]:
     yield f'mask = "{base64.b64encode(book.mask).decode()}"\n'
     for name, user in sorted(book.users.items()):
-        yield f'\n[users.{_quoted(name)}]\nverifier = "{book.verifiers[name].spelled()}"\n'
+        yield f'\n[users.{_quote(name)}]\nverifier = "{book.verifiers[name].encode()}"\n'
         if user.is_curator:
             yield "curator = true\n"
         if user.acts_as:
-            yield f"acts_as = [{', '.join(map(_quoted, user.acts_as))}]\n"
+            yield f"acts_as = [{', '.join(map(_quote, user.acts_as))}]\n"
 
 
-def _quoted(name: str) -> str:
-    """Spell a printable name as TOML does, which in quotes is as JSON does."""
+def _quote(name: str) -> str:
+    """Quote a printable name for TOML, as JSON does."""
     return json.dumps(name, ensure_ascii=False)
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Wait for every other writer; the lock lies beside the file, which is itself replaced."""
+def _lock(path: Path) -> Iterator[None]:
+    """Wait for other writers; the lock is a file beside this one, which is itself replaced."""
     descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         with suppress(ImportError):  # Windows has no such lock
@@ -117,7 +122,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file beside it, private from its first moment, and put it in its place once it is on the disk."""
+    """Write a private file beside the old one, flush it to the disk, and rename it over the old one."""
     target = path.resolve()
     new = target.with_name(f"{target.name}.new")
     new.unlink(missing_ok=True)

@@ -42,7 +42,7 @@ def test_analysts_take_turns_however_many_statements_each_has_sent() -> None:
     for thread in threads:
         thread.join()
     assert order == ["greedy", "ana", "ben", "greedy", "greedy", "greedy", "greedy"]
-    assert (queue._free, dict(queue._held), dict(queue._waiting)) == (1, {}, {})
+    assert (queue._free, dict(queue._taken), dict(queue._waiting)) == (1, {}, {})
 
 
 def test_an_analyst_holds_no_more_than_their_places_though_others_are_free() -> None:
@@ -76,7 +76,7 @@ def test_who_gives_up_leaves_the_queue() -> None:
         assert caught.value.code == "statement-stopped"
     with queue.place("ana"):
         pass
-    assert (queue._free, dict(queue._held), dict(queue._waiting)) == (1, {}, {})
+    assert (queue._free, dict(queue._taken), dict(queue._waiting)) == (1, {}, {})
 
 
 def test_many_threads_lose_no_place() -> None:
@@ -102,7 +102,7 @@ def test_many_threads_lose_no_place() -> None:
     for thread in threads:
         thread.join()
     assert max(most) <= 3
-    assert (queue._free, dict(queue._held), dict(queue._waiting)) == (3, {}, {})
+    assert (queue._free, dict(queue._taken), dict(queue._waiting)) == (3, {}, {})
 
 
 def test_the_oldest_silent_connection_of_a_full_address_gives_way() -> None:
@@ -176,4 +176,4 @@ def test_the_share_of_an_analyst_is_charged_when_the_statement_fails_too() -> No
         while time.thread_time() < until:
             pass
         raise ZeroDivisionError
-    assert share._pause("greedy") > 0
+    assert share._find_pause("greedy") > 0

@@ -73,7 +73,7 @@ def test_the_login_is_the_analyst_and_is_charged(front: Gateway, log: io.StringI
     again = front.ask("postgres", user, text=QUESTION)
     assert (answer.receipt.replayed, again.receipt.replayed) == (False, True)
     assert front.look(user, history).num_rows == 1
-    told = front.watch.metrics()
+    told = front.telemetry.metrics()
     assert 'dpsql_statements_total{surface="web",kind="private"} 1' in told
     assert 'dpsql_statements_total{surface="postgres",kind="replay"} 1' in told
     assert f"dpsql_charged_items_total {answer.receipt.items_charged}" in told
@@ -91,7 +91,7 @@ def test_a_wrong_password_opens_nothing_and_then_waits(front: Gateway, log: io.S
     assert front.login("web", "alice", password=WORDS, address="10.0.0.2") == ALICE
     events = [line["event"] for line in lines(log)]
     assert events == ["login-failed"] * 6 + ["login-throttled", "login"]
-    assert 'dpsql_failed_logins_total{surface="web"} 7' in front.watch.metrics()
+    assert 'dpsql_failed_logins_total{surface="web"} 7' in front.telemetry.metrics()
     assert WORDS not in log.getvalue()
     assert "wrong" not in log.getvalue()
 
@@ -152,7 +152,7 @@ def test_a_curator_asks_only_where_the_policy_lists_them(front: Gateway, folder:
 
 
 def test_a_service_account_asks_for_those_whom_it_may_act_as(front: Gateway) -> None:
-    assert front.acting(SERVICE, "carol") == "carol"
+    assert front.check_role(SERVICE, "carol") == "carol"
     front.ask("postgres", SERVICE, text=QUESTION, role="carol")
     assert front.service.session("carol").history.num_rows == 1
     assert front.look(SERVICE, history).num_rows == 0
@@ -185,7 +185,7 @@ def test_only_so_many_statements_a_minute_and_describing_is_free(front: Gateway)
             front.ask("web", ALICE, text="SELECT 1")
             answered += 1
     assert 60 <= answered < 70
-    assert front.watch.refusals(1)[0].code == "too-many-statements"
+    assert front.telemetry.refusals(1)[0].code == "too-many-statements"
     assert front.describe("web", ALICE, text=QUESTION).names == ["article"]
     assert front.ask("web", SERVICE, text="SELECT 1")
 
@@ -194,7 +194,7 @@ def test_only_so_many_connections(front: Gateway) -> None:
     assert [front.enter("postgres") for _ in range(3)] == [True, True, False]
     front.leave("postgres")
     assert front.enter("web")
-    assert 'dpsql_connections{surface="postgres"} 1' in front.watch.metrics()
+    assert 'dpsql_connections{surface="postgres"} 1' in front.telemetry.metrics()
     front.service.close()
     front.leave("web")
     assert not front.enter("web")
@@ -217,12 +217,12 @@ def test_what_is_refused_is_counted_and_told_without_its_words(front: Gateway, l
     for text in (f"SELECT '{SECRET}'' FROM reads", f"SELECT article FROM reads WHERE article = '{SECRET}'"):
         with pytest.raises(Error):
             front.ask("web", ALICE, text=text)
-    seen = front.watch.refusals(10)
+    seen = front.telemetry.refusals(10)
     assert [(one.surface, one.analyst) for one in seen] == [("web", "alice")] * 2
-    assert front.watch.refusals(1) == seen[:1]
-    assert front.watch.refusals(0) == []
-    assert f'code="{seen[0].code}"' in front.watch.metrics()
-    told = log.getvalue() + front.watch.metrics() + repr(seen)
+    assert front.telemetry.refusals(1) == seen[:1]
+    assert front.telemetry.refusals(0) == []
+    assert f'code="{seen[0].code}"' in front.telemetry.metrics()
+    told = log.getvalue() + front.telemetry.metrics() + repr(seen)
     assert SECRET not in told
     assert "reads" not in told
 
@@ -245,11 +245,11 @@ def test_how_long_a_private_statement_took_is_told_on_the_grid_or_not_at_all() -
     bare, grid = Telemetry(), Telemetry(grid_ms=250)
     for watch in (bare, grid):
         for seconds in (0.01, 0.251, 0.4):
-            watch.answered("web", "private", seconds=seconds)
+            watch.count_answer("web", "private", seconds=seconds)
     assert "_seconds_" not in bare.metrics()
-    assert [grid.told("private", seconds) for seconds in (0.01, 0.251, 0.4, 1.2)] == [0.25, 0.5, 0.5, 2.0]
+    assert [grid.reportable_seconds("private", seconds) for seconds in (0.01, 0.251, 0.4, 1.2)] == [0.25, 0.5, 0.5, 2.0]
     assert 'dpsql_statement_seconds_sum{surface="web",kind="private"} 1.25' in grid.metrics()
-    assert bare.told("free", 0.123) == 0.123
+    assert bare.reportable_seconds("free", 0.123) == 0.123
 
 
 def test_a_log_that_cannot_be_written_stops_nothing() -> None:

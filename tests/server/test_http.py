@@ -119,7 +119,7 @@ def test_an_address_that_is_taken_is_an_error() -> None:
 
 @pytest.mark.parametrize("sent", [b"", b"GET /client HTT", b"GET /client HTTP/1.1\r\nHost: x\r\n\r\nGET /cl"])
 def test_who_sends_no_request_or_half_of_one_is_hung_up_on(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
-    monkeypatch.setattr("dpsql.server.http._SLOWEST_HEAD", 0.3)
+    monkeypatch.setattr("dpsql.server.http._HEAD_SECONDS", 0.3)
 
     async def act(http: Http) -> None:
         reader, writer = await asyncio.open_connection(HOST, http.port)

@@ -18,7 +18,7 @@ def guesses(throttle: Throttle, clock: Clock, *, name: str, address: str, second
     tried, end = 0, clock.now + seconds
     while clock.now < end:
         if throttle.admit(name, address):
-            throttle.failed(name, address)
+            throttle.record_failure(name, address)
             tried += 1
         else:
             clock.now += 1.0
@@ -30,7 +30,7 @@ def test_each_failure_beyond_the_free_ones_doubles_the_wait() -> None:
     throttle = Throttle(clock=clock)
     waits = []
     for _ in range(17):
-        throttle.failed("alice", "10.0.0.1")
+        throttle.record_failure("alice", "10.0.0.1")
         began = clock.now
         while not throttle.admit("alice", "10.0.0.1"):
             clock.now += 1.0
@@ -45,7 +45,7 @@ def test_one_address_that_tries_many_names_is_slowed_down() -> None:
     for number in range(1000):
         name = f"user {number}"
         if throttle.admit(name, "10.0.0.1"):
-            throttle.failed(name, "10.0.0.1")
+            throttle.record_failure(name, "10.0.0.1")
             tried += 1
     assert tried == 31
 
@@ -53,11 +53,11 @@ def test_one_address_that_tries_many_names_is_slowed_down() -> None:
 def test_the_addresses_of_one_network_of_ipv6_are_one() -> None:
     throttle = Throttle(clock=Clock())
     for number in range(40):
-        throttle.failed(f"user {number}", f"2001:db8:1:2::{number:x}")
+        throttle.record_failure(f"user {number}", f"2001:db8:1:2::{number:x}")
     assert not throttle.admit("somebody", "2001:db8:1:2:ffff::1")
     assert throttle.admit("somebody", "2001:db8:1:3::1")
     for number in range(40):
-        throttle.failed(f"user {number}", "::ffff:10.0.0.1")
+        throttle.record_failure(f"user {number}", "::ffff:10.0.0.1")
     assert not throttle.admit("somebody", "10.0.0.1")
     assert throttle.admit("somebody", "10.0.0.2")
     assert throttle.admit("somebody", "no address")
@@ -66,12 +66,12 @@ def test_the_addresses_of_one_network_of_ipv6_are_one() -> None:
 def test_one_name_tried_from_many_addresses_is_slowed_down_but_not_for_its_owner() -> None:
     clock = Clock()
     throttle = Throttle(clock=clock)
-    throttle.passed("alice", "10.9.9.9")
+    throttle.record_login("alice", "10.9.9.9")
     tried = 0
     for number in range(1000):
         address = f"10.0.{number // 256}.{number % 256}"
         if throttle.admit("alice", address):
-            throttle.failed("alice", address)
+            throttle.record_failure("alice", address)
             tried += 1
     assert tried == 51
     assert throttle.admit("alice", "10.9.9.9")
@@ -87,25 +87,25 @@ def test_a_login_forgets_what_that_name_got_wrong_there_and_time_all() -> None:
     clock = Clock()
     throttle = Throttle(clock=clock)
     for _ in range(6):
-        throttle.failed("alice", "10.0.0.1")
+        throttle.record_failure("alice", "10.0.0.1")
     assert not throttle.admit("alice", "10.0.0.1")
-    throttle.passed("alice", "10.0.0.1")
+    throttle.record_login("alice", "10.0.0.1")
     assert throttle.admit("alice", "10.0.0.1")
     for _ in range(6):
-        throttle.failed("alice", "10.0.0.1")
+        throttle.record_failure("alice", "10.0.0.1")
     clock.now += 901
-    throttle.failed("alice", "10.0.0.1")
+    throttle.record_failure("alice", "10.0.0.1")
     assert throttle.admit("alice", "10.0.0.1")
 
 
 def test_memory_is_bounded_whatever_names_are_made_up() -> None:
     throttle = Throttle(clock=Clock())
-    for number in range(3 * module._MOST_REMEMBERED):
-        throttle.failed(f"user {number}", "10.0.0.1")
-        throttle.passed(f"user {number}", f"address {number}")
+    for number in range(3 * module._MAX_ENTRIES):
+        throttle.record_failure(f"user {number}", "10.0.0.1")
+        throttle.record_login(f"user {number}", f"address {number}")
         throttle.may_ask(f"user {number}")
-    for remembered in (throttle._failures, throttle._known, throttle._asked):
-        assert len(remembered) == module._MOST_REMEMBERED
+    for remembered in (throttle._failures, throttle._known, throttle._statements):
+        assert len(remembered) == module._MAX_ENTRIES
     assert not throttle.admit("somebody else", "10.0.0.1")
 
 
@@ -118,5 +118,5 @@ def test_statements_come_back_with_time_and_are_each_analysts_own() -> None:
     assert [throttle.may_ask("alice") for _ in range(2)] == [True, False]
     clock.now += 3600
     assert [throttle.may_ask("alice") for _ in range(61)] == [True] * 60 + [False]
-    throttle.allow(2)
+    throttle.set_limit(2)
     assert [throttle.may_ask("alice") for _ in range(3)] == [True, True, False]

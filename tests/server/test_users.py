@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dpsql.errors import UsageError
-from dpsql.server.passwords import Verifier, has_password, is_preparable, prepared, verifier_of
+from dpsql.server.passwords import Verifier, can_saslprep, derive_verifier, has_password, saslprep
 from dpsql.server.users import User, Users
 from dpsql.server.users_file import add_user, change_password, listed, remove_user
 
@@ -30,7 +30,7 @@ def file(tmp_path: Path) -> Path:
 def test_the_verifier_is_that_of_the_rfc() -> None:
     """RFC 7677, section 3: user, pencil, 4096 iterations."""
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
-    verifier = verifier_of("pencil", salt, iterations=4096)
+    verifier = derive_verifier("pencil", salt, iterations=4096)
     nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
     message = f"n=user,r=rOprNGfwEbeRWgbNEkqO,r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,c=biws,r={nonce}".encode()
     signature = hmac.digest(verifier.stored_key, message, "sha256")
@@ -56,8 +56,8 @@ def test_the_verifier_is_that_of_the_rfc() -> None:
 )
 def test_passwords_are_written_as_saslprep_does(given: str, written: str) -> None:
     """The examples of RFC 4013, section 3; what it forbids is left as it is."""
-    assert prepared(given) == written
-    assert is_preparable(given) is (given not in {"\u0007", "\u0627\u0031"})
+    assert saslprep(given) == written
+    assert can_saslprep(given) is (given not in {"\u0007", "\u0627\u0031"})
 
 
 def test_a_password_opens_and_no_other(file: Path) -> None:
@@ -72,12 +72,12 @@ def test_the_file_holds_no_password_and_shows_nothing(file: Path) -> None:
     assert WORDS not in file.read_text()
     users = Users.load(file)
     verifier = users.verifier("alice")
-    spelled = verifier.spelled()
-    assert Verifier.read(spelled) == verifier
+    spelled = verifier.encode()
+    assert Verifier.parse(spelled) == verifier
     for part in spelled.split("$")[1:]:
         assert part not in repr(verifier) + repr(users) + repr(vars(type(users)))
-    assert Verifier.read(spelled.replace("SHA-256", "SHA-1")) is None
-    assert Verifier.read("SCRAM-SHA-256$1:YQ==$YQ==:YQ==") is None
+    assert Verifier.parse(spelled.replace("SHA-256", "SHA-1")) is None
+    assert Verifier.parse("SCRAM-SHA-256$1:YQ==$YQ==:YQ==") is None
 
 
 def test_the_file_is_its_owners_alone(file: Path) -> None:

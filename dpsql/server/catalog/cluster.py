@@ -97,7 +97,7 @@ class Cluster:
 
     @property
     def is_starting(self) -> bool:
-        """Whether one that does not answer may do so yet."""
+        """Whether the server is still starting."""
         return self._process.poll() is None and time.monotonic() < self._deadline
 
     def stop(self) -> None:
@@ -135,7 +135,7 @@ class Cluster:
             stderr=subprocess.DEVNULL,
             cwd=self.folder,
             env=_environment(self.folder),
-            start_new_session=True,  # a Ctrl-C in the terminal is for the front
+            start_new_session=True,  # a Ctrl-C in the terminal is for the gateway
             user=user,
             group=group,
             extra_groups=others,

@@ -1,8 +1,7 @@
-"""Which statements ask about the tables and not about their rows, told from the text alone.
+"""Recognition of statements over system catalogs, from their text alone.
 
-Both sides refuse what is not theirs: the session knows no system catalog, and a catalog answers nothing that names a
-table of the policy. So a statement that is told wrongly here is refused there, and never answered with rows that the
-other side would have had.
+The session knows no system catalog, and a catalog refuses every statement that names a table of the policy. A statement
+that is sent to the wrong one is therefore refused there.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from dataclasses import dataclass, field
 
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = ["LONGEST", "is_catalog", "words_of"]
+__all__ = ["MAX_LENGTH", "is_catalog", "split_words"]
 
-LONGEST = 128 * 1024  # characters; what is longer is no statement of a tool, and the session reads no more either
-_MOST_WORDS = 16_000
+MAX_LENGTH = 128 * 1024  # characters; the session reads no more either
+_MAX_WORDS = 16_000
 _TOKEN = re.compile(
     r"""
       (?P<space>  \s+ | --[^\n]* )
@@ -51,13 +50,13 @@ _FAMILIES = re.compile(r"pg_\w+|to_reg\w+|has_\w+_privilege|txid_\w+")
 
 @dataclass(frozen=True, slots=True)
 class _Word:
-    """One token; `name` is folded as PostgreSQL folds it, and empty for strings and numbers."""
+    """One token; `name` is folded as in PostgreSQL, and empty for strings and numbers."""
 
     name: str
-    quoted: bool = False
+    is_quoted: bool = False
 
-    def says(self, *keywords: str) -> bool:
-        return not self.quoted and self.name in keywords
+    def is_any(self, *keywords: str) -> bool:
+        return not self.is_quoted and self.name in keywords
 
 
 _END = _Word("")
@@ -65,65 +64,60 @@ _END = _Word("")
 
 @dataclass(slots=True)
 class _Reading:
-    """Where a reader of tokens stands: the words before each parenthesis that is open, and those inside a FROM."""
+    """State of a reader of tokens: the words before open parentheses, and the depths inside a FROM."""
 
-    opened: list[str] = field(default_factory=list)
-    listing: set[int] = field(default_factory=set)
-    awaiting: bool = False
+    openers: list[str] = field(default_factory=list)
+    from_depths: set[int] = field(default_factory=set)
+    is_table_next: bool = False
 
 
 def is_catalog(sql: str, tables: Collection[str] = ()) -> bool:
-    """Say whether a statement is for a `Catalog`, and not for the session; `tables` are the names of the policy.
+    """Return whether a statement is for a `Catalog`, not for the session; `tables` are the names of the policy.
 
-    It is if a relation that it reads is one of pg_catalog or information_schema, or if it reads none and calls what
-    tells of the connection or of types, such as version(). Whatever holds TOP k PRIVATE is the session's.
+    It is if it reads a relation of pg_catalog or information_schema, or if it reads no relation and calls a function
+    about the connection or types, such as version(). A statement with TOP k PRIVATE is for the session.
     """
-    words = words_of(sql)
+    words = split_words(sql)
     if words is None or _is_private(words):
         return False
-    begins = next((word for word in words if word.name != "("), _END)
-    if not begins.says(*_STARTS):
+    first = next((word for word in words if word.name != "("), _END)
+    if not first.is_any(*_STARTS):
         return False
-    exposed = {ascii_lower(name) for name in tables}
-    defined = {word.name for word, then, after in _triples(words) if then.says("as") and after.name in {"(", "not"}}
-    read = [parts for parts in _relations(words) if len(parts) > 1 or parts[0] not in defined]
-    if any(_is_system(parts, exposed) for parts in read):
+    names = {ascii_lower(name) for name in tables}
+    ctes = {word.name for word, then, after in _triples(words) if then.is_any("as") and after.name in {"(", "not"}}
+    relations = [parts for parts in _find_relations(words) if len(parts) > 1 or parts[0] not in ctes]
+    if any(_is_system(parts, names) for parts in relations):
         return True
-    return not read and any(map(_tells, _triples([_END, *words])))
+    return not relations and any(map(_needs_catalog, _triples([_END, *words])))
 
 
-def words_of(sql: str) -> list[_Word] | None:
-    """Return the tokens of a statement without spaces and comments, or None where one does not end, or for too many."""
-    if len(sql) > LONGEST:
+def split_words(sql: str) -> list[_Word] | None:
+    """Return the tokens of a statement except spaces and comments; None if one has no end, and for too many."""
+    if len(sql) > MAX_LENGTH:
         return None
     words: list[_Word] = []
     at = 0
     while at < len(sql):
         if sql.startswith("/*", at):
-            end = _end_of_comment(sql, at)
+            end = _find_comment_end(sql, at)
             if end is None:
                 return None
             at = end
             continue
         found = _TOKEN.match(sql, at)
-        if found is None or found["open"] or len(words) > _MOST_WORDS:
+        if found is None or found["open"] or len(words) > _MAX_WORDS:
             return None
         at = found.end()
         if not found["space"]:
-            words.append(_word(found))
+            if found["quoted"]:
+                words.append(_Word(found["quoted"][1:-1].replace('""', '"'), is_quoted=True))
+            else:
+                words.append(_Word(ascii_lower(found[0])) if found["word"] or found["other"] else _END)
     return words
 
 
-def _word(found: re.Match[str]) -> _Word:
-    if found["quoted"]:
-        return _Word(found["quoted"][1:-1].replace('""', '"'), quoted=True)
-    if found["word"] or found["other"]:
-        return _Word(ascii_lower(found[0]))
-    return _END
-
-
-def _end_of_comment(sql: str, start: int) -> int | None:
-    """Return where a comment ends, which may hold others, or None if it does not."""
+def _find_comment_end(sql: str, start: int) -> int | None:
+    """Return the position after a comment, which may contain others; None if it has no end."""
     depth = 0
     for found in _COMMENT.finditer(sql, start):
         depth += 1 if found[0] == "/*" else -1
@@ -138,87 +132,87 @@ def _triples(words: list[_Word]) -> Iterator[tuple[_Word, _Word, _Word]]:
 
 
 def _is_private(words: list[_Word]) -> bool:
-    """Say whether TOP k PRIVATE or PRIVATE_TOP(...) stands anywhere, however it is meant."""
+    """Return whether TOP k PRIVATE or PRIVATE_TOP(...) appears anywhere."""
     return any(
-        word.says("private_top") or (word.says("top") and (then.says("private") or after.says("private")))
+        word.is_any("private_top") or (word.is_any("top") and (then.is_any("private") or after.is_any("private")))
         for word, then, after in _triples(words)
     )
 
 
-def _relations(words: list[_Word]) -> Iterator[tuple[str, ...]]:
-    """Yield the names, in parts, of what stands where SQL reads relations: after FROM, JOIN, TABLE and commas."""
+def _find_relations(words: list[_Word]) -> Iterator[tuple[str, ...]]:
+    """Yield the names, in parts, of the relations after FROM, JOIN, TABLE and their commas."""
     reading, before = _Reading(), _END
     names = iter(range(len(words)))
     for at in names:
         word = words[at]
-        if reading.awaiting and _is_name(word):
-            parts = _parts(words, at)
-            if not _follows(words, at + 2 * len(parts) - 1, sign="("):
+        if reading.is_table_next and _is_name(word):
+            parts = _read_parts(words, at)
+            if not _is_sign_at(words, at + 2 * len(parts) - 1, sign="("):
                 yield parts
-            reading.awaiting = False
-        _step(reading, word, before=before)
+            reading.is_table_next = False
+        _advance(reading, word, before=before)
         before = word
 
 
-def _step(reading: _Reading, word: _Word, *, before: _Word) -> None:
-    """Move over one token."""
-    depth = len(reading.opened)
-    if word.says("("):
-        reading.opened.append(before.name)
-    elif word.says(")"):
-        reading.listing.discard(depth)
-        if reading.opened:
-            reading.opened.pop()
-    elif word.says(",") and depth in reading.listing:
-        reading.awaiting = True
-    elif word.says(*_BEFORE_TABLES) and not _is_inside(reading, word, before=before):
-        reading.awaiting = True
-        reading.listing.add(depth)
-    elif word.says(*_AFTER_TABLES):
-        reading.listing.discard(depth)
-        reading.awaiting = False
-    elif not word.says(*_NO_TABLE_YET):
-        reading.awaiting = reading.awaiting and word.says("with", "values")
+def _advance(reading: _Reading, word: _Word, *, before: _Word) -> None:
+    """Update the state by one token."""
+    depth = len(reading.openers)
+    if word.is_any("("):
+        reading.openers.append(before.name)
+    elif word.is_any(")"):
+        reading.from_depths.discard(depth)
+        if reading.openers:
+            reading.openers.pop()
+    elif word.is_any(",") and depth in reading.from_depths:
+        reading.is_table_next = True
+    elif word.is_any(*_BEFORE_TABLES) and not _is_operator_from(reading, word, before=before):
+        reading.is_table_next = True
+        reading.from_depths.add(depth)
+    elif word.is_any(*_AFTER_TABLES):
+        reading.from_depths.discard(depth)
+        reading.is_table_next = False
+    elif not word.is_any(*_NO_TABLE_YET):
+        reading.is_table_next = reading.is_table_next and word.is_any("with", "values")
 
 
-def _is_inside(reading: _Reading, word: _Word, *, before: _Word) -> bool:
-    """Say whether a FROM belongs to EXTRACT(... FROM ...) and the like, or to IS DISTINCT FROM."""
-    called = bool(reading.opened) and reading.opened[-1] in _FROM_INSIDE
-    return word.says("from") and (called or before.says("distinct"))
+def _is_operator_from(reading: _Reading, word: _Word, *, before: _Word) -> bool:
+    """Return whether a FROM belongs to EXTRACT(... FROM ...) and the like, or to IS DISTINCT FROM."""
+    is_argument = bool(reading.openers) and reading.openers[-1] in _FROM_INSIDE
+    return word.is_any("from") and (is_argument or before.is_any("distinct"))
 
 
 def _is_name(word: _Word) -> bool:
-    keyword = word.says(*_STARTS, *_NO_TABLE_YET, *_AFTER_TABLES)
-    return not keyword and (word.quoted or word.name[:1].isalpha() or word.name[:1] == "_")
+    keyword = word.is_any(*_STARTS, *_NO_TABLE_YET, *_AFTER_TABLES)
+    return not keyword and (word.is_quoted or word.name[:1].isalpha() or word.name[:1] == "_")
 
 
-def _parts(words: list[_Word], at: int) -> tuple[str, ...]:
-    """Return the parts of the dotted name that begins there."""
+def _read_parts(words: list[_Word], at: int) -> tuple[str, ...]:
+    """Return the parts of the dotted name that begins at a token."""
     parts = [words[at].name]
-    while _follows(words, at + 1, sign=".") and at + 2 < len(words):
+    while _is_sign_at(words, at + 1, sign=".") and at + 2 < len(words):
         at += 2
         parts.append(words[at].name)
     return tuple(parts)
 
 
-def _follows(words: list[_Word], at: int, *, sign: str) -> bool:
-    return at < len(words) and words[at].says(sign)
+def _is_sign_at(words: list[_Word], at: int, *, sign: str) -> bool:
+    return at < len(words) and words[at].is_any(sign)
 
 
-def _is_system(parts: tuple[str, ...], exposed: Collection[str]) -> bool:
-    """Say whether a relation is one of the system's: by its schema, or by a name that no table of the policy has."""
+def _is_system(parts: tuple[str, ...], names: Collection[str]) -> bool:
+    """Return whether a relation is a system catalog: by its schema, or by a pg_ name that the policy lacks."""
     if len(parts) > 1:
         return parts[-2] in _SCHEMAS
-    return parts[0].startswith("pg_") and ascii_lower(parts[0]) not in exposed
+    return parts[0].startswith("pg_") and ascii_lower(parts[0]) not in names
 
 
-def _tells(near: tuple[_Word, _Word, _Word]) -> bool:
-    """Say whether a word, between its neighbours, calls, names or casts to what only a catalog knows."""
+def _needs_catalog(near: tuple[_Word, _Word, _Word]) -> bool:
+    """Return whether a word, between its neighbours, calls, names or casts to something that only a catalog has."""
     before, word, after = near
-    if after.says(".") and word.name in _SCHEMAS:
+    if after.is_any(".") and word.name in _SCHEMAS:
         return True
-    if before.says("::", "as") and word.name in _TYPES:
+    if before.is_any("::", "as") and word.name in _TYPES:
         return True
-    if after.says("("):
+    if after.is_any("("):
         return word.name in _FUNCTIONS or _FAMILIES.fullmatch(word.name) is not None
-    return word.says(*_WORDS) and not before.says(".", "as")
+    return word.is_any(*_WORDS) and not before.is_any(".", "as")

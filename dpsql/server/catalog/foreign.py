@@ -11,9 +11,9 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq.abc import PGconn
 
 from dpsql.errors import UsageError
-from dpsql.server.catalog.ddl import HOME, definitions
+from dpsql.server.catalog.ddl import HOME, create_definitions
 from dpsql.server.catalog.query_result import CatalogError
-from dpsql.server.catalog.shadow import Shadow, connected, run
+from dpsql.server.catalog.shadow import Shadow, connect, run
 from dpsql.sql.ir.catalog import Catalog as Tables
 
 __all__ = ["open_foreign"]
@@ -38,7 +38,7 @@ def open_foreign(url: str, tables: Tables) -> Shadow:
     Raises `UsageError` where it cannot be reached, is not ours alone, or is entered by a superuser, whom nothing stops.
     """
     conninfo = _conninfo(url)
-    connection = connected(conninfo)
+    connection = connect(conninfo)
     try:
         if _value(connection, _POWERFUL) == b"t":
             hint = "Give the address of a role that owns the database and is no superuser."
@@ -72,7 +72,7 @@ def _made(connection: PGconn, tables: Tables) -> list[str]:
     found = connection.exec_(_SCHEMAS.encode())
     quote = pq.Escaping(connection).escape_identifier
     before = [quote(found.get_value(at, 0) or b"").decode() for at in range(found.ntuples)]
-    made = list(definitions(tables))
+    made = list(create_definitions(tables))
     marked = [f"COMMENT ON {made_of.removeprefix('CREATE ')} IS '{_MARK}'" for made_of in made if _is_schema(made_of)]
     return [f"DROP SCHEMA {schema} CASCADE" for schema in before] + made + marked
 

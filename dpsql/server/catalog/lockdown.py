@@ -1,18 +1,18 @@
-"""What a PostgreSQL of our own is before the first analyst asks it: the tables, empty, and nothing to do with them.
+"""Set-up of the PostgreSQL that dpsql starts: empty tables, and a role that can only read system catalogs.
 
-The analyst's statements run there as a role that may read system catalogs. What it may call besides is decided here:
-of the functions that do something, or run SQL of their own, only those that tools use and that change nothing.
+Of the functions with effects, and of those that run SQL themselves, the role may only call those that tools use and
+that change nothing.
 """
 
 from __future__ import annotations
 
-from dpsql.server.catalog.ddl import definitions
+from dpsql.server.catalog.ddl import create_definitions
 from dpsql.sql.ir.catalog import Catalog as Tables
 
 __all__ = ["DATABASE", "FIRST", "lockdown"]
 
 DATABASE = "dpsql"
-FIRST = f"ALTER DATABASE postgres RENAME TO {DATABASE}"  # from another database; "postgres" need not be there too
+FIRST = f"ALTER DATABASE postgres RENAME TO {DATABASE}"  # from another database
 
 _HARMLESS = """
     array_sample array_shuffle clock_timestamp current_query gen_random_uuid pg_available_extensions pg_blocking_pids
@@ -23,7 +23,7 @@ _HARMLESS = """
     pg_sequence_last_value pg_table_size pg_tablespace_size pg_total_relation_size random random_normal set_config
     timeofday txid_status uuidv4 uuidv7
 """.split()
-# Volatile functions do something; the XML of a table is SQL that a function runs, which no lock of ours would show.
+# Volatile functions have effects; functions for the XML of a table run SQL whose tables the check of locks misses.
 _REVOKE = f"""
 DO $$
 DECLARE called regprocedure;
@@ -38,8 +38,8 @@ BEGIN
     EXECUTE format('REVOKE ALL ON ROUTINE %s FROM PUBLIC', called);
   END LOOP;
 END $$
-"""  # noqa: S608 - our own names
-# Tools call it for settings that do not matter here, and it is the one way to become somebody else inside a SELECT.
+"""  # noqa: S608 - constant names
+# Tools call set_config for settings without effect here; it is also the only way to change the role in a SELECT.
 _SET_NOTHING = """
 CREATE OR REPLACE FUNCTION pg_catalog.set_config(text, text, boolean) RETURNS text
 LANGUAGE sql AS 'SELECT $2'
@@ -47,10 +47,10 @@ LANGUAGE sql AS 'SELECT $2'
 
 
 def lockdown(tables: Tables) -> tuple[str, ...]:
-    """Return the statements that make the shadow of `tables` in a new database, and close it."""
+    """Return the statements that create `tables` in a new database and revoke all other rights."""
     return (
         "DROP SCHEMA public",
-        *definitions(tables),
+        *create_definitions(tables),
         _SET_NOTHING,
         _REVOKE,
         f"REVOKE TEMPORARY ON DATABASE {DATABASE} FROM PUBLIC",

@@ -17,8 +17,8 @@ from dpsql.server.catalog.ddl import HOME
 from dpsql.server.catalog.minimal_sql import BUILT_IN, PREFIX, Translated, cannot, translated
 from dpsql.server.catalog.minimal_tables import DATABASE, RELATIONS, TYPES, rows_of, type_named
 from dpsql.server.catalog.query_result import CatalogError, CatalogRows, Column, Description, Parameter
-from dpsql.server.catalog.statement_guard import MOST_BYTES, MOST_ROWS, checked, too_large
-from dpsql.server.catalog.value_formats import given_value, told_value
+from dpsql.server.catalog.statement_guard import MAX_BYTES, MAX_ROWS, check_statement, too_large_error
+from dpsql.server.catalog.value_formats import decode_parameter, encode_value
 from dpsql.sql.ir.catalog import Catalog as Tables
 
 __all__ = ["Minimal"]
@@ -106,7 +106,7 @@ class Minimal:
         if (shown := _shown(sql)) is not None:
             return shown
         asked = self._translated(sql, tuple(each.type_oid for each in parameters))
-        values = [given_value(each, oid) for each, oid in zip(parameters, asked.parameters, strict=False)]
+        values = [decode_parameter(each, oid) for each, oid in zip(parameters, asked.parameters, strict=False)]
         with self._lock:
             cursor = self._run(asked, values, user=user)
             columns = _columns(asked, cursor)
@@ -114,7 +114,7 @@ class Minimal:
             rows = self._fetched(cursor)
         told = [
             tuple(
-                told_value(cell, column.type_oid, code=code)
+                encode_value(cell, column.type_oid, code=code)
                 for cell, column, code in zip(row, columns, codes, strict=True)
             )
             for row in rows
@@ -127,7 +127,7 @@ class Minimal:
             self._database.close()
 
     def _translated(self, sql: str, types: tuple[int, ...]) -> Translated:
-        text = checked(sql).decode()
+        text = check_statement(sql).decode()
         if len(text) > _LONGEST:
             raise cannot()
         return translated(text.rstrip().rstrip(";"), self._types, tables=self._oids, given=types)
@@ -143,13 +143,13 @@ class Minimal:
 
     def _fetched(self, cursor: sqlite3.Cursor) -> list[tuple[object, ...]]:
         try:
-            rows: list[tuple[object, ...]] = cursor.fetchmany(MOST_ROWS + 1)
+            rows: list[tuple[object, ...]] = cursor.fetchmany(MAX_ROWS + 1)
         except sqlite3.Error:
             raise cannot() from None
         finally:
             cursor.close()
-        if len(rows) > MOST_ROWS or sum(len(str(cell)) for row in rows for cell in row) > MOST_BYTES:
-            raise too_large()
+        if len(rows) > MAX_ROWS or sum(len(str(cell)) for row in rows for cell in row) > MAX_BYTES:
+            raise too_large_error()
         return rows
 
     def _fill(self) -> None:

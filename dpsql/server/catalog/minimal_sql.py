@@ -15,7 +15,7 @@ from sqlglot.errors import ErrorLevel, SqlglotError
 
 from dpsql.server.catalog.minimal_tables import RELATIONS, type_named
 from dpsql.server.catalog.query_result import CatalogError
-from dpsql.server.catalog.statement_guard import not_private
+from dpsql.server.catalog.statement_guard import private_table_error
 from dpsql.sql.lexer import ascii_lower
 
 __all__ = ["BUILT_IN", "PREFIX", "Translated", "cannot", "translated"]
@@ -97,7 +97,7 @@ def _placed(tree: exp.Query, tables: Collection[str]) -> dict[str, Mapping[str, 
             continue
         key = f"information_schema.{name}" if schema == "information_schema" else name
         if table.name in tables:
-            raise not_private()
+            raise private_table_error()
         if key not in RELATIONS or schema not in {"", "pg_catalog", "information_schema"}:
             raise cannot()
         if not table.alias:
@@ -268,7 +268,7 @@ def _folded(name: exp.Expr) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Types:
-    """What the expressions of a statement are, by the relations that it reads and the functions that there are."""
+    """Types of a statement's expressions, from the relations that it reads and the known functions."""
 
     known: Mapping[str, Mapping[str, int]]
     functions: Mapping[str, int]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 
-from dpsql.server.catalog.ddl import HOME, exposed
+from dpsql.server.catalog.ddl import HOME, list_tables
 from dpsql.sql.ir.catalog import Catalog as Tables
 
 __all__ = ["DATABASE", "RELATIONS", "TYPES", "Rows", "TypeRow", "rows_of", "type_named"]
@@ -193,7 +193,7 @@ def type_named(name: str) -> TypeRow | None:
 
 def rows_of(tables: Tables) -> Rows:
     """Return the rows of the relations that have any."""
-    paths = exposed(tables)
+    paths = list_tables(tables)
     schemas = {HOME: _HOME} | {name: at for at, name in enumerate(sorted({path[0] for path in paths} - {HOME}), _FIRST)}
     rows: Rows = {
         "pg_namespace": [

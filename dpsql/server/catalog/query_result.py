@@ -1,8 +1,7 @@
-"""The seam of the catalogs: what answers a statement over system catalogs, and in which shape.
+"""Protocol of the catalogs, which answer statements over system catalogs, and the types of their answers.
 
-Values travel as the bytes of PostgreSQL's protocol, in text or binary as the client wants them, so that whoever speaks
-to the client passes them on as they are. Nothing here depends on a row: a catalog knows the names and types of the
-tables that the policy exposes and nothing else.
+Values are bytes of PostgreSQL's protocol, in the format that the client requested, and are sent unchanged. A catalog
+knows only the names and types of the policy's tables, so nothing here depends on a row.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ __all__ = ["Catalog", "CatalogError", "CatalogRows", "Column", "Description", "P
 
 
 class CatalogError(Exception):
-    """What a client is told when a statement over system catalogs cannot be answered; it carries a SQLSTATE.
+    """Error of a statement over system catalogs, with its SQLSTATE.
 
-    `position` is the 1-based character of the statement at which it went wrong, or None.
+    `position` is the character of the statement that caused it, from 1, or None.
     """
 
     def __init__(self, sqlstate: str, message: str, *, hint: str = "", position: int | None = None) -> None:
@@ -30,7 +29,7 @@ class CatalogError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a result, as a RowDescription tells it: its name, and the OID, size and modifier of its type."""
+    """A column of a result: its name, and the OID, size and modifier of its type."""
 
     name: str
     type_oid: int
@@ -49,7 +48,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a statement takes and gives: the OIDs of its parameters' types, and its columns."""
+    """The types of a statement's parameters, as OIDs, and its columns."""
 
     parameters: tuple[int, ...]
     columns: tuple[Column, ...]
@@ -57,7 +56,7 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class CatalogRows:
-    """The rows of an answer, each value as the bytes to send in the format that was asked for; None is NULL."""
+    """The rows of an answer, each value as bytes in the requested format; None is NULL."""
 
     columns: tuple[Column, ...]
     rows: list[tuple[bytes | None, ...]]
@@ -65,29 +64,29 @@ class CatalogRows:
 
 
 class Catalog(Protocol):
-    """Something that answers statements over system catalogs; it blocks, and threads may share it."""
+    """Catalog that answers statements over system catalogs; its methods block, and threads may share it."""
 
     @property
     def version(self) -> str:
-        """The PostgreSQL that it speaks as, such as "18.4"; a server that uses it says the same of itself."""
+        """The version of PostgreSQL that it emulates, such as "18.4"; the server reports the same."""
         ...
 
     def describe(self, sql: str, types: Sequence[int] = (), *, user: str) -> Description:
-        """Return what one statement takes and gives; `types` are OIDs of its parameters so far as the client says.
+        """Return the parameters and columns of one statement; `types` are the OIDs that the client declared.
 
-        `user` is who asks, and whom current_user names. Raises `CatalogError`.
+        `user` is the value of current_user. Raises `CatalogError`.
         """
         ...
 
     def execute(
         self, sql: str, parameters: Sequence[Parameter] = (), *, user: str, formats: Sequence[int] = ()
     ) -> CatalogRows:
-        """Answer one statement; `formats` are as a Bind message has them: none (text), one for all, or one a column.
+        """Answer one statement; `formats` are those of a Bind message: none (text), one for all, or one a column.
 
         0 is text and 1 is binary. Raises `CatalogError`.
         """
         ...
 
     def close(self) -> None:
-        """Let go of what it runs on; closing twice is closing once."""
+        """Release its resources; safe to repeat."""
         ...

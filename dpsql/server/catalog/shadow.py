@@ -20,9 +20,15 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from dpsql.errors import UsageError
 from dpsql.server.catalog.query_result import CatalogError, CatalogRows, Column, Description, Parameter
-from dpsql.server.catalog.statement_guard import MOST_BYTES, MOST_ROWS, checked, not_private, too_large
+from dpsql.server.catalog.statement_guard import (
+    MAX_BYTES,
+    MAX_ROWS,
+    check_statement,
+    private_table_error,
+    too_large_error,
+)
 
-__all__ = ["Shadow", "connected", "run"]
+__all__ = ["Shadow", "connect", "run"]
 
 Answered = TypeVar("Answered")
 _MOST_CONNECTIONS = 4
@@ -54,21 +60,21 @@ class Shadow:
         self._turns = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         self._roles: dict[str, threading.Lock] = {}  # whose statement is being answered; as many as there are users
         self._closed = False
-        first = connected(conninfo)
+        first = connect(conninfo)
         number = first.server_version
         self.version = f"{number // 10000}.{number % 10000}"
         self._idle.append(first)
 
     def describe(self, sql: str, types: Sequence[int] = (), *, user: str) -> Description:
         """Return what one statement takes and gives. Raises `CatalogError`."""
-        text = checked(sql)
+        text = check_statement(sql)
         return self._asked(user, lambda connection: _prepared(connection, text, types=types))
 
     def execute(
         self, sql: str, parameters: Sequence[Parameter] = (), *, user: str, formats: Sequence[int] = ()
     ) -> CatalogRows:
         """Answer one statement. Raises `CatalogError`."""
-        text = checked(sql)
+        text = check_statement(sql)
 
         def answer(connection: PGconn) -> CatalogRows:
             described = _prepared(connection, text, types=[each.type_oid for each in parameters])
@@ -138,7 +144,7 @@ class Shadow:
 
     def _reconnected(self) -> PGconn:
         try:
-            return connected(self._conninfo)
+            return connect(self._conninfo)
         except UsageError as error:
             raise CatalogError("58000", error.reason, hint="Ask again in a moment.") from None
 
@@ -163,7 +169,7 @@ def _losing() -> Iterator[None]:
         raise _lost() from None
 
 
-def connected(conninfo: str) -> PGconn:
+def connect(conninfo: str) -> PGconn:
     """Return a connection. Raises `UsageError`, whose words show nothing of `conninfo`."""
     connection = pq.PGconn.connect_start(conninfo.encode())
     deadline = time.monotonic() + _WAIT
@@ -205,7 +211,7 @@ def _prepared(connection: PGconn, text: bytes, *, types: Sequence[int]) -> Descr
         raise CatalogError("0A000", "This statement returns no column.", hint="Write what to select.")
     # by another prepared statement: a query of any other kind would forget the one without a name
     if _checked(connection, connection.exec_prepared(_LOCKS, [])).ntuples:
-        raise not_private()
+        raise private_table_error()
     return Description(tuple(told.param_type(at) for at in range(told.nparams)), columns)
 
 
@@ -227,9 +233,9 @@ def _rows(
             row = tuple(result.get_value(at, column) for column in range(result.nfields))
             size += sum(len(value or b"") + 4 for value in row)
             rows.append(row)
-        if size > MOST_BYTES or len(rows) > MOST_ROWS:
+        if size > MAX_BYTES or len(rows) > MAX_ROWS:
             connection.finish()
-            raise too_large()
+            raise too_large_error()
     if failure is not None:
         raise failure
     return rows, tag
@@ -268,7 +274,7 @@ def _error(result: PGresult) -> CatalogError:
     if not state:
         return _lost()
     if state in _TOO_MUCH:  # in the words of the wire the first of them means the budget
-        return too_large()
+        return too_large_error()
     position = said(pq.DiagnosticField.STATEMENT_POSITION)
     return CatalogError(
         state,

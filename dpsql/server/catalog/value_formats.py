@@ -1,18 +1,18 @@
-"""The values of the small catalog as PostgreSQL's protocol writes them, in text and in binary."""
+"""Formats of the small catalog's values in PostgreSQL's protocol, in text and in binary."""
 
 from __future__ import annotations
 
 from dpsql.server.catalog.query_result import CatalogError, Parameter
 
-__all__ = ["given_value", "told_value"]
+__all__ = ["decode_parameter", "encode_value"]
 
 _BOOLEAN = 16
-_BYTES = {16: 1, 20: 8, 21: 2, 23: 4, 26: 4}  # of the types that binary writes as whole numbers
+_BYTES = {16: 1, 20: 8, 21: 2, 23: 4, 26: 4}  # of the types that are whole numbers in binary
 _UNSIGNED = frozenset([16, 26])
 
 
-def given_value(parameter: Parameter, type_oid: int) -> object:
-    """Return the value of a parameter; raise `CatalogError` for one that its type cannot have."""
+def decode_parameter(parameter: Parameter, type_oid: int) -> object:
+    """Decode a parameter; raise `CatalogError` for a value that does not fit its type."""
     if parameter.value is None:
         return None
     try:
@@ -21,11 +21,11 @@ def given_value(parameter: Parameter, type_oid: int) -> object:
         text = parameter.value.decode()
         return int(text) if type_oid in _BYTES and type_oid != _BOOLEAN else text
     except ValueError:
-        raise CatalogError("22P02", "A parameter is no value of its type.") from None
+        raise CatalogError("22P02", "A parameter does not fit its type.") from None
 
 
-def told_value(value: object, type_oid: int, *, code: int) -> bytes | None:
-    """Return a value of the catalog as text (0) or binary (1)."""
+def encode_value(value: object, type_oid: int, *, code: int) -> bytes | None:
+    """Encode a value of the catalog as text (0) or binary (1)."""
     if value is None:
         return None
     if code and type_oid in _BYTES and isinstance(value, int):

@@ -1,4 +1,4 @@
-"""What a client of Flight SQL can ask for, read from the bytes of its descriptors and tickets."""
+"""Commands of Flight SQL, parsed from the bytes of descriptors and tickets."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """What the server is and can do; all that is known where no number is named."""
+    """Request for information about the server; for all of it if no number is given."""
 
     wanted: tuple[int, ...]
 

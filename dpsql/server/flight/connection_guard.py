@@ -36,8 +36,8 @@ _ENDED = (OSError, EOFError, Hostile, TimeoutError, ssl.SSLError)
 class Guard:
     """Lets connections through to the server behind it; made on the loop on which it runs."""
 
-    def __init__(self, front: Gateway, doors: Doors, *, inside: str) -> None:
-        self._front = front
+    def __init__(self, gateway: Gateway, doors: Doors, *, inside: str) -> None:
+        self._gateway = gateway
         self._doors = doors
         self._inside = inside
         self._connections: set[asyncio.Task[None]] = set()
@@ -129,11 +129,11 @@ class Guard:
         async with asyncio.timeout(_LOGIN_SECONDS):
             await proved.wait()
         self._pending.remove(pending)
-        if self._front.enter(SURFACE):
+        if self._gateway.enter(SURFACE):
             try:
                 await asyncio.Event().wait()
             finally:
-                self._front.leave(SURFACE)
+                self._gateway.leave(SURFACE)
 
 
 async def _outward(inside: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -48,10 +48,10 @@ class NotSupported(_Unprintable, NotImplementedError):
 
 
 class _Faulty(Protocol):
-    """Whose method it is that fails, and who tells those who run the server."""
+    """Object whose methods may fail, with the telemetry that records it."""
 
     def fault(self, kind: str) -> None:
-        """Tell what kind of an exception it was."""
+        """Record an unexpected exception by its type."""
         ...
 
 

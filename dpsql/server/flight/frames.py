@@ -29,7 +29,7 @@ _PREFIX = 5  # bytes before a message of gRPC: whether it is compressed, and its
 
 
 class Hostile(Exception):
-    """What no client of Flight SQL sends; the connection ends."""
+    """Bytes that no client of Flight SQL sends; they end the connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Watchman:
 
     @property
     def under_way(self) -> int:
-        """How many bytes of messages have arrived that have not ended."""
+        """The number of bytes received of unfinished messages."""
         return sum(stream.arrived for stream in self._streams.values())
 
     def _headed(self, frame: Frame) -> Frame:

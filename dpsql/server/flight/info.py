@@ -1,4 +1,4 @@
-"""What the server says of itself and of the types of columns, by the numbers that Flight SQL has for it."""
+"""Information about the server and the types of columns, by the numbers of Flight SQL."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _GRACE_SECONDS = 30.0
 _STEP_SECONDS = 0.05
 
 
-async def serve_flight(front: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None = None) -> Flight:
+async def serve_flight(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None = None) -> Flight:
     """Listen for clients of Flight SQL on a host and port, of which 0 is any; return what stops it again.
 
     `tls` is a context of its own, which is told that HTTP/2 is spoken. Raises `PolicyError` for an address that other
@@ -37,8 +37,8 @@ async def serve_flight(front: Gateway, address: tuple[str, int], *, tls: ssl.SSL
         tls.set_alpn_protocols(["h2"])
     folder = ScratchFolder()  # which its owner alone may enter
     doors, inside = Doors(), str(folder.path / "flight")
-    server = FlightSQLServer(front, f"grpc+unix://{inside}", doors=doors)
-    guard = Guard(front, doors, inside=inside)
+    server = FlightSQLServer(gateway, f"grpc+unix://{inside}", doors=doors)
+    guard = Guard(gateway, doors, inside=inside)
     try:
         port = await guard.listen(address, tls=tls)
     except BaseException:

@@ -1,4 +1,4 @@
-"""Who calls: a password once, at the handshake, and from then on a token that the server made up for it."""
+"""Login of Flight SQL: a password once, at the handshake, and a random token from then on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.flight as fl
 from dpsql.errors import Refusal, UsageError
 from dpsql.server.flight.failures import cleanly
 from dpsql.server.flight.ticket_store import TicketStore
-from dpsql.server.random_bytes import unguessable_text
+from dpsql.server.random_bytes import draw_text
 
 if TYPE_CHECKING:
     from dpsql.server.gateway import Gateway
@@ -43,7 +43,7 @@ class Doors:
 
     def open(self, address: str, on_proof: Callable[[], object] = lambda: None) -> str:
         """Return the name of a new connection; `on_proof` is called when a call of it is a user's, from any thread."""
-        name = unguessable_text(_DOOR_BYTES)
+        name = draw_text(_DOOR_BYTES)
         self._open[name] = address, on_proof
         return name
 
@@ -66,8 +66,8 @@ class Doors:
 class Tokens:
     """The tokens that were handed out: for half a day, and as long as the user is one and has the same password."""
 
-    def __init__(self, front: Gateway) -> None:
-        self._front = front
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
         self._kept: TicketStore[tuple[User, bytes]] = TicketStore(most=_MOST_TOKENS, seconds=_TOKEN_SECONDS)
 
     def hand_out(self, user: User) -> str:
@@ -80,7 +80,7 @@ class Tokens:
         if found is None:
             return None
         name, (user, proof) = found
-        return user if self._front.users.get(name) == user and self._proof(name) == proof else None
+        return user if self._gateway.users.get(name) == user and self._proof(name) == proof else None
 
     def take_back(self, name: str, token: str) -> None:
         """Forget a token."""
@@ -88,7 +88,7 @@ class Tokens:
 
     def _proof(self, name: str) -> bytes:
         """Return what changes with the password."""
-        return self._front.users.verifier(name).stored_key
+        return self._gateway.users.verifier(name).stored_key
 
 
 class Handshake(fl.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
@@ -104,7 +104,7 @@ class Handshake(fl.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no ty
 
 
 class Calls:
-    """How many calls of each user are under way; threads may share it."""
+    """Counter of the calls of each user that are under way; threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -147,9 +147,9 @@ class Caller(fl.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
 class Login(fl.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
     """Lets nobody in but users: every call has a token, or is the handshake, with name and password."""
 
-    def __init__(self, front: Gateway, tokens: Tokens, *, doors: Doors, calls: Calls) -> None:
+    def __init__(self, gateway: Gateway, tokens: Tokens, *, doors: Doors, calls: Calls) -> None:
         super().__init__()
-        self._front, self._tokens, self._doors, self._calls = front, tokens, doors, calls
+        self._gateway, self._tokens, self._doors, self._calls = gateway, tokens, doors, calls
 
     @cleanly
     def start_call(self, info: fl.CallInfo, headers: Headers) -> fl.ServerMiddleware:
@@ -179,11 +179,11 @@ class Login(fl.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no
 
     def fault(self, kind: str) -> None:
         """Tell those who run the server that something failed, without its words."""
-        self._front.watch.log("fault", surface=SURFACE, kind=kind)
+        self._gateway.telemetry.log("fault", surface=SURFACE, kind=kind)
 
     def _checked(self, shown: str, *, address: str) -> User:
         name, password = _basic(shown)
-        user = self._front.login(SURFACE, name, password=password, address=address)
+        user = self._gateway.login(SURFACE, name, password=password, address=address)
         if user is None:
             raise _refused()
         return user

@@ -61,17 +61,17 @@ class FlightSQLServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has
     anybody in: calls that come through none of its `doors` are refused.
     """
 
-    def __init__(self, front: Gateway, location: str, *, doors: Doors) -> None:
-        tokens, self.calls = Tokens(front), Calls()
-        self._front = front
-        self._statements = Statements(front)
+    def __init__(self, gateway: Gateway, location: str, *, doors: Doors) -> None:
+        tokens, self.calls = Tokens(gateway), Calls()
+        self._gateway = gateway
+        self._statements = Statements(gateway)
         self._acts = Acts(self._statements, tokens)
-        self._login = Login(front, tokens, doors=doors, calls=self.calls)
+        self._login = Login(gateway, tokens, doors=doors, calls=self.calls)
         super().__init__(location, auth_handler=_Anybody(), middleware={"login": self._login})
 
     def forget(self) -> None:
-        """Let go of the front, once nothing is answered any more: pyarrow keeps this object until the process ends."""
-        for name in ("_front", "_statements", "_acts"):
+        """Drop the references to the gateway; pyarrow holds this object until the process ends."""
+        for name in ("_gateway", "_statements", "_acts"):
             self.__dict__.pop(name, None)  # again is no harm
         self._login.__dict__.clear()
 
@@ -110,7 +110,7 @@ class FlightSQLServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has
             case TypeInfo():
                 return _stream(type_info(command))
             case _:
-                return _stream(listed(command, self._front.look(user, lambda session: session.catalog)))
+                return _stream(listed(command, self._gateway.look(user, lambda session: session.catalog)))
 
     @cleanly
     def do_put(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor, *streams: object) -> None:
@@ -145,7 +145,7 @@ class FlightSQLServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has
 
     def fault(self, kind: str) -> None:
         """Tell those who run the server that something failed, without its words."""
-        self._front.watch.log("fault", surface=SURFACE, kind=kind)
+        self._gateway.telemetry.log("fault", surface=SURFACE, kind=kind)
 
     def _columns(self, user: User, command: Command) -> pa.Schema:
         match command:

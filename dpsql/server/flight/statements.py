@@ -51,16 +51,16 @@ class PreparedStatement:
 
 
 class Statements:
-    """What clients have asked and are about to ask; threads may share it."""
+    """Statements and prepared statements of clients; threads may share it."""
 
-    def __init__(self, front: Gateway) -> None:
-        self._front = front
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
         self._tickets: TicketStore[Ask] = TicketStore(most=_MOST_TICKETS, seconds=_HOUR)
         self._prepared: TicketStore[PreparedStatement] = TicketStore(most=_MOST_PREPARED, seconds=12 * _HOUR)
 
     def described(self, user: User, text: str, *, parameters: tuple[object, ...] = ()) -> pa.Schema:
         """Return the columns of an answer; nothing is charged."""
-        return self._front.describe(SURFACE, user, text=text, parameters=parameters)
+        return self._gateway.describe(SURFACE, user, text=text, parameters=parameters)
 
     def ticket(self, user: User, text: str, *, parameters: tuple[object, ...] = ()) -> bytes:
         """Return the handle by which this user gets the answer to a statement that was described."""
@@ -83,7 +83,7 @@ class Statements:
                 return asked.answer
             asked.is_running = True
             try:
-                answer = self._front.ask(SURFACE, user, text=asked.text, parameters=asked.parameters, stop=stop)
+                answer = self._gateway.ask(SURFACE, user, text=asked.text, parameters=asked.parameters, stop=stop)
             finally:
                 asked.is_running = False
             table = _with_receipt(answer)
@@ -104,7 +104,7 @@ class Statements:
 
     def prepare(self, user: User, text: str) -> tuple[bytes, PreparedStatement]:
         """Return the handle of a statement, and what is known of it before anything is bound; nothing is charged."""
-        found = self._front.look(user, lambda session: session.prepare(text))
+        found = self._gateway.look(user, lambda session: session.prepare(text))
         prepared = PreparedStatement(text, found.parameters, found.schema)
         return self._prepared.put(user.name, prepared), prepared
 

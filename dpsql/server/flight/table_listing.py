@@ -1,4 +1,4 @@
-"""What clients ask for when they list catalogs, schemas and tables: those of the policy, as their analyst sees them."""
+"""Listings of catalogs, schemas and tables: those of the policy, as the analyst sees them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""What is kept for a client between two of its calls, under names that nobody can guess: for a time, and not for all.
+"""Store for objects of a client between its calls, under random names and for a limited time.
 
-A name is worth something to the one user for whom it was made. Who keeps too much loses what they kept first, and
-takes nothing from anybody else.
+A name is valid for its own user only. A user who stores too much loses their own oldest objects, and those of no other.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from dpsql.server.random_bytes import unguessable_text
+from dpsql.server.random_bytes import draw_text
 
 __all__ = ["TicketStore"]
 
@@ -43,7 +42,7 @@ class TicketStore(Generic[Value]):
 
     def put(self, owner: str, value: Value) -> bytes:
         """Keep a value for an owner and return its name."""
-        name = unguessable_text(_NAME_BYTES).encode()
+        name = draw_text(_NAME_BYTES).encode()
         with self._lock:
             self._forget_old()
             owned = self._owned.setdefault(owner, OrderedDict())

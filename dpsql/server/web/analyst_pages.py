@@ -29,7 +29,7 @@ _FREE = frozenset(["free", "stored"])
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """What was answered, as the page shows it."""
+    """An answer, as the page shows it."""
 
     html: object
     receipt: str
@@ -47,7 +47,7 @@ class _Shown:
 
 async def home(asked: VisitorRequest) -> Response:
     """Show the box for a question, with the text of an earlier one where its number is given."""
-    if not asked.desk.front.may_ask(asked.user):
+    if not asked.desk.gateway.may_ask(asked.user):
         return RedirectResponse("/curator/spending", status_code=303)
     wanted = asked.request.query_params.get("again", "")
     text = ""

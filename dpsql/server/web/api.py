@@ -251,21 +251,21 @@ async def _tables(call: Call) -> Response:
 
 async def _spending(call: Call) -> Response:
     last = call.numbers.get("last", 100)
-    return json_answer(await call.desk.run(lambda: curator_actions.plain_spent(call.desk.front, last=last)))
+    return json_answer(await call.desk.run(lambda: curator_actions.plain_spent(call.desk.gateway, last=last)))
 
 
 async def _grant(call: Call) -> Response:
-    granted = await call.desk.run(lambda: curator_actions.raise_total(call.desk.front, call.user, given=call.body))
+    granted = await call.desk.run(lambda: curator_actions.raise_total(call.desk.gateway, call.user, given=call.body))
     return json_answer(granted.plain(), status=201)
 
 
 async def _verification(call: Call) -> Response:
-    found = await call.desk.run(lambda: curator_actions.verify(call.desk.front))
+    found = await call.desk.run(lambda: curator_actions.verify(call.desk.gateway))
     return json_answer({"events": found.events, "head": found.head})
 
 
 async def _refusals(call: Call) -> Response:
-    seen = call.desk.front.watch.refusals(call.numbers.get("last", 100))
+    seen = call.desk.gateway.telemetry.refusals(call.numbers.get("last", 100))
     return json_answer(
         {
             "refusals": [

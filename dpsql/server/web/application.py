@@ -37,15 +37,15 @@ _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def application(front: Gateway, *, secure: bool) -> Starlette:
-    """Return the application over a front; `secure` says that browsers reach it by TLS, and by nothing else.
+def application(gateway: Gateway, *, secure: bool) -> Starlette:
+    """Return the application over a gateway; `secure` says that browsers reach it by TLS, and by nothing else.
 
     Whoever runs it must pass on the address of the peer as it is, and no address that a header names.
     """
-    desk = RequestDispatch(front, secure)
+    desk = RequestDispatch(gateway, secure)
     return Starlette(
         routes=[*_pages(desk), *_curators(desk), *_api(desk), *_operated(desk), *_static()],
-        middleware=[Middleware(Guard, watch=front.watch, secure=secure)],
+        middleware=[Middleware(Guard, telemetry=gateway.telemetry, secure=secure)],
         exception_handlers={HTTPException: _http_problem},
     )
 
@@ -99,7 +99,7 @@ def _api(desk: RequestDispatch) -> list[Route]:
 
 def _operated(desk: RequestDispatch) -> list[Route]:
     async def health(_: Request) -> Response:
-        state = desk.front.health()
+        state = desk.gateway.health()
         return PlainTextResponse(state, status_code=200 if state == "ok" else 503)
 
     async def metrics(request: Request) -> Response:
@@ -108,8 +108,10 @@ def _operated(desk: RequestDispatch) -> list[Route]:
         except Error as error:
             return problem_answer(error)
         address = "" if request.client is None else request.client.host
-        if desk.front.may_see_metrics(user, address=address, is_forwarded=_is_forwarded(request)):
-            return PlainTextResponse(desk.front.watch.metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        if desk.gateway.may_see_metrics(user, address=address, is_forwarded=_is_forwarded(request)):
+            return PlainTextResponse(
+                desk.gateway.telemetry.metrics(), media_type="text/plain; version=0.0.4; charset=utf-8"
+            )
         hint = "Log in as a curator, or ask from this machine itself."
         return problem_answer(Refusal("curators-only", "Metrics are for curators.", hint=hint))
 

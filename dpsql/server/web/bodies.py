@@ -1,4 +1,4 @@
-"""What a request brings along: read in bounds of size and time before anything is made of it."""
+"""Bodies of requests, read within limits of size and time before they are parsed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a statement would cost, before it is asked: from its plan and what is left, without a row being read."""
+"""Cost of a statement before it runs, from its plan and the remaining budget; no row is read."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a curator sees and does: the policy read back, who spent what, grants, and whether the ledger holds together.
+"""Views and actions of a curator: the policy, the spending of analysts, grants, and the check of the ledger.
 
-All of it is the policy, the ledger and the watch; no private row is read.
+They use the policy, the ledger and the telemetry; no private row is read.
 """
 
 from __future__ import annotations
@@ -47,30 +47,30 @@ class Granted:
         }
 
 
-def ledger_of(front: Gateway) -> Path | DatabaseUrl:
+def ledger_of(gateway: Gateway) -> Path | DatabaseUrl:
     """Return the ledger's place; raise `PolicyError` for a policy without one."""
-    place = front.service.policy.ledger
+    place = gateway.service.policy.ledger
     if place is None:
         hint = 'Write ledger = "ledger.sqlite" at the top of the policy.'
         raise PolicyError("policy-ledger", "The policy names no ledger.", hint=hint, place="ledger")
     return place
 
 
-def spent(front: Gateway) -> Spending:
+def spent(gateway: Gateway) -> Spending:
     """Return who spent what, of the ledger as it is now."""
-    ledger_of(front)
-    return read_spending(front.service.policy)
+    ledger_of(gateway)
+    return read_spending(gateway.service.policy)
 
 
-def plain_spent(front: Gateway, *, last: int) -> dict[str, object]:
+def plain_spent(gateway: Gateway, *, last: int) -> dict[str, object]:
     """Return the same as values that JSON has, with the last queries."""
-    spending = spent(front)
+    spending = spent(gateway)
     return plain_spending(spending, spending.entries[-last:])
 
 
-def verify(front: Gateway) -> Verified:
+def verify(gateway: Gateway) -> Verified:
     """Compute the chain of all events again; raise `LedgerError` at the first thing that does not fit."""
-    return verify_ledger(ledger_of(front))
+    return verify_ledger(ledger_of(gateway))
 
 
 def budget_asked(given: Mapping[str, object]) -> Budget:
@@ -86,14 +86,14 @@ def budget_asked(given: Mapping[str, object]) -> Budget:
     )
 
 
-def raise_total(front: Gateway, user: User, *, given: Mapping[str, object]) -> Granted:
+def raise_total(gateway: Gateway, user: User, *, given: Mapping[str, object]) -> Granted:
     """Raise the ledger's total, for good; the note says by whom. Raises as `dpsql.curator.grant`."""
     budget, note = budget_asked(given), str(given.get("note", "")).strip()
     if not note or len(note) > _LONGEST_NOTE or not note.isprintable():
         hint = "In one line, such as: agreed on 12 May, for the survey of the spring."
         raise UsageError("grant-note", f"A grant has a note of 1 to {_LONGEST_NOTE} printable characters.", hint=hint)
-    before, periods = grant(ledger_of(front), budget, note=f"{note} (by {user.name}, on the page)")
-    front.watch.log("granted", surface="web", user=user.name)
+    before, periods = grant(ledger_of(gateway), budget, note=f"{note} (by {user.name}, on the page)")
+    gateway.telemetry.log("granted", surface="web", user=user.name)
     return Granted(before, ApproximateDP(budget.epsilon, budget.delta), periods)
 
 

@@ -1,4 +1,4 @@
-"""What went wrong, as a status of HTTP and as application/problem+json (RFC 9457); never a traceback, never a value."""
+"""Errors as HTTP statuses and application/problem+json (RFC 9457), without tracebacks and values."""
 
 from __future__ import annotations
 

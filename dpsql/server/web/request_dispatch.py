@@ -1,8 +1,8 @@
-"""Where the page's requests meet the service: who asks, in which thread, and how many at once.
+"""Dispatch of the page's requests to the service: their users, their threads, and their number at a time.
 
-What blocks runs in one of two bounded pools, so that statements that take their time hold up no page; and no user holds
-more of the first than a few threads. A client that goes away leaves a private statement running, which is settled and
-stored; what is free is stopped.
+Blocking work runs in one of two bounded pools, so that long statements delay no page, and a user has at most a few
+threads of the first pool. When a client leaves, a private statement goes on and is settled and stored; a free one is
+stopped.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RequestDispatch:
-    """What every handler of a request is given."""
+    """Context of every handler of a request."""
 
-    front: Gateway
+    gateway: Gateway
     secure: bool
     visits: Visits = field(default_factory=Visits)
     asking: Counter[str] = field(default_factory=Counter)
@@ -52,7 +52,7 @@ class RequestDispatch:
 
     async def login(self, name: str, password: str, *, address: str) -> User:
         """Return the user whose password this is; raise the same `Refusal` whatever is wrong."""
-        user = await self.run(lambda: self.front.login(SURFACE, name, password=password, address=address))
+        user = await self.run(lambda: self.gateway.login(SURFACE, name, password=password, address=address))
         if user is None:
             hint = "Check both; after several failures, wait some minutes."
             raise Refusal("login-failed", "Name and password do not fit.", hint=hint)
@@ -60,15 +60,15 @@ class RequestDispatch:
 
     def begin(self, user: User) -> str:
         """Return the token of a new visit of a user who has logged in."""
-        return self.visits.begin(user.name, mark=self.front.users.verifier(user.name).stored_key)
+        return self.visits.begin(user.name, mark=self.gateway.users.verifier(user.name).stored_key)
 
     def visitor(self, token: str) -> User | None:
         """Return whose visit this is; None if it has ended, if the user was removed or has another password now."""
         name = self.visits.name_of(token)
         if name is None:
             return None
-        user = self.front.users.get(name)
-        if user is None or self.front.users.verifier(name).stored_key != self.visits.mark_of(token):
+        user = self.gateway.users.get(name)
+        if user is None or self.gateway.users.verifier(name).stored_key != self.visits.mark_of(token):
             self.visits.end(token)
             return None
         return user
@@ -80,10 +80,10 @@ class RequestDispatch:
         """
         gone = threading.Event()
         with self._counted(user):
-            watching = asyncio.create_task(_watch(request, gone))
+            watching = asyncio.create_task(_watch_disconnect(request, gone))
             try:
                 return await anyio.to_thread.run_sync(
-                    lambda: self.front.ask(SURFACE, user, text=text, parameters=parameters, stop=gone.is_set),
+                    lambda: self.gateway.ask(SURFACE, user, text=text, parameters=parameters, stop=gone.is_set),
                     limiter=self.statements,
                 )
             finally:
@@ -91,7 +91,7 @@ class RequestDispatch:
 
     async def look(self, user: User, act: Callable[[Session], T]) -> T:
         """Return what `read` does, counted as a statement of the minute's."""
-        if not self.front.throttle.may_ask(user.name):
+        if not self.gateway.throttle.may_ask(user.name):
             hint = "Wait a little; the policy's statements_per_minute says how many there may be."
             raise Refusal("too-many-statements", "This analyst asks too often.", hint=hint)
         return await self.read(user, act)
@@ -99,7 +99,7 @@ class RequestDispatch:
     async def read(self, user: User, act: Callable[[Session], T]) -> T:
         """Return what an act makes of the user's session that reads no private row and charges nothing."""
         async with self.looking.setdefault(user.name, Semaphore(_LOOKS)):
-            return await self.run(lambda: self.front.look(user, act))
+            return await self.run(lambda: self.gateway.look(user, act))
 
     async def run(self, act: Callable[[], T]) -> T:
         """Return what a blocking act returns."""
@@ -119,7 +119,7 @@ class RequestDispatch:
                 del self.asking[user.name]
 
 
-async def _watch(request: Request, gone: threading.Event) -> None:
+async def _watch_disconnect(request: Request, gone: threading.Event) -> None:
     """Set `gone` when the client of a request, whose body was read, has hung up."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -1,4 +1,4 @@
-"""What holds for every answer of the page's server: its headers, and that whatever nobody foresaw says nothing."""
+"""Headers of every response of the page's server, and a plain response to unexpected errors."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _FOR_A_YEAR = "max-age=31536000"
 class Guard:
     """An application around another: adds the headers, and answers faults with one sentence, the same each time."""
 
-    def __init__(self, app: ASGIApp, *, watch: Telemetry, secure: bool) -> None:
+    def __init__(self, app: ASGIApp, *, telemetry: Telemetry, secure: bool) -> None:
         headers = {**_HEADERS, **({"strict-transport-security": _FOR_A_YEAR} if secure else {})}
         self._app = app
-        self._watch = watch
+        self._telemetry = telemetry
         self._headers = [(name.encode(), value.encode()) for name, value in headers.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,29 +48,21 @@ class Guard:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
-                message["headers"] = [*message.get("headers", ()), *self._headers, *_kept(message)]
+                message["headers"] = [*message.get("headers", ()), *self._headers, *_cache_headers(message)]
             await send(message)
 
         try:
             await self._app(scope, receive, sent)
         except ClientDisconnect:
-            pass  # a client that went away in the middle of its request
-        except Exception as error:  # noqa: BLE001 - its words and frames could hold anything
-            self._watch.log("fault", surface="web", kind=type(error).__name__, where=_where(error))
+            pass  # the client left in the middle of its request
+        except Exception as error:  # noqa: BLE001 - its text and frames could contain values
+            self._telemetry.log_fault(error, surface="web")
             if not begun:
                 await _fail(sent)
 
 
-def _where(error: Exception) -> str:
-    """Return module and line of the innermost frame; no name of a variable and no value."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return "" if trace is None else f"{trace.tb_frame.f_globals.get('__name__', '?')}:{trace.tb_lineno}"
-
-
-def _kept(message: Message) -> list[tuple[bytes, bytes]]:
-    """Let nobody keep an answer that does not say itself that they may."""
+def _cache_headers(message: Message) -> list[tuple[bytes, bytes]]:
+    """Return the header that forbids caching, unless the response has its own."""
     if any(name.lower() == b"cache-control" for name, _ in message.get("headers", ())):
         return []
     return [(b"cache-control", b"no-store")]

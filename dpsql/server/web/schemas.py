@@ -1,4 +1,4 @@
-"""What the API takes and gives, in the words of JSON Schema: what checks a request is what the document says."""
+"""JSON Schemas of the API's requests and responses; they check requests and document the API."""
 
 from __future__ import annotations
 

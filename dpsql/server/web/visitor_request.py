@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from dpsql.display import Message, box_html, unstyled
 from dpsql.errors import Error, Refusal
-from dpsql.server.random_bytes import unguessable_text
+from dpsql.server.random_bytes import draw_text
 from dpsql.server.users import User
 from dpsql.server.web.bodies import form_of
 from dpsql.server.web.problem_details import status_of, without_paths
@@ -36,7 +36,7 @@ class VisitorRequest:
 
     @property
     def is_fragment(self) -> bool:
-        """Whether a part of a page is wanted, to be put into the one that is shown."""
+        """Whether the request is for a part of the current page."""
         return _FRAGMENT in self.request.headers
 
     @property
@@ -50,7 +50,7 @@ class VisitorRequest:
             "path": self.request.url.path,
             "proof": self.desk.visits.proof(self.token),
             "user": self.user,
-            "may_ask": self.desk.front.may_ask(self.user),
+            "may_ask": self.desk.gateway.may_ask(self.user),
         }
         return page(name, {**common, **given}, status=status)
 
@@ -103,7 +103,7 @@ def set_cookie(desk: RequestDispatch, response: Response, *, token: str) -> None
 
 def proof_for(desk: RequestDispatch, request: Request) -> tuple[str, str]:
     """Return the token of a browser that has not logged in, its own or a new one, and what its forms must prove."""
-    token = request.cookies.get(cookie_name(desk), "") or unguessable_text(32)
+    token = request.cookies.get(cookie_name(desk), "") or draw_text(32)
     return token, desk.visits.proof(token)
 
 

@@ -1,7 +1,7 @@
-"""Who is logged in: tokens that nobody can guess, of which the server alone knows whose they are, and until when.
+"""Visits of logged-in users, by random tokens that only the server can map to users.
 
-A visit ends when nothing is asked for a while, when it has lasted for a working day, at logout, and with the server.
-All of it is touched by the event loop alone.
+A visit ends after some time without a request, after a working day, at logout, and with the server. Only the event loop
+uses this module.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dpsql.server.random_bytes import unguessable, unguessable_text
+from dpsql.server.random_bytes import draw_bytes, draw_text
 
 __all__ = ["IDLE", "LONGEST", "Visits"]
 
@@ -36,7 +36,7 @@ class Visits:
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._key = unguessable(_TOKEN_BYTES)
+        self._key = draw_bytes(_TOKEN_BYTES)
         self._visits: OrderedDict[bytes, _Visit] = OrderedDict()
 
     def begin(self, name: str, *, mark: bytes = b"") -> str:
@@ -45,7 +45,7 @@ class Visits:
         own = [kept for kept, visit in self._visits.items() if visit.name == name]
         for oldest in own[: max(0, len(own) - _MOST_OF_ONE + 1)]:
             del self._visits[oldest]
-        token, now = unguessable_text(_TOKEN_BYTES), self._clock()
+        token, now = draw_text(_TOKEN_BYTES), self._clock()
         self._visits[_digest(token)] = _Visit(name, mark, now, now)
         return token
 

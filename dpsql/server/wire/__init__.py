@@ -1,7 +1,8 @@
-"""The server of PostgreSQL's wire protocol: BI tools and drivers ask as they ask PostgreSQL.
+"""Server of PostgreSQL's wire protocol, for BI tools and drivers.
 
-Bytes are `stream` and `codec`; who asks is `startup` and `scram`; what a statement is, `control` and `dispatch`;
-`connection` is one client's conversation, and what is answered waits in `portals` as Arrow until it is fetched.
+`stream` and `codec` carry messages, and `startup` and `scram` log a user in. `connection` is the conversation with one
+client, and `execution` runs its statements: commands of `command_parser` itself, queries through `query_router`. The
+rows of answers wait in `portals` until they are fetched.
 """
 
 from dpsql.server.wire.server import Wire, serve_wire

@@ -1,8 +1,7 @@
-"""Messages of PostgreSQL's protocol, version 3: what a client sends as values, what it is sent as bytes.
+"""Messages of PostgreSQL's protocol, version 3: those of clients as values, those for clients as bytes.
 
-The one place that knows how a message is laid out. A message is read strictly, to its last byte: what does not fit its
-own lengths is `Malformed`, never guessed at. That is why no library reads it: the one that is there, pygwire, takes
-lengths that lead back and bytes that nobody asks for (`tests/server/wire/test_codec.py`, where each reads the other).
+A message is read strictly, to its last byte: one that does not fit its own lengths is `Malformed`. The library pygwire
+is not used because it accepts negative lengths and trailing bytes; `tests/server/wire/test_codec.py` compares both.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ __all__ = [
     "Query",
     "Sync",
     "Terminate",
-    "cstrings",
-    "fields",
+    "data_row",
+    "encode_tuple",
+    "fields_message",
     "message",
     "parameter_description",
-    "read",
-    "row",
+    "parse_cstrings",
+    "parse_message",
     "row_description",
-    "texts",
-    "tuple_of",
+    "text_message",
 ]
 
 KINDS: Final = frozenset(bytes([kind]) for kind in b"BCDEFHPQSXcdfp")
@@ -47,9 +46,9 @@ _COLUMN = struct.Struct("!ihihih")
 
 
 class Malformed(Exception):
-    """A message that does not fit its own lengths, or text that is not UTF-8: `sqlstate` says which.
+    """A message that does not fit its own lengths, or text that is not UTF-8, as its `sqlstate` says.
 
-    It `is_simple` where it is of the simple protocol, which waits for no Sync.
+    `is_simple` is set for a message of the simple protocol, which waits for no Sync.
     """
 
     def __init__(self, reason: str, *, sqlstate: str = "08P01") -> None:
@@ -60,14 +59,14 @@ class Malformed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One text of any number of statements."""
+    """A text of any number of statements."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Parse:
-    """A statement to keep under a name; `types` are the OIDs of its first parameters, 0 where not said."""
+    """A statement to prepare under a name; `types` are the OIDs of its first parameters, 0 for an open type."""
 
     name: str
     text: str
@@ -76,7 +75,7 @@ class Parse:
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Values for a statement; `formats` and `results` are 0 for text and 1 for binary, none, one for all, or each."""
+    """Values for a statement; `formats` and `results` are text (0) or binary (1): none, one for all, or each."""
 
     portal: str
     statement: str
@@ -87,7 +86,7 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Describe:
-    """What the statement ("S") or portal ("P") of a name takes and gives."""
+    """A request to describe a statement ("S") or a portal ("P")."""
 
     kind: str
     name: str
@@ -95,7 +94,7 @@ class Describe:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """An end to the statement ("S") or portal ("P") of a name."""
+    """A request to close a statement ("S") or a portal ("P")."""
 
     kind: str
     name: str
@@ -103,10 +102,10 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Execute:
-    """The next rows of a portal, at most so many; all with 0."""
+    """A request for the next rows of a portal, at most `max_rows`; 0 is all."""
 
     portal: str
-    most: int
+    max_rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,17 +115,17 @@ class Sync:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Whatever is ready is wanted now."""
+    """A request to send what is buffered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terminate:
-    """The client's last word."""
+    """The end of the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Password:
-    """A step of the login; it prints nothing of it."""
+    """A step of the login; its `repr` is empty."""
 
     data: bytes
 
@@ -136,12 +135,12 @@ class Password:
 
 @dataclass(frozen=True, slots=True)
 class CopyIn:
-    """Rows, or their end, for a COPY FROM that there is not."""
+    """Rows, or their end, of a COPY FROM, which is not supported."""
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A call of a function by its OID, an old door that stays shut."""
+    """A call of a function by its OID, which is not supported."""
 
 
 Message = (
@@ -151,7 +150,7 @@ Message = (
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """How a column is described: its name, the OID of its type, the type's size and modifier."""
+    """Description of a column: its name, the OID of its type, and the size and modifier of the type."""
 
     name: str
     oid: int
@@ -160,7 +159,7 @@ class Column:
 
 
 class _Body:
-    """What a message holds, read from its beginning to exactly its end."""
+    """Reader of the content of a message, from its first to exactly its last byte."""
 
     __slots__ = ("_at", "_data")
 
@@ -188,7 +187,7 @@ class _Body:
     def kind(self) -> str:
         letter = self.take(1)
         if letter not in {b"S", b"P"}:
-            raise Malformed("Neither a statement nor a portal is named.")
+            raise Malformed("A message names neither a statement nor a portal.")
         return letter.decode()
 
     def count(self) -> int:
@@ -209,108 +208,101 @@ class _Body:
 
     def end(self) -> None:
         if self._at != len(self._data):
-            raise Malformed("A message is longer than what it holds.")
+            raise Malformed("A message is longer than its content.")
 
 
-def read(kind: bytes, data: bytes) -> Message:
-    """Return a client's message of one of the types `KINDS` and of this content; raises `Malformed`."""
+def parse_message(kind: bytes, data: bytes) -> Message:  # noqa: C901, PLR0912 - one case for each type
+    """Parse a client's message of one of the types `KINDS`; raise `Malformed`."""
     body = _Body(data)
-    found = _read(kind, body)
-    body.end()
-    return found
-
-
-def _read(kind: bytes, body: _Body) -> Message:
+    found: Message
     match kind:
         case b"Q":
-            return Query(body.text())
+            found = Query(body.text())
         case b"P":
-            return Parse(body.text(), body.text(), tuple(body.int32() & 0xFFFFFFFF for _ in range(body.count())))
+            found = Parse(body.text(), body.text(), tuple(body.int32() & 0xFFFFFFFF for _ in range(body.count())))
         case b"B":
             portal, statement, formats = body.text(), body.text(), body.codes()
             values = tuple(body.value() for _ in range(body.count()))
-            return Bind(portal, statement, formats, values, body.codes())
+            found = Bind(portal, statement, formats, values, body.codes())
         case b"D":
-            return Describe(body.kind(), body.text())
+            found = Describe(body.kind(), body.text())
         case b"C":
-            return Close(body.kind(), body.text())
+            found = Close(body.kind(), body.text())
         case b"E":
-            return Execute(body.text(), max(0, body.int32()))
+            found = Execute(body.text(), max(0, body.int32()))
         case b"p":
-            return Password(body.rest())
+            found = Password(body.rest())
         case b"d" | b"c" | b"f":
             body.rest()
-            return CopyIn()
+            found = CopyIn()
         case b"F":
             body.rest()
-            return FunctionCall()
-    return _bare(kind)
-
-
-def _bare(kind: bytes) -> Message:
-    match kind:
+            found = FunctionCall()
         case b"S":
-            return Sync()
+            found = Sync()
         case b"H":
-            return Flush()
+            found = Flush()
         case b"X":
-            return Terminate()
-    raise Malformed("A message is of a type that there is not.")
-
-
-def cstrings(data: bytes) -> list[str]:
-    """Return the texts of a startup packet, each ended by a NUL; raises `Malformed`."""
-    body, found = _Body(data), list[str]()
-    while name := body.text():
-        found.append(name)
-        found.append(body.text())
+            found = Terminate()
+        case _:
+            raise Malformed("The type of a message is unknown.")
     body.end()
     return found
 
 
+def parse_cstrings(data: bytes) -> list[str]:
+    """Return the texts of a startup packet, each ended by a NUL; raise `Malformed`."""
+    body, texts = _Body(data), list[str]()
+    while name := body.text():
+        texts += [name, body.text()]
+    body.end()
+    return texts
+
+
 def message(kind: bytes, *parts: bytes) -> bytes:
-    """Return a message of this type and content."""
+    """Return a message of a type and content."""
     data = b"".join(parts)
     return _LENGTH.pack(kind, len(data) + 4) + data
 
 
-def _cstring(text: str) -> bytes:
+def _encode_cstring(text: str) -> bytes:
     return text.replace("\0", "?").encode(errors="replace") + b"\0"
 
 
-def fields(kind: bytes, values: Mapping[str, str]) -> bytes:
-    """Return an error (E) or notice (N) of fields by their letters; those without a text are left out."""
-    return message(kind, *(letter.encode() + _cstring(text) for letter, text in values.items() if text), b"\0")
+def fields_message(kind: bytes, fields: Mapping[str, str]) -> bytes:
+    """Return an error (E) or a notice (N) with fields by their letters; empty fields are left out."""
+    parts = [letter.encode() + _encode_cstring(text) for letter, text in fields.items() if text]
+    return message(kind, *parts, b"\0")
 
 
-def texts(kind: bytes, *values: str) -> bytes:
-    """Return a message of texts."""
-    return message(kind, *map(_cstring, values))
+def text_message(kind: bytes, *values: str) -> bytes:
+    """Return a message whose content is texts."""
+    return message(kind, *map(_encode_cstring, values))
 
 
 def row_description(columns: Sequence[Column], formats: Iterable[int]) -> bytes:
-    """Return the description of columns, each in its format."""
+    """Return the message that describes columns, each in its format."""
     parts = [_INT16.pack(len(columns))]
     for column, code in zip(columns, formats, strict=True):
         oid = column.oid - (1 << 32) if column.oid >= 1 << 31 else column.oid
-        parts += [_cstring(column.name), _COLUMN.pack(0, 0, oid, column.size, column.modifier, code)]
+        parts += [_encode_cstring(column.name), _COLUMN.pack(0, 0, oid, column.size, column.modifier, code)]
     return message(b"T", *parts)
 
 
 def parameter_description(oids: Sequence[int]) -> bytes:
-    """Return the types of the parameters of a statement."""
+    """Return the message of the parameter types of a statement."""
     return message(b"t", _INT16.pack(len(oids)), struct.pack(f"!{len(oids)}I", *oids))
 
 
-def row(values: Iterable[bytes | None]) -> bytes:
-    """Return one row; None is NULL."""
-    return message(b"D", tuple_of(values))
+def data_row(values: Iterable[bytes | None]) -> bytes:
+    """Return the message of one row; None is NULL."""
+    return message(b"D", encode_tuple(values))
 
 
-def tuple_of(values: Iterable[bytes | None]) -> bytes:
-    """Return values with their number before them, and each with its length; None is NULL."""
-    parts = [NULL if value is None else _INT32.pack(len(value)) + value for value in values]
+def encode_tuple(values: Iterable[bytes | None]) -> bytes:
+    """Return values behind their count, each behind its length; None is NULL."""
+    parts = [_NULL if value is None else _INT32.pack(len(value)) + value for value in values]
     return _INT16.pack(len(parts)) + b"".join(parts)
 
 
-NULL: Final = _INT32.pack(-1)
+_NULL: Final = _INT32.pack(-1)

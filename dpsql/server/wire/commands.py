@@ -1,4 +1,4 @@
-"""Statements that are the connection's own, once they are read: transactions, settings, cursors, COPY."""
+"""Commands that a connection carries out itself: transactions, settings, cursors and COPY."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """BEGIN or START TRANSACTION, which `tag` says."""
+    """BEGIN or START TRANSACTION; `tag` is the one that was written."""
 
     tag: str
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """COMMIT or END; `chain` begins the next at once."""
+    """COMMIT or END; `chain` begins the next transaction at once."""
 
     chain: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """ROLLBACK or ABORT; to a savepoint if one is named."""
+    """ROLLBACK or ABORT, to a savepoint if it has a name."""
 
     chain: bool = False
     savepoint: str = ""
@@ -64,7 +64,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """SET; a value of None is DEFAULT, and `local` is until the end of the transaction."""
+    """SET; a value of None is DEFAULT, and `local` ends with the transaction."""
 
     name: str
     value: str | None
@@ -73,7 +73,7 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """RESET, of everything where no name is given."""
+    """RESET; of all settings if the name is empty."""
 
     name: str
 
@@ -106,14 +106,14 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class CloseCursor:
-    """CLOSE, of all where no name is given."""
+    """CLOSE; of all cursors if the name is empty."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class CopyOut:
-    """COPY (statement) TO STDOUT, or of a table by its `relation`, with options as written."""
+    """COPY (statement) TO STDOUT, or COPY of the table `relation`, with options as written."""
 
     start: int
     stop: int
@@ -123,7 +123,7 @@ class CopyOut:
 
 @dataclass(frozen=True, slots=True)
 class Deallocate:
-    """DEALLOCATE, of all where no name is given."""
+    """DEALLOCATE; of all statements if the name is empty."""
 
     name: str
 
@@ -132,17 +132,17 @@ class Deallocate:
 class Discard:
     """DISCARD ALL, PLANS, SEQUENCES or TEMP."""
 
-    what: str
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unlisten:
-    """UNLISTEN, which has nothing to end."""
+    """UNLISTEN; it does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unlock:
-    """SELECT pg_advisory_unlock_all(), by which asyncpg's pools tidy up; nobody holds a lock."""
+    """SELECT pg_advisory_unlock_all(), which asyncpg's pools send; it does nothing, as there are no locks."""
 
 
 Command = (

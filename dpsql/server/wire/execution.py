@@ -1,9 +1,8 @@
-"""Statements carried out for one connection: its own commands here, questions by `asking`."""
+"""Execution of the statements of one connection: its own commands here, queries through the router."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,166 +11,166 @@ import pyarrow as pa
 from dpsql.errors import Error
 from dpsql.server.wire import commands
 from dpsql.server.wire.codec import Column
-from dpsql.server.wire.command_parser import command_of
-from dpsql.server.wire.copy_out import layout_of
-from dpsql.server.wire.lexer import StatementText
+from dpsql.server.wire.command_parser import ParsedStatement, StatementText, parse_command, parse_statement
+from dpsql.server.wire.copy_out import parse_layout
 from dpsql.server.wire.portals import (
     CommandComplete,
     ConnectionObjects,
     CopyOutput,
     Outcome,
-    ParsedStatement,
     Portal,
-    Prepared,
+    PreparedStatement,
     RowQuota,
     RowSet,
 )
-from dpsql.server.wire.query_router import Bound, QueryRouter, RequestContext, Shape
-from dpsql.server.wire.row_sets import ArrowRows, Rows, fitted
-from dpsql.server.wire.sqlstates import WireError, failure_of, notice, where
-from dpsql.server.wire.startup import SURFACE
-from dpsql.server.wire.transaction import Settings, Transaction, known, version_of
-from dpsql.server.wire.types import columns_of
+from dpsql.server.wire.query_router import BoundValues, QueryRouter, RequestContext, Shape
+from dpsql.server.wire.rows import ArrowRows, Rows, cast_rows, describe_columns
+from dpsql.server.wire.sqlstates import WireError, notice_message, to_wire_error
+from dpsql.server.wire.transaction import Transaction, default_settings, format_version
 
 if TYPE_CHECKING:
     from dpsql.server.gateway import Gateway
 
 __all__ = ["Execution"]
 
-_QUIET = frozenset(["warning", "error", "log"])  # levels of client_min_messages under which no notice is wanted
+_QUIET = frozenset(["warning", "error", "log"])  # levels of client_min_messages that suppress notices
 _UNLOCKED = pa.table({"pg_advisory_unlock_all": [""]})
-_SHOWN = pa.schema([("name", pa.string()), ("setting", pa.string()), ("description", pa.string())])
+_SHOW_ALL = pa.schema([("name", pa.string()), ("setting", pa.string()), ("description", pa.string())])
+_CURSOR_HINT = "DECLARE c CURSOR FOR SELECT ..."
 
 
 class Execution:
-    """One connection's transaction, cursors and questions; `notices` are for the client, before what comes next."""
+    """The transaction, cursors and queries of one connection; `notices` are sent before the next reply.
 
-    def __init__(self, front: Gateway, asker: QueryRouter, *, transaction: Transaction, room: RowQuota) -> None:
-        self._front, self._asker, self._room = front, asker, room
+    `cancelled` is the future that cancels the statement that runs.
+    """
+
+    def __init__(self, gateway: Gateway, router: QueryRouter, *, transaction: Transaction, quota: RowQuota) -> None:
+        self._gateway, self._router, self._quota = gateway, router, quota
         self.transaction = transaction
-        self.shelf = ConnectionObjects()
+        self.objects = ConnectionObjects()
         self.notices: list[bytes] = []
-        self.given_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.cancelled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._receipt = ""
-        self._begun_as = ""
+        self._initial_role = ""
+
+    @property
+    def role(self) -> str:
+        """The analyst for whom queries are run now; empty for the user itself."""
+        return self.transaction.settings.role
+
+    async def parse(self, text: str, *, is_single: bool = False) -> list[ParsedStatement]:
+        """Return the statements of a text; raise `WireError`, also for several statements if `is_single`."""
+        statements = await self._router.split(text, self._context(self.role))
+        if is_single and len(statements) > 1:
+            raise WireError("42601", "Several statements cannot be prepared as one.", hint="Send them one by one.")
+        return [parse_statement(one) for one in statements]
 
     def check_may_run(self, statement: ParsedStatement) -> None:
-        """Raise `WireError` for a statement that a failed transaction does not take."""
+        """Raise `WireError` unless the transaction accepts the statement: a failed one only accepts its end."""
         if self.transaction.status == "E" and not isinstance(statement.command, commands.Commit | commands.Rollback):
-            raise WireError("25P02", "The transaction has failed; nothing is done until it ends.", hint="ROLLBACK.")
+            raise WireError("25P02", "The transaction has failed and only accepts its end.", hint="ROLLBACK")
 
-    async def pieces(self, text: str) -> list[StatementText]:
-        """Return the statements of a text; raises `WireError`."""
-        return await self._asker.pieces(text, asking=self._asking)
-
-    def tell_fault(self, error: Exception) -> None:
-        """Log that something went wrong which nobody foresaw; of its words, which could hold anything, nothing."""
-        self._front.watch.log("fault", surface=SURFACE, kind=type(error).__name__, where=where(error))
-
-    async def describe(self, prepared: Prepared) -> Shape:
-        """Return what a statement takes and gives; free."""
-        self.check_may_run(prepared.stated)
-        if prepared.shape is None or isinstance(prepared.stated.command, commands.Fetch):
-            prepared.shape = await self._shape(prepared.stated, prepared.types)
-        return prepared.shape
-
-    async def _shape(self, statement: ParsedStatement, types: tuple[int, ...]) -> Shape:
+    async def describe(self, prepared: PreparedStatement) -> Shape:
+        """Return the parameters and columns of a statement; free."""
+        statement = prepared.statement
+        self.check_may_run(statement)
+        if prepared.shape is not None and not isinstance(statement.command, commands.Fetch):
+            return prepared.shape
+        context = self._context(self.role)
         match statement.command:
-            case None if statement.is_empty:
-                return Shape()
-            case None:
-                return await self._asker.describe(statement.piece, types, asking=self._asking)
+            case None if not statement.is_empty:
+                shape = await self._router.describe(statement.source, prepared.types, context=context)
             case commands.Fetch(name=name, move=False):
-                return Shape((), await self._columns(self._cursor(name)))
+                shape = Shape((), await self.describe_portal(self._find_cursor(name)))
             case commands.Show(name=name):
-                return Shape((), (await self._show(name)).columns)
+                shape = Shape((), (await self._show(name)).columns)
             case commands.Unlock():
-                return Shape((), columns_of(_UNLOCKED.schema))
+                shape = Shape((), describe_columns(_UNLOCKED.schema))
             case commands.Declare(start=start):
-                shape = await self._asker.describe(_inner(statement, start), types, asking=self._asking)
-                return replace(shape, columns=None, schema=None)
-        return Shape()
+                shape = await self._router.describe(statement.source.slice(start), prepared.types, context=context)
+                shape = replace(shape, columns=None, schema=None)
+            case _:
+                shape = Shape()
+        prepared.shape = shape
+        return shape
 
-    async def _columns(self, portal: Portal) -> tuple[Column, ...] | None:
+    async def describe_portal(self, portal: Portal) -> tuple[Column, ...] | None:
+        """Return the columns of a portal, or None if it returns no rows; free."""
         if portal.columns is None:
             portal.columns = (await self.describe(portal.prepared)).columns
         return portal.columns
 
-    async def columns(self, portal: Portal) -> tuple[Column, ...] | None:
-        """Return the columns of a portal, or None where it gives no rows; free."""
-        return await self._columns(portal)
-
-    async def run(self, portal: Portal) -> Outcome:
-        """Carry a statement out; raises `WireError`, with nothing of any row in it."""
-        statement = portal.prepared.stated
+    async def run(self, portal: Portal) -> Outcome:  # noqa: C901 - one case for each command
+        """Execute a statement; raise `WireError`, which contains nothing of any row."""
+        statement = portal.prepared.statement
         self.check_may_run(statement)
-        if statement.command is None:
-            shape = portal.prepared.shape
-            rows = await self._ask(statement.piece, portal.bound, role=portal.role, formats=portal.formats)
-            rows = self._room.keep(fitted(rows, None if shape is None else shape.schema), self._asker.user.name)
-            return RowSet(rows, 0, len(rows))
-        return await self._carried_out(statement.command, portal)
-
-    async def _ask(self, piece: StatementText, bound: Bound, *, role: str, formats: tuple[int, ...]) -> Rows:
-        self.shelf.check_room()
-        self._room.check(self._asker.user.name)
-        asking = replace(self._asking, role=role)
-        answered = await self._asker.ask(piece, bound, formats=formats, asking=asking)
-        if answered.receipt:
-            self._receipt = answered.receipt
-            if self.transaction.now.get("client_min_messages").lower() not in _QUIET:
-                self.notices.append(notice(answered.receipt))
-        return answered.rows
-
-    @property
-    def role(self) -> str:
-        """For whom is asked now; empty for the user itself."""
-        return self.transaction.now.role
-
-    @property
-    def _asking(self) -> RequestContext:
-        settings = self.transaction.now
-        return RequestContext(self.given_up, settings.role, settings.seconds)
-
-    async def _carried_out(self, command: commands.Command, portal: Portal) -> Outcome:
-        match command:
-            case commands.Declare():
+        match statement.command:
+            case None:
+                rows = await self._query(statement.source, portal.bound, role=portal.role, formats=portal.formats)
+                shape = portal.prepared.shape
+                rows = self._quota.add(cast_rows(rows, None if shape is None else shape.schema), self._router.user.name)
+                return RowSet(rows, 0, len(rows))
+            case commands.Declare() as command:
                 return await self._declare(command, portal)
-            case commands.Fetch():
+            case commands.Fetch() as command:
                 return await self._fetch(command, portal.formats)
-            case commands.CopyOut():
-                return await self._copy(command, portal.prepared.stated)
+            case commands.CopyOut() as command:
+                return await self._copy(command, statement.source)
             case commands.Show(name=name):
                 rows = await self._show(name)
                 return RowSet(rows, 0, len(rows), "SHOW")
             case commands.Unlock():
                 return RowSet(ArrowRows(_UNLOCKED), 0, 1)
-            case commands.Set() | commands.Reset():
-                return self._set(command)
-            case commands.CloseCursor() | commands.Deallocate() | commands.Discard() | commands.Unlisten():
-                return self._forget(command)
-        return self._block(command)
+            case commands.Set(name=name, value=value, local=local):
+                if local and self.transaction.status == "I":
+                    self._warn("25P01", "SET LOCAL can only be used in a transaction block.")
+                self._set(name, value, local=local)
+                return CommandComplete("SET")
+            case commands.Reset(name=name):
+                self._set(name, None, local=False)
+                return CommandComplete("RESET")
+            case commands.CloseCursor() | commands.Deallocate() | commands.Discard() | commands.Unlisten() as command:
+                return self._close(command)
+            case command:
+                return self._run_transaction(command)
+
+    async def _query(self, source: StatementText, bound: BoundValues, *, role: str, formats: tuple[int, ...]) -> Rows:
+        """Run a query if memory allows its rows, and announce its receipt."""
+        self.objects.check_memory()
+        self._quota.check(self._router.user.name)
+        result = await self._router.query(source, bound, formats=formats, context=self._context(role))
+        if result.receipt:
+            self._receipt = result.receipt
+            if self.transaction.settings.get("client_min_messages").lower() not in _QUIET:
+                self.notices.append(notice_message(result.receipt))
+        return result.rows
+
+    def _context(self, role: str) -> RequestContext:
+        return RequestContext(self.cancelled, role or self._router.user.name, self.transaction.settings.seconds)
 
     async def _declare(self, command: commands.Declare, portal: Portal) -> Outcome:
-        """Open a cursor; it is asked when it is first fetched from."""
+        """Open a cursor; its query runs at the first FETCH."""
         if not command.hold and self.transaction.status == "I":
             hint = "BEGIN first, or declare it WITH HOLD."
-            raise WireError("25P01", "DECLARE CURSOR is for transaction blocks.", hint=hint)
-        piece = _inner(portal.prepared.stated, command.start)
-        if command_of(piece.text) is not None:
-            raise WireError("42601", "A cursor is for a SELECT.", hint="DECLARE c CURSOR FOR SELECT ...")
-        prepared = Prepared(ParsedStatement(piece, None), portal.prepared.types)
+            raise WireError("25P01", "DECLARE CURSOR can only be used in a transaction block.", hint=hint)
+        source = portal.prepared.statement.source.slice(command.start)
+        if parse_command(source.text) is not None:
+            raise WireError("42601", "A cursor is for a SELECT.", hint=_CURSOR_HINT)
+        prepared = PreparedStatement(ParsedStatement(source, None), portal.prepared.types)
         await self.describe(prepared)
-        self.shelf.open(command.name, Portal(prepared, portal.bound, role=portal.role, held=command.hold))
+        cursor = Portal(prepared, portal.bound, role=portal.role, is_with_hold=command.hold)
+        self.objects.add_portal(command.name, cursor)
         return CommandComplete("DECLARE CURSOR")
 
     async def _fetch(self, command: commands.Fetch, formats: tuple[int, ...]) -> Outcome:
-        cursor = self._cursor(command.name)
+        """Return the next rows of a cursor, or the row at an absolute position; run its query at first."""
+        cursor = self._find_cursor(command.name)
         if cursor.outcome is None:
             cursor.formats = formats
             cursor.outcome = await self.run(cursor)
         if not isinstance(cursor.outcome, RowSet):
-            raise WireError("55000", "This cursor gives no rows.", hint="DECLARE c CURSOR FOR SELECT ...")
+            raise WireError("55000", "This cursor returns no rows.", hint=_CURSOR_HINT)
         rows, start = cursor.outcome.rows, cursor.position
         count = len(rows) if command.count is None else command.count
         if command.absolute:
@@ -185,161 +184,152 @@ class Execution:
             return CommandComplete(f"MOVE {stop - start}")
         return RowSet(rows, start, stop, "FETCH")
 
-    def _cursor(self, name: str) -> Portal:
-        """Return a portal that can be fetched from, as one that fetches from a portal itself cannot."""
-        found = self.shelf.portal(name)
-        if found.prepared.stated.command is not None:
-            raise WireError("34000", "This cursor gives no rows.", hint="DECLARE c CURSOR FOR SELECT ...")
-        return found
+    def _find_cursor(self, name: str) -> Portal:
+        """Return the portal of a query; one of a FETCH cannot be fetched from, as it could be its own."""
+        portal = self.objects.find_portal(name)
+        if portal.prepared.statement.command is not None:
+            raise WireError("34000", "This cursor returns no rows.", hint=_CURSOR_HINT)
+        return portal
 
-    async def _copy(self, command: commands.CopyOut, statement: ParsedStatement) -> Outcome:
-        layout = layout_of(command.options)
-        piece = _inner(statement, command.start, stop=command.stop)
+    async def _copy(self, command: commands.CopyOut, source: StatementText) -> Outcome:
+        """Run the SELECT of a COPY."""
+        layout = parse_layout(command.options)
+        query = source.slice(command.start, command.stop)
         if command.relation:
-            piece = StatementText(f"SELECT * FROM {command.relation}", 0)  # noqa: S608 - the language reads it
-        if command_of(piece.text) is not None:
+            query = StatementText(f"SELECT * FROM {command.relation}", 0)  # noqa: S608 - the language parses it
+        if parse_command(query.text) is not None:
             raise WireError("42601", "Only a SELECT can be copied.", hint="COPY (SELECT ...) TO STDOUT.")
-        rows = await self._ask(piece, Bound(), role=self.role, formats=(layout.code,))
-        return CopyOutput(self._room.keep(rows, self._asker.user.name), layout)
+        rows = await self._query(query, BoundValues(), role=self.role, formats=(layout.format,))
+        return CopyOutput(self._quota.add(rows, self._router.user.name), layout)
 
     async def _show(self, name: str) -> Rows:
-        """Return a setting; one that is nobody's here is the catalog's, if it has it."""
+        """Return a setting of the connection, or of the catalog if the connection has none of this name."""
         try:
-            return ArrowRows(self._shown(name))
+            if name != "all":
+                return ArrowRows(pa.table({name: pa.array([self._read_setting(name)], pa.string())}))
+            names = sorted({*default_settings(), *self.transaction.settings.values})
+            listing = [{"name": one, "setting": self._read_setting(one), "description": ""} for one in names]
+            return ArrowRows(pa.Table.from_pylist(listing, schema=_SHOW_ALL))
         except WireError as error:
             unknown = error
         if not name.isidentifier():
             raise unknown
-        return (await self._asker.look_up(StatementText(f"SHOW {name}", 0), asking=self._asking)).rows
+        source = StatementText(f"SHOW {name}", 0)
+        return (await self._router.query_catalog(source, context=self._context(self.role))).rows
 
-    def _shown(self, name: str) -> pa.Table:
-        if name == "all":
-            listed = sorted((one, self._setting(one)) for one in {*known(), *self.transaction.now.values})
-            rows = [{"name": one, "setting": value, "description": ""} for one, value in listed]
-            return pa.Table.from_pylist(rows, schema=_SHOWN)
-        return pa.table({name: pa.array([self._setting(name)], pa.string())})
-
-    def _setting(self, name: str) -> str:
+    def _read_setting(self, name: str) -> str:
         match name:
             case "dpsql.receipt":
                 return self._receipt
             case "role":
-                return self.transaction.now.role or "none"
+                return self.role or "none"
             case "session_authorization":
-                return self._asker.user.name
+                return self._router.user.name
             case "server_version":
-                return version_of(self._asker.version)
+                return format_version(self._router.version)
             case "server_version_num":
-                major, _, minor = self._asker.version.partition(".")
+                major, _, minor = self._router.version.partition(".")
                 return str(int(major) * 10_000 + int(minor))
-        return self.transaction.now.get(name)
+        return self.transaction.settings.get(name)
 
-    def _set(self, command: commands.Set | commands.Reset) -> Outcome:
-        value = command.value if isinstance(command, commands.Set) else None
-        local = isinstance(command, commands.Set) and command.local
-        if local and self.transaction.status == "I":
-            self._warn("25P01", "SET LOCAL is for transaction blocks.")
-        if command.name == "role":
-            self.set_role(value, local=local)
-        elif command.name != "transaction":
-            self.transaction.change(_changing(command.name, value), local=local)
-        return CommandComplete("SET" if isinstance(command, commands.Set) else "RESET")
+    def _set(self, name: str, value: str | None, *, local: bool) -> None:
+        """Change a setting; a value of None is its default."""
+        if name == "role":
+            role = self._initial_role if value is None else "" if value.lower() == "none" else value
+            if self._initial_role and role != self._initial_role:
+                hint = "Connect again, with the other role or without a role."
+                raise WireError("42501", "The role of this connection was set when it began.", hint=hint)
+            self._set_role(role, local=local)
+        elif name != "transaction":
+            self.transaction.change(
+                lambda settings: settings.without_value(name) if value is None else settings.with_value(name, value),
+                local=local,
+            )
 
     def begin_as(self, role: str) -> None:
-        """Ask for an analyst as long as the connection lasts; raises `WireError`.
+        """Act as an analyst for as long as the connection lasts; raise `WireError` if the user may not.
 
-        A tool that says for whom it connects may let that person write statements, who could else become another.
+        A tool that connects for a person may let that person write statements, who must not become somebody else.
         """
-        self._become(role, local=False)
-        self._begun_as = self.role
+        self._set_role(role, local=False)
+        self._initial_role = role
 
-    def set_role(self, name: str | None, *, local: bool = False) -> None:
-        """Ask for another analyst from here on, as a service account may; raises `WireError`."""
-        role = self._begun_as if name is None else "" if name.lower() == "none" else name
-        if self._begun_as and role != self._begun_as:
-            hint = "Connect anew, with the role of another analyst or with none."
-            raise WireError("42501", "This connection asks for the analyst that it began with.", hint=hint)
-        self._become(role, local=local)
-
-    def _become(self, role: str, *, local: bool) -> None:
+    def _set_role(self, role: str, *, local: bool) -> None:
         try:
-            role = role and self._front.acting(self._asker.user, role)
+            if role:
+                self._gateway.check_role(self._router.user, role)
         except Error as error:
-            failure = failure_of(error)
+            failure = to_wire_error(error)
         else:
             self.transaction.change(lambda settings: replace(settings, role=role), local=local)
             return
         raise failure
 
-    def _forget(self, command: commands.Command) -> Outcome:
-        shelf = self.shelf
+    def _close(self, command: commands.Command) -> Outcome:
+        """Execute the commands that close cursors and prepared statements."""
+        objects = self.objects
         match command:
+            case commands.CloseCursor(name=""):
+                objects.portals.clear()
+                return CommandComplete("CLOSE CURSOR ALL")
             case commands.CloseCursor(name=name):
-                if name:
-                    shelf.portal(name)
-                shelf.portals = {one: kept for one, kept in shelf.portals.items() if name and one != name}
-                return CommandComplete("CLOSE CURSOR" if name else "CLOSE CURSOR ALL")
+                objects.find_portal(name)
+                del objects.portals[name]
+                return CommandComplete("CLOSE CURSOR")
+            case commands.Deallocate(name=""):
+                objects.statements.clear()
+                return CommandComplete("DEALLOCATE ALL")
             case commands.Deallocate(name=name):
-                if name:
-                    shelf.statement(name)
-                shelf.statements = {one: kept for one, kept in shelf.statements.items() if name and one != name}
-                return CommandComplete("DEALLOCATE" if name else "DEALLOCATE ALL")
-            case commands.Discard(what="ALL"):
+                objects.find_statement(name)
+                del objects.statements[name]
+                return CommandComplete("DEALLOCATE")
+            case commands.Discard(kind="ALL"):
                 if self.transaction.status != "I":
-                    raise WireError("25001", "DISCARD ALL is not for transaction blocks.", hint="COMMIT first.")
-                shelf.statements, shelf.portals, self._receipt = {}, {}, ""
-                self.transaction.change(lambda settings: replace(settings, values={}, role=self._begun_as))
+                    raise WireError("25001", "DISCARD ALL cannot be used in a transaction block.", hint="COMMIT first.")
+                objects.statements.clear()
+                objects.portals.clear()
+                self._receipt = ""
+                self.transaction.change(lambda settings: replace(settings, values={}, role=self._initial_role))
                 return CommandComplete("DISCARD ALL")
-            case commands.Discard(what=what):
-                return CommandComplete(f"DISCARD {what}")
+            case commands.Discard(kind=kind):
+                return CommandComplete(f"DISCARD {kind}")
         return CommandComplete("UNLISTEN")
 
-    def _block(self, command: commands.Command) -> Outcome:
+    def _run_transaction(self, command: commands.Command) -> Outcome:  # noqa: C901, PLR0912 - one case for each
+        """Execute a command that begins or ends a transaction or savepoint."""
         transaction = self.transaction
         match command:
             case commands.Begin(tag=tag):
                 if transaction.status == "T":
-                    self._warn("25001", "There is a transaction already.")
+                    self._warn("25001", "A transaction is already in progress.")
                 else:
                     transaction.begin()
                 return CommandComplete(tag)
-            case commands.Commit(chain=chain):
-                return self._end(succeeds=transaction.status != "E", chain=chain)
-            case commands.Rollback(savepoint="", chain=chain):
-                return self._end(succeeds=False, chain=chain)
-            case commands.Rollback(savepoint=name):
-                transaction.back_to(name)
+            case commands.Rollback(savepoint=name) if name:
+                transaction.rollback_to(name)
                 return CommandComplete("ROLLBACK")
             case commands.Savepoint(name=name):
-                transaction.savepoint(name)
+                transaction.add_savepoint(name)
                 return CommandComplete("SAVEPOINT")
             case commands.Release(name=name):
-                transaction.release(name)
+                transaction.release_savepoint(name)
                 return CommandComplete("RELEASE")
-        raise WireError("0A000", "This statement is not read.")
-
-    def _end(self, *, succeeds: bool, chain: bool) -> Outcome:
-        if self.transaction.status == "I":
+            case commands.Commit(chain=chain) | commands.Rollback(chain=chain):
+                succeeds = isinstance(command, commands.Commit) and transaction.status != "E"
+            case _:
+                raise WireError("0A000", "This statement is not supported.", hint="Send a SELECT.")
+        if transaction.status == "I":
             if chain:
-                raise WireError("25P01", "AND CHAIN is for transaction blocks.", hint="BEGIN first.")
-            self._warn("25P01", "There is no transaction.")
-        self.shelf.end_block(succeeds=succeeds)
+                raise WireError("25P01", "AND CHAIN can only be used in a transaction block.", hint="BEGIN first.")
+            self._warn("25P01", "No transaction is in progress.")
+        self.objects.end_transaction(succeeds=succeeds)
         if succeeds:
-            self.transaction.commit()
+            transaction.commit()
         else:
-            self.transaction.rollback()
+            transaction.rollback()
         if chain:
-            self.transaction.begin()
+            transaction.begin()
         return CommandComplete("COMMIT" if succeeds else "ROLLBACK")
 
     def _warn(self, sqlstate: str, text: str) -> None:
-        self.notices.append(notice(text, sqlstate=sqlstate, severity="WARNING"))
-
-
-def _changing(name: str, value: str | None) -> Callable[[Settings], Settings]:
-    return lambda settings: settings.without(name) if value is None else settings.having(name, value)
-
-
-def _inner(statement: ParsedStatement, start: int, *, stop: int | None = None) -> StatementText:
-    """Return the question inside a statement."""
-    return StatementText(statement.piece.text[start:stop], statement.piece.before + start)
+        self.notices.append(notice_message(text, sqlstate=sqlstate, severity="WARNING"))

@@ -1,4 +1,4 @@
-"""What a client has prepared and opened: statements, portals and cursors, within what one connection may hold."""
+"""Prepared statements, portals and cursors of a connection, and the memory that their rows may take."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from dpsql.server.wire.codec import Column
-from dpsql.server.wire.command_parser import command_of
-from dpsql.server.wire.commands import Command
-from dpsql.server.wire.copy_out import Layout
-from dpsql.server.wire.lexer import StatementText
-from dpsql.server.wire.query_router import Bound, Shape
-from dpsql.server.wire.row_sets import Rows
+from dpsql.server.wire.command_parser import ParsedStatement
+from dpsql.server.wire.copy_out import CopyLayout
+from dpsql.server.wire.query_router import BoundValues, Shape
+from dpsql.server.wire.rows import Rows
 from dpsql.server.wire.sqlstates import WireError
 
 __all__ = [
@@ -20,46 +18,26 @@ __all__ = [
     "ConnectionObjects",
     "CopyOutput",
     "Outcome",
-    "ParsedStatement",
     "Portal",
-    "Prepared",
+    "PreparedStatement",
     "RowQuota",
     "RowSet",
-    "stated",
 ]
 
-_MOST_STATEMENTS, _MOST_PORTALS = 1_000, 100
-_MOST_TEXT, _MOST_HELD = 4 << 20, 32 << 20  # characters of statements, bytes of rows and values
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedStatement:
-    """A statement: what the connection is to do, or None where it is a question."""
-
-    piece: StatementText
-    command: Command | None
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is no word in it."""
-        return not self.piece.text
-
-
-def stated(piece: StatementText) -> ParsedStatement:
-    """Return what a statement is; raises `WireError` for one that there is not."""
-    return ParsedStatement(piece, command_of(piece.text))
+_MAX_STATEMENTS, _MAX_PORTALS = 1_000, 100
+_MAX_TEXT, _MAX_PORTAL_BYTES = 4 << 20, 32 << 20  # characters of statements; bytes of rows and values
 
 
 @dataclass(frozen=True, slots=True)
 class CommandComplete:
-    """A statement without rows was carried out: its tag."""
+    """Outcome of a statement without rows: its tag."""
 
     tag: str
 
 
 @dataclass(frozen=True, slots=True)
 class RowSet:
-    """A statement gave rows: the word of its tag, and from where to where they were asked for."""
+    """Outcome of a statement with rows: those from `start` up to `stop`, and the word of its tag."""
 
     rows: Rows
     start: int
@@ -69,121 +47,130 @@ class RowSet:
 
 @dataclass(frozen=True, slots=True)
 class CopyOutput:
-    """A statement gave rows that are to be copied."""
+    """Outcome of a COPY: its rows, and their layout."""
 
     rows: Rows
-    layout: Layout
+    layout: CopyLayout
 
 
 Outcome = CommandComplete | RowSet | CopyOutput
 
 
 @dataclass(slots=True)
-class Prepared:
-    """A statement under a name, with the types that the client declared, and its shape once somebody asked for it."""
+class PreparedStatement:
+    """A statement, the types that the client declared for its parameters, and its shape once it was described."""
 
-    stated: ParsedStatement
+    statement: ParsedStatement
     types: tuple[int, ...] = ()
     shape: Shape | None = None
 
 
 @dataclass(slots=True)
 class Portal:
-    """A statement with its values; once it has run its outcome, and how many of its rows were passed.
+    """A statement with its values; once it has run, its outcome and the number of rows that were fetched.
 
-    `columns` are those that the client was told of, and `role` is for whom it was opened. A cursor that is `held`
-    outlives its transaction, and `stands` once it has.
+    `columns` are those that were described to the client, and `role` is the analyst for whom it was opened. A cursor
+    WITH HOLD outlives its transaction, and `is_committed` once that has ended.
     """
 
-    prepared: Prepared
-    bound: Bound = field(default_factory=Bound)
+    prepared: PreparedStatement
+    bound: BoundValues = field(default_factory=BoundValues)
     formats: tuple[int, ...] = ()
     columns: tuple[Column, ...] | None = None
     outcome: Outcome | None = None
     position: int = 0
     role: str = ""
-    held: bool = False
-    stands: bool = False
+    is_with_hold: bool = False
+    is_committed: bool = False
 
     @property
     def size(self) -> int:
-        """About how many bytes of values and of rows wait in it."""
+        """The approximate size in bytes of its values and rows."""
         rows = 0 if self.outcome is None or isinstance(self.outcome, CommandComplete) else self.outcome.rows.size
         return rows + sum(len(value or b"") for value in self.bound.values)
 
 
 class RowQuota:
-    """The rows of all connections, for as long as something holds them: what waits in portals, and what is being sent.
+    """Limit on the rows of all connections together, from their arrival until no portal or message holds them.
 
-    Touched by the event loop alone.
+    Only the event loop uses it.
     """
 
-    def __init__(self, most: int) -> None:
-        """`most` are bytes of all users together; one has at most half."""
-        self._most = most
-        self._held: WeakKeyDictionary[Rows, tuple[str, int]] = WeakKeyDictionary()
+    def __init__(self, max_bytes: int) -> None:
+        """Limit all users together to `max_bytes`, and each user to half of that."""
+        self._max_bytes = max_bytes
+        self._sizes: WeakKeyDictionary[Rows, tuple[str, int]] = WeakKeyDictionary()
 
     def check(self, user: str) -> None:
-        """Raise `WireError` where so much waits already that nothing more is asked, which answers may be beyond."""
-        held = list(self._held.values())
-        own = sum(size for name, size in held if name == user)
-        if own > self._most // 2 or sum(size for _, size in held) > self._most:
-            raise WireError("53200", "Too many rows wait to be fetched, of all connections.", hint="Try again later.")
+        """Raise `WireError` if the waiting rows exceed a limit; the last answer itself may exceed it."""
+        total = own = 0
+        for name, size in list(self._sizes.values()):
+            total += size
+            own += size if name == user else 0
+        if own > self._max_bytes // 2 or total > self._max_bytes:
+            reason = "Too many rows wait to be fetched, over all connections."
+            raise WireError("53200", reason, hint="Fetch them, close cursors, or try again later.")
 
-    def keep(self, rows: Rows, user: str) -> Rows:
-        """Return the rows of a user's answer, counted until nobody holds what is returned."""
-        kept = copy(rows)  # the thread that made them holds its own a moment longer
-        self._held[kept] = user, kept.size
-        return kept
+    def add(self, rows: Rows, user: str) -> Rows:
+        """Count the rows of a user's answer for as long as something refers to the returned object."""
+        counted = copy(rows)  # the thread that made the rows refers to the original a moment longer
+        self._sizes[counted] = user, counted.size
+        return counted
 
 
 class ConnectionObjects:
-    """The statements and portals of a connection, by name; the empty name is overwritten, others are not."""
+    """The statements and portals of a connection, by name; only the empty name may be overwritten."""
 
     def __init__(self) -> None:
-        self.statements: dict[str, Prepared] = {}
+        self.statements: dict[str, PreparedStatement] = {}
         self.portals: dict[str, Portal] = {}
 
-    def prepare(self, name: str, prepared: Prepared) -> None:
-        """Keep a statement; raises `WireError` for a name that is taken, and for too much."""
+    def add_statement(self, name: str, prepared: PreparedStatement) -> None:
+        """Add a statement; raise `WireError` for a name in use, and for too many statements."""
         if name and name in self.statements:
-            raise WireError("42P05", "There is a prepared statement of this name.", hint="Close it first.")
+            reason = "A prepared statement of this name exists already."
+            raise WireError("42P05", reason, hint="Close it first, or use another name.")
         self.statements.pop(name, None)
-        texts = sum(len(one.stated.piece.text) for one in self.statements.values()) + len(prepared.stated.piece.text)
-        if len(self.statements) >= _MOST_STATEMENTS or texts > _MOST_TEXT:
+        others = sum(len(one.statement.source.text) for one in self.statements.values())
+        if len(self.statements) >= _MAX_STATEMENTS or others + len(prepared.statement.source.text) > _MAX_TEXT:
             raise WireError("54000", "There are too many prepared statements.", hint="Close or DEALLOCATE some.")
         self.statements[name] = prepared
 
-    def statement(self, name: str) -> Prepared:
-        """Return a statement by name; raises `WireError`."""
+    def find_statement(self, name: str) -> PreparedStatement:
+        """Return a statement by name; raise `WireError` if there is none."""
         if name not in self.statements:
             raise WireError("26000", "There is no prepared statement of this name.", hint="Prepare it again.")
         return self.statements[name]
 
-    def open(self, name: str, portal: Portal) -> None:
-        """Keep a portal; raises `WireError` for a name that is taken, and for too many."""
+    def add_portal(self, name: str, portal: Portal) -> None:
+        """Add a portal; raise `WireError` for a name in use, and for too many portals."""
         if name and name in self.portals:
-            raise WireError("42P03", "There is a cursor of this name.", hint="Close it first.")
+            raise WireError("42P03", "A cursor of this name exists already.", hint="Close it first.")
         self.portals.pop(name, None)
-        if len(self.portals) >= _MOST_PORTALS:
+        if len(self.portals) >= _MAX_PORTALS:
             raise WireError("54000", "There are too many cursors.", hint="Close some.")
-        self.check_room()
+        self.check_memory()
         self.portals[name] = portal
 
-    def portal(self, name: str) -> Portal:
-        """Return a portal or cursor by name; raises `WireError`."""
+    def find_portal(self, name: str) -> Portal:
+        """Return a portal or cursor by name; raise `WireError` if there is none."""
         if name not in self.portals:
-            raise WireError("34000", "There is no cursor of this name.", hint="It ends with its transaction.")
+            hint = "A cursor ends with its transaction: declare it again, or declare it WITH HOLD."
+            raise WireError("34000", "There is no cursor of this name.", hint=hint)
         return self.portals[name]
 
-    def check_room(self) -> None:
-        """Raise `WireError` where more waits than a connection may hold, which the last answer may be beyond."""
-        if sum(portal.size for portal in self.portals.values()) > _MOST_HELD:
+    def check_memory(self) -> None:
+        """Raise `WireError` if the portals exceed the limit of a connection; the last answer itself may exceed it."""
+        size = 0
+        for portal in self.portals.values():
+            size += portal.size
+        if size > _MAX_PORTAL_BYTES:
             raise WireError("53200", "Too many rows wait to be fetched.", hint="Fetch them, or close some cursors.")
 
-    def end_block(self, *, succeeds: bool) -> None:
-        """Close what ends with a transaction: all but held cursors, and those too that began in one that failed."""
-        kept = {name: one for name, one in self.portals.items() if one.held and (succeeds or one.stands)}
-        for one in kept.values():
-            one.stands = True
-        self.portals = kept
+    def end_transaction(self, *, succeeds: bool) -> None:
+        """Close the portals that end with a transaction: all but cursors WITH HOLD that were, or now are, committed."""
+        for name, portal in list(self.portals.items()):
+            if portal.is_with_hold and (succeeds or portal.is_committed):
+                portal.is_committed = True
+            else:
+                del self.portals[name]

@@ -1,64 +1,61 @@
-"""Questions: which go to the session and which to the catalog, what they take and give, and what they answer.
+"""Routing of queries to the session or to the catalog, and the threads that run them.
 
-The session decides everything that is private; a statement over system catalogs never reaches it, nor a private one
-the catalog. Describing is free, whatever is described.
+The session decides everything that is private. A statement over system catalogs never reaches it, nor a private one
+the catalog. Describing is free.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpsql.errors import Error
 from dpsql.server.catalog.dispatch import is_catalog
 from dpsql.server.catalog.query_result import Catalog, CatalogError, Parameter
 from dpsql.server.catalog.query_result import Column as CatalogColumn
 from dpsql.server.wire.codec import Column, Malformed
-from dpsql.server.wire.lexer import StatementText, pieces
-from dpsql.server.wire.row_sets import ArrowRows, PlainRows, Rows, each_format
-from dpsql.server.wire.sqlstates import WireError, failure_of, where
+from dpsql.server.wire.command_parser import StatementText, split_statements
+from dpsql.server.wire.rows import OIDS, ArrowRows, EncodedRows, Rows, describe_columns, expand_formats
+from dpsql.server.wire.sqlstates import WireError, to_wire_error
 from dpsql.server.wire.startup import SURFACE
-from dpsql.server.wire.threads import Runner
-from dpsql.server.wire.types import OIDS, columns_of
-from dpsql.server.wire.values import oid_of, type_of, value_of_bytes
+from dpsql.server.wire.values import decode_value, find_oid, find_type
 from dpsql.sql.lexer import LONGEST_TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pyarrow as pa
 
     from dpsql.engines.base import Stop
     from dpsql.server.gateway import Gateway
     from dpsql.server.users import User
 
-__all__ = ["Bound", "QueryResult", "QueryRouter", "RequestContext", "Shape"]
+__all__ = ["BoundValues", "QueryResult", "QueryRouter", "RequestContext", "Shape", "ThreadRunner"]
 
 Result = TypeVar("Result")
-LONG_TEXT = 2_000  # characters, which take a millisecond or so to read
-_LONGEST_TEXT = 160 * 1024  # characters; the language reads fewer, in each statement
-_MOST_AT_ONCE = 1_000  # statements of one text
+_SHORT_TEXT = 2_000  # characters, which take about a millisecond to split or route
+_MAX_TEXT = 160 * 1024  # characters of one text; the language reads fewer in each statement
+_MAX_STATEMENTS = 1_000  # of one text
+_THREADS_OF_ONE = 3  # jobs of an analyst that run at a time
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """The values of a statement's parameters as they were sent, with their formats and the OIDs of their types."""
+class BoundValues:
+    """The encoded values of a statement's parameters, their formats, and the OIDs of their types."""
 
     values: tuple[bytes | None, ...] = ()
     formats: tuple[int, ...] = ()
     types: tuple[int, ...] = ()
 
 
-NOTHING = Bound()
-
-
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a statement takes and gives: OIDs of types, and columns, which are None where it gives no rows.
+    """The OIDs of a statement's parameters, and its columns, which are None if it returns no rows.
 
-    `schema` has the types of Arrow behind the columns, where they are the session's.
+    `schema` has the Arrow types of the columns of a session's query.
     """
 
     parameters: tuple[int, ...] = ()
@@ -68,7 +65,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """The rows of an answer, and the receipt of one that read private rows."""
+    """The rows of an answer, and the receipt if private rows were read."""
 
     rows: Rows
     receipt: str = ""
@@ -76,132 +73,204 @@ class QueryResult:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """For whom and how a question is asked: the role, what gives it up, and after how many seconds it is given up."""
+    """The analyst for whom a query is run, the future that cancels it, and its time limit; 0 is no limit."""
 
-    given_up: asyncio.Future[None]
-    role: str = ""
+    cancelled: asyncio.Future[None]
+    analyst: str
     seconds: float = 0.0
 
 
-class QueryRouter:
-    """One user's questions."""
+class ThreadRunner:
+    """Threads for queries. An analyst has a few at most, so that waiting queries never take all of them.
 
-    def __init__(self, front: Gateway, catalog: Catalog, *, runner: Runner, user: User) -> None:
-        self._front, self._catalog, self._runner = front, catalog, runner
+    A private query goes on after its client has left: it is charged and stored, and sending it again replays the
+    answer free. A free query is stopped.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="dpsql-wire")
+        self._turns: dict[tuple[str, bool], asyncio.Semaphore] = defaultdict(
+            partial(asyncio.Semaphore, _THREADS_OF_ONE)
+        )
+        self._running: set[asyncio.Task[Any]] = set()
+
+    async def run(
+        self,
+        work: Callable[[Stop], Result],
+        *,
+        cancelled: asyncio.Future[None],
+        analyst: str,
+        is_free: bool,
+        seconds: float = 0.0,
+    ) -> Result:
+        """Run work in a thread; raise `WireError` once it is cancelled or takes longer than `seconds`.
+
+        Work that still waits for its turn then never begins, and work that has begun sees its stop signal. Free work
+        has turns of its own.
+        """
+        has_begun = is_abandoned = False
+
+        async def run_in_turn() -> Result:
+            nonlocal has_begun
+            async with self._turns[analyst, is_free]:
+                has_begun = True
+                return await asyncio.get_running_loop().run_in_executor(self._pool, work, lambda: is_abandoned)
+
+        task = asyncio.ensure_future(run_in_turn())
+        self._running.add(task)
+        task.add_done_callback(self._forget)
+        try:
+            either: set[asyncio.Future[Any]] = {task, cancelled}
+            await asyncio.wait(either, timeout=seconds or None, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+        finally:
+            is_abandoned = True
+            if not task.done() and not has_begun:
+                task.cancel()
+        reason = "The statement was cancelled." if cancelled.done() else "The statement took too long."
+        raise WireError("57014", reason, hint="It may be charged already; sending it again replays its answer free.")
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # marks it as retrieved, since its client may have left
+
+    async def close(self) -> None:
+        """Wait for the work that runs, and end the threads."""
+        while self._running:
+            await asyncio.wait(set(self._running))
+        self._pool.shutdown(wait=False)
+
+
+class QueryRouter:
+    """The queries of one user, each sent to the session or to the catalog."""
+
+    def __init__(self, gateway: Gateway, catalog: Catalog, *, runner: ThreadRunner, user: User) -> None:
+        self._gateway, self._catalog, self._runner = gateway, catalog, runner
         self.user = user
         self.version = catalog.version
 
-    async def describe(self, piece: StatementText, types: tuple[int, ...], *, asking: RequestContext) -> Shape:
-        """Return what a statement takes and gives, as far as can be told before its parameters have values."""
-        role = asking.role or self.user.name
-        shape = self._catalog_shape if await self._is_catalog(piece, asking) else self._session_shape
-        return await self._run(lambda _: shape(piece.text, types, role=role), piece, asking=asking)
-
-    async def ask(
-        self, piece: StatementText, bound: Bound, *, formats: Sequence[int], asking: RequestContext
-    ) -> QueryResult:
-        """Answer a statement; `formats` are those of a Bind, and matter for what the catalog writes out itself."""
-        role = asking.role or self.user.name
-        if await self._is_catalog(piece, asking):
-            return await self.look_up(piece, bound, formats=formats, asking=asking)
-        return await self._run(
-            lambda stop: self._answer(piece.text, bound, role=role, stop=stop), piece, asking=asking, asks=role
-        )
-
-    async def look_up(
-        self, piece: StatementText, bound: Bound = NOTHING, *, formats: Sequence[int] = (), asking: RequestContext
-    ) -> QueryResult:
-        """Answer a statement by the catalog, whatever it is."""
-        role = asking.role or self.user.name
-        return await self._run(
-            lambda _: self._catalog_rows(piece.text, bound, role=role, formats=formats), piece, asking=asking
-        )
-
-    async def _is_catalog(self, piece: StatementText, asking: RequestContext) -> bool:
-        """Say whose a statement is; a long one is read in a thread, while other clients are served."""
-        text, tables = piece.text, self._front.service.policy.tables
-        if len(text) <= LONG_TEXT:
-            return is_catalog(text, tables)
-        return await self._run(lambda _: len(text) <= LONGEST_TEXT and is_catalog(text, tables), piece, asking=asking)
-
-    async def pieces(self, text: str, *, asking: RequestContext) -> list[StatementText]:
-        """Return the statements of a text; raises `WireError` for too long a text, and for too many."""
-        if len(text) > _LONGEST_TEXT:
-            hint = f"Send at most {_LONGEST_TEXT} characters at once."
-            raise WireError("54000", "The text is too long.", hint=hint)
-        if len(text) <= LONG_TEXT:
-            found = pieces(text)
+    async def split(self, text: str, context: RequestContext) -> list[StatementText]:
+        """Split a text into statements; raise `WireError` for too long a text, and for too many statements."""
+        if len(text) > _MAX_TEXT:
+            raise WireError("54000", "The text is too long.", hint=f"Send at most {_MAX_TEXT} characters at once.")
+        if len(text) <= _SHORT_TEXT:
+            statements = split_statements(text)
         else:
-            found = await self._run(lambda _: pieces(text), StatementText(text, 0), asking=asking)
-        if len(found) > _MOST_AT_ONCE:
-            raise WireError("54000", "There are too many statements in one text.", hint="Send fewer at once.")
-        return found
+            statements = await self._run(lambda _: split_statements(text), StatementText(text, 0), context=context)
+        if len(statements) > _MAX_STATEMENTS:
+            hint = f"Send at most {_MAX_STATEMENTS} statements at once."
+            raise WireError("54000", "There are too many statements in one text.", hint=hint)
+        return statements
+
+    async def describe(self, source: StatementText, types: tuple[int, ...], *, context: RequestContext) -> Shape:
+        """Return the parameters and columns of a statement, as far as they are known before values are bound."""
+        text, analyst = source.text, context.analyst
+
+        def describe_in_catalog(_: Stop) -> Shape:
+            description = self._catalog.describe(text, types, user=analyst)
+            return Shape(description.parameters, _convert_columns(description.columns))
+
+        def describe_in_session(_: Stop) -> Shape:
+            declared = [find_type(oid) for oid in types]
+            prepared = self._gateway.look(self.user, lambda session: session.prepare(text, declared), role=analyst)
+            pairs = zip(_pad(types, len(prepared.parameters)), prepared.parameters, strict=True)
+            oids = tuple(oid or find_oid(name) for oid, name in pairs)
+            return Shape(oids, describe_columns(prepared.schema), prepared.schema)
+
+        work = describe_in_catalog if await self._is_catalog(source, context) else describe_in_session
+        return await self._run(work, source, context=context)
+
+    async def query(
+        self, source: StatementText, bound: BoundValues, *, formats: Sequence[int], context: RequestContext
+    ) -> QueryResult:
+        """Answer a query; `formats` are those of a Bind, in which the catalog encodes its rows."""
+        if await self._is_catalog(source, context):
+            return await self.query_catalog(source, bound, formats=formats, context=context)
+        text, analyst = source.text, context.analyst
+
+        def answer(stop: Stop) -> QueryResult:
+            values = self._decode_values(text, bound, analyst=analyst) if bound.values else []
+            answer = self._gateway.ask(SURFACE, self.user, text=text, parameters=values, role=analyst, stop=stop)
+            receipt = str(answer.receipt) if answer.receipt.mechanism != "none" else ""
+            return QueryResult(ArrowRows(answer.arrow()), receipt)
+
+        return await self._run(answer, source, context=context, is_free=False)
+
+    async def query_catalog(
+        self,
+        source: StatementText,
+        bound: BoundValues | None = None,
+        *,
+        formats: Sequence[int] = (),
+        context: RequestContext,
+    ) -> QueryResult:
+        """Answer any statement by the catalog."""
+        bound = BoundValues() if bound is None else bound
+        count = len(bound.values)
+
+        def answer(_: Stop) -> QueryResult:
+            codes = expand_formats(bound.formats, count)
+            parts = zip(bound.values, _pad(bound.types, count), codes, strict=True)
+            parameters = [Parameter(value, oid, bool(code)) for value, oid, code in parts]
+            found = self._catalog.execute(source.text, parameters, user=context.analyst, formats=tuple(formats))
+            columns = _convert_columns(found.columns)
+            return QueryResult(EncodedRows(columns, found.rows, expand_formats(formats, len(columns))))
+
+        return await self._run(answer, source, context=context)
+
+    async def _is_catalog(self, source: StatementText, context: RequestContext) -> bool:
+        """Return whether a statement is for the catalog; a long one is read in a thread, as it blocks other clients."""
+        text, tables = source.text, self._gateway.service.policy.tables
+        if len(text) <= _SHORT_TEXT:
+            return is_catalog(text, tables)
+        return await self._run(
+            lambda _: len(text) <= LONGEST_TEXT and is_catalog(text, tables), source, context=context
+        )
 
     async def _run(
-        self, work: Callable[[Stop], Result], piece: StatementText, *, asking: RequestContext, asks: str = ""
+        self, work: Callable[[Stop], Result], source: StatementText, *, context: RequestContext, is_free: bool = True
     ) -> Result:
-        """Run in a thread, as what `asks` for an analyst or else as free work of this user.
+        """Run work in a thread: free work in a turn of the user, other work in one of the analyst.
 
-        Whatever is raised there is raised here as a `WireError` that holds nothing of it.
+        Every error is raised as a new `WireError`, which holds nothing of the original.
         """
+        analyst = self.user.name if is_free else context.analyst
         try:
             return await self._runner.run(
-                work, given_up=asking.given_up, seconds=asking.seconds, turn=asks or self.user.name, free=not asks
+                work, cancelled=context.cancelled, analyst=analyst, is_free=is_free, seconds=context.seconds
             )
         except CatalogError as error:
-            position = error.position + piece.before if error.position else 0
+            position = error.position + source.before if error.position else 0
             failure = WireError(error.sqlstate, error.message, hint=error.hint, position=position)
         except (Error, Malformed, WireError) as error:
-            failure = failure_of(error, piece.text, before=piece.before)
-        except Exception as error:  # noqa: BLE001 - its words could hold anything
-            self._front.watch.log("fault", surface=SURFACE, kind=type(error).__name__, where=where(error))
-            failure = failure_of(error)
+            failure = to_wire_error(error, source.text, before=source.before)
+        except Exception as error:  # noqa: BLE001 - its text could contain values
+            self._gateway.telemetry.log_fault(error, surface=SURFACE)
+            failure = to_wire_error(error)
         raise failure
 
-    def _catalog_shape(self, text: str, types: tuple[int, ...], *, role: str) -> Shape:
-        found = self._catalog.describe(text, types, user=role)
-        return Shape(found.parameters, _columns(found.columns))
-
-    def _catalog_rows(self, text: str, bound: Bound, *, role: str, formats: Sequence[int]) -> QueryResult:
-        codes, oids = each_format(bound.formats, len(bound.values)), _padded(bound.types, len(bound.values))
-        given = [Parameter(value, oid, bool(code)) for value, oid, code in zip(bound.values, oids, codes, strict=True)]
-        found = self._catalog.execute(text, given, user=role, formats=tuple(formats))
-        columns = _columns(found.columns)
-        return QueryResult(PlainRows(columns, found.rows, each_format(formats, len(columns))))
-
-    def _session_shape(self, text: str, types: tuple[int, ...], *, role: str) -> Shape:
-        known = [type_of(oid) for oid in types]
-        prepared = self._front.look(self.user, lambda session: session.prepare(text, known), role=role)
-        told = _padded(types, len(prepared.parameters))
-        oids = tuple(said or oid_of(name) for said, name in zip(told, prepared.parameters, strict=True))
-        return Shape(oids, columns_of(prepared.schema), prepared.schema)
-
-    def _answer(self, text: str, bound: Bound, *, role: str, stop: Stop) -> QueryResult:
-        values = self._values(text, bound, role=role)
-        answer = self._front.ask(SURFACE, self.user, text=text, parameters=values, role=role, stop=stop)
-        receipt = str(answer.receipt) if answer.receipt.mechanism != "none" else ""
-        return QueryResult(ArrowRows(answer.arrow()), receipt)
-
-    def _values(self, text: str, bound: Bound, *, role: str) -> list[object]:
-        """Return the values of parameters; what type one is of that the client left open, the statement says."""
-        if not bound.values:
-            return []
-        codes, oids = each_format(bound.formats, len(bound.values)), _padded(bound.types, len(bound.values))
+    def _decode_values(self, text: str, bound: BoundValues, *, analyst: str) -> list[object]:
+        """Return the values of parameters; the statement decides the types that the client left open."""
+        oids = _pad(bound.types, len(bound.values))
+        codes = expand_formats(bound.formats, len(bound.values))
         names: Sequence[str] = [""] * len(oids)
         if any(oid in {0, OIDS["unknown"]} for oid in oids):
-            told = [type_of(oid) for oid in oids]
-            names = self._front.look(self.user, lambda session: session.prepare(text, told), role=role).parameters
+            types = [find_type(oid) for oid in oids]
+            prepared = self._gateway.look(self.user, lambda session: session.prepare(text, types), role=analyst)
+            names = prepared.parameters
             if len(names) != len(oids):
                 raise Malformed(f"The statement has {len(names)} parameters, and {len(oids)} values were bound.")
         return [
-            value_of_bytes(value, oid, code=code, name=name)
+            decode_value(value, oid, code=code, name=name)
             for value, oid, code, name in zip(bound.values, oids, codes, names, strict=True)
         ]
 
 
-def _padded(oids: tuple[int, ...], count: int) -> tuple[int, ...]:
+def _pad(oids: tuple[int, ...], count: int) -> tuple[int, ...]:
     return (*oids, *[0] * count)[:count]
 
 
-def _columns(columns: Sequence[CatalogColumn]) -> tuple[Column, ...]:
+def _convert_columns(columns: Sequence[CatalogColumn]) -> tuple[Column, ...]:
     return tuple(Column(one.name, one.type_oid, one.type_size, one.type_modifier) for one in columns)

@@ -1,4 +1,4 @@
-"""Errors as a client of PostgreSQL knows them: SQLSTATE, message, hint and position; nothing of any row."""
+"""Errors for clients of PostgreSQL: SQLSTATE, message, hint and position, and nothing of any row."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from dpsql.errors import (
     Unsupported,
     UsageError,
 )
-from dpsql.server.wire.codec import Malformed, fields
+from dpsql.server.wire.codec import Malformed, fields_message
 
-__all__ = ["WireError", "error_message", "failure_of", "notice", "where"]
+__all__ = ["WireError", "error_message", "notice_message", "to_wire_error"]
 
-_OF_CODE: Mapping[str, str] = {
+_STATES_BY_CODE: Mapping[str, str] = {
     "alias": "42712",
     "ambiguous-column": "42702",
     "analyst-disabled": "42501",
@@ -52,7 +52,7 @@ _OF_CODE: Mapping[str, str] = {
     "unknown-column": "42703",
     "unknown-table": "42P01",
 }
-_OF_KIND: tuple[tuple[type[Error], str], ...] = (
+_STATES_BY_TYPE: tuple[tuple[type[Error], str], ...] = (
     (BudgetExceeded, "53400"),
     (Refusal, "42501"),
     (Unsupported, "0A000"),
@@ -64,9 +64,9 @@ _OF_KIND: tuple[tuple[type[Error], str], ...] = (
 
 
 class WireError(Exception):
-    """An error for the client; `position` counts characters of the text it sent, from 1, and 0 is none.
+    """An error for the client; `position` counts the characters of its text from 1, and 0 is none.
 
-    One that is `fatal` ends the connection.
+    A `fatal` error ends the connection.
     """
 
     def __init__(self, sqlstate: str, reason: str, *, hint: str = "", position: int = 0, fatal: bool = False) -> None:
@@ -78,10 +78,10 @@ class WireError(Exception):
         super().__init__(sqlstate, reason)
 
 
-def failure_of(error: Exception, text: str = "", *, before: int = 0) -> WireError:
-    """Return what the client is told of an error of a statement, which stands behind so many characters of its text.
+def to_wire_error(error: Exception, text: str = "", *, before: int = 0) -> WireError:
+    """Return the error for the client, of a statement with `before` characters of the client's text before it.
 
-    Of an error that dpsql does not raise on purpose nothing is said: its words may come from anywhere.
+    It contains nothing of an unexpected error, whose text could contain values.
     """
     if isinstance(error, WireError):
         return error
@@ -89,37 +89,28 @@ def failure_of(error: Exception, text: str = "", *, before: int = 0) -> WireErro
         return WireError(error.sqlstate, str(error))
     if not isinstance(error, Error):
         return WireError("XX000", "The server failed.", hint="Ask the curator.")
-    state = _OF_CODE.get(error.code) or next((state for kind, state in _OF_KIND if isinstance(error, kind)), "XX000")
-    position = _position(text, error.place) + before if isinstance(error.place, Place) else 0
+    state = _STATES_BY_CODE.get(error.code) or next(
+        (state for kind, state in _STATES_BY_TYPE if isinstance(error, kind)), "XX000"
+    )
+    position = 0
+    if isinstance(error.place, Place):  # as a character of the text, from 1
+        start = 0
+        for _ in range(error.place.line - 1):
+            start = text.find("\n", start) + 1
+        position = start + error.place.column + before
     return WireError(state, f"[{error.code}] {error.reason}", hint=error.hint, position=position)
 
 
-def _position(text: str, place: Place) -> int:
-    """Return the character, from 1, of a place in a text."""
-    at = 0
-    for _ in range(place.line - 1):
-        at = text.find("\n", at) + 1
-    return at + place.column
-
-
-def where(error: Exception) -> str:
-    """Return module and line of the innermost frame of an error, for the log; no name and no value."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return "" if trace is None else f"{trace.tb_frame.f_globals.get('__name__', '?')}:{trace.tb_lineno}"
-
-
 def error_message(error: WireError) -> bytes:
-    """Return an error as a message."""
+    """Return the message of an error."""
     severity = "FATAL" if error.fatal else "ERROR"
     position = str(error.position) if error.position else ""
-    return fields(
+    return fields_message(
         b"E",
         {"S": severity, "V": severity, "C": error.sqlstate, "M": error.reason, "H": error.hint, "P": position},
     )
 
 
-def notice(text: str, *, sqlstate: str = "00000", severity: str = "NOTICE") -> bytes:
-    """Return a notice or warning as a message."""
-    return fields(b"N", {"S": severity, "V": severity, "C": sqlstate, "M": text})
+def notice_message(text: str, *, sqlstate: str = "00000", severity: str = "NOTICE") -> bytes:
+    """Return the message of a notice or warning."""
+    return fields_message(b"N", {"S": severity, "V": severity, "C": sqlstate, "M": text})

@@ -1,4 +1,4 @@
-"""The bytes of one connection: messages in, each within a size and a time; messages out, which wait for the reader."""
+"""Messages of one connection: limited in size and time when received, buffered when sent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dpsql.server.wire.codec import KINDS, Malformed, Message, read
+from dpsql.server.wire.codec import KINDS, Malformed, Message, parse_message
 from dpsql.server.wire.sqlstates import WireError
 
 __all__ = ["Channel", "ClientDisconnected", "ClientReader", "Limits"]
@@ -24,11 +24,11 @@ class ClientDisconnected(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much a client may send, in bytes, how long it may take, in seconds, and how many there may be.
+    """Limits of clients: bytes that they send, seconds that they take, and numbers of them.
 
-    Until its first packet is there a client has `first_seconds`. Of the `logins` that are under way an address has at
-    most half; behind one there may be many clients. `rows` are bytes of rows that wait to be fetched, of all
-    connections; of them a user has at most half. There are more `threads` than connections that wait for a statement.
+    A client has `first_seconds` to send its first packet. One address has at most half of the `logins` under way, as
+    many clients may share it. `rows` limits the bytes of rows that wait to be fetched over all connections, and a user
+    to half of them. There are more `threads` than connections that wait for a statement.
     """
 
     before_login: int = 10_000
@@ -44,27 +44,27 @@ class Limits:
 
 
 class ClientReader(asyncio.StreamReader):
-    """What a client sends; says at once that the client has gone, though what it sent before is not read yet."""
+    """Reader of a client's bytes that calls `on_end` as soon as the client leaves, before its last bytes are read."""
 
     on_end: Callable[[], None] | None = None
 
     def feed_eof(self) -> None:
-        """Take note that nothing more comes."""
+        """Record the end of the stream."""
         super().feed_eof()
-        self._end()
+        self._notify()
 
     def set_exception(self, exc: Exception) -> None:
-        """Take note that the connection broke."""
+        """Record a broken connection."""
         super().set_exception(exc)
-        self._end()
+        self._notify()
 
-    def _end(self) -> None:
+    def _notify(self) -> None:
         if self.on_end is not None:
             self.on_end()
 
 
 class Channel:
-    """One client's connection."""
+    """The connection of one client."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, limits: Limits) -> None:
         self._reader, self._writer, self._limits = reader, writer, limits
@@ -76,47 +76,47 @@ class Channel:
         peer = self._writer.get_extra_info("peername")
         return str(peer[0]) if isinstance(peer, tuple) else ""
 
-    def on_end(self, act: Callable[[], None]) -> None:
-        """Act when the client has gone; what it sent before is still read, until an answer cannot be sent."""
+    def call_on_end(self, act: Callable[[], None]) -> None:
+        """Call `act` when the client leaves; what it sent before is still read, until a reply cannot be sent."""
         if isinstance(self._reader, ClientReader):
             self._reader.on_end = act
 
     def abort(self) -> None:
-        """Hang up at once, whatever is to be sent."""
+        """Close the connection at once, without sending what is buffered."""
         self._writer.transport.abort()
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether TLS stands."""
+        """Whether the connection uses TLS."""
         return self._writer.get_extra_info("ssl_object") is not None
 
-    async def startup(self) -> tuple[int, bytes]:
-        """Return the code and content of a packet without a type, the first of a connection."""
-        size = int.from_bytes(await self._exactly(4))
+    async def receive_startup(self) -> tuple[int, bytes]:
+        """Return the code and content of a startup packet, which has no type."""
+        size = int.from_bytes(await self._read(4))
         if not 8 <= size <= self._limits.before_login:  # noqa: PLR2004 - two whole numbers
             raise Malformed("The first packet has an impossible length.")
-        packet = await self._exactly(size - 4)
+        packet = await self._read(size - 4)
         return int.from_bytes(packet[:4]), packet[4:]
 
-    async def receive(self, *, most: int) -> Message:
-        """Return the next message, of at most `most` bytes.
+    async def receive(self, *, max_bytes: int) -> Message:
+        """Return the next message, of at most `max_bytes` bytes.
 
         Raises `ClientDisconnected`; `Malformed` for an inconsistent message, after which the next one can still be
         read; and a fatal `WireError` where nothing after it can be read.
         """
-        kind, size = _HEAD.unpack(await self._exactly(5))
+        kind, size = _HEAD.unpack(await self._read(5))
         if kind not in KINDS:
-            raise WireError("08P01", "A message is of a type that there is not.", fatal=True)
-        if not 4 <= size <= most:  # noqa: PLR2004 - the length counts itself
+            raise WireError("08P01", "The type of a message is unknown.", fatal=True)
+        if not 4 <= size <= max_bytes:  # noqa: PLR2004 - the length counts itself
             raise WireError("08P01", "A message has an impossible length.", hint="Send less at once.", fatal=True)
-        data = await self._exactly(size - 4)
+        data = await self._read(size - 4)
         try:
-            return read(kind, data)
+            return parse_message(kind, data)
         except Malformed as error:
             error.is_simple = kind in _SIMPLE
             raise
 
-    async def _exactly(self, count: int) -> bytes:
+    async def _read(self, count: int) -> bytes:
         while len(self._in) < count:
             try:
                 chunk = await self._reader.read(_CHUNK)
@@ -132,12 +132,11 @@ class Channel:
     async def encrypt(self, context: ssl.SSLContext) -> None:
         """Accept TLS and start it.
 
-        Raises `ClientDisconnected` when the handshake fails, and `Malformed` when bytes came before it.
-
-        What arrived in the clear behind the request would otherwise be read as if it had been encrypted.
+        Raises `ClientDisconnected` when the handshake fails, and `Malformed` when bytes follow the request in the
+        clear, which would otherwise be read as if they had been encrypted.
         """
         if self._in:
-            raise Malformed("Data was sent in the clear behind a request for TLS.")
+            raise Malformed("Data follows a request for TLS in the clear.")
         self._writer.write(b"S")
         try:
             await self._writer.start_tls(context)
@@ -145,13 +144,13 @@ class Channel:
             raise ClientDisconnected from None
 
     def send(self, *messages: bytes) -> None:
-        """Put messages behind what is to be sent."""
+        """Buffer messages."""
         for message in messages:
             self._out += message
 
     @property
     def is_full(self) -> bool:
-        """Whether what is to be sent should be, before more is added."""
+        """Whether the buffer should be flushed before more is added."""
         return len(self._out) >= _CHUNK
 
     async def flush(self) -> None:
@@ -169,7 +168,7 @@ class Channel:
             raise ClientDisconnected from None
 
     async def close(self) -> None:
-        """Send what is to be sent, if the client takes it, and hang up."""
+        """Send what is buffered, if the client takes it, and close the connection."""
         try:
             await self.flush()
             self._writer.close()

@@ -1,4 +1,7 @@
-"""Transactions: nothing is written, so what one can undo is the settings, for whom it asks among them."""
+"""Settings and transactions of a connection.
+
+Nothing is written, so a rollback only undoes settings, which include the role.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,15 @@ from dataclasses import dataclass, field, replace
 
 from dpsql.server.wire.sqlstates import WireError
 
-__all__ = ["OWN", "REPORTED", "Settings", "Transaction", "known", "version_of"]
+__all__ = ["PER_CONNECTION", "REPORTED", "Settings", "Transaction", "default_settings", "format_version"]
 
 REPORTED = (
     "application_name client_encoding DateStyle default_transaction_read_only in_hot_standby integer_datetimes "
     "IntervalStyle is_superuser scram_iterations search_path server_encoding server_version session_authorization "
     "standard_conforming_strings TimeZone"
 ).split()
-OWN = frozenset(["server_version", "session_authorization"])  # told, of the connection itself
-_LONGEST, _MOST = 1_000, 200  # characters of a value, settings of a connection
+PER_CONNECTION = frozenset(["server_version", "session_authorization"])  # reported, but not settings
+_MAX_LENGTH, _MAX_COUNT = 1_000, 200  # characters of a value; settings of a connection
 _FIXED: Mapping[str, str] = {
     "client_encoding": "UTF8",
     "datestyle": "ISO, MDY",
@@ -56,145 +59,143 @@ _DURATION = re.compile(r"([0-9]{1,10}) *(|ms|s|min|h|d)")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of a connection, by lower-case names; `role` is for whom it asks, empty for its own user."""
+    """The settings of a connection, by lower-case names; `role` is the analyst that it acts as, empty for its user."""
 
     values: Mapping[str, str] = field(default_factory=dict)
     role: str = ""
 
-    def having(self, name: str, value: str) -> Settings:
-        """Return these settings with one more; raises `WireError` for what cannot be set."""
-        check(name, value)
+    def with_value(self, name: str, value: str) -> Settings:
+        """Return these settings with a value set; raise `WireError` for one that cannot be set."""
+        _check_value(name, value)
         if name in _FIXED:
-            return self  # said already, or of no consequence
+            return self  # the value is the fixed one, or has no effect
         values = {**self.values, name: value}
-        if len(values) > _MOST:
-            raise WireError("54000", "There are too many settings.", hint="RESET ALL forgets them.")
+        if len(values) > _MAX_COUNT:
+            raise WireError("54000", "There are too many settings.", hint="RESET ALL")
         return replace(self, values=values)
 
-    def without(self, name: str) -> Settings:
-        """Return these settings with the default of one, or of all."""
-        kept = {one: value for one, value in self.values.items() if name and one != name}
-        return replace(self, values=kept)
+    def without_value(self, name: str) -> Settings:
+        """Return these settings with the default of one, or of all if the name is empty."""
+        values = {one: value for one, value in self.values.items() if name and one != name}
+        return replace(self, values=values)
 
     def get(self, name: str) -> str:
-        """Return a setting; raises `WireError` for one that there is not."""
-        for among in (self.values, _FIXED, _DEFAULTS):
-            if name in among:
-                return among[name]
-        raise WireError("42704", "There is no such setting.", hint="SHOW server_version is one.")
+        """Return a setting; raise `WireError` for an unknown one."""
+        for values in (self.values, _FIXED, _DEFAULTS):
+            if name in values:
+                return values[name]
+        raise WireError("42704", "There is no such setting.", hint="SHOW ALL lists the settings.")
 
     @property
     def seconds(self) -> float:
-        """How long a statement may take; 0 is without end."""
-        return _milliseconds(self.get("statement_timeout")) / 1_000
+        """The time limit of a statement; 0 is no limit."""
+        return _parse_milliseconds(self.get("statement_timeout")) / 1_000
 
 
-def version_of(catalog: str) -> str:
-    """Return the version that clients are told: that of the catalog, which says what they may ask of it."""
+def format_version(catalog: str) -> str:
+    """Return the server version for clients: that of the catalog, from which they derive its features."""
     return f"{catalog} (dpsql)"
 
 
-def known() -> dict[str, str]:
-    """Return all settings that there are from the start."""
+def default_settings() -> dict[str, str]:
+    """Return all settings with their initial values."""
     return {**_DEFAULTS, **_FIXED}
 
 
-def check(name: str, value: str) -> None:
-    """Raise `WireError` for a value that would change what is sent, and for settings that are told, not set."""
-    plain = _PUNCTUATION.sub("", value.lower())  # asyncpg quotes what it sets in its first message
+def _check_value(name: str, value: str) -> None:
+    """Raise `WireError` for a read-only setting, and for a value that the server could not honour."""
+    normal = _PUNCTUATION.sub("", value.lower())  # asyncpg quotes what it sets in its first message
+    if len(value) > _MAX_LENGTH or len(name) > _MAX_LENGTH:
+        raise WireError("22023", "The value of a setting is too long.", hint=f"Set at most {_MAX_LENGTH} characters.")
     if name in _READ_ONLY or name.startswith("dpsql."):
-        raise WireError("55P02", "This setting cannot be changed.", hint="SHOW tells it.")
-    if len(value) > _LONGEST or len(name) > _LONGEST:
-        raise WireError("22023", "A setting has too long a value.", hint="Shorten it.")
-    if name == "client_encoding" and plain not in {"utf8", "unicode"}:
-        raise WireError("0A000", "Texts are UTF-8 here.", hint="SET client_encoding TO 'UTF8'.")
-    if name == "datestyle" and "iso" not in plain:
-        raise WireError("0A000", "Dates are written in ISO style here.", hint="SET DateStyle TO ISO.")
-    if name == "standard_conforming_strings" and plain not in {"on", "true", "1", "yes"}:
-        raise WireError("0A000", "A backslash in a string is a backslash.", hint="Write E'...' for escapes.")
-    if name in {"transaction_read_only", "default_transaction_read_only"} and plain in {"off", "false", "0", "no"}:
+        raise WireError("55P02", "This setting is read-only.", hint=f"SHOW {name}")
+    if name == "client_encoding" and normal not in {"utf8", "unicode"}:
+        raise WireError("0A000", "Only UTF-8 is supported.", hint="SET client_encoding TO 'UTF8'.")
+    if name == "datestyle" and "iso" not in normal:
+        raise WireError("0A000", "Only the ISO style of dates is supported.", hint="SET DateStyle TO ISO.")
+    if name == "standard_conforming_strings" and normal not in {"on", "true", "1", "yes"}:
+        raise WireError("0A000", "Strings without E do not read escapes.", hint="Write E'...' for escapes.")
+    if name in {"transaction_read_only", "default_transaction_read_only"} and normal in {"off", "false", "0", "no"}:
         raise WireError("25006", "Every transaction is read-only.", hint="Leave it on.")
     if name == "statement_timeout":
-        _milliseconds(value)
+        _parse_milliseconds(value)
 
 
-def _milliseconds(value: str) -> int:
+def _parse_milliseconds(value: str) -> int:
     found = _DURATION.fullmatch(value.strip())
     if found is None:
-        raise WireError("22023", "This is no length of time.", hint="SET statement_timeout TO '30s'.")
+        raise WireError("22023", "This is not a duration.", hint="SET statement_timeout TO '30s'.")
     return int(found[1]) * _UNITS[found[2]]
 
 
 class Transaction:
-    """Where a connection stands: "I" outside a transaction, "T" in one, "E" in one that failed."""
+    """State of a connection: "I" outside a transaction, "T" in one, "E" in one that failed.
 
-    __slots__ = ("_before", "_kept", "_savepoints", "now", "status")
+    `settings` are those in force; those that outlive the transaction lack what SET LOCAL changed.
+    """
+
+    __slots__ = ("_lasting", "_previous", "_savepoints", "settings", "status")
 
     def __init__(self, settings: Settings) -> None:
         self.status = "I"
-        self.now = self._kept = self._before = settings
+        self.settings = self._lasting = self._previous = settings
         self._savepoints: list[tuple[str, Settings, Settings]] = []
 
     def begin(self) -> None:
-        """Begin a block; what was set from here on is undone by a rollback."""
+        """Begin a transaction block; a rollback undoes the settings made from here on."""
         self.status = "T"
-        self._before = self._kept
+        self._previous = self._lasting
         self._savepoints.clear()
 
-    def mark(self) -> None:
-        """Remember the settings, outside a block, before a batch of statements that succeed or fail together."""
-        if self.status == "I":
-            self._before = self._kept = self.now
-
     def commit(self) -> None:
-        """End the block, or batch, with what was set in it but not for it alone."""
-        self.now, self.status = self._kept, "I"
-        self._before = self.now
+        """End the block or batch, and keep what was set in it, except with SET LOCAL."""
+        self.settings, self.status = self._lasting, "I"
+        self._previous = self.settings
 
     def rollback(self) -> None:
-        """End the block, or batch, as if nothing had been set in it."""
-        self.now = self._kept = self._before
+        """End the block or batch, and undo what was set in it."""
+        self.settings = self._lasting = self._previous
         self.status = "I"
 
     def change(self, change: Callable[[Settings], Settings], *, local: bool = False) -> None:
-        """Set; `local` until the end of the block only."""
-        self.now = change(self.now)
+        """Change the settings; `local` changes last until the end of the block."""
+        self.settings = change(self.settings)
         if not local:
-            self._kept = change(self._kept)
+            self._lasting = change(self._lasting)
 
     def fail(self) -> None:
-        """Remember that a statement failed: a block is then only ended, a batch undone."""
+        """Record a failed statement: a block then only accepts its end, and a batch is undone."""
         if self.status == "I":
             self.rollback()
         else:
             self.status = "E"
 
-    def savepoint(self, name: str) -> None:
-        """Remember the settings under a name."""
-        self._block("SAVEPOINT")
-        if len(self._savepoints) >= _MOST:
+    def add_savepoint(self, name: str) -> None:
+        """Save the settings under a name."""
+        self._check_block("SAVEPOINT")
+        if len(self._savepoints) >= _MAX_COUNT:
             raise WireError("54000", "There are too many savepoints.", hint="RELEASE some.")
-        self._savepoints.append((name, self.now, self._kept))
+        self._savepoints.append((name, self.settings, self._lasting))
 
-    def release(self, name: str) -> None:
-        """Forget a savepoint and those after it."""
-        self._block("RELEASE SAVEPOINT")
-        del self._savepoints[self._find(name) :]
+    def release_savepoint(self, name: str) -> None:
+        """Remove a savepoint and those after it."""
+        self._check_block("RELEASE SAVEPOINT")
+        del self._savepoints[self._find_savepoint(name) :]
 
-    def back_to(self, name: str) -> None:
-        """Undo what was set since a savepoint, and go on from it."""
-        self._block("ROLLBACK TO SAVEPOINT")
-        at = self._find(name)
+    def rollback_to(self, name: str) -> None:
+        """Undo what was set since a savepoint, and continue from it."""
+        self._check_block("ROLLBACK TO SAVEPOINT")
+        at = self._find_savepoint(name)
         del self._savepoints[at + 1 :]
-        _, self.now, self._kept = self._savepoints[at]
+        _, self.settings, self._lasting = self._savepoints[at]
         self.status = "T"
 
-    def _find(self, name: str) -> int:
+    def _find_savepoint(self, name: str) -> int:
         for at in reversed(range(len(self._savepoints))):
             if self._savepoints[at][0] == name:
                 return at
-        raise WireError("3B001", "There is no such savepoint.", hint="SAVEPOINT makes one.")
+        raise WireError("3B001", "There is no such savepoint.", hint=f"SAVEPOINT {name}")
 
-    def _block(self, what: str) -> None:
+    def _check_block(self, command: str) -> None:
         if self.status == "I":
-            raise WireError("25P01", f"{what} is for transaction blocks.", hint="BEGIN first.")
+            raise WireError("25P01", f"{command} can only be used in a transaction block.", hint="BEGIN first.")

@@ -1,4 +1,4 @@
-"""Values of parameters, as clients send them, as what the language binds."""
+"""Values of parameters: from the bytes that clients send to the values that the language binds."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
-from dpsql.server.wire.calendar import day_of, moment_of
+from dpsql.server.wire.calendar import decode_day, decode_timestamp
 from dpsql.server.wire.codec import Malformed
+from dpsql.server.wire.rows import OIDS
 from dpsql.server.wire.sqlstates import WireError
-from dpsql.server.wire.types import OIDS
 from dpsql.sql.syntax.text_values import value_of
 
-__all__ = ["oid_of", "type_of", "value_of_bytes"]
+__all__ = ["decode_value", "find_oid", "find_type"]
 
 _OID_OF: Mapping[str, int] = {
     "BOOLEAN": OIDS["bool"],
@@ -44,30 +44,30 @@ _MOMENT = re.compile(
 )
 
 
-def oid_of(name: str) -> int:
-    """Return the OID of a type of the language; text for one of which nothing is known."""
+def find_oid(name: str) -> int:
+    """Return the OID of a type of the language; that of text for an unknown type."""
     return _OID_OF.get(name.partition("(")[0], OIDS["text"])
 
 
-def type_of(oid: int) -> str:
-    """Return the type of the language that an OID means; UNKNOWN where the client left it open."""
+def find_type(oid: int) -> str:
+    """Return the type of the language for an OID; UNKNOWN if the client left it open."""
     return _NAMES.get(oid, "UNKNOWN")
 
 
-def value_of_bytes(data: bytes | None, oid: int, *, code: int, name: str) -> object:
-    """Return a value that was sent as text (0) or binary (1) `code`; `name` is the type for an open OID.
+def decode_value(data: bytes | None, oid: int, *, code: int, name: str) -> object:
+    """Decode a value that was sent as text (`code` 0) or binary (1); `name` is the type for an open OID.
 
-    Raises `Malformed`, `WireError` for a type that is not bound, and `UsageError` for a text that does not read.
+    Raises `Malformed`, `WireError` for an unsupported type, and `UsageError` for a text that is not of its type.
     """
     if data is None:
         return None
     is_open = oid in {0, OIDS["unknown"]}
     kind = name.partition("(")[0] if is_open else _NAMES.get(oid, "")
     if not kind:
-        hint = "Numbers, texts, booleans, dates and timestamps are."
-        raise WireError("0A000", "A value of this type is not bound.", hint=hint)
+        hint = "Bind a number, a text, a boolean, a date or a timestamp."
+        raise WireError("0A000", "Parameters of this type are not supported.", hint=hint)
     if code and kind not in {"VARCHAR", "UNKNOWN"}:
-        return _BINARY[oid_of(kind) if is_open else oid](data)
+        return _BINARY[find_oid(kind) if is_open else oid](data)
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -76,13 +76,13 @@ def value_of_bytes(data: bytes | None, oid: int, *, code: int, name: str) -> obj
         raise Malformed("A value is not UTF-8.", sqlstate="22021")
     if kind in {"VARCHAR", "UNKNOWN"}:
         return text
-    return value_of(_plain(text, kind, is_absolute=oid == OIDS["timestamptz"]), name if is_open else kind)
+    return value_of(_drop_zone(text, kind, is_absolute=oid == OIDS["timestamptz"]), name if is_open else kind)
 
 
-def _plain(text: str, kind: str, *, is_absolute: bool) -> str:
-    """Return a date or moment without its zone, which is read as UTC if it is a point in time and else dropped.
+def _drop_zone(text: str, kind: str, *, is_absolute: bool) -> str:
+    """Return the text of a date or timestamp without its time zone, which JDBC sends with every date.
 
-    So PostgreSQL does, and JDBC sends a zone with every date.
+    As in PostgreSQL, a timestamptz is converted to UTC, and the zone of any other type is ignored.
     """
     found = _MOMENT.fullmatch(text.strip()) if kind in {"DATE", "TIMESTAMP"} else None
     if found is None:
@@ -98,27 +98,27 @@ def _plain(text: str, kind: str, *, is_absolute: bool) -> str:
         return text
 
 
-def _number(layout: str, data: bytes) -> int | float | bool:
-    found: tuple[int | float | bool] = struct.unpack(layout, _sized(data, struct.calcsize(layout)))
+def _unpack(layout: str, data: bytes) -> int | float | bool:
+    found: tuple[int | float | bool] = struct.unpack(layout, _check_size(data, struct.calcsize(layout)))
     return found[0]
 
 
-def _sized(data: bytes, size: int) -> bytes:
+def _check_size(data: bytes, size: int) -> bytes:
     if len(data) != size:
-        raise Malformed("A value has another length than its type.", sqlstate="22P03")
+        raise Malformed("The length of a value does not fit its type.", sqlstate="22P03")
     return data
 
 
-def _numeric(data: bytes) -> Decimal:
-    """Return the number that groups of four digits around a decimal point make."""
+def _decode_numeric(data: bytes) -> Decimal:
+    """Decode a number in groups of four digits around the decimal point."""
     if len(data) < 8:  # noqa: PLR2004 - four numbers of two bytes
         raise Malformed("A value is shorter than its type.", sqlstate="22P03")
     count, weight, sign, scale = struct.unpack("!hhHH", data[:8])
     if count < 0 or sign not in {0, 0x4000} or scale > 1_000 or abs(weight) > 1_000:  # noqa: PLR2004
-        raise WireError("22023", "This number cannot be bound.", hint="NaN and infinities are no numbers.")
-    groups = struct.unpack(f"!{count}h", _sized(data[8:], 2 * count))
+        raise WireError("22023", "This number is out of range.", hint="Bind a finite number.")
+    groups = struct.unpack(f"!{count}h", _check_size(data[8:], 2 * count))
     if any(not 0 <= group < 10_000 for group in groups):  # noqa: PLR2004
-        raise Malformed("A value is not of its type.", sqlstate="22P03")
+        raise Malformed("A value does not fit its type.", sqlstate="22P03")
     digits = "".join(f"{group:04}" for group in groups).lstrip("0") or "0"
     exponent = 4 * (weight + 1 - count)
     while digits.endswith("0") and exponent < -scale:
@@ -128,36 +128,36 @@ def _numeric(data: bytes) -> Decimal:
     return Decimal((int(sign == 0x4000), tuple(map(int, digits)), exponent))  # noqa: PLR2004
 
 
-def _day(data: bytes) -> date:
+def _decode_date(data: bytes) -> date:
     try:
-        return date(1970, 1, 1) + timedelta(day_of(_sized(data, 4)))
+        return date(1970, 1, 1) + timedelta(decode_day(_check_size(data, 4)))
     except OverflowError:
         pass
-    raise _unbounded()
+    raise _out_of_range()
 
 
-def _moment(data: bytes) -> datetime:
+def _decode_datetime(data: bytes) -> datetime:
     try:
-        return datetime(1970, 1, 1) + timedelta(microseconds=moment_of(_sized(data, 8)))  # noqa: DTZ001 - as the data
+        return datetime(1970, 1, 1) + timedelta(microseconds=decode_timestamp(_check_size(data, 8)))  # noqa: DTZ001 - as the data
     except OverflowError:
         pass
-    raise _unbounded()
+    raise _out_of_range()
 
 
-def _unbounded() -> WireError:
-    return WireError("22008", "This date cannot be bound.", hint="Dates from year 1 to 9999 can.")
+def _out_of_range() -> WireError:
+    return WireError("22008", "This date is out of range.", hint="Bind a date of the years 1 to 9999.")
 
 
 _BINARY: Mapping[int, Callable[[bytes], object]] = {
-    OIDS["bool"]: lambda data: bool(_number("!?", data)),
-    OIDS["int2"]: lambda data: _number("!h", data),
-    OIDS["int4"]: lambda data: _number("!i", data),
-    OIDS["int8"]: lambda data: _number("!q", data),
-    26: lambda data: _number("!I", data),
-    OIDS["float4"]: lambda data: _number("!f", data),
-    OIDS["float8"]: lambda data: _number("!d", data),
-    OIDS["numeric"]: _numeric,
-    OIDS["date"]: _day,
-    OIDS["timestamp"]: _moment,
-    OIDS["timestamptz"]: _moment,
+    OIDS["bool"]: lambda data: bool(_unpack("!?", data)),
+    OIDS["int2"]: lambda data: _unpack("!h", data),
+    OIDS["int4"]: lambda data: _unpack("!i", data),
+    OIDS["int8"]: lambda data: _unpack("!q", data),
+    26: lambda data: _unpack("!I", data),
+    OIDS["float4"]: lambda data: _unpack("!f", data),
+    OIDS["float8"]: lambda data: _unpack("!d", data),
+    OIDS["numeric"]: _decode_numeric,
+    OIDS["date"]: _decode_date,
+    OIDS["timestamp"]: _decode_datetime,
+    OIDS["timestamptz"]: _decode_datetime,
 }

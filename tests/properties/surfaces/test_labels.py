@@ -25,7 +25,7 @@ from dpsql.errors import Error
 from dpsql.integrations.sqlalchemy import DPSQLDialect
 from dpsql.plan.report.policy_text import describe_policy
 from dpsql.server.catalog import open_catalog
-from dpsql.server.catalog.ddl import definitions
+from dpsql.server.catalog.ddl import create_definitions
 from dpsql.server.flight.commands import Tables
 from dpsql.server.flight.table_listing import listed
 from dpsql.server.users import User
@@ -224,7 +224,7 @@ def postgres(folder: Path) -> str:
     )
     found = [repr(minimal.execute(text, [], user="alice").rows) for text in asked]
     minimal.close()
-    return "".join([*definitions(tables), *found])
+    return "".join([*create_definitions(tables), *found])
 
 
 def flight(folder: Path) -> bytes:

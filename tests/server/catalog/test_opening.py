@@ -13,12 +13,12 @@ from dpsql.sql.ir.catalog import Catalog as Tables
 
 
 def test_without_the_extra_the_small_one_is_opened(monkeypatch: pytest.MonkeyPatch, tables: Tables) -> None:
-    monkeypatch.setattr("dpsql.server.catalog.open_catalog.is_installed", lambda: False)
+    monkeypatch.setattr("dpsql.server.catalog.catalog_choice.is_installed", lambda: False)
     assert isinstance(open_catalog("auto", tables), Minimal)
 
 
 def test_an_address_needs_the_driver(monkeypatch: pytest.MonkeyPatch, tables: Tables) -> None:
-    monkeypatch.setattr("dpsql.server.catalog.open_catalog.importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("dpsql.server.catalog.catalog_choice.importlib.util.find_spec", lambda _: None)
     with pytest.raises(UsageError) as caught:
         open_catalog("postgresql://ana@/x", tables)
     assert caught.value.code == "not-installed"

@@ -15,7 +15,7 @@ import pytest
 
 from dpsql.errors import UsageError
 from dpsql.server.catalog import Catalog, CatalogError, Parameter, open_catalog
-from dpsql.server.catalog.shadow import Shadow, connected
+from dpsql.server.catalog.shadow import Shadow, connect
 from dpsql.sql.ir.catalog import Catalog as Tables
 from dpsql.sql.ir.catalog import Table
 from dpsql.sql.ir.types import of_column
@@ -127,7 +127,7 @@ def test_what_acts_or_looks_elsewhere_is_refused_and_leaves_no_trace(shadow: Cat
 
 
 def test_behind_the_first_wall_postgresql_refuses_too(shadow: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpsql.server.catalog.shadow.checked", str.encode)
+    monkeypatch.setattr("dpsql.server.catalog.shadow.check_statement", str.encode)
     acting = "pg_sleep(9) pg_advisory_lock(1) lo_creat(1) pg_ls_dir('/') pg_read_file('/etc/passwd') nextval('a')"
     for call in [*acting.split(), "table_to_xml('reads', true, true, '')", "pg_notify('a', 'b')"]:
         assert refused(shadow, f"SELECT {call}").sqlstate in {"42501", "42P01"}, call
@@ -216,7 +216,7 @@ def test_one_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
         silent.listen(1)
         begun = time.monotonic()
         with pytest.raises(UsageError):
-            connected(f"host=127.0.0.1 port={silent.getsockname()[1]}")
+            connect(f"host=127.0.0.1 port={silent.getsockname()[1]}")
         assert time.monotonic() - begun < 5
 
 

@@ -93,15 +93,15 @@ def test_connections_of_users_are_counted_and_bounded(served: Served, plug: Call
     for connection in silent:
         connection.sendall(PREFACE + SETTINGS.bytes)
         assert connection.recv(9)
-    assert served.front.watch.connections() == 0
+    assert served.front.telemetry.open_connections() == 0
     client, options = served.client()
     assert list(client.list_actions(options))
-    assert served.front.watch.connections() == 1
+    assert served.front.telemetry.open_connections() == 1
     client.close()
     deadline = time.monotonic() + 10
-    while served.front.watch.connections() and time.monotonic() < deadline:
+    while served.front.telemetry.open_connections() and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert served.front.watch.connections() == 0
+    assert served.front.telemetry.open_connections() == 0
     for connection in silent:
         connection.close()
 

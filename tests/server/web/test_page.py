@@ -426,7 +426,7 @@ def test_what_is_not_ours_is_the_file_that_was_published_with_its_licence() -> N
 def test_no_user_holds_all_threads(world: World) -> None:
     client = world.login()
     desk_of = world.app.routes[0].endpoint.__closure__  # type: ignore[attr-defined]
-    (desk,) = [cell.cell_contents for cell in desk_of if type(cell.cell_contents).__name__ == "Desk"]
+    (desk,) = [cell.cell_contents for cell in desk_of if type(cell.cell_contents).__name__ == "RequestDispatch"]
     token = proof(client)
     desk.asking["alice"] = 4
     sent = {"proof": token, "text": COUNTS}

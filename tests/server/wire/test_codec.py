@@ -28,8 +28,8 @@ def body(framed: bytes) -> memoryview:
 @given(TEXT, TEXT, OIDS)
 def test_a_parse_is_read_as_it_was_meant(name: str, text: str, oids: list[int]) -> None:
     written = messages.Parse(name, text, oids).encode()
-    assert codec.read(b"P", written) == codec.Parse(name, text, tuple(oids))
-    assert codec.read(b"Q", messages.Query(text).encode()) == codec.Query(text)
+    assert codec.parse_message(b"P", written) == codec.Parse(name, text, tuple(oids))
+    assert codec.parse_message(b"Q", messages.Query(text).encode()) == codec.Query(text)
 
 
 @PATIENT
@@ -39,12 +39,12 @@ def test_a_bind_is_read_as_it_was_meant(
 ) -> None:
     written = messages.Bind(portal, statement, formats, values, results).encode()
     expected = codec.Bind(portal, statement, tuple(formats), tuple(values), tuple(results))
-    assert codec.read(b"B", written) == expected
+    assert codec.parse_message(b"B", written) == expected
 
 
 @given(VALUES)
 def test_a_row_is_read_as_it_was_meant(values: list[bytes | None]) -> None:
-    assert messages.DataRow.decode(body(codec.row(values))).columns == values
+    assert messages.DataRow.decode(body(codec.data_row(values))).columns == values
 
 
 @given(st.lists(st.tuples(TEXT, st.integers(0, 2**32 - 1), st.sampled_from([0, 1])), max_size=5))
@@ -59,11 +59,11 @@ def test_the_description_of_a_row_is_read_as_it_was_meant(columns: list[tuple[st
 @PATIENT
 @given(TEXT.filter(bool))
 def test_an_error_and_a_tag_are_read_as_they_were_meant(text: str) -> None:
-    assert messages.ErrorResponse.decode(body(codec.fields(b"E", {"C": "42501", "M": text}))).fields == {
+    assert messages.ErrorResponse.decode(body(codec.fields_message(b"E", {"C": "42501", "M": text}))).fields == {
         "C": "42501",
         "M": text,
     }
-    assert messages.CommandComplete.decode(body(codec.texts(b"C", text))).tag == text
+    assert messages.CommandComplete.decode(body(codec.text_message(b"C", text))).tag == text
 
 
 @pytest.mark.parametrize(
@@ -82,4 +82,4 @@ def test_what_does_not_fit_its_lengths_is_refused_here_and_guessed_at_there(
     """Why the wire has a codec of its own."""
     peer.decode(memoryview(hostile))
     with pytest.raises(codec.Malformed):
-        codec.read(kind, hostile)
+        codec.parse_message(kind, hostile)

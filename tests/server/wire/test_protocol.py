@@ -269,7 +269,7 @@ def test_what_waits_in_all_connections_is_bounded_and_one_user_has_at_most_half(
         waiting.execute(f"SELECT '{'x' * 2_000}' AS x")
         assert waiting.fetchone() is not None
         for _ in range(2):
-            with pytest.raises(psycopg.errors.OutOfMemory, match="of all connections"):
+            with pytest.raises(psycopg.errors.OutOfMemory, match="over all connections"):
                 other.execute("SELECT 1")
         assert another.execute("SELECT 1").fetchone() == (1,)
         waiting.close()

@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 from support.server_kit import ACCOUNTS, Served, serving
 from support.surfaces_kit import POLICY
 
-from dpsql.server.wire.calendar import day_text, moment_text
+from dpsql.server.wire.calendar import format_day, format_timestamp
 from dpsql.server.wire.codec import Malformed
-from dpsql.server.wire.row_sets import each_format
+from dpsql.server.wire.rows import OIDS, describe_columns, encode_column, encode_numeric, expand_formats
 from dpsql.server.wire.sqlstates import WireError
-from dpsql.server.wire.types import OIDS, columns_of, encoded, numeric_binary
-from dpsql.server.wire.values import value_of_bytes
+from dpsql.server.wire.values import decode_value
 
 NOON = datetime.fromisoformat("2026-01-31 12:00:00.000500")
 
@@ -113,7 +112,7 @@ def test_an_answer_has_the_types_that_were_described(
     ],
 )
 def test_values_are_read_as_clients_send_them(data: bytes | None, oid: int, code: int, value: object) -> None:
-    assert value_of_bytes(data, oid, code=code, name="") == value
+    assert decode_value(data, oid, code=code, name="") == value
 
 
 @pytest.mark.parametrize(
@@ -129,27 +128,27 @@ def test_values_are_read_as_clients_send_them(data: bytes | None, oid: int, code
 )
 def test_values_that_are_none_are_refused(data: bytes, oid: int, sqlstate: str | None) -> None:
     with pytest.raises((Malformed, WireError)) as caught:
-        value_of_bytes(data, oid, code=1, name="")
+        decode_value(data, oid, code=1, name="")
     assert sqlstate in {None, caught.value.sqlstate}
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=9, min_value=-(10**28), max_value=10**28))
 def test_binary_numbers_are_read_back(number: Decimal) -> None:
-    found = value_of_bytes(numeric_binary(number), OIDS["numeric"], code=1, name="")
+    found = decode_value(encode_numeric(number), OIDS["numeric"], code=1, name="")
     assert found == number
 
 
 @given(st.integers(-719_162, 2_932_896))
 def test_days_are_written_as_python_writes_them(days: int) -> None:
-    assert day_text(days) == (date(1970, 1, 1) + timedelta(days)).isoformat()
+    assert format_day(days) == (date(1970, 1, 1) + timedelta(days)).isoformat()
 
 
 def test_the_ends_of_the_calendar_are_written() -> None:
-    assert [day_text(one) for one in (2**31 - 1, -(2**31) + 1)] == ["infinity", "-infinity"]
-    assert moment_text(2**63 - 1) == "infinity"
-    assert day_text(-719_163) == "0001-12-31 BC"
-    assert day_text(2_932_897) == "10000-01-01"
-    assert moment_text(1) == "1970-01-01 00:00:00.000001"
+    assert [format_day(one) for one in (2**31 - 1, -(2**31) + 1)] == ["infinity", "-infinity"]
+    assert format_timestamp(2**63 - 1) == "infinity"
+    assert format_day(-719_163) == "0001-12-31 BC"
+    assert format_day(2_932_897) == "10000-01-01"
+    assert format_timestamp(1) == "1970-01-01 00:00:00.000001"
 
 
 def test_other_arrow_types_are_written_too() -> None:
@@ -166,14 +165,14 @@ def test_other_arrow_types_are_written_too() -> None:
     ]
     for array, oid, text in cases:
         column = pa.chunked_array([array])
-        (described,) = columns_of(pa.table({"x": column}).schema)
-        assert (described.oid, encoded(column, 0)) == (oid, [text])
-        encoded(column, 1)
+        (described,) = describe_columns(pa.table({"x": column}).schema)
+        assert (described.oid, encode_column(column, 0)) == (oid, [text])
+        encode_column(column, 1)
 
 
 def test_formats_are_none_one_or_each() -> None:
-    assert (each_format((), 2), each_format((1,), 2), each_format((0, 1), 2)) == ((0, 0), (1, 1), (0, 1))
+    assert (expand_formats((), 2), expand_formats((1,), 2), expand_formats((0, 1), 2)) == ((0, 0), (1, 1), (0, 1))
     with pytest.raises(Malformed):
-        each_format((0, 0), 3)
+        expand_formats((0, 0), 3)
     with pytest.raises(WireError):
-        each_format((2,), 1)
+        expand_formats((2,), 1)

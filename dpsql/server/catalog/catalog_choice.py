@@ -1,4 +1,4 @@
-"""Which catalog a server has: a PostgreSQL of our own, the user's, or the small one that is built in."""
+"""Choice of the catalog: a PostgreSQL that dpsql starts, one of the user, or the small built-in one."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ if TYPE_CHECKING:
 
 __all__ = ["open_catalog"]
 
-_ELSEWHERE = "template1"
+_OTHER_DATABASE = "template1"
 
 
 def open_catalog(kind: str, tables: Tables) -> Catalog:
-    """Return the catalog of `tables` that the policy's [server] asks for.
+    """Open the catalog of `tables` that [server] of the policy names.
 
-    "auto" is a PostgreSQL of our own where the extra `dpsql[bi]` is installed, and else "minimal"; an address is that
-    of a database which is used for nothing else. Raises `UsageError` where a PostgreSQL cannot be run or reached.
+    "auto" starts a PostgreSQL if the extra `dpsql[bi]` is installed, and else is "minimal"; an address is that of a
+    database for this use only. Raises `UsageError` if a PostgreSQL cannot be started or reached.
     """
     if kind.startswith(("postgresql://", "postgres://")):
-        _needs_driver()
+        _check_driver()
         from dpsql.server.catalog.foreign import open_foreign
 
         return open_foreign(kind, tables)
     if kind == "auto" and is_installed():
-        return _own(tables)
+        return _open_own(tables)
     from dpsql.server.catalog.minimal import Minimal
 
     return Minimal(tables)
 
 
-def _needs_driver() -> None:
+def _check_driver() -> None:
     if importlib.util.find_spec("psycopg") is None:
         hint = "pip install 'dpsql[bi]'"
         raise UsageError("not-installed", "A PostgreSQL as the catalog needs the package psycopg.", hint=hint)
 
 
-def _own(tables: Tables) -> Catalog:
+def _open_own(tables: Tables) -> Catalog:
     from dpsql.server.catalog.lockdown import DATABASE, FIRST, lockdown
     from dpsql.server.catalog.shadow import Shadow, run
 
     cluster = Cluster()
     try:
-        connection = _awaited(cluster, _ELSEWHERE)
+        connection = _connect_when_ready(cluster, _OTHER_DATABASE)
         run(connection, FIRST)
         connection.finish()
-        connection = _awaited(cluster, DATABASE)
+        connection = _connect_when_ready(cluster, DATABASE)
         run(connection, "BEGIN", *lockdown(tables), "COMMIT")
         connection.finish()
         return Shadow(cluster.conninfo(DATABASE), becoming=True, stop=cluster.stop)
@@ -61,13 +61,13 @@ def _own(tables: Tables) -> Catalog:
         raise
 
 
-def _awaited(cluster: Cluster, database: str) -> PGconn:
-    """Connect to a server that has just been started, as soon as it answers."""
-    from dpsql.server.catalog.shadow import connected
+def _connect_when_ready(cluster: Cluster, database: str) -> PGconn:
+    """Connect to a server that was just started, as soon as it is ready."""
+    from dpsql.server.catalog.shadow import connect
 
     while True:
         try:
-            return connected(cluster.conninfo(database))
+            return connect(cluster.conninfo(database))
         except UsageError:
             if not cluster.is_starting:
                 raise
