@@ -13,7 +13,17 @@ from datetime import UTC, datetime, timedelta
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import DATE, TIMESTAMP
 
-__all__ = ["CLOCK_WORDS", "DAYS", "MOMENTS", "Clock", "moved", "on_day", "reading", "system_clock", "truncated"]
+__all__ = [
+    "CLOCK_WORDS",
+    "DAYS",
+    "MOMENTS",
+    "Clock",
+    "add_interval",
+    "read_clock",
+    "system_clock",
+    "truncate",
+    "truncate_to_date",
+]
 
 Clock = Callable[[], datetime]
 CLOCK_WORDS = frozenset(["current_date", "current_timestamp", "localtimestamp"])  # DuckDB reads them without ()
@@ -27,13 +37,13 @@ def system_clock() -> datetime:
     return datetime.now(UTC)
 
 
-def reading(moment: datetime, name: str) -> Literal:
+def read_clock(moment: datetime, name: str) -> Literal:
     """Return what a function of the clock gives at `moment`: a DATE or a TIMESTAMP, of UTC where there is a zone."""
     moment = moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
     return _day(moment) if name in DAYS else _moment(moment)
 
 
-def truncated(literal: Literal, unit: str) -> Literal:
+def truncate(literal: Literal, unit: str) -> Literal:
     """Return date_trunc(unit, literal), a TIMESTAMP; raise `ValueError` or `OverflowError` where Python has none."""
     moment = _python(literal)
     midnight = datetime(moment.year, moment.month, moment.day)  # noqa: DTZ001 - of UTC, as everything here
@@ -48,8 +58,8 @@ def truncated(literal: Literal, unit: str) -> Literal:
     return _moment(midnight + (moment - midnight) // step * step)
 
 
-def moved(literal: Literal, amount: int, *, unit: str) -> Literal:
-    """Return literal + INTERVAL amount unit, a TIMESTAMP; raise as `truncated` does."""
+def add_interval(literal: Literal, amount: int, *, unit: str) -> Literal:
+    """Return literal + INTERVAL amount unit, a TIMESTAMP; raise as `truncate` does."""
     moment = _python(literal)
     if unit not in _MONTHS:
         return _moment(moment + timedelta(**{f"{unit}s": amount}))
@@ -58,7 +68,7 @@ def moved(literal: Literal, amount: int, *, unit: str) -> Literal:
     return _moment(moment.replace(year=year, month=month, day=min(moment.day, monthrange(year, month)[1])))
 
 
-def on_day(literal: Literal) -> Literal:
+def truncate_to_date(literal: Literal) -> Literal:
     """Return the date of a TIMESTAMP."""
     return _day(_python(literal))
 

@@ -13,7 +13,7 @@ from dpsql.sql.ir.tree import Call, Derived, Exists, Expression, FromWhere, InQu
 from dpsql.sql.ir.types import BIGINT
 from dpsql.sql.ir.visitor import rebuild
 
-__all__ = ["Stage", "grouped", "positions"]
+__all__ = ["Stage", "group_in_subquery", "positions"]
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ def positions(count: int) -> str:
     return ", ".join(str(at) for at in range(1, count + 1))
 
 
-def grouped(
+def group_in_subquery(
     outputs: tuple[Expression, ...],
     keys: tuple[Expression, ...],
     *,

@@ -22,7 +22,7 @@ from dpsql.sql.ir.types import (
     Type,
 )
 
-__all__ = ["Open", "UnboundParameter", "filled", "number_for"]
+__all__ = ["Open", "UnboundParameter", "default_number", "fill_unbound"]
 
 _WIDE = 1 << 40  # a number that only BIGINT holds: what is computed of it is as wide as it may become
 _VALUES = {
@@ -69,7 +69,7 @@ class Open(Literal):
     hole: UnboundParameter = field(kw_only=True, compare=False)
 
 
-def filled(expression: Expression, wanted: Type, *, such_as: Literal | None = None) -> Expression:
+def fill_unbound(expression: Expression, wanted: Type, *, such_as: Literal | None = None) -> Expression:
     """Return the expression or, in place of a parameter of which nothing is known yet, a value of type `wanted`."""
     if isinstance(expression, Open):
         expression.hole.fill(wanted, such_as=such_as)
@@ -77,7 +77,7 @@ def filled(expression: Expression, wanted: Type, *, such_as: Literal | None = No
     return expression
 
 
-def number_for(value: object, least: int) -> object:
+def default_number(value: object, least: int) -> object:
     """Return what is bound, or the least number of rows for a parameter whose value is not known yet."""
     if isinstance(value, UnboundParameter):
         value.fill(BIGINT, such_as=Literal(least, BIGINT))

@@ -19,28 +19,37 @@ from dpsql.sql.ir.scope import Scope, ScopeColumn
 from dpsql.sql.ir.tree import Call, Cast, Collate, Expression
 from dpsql.sql.ir.types import BOOLEAN, Family, read_as
 
-__all__ = ["Pair", "all_of", "as_unit", "by_bytes", "conjuncts", "connected", "tied", "ties_in"]
+__all__ = [
+    "Pair",
+    "compare_by_bytes",
+    "equate_units",
+    "extract_unit_equalities",
+    "find_unit",
+    "is_connected",
+    "join_conjuncts",
+    "split_conjuncts",
+]
 
 Pair = tuple[Expression, Expression]
 
 
-def conjuncts(condition: Expression | None) -> list[Expression]:
+def split_conjuncts(condition: Expression | None) -> list[Expression]:
     """Return the conditions that AND joins at the top."""
     if condition is None:
         return []
     if isinstance(condition, Call) and condition.function == "and":
-        return [part for argument in condition.arguments for part in conjuncts(argument)]
+        return [part for argument in condition.arguments for part in split_conjuncts(argument)]
     return [condition]
 
 
-def all_of(conditions: Sequence[Expression]) -> Expression | None:
+def join_conjuncts(conditions: Sequence[Expression]) -> Expression | None:
     """Return the conditions joined by AND; None where there is none."""
     if len(conditions) < 2:  # noqa: PLR2004 - nothing to join
         return conditions[0] if conditions else None
     return Call("and", tuple(conditions), BOOLEAN)
 
 
-def as_unit(expression: Expression, units: Iterable[ScopeColumn]) -> ScopeColumn | None:
+def find_unit(expression: Expression, units: Iterable[ScopeColumn]) -> ScopeColumn | None:
     """Return the unit column that an expression is, as it is stored or as it is read."""
     for unit in units:
         wanted = read_as(unit.column.type)
@@ -50,38 +59,38 @@ def as_unit(expression: Expression, units: Iterable[ScopeColumn]) -> ScopeColumn
     return None
 
 
-def by_bytes(unit: Expression) -> Expression:
+def compare_by_bytes(unit: Expression) -> Expression:
     """Return a unit column so that only the same unit is equal to it."""
     return Collate(unit, unit.type, unit.longest) if unit.type.family is Family.TEXT else unit
 
 
-def tied(left: ScopeColumn, right: ScopeColumn) -> Expression:
+def equate_units(left: ScopeColumn, right: ScopeColumn) -> Expression:
     """Return the equality of two unit columns."""
-    return Call("=", (by_bytes(left.column), by_bytes(right.column)), BOOLEAN)
+    return Call("=", (compare_by_bytes(left.column), compare_by_bytes(right.column)), BOOLEAN)
 
 
-def ties_in(
+def extract_unit_equalities(
     condition: Expression | None, left: Sequence[ScopeColumn], *, right: Sequence[ScopeColumn]
 ) -> tuple[Expression | None, tuple[Pair, ...]]:
     """Return the condition with its ties between a unit of `left` and one of `right` made exact, and those ties."""
-    parts, pairs = conjuncts(condition), list[Pair]()
+    parts, pairs = split_conjuncts(condition), list[Pair]()
     for at, part in enumerate(parts):
         if not isinstance(part, Call) or part.function != "=":
             continue
         for first, second in (part.arguments, part.arguments[::-1]):
-            one, other = as_unit(first, left), as_unit(second, right)
+            one, other = find_unit(first, left), find_unit(second, right)
             if one is not None and other is not None and _may_meet(one, other):
-                parts[at] = tied(one, other)
+                parts[at] = equate_units(one, other)
                 pairs.append((one.column, other.column))
                 break
-    return all_of(parts), tuple(pairs)
+    return join_conjuncts(parts), tuple(pairs)
 
 
 def _may_meet(one: ScopeColumn, other: ScopeColumn) -> bool:
     return one.column != other.column and one.column.type == other.column.type
 
 
-def connected(scope: Scope, ties: Iterable[Pair] = ()) -> bool:
+def is_connected(scope: Scope, ties: Iterable[Pair] = ()) -> bool:
     """Say whether the ties join all private tables of the scope, so that the invariant holds in its rows."""
     private = [table for table in scope.tables if table.table is not None]
     groups = [{each.column for each in Scope((table,)).units} for table in private]

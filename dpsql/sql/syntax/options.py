@@ -13,28 +13,28 @@ from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, TEXT, Type
 from dpsql.sql.ir.unbound_parameters import UnboundParameter
 from dpsql.sql.lexer import Statement, ascii_lower
-from dpsql.sql.syntax.parameters import Parameter, literal_of
+from dpsql.sql.syntax.parameters import Parameter, make_literal
 
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["OPTIONS", "read_options", "split"]
+__all__ = ["OPTIONS", "read_options", "split_options"]
 
 _NAMES = "assume delta domain epsilon fresh k_bar max_groups_contributed mechanism monotone partitions penalty prefer"
 OPTIONS = frozenset(_NAMES.split())
-MOST_LISTED = 1_000
+MAX_LISTED = 1_000
 _TYPES = {
     **dict.fromkeys(["delta", "epsilon", "penalty"], DOUBLE),
     **dict.fromkeys(["k_bar", "max_groups_contributed"], BIGINT),
     **dict.fromkeys(["fresh", "monotone"], BOOLEAN),
 }  # of a parameter; of the others it is a text
 _SOME_TEXT = Literal("1", TEXT, 1)  # which a partition of most types may be
-LONGEST_INTEGER = 64  # bits; Python does not even print those of more than 4,300 digits
+MAX_INTEGER_BITS = 64  # bits; Python does not even print those of more than 4,300 digits
 _NUMBER = re.compile(r"([0-9]{1,12}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][+-]?[0-9]{1,3})?")
 _SIGNS = {"EQ": "=", "FARROW": "=>"}
 
 
-def split(statement: Statement, inside: list[Token], *, start: Token, hint: str) -> list[list[Token]]:
+def split_options(statement: Statement, inside: list[Token], *, start: Token, hint: str) -> list[list[Token]]:
     """Split at the commas outside brackets; refuse an empty item."""
     items: list[list[Token]] = [[]]
     depth = 0
@@ -140,9 +140,9 @@ def _decimal(text: str) -> Decimal | None:
 
 def _texts(values: list[object], place: Place) -> tuple[str, ...] | None:
     """Return the texts of a list, each of which must be one that can be bound; None if it holds anything else."""
-    if len(values) > MOST_LISTED or not all(isinstance(value, str) for value in values):
+    if len(values) > MAX_LISTED or not all(isinstance(value, str) for value in values):
         return None
-    return tuple(str(literal_of(value, place).value) for value in values)
+    return tuple(str(make_literal(value, place).value) for value in values)
 
 
 def _given(value: object, place: Place) -> tuple[OptionValue | None, bool]:
@@ -150,7 +150,7 @@ def _given(value: object, place: Place) -> tuple[OptionValue | None, bool]:
     match value:
         case bool():
             return str(value).lower(), True
-        case int() if value.bit_length() > LONGEST_INTEGER:
+        case int() if value.bit_length() > MAX_INTEGER_BITS:
             return None, False
         case int() | float() | Decimal():
             return _decimal(str(value)), False

@@ -19,14 +19,14 @@ from dpsql.sql.ir.types import (
     TIMESTAMP,
     WIDEST_DECIMAL,
     decimal,
-    smallest_integer,
+    find_integer_type,
 )
-from dpsql.sql.ir.unbound_parameters import UnboundParameter, number_for
+from dpsql.sql.ir.unbound_parameters import UnboundParameter, default_number
 from dpsql.sql.lexer import Statement, Value
 
-__all__ = ["Parameter", "ParameterValues", "bind", "literal_of", "whole"]
+__all__ = ["Parameter", "ParameterValues", "bind", "make_literal", "read_whole_number"]
 
-LONGEST_PARAMETER = 16 * 1024  # bytes of one; a statement may bind thousands
+MAX_PARAMETER_BYTES = 16 * 1024  # bytes of one; a statement may bind thousands
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(\.\d{6})?")  # what pandas calls NaT is a datetime too
 _SURROGATE = re.compile("[\ud800-\udfff]")
 ParameterValues = Sequence[object] | Mapping[str, object]
@@ -65,15 +65,15 @@ def _style(written: str) -> str:
     return "numbered" if written[1:].isdigit() else written[:1].replace("$", ":")
 
 
-def whole(value: Value | None, parameter: Parameter, *, least: int) -> int | None:
+def read_whole_number(value: Value | None, parameter: Parameter, *, least: int) -> int | None:
     """Return the whole number, at least `least`, that is bound to a parameter; None for anything else."""
     if value is None or value.kind != "parameter":
         return None
-    bound = number_for(parameter(value), least)
+    bound = default_number(parameter(value), least)
     return bound if type(bound) is int and least <= bound < 1 << 63 else None
 
 
-def literal_of(value: object, place: Place) -> Literal:
+def make_literal(value: object, place: Place) -> Literal:
     """Return a Python value as a typed literal: None, bool, int, float, Decimal, str, date or a naive datetime."""
     if isinstance(value, UnboundParameter):
         return value.literal()
@@ -100,14 +100,16 @@ def _plain(value: object) -> Literal | None:
 
 
 def _can_be_sent(text: str) -> bool:
-    return "\0" not in text and len(text.encode(errors="replace")) <= LONGEST_PARAMETER and not _SURROGATE.search(text)
+    return (
+        "\0" not in text and len(text.encode(errors="replace")) <= MAX_PARAMETER_BYTES and not _SURROGATE.search(text)
+    )
 
 
 def _number(value: float | Decimal) -> Literal | None:
     match value:
         case bool():
             return Literal(value, BOOLEAN)
-        case int() if (type_ := smallest_integer(value)) is not None:
+        case int() if (type_ := find_integer_type(value)) is not None:
             return Literal(value, type_)
         case float() if math.isfinite(value):
             return Literal(value, DOUBLE)

@@ -16,14 +16,14 @@ from dpsql.sql.lexer import ascii_lower
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["limits_last"]
+__all__ = ["normalize_row_limits"]
 
 _SAID = frozenset(["LIMIT", "OFFSET", "FETCH"])
 _ROWS = frozenset(["row", "rows"])
 _COUNTS = frozenset(["NUMBER", "STRING"])  # a parameter is a STRING
 
 
-def limits_last(tokens: list[Token]) -> list[Token]:
+def normalize_row_limits(tokens: list[Token]) -> list[Token]:
     """Return the tokens with every LIMIT and OFFSET as LIMIT n OFFSET m, where they say so in other words."""
     if _SAID.isdisjoint(token.token_type.name for token in tokens):
         return tokens

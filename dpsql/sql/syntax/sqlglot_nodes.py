@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from dpsql.errors import Place, Refusal, Unsupported
-from dpsql.sql.lexer import FUNCTION_PREFIX, Statement, place_of
+from dpsql.sql.lexer import FUNCTION_PREFIX, Statement, make_place
 
 if TYPE_CHECKING:
     from sqlglot import Token
     from sqlglot.expressions import Expression as Node
 
-MOST_LISTED = 256
-MOST_COMBINED = 32  # each is read inside the one before
+MAX_LISTED = 256
+MAX_COMBINED = 32  # each is read inside the one before
 _LISTS = frozenset(["Select", "Group", "Order", "Window"])
 
-__all__ = ["is_unnest", "only", "parse", "place", "spelled_items"]
+__all__ = ["is_unnest", "only", "pair_items_with_text", "parse", "place"]
 
 
 def parse(statement: Statement, tokens: list[Token]) -> Node:
@@ -45,15 +45,15 @@ def _check_breadth(statement: Statement, tree: Node) -> None:
     combined = 0
     for node in tree.walk():
         combined += type(node).__name__ in {"Union", "Intersect", "Except"}
-        if combined > MOST_COMBINED:
-            reason = f"At most {MOST_COMBINED} UNION, INTERSECT and EXCEPT may stand in a statement."
+        if combined > MAX_COMBINED:
+            reason = f"At most {MAX_COMBINED} UNION, INTERSECT and EXCEPT may stand in a statement."
             raise Refusal(
                 "too-long", reason, hint="Combine fewer subqueries.", place=place(statement, cast("Node", node))
             )
         if type(node).__name__ in _LISTS | {"With"}:
             longest = max((len(part) for part in node.args.values() if isinstance(part, list)), default=0)
-            if longest > MOST_LISTED:
-                reason, hint = f"A list here may have {MOST_LISTED} items.", "Select fewer columns."
+            if longest > MAX_LISTED:
+                reason, hint = f"A list here may have {MAX_LISTED} items.", "Select fewer columns."
                 raise Refusal("too-long", reason, hint=hint, place=place(statement, cast("Node", node)))
 
 
@@ -64,7 +64,7 @@ def _where(statement: Statement, faults: list[dict[str, object]]) -> Place | Non
         return None
     end = sum(len(part) + 1 for part in statement.text.split("\n")[: line - 1]) + column
     starts = [token.start for token in statement.tokens if token.start < end <= token.end + 1]
-    return place_of(statement.text, starts[0] if starts else end - 1, end=end)
+    return make_place(statement.text, starts[0] if starts else end - 1, end=end)
 
 
 def place(statement: Statement, node: Node) -> Place | None:
@@ -73,7 +73,7 @@ def place(statement: Statement, node: Node) -> Place | None:
     if not spans:
         outer = cast("Node | None", node.parent)
         return None if outer is None or type(outer).__name__ == "Select" else place(statement, outer)
-    return place_of(statement.text, min(span["start"] for span in spans), end=max(span["end"] for span in spans) + 1)
+    return make_place(statement.text, min(span["start"] for span in spans), end=max(span["end"] for span in spans) + 1)
 
 
 def only(statement: Statement, node: Node, *allowed: str) -> None:
@@ -90,7 +90,7 @@ def is_unnest(node: Node) -> bool:
     return type(node).__name__ == "Anonymous" and node.this == f"{FUNCTION_PREFIX}unnest"
 
 
-def spelled_items(statement: Statement, select: Node, *, tokens: list[Token]) -> list[tuple[Node, str]]:
+def pair_items_with_text(statement: Statement, select: Node, *, tokens: list[Token]) -> list[tuple[Node, str]]:
     """Pair the items of the outermost select list with their text, which names those without an alias."""
     depth, start, previous = 0, None, ""
     spans: list[list[int]] = []

@@ -15,7 +15,7 @@ from dpsql.sql.lexer import Statement, ascii_lower
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["MOMENTS", "moments_typed"]
+__all__ = ["MOMENTS", "type_date_calls"]
 
 _DAY = "YYYY-MM-DD"
 _FORMATS = {
@@ -26,7 +26,7 @@ MOMENTS = frozenset(_FORMATS)
 _CALL = ["L_PAREN", "STRING", "COMMA", "STRING", "R_PAREN"]
 
 
-def moments_typed(statement: Statement, tokens: list[Token]) -> list[Token]:
+def type_date_calls(statement: Statement, tokens: list[Token]) -> list[Token]:
     """Return the tokens with each of these calls as a typed literal in parentheses."""
     if not any(token.text[:3].lower() == "to_" for token in tokens):
         return tokens
