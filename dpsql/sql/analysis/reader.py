@@ -113,7 +113,7 @@ class Reader:
         reader = self.readers.get(type(node).__name__)
         if reader is None:
             hint = "The SQL reference lists what an expression may hold."
-            raise Unsupported("construct", "This construct is not read by dpsql.", hint=hint, place=self.place(node))
+            raise Unsupported("construct", "This construct is not supported.", hint=hint, place=self.place(node))
         expression = reader(self, node)
         self.depth -= 1
         return self.computed(expression, node)

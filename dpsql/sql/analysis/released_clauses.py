@@ -175,7 +175,7 @@ def read_row_count(reader: Reader, node: Node | None) -> int | None:
     if type(count).__name__ == "Literal":
         if _INTEGER.fullmatch(str(count.this)):
             return int(count.this)
-        given = read_whole_number(reader.statement.value(str(count.this)), reader.bound.__getitem__, least=0)
+        given = read_whole_number(reader.statement.value(str(count.this)), reader.bound.__getitem__, min_value=0)
         if given is not None:
             return given
     hint = "Such as LIMIT 10."

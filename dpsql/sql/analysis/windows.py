@@ -62,7 +62,7 @@ def read_window(reader: Reader, node: Node) -> Expression:
     arguments = tuple(read_argument(reader, argument) for argument in called.expressions)
     if name in _NUMBERED and not arguments:
         return Window(name, (), partition, terms, _NUMBERED[name])
-    if name == "ntile" and len(arguments) == 1 and _is_position(arguments[0], least=1):
+    if name == "ntile" and len(arguments) == 1 and _is_position(arguments[0], min_value=1):
         return Window(name, (replace(arguments[0], type=BIGINT),), partition, terms, BIGINT)
     found = _of_column(reader, node, name=name, arguments=arguments)
     if isinstance(found, Window):
@@ -104,15 +104,15 @@ def _of_column(reader: Reader, node: Node, *, name: str, arguments: tuple[Expres
         argument = arguments[0] if name == "first_value" else canonical(arguments[0])
         return Window(name, (argument,), (), (), type_, argument.longest)
     moved = name in _MOVED and type_.family is not Family.NULL
-    if moved and (len(arguments) == 1 or (len(arguments) == 2 and _is_position(arguments[1], least=0))):  # noqa: PLR2004 - and how far
+    if moved and (len(arguments) == 1 or (len(arguments) == 2 and _is_position(arguments[1], min_value=0))):  # noqa: PLR2004 - and how far
         far = tuple(replace(argument, type=BIGINT) for argument in arguments[1:])
         return Window(name, (arguments[0], *far), (), (), type_, arguments[0].longest)
     raise Unsupported("window", "This window is not read.", hint=_HINT, place=place)
 
 
-def _is_position(expression: Expression, *, least: int) -> bool:
+def _is_position(expression: Expression, *, min_value: int) -> bool:
     value = expression.value if isinstance(expression, Literal) else None
-    return type(value) is int and least <= value <= MAX_POSITION
+    return type(value) is int and min_value <= value <= MAX_POSITION
 
 
 def break_ties(expressions: Iterable[Expression], *, refuse: Callable[[Column], Exception]) -> tuple[Expression, ...]:

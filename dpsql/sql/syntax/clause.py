@@ -225,7 +225,7 @@ def _k(statement: Statement, token: Token, *, parameter: Parameter) -> int | Non
     """Return k, written or bound; None where the word ADAPTIVE leaves it to the mechanism."""
     if _is(token, "adaptive"):
         return None
-    given = read_whole_number(statement.value(token.text), parameter, least=1)
+    given = read_whole_number(statement.value(token.text), parameter, min_value=1)
     if given is not None:
         return given
     if token.token_type.name == "NUMBER" and _INTEGER.fullmatch(token.text) and int(token.text) > 0:
