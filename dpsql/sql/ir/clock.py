@@ -1,7 +1,7 @@
-"""The clock, read once per statement, and what is computed of its reading before the engine sees it.
+"""Clock, read once per statement, and arithmetic on its reading before the engine gets the query.
 
-A reading is a constant of the query, in UTC and without a zone. Where it is cut to the hour or the day, or moved by an
-INTERVAL, the constant is cut or moved here, so that the same question in the same hour is the same question.
+A reading is a constant of the query, in UTC and without a zone. Truncation to the hour or the day and addition of an
+INTERVAL are computed here. A statement truncated to the hour is then the same query throughout that hour.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 
 
 def system_clock() -> datetime:
-    """Return the time of the machine."""
+    """Return the system time in UTC."""
     return datetime.now(UTC)
 
 
 def read_clock(moment: datetime, name: str) -> Literal:
-    """Return what a function of the clock gives at `moment`: a DATE or a TIMESTAMP, of UTC where there is a zone."""
+    """Return the value of a clock function at `moment`: a DATE or a TIMESTAMP, in UTC if `moment` has a zone."""
     moment = moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
     return _day(moment) if name in DAYS else _moment(moment)
 
 
 def truncate(literal: Literal, unit: str) -> Literal:
-    """Return date_trunc(unit, literal), a TIMESTAMP; raise `ValueError` or `OverflowError` where Python has none."""
+    """Return date_trunc(unit, literal), a TIMESTAMP; raise `ValueError` or `OverflowError` if Python cannot."""
     moment = _python(literal)
     midnight = datetime(moment.year, moment.month, moment.day)  # noqa: DTZ001 - of UTC, as everything here
     match unit:
