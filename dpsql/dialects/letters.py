@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 
-__all__ = ["lowered", "uppered"]
+__all__ = ["list_lower_cases", "list_upper_cases"]
 
 _LOWER = """
 c0-d6+32 d8-de+32 100-12e/2+1 130-199 132-136/2+1 139-147/2+1 14a-176/2+1 178-121 179-17d/2+1 181+210
@@ -53,13 +53,13 @@ ab70-abbf-38864 ff41-ff5a-32 10428-1044f-40 104d8-104fb-40 10597-105a1-39 105a3-
 
 
 @cache
-def lowered() -> tuple[str, str]:
+def list_lower_cases() -> tuple[str, str]:
     """Return the characters beyond ASCII that have a lower case, and those cases, in the same order."""
     return _pairs(_LOWER)
 
 
 @cache
-def uppered() -> tuple[str, str]:
+def list_upper_cases() -> tuple[str, str]:
     """Return the characters beyond ASCII that have an upper case, and those cases, in the same order."""
     return _pairs(_UPPER)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dpsql.dialects.letters import lowered, uppered
+from dpsql.dialects.letters import list_lower_cases, list_upper_cases
 
 __all__ = ["BY_BYTES", "TEXTS"]
 
@@ -15,7 +15,7 @@ _SIGNS = ("=", "<>", "<", "<=", ">", ">=")
 
 def _folded(operand: str, function: str) -> str:
     """Return the form of LOWER or UPPER: ASCII as in "C", the rest by DuckDB's own table."""
-    one, other = (lowered if function == "lower" else uppered)()
+    one, other = (list_lower_cases if function == "lower" else list_upper_cases)()
     ascii_ = f'{function}({operand} COLLATE "C")'
     whole = f"translate({ascii_}, '{one}', '{other}')"
     return f"(CASE WHEN octet_length({operand}) = char_length({operand}) THEN {ascii_} ELSE {whole} END)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dpsql.dialects.letters import lowered, uppered
+from dpsql.dialects.letters import list_lower_cases, list_upper_cases
 
 __all__ = ["TEXTS"]
 
@@ -23,7 +23,7 @@ _LETTER += _LENGTH + " + {2} + 1 ELSE 10001 END) AS INT), (CASE WHEN {2} BETWEEN
 
 def _other_case(function: str) -> str:
     """Return the form of LOWER or UPPER, of which Spark agrees with DuckDB for ASCII alone."""
-    one, other = (lowered if function == "lower" else uppered)()
+    one, other = (list_lower_cases if function == "lower" else list_upper_cases)()
     plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     both = (plain + one, plain.lower() + other) if function == "lower" else (plain.lower() + one, plain + other)
     mapped = f"translate({{0}}, '{both[0]}', '{both[1]}')"

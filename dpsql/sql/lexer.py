@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["FUNCTION_PREFIX", "Statement", "Value", "ascii_lower", "scan"]
 
 LONGEST_TEXT = 128 * 1024
-MOST_TOKENS = 6_400  # enough for the lists of 3,000 values that tools write
+MAX_TOKENS = 6_400  # enough for the lists of 3,000 values that tools write
 STAND_IN = "\0"
 FUNCTION_PREFIX = "dpsql_function_"
 
@@ -78,14 +78,14 @@ class Statement:
 
     def place(self, first: Token, last: Token | None = None) -> Place:
         """Return the place of the fragment from `first` to `last`."""
-        return place_of(self.text, first.start, end=(last or first).end + 1)
+        return make_place(self.text, first.start, end=(last or first).end + 1)
 
     def value(self, stand_in: str) -> Value | None:
         """Return the value a token or literal stands for, if it does."""
         return self.values[int(stand_in[1:])] if stand_in.startswith(STAND_IN) else None
 
 
-def place_of(text: str, start: int, *, end: int) -> Place:
+def make_place(text: str, start: int, *, end: int) -> Place:
     """Return the 1-based place of text[start:end]."""
     begins = _lines(text)
     line = bisect_right(begins, start)
@@ -121,8 +121,8 @@ def scan(text: str) -> Statement:
         raise Refusal("syntax", "The statement cannot be cut into words.", hint="Check quotes and comments.")
     parentheses = {TokenType.L_PAREN, TokenType.R_PAREN}  # tools write them where they mean nothing
     words = sum(token.token_type not in parentheses for token in tokens)
-    if words > MOST_TOKENS or len(tokens) > 2 * MOST_TOKENS:
-        raise Refusal("too-long", f"A statement may have at most {MOST_TOKENS} words.", hint="Shorten it.")
+    if words > MAX_TOKENS or len(tokens) > 2 * MAX_TOKENS:
+        raise Refusal("too-long", f"A statement may have at most {MAX_TOKENS} words.", hint="Shorten it.")
     return _with_stand_ins(text, tokens, spans=spans)
 
 
@@ -159,7 +159,10 @@ def _check_size(text: str) -> None:
     if "\0" in text:
         at = text.index("\0")
         raise Refusal(
-            "character", "A NUL character may not appear anywhere.", hint="Remove it.", place=place_of(text, at, end=at)
+            "character",
+            "A NUL character may not appear anywhere.",
+            hint="Remove it.",
+            place=make_place(text, at, end=at),
         )
 
 
@@ -191,21 +194,21 @@ def _check_span(text: str, found: re.Match[str], *, kind: str) -> None:
             "character",
             "A string, a quoted name or a parameter may not follow a letter or digit directly.",
             hint="Put a space before it; string prefixes other than E are not accepted.",
-            place=place_of(text, at - 1, end=found.end()),
+            place=make_place(text, at - 1, end=found.end()),
         )
     if kind == "comment" and body.startswith("--") and "\r" in body.rstrip("\r"):
         raise Refusal(
             "character",
             "A comment holds half of a line break.",
             hint="End lines with a line feed.",
-            place=place_of(text, at, end=at + 2),
+            place=make_place(text, at, end=at + 2),
         )
     if kind == "comment" and body.startswith("/*") and "/*" in body[2:]:
         raise Refusal(
             "character",
             "Comments may not be nested.",
             hint="Close the first before the second.",
-            place=place_of(text, at, end=at + 2),
+            place=make_place(text, at, end=at + 2),
         )
 
 
@@ -221,7 +224,7 @@ def _check_code(text: str, at: int) -> int:
             return end
         hint = "Put spaces between operators; see the SQL reference for those that dpsql knows."
         raise Unsupported(
-            "operator", "This operator is not one of dpsql's.", hint=hint, place=place_of(text, at, end=end)
+            "operator", "This operator is not one of dpsql's.", hint=hint, place=make_place(text, at, end=end)
         )
     if text.startswith("::", at):
         return at + 2
@@ -235,7 +238,10 @@ def _check_code(text: str, at: int) -> int:
         return at + 1
     reason = "A quote or comment is not closed." if char in "'\"/" else "This character may stand only inside a string."
     raise Refusal(
-        "character", reason, hint="Outside strings dpsql reads ASCII and letters.", place=place_of(text, at, end=at + 1)
+        "character",
+        reason,
+        hint="Outside strings dpsql reads ASCII and letters.",
+        place=make_place(text, at, end=at + 1),
     )
 
 
@@ -259,10 +265,10 @@ def _with_stand_ins(text: str, tokens: list[Token], *, spans: list[tuple[int, in
                 "syntax",
                 "A parameter runs into what follows it.",
                 hint="Put a space between them.",
-                place=place_of(text, token.start, end=token.end + 1),
+                place=make_place(text, token.start, end=token.end + 1),
             )
         if kind and kind != "quoted":
-            place = place_of(text, token.start, end=end)
+            place = make_place(text, token.start, end=end)
             values.append(
                 Value(
                     "parameter" if kind == "parameter" else "string",
@@ -277,14 +283,14 @@ def _with_stand_ins(text: str, tokens: list[Token], *, spans: list[tuple[int, in
                 "syntax",
                 "This fragment can be read in two ways.",
                 hint="Put spaces between its parts, or parentheses around them.",
-                place=place_of(text, token.start, end=end),
+                place=make_place(text, token.start, end=end),
             )
         elif token.token_type == TokenType.NUMBER and (text[end : end + 1].isalpha() or text[end : end + 1] == "_"):
             raise Refusal(
                 "syntax",
                 "A number runs into a word.",
                 hint="Put a space between them.",
-                place=place_of(text, token.start, end=end + 1),
+                place=make_place(text, token.start, end=end + 1),
             )
         else:
             plain.append(token)
@@ -300,7 +306,7 @@ def _check_keywords(text: str, tokens: list[Token], *, spans: list[tuple[int, in
                 "syntax",
                 "This word can be read as a keyword and as a name.",
                 hint="Quote it with double quotes if it is a name.",
-                place=place_of(text, token.start, end=token.end + 1),
+                place=make_place(text, token.start, end=token.end + 1),
             )
 
 
@@ -327,7 +333,7 @@ def _check_agreement(text: str, tokens: list[Token], *, spans: list[tuple[int, i
                 "syntax",
                 "This fragment can be read in two ways.",
                 hint="Put spaces between its parts, or parentheses around them.",
-                place=place_of(text, at, end=at + 1),
+                place=make_place(text, at, end=at + 1),
             )
 
 
@@ -349,5 +355,5 @@ def _unescape(found: re.Match[str], text: str, *, start: int) -> str:
     if found.group(1) not in _ESCAPES:
         hint = "Write the character itself; \\b \\f \\n \\r \\t \\\\ and \\' are read."
         at = start + 2 + found.start()
-        raise Unsupported("escape", "This escape is not read.", hint=hint, place=place_of(text, at, end=at + 2))
+        raise Unsupported("escape", "This escape is not read.", hint=hint, place=make_place(text, at, end=at + 2))
     return _ESCAPES[found.group(1)]

@@ -46,7 +46,7 @@ from dpsql.errors import EngineError, Refusal, Unsupported
 from dpsql.plan import Plan
 from dpsql.plan.planner import MECHANISMS
 from dpsql.session import Session
-from dpsql.sql.render.translate import translated
+from dpsql.sql.render.translate import translate
 from dpsql.sql.rewrite.engine_query import CountingQuery
 
 POLICY = dpsql.Policy(dpsql.Budget(100, "1e-6"), {"events": dpsql.PrivateTable("unit")})
@@ -199,12 +199,12 @@ def test_what_privacy_costs_is_compared_with_what_counts_distinct_units() -> Non
 
 def test_the_argument_that_sqlglot_drops_is_refused_and_not_dropped() -> None:
     with pytest.raises(Unsupported):
-        translated("SELECT min_by(item, unit, 5) AS kept FROM events", (), dialect=SPARK)
+        translate("SELECT min_by(item, unit, 5) AS kept FROM events", (), dialect=SPARK)
 
 
 @pytest.mark.parametrize("dialect", [SPARK, POSTGRES])
 def test_materialized_is_written_only_where_it_is_known(dialect: Dialect) -> None:
-    sql = translated("WITH a AS MATERIALIZED (SELECT 1 AS x) SELECT x FROM a", (), dialect=dialect)
+    sql = translate("WITH a AS MATERIALIZED (SELECT 1 AS x) SELECT x FROM a", (), dialect=dialect)
     assert ("MATERIALIZED" in sql) is (dialect is POSTGRES)
 
 

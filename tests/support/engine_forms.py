@@ -21,7 +21,7 @@ from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.ir.tree import Expression, Joined, Scan
 from dpsql.sql.render.portable import writer_for
-from dpsql.sql.rewrite.total import total
+from dpsql.sql.rewrite.total import make_total
 
 __all__ = ["Form", "Noted", "forms_of", "recorded", "unlike"]
 
@@ -83,7 +83,7 @@ def _analyzed(texts: list[str], catalog: Catalog) -> list[Form]:
     try:
         query = analyze(sql, catalog, accepts_pattern=accepts_pattern, clock=lambda: NOON)
         assert isinstance(query, PrivateQuery)
-        expressions = [total(query.keys[output.key or 0]) for output in query.outputs[2:]]
+        expressions = [make_total(query.keys[output.key or 0]) for output in query.outputs[2:]]
     except Error:
         if len(texts) == 1:
             return []

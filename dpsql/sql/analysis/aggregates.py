@@ -29,7 +29,7 @@ from dpsql.sql.ir.tree import (
     walk,
 )
 from dpsql.sql.ir.types import BIGINT, DOUBLE, INTEGER, WIDEST_DECIMAL, Family, decimal, read_as
-from dpsql.sql.ir.unbound_parameters import filled
+from dpsql.sql.ir.unbound_parameters import fill_unbound
 from dpsql.sql.ir.visitor import rebuild
 from dpsql.sql.lexer import FUNCTION_PREFIX
 from dpsql.sql.syntax.sqlglot_nodes import only
@@ -37,10 +37,10 @@ from dpsql.sql.syntax.sqlglot_nodes import only
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["EXACT", "LOCAL", "aggregates", "argument_of", "is_grouped", "summed"]
+__all__ = ["EXACT", "LOCAL", "cast_sum", "has_aggregate", "is_grouped", "read_argument"]
 
 
-def aggregates(expression: Expression) -> bool:
+def has_aggregate(expression: Expression) -> bool:
     """Say whether an aggregate stands in the expression."""
     return any(map(is_aggregate, walk(expression)))
 
@@ -53,7 +53,7 @@ def is_grouped(expression: Expression, keys: tuple[Expression, ...]) -> bool:
     return bool(parts) and all(is_grouped(part, keys) for part in parts)
 
 
-def argument_of(reader: Reader, node: Node) -> Expression:
+def read_argument(reader: Reader, node: Node) -> Expression:
     """Return the argument of an aggregate, in which no other may stand."""
     with reader.reading(READERS):
         return reader.read(node)
@@ -68,9 +68,9 @@ def _count(reader: Reader, node: Node) -> Expression:
     if type(counted).__name__ == "Distinct":
         only(reader.statement, counted, "expressions")
         if len(counted.expressions) == 1:
-            return Call("count_distinct", (argument_of(reader, counted.expressions[0]),), BIGINT)
+            return Call("count_distinct", (read_argument(reader, counted.expressions[0]),), BIGINT)
     elif counted is not None:
-        return Call("count", (argument_of(reader, counted),), BIGINT)
+        return Call("count", (read_argument(reader, counted),), BIGINT)
     hint = "COUNT(*), COUNT(x) and COUNT(DISTINCT x) are."
     raise Refusal("function-arguments", "This COUNT is not read.", hint=hint, place=reader.place(node))
 
@@ -88,9 +88,9 @@ def _named(reader: Reader, node: Node) -> tuple[str, Expression] | None:
     if name not in AGGREGATES:
         return None
     only(reader.statement, node, "this", "expressions")
-    arguments = [argument_of(reader, argument) for argument in node.expressions]
+    arguments = [read_argument(reader, argument) for argument in node.expressions]
     if name in {"sum", "avg"}:
-        arguments = [filled(argument, DOUBLE) for argument in arguments]
+        arguments = [fill_unbound(argument, DOUBLE) for argument in arguments]
     if len(arguments) != 1 or (name in {"sum", "avg"} and not arguments[0].type.is_number):
         hint = f"Write {name}(x) of one column{' of numbers' if name in {'sum', 'avg'} else ''}."
         raise Refusal("function-arguments", f"This {name} is not read.", hint=hint, place=reader.place(node))
@@ -107,7 +107,7 @@ def _exact(reader: Reader, node: Node) -> Expression:
     if name == "avg":
         return Call(name, (argument,), DOUBLE)
     if name == "sum" and type_.family is Family.INTEGER:
-        return summed(Call(name, (argument,), decimal(38, 0)), argument)
+        return cast_sum(Call(name, (argument,), decimal(38, 0)), argument)
     if name == "sum" and type_.family is Family.DECIMAL:
         return Call(name, (argument,), decimal(38, type_.precision[1]))
     stored = _stored(argument)
@@ -128,7 +128,7 @@ def _local(reader: Reader, node: Node) -> Expression:
     if name == "avg":
         return Call(name, (argument,), DOUBLE)
     if name == "sum":
-        return summed(Call(name, (argument,), decimal(38, type_.precision[1])), argument)
+        return cast_sum(Call(name, (argument,), decimal(38, type_.precision[1])), argument)
     return Call(name, (canonical(argument),), type_, argument.longest)
 
 
@@ -157,7 +157,7 @@ def _only_where(expression: Expression, condition: Expression) -> Expression:
     return Call(function, (kept,), expression.type, expression.longest)
 
 
-def summed(total: Expression, argument: Expression) -> Expression:
+def cast_sum(total: Expression, argument: Expression) -> Expression:
     """Return an exact sum in a type that is computed with, and NULL where it does not fit."""
     if argument.type.family is Family.INTEGER:
         return Cast(total, BIGINT)

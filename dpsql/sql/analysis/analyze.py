@@ -13,12 +13,20 @@ from dpsql.sql.analysis.domain import read_domain
 from dpsql.sql.analysis.empty_results import has_no_row, without_rows
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
-from dpsql.sql.analysis.outer_select import answer_table, wrapped
-from dpsql.sql.analysis.partitions import partitioned
+from dpsql.sql.analysis.outer_select import answer_table, wrap_query
+from dpsql.sql.analysis.partitions import read_partitions
 from dpsql.sql.analysis.public_query import read_public, seeks_no_row
 from dpsql.sql.analysis.reader import Reader
-from dpsql.sql.analysis.released_clauses import Counted, Item, Released, counted_of, is_count, position_of, row_count
-from dpsql.sql.analysis.subqueries import check_alias, output_name
+from dpsql.sql.analysis.released_clauses import (
+    Counted,
+    Item,
+    Released,
+    is_count,
+    read_counted,
+    read_position,
+    read_row_count,
+)
+from dpsql.sql.analysis.subqueries import check_alias, read_alias
 from dpsql.sql.functions.allow_list import AGGREGATES, PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.clock import Clock
@@ -27,12 +35,12 @@ from dpsql.sql.ir.statements import Clause, Output, PrivateQuery, PublicQuery, W
 from dpsql.sql.ir.statements import Statement as Asked
 from dpsql.sql.ir.tree import Cast, Expression, FromWhere
 from dpsql.sql.ir.types import Family, read_as
-from dpsql.sql.ir.unit_equality import all_of, conjuncts
+from dpsql.sql.ir.unit_equality import join_conjuncts, split_conjuncts
 from dpsql.sql.lexer import Statement, ascii_lower, scan
-from dpsql.sql.syntax.clause import CLAUSE_HINT, SplitStatement, lift
+from dpsql.sql.syntax.clause import CLAUSE_HINT, SplitStatement, extract_clause
 from dpsql.sql.syntax.grammar import settle
 from dpsql.sql.syntax.parameters import ParameterValues, bind
-from dpsql.sql.syntax.sqlglot_nodes import only, parse, place, spelled_items
+from dpsql.sql.syntax.sqlglot_nodes import only, pair_items_with_text, parse, place
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -40,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["analyze"]
 
-MOST_KEYS = 16
+MAX_KEYS = 16
 _KEY_FAMILIES = frozenset(
     [Family.BOOLEAN, Family.INTEGER, Family.DECIMAL, Family.DOUBLE, Family.TEXT, Family.DATE, Family.TIMESTAMP]
 )
@@ -66,7 +74,7 @@ def analyze(
     command = read_command(statement, catalog)
     if command is not None:
         return command
-    lifted = lift(statement, bound.__getitem__)
+    lifted = extract_clause(statement, bound.__getitem__)
     sources = Sources(catalog, Reader(statement, bound, accepts_pattern, READERS, clock))
     if lifted.clause is None:
         return _free(sources, lifted)
@@ -118,7 +126,7 @@ def _around(private: PrivateQuery, sources: Sources, *, tokens: list[Token]) -> 
     outside = Sources(catalog, reader, answer_table(private))
     select = parse(statement, settle(statement, tokens, aggregates=AGGREGATES))
     query = read_public(outside, select, tokens=tokens)
-    return wrapped(private, query, catalog=catalog, place=private.clause.place)
+    return wrap_query(private, query, catalog=catalog, place=private.clause.place)
 
 
 def _names_public(lifted: SplitStatement, catalog: Catalog) -> bool:
@@ -134,7 +142,7 @@ def _not_private(statement: Statement) -> Refusal:
 
 def _filtered(body: FromWhere, counted: Counted) -> FromWhere:
     """Return the rows that are counted."""
-    return FromWhere(body.source, all_of([*conjuncts(body.where), *conjuncts(counted.condition)]))
+    return FromWhere(body.source, join_conjuncts([*split_conjuncts(body.where), *split_conjuncts(counted.condition)]))
 
 
 @dataclass(slots=True)
@@ -150,7 +158,7 @@ class _Analysis:
 
     def query(self, select: Node) -> PrivateQuery:
         """Return the private query that the outermost SELECT spells."""
-        if row_count(self.reader, select.args.get("offset")):
+        if read_row_count(self.reader, select.args.get("offset")):
             hint = "Ask for more keys with TOP k and leave the first rows of the answer out."
             reason = "OFFSET is not read in a private query."
             raise Unsupported("limit", reason, hint=hint, place=self._at(select.args["offset"]))
@@ -162,7 +170,7 @@ class _Analysis:
         with self.reader.correlating():
             items = [
                 self._item(item, scope, spelled=spelled)
-                for item, spelled in spelled_items(self.statement, select, tokens=self.lifted.tokens)
+                for item, spelled in pair_items_with_text(self.statement, select, tokens=self.lifted.tokens)
             ]
             keys = self._keys(select, items, scope=scope)
         outputs = tuple(
@@ -181,7 +189,7 @@ class _Analysis:
             body=body if counted is None else _filtered(body, counted),
             outputs=outputs,
             order=released.order(select),
-            limit=row_count(self.reader, select.args.get("limit")),
+            limit=read_row_count(self.reader, select.args.get("limit")),
             clause=self.clause,
             explained=self.lifted.explained,
             keep=released.keep(select),
@@ -192,7 +200,7 @@ class _Analysis:
             dialect=self.sources.catalog.dialect,
             materialized=self.sources.catalog.materialized,
         )
-        return partitioned(query, self._per(items, keys, scope=scope), catalog=self.sources.catalog)
+        return read_partitions(query, self._per(items, keys, scope=scope), catalog=self.sources.catalog)
 
     def _at(self, node: Node) -> Place | None:
         return place(self.statement, node)
@@ -221,10 +229,10 @@ class _Analysis:
         raise Refusal("nothing-private", reason, hint=hint, place=self._at(select))
 
     def _item(self, item: Node, scope: Scope, *, spelled: str) -> Item:
-        alias, node = output_name(self.reader, item)
+        alias, node = read_alias(self.reader, item)
         kind = type(node).__name__
         if is_count(node):
-            return Item(alias or spelled, None, node, counted_of(self.reader, node))
+            return Item(alias or spelled, None, node, read_counted(self.reader, node))
         if kind == "Star" or (kind == "Column" and type(node.this).__name__ == "Star"):
             hint = "Name the columns to group by."
             raise Refusal("star", "* would release raw columns.", hint=hint, place=self._at(node))
@@ -252,8 +260,8 @@ class _Analysis:
         return unique
 
     def _check_keys(self, keys: tuple[Expression, ...], released: list[Item], *, node: Node) -> None:
-        if not 1 <= len(keys) <= MOST_KEYS:
-            reason = f"A private query groups by 1 to {MOST_KEYS} keys."
+        if not 1 <= len(keys) <= MAX_KEYS:
+            reason = f"A private query groups by 1 to {MAX_KEYS} keys."
             raise Refusal("keys", reason, hint="Group by fewer expressions.", place=self._at(node))
         selected = [item.expression for item in released]
         if any(key not in selected for key in keys):
@@ -274,7 +282,7 @@ class _Analysis:
         """Return the key an item of GROUP BY means: a position, a column, an alias, or an expression, in this order."""
         kind = type(node).__name__
         if kind == "Literal":
-            position = position_of(node, len(items))
+            position = read_position(node, len(items))
             if position and (found := items[position - 1].expression) is not None:
                 return found
             hint = "Positions count the select list from 1 and may not mean the count."

@@ -8,17 +8,17 @@ from dataclasses import replace
 from itertools import count
 
 from dpsql.errors import Refusal
-from dpsql.sql.analysis.domain import public_column
+from dpsql.sql.analysis.domain import find_public_column
 from dpsql.sql.ir.canonical_keys import canonical
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import Assumption, Option, PrivateQuery, PublicQuery, TableDomain
 from dpsql.sql.ir.tree import FromWhere, Sorted
 from dpsql.sql.ir.types import Family
 
-__all__ = ["MOST_ASSUMED", "MOST_UNITS", "guess_asked", "read_assumption", "with_guess"]
+__all__ = ["MAX_ASSUMED", "MAX_UNITS", "guess_asked", "read_assumption", "with_guess"]
 
-MOST_ASSUMED = 20_000  # groups: twice what a limited domain reads at most
-MOST_UNITS = 10**9 - 1  # of a group: more is taken for that, and its weight still fits into a BIGINT
+MAX_ASSUMED = 20_000  # groups: twice what a limited domain reads at most
+MAX_UNITS = 10**9 - 1  # of a group: more is taken for that, and its weight still fits into a BIGINT
 _OPTION = "assume"
 _ZIPF = re.compile(r"\s*zipf\s*\(\s*([0-9]{1,2}(?:\.[0-9]{1,6})?)\s*,\s*([0-9]{1,9})\s*\)\s*", re.IGNORECASE)
 _HINT = (
@@ -36,7 +36,7 @@ def read_assumption(option: Option, *, catalog: Catalog) -> Assumption:
         return Assumption(tuple(_falling(float(law[1]), int(law[2]))))
     if "(" in option.value:
         raise Refusal(_OPTION, "This is no guess of the counts.", hint=_HINT, place=option.place)
-    table, column = public_column(_OPTION, option, catalog=catalog, hint=_HINT)
+    table, column = find_public_column(_OPTION, option, catalog=catalog, hint=_HINT)
     if column.type.family is not Family.INTEGER:
         reason = f"Counts are whole numbers, and this column is {column.type}."
         raise Refusal(_OPTION, reason, hint=_HINT, place=option.place)
@@ -58,14 +58,14 @@ def guess_asked(query: PrivateQuery) -> PublicQuery | None:
         by_all=False,
         having=None,
         order=(Sorted(units, descending=True, nulls_first=False),),
-        limit=MOST_ASSUMED,
+        limit=MAX_ASSUMED,
         offset=0,
     )
 
 
 def with_guess(query: PrivateQuery, counts: Iterable[int | None]) -> PrivateQuery:
     """Return the query with the counts that the public table holds; only those above 0 are groups."""
-    known = sorted((min(count, MOST_UNITS) for count in counts if count is not None and count > 0), reverse=True)
+    known = sorted((min(count, MAX_UNITS) for count in counts if count is not None and count > 0), reverse=True)
     return replace(query, assumed=Assumption(tuple(known)))
 
 
@@ -73,6 +73,6 @@ def _falling(exponent: float, first: int) -> Iterable[int]:
     """Yield first / rank**exponent, rounded down, while a unit is left."""
     for rank in count(1):
         units = int(first / rank**exponent)
-        if units < 1 or rank > MOST_ASSUMED:
+        if units < 1 or rank > MAX_ASSUMED:
             return
         yield units

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal
 from dpsql.sql.analysis.reader import Read, Reader
-from dpsql.sql.functions.arithmetic import of_integers
+from dpsql.sql.functions.arithmetic import combine_integers
 from dpsql.sql.ir.tree import Call, Expression
 from dpsql.sql.ir.types import BIGINT, DOUBLE, Family
-from dpsql.sql.ir.unbound_parameters import filled
+from dpsql.sql.ir.unbound_parameters import fill_unbound
 from dpsql.sql.syntax.sqlglot_nodes import only
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def _between(reader: Reader, node: Node) -> Expression:
     if "DPipe" in {type(node.this).__name__, type(node.expression).__name__}:
         raise _two_ways(reader, node)
     left, right = _whole(reader, node.this), _whole(reader, node.expression)
-    return of_integers(left, BITWISE[type(node).__name__], right=right, where=reader.at(node))
+    return combine_integers(left, BITWISE[type(node).__name__], right=right, where=reader.at(node))
 
 
 def _before(reader: Reader, node: Node) -> Expression:
@@ -43,7 +43,7 @@ def _before(reader: Reader, node: Node) -> Expression:
     if type(node).__name__ == "BitwiseNot":
         argument = _whole(reader, node.this)
         return Call("~", (argument,), argument.type)
-    argument = filled(reader.read(node.this), DOUBLE)
+    argument = fill_unbound(reader.read(node.this), DOUBLE)
     if argument.type.is_number:
         return Call("abs", (argument,), argument.type)
     raise Refusal("type", "@ takes a number.", hint="Cast it with CAST(x AS DOUBLE).", place=reader.place(node))
@@ -67,7 +67,7 @@ def _check_beside(reader: Reader, node: Node) -> None:
 
 def _whole(reader: Reader, node: Node) -> Expression:
     """Return an operand, which must be a whole number."""
-    argument = filled(reader.read(node), BIGINT)
+    argument = fill_unbound(reader.read(node), BIGINT)
     if argument.type.family is Family.INTEGER:
         return argument
     hint = "Cast it with CAST(x AS BIGINT)."

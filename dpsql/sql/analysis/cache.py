@@ -17,8 +17,8 @@ from dpsql.sql.syntax.parameters import ParameterValues
 
 __all__ = ["AnalysisCache"]
 
-MOST_KEPT = 64
-LONGEST_KEPT = 16 * 1024  # characters of a statement
+MAX_STATEMENTS = 64
+MAX_STATEMENT_LENGTH = 16 * 1024  # characters of a statement
 
 
 class AnalysisCache:
@@ -40,8 +40,8 @@ class AnalysisCache:
             return known
         clock = _TrackedClock(self._clock)
         asked = analyze(text, self._catalog, parameters=parameters, accepts_pattern=self._accepts_pattern, clock=clock)
-        if plain and not clock.was_read and len(text) <= LONGEST_KEPT:
-            if len(self._kept) >= MOST_KEPT:
+        if plain and not clock.was_read and len(text) <= MAX_STATEMENT_LENGTH:
+            if len(self._kept) >= MAX_STATEMENTS:
                 self._kept = {}  # another thread may be reading the old one
             self._kept[text] = asked
         return asked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpsql.errors import Refusal
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.ir.scope import listed
+from dpsql.sql.ir.scope import list_names
 from dpsql.sql.ir.statements import Describe, ShowBudget, ShowTables
 from dpsql.sql.lexer import Statement, ascii_lower
 
@@ -33,7 +33,7 @@ def read_command(statement: Statement, catalog: Catalog) -> ShowBudget | ShowTab
         raise Refusal("not-a-query", "DESCRIBE takes one table.", hint=hint, place=statement.place(tokens[0]))
     table = catalog.find(names[-1], names[0] if len(names) > 1 else "")
     if table is None:
-        hint = listed("The policy exposes", [known.name for known in catalog.tables])
+        hint = list_names("The policy exposes", [known.name for known in catalog.tables])
         where = statement.place(tokens[1], tokens[-1])
         raise Refusal("unknown-table", "There is no such table.", hint=hint, place=where)
     return Describe(table.name)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 
 from dpsql.errors import Place, Refusal
-from dpsql.sql.functions.coercion import as_type, comparable
+from dpsql.sql.functions.coercion import convert, unify_for_comparison
 from dpsql.sql.ir.catalog import Catalog, Table
-from dpsql.sql.ir.scope import listed
+from dpsql.sql.ir.scope import list_names
 from dpsql.sql.ir.statements import Domain, LiteralDomain, Option, TableDomain
 from dpsql.sql.ir.tree import Cast, Column, Expression, FromWhere, Literal, Scan
 from dpsql.sql.ir.types import TEXT, Family, Type, read_as
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = ["listed_values", "public_column", "read_domain", "read_values"]
+__all__ = ["convert_values", "find_public_column", "read_domain", "read_values"]
 
 _PART = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^".\s]+))\s*')
 _HINT = "Write {0} = 'countries.country', a column of a public table, or {0} = ['DE', 'FR']."
@@ -31,36 +31,36 @@ def read_domain(option: Option, keys: tuple[Expression, ...], *, catalog: Catalo
 def read_values(name: str, option: Option, *, key: Expression, catalog: Catalog) -> Domain:
     """Return the public values that the option of that name gives, in the type of the key."""
     if isinstance(option.value, tuple):
-        return listed_values(name, option.value, key=key, place=option.place)
+        return convert_values(name, option.value, key=key, place=option.place)
     if not isinstance(option.value, str) or option.word:
         hint = _HINT.format(name)
         raise Refusal(name, "This is neither a column nor a list.", hint=hint, place=option.place)
-    table, column = public_column(name, option, catalog=catalog, hint=_HINT.format(name))
+    table, column = find_public_column(name, option, catalog=catalog, hint=_HINT.format(name))
     return TableDomain(FromWhere(table, None), _as_key(name, column, wanted=key.type, place=option.place))
 
 
-def listed_values(name: str, texts: tuple[str, ...], *, key: Expression, place: Place) -> LiteralDomain:
+def convert_values(name: str, texts: tuple[str, ...], *, key: Expression, place: Place) -> LiteralDomain:
     """Return the values that the texts spell, each once, in the type of the key."""
     if not texts:
         raise Refusal(name, "The list of values is empty.", hint=_HINT.format(name), place=place)
-    literals = (as_type(Literal(text, TEXT, len(text)), key.type, place=place) for text in texts)
-    return LiteralDomain(tuple(dict.fromkeys(comparable((key, literal), place)[1] for literal in literals)))
+    literals = (convert(Literal(text, TEXT, len(text)), key.type, place=place) for text in texts)
+    return LiteralDomain(tuple(dict.fromkeys(unify_for_comparison((key, literal), place)[1] for literal in literals)))
 
 
-def public_column(name: str, option: Option, *, catalog: Catalog, hint: str) -> tuple[Scan, Column]:
+def find_public_column(name: str, option: Option, *, catalog: Catalog, hint: str) -> tuple[Scan, Column]:
     """Return the public table and the column that an option names; `hint` says what else may be written."""
     place, (*path, column) = option.place, _parts(str(option.value))
     table = catalog.find(path[-1], ".".join(path[:-1])) if path else None
     if table is None:
         public = [known.name for known in catalog.tables if known.privacy_unit is None]
-        told = listed("The public tables are", public) if public else f"The policy has no public table. {hint}"
+        told = list_names("The public tables are", public) if public else f"The policy has no public table. {hint}"
         raise Refusal(name, f"There is no such table for {name}.", hint=told, place=place)
     if table.privacy_unit is not None:
         reason = f"The values of {name} must be public, and this table has a privacy unit."
         raise Refusal(name, reason, hint=hint, place=place)
     found = _column(table, column)
     if found is None:
-        told = listed("Its columns are", [known for known, _ in table.columns])
+        told = list_names("Its columns are", [known for known, _ in table.columns])
         raise Refusal(name, f"The table of {name} has no such column.", hint=told, place=place)
     return Scan(_NUMBER, table.path), found
 

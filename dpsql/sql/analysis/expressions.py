@@ -14,10 +14,10 @@ from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis import bitwise, predicates
 from dpsql.sql.analysis.reader import Read, Reader
 from dpsql.sql.functions.allow_list import FUNCTIONS, REFUSED, TAKES_INTERVAL, call, date_part
-from dpsql.sql.functions.arithmetic import arithmetic, shifted
-from dpsql.sql.functions.coercion import alike, as_text, as_type, comparable, negated, number
-from dpsql.sql.functions.signatures import bounded, grown, length_of
-from dpsql.sql.ir.clock import on_day, reading
+from dpsql.sql.functions.arithmetic import arithmetic, shift_date
+from dpsql.sql.functions.coercion import convert, convert_to_text, negate, number, unify_for_comparison, unify_types
+from dpsql.sql.functions.signatures import cap_length, find_max_length, type_longer_text
+from dpsql.sql.ir.clock import read_clock, truncate_to_date
 from dpsql.sql.ir.tree import Call, Case, Cast, Collate, Derived, Expression, Literal, Scalar, is_aggregate
 from dpsql.sql.ir.types import (
     BIGINT,
@@ -30,12 +30,12 @@ from dpsql.sql.ir.types import (
     TIMESTAMP,
     Family,
     Type,
-    smallest_integer,
+    find_integer_type,
 )
 from dpsql.sql.ir.types import decimal as decimal_type
-from dpsql.sql.ir.unbound_parameters import Open, UnboundParameter, filled
+from dpsql.sql.ir.unbound_parameters import Open, UnboundParameter, fill_unbound
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
-from dpsql.sql.syntax.parameters import literal_of
+from dpsql.sql.syntax.parameters import make_literal
 from dpsql.sql.syntax.sqlglot_nodes import is_unnest, only
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["READERS"]
 
-MOST_LITERALS = 3_100
+MAX_LITERALS = 3_100
 LIKE_A_LITERAL = 2_500  # characters of a parameter, so that all of them fit into one message to the engine
 _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "IntDiv": "//", "Mod": "%"}
 _CASTS = {
@@ -74,7 +74,7 @@ def _column(reader: Reader, node: Node) -> Expression:
         hint = "Choose another alias, or write today() or now() for the clock."
         reason = "This name could mean the clock or an output."
         raise Refusal("ambiguous-column", reason, hint=hint, place=reader.place(node))
-    return reading(reader.now(), word)
+    return read_clock(reader.now(), word)
 
 
 def _is_called(item: Node, word: str) -> bool:
@@ -88,10 +88,8 @@ def _is_called(item: Node, word: str) -> bool:
 
 def _literal(reader: Reader, node: Node) -> Expression:
     reader.literals += 1
-    if reader.literals > MOST_LITERALS:
-        raise Refusal(
-            "too-long", f"A statement may hold {MOST_LITERALS} literals.", hint="Join a public table instead."
-        )
+    if reader.literals > MAX_LITERALS:
+        raise Refusal("too-long", f"A statement may hold {MAX_LITERALS} literals.", hint="Join a public table instead.")
     if not node.is_string:
         return number(node.this, reader.at(node))
     value = reader.statement.value(node.this)
@@ -100,7 +98,7 @@ def _literal(reader: Reader, node: Node) -> Expression:
             "syntax", "This text cannot be read.", hint="Write it in single quotes.", place=reader.place(node)
         )
     if value.kind == "parameter":
-        given = literal_of(reader.bound[value], value.place)
+        given = make_literal(reader.bound[value], value.place)
         reader.literals += (given.longest or 0) // LIKE_A_LITERAL
         return given
     return Literal(value.content, TEXT, len(value.content))
@@ -128,9 +126,9 @@ def _negative(reader: Reader, node: Node) -> Expression:
         argument.hole.otherwise = DOUBLE
         return argument
     if isinstance(argument, Literal) and argument.type.is_number:
-        negative = negated(argument, reader.at(node))
+        negative = negate(argument, reader.at(node))
         if type(node.this.unnest()).__name__ == "Literal" and isinstance(negative.value, int):
-            return Literal(negative.value, smallest_integer(negative.value) or BIGINT)
+            return Literal(negative.value, find_integer_type(negative.value) or BIGINT)
         return negative
     if argument.type.is_number:
         return Call("neg", (argument,), argument.type)
@@ -143,7 +141,7 @@ def _arithmetic(reader: Reader, node: Node) -> Expression:
     where = reader.at(node)
     left = reader.read(node.this)
     if type(node.expression).__name__ == "Interval":
-        return shifted(left, operator, interval=_interval(reader, node.expression), where=where)
+        return shift_date(left, operator, interval=_interval(reader, node.expression), where=where)
     return arithmetic(left, operator, right=reader.read(node.expression), where=where)
 
 
@@ -188,24 +186,26 @@ def _joined_text(reader: Reader, node: Node) -> Expression:
     if {type(node.this).__name__, type(node.expression).__name__} & (_ARITHMETIC.keys() | bitwise.BITWISE.keys()):
         hint = "Put the arithmetic in parentheses."
         raise Refusal("precedence", "These operators can be read in two ways.", hint=hint, place=reader.place(node))
-    left, right = (filled(reader.operand(side), TEXT) for side in (node.this, node.expression))
+    left, right = (fill_unbound(reader.operand(side), TEXT) for side in (node.this, node.expression))
     if NULL in {left.type, right.type}:
         hint = "Cast it with CAST(NULL AS VARCHAR)."
         raise Unsupported("type", "|| takes text.", hint=hint, place=reader.place(node))
-    left, right = bounded(as_text(left)), bounded(as_text(right))
-    return grown("||", (left, right), longest=length_of(left) + length_of(right), place=reader.at(node))
+    left, right = cap_length(convert_to_text(left)), cap_length(convert_to_text(right))
+    return type_longer_text(
+        "||", (left, right), longest=find_max_length(left) + find_max_length(right), place=reader.at(node)
+    )
 
 
 def _cast(reader: Reader, node: Node) -> Expression:
     only(reader.statement, node, "this", "to", "safe")
     wanted, argument = _cast_type(reader, node), reader.read(node.this)
     if isinstance(argument, Literal) and argument.type in {TEXT, NULL}:
-        literal = as_type(argument, wanted, place=reader.at(node))
+        literal = convert(argument, wanted, place=reader.at(node))
         return Cast(literal, wanted) if wanted.is_number else literal  # its type was said: it gives way to none
     if isinstance(argument, Literal) and argument.type == TIMESTAMP and wanted == DATE and argument.value is not None:
-        return on_day(argument)
+        return truncate_to_date(argument)
     if wanted == TEXT and argument.type != TEXT:
-        return as_text(argument)
+        return convert_to_text(argument)
     return Cast(argument, wanted, argument.longest if wanted == TEXT else None)
 
 
@@ -242,12 +242,12 @@ def _case(reader: Reader, node: Node) -> Expression:
             conditions.append(reader.condition(branch.this))
         else:
             reader.copy(subject, node)
-            sides = comparable((subject, reader.operand(branch.this)), reader.at(branch))
+            sides = unify_for_comparison((subject, reader.operand(branch.this)), reader.at(branch))
             conditions.append(Call("=", sides, BOOLEAN))
         results.append(reader.read(branch.args["true"]))
     if node.args.get("default") is not None:
         results.append(reader.read(node.args["default"]))
-    results = list(alike(results, reader.at(node)))
+    results = list(unify_types(results, reader.at(node)))
     if results[0].type == NULL:
         raise Refusal(
             "type",

@@ -11,17 +11,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.analysis.joins import UNTIED, joined
-from dpsql.sql.analysis.links import owned
+from dpsql.sql.analysis.joins import UNTIED, read_join
+from dpsql.sql.analysis.links import find_owned_rows
 from dpsql.sql.analysis.reader import Inside, Read, Reader
-from dpsql.sql.analysis.set_operations import SET_OPERATIONS, branches_of, combined
-from dpsql.sql.analysis.subqueries import check_shape, is_plain, output_name, selected
-from dpsql.sql.analysis.unnest import unnested
+from dpsql.sql.analysis.set_operations import SET_OPERATIONS, combine_branches, split_branches
+from dpsql.sql.analysis.subqueries import check_shape, is_plain, read_alias, read_subquery
+from dpsql.sql.analysis.unnest import read_unnest
 from dpsql.sql.ir.catalog import Catalog, Table
-from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable, listed
+from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable, list_names
 from dpsql.sql.ir.tree import Column, Derived, Expression, FromWhere, Literal, Numbered, Relation, Scan, stored_column
 from dpsql.sql.ir.types import INTEGER
-from dpsql.sql.ir.unit_equality import connected, ties_in
+from dpsql.sql.ir.unit_equality import extract_unit_equalities, is_connected
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.sqlglot_nodes import is_unnest, only
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Sources"]
 
-MOST_TABLES = 16
-MOST_RELATIONS = 64  # tables and subqueries; with more than 99 their numbers would run into those of subqueries.py
+MAX_TABLES = 16
+MAX_RELATIONS = 64  # tables and subqueries; with more than 99 their numbers would run into those of subqueries.py
 _LINKED = 1_000  # relations that links bring in are numbered from here
 _FILTERS = frozenset(["SEMI", "ANTI"])
 _NO_UNIT = "Select the privacy unit's column, unchanged, in every subquery over a private table."
@@ -58,14 +58,14 @@ class Sources:
     def __post_init__(self) -> None:
         self.reader.subquery, self.usual = self.subquery, self.reader.readers
 
-    def subquery(self, select: Node, *, listed: bool = True) -> Inside:
+    def subquery(self, select: Node, *, has_list: bool = True) -> Inside:
         """Return a SELECT that stands inside an expression; it is for its reader to say what it may be.
 
-        Of one whose select list is not `listed`, nothing is selected.
+        Without `has_list` (EXISTS), the select list is not read.
         """
         reader, outside = self.reader, self.reader.scope
         if not is_plain(select):  # it is written in levels, and names around it would have to pass through them
-            if not listed:
+            if not has_list:
                 reason, hint = "EXISTS takes a SELECT of rows.", "Leave aggregates, windows, grouping and LIMIT out."
                 raise Unsupported("subquery", reason, hint=hint, place=reader.place(select))
             with reader.reading(self.usual), reader.correlating(correlates=False):
@@ -75,12 +75,12 @@ class Sources:
         number = self._number(select)
         with reader.reading(self.usual):  # no aggregates, also where those of the query itself may stand
             body, scope = self.block(select, outer=outside if reader.correlates else None)
-            if listed:
-                derived, table = selected(reader, select, number=number, alias="", body=body, scope=scope)
+            if has_list:
+                derived, table = read_subquery(reader, select, number=number, alias="", body=body, scope=scope)
             else:
                 for item in select.expressions:
                     if reader.star(item) is None:
-                        reader.read(output_name(reader, item)[1])
+                        reader.read(read_alias(reader, item)[1])
                 private = scope.private
                 table = ScopeTable("", (), None if private is None else private.table)
                 derived = Derived(number, (Literal(1, INTEGER),), body)
@@ -112,7 +112,7 @@ class Sources:
                 self._check_lateral(join)
                 self.reader.within(scope)
                 right = self._relation(join.this)
-                relation, scope = joined(self.reader, join, left=(relation, scope), right=right, commas=commas)
+                relation, scope = read_join(self.reader, join, left=(relation, scope), right=right, commas=commas)
                 commas = commas or not any(join.args.get(part) for part in ("side", "kind", "on", "using"))
         scope = replace(scope, outer=outer)
         where = select.args.get("where")
@@ -135,10 +135,10 @@ class Sources:
     def _tied(self, select: Node, condition: Expression | None, *, scope: Scope) -> tuple[Expression | None, Scope]:
         """Return WHERE and the names of a block in whose rows all units are equal; refuse any other block."""
         units, outer_units = scope.units, scope.outer_units
-        condition, pairs = ties_in(condition, units, right=units)
-        condition, outside = ties_in(condition, units, right=outer_units)
+        condition, pairs = extract_unit_equalities(condition, units, right=units)
+        condition, outside = extract_unit_equalities(condition, units, right=outer_units)
         around = [(inner, outer_units[0].column) for inner, _ in outside]  # which are all of one unit
-        if not connected(scope, (*pairs, *around)):
+        if not is_connected(scope, (*pairs, *around)):
             reason = "Private tables meet only where their privacy units are equal."
             place = self.reader.place((select.args.get("joins") or [select])[0])
             raise Refusal("join-private", reason, hint=UNTIED, place=place)
@@ -165,7 +165,7 @@ class Sources:
     def _relation(self, node: Node) -> tuple[Relation, Scope]:
         kind = type(node).__name__
         if kind == "Table" and is_unnest(node.this):
-            numbered, table = unnested(self.reader, node, number=self._table(node))
+            numbered, table = read_unnest(self.reader, node, number=self._table(node))
             return numbered, Scope((table,))
         if kind == "Subquery":
             only(self.reader.statement, node, "this", "alias")
@@ -194,16 +194,16 @@ class Sources:
     def _number(self, node: Node) -> int:
         """Return the number of the next relation, a table or a subquery."""
         self.count += 1
-        if self.count > MOST_RELATIONS:
-            reason = f"A query may hold {MOST_RELATIONS} tables and subqueries, those of a CTE wherever it is named."
+        if self.count > MAX_RELATIONS:
+            reason = f"A query may hold {MAX_RELATIONS} tables and subqueries, those of a CTE wherever it is named."
             raise Refusal("too-many-tables", reason, hint="Nest fewer subqueries.", place=self.reader.place(node))
         return self.count
 
     def _table(self, node: Node) -> int:
         """Return the number of the next table."""
         self.tables += 1
-        if self.tables > MOST_TABLES:
-            reason = f"A query may name {MOST_TABLES} tables, counting those of a CTE wherever it is named."
+        if self.tables > MAX_TABLES:
+            reason = f"A query may name {MAX_TABLES} tables, counting those of a CTE wherever it is named."
             raise Refusal("too-many-tables", reason, hint="Name fewer tables.", place=self.reader.place(node))
         return self._number(node)
 
@@ -217,7 +217,7 @@ class Sources:
             return self._answer(node, self.released)
         table = self.catalog.find(name, schema)
         if table is None:
-            hint = listed("The policy exposes", [table.name for table in self.catalog.tables])
+            hint = list_names("The policy exposes", [table.name for table in self.catalog.tables])
             raise Refusal("unknown-table", "There is no such table.", hint=hint, place=self.reader.place(node))
         number = self._table(node)
         unit = ascii_lower(table.privacy_unit) if table.privacy_unit is not None else None
@@ -227,7 +227,7 @@ class Sources:
         )
         relation: Relation = Scan(number, table.path)
         if table.link is not None:
-            relation, owner = owned(Scan(number, table.path), table.link, number=self._linked)
+            relation, owner = find_owned_rows(Scan(number, table.path), table.link, number=self._linked)
             columns = (*columns[:-1], replace(columns[-1], column=owner))
         private = table.name if unit is not None else None
         if table.privacy_unit is not None:
@@ -260,12 +260,12 @@ class Sources:
             if select.args.get("with_") is not None:
                 self.define(select.args["with_"])
             if type(select).__name__ in SET_OPERATIONS:
-                left, right = (self._branch(branch) for branch in branches_of(self.reader, select))
-                return combined(self.reader, select, left=left, right=right, alias=alias)
+                left, right = (self._branch(branch) for branch in split_branches(self.reader, select))
+                return combine_branches(self.reader, select, left=left, right=right, alias=alias)
             check_shape(self.reader, select, node=node)
             number = self._number(node)
             body, scope = self.block(select)
-            return selected(self.reader, select, number=number, alias=alias, body=body, scope=scope)
+            return read_subquery(self.reader, select, number=number, alias=alias, body=body, scope=scope)
         finally:
             self.ctes = outside
 

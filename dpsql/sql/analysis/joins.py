@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.reader import Reader
-from dpsql.sql.functions.coercion import comparable
+from dpsql.sql.functions.coercion import unify_for_comparison
 from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable
 from dpsql.sql.ir.tree import Call, Exists, Expression, InQuery, Joined, Relation, Scalar, walk
 from dpsql.sql.ir.types import BOOLEAN
-from dpsql.sql.ir.unit_equality import all_of, connected, ties_in
+from dpsql.sql.ir.unit_equality import extract_unit_equalities, is_connected, join_conjuncts
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.sqlglot_nodes import only
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["UNTIED", "Side", "joined"]
+__all__ = ["UNTIED", "Side", "read_join"]
 
 Side = tuple[Relation, Scope]
 UNTIED = (
@@ -43,7 +43,7 @@ _KEEPS_LEFT, _KEEPS_RIGHT = frozenset(["LEFT", "FULL"]), frozenset(["RIGHT", "FU
 _FILTERS = frozenset(["SEMI", "ANTI"])
 
 
-def joined(reader: Reader, join: Node, *, left: Side, right: Side, commas: bool) -> Side:
+def read_join(reader: Reader, join: Node, *, left: Side, right: Side, commas: bool) -> Side:
     """Return the join of two sides, of which the right one is a single table; `commas` stand before it in FROM."""
     only(reader.statement, join, "this", "side", "kind", "on", "using")
     (source, scope), (other, added) = left, right
@@ -64,7 +64,9 @@ def joined(reader: Reader, join: Node, *, left: Side, right: Side, commas: bool)
         _check_on(reader, join, kind=kind, condition=conditions[-1])
     if not conditions and (kind != "INNER" or str(join.args.get("kind") or "") not in {"", "CROSS"}):
         raise Refusal("join", "This join has no condition.", hint="ON or USING.", place=reader.place(join))
-    condition, after = _tied(reader, join, kind=kind, scopes=(scope, added, after), condition=all_of(conditions))
+    condition, after = _tied(
+        reader, join, kind=kind, scopes=(scope, added, after), condition=join_conjuncts(conditions)
+    )
     joined_ = Joined(source, "CROSS" if condition is None else kind, other, condition)
     return joined_, scope if kind in _FILTERS else after
 
@@ -120,12 +122,12 @@ def _tied(
     """
     scope, added, after = scopes
     if kind == "INNER":
-        condition, pairs = ties_in(condition, after.units, right=after.units)
+        condition, pairs = extract_unit_equalities(condition, after.units, right=after.units)
         return condition, replace(after, ties=(*after.ties, *pairs))
     if scope.private is None or added.private is None:
         return condition, after
-    condition, pairs = ties_in(condition, scope.units, right=added.units)
-    if not pairs or (kind in _KEEPS_RIGHT and not connected(scope)):
+    condition, pairs = extract_unit_equalities(condition, scope.units, right=added.units)
+    if not pairs or (kind in _KEEPS_RIGHT and not is_connected(scope)):
         reason = "Private tables meet only where their privacy units are equal."
         raise Refusal("join-private", reason, hint=UNTIED, place=reader.place(join))
     return condition, replace(after, ties=(*after.ties, pairs[0]))
@@ -149,7 +151,7 @@ def _using(
         if left.is_unit and right.is_unit and left.column.type == right.column.type:
             sides: tuple[Expression, ...] = (left.column, right.column)
         else:
-            sides = comparable(tuple(reader.computed(side.column, name) for side in (left, right)), where())
+            sides = unify_for_comparison(tuple(reader.computed(side.column, name) for side in (left, right)), where())
         conditions.append(Call("=", sides, BOOLEAN))
         side = str(join.args.get("side") or "")
         if left.is_unit != right.is_unit and (scope.private is None or table.table is None):

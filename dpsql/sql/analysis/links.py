@@ -23,17 +23,17 @@ from dpsql.sql.ir.catalog import Link
 from dpsql.sql.ir.tree import Call, Column, Derived, Expression, FromWhere, Joined, Relation, Scan, stored_column
 from dpsql.sql.ir.types import BOOLEAN
 
-__all__ = ["owned"]
+__all__ = ["find_owned_rows"]
 
 
-def owned(scan: Scan, link: Link, *, number: Callable[[], int]) -> tuple[Relation, Expression]:
+def find_owned_rows(scan: Scan, link: Link, *, number: Callable[[], int]) -> tuple[Relation, Expression]:
     """Return the rows of a linked table that belong to somebody, and their unit; `number` gives fresh ones."""
     at, target = number(), Scan(number(), link.path)
     source: Relation = target
     if link.beyond is None:
         unit = stored_column(target.number, link.unit, type_=link.unit_type)
     else:
-        source, unit = owned(target, link.beyond, number=number)
+        source, unit = find_owned_rows(target, link.beyond, number=number)
     key = canonical(stored_column(target.number, link.key, type_=link.type))
     least = Call("min", (canonical(unit),), unit.type)
     units = Derived(at, (key, least), FromWhere(source, None), grouping="1")

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal
 from dpsql.sql.analysis.reader import Inside, Reader
-from dpsql.sql.functions.coercion import comparable
+from dpsql.sql.functions.coercion import unify_for_comparison
 from dpsql.sql.ir.tree import Call, Case, Column, Derived, Exists, Expression, FromWhere, InQuery, Literal
 from dpsql.sql.ir.types import BOOLEAN
-from dpsql.sql.ir.unit_equality import as_unit, by_bytes
+from dpsql.sql.ir.unit_equality import compare_by_bytes, find_unit
 from dpsql.sql.syntax.sqlglot_nodes import only
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["exists", "in_query"]
+__all__ = ["read_exists", "read_in_query"]
 
 _HINT = (
     "Look the privacy unit up, unit IN (SELECT unit FROM t), or tie the subquery in WHERE: EXISTS (SELECT 1 FROM t "
@@ -30,7 +30,7 @@ _HINT = (
 )
 
 
-def in_query(reader: Reader, node: Node) -> Expression:
+def read_in_query(reader: Reader, node: Node) -> Expression:
     """Return x IN (SELECT ...)."""
     only(reader.statement, node, "this", "query")
     only(reader.statement, node.args["query"], "this")
@@ -41,14 +41,14 @@ def in_query(reader: Reader, node: Node) -> Expression:
     if inside.table.table is not None and not inside.tied:
         return _unit_among_units(reader, node, argument=argument, inside=inside)
     output = reader.computed(inside.source.outputs[0], node)
-    left, right = comparable((argument, output), reader.at(node))
+    left, right = unify_for_comparison((argument, output), reader.at(node))
     return InQuery(left, replace(inside.source, outputs=(right,)))
 
 
-def exists(reader: Reader, node: Node) -> Expression:
+def read_exists(reader: Reader, node: Node) -> Expression:
     """Return EXISTS (SELECT ...)."""
     only(reader.statement, node, "this")
-    inside = reader.subquery(node.this, listed=False)
+    inside = reader.subquery(node.this, has_list=False)
     if inside.table.table is not None and not inside.tied:
         raise _untied(reader, node)
     return Exists(inside.source)
@@ -57,13 +57,15 @@ def exists(reader: Reader, node: Node) -> Expression:
 def _unit_among_units(reader: Reader, node: Node, *, argument: Expression, inside: Inside) -> Expression:
     """Return unit IN (SELECT unit ...), which is never NULL where the unit is there."""
     (output,) = inside.table.columns
-    unit = as_unit(argument, (*reader.scope.units, *reader.scope.outer_units))
+    unit = find_unit(argument, (*reader.scope.units, *reader.scope.outer_units))
     if unit is None or not output.is_unit or unit.column.type != output.column.type:
         raise _untied(reader, node)
     source, (column,) = inside.source, inside.source.outputs
     found = Column(source.number, "c1", column.type, column.longest)
     there = Call("not", (Call("is_null", (found,), BOOLEAN),), BOOLEAN)
-    among = InQuery(by_bytes(unit.column), Derived(source.number, (by_bytes(found),), FromWhere(source, there)))
+    among = InQuery(
+        compare_by_bytes(unit.column), Derived(source.number, (compare_by_bytes(found),), FromWhere(source, there))
+    )
     if not unit.absent:  # where it is NULL the row is nobody's
         return among
     return Case(((Call("is_null", (unit.column,), BOOLEAN), Literal(None, BOOLEAN)),), among, BOOLEAN)

@@ -32,7 +32,7 @@ from dpsql.sql.ir.tree import (
 from dpsql.sql.ir.types import BIGINT, Family, Type
 from dpsql.sql.syntax.split_statement import RELEASED
 
-__all__ = ["PATH", "RANK", "answer_table", "passed", "ranked", "wrapped"]
+__all__ = ["PATH", "RANK", "answer_table", "order_by_rank", "passed", "wrap_query"]
 
 _HOME = ("memory", "dpsql desk")
 PATH = (*_HOME, "released")  # where the answer stands, with the columns c1, c2, ... and its rank
@@ -48,7 +48,7 @@ def answer_table(query: PrivateQuery) -> Table:
     return Table(RELEASED, PATH, tuple(columns), privacy_unit=None)
 
 
-def wrapped(inner: PrivateQuery, outer: PublicQuery, *, catalog: Catalog, place: Place | None) -> WrappedQuery:
+def wrap_query(inner: PrivateQuery, outer: PublicQuery, *, catalog: Catalog, place: Place | None) -> WrappedQuery:
     """Return both as one question; refuse an outer SELECT that reads a private table, or not the answer once."""
     public = {table.path for table in catalog.tables if table.privacy_unit is None}
     scans = list(_all(outer, Scan))
@@ -62,7 +62,7 @@ def wrapped(inner: PrivateQuery, outer: PublicQuery, *, catalog: Catalog, place:
         raise Unsupported("wrapping", reason, hint="Name it in FROM, once.", place=place)
     read = {scan.number: _columns(outer, scan, place=place) for scan in others}
     beside = tuple(((*_HOME, f"public {scan.number}"), _fetching(scan, read[scan.number])) for scan in others)
-    return WrappedQuery(inner, ranked(_moved(outer, read)), beside)
+    return WrappedQuery(inner, order_by_rank(_moved(outer, read)), beside)
 
 
 def _columns(outer: PublicQuery, scan: Scan, *, place: Place | None) -> tuple[Column, ...]:
@@ -126,7 +126,7 @@ def _all(node: object, kind: type[Found]) -> Iterator[Found]:
             yield from _all(getattr(node, field.name), kind)
 
 
-def ranked(query: PublicQuery) -> PublicQuery:
+def order_by_rank(query: PublicQuery) -> PublicQuery:
     """Return the query with its rows, and those that tie, in the order in which they were released.
 
     Where rows are grouped, or made distinct, none of them has a rank.

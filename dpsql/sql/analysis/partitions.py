@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from dpsql.errors import Refusal
-from dpsql.sql.analysis.domain import listed_values, read_values
+from dpsql.sql.analysis.domain import convert_values, read_values
 from dpsql.sql.ir.canonical_keys import canonical
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import LiteralDomain, Partitions, PrivateQuery, PublicQuery, TableDomain
@@ -31,16 +31,16 @@ from dpsql.sql.ir.tree import (
     walk,
 )
 from dpsql.sql.ir.types import TEXT
-from dpsql.sql.syntax.options import MOST_LISTED
+from dpsql.sql.syntax.options import MAX_LISTED
 
-__all__ = ["partitioned", "values_asked", "with_values"]
+__all__ = ["read_partitions", "values_asked", "with_values"]
 
 _Relations = dict[int, Scan | tuple[Derived, ...]]
 _OPTION = "partitions"
 _FORM = "Write TOP 3 PRIVATE PER country WITH (partitions = ['DE', 'FR']), where country is a key of GROUP BY."
 
 
-def partitioned(query: PrivateQuery, named: int | None, *, catalog: Catalog) -> PrivateQuery:
+def read_partitions(query: PrivateQuery, named: int | None, *, catalog: Catalog) -> PrivateQuery:
     """Return the query with the partitions that its clause asks for; `named` is the key that PER names, if it is one.
 
     Raises `Refusal` for PER without partitions, and the reverse, and where no other key is left to rank.
@@ -84,7 +84,7 @@ def values_asked(query: PrivateQuery) -> PublicQuery | None:
         by_all=False,
         having=None,
         order=(),
-        limit=MOST_LISTED + 2,  # one of them may be NULL
+        limit=MAX_LISTED + 2,  # one of them may be NULL
         offset=0,
     )
 
@@ -98,10 +98,10 @@ def with_values(query: PrivateQuery, texts: Iterable[str | None]) -> PrivateQuer
     if found is None:
         return query
     known = tuple(text for text in texts if text is not None)
-    if len(known) > MOST_LISTED:
-        reason = f"The column of partitions has more than {MOST_LISTED} values."
+    if len(known) > MAX_LISTED:
+        reason = f"The column of partitions has more than {MAX_LISTED} values."
         raise Refusal(_OPTION, reason, hint="List those that matter: partitions = ['DE', 'FR'].", place=found.place)
-    values = listed_values(_OPTION, known, key=query.keys[found.key], place=found.place)
+    values = convert_values(_OPTION, known, key=query.keys[found.key], place=found.place)
     return replace(query, partitions=replace(found, values=_ordered(values), source=None))
 
 

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.analysis.membership import exists, in_query
+from dpsql.sql.analysis.membership import read_exists, read_in_query
 from dpsql.sql.analysis.reader import Read, Reader
-from dpsql.sql.functions.coercion import comparable
+from dpsql.sql.functions.coercion import unify_for_comparison
 from dpsql.sql.ir.tree import Call, Collate, Exists, Expression, In, InQuery, Literal
 from dpsql.sql.ir.types import BOOLEAN, NULL, TEXT, Family
-from dpsql.sql.ir.unbound_parameters import filled
-from dpsql.sql.syntax.parameters import LONGEST_PARAMETER
+from dpsql.sql.ir.unbound_parameters import fill_unbound
+from dpsql.sql.syntax.parameters import MAX_PARAMETER_BYTES
 from dpsql.sql.syntax.sqlglot_nodes import only
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _not(reader: Reader, node: Node) -> Expression:
 def _comparison(reader: Reader, node: Node) -> Expression:
     only(reader.statement, node, "this", "expression")
     sides = reader.operand(node.this), reader.operand(node.expression)
-    return Call(_COMPARISONS[type(node).__name__], comparable(sides, reader.at(node)), BOOLEAN)
+    return Call(_COMPARISONS[type(node).__name__], unify_for_comparison(sides, reader.at(node)), BOOLEAN)
 
 
 def _is(reader: Reader, node: Node) -> Expression:
@@ -77,7 +77,7 @@ def _is(reader: Reader, node: Node) -> Expression:
             hint="Write = or IS NOT DISTINCT FROM for other values.",
             place=reader.place(node),
         )
-    value = filled(reader.operand(node.this), BOOLEAN)
+    value = fill_unbound(reader.operand(node.this), BOOLEAN)
     if value.type not in {BOOLEAN, NULL}:
         raise Refusal(
             "type", "IS TRUE takes a BOOLEAN.", hint="Write a comparison in parentheses.", place=reader.place(node)
@@ -87,10 +87,10 @@ def _is(reader: Reader, node: Node) -> Expression:
 
 def _in(reader: Reader, node: Node) -> Expression:
     if node.args.get("query") is not None:
-        return in_query(reader, node)
+        return read_in_query(reader, node)
     only(reader.statement, node, "this", "expressions")
     parts = (reader.operand(node.this), *(reader.operand(choice) for choice in node.expressions))
-    argument, *choices = comparable(parts, reader.at(node))
+    argument, *choices = unify_for_comparison(parts, reader.at(node))
     if len(choices) == 1 and isinstance(choices[0], InQuery | Exists):  # DuckDB takes it for argument IN (SELECT ...)
         hint = "Write = and the condition in parentheses."
         raise Refusal("precedence", "This IN can be read in two ways.", hint=hint, place=reader.place(node))
@@ -100,7 +100,7 @@ def _in(reader: Reader, node: Node) -> Expression:
 def _between(reader: Reader, node: Node) -> Expression:
     only(reader.statement, node, "this", "low", "high")
     parts = [reader.operand(node.args[name]) for name in ("this", "low", "high")]
-    return Call("between", comparable(parts, reader.at(node)), BOOLEAN)
+    return Call("between", unify_for_comparison(parts, reader.at(node)), BOOLEAN)
 
 
 def _like(reader: Reader, node: Node) -> Expression:
@@ -111,7 +111,7 @@ def _like(reader: Reader, node: Node) -> Expression:
         only(reader.statement, node, "this", "expression")
         like, escape = node.this, (_quoted(reader, node.expression),)
     only(reader.statement, like, "this", "expression", "negate")
-    subject, pattern = filled(reader.operand(like.this), TEXT), _pattern(reader, like.expression)
+    subject, pattern = fill_unbound(reader.operand(like.this), TEXT), _pattern(reader, like.expression)
     if subject.type.family is not Family.TEXT:
         raise Refusal("type", "LIKE takes text.", hint="Cast it to VARCHAR.", place=reader.place(node))
     if escape and not _escapes_well(str(pattern.value), str(escape[0].value)):
@@ -126,12 +126,12 @@ def _like(reader: Reader, node: Node) -> Expression:
 
 def _pattern(reader: Reader, node: Node) -> Literal:
     """Return a pattern that is written out, whole or in parts between ||, such as '%' || ? || '%'."""
-    texts = _texts(filled(reader.read(node), TEXT))
+    texts = _texts(fill_unbound(reader.read(node), TEXT))
     if texts is None:
         raise _unquoted(reader, node)
     whole = "".join(texts)
-    if len(whole.encode()) > LONGEST_PARAMETER:
-        reason = f"A pattern may have at most {LONGEST_PARAMETER} bytes."
+    if len(whole.encode()) > MAX_PARAMETER_BYTES:
+        reason = f"A pattern may have at most {MAX_PARAMETER_BYTES} bytes."
         raise Refusal("too-large", reason, hint="Look for a shorter text.", place=reader.place(node))
     return Literal(whole, TEXT, len(whole))
 
@@ -148,7 +148,7 @@ def _texts(expression: Expression) -> list[str] | None:
 
 
 def _quoted(reader: Reader, node: Node) -> Literal:
-    literal = filled(reader.read(node), TEXT, such_as=_SOME_ESCAPE)
+    literal = fill_unbound(reader.read(node), TEXT, such_as=_SOME_ESCAPE)
     if isinstance(literal, Literal) and isinstance(literal.value, str) and literal.type == TEXT:
         return literal
     raise _unquoted(reader, node)
@@ -172,7 +172,7 @@ READERS: Mapping[str, Read] = {
     **dict.fromkeys(_COMPARISONS, _comparison),
     "Is": _is,
     "In": _in,
-    "Exists": exists,
+    "Exists": read_exists,
     "Between": _between,
     **dict.fromkeys(["Like", "ILike", "Escape"], _like),
 }

@@ -14,7 +14,7 @@ from dpsql.sql.lexer import scan
 __all__ = ["UNKNOWN", "prepared"]
 
 UNKNOWN = "UNKNOWN"
-MOST_PARAMETERS = 10_000
+MAX_PARAMETERS = 10_000
 _READINGS = 4  # what one reading learns of a parameter may teach the next something of another
 _OTHER_NAMES = {"NUMERIC": "DECIMAL(18,3)", "DECIMAL": "DECIMAL(18,3)", "TEXT": "VARCHAR", "FLOAT": "DOUBLE"}
 
@@ -52,9 +52,9 @@ def _names(text: str) -> list[str]:
     """Return the names of the parameters: numbers from 1, or words in the order in which they are first met."""
     written = [value.content for value in scan(text).values if value.kind == "parameter"]
     numbers = [int(each[1:]) for each in written if each[1:].isdigit()]
-    if max(numbers, default=0) > MOST_PARAMETERS:
+    if max(numbers, default=0) > MAX_PARAMETERS:
         hint = "Number them from $1, without a gap."
-        raise UsageError("parameters", f"A statement has at most {MOST_PARAMETERS} parameters.", hint=hint)
+        raise UsageError("parameters", f"A statement has at most {MAX_PARAMETERS} parameters.", hint=hint)
     if numbers:
         return [str(number) for number in range(1, max(numbers) + 1)]
     if "?" in written:

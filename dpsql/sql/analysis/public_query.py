@@ -13,12 +13,12 @@ from dpsql.sql.analysis.aggregates import EXACT
 from dpsql.sql.analysis.empty_results import is_false
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.reader import Reader
-from dpsql.sql.analysis.released_clauses import row_count
+from dpsql.sql.analysis.released_clauses import read_row_count
 from dpsql.sql.analysis.select_block import Block, Selected, read_output
-from dpsql.sql.analysis.subqueries import output_name
+from dpsql.sql.analysis.subqueries import read_alias
 from dpsql.sql.ir.statements import PublicQuery
 from dpsql.sql.lexer import ascii_lower
-from dpsql.sql.syntax.sqlglot_nodes import only, spelled_items
+from dpsql.sql.syntax.sqlglot_nodes import only, pair_items_with_text
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -36,7 +36,7 @@ def read_public(sources: Sources, select: Node, *, tokens: list[Token]) -> Publi
     if select.args.get("with_") is not None:
         sources.define(select.args["with_"])
     body, _ = sources.nowhere(select) if _is_of_one_row(select) else sources.block(select)
-    items = spelled_items(reader.statement, select, tokens=tokens)
+    items = pair_items_with_text(reader.statement, select, tokens=tokens)
     block = Block(reader, select, [each for item, text in items for each in _named(reader, item, text=text)], EXACT)
     names = tuple(output.name for output in block.outputs)
     if len(set(map(ascii_lower, names))) < len(names):
@@ -53,8 +53,8 @@ def read_public(sources: Sources, select: Node, *, tokens: list[Token]) -> Publi
         by_all=grouping.by_all,
         having=grouping.having,
         order=order,
-        limit=row_count(reader, select.args.get("limit")),
-        offset=row_count(reader, select.args.get("offset")) or 0,
+        limit=read_row_count(reader, select.args.get("limit")),
+        offset=read_row_count(reader, select.args.get("offset")) or 0,
     )
 
 
@@ -62,7 +62,7 @@ def seeks_no_row(reader: Reader, select: Node) -> bool:
     """Say whether a SELECT ends with LIMIT 0 or has a WHERE that is false without any column; it need not be read."""
     where = select.args.get("where")
     try:
-        return row_count(reader, select.args.get("limit")) == 0 or (
+        return read_row_count(reader, select.args.get("limit")) == 0 or (
             where is not None and is_false(reader.condition(where.this))
         )
     except (Refusal, Unsupported):
@@ -78,7 +78,7 @@ def _named(reader: Reader, item: Node, *, text: str) -> list[Selected]:
     """Return the outputs that one item of the select list stands for: several for a star."""
     if (starred := reader.star(item)) is not None:
         return [Selected(column.name, column.column) for column in starred]
-    name, node = output_name(reader, item)
+    name, node = read_alias(reader, item)
     if type(node).__name__ == "Column" and not reader.means_clock(node):
         name = name or reader.column(node).name
     return [Selected(name or text, read_output(reader, node, readers=EXACT))]

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.functions.allow_list import PatternCheck
 from dpsql.sql.ir.clock import CLOCK_WORDS, Clock
-from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable, listed
+from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable, list_names
 from dpsql.sql.ir.tree import Cast, Derived, Exists, Expression, InQuery, Literal, Scalar, is_column, walk
 from dpsql.sql.ir.types import BOOLEAN, NULL, Family, read_as
-from dpsql.sql.ir.unbound_parameters import filled
+from dpsql.sql.ir.unbound_parameters import fill_unbound
 from dpsql.sql.lexer import Statement, Value, ascii_lower
 from dpsql.sql.syntax.sqlglot_nodes import only, place
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 __all__ = ["PREDICATES", "Inside", "Read", "Reader"]
 
 DEEPEST = 32
-MOST_COPIED = 2_000
-MOST_STARRED = 2_000
+MAX_COPIED = 2_000
+MAX_STARRED = 2_000
 LIKE_A_PART = 64  # characters of a literal, which is sent as often as it is written
-MOST_UNNESTED = 1 << 16
-MOST_CONJOINED = 500  # DuckDB's optimizer takes seconds for a thousand conditions joined by AND
+MAX_UNNESTED = 1 << 16
+MAX_CONJOINED = 500  # DuckDB's optimizer takes seconds for a thousand conditions joined by AND
 PREDICATES = frozenset("EQ NEQ LT LTE GT GTE NullSafeEQ NullSafeNEQ Is In Between Like ILike Escape Not And Or".split())
 Read = Callable[["Reader", "Node"], Expression]
 
@@ -113,7 +113,7 @@ class Reader:
         reader = self.readers.get(type(node).__name__)
         if reader is None:
             hint = "The SQL reference lists what an expression may hold."
-            raise Unsupported("construct", "This construct is not read by dpsql.", hint=hint, place=self.place(node))
+            raise Unsupported("construct", "This construct is not supported.", hint=hint, place=self.place(node))
         expression = reader(self, node)
         self.depth -= 1
         return self.computed(expression, node)
@@ -128,7 +128,7 @@ class Reader:
 
     def condition(self, node: Node) -> Expression:
         """Return a BOOLEAN expression."""
-        expression = filled(self.read(node), BOOLEAN)
+        expression = fill_unbound(self.read(node), BOOLEAN)
         if expression.type == NULL:
             return Literal(None, BOOLEAN)
         if expression.type != BOOLEAN:
@@ -147,23 +147,23 @@ class Reader:
         """Count an expression that is written twice: nested copies would double with every level."""
         parts = walk(expression)
         self.copied += len(parts) + sum(map(_characters, parts)) // LIKE_A_PART
-        if self.copied > MOST_COPIED or any(isinstance(part, InQuery | Exists | Scalar) for part in parts):
+        if self.copied > MAX_COPIED or any(isinstance(part, InQuery | Exists | Scalar) for part in parts):
             hint = "Nest fewer CASE x WHEN and nullif, and none over a subquery; CASE WHEN x = ... copies nothing."
             raise Refusal("too-large", "This expression grows too large.", hint=hint, place=self.place(node))
 
     def conjoin(self, conditions: int, node: Node) -> None:
         """Count conditions that AND joins, or OR under NOT."""
         self.conjoined += conditions
-        if self.conjoined > MOST_CONJOINED:
+        if self.conjoined > MAX_CONJOINED:
             hint = "Write x NOT IN (...) for many values."
-            reason = f"AND may join {MOST_CONJOINED} conditions of a statement."
+            reason = f"AND may join {MAX_CONJOINED} conditions of a statement."
             raise Refusal("too-large", reason, hint=hint, place=self.place(node))
 
     def multiply(self, rows: int, node: Node) -> None:
         """Count the rows that lists make of one: with fifteen lists one unit's row alone could stop the engine."""
         self.unnested *= rows
-        if self.unnested > MOST_UNNESTED:
-            reason = f"The lists in unnest may make {MOST_UNNESTED:,} rows of one, all of a statement multiplied."
+        if self.unnested > MAX_UNNESTED:
+            reason = f"The lists in unnest may make {MAX_UNNESTED:,} rows of one, all of a statement multiplied."
             hint = "Write fewer or shorter lists."
             raise Refusal("too-large", reason, hint=hint, place=self.place(node))
 
@@ -178,11 +178,11 @@ class Reader:
         qualifier = item.args["table"].name if item.args.get("table") else ""
         columns = self.scope.star(qualifier)
         if not columns:
-            hint = listed("The tables here are", [table.alias for table in self.scope.tables])
+            hint = list_names("The tables here are", [table.alias for table in self.scope.tables])
             raise Refusal("unknown-table", "There is no such table here.", hint=hint, place=self.place(item))
         self.starred += len(columns)  # SELECT *, * in subqueries of subqueries doubles with every level
-        if self.starred > MOST_STARRED:
-            reason = f"The stars of a statement may stand for {MOST_STARRED:,} columns."
+        if self.starred > MAX_STARRED:
+            reason = f"The stars of a statement may stand for {MAX_STARRED:,} columns."
             raise Refusal("too-large", reason, hint="Name the columns that you need.", place=self.place(item))
         for column in columns:
             if not is_column(column.column):
@@ -195,7 +195,7 @@ class Reader:
         qualifier, schema = (part.name if part else "" for part in (node.args.get("table"), node.args.get("db")))
         found = self.scope.find(node.name, qualifier, place=partial(self.place, node), schema=schema)
         if type(node.this).__name__ != "Identifier" or found is None:
-            hint = listed("The columns here are", [column.name for column in self.scope.star()])
+            hint = list_names("The columns here are", [column.name for column in self.scope.star()])
             raise Refusal("unknown-column", "There is no such column here.", hint=hint, place=self.place(node))
         if not is_column(found.column):  # an item of unnest, or what FULL JOIN ... USING makes of one
             self.copy(found.column, node)

@@ -12,15 +12,15 @@ from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.ir.statements import HavingTerm, Order
 from dpsql.sql.ir.tree import Expression, Literal
 from dpsql.sql.ir.types import BIGINT
-from dpsql.sql.ir.unbound_parameters import filled
+from dpsql.sql.ir.unbound_parameters import fill_unbound
 from dpsql.sql.lexer import ascii_lower
-from dpsql.sql.syntax.parameters import whole
+from dpsql.sql.syntax.parameters import read_whole_number
 from dpsql.sql.syntax.sqlglot_nodes import only
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["Counted", "Item", "Released", "counted_of", "is_count", "position_of", "row_count"]
+__all__ = ["Counted", "Item", "Released", "is_count", "read_counted", "read_position", "read_row_count"]
 
 _INTEGER = re.compile(r"[0-9]{1,18}")
 _COMPARISONS = {"EQ": "=", "NEQ": "<>", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
@@ -108,7 +108,7 @@ class Released:
     def _number(self, node: Node) -> int | float | Decimal | None:
         if type(node).__name__ not in {"Literal", "Neg", "Paren"}:
             return None
-        value = filled(self.reader.read(node), BIGINT)
+        value = fill_unbound(self.reader.read(node), BIGINT)
         number = value.value if isinstance(value, Literal) else None
         return number if isinstance(number, int | float | Decimal) and not isinstance(number, bool) else None
 
@@ -116,13 +116,13 @@ class Released:
         """Return the position of the output that a position, an alias or an expression names."""
         kind = type(node).__name__
         if kind == "Literal":
-            position = position_of(node, len(self.items))
+            position = read_position(node, len(self.items))
             return position - 1 if position else None
         if kind == "Column" and not node.args.get("table"):
             for position, item in enumerate(self.items):
                 if ascii_lower(item.name) == ascii_lower(node.name):
                     return position
-        counted = counted_of(self.reader, node) if is_count(node) else None
+        counted = read_counted(self.reader, node) if is_count(node) else None
         wanted = (None if counted is not None else self.reader.read(node), counted)
         found = enumerate((item.expression, item.counted) for item in self.items)
         return next((position for position, item in found if item == wanted), None)
@@ -137,7 +137,7 @@ def is_count(node: Node) -> bool:
     return type(counts).__name__ == "Count"
 
 
-def counted_of(reader: Reader, node: Node) -> Counted:
+def read_counted(reader: Reader, node: Node) -> Counted:
     """Return what COUNT(DISTINCT <the privacy unit>) [FILTER (WHERE condition)] counts.
 
     A group that no counted row is in has the count 0 in SQL, and no count here: it is nowhere to be released. So the
@@ -166,7 +166,7 @@ def _counted_unit(reader: Reader, node: Node) -> Expression:
     raise Refusal("aggregate", reason, hint=hint, place=reader.place(node))
 
 
-def row_count(reader: Reader, node: Node | None) -> int | None:
+def read_row_count(reader: Reader, node: Node | None) -> int | None:
     """Return the number of LIMIT or OFFSET, written or bound; None without the clause."""
     if node is None:
         return None
@@ -175,14 +175,14 @@ def row_count(reader: Reader, node: Node | None) -> int | None:
     if type(count).__name__ == "Literal":
         if _INTEGER.fullmatch(str(count.this)):
             return int(count.this)
-        given = whole(reader.statement.value(str(count.this)), reader.bound.__getitem__, least=0)
+        given = read_whole_number(reader.statement.value(str(count.this)), reader.bound.__getitem__, min_value=0)
         if given is not None:
             return given
     hint = "Such as LIMIT 10."
     raise Unsupported("limit", "LIMIT takes a plain whole number.", hint=hint, place=reader.place(node))
 
 
-def position_of(node: Node, most: int) -> int:
+def read_position(node: Node, most: int) -> int:
     """Return the position in the select list, from 1, that a number means; 0 when it means none."""
     position = int(node.this) if _INTEGER.fullmatch(str(node.this)) else 0
     return position if position <= most else 0

@@ -11,9 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal
-from dpsql.sql.analysis.aggregates import aggregates, is_grouped
+from dpsql.sql.analysis.aggregates import has_aggregate, is_grouped
 from dpsql.sql.analysis.reader import Read, Reader
-from dpsql.sql.analysis.released_clauses import position_of
+from dpsql.sql.analysis.released_clauses import read_position
 from dpsql.sql.ir.tree import Call, Cast, Expression, Literal, Sorted, is_column
 from dpsql.sql.ir.types import Family
 from dpsql.sql.lexer import ascii_lower
@@ -22,7 +22,7 @@ from dpsql.sql.syntax.sqlglot_nodes import only
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["Block", "Grouping", "Selected", "bare", "read_output", "sorted_by"]
+__all__ = ["Block", "Grouping", "Selected", "make_sort_term", "read_output", "strip_parentheses"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Grouping:
     having: Expression | None
 
 
-def bare(reader: Reader, node: Node) -> Node:
+def strip_parentheses(reader: Reader, node: Node) -> Node:
     """Return what stands in the parentheses, which change no meaning."""
     while type(node).__name__ == "Paren":
         only(reader.statement, node, "this")
@@ -53,7 +53,7 @@ def bare(reader: Reader, node: Node) -> Node:
 
 def read_output(reader: Reader, node: Node, *, readers: Mapping[str, Read]) -> Expression:
     """Return an expression in which `readers` may stand; a column, or its MIN or MAX, alone as it is stored."""
-    node = bare(reader, node)
+    node = strip_parentheses(reader, node)
     if type(node).__name__ == "Column" and not reader.means_clock(node):
         return reader.column(node).column
     with reader.reading(readers):
@@ -62,7 +62,7 @@ def read_output(reader: Reader, node: Node, *, readers: Mapping[str, Read]) -> E
     return inner if isinstance(inner, Call) and inner.type.family is Family.OPAQUE else expression
 
 
-def sorted_by(term: Node, expression: Expression) -> Sorted:
+def make_sort_term(term: Node, expression: Expression) -> Sorted:
     """Return an ORDER BY term of `expression` with the direction that its node says."""
     return Sorted(expression, bool(term.args.get("desc")), bool(term.args.get("nulls_first")))
 
@@ -109,7 +109,7 @@ class Block:
         if self.distinct and any(expression not in outputs for expression in ordered):
             hint = "Select what DISTINCT rows are ordered by."
             raise Refusal("order", "Only selected columns can be ordered by here.", hint=hint, place=self.place)
-        if grouping.keys is None and not any(map(aggregates, ordered)):
+        if grouping.keys is None and not any(map(has_aggregate, ordered)):
             return
         having = [] if grouping.having is None else [grouping.having]
         keys, parts = grouping.keys or (), [*outputs, *ordered, *having]
@@ -117,7 +117,7 @@ class Block:
         if grouping.by_all and not all(is_grouped(part, columns) for part in having):
             hint = "Write GROUP BY and the keys instead of GROUP BY ALL, to which DuckDB adds what HAVING names."
             raise Refusal("not-a-key", "This HAVING changes what GROUP BY ALL means.", hint=hint, place=self.place)
-        if any(map(aggregates, keys)) or not all(is_grouped(part, keys) for part in parts):
+        if any(map(has_aggregate, keys)) or not all(is_grouped(part, keys) for part in parts):
             hint = (
                 "Group by it, or put it into COUNT, SUM, AVG, MIN or MAX; GROUP BY ALL groups by all that is selected."
             )
@@ -126,10 +126,10 @@ class Block:
     def _keys(self, having: Expression | None, *, by_all: bool) -> tuple[Expression, ...] | None:
         group, expressions = self.select.args.get("group"), [output.expression for output in self.outputs]
         if group is None:
-            return () if having is not None or any(map(aggregates, expressions)) else None
+            return () if having is not None or any(map(has_aggregate, expressions)) else None
         only(self.reader.statement, group, "all" if by_all else "expressions")
         if by_all:
-            return tuple(expression for expression in expressions if not aggregates(expression))
+            return tuple(expression for expression in expressions if not has_aggregate(expression))
         return tuple(self._key(node) for node in group.expressions)
 
     def _having(self) -> Expression | None:
@@ -152,19 +152,19 @@ class Block:
 
     def _term(self, term: Node) -> Sorted:
         only(self.reader.statement, term, "this", "desc", "nulls_first")
-        node = bare(self.reader, term.this)
+        node = strip_parentheses(self.reader, term.this)
         expression = self._named(node)
         if expression is None and isinstance(expression := self._read(node), Literal):
             reason, hint = "A constant puts nothing in order.", "Order by a column, or by its position."
             raise Refusal("order", reason, hint=hint, place=self.reader.place(term))
-        return sorted_by(term, expression)
+        return make_sort_term(term, expression)
 
     def _read(self, node: Node) -> Expression:
         return read_output(self.reader, node, readers=self.readers)
 
     def _key(self, node: Node) -> Expression:
         """Return what GROUP BY names: a position, a column, an alias or an expression, in this order."""
-        node = bare(self.reader, node)
+        node = strip_parentheses(self.reader, node)
         is_name = type(node).__name__ == "Column" and not node.args.get("table")
         if is_name and self.reader.scope.find(node.name, "", place=partial(self.reader.place, node)) is not None:
             return self._read(node)
@@ -173,7 +173,7 @@ class Block:
     def _named(self, node: Node) -> Expression | None:
         """Return the output that a position or an alias names, or None."""
         if type(node).__name__ == "Literal":
-            position = position_of(node, len(self.outputs))
+            position = read_position(node, len(self.outputs))
             if position:
                 return self.outputs[position - 1].expression
             hint = "Positions count the select list from 1."

@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.reader import Reader
-from dpsql.sql.functions.coercion import alike
+from dpsql.sql.functions.coercion import unify_types
 from dpsql.sql.ir.canonical_keys import canonical
 from dpsql.sql.ir.scope import ScopeColumn, ScopeTable
-from dpsql.sql.ir.tree import Cast, Column, Combined, Derived, Expression, FromWhere, Literal, collations
-from dpsql.sql.ir.types import collated, has_one_form
+from dpsql.sql.ir.tree import Cast, Column, Combined, Derived, Expression, FromWhere, Literal, find_collations
+from dpsql.sql.ir.types import has_one_form, set_collations
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.sqlglot_nodes import only
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["SET_OPERATIONS", "Branch", "branches_of", "combined"]
+__all__ = ["SET_OPERATIONS", "Branch", "combine_branches", "split_branches"]
 
 SET_OPERATIONS = frozenset(["Union", "Intersect", "Except"])
 _INSIDE = 400  # numbers of relations inside a subquery: those of tables are below, see subqueries.py
 Branch = tuple[Derived, ScopeTable]
 
 
-def branches_of(reader: Reader, node: Node) -> tuple[Node, Node]:
+def split_branches(reader: Reader, node: Node) -> tuple[Node, Node]:
     """Return both branches of a set operation; refuse what stands behind the last of them, which is for both."""
     for name in ("order", "limit", "offset"):
         if node.args.get(name) is not None:
@@ -39,7 +39,7 @@ def branches_of(reader: Reader, node: Node) -> tuple[Node, Node]:
     return node.this, node.expression
 
 
-def combined(reader: Reader, node: Node, *, left: Branch, right: Branch, alias: str) -> Branch:
+def combine_branches(reader: Reader, node: Node, *, left: Branch, right: Branch, alias: str) -> Branch:
     """Return the set operation over two branches, under the names of the first.
 
     A column is the unit where it is the unit in both; columns that are compared are made canonical first.
@@ -57,7 +57,12 @@ def combined(reader: Reader, node: Node, *, left: Branch, right: Branch, alias: 
     kind = type(node).__name__.upper() + ("" if compares else " ALL")
     relation = Combined(first.number + _INSIDE, kind, branches)
     outputs = tuple(
-        Column(relation.number, f"c{at}", collated(one.type, collations(one) | collations(two)), _longest(one, two))
+        Column(
+            relation.number,
+            f"c{at}",
+            set_collations(one.type, find_collations(one) | find_collations(two)),
+            _longest(one, two),
+        )
         for at, (one, two) in enumerate(pairs, start=1)
     )
     columns = tuple(
@@ -108,7 +113,7 @@ def _alike(
     ]
     one, two = fixed
     if one.type != two.type:
-        one, two = alike((reader.computed(one, node), reader.computed(two, node)), where)
+        one, two = unify_types((reader.computed(one, node), reader.computed(two, node)), where)
     if not compares:
         return one, two
     if not has_one_form(one.type):

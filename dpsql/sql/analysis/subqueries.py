@@ -7,26 +7,26 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.analysis.aggregates import LOCAL, aggregates
+from dpsql.sql.analysis.aggregates import LOCAL, has_aggregate
 from dpsql.sql.analysis.reader import Read, Reader
-from dpsql.sql.analysis.released_clauses import row_count
+from dpsql.sql.analysis.released_clauses import read_row_count
 from dpsql.sql.analysis.select_block import Block, Grouping, Selected
 from dpsql.sql.analysis.unnest import Lists
-from dpsql.sql.analysis.windows import has_windows, read_window, totally_ordered
+from dpsql.sql.analysis.windows import break_ties, has_windows, read_window
 from dpsql.sql.functions.allow_list import INSIDE
 from dpsql.sql.ir.canonical_keys import canonical
 from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable
-from dpsql.sql.ir.stages import Stage, grouped
+from dpsql.sql.ir.stages import Stage, group_in_subquery
 from dpsql.sql.ir.tree import Column, Cut, Derived, Expression, FromWhere, Sorted, Window, output_column, walk
 from dpsql.sql.ir.types import NULL, TEXT, Family, Type, has_one_form
-from dpsql.sql.ir.unbound_parameters import filled
+from dpsql.sql.ir.unbound_parameters import fill_unbound
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.syntax.sqlglot_nodes import is_unnest, only
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["check_alias", "check_shape", "is_plain", "output_name", "selected"]
+__all__ = ["check_alias", "check_shape", "is_plain", "read_alias", "read_subquery"]
 
 _CUT = {"limit": "LIMIT", "offset": "OFFSET"}
 READERS_INSIDE: Mapping[str, Read] = {**LOCAL, "Window": read_window}
@@ -67,7 +67,7 @@ def _looks_beyond(node: Node) -> bool:
     return type(node).__name__ in {"Window", "Count"}
 
 
-def selected(
+def read_subquery(
     reader: Reader, select: Node, *, number: int, alias: str, body: FromWhere, scope: Scope
 ) -> tuple[Derived, ScopeTable]:
     """Return the subquery over `body`, as relation `number`, and the names that it brings under its alias."""
@@ -96,7 +96,7 @@ def selected(
 def _looks_at_rows(block: Block) -> bool:
     """Say whether a SELECT groups, numbers or cuts its rows, which DuckDB does before it unnests; DISTINCT is after."""
     parts = ("group", "having", "qualify", *(() if block.distinct else _CUT))
-    computed = any(aggregates(each.expression) or has_windows(each.expression) for each in block.outputs)
+    computed = any(has_aggregate(each.expression) or has_windows(each.expression) for each in block.outputs)
     return computed or any(block.select.args.get(part) is not None for part in parts)
 
 
@@ -112,7 +112,7 @@ class _Subquery:
         """Return the subquery, from the inside out: FROM and WHERE, groups or windows, DISTINCT, ORDER BY and LIMIT."""
         grouping, order, qualify = self.block.grouping(), self.block.order(), self._qualify()
         self.block.check(grouping, order)
-        limit, offset = (row_count(self.block.reader, self.block.select.args.get(name)) for name in _CUT)
+        limit, offset = (read_row_count(self.block.reader, self.block.select.args.get(name)) for name in _CUT)
         self._check_local(grouping, [*self._expressions, *(term.expression for term in order)], qualify=qualify)
         if limit is None and not offset:
             order = ()  # rows of a subquery have none
@@ -137,7 +137,7 @@ class _Subquery:
         for key in keys:
             self._check_form(key)
         having = () if grouping.having is None else (grouping.having,)
-        found, source = grouped(
+        found, source = group_in_subquery(
             (*parts, *having), keys, number=_GROUPED + self.number, body=body, by_all=grouping.by_all, form=canonical
         )
         return found[: len(parts)], FromWhere(source, found[-1] if having else None)
@@ -146,7 +146,7 @@ class _Subquery:
         self, parts: tuple[Expression, ...], qualify: Expression | None, *, body: FromWhere
     ) -> tuple[tuple[Expression, ...], FromWhere]:
         everything = parts if qualify is None else (*parts, qualify)
-        ordered = totally_ordered(everything, refuse=lambda column: self._no_form(column.type))
+        ordered = break_ties(everything, refuse=lambda column: self._no_form(column.type))
         stage = Stage(_GROUPED + self.number, lambda expression: isinstance(expression, Column | Window))
         found = tuple(map(stage.outside, ordered))
         source = Derived(stage.number, tuple(stage.columns), body)
@@ -155,7 +155,7 @@ class _Subquery:
     def _distinct(self, parts: tuple[Expression, ...], *, body: FromWhere) -> tuple[tuple[Expression, ...], FromWhere]:
         for part in parts:
             self._check_form(part)
-        found, source = grouped(parts, parts, number=_DISTINCT + self.number, body=body, form=canonical)
+        found, source = group_in_subquery(parts, parts, number=_DISTINCT + self.number, body=body, form=canonical)
         return found, FromWhere(source, None)
 
     def _cut(
@@ -237,7 +237,7 @@ def _outputs(reader: Reader, item: Node, *, scope: Scope, lists: Lists) -> list[
     """Return the outputs that one item of a subquery's select list stands for."""
     if (starred := reader.star(item)) is not None:
         return [Selected(column.name, column.column, column.is_unit) for column in starred]
-    name, node = output_name(reader, item)
+    name, node = read_alias(reader, item)
     check_alias(reader, name, node=node, scope=scope)
     is_clock = reader.means_clock(node)
     if type(node).__name__ == "Column" and not is_clock:
@@ -246,7 +246,7 @@ def _outputs(reader: Reader, item: Node, *, scope: Scope, lists: Lists) -> list[
     if is_unnest(node):
         return [Selected(name, lists.read(reader, node))]
     with reader.reading(READERS_INSIDE):
-        expression = filled(reader.read(node), TEXT)
+        expression = fill_unbound(reader.read(node), TEXT)
     if expression.type == NULL or expression.type.family is Family.INTERVAL:
         raise Unsupported(
             "type",
@@ -267,7 +267,7 @@ def check_alias(reader: Reader, name: str, *, node: Node, scope: Scope) -> None:
         raise Refusal("unit-name", reason, hint="Choose another alias.", place=reader.place(node))
 
 
-def output_name(reader: Reader, item: Node) -> tuple[str, Node]:
+def read_alias(reader: Reader, item: Node) -> tuple[str, Node]:
     """Return the alias of a select item ('' without one) and the item itself."""
     if type(item).__name__ != "Alias":
         return "", item

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.reader import Reader
-from dpsql.sql.functions.coercion import alike
+from dpsql.sql.functions.coercion import unify_types
 from dpsql.sql.ir.scope import ScopeColumn, ScopeTable
 from dpsql.sql.ir.tree import Call, Case, Column, Expression, FromWhere, Joined, Literal, Numbered
 from dpsql.sql.ir.types import BOOLEAN, INTEGER, NULL
@@ -24,13 +24,13 @@ from dpsql.sql.syntax.sqlglot_nodes import only
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["Lists", "unnested"]
+__all__ = ["Lists", "read_unnest"]
 
-MOST_ITEMS = 64
+MAX_ITEMS = 64
 _FORM = "Write unnest([a, b, c]), with the items in the text."
 
 
-def unnested(reader: Reader, node: Node, *, number: int) -> tuple[Numbered, ScopeTable]:
+def read_unnest(reader: Reader, node: Node, *, number: int) -> tuple[Numbered, ScopeTable]:
     """Return the source that unnest(...) [AS x [(name)]] is in FROM, over the names that the reader sees."""
     only(reader.statement, node, "this", "alias")
     items, alias = _items(reader, node.this), node.args.get("alias")
@@ -81,10 +81,10 @@ def _items(reader: Reader, node: Node) -> tuple[Expression, ...]:
     if len(lists) != 1 or type(lists[0]).__name__ != "Array" or not lists[0].expressions:
         raise Unsupported("unnest", "This unnest is not read.", hint=_FORM, place=reader.place(node))
     only(reader.statement, lists[0], "expressions")
-    if len(lists[0].expressions) > MOST_ITEMS:
-        reason = f"A list in unnest has at most {MOST_ITEMS} items."
+    if len(lists[0].expressions) > MAX_ITEMS:
+        reason = f"A list in unnest has at most {MAX_ITEMS} items."
         raise Refusal("too-large", reason, hint="Join a public table instead.", place=reader.place(node))
-    items = alike([reader.read(item) for item in lists[0].expressions], reader.at(node))
+    items = unify_types([reader.read(item) for item in lists[0].expressions], reader.at(node))
     if items[0].type == NULL:
         hint = "Cast one of them, such as CAST(NULL AS VARCHAR)."
         raise Refusal("type", "A list needs at least one item with a type.", hint=hint, place=reader.place(node))

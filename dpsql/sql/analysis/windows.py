@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.analysis.aggregates import argument_of, summed
+from dpsql.sql.analysis.aggregates import cast_sum, read_argument
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.reader import Reader
-from dpsql.sql.analysis.select_block import read_output, sorted_by
-from dpsql.sql.functions.signatures import FARTHEST_POSITION
+from dpsql.sql.analysis.select_block import make_sort_term, read_output
+from dpsql.sql.functions.signatures import MAX_POSITION
 from dpsql.sql.ir.canonical_keys import canonical
 from dpsql.sql.ir.tree import Call, Column, Expression, Literal, Sorted, Window, stored_column, walk
 from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, Family, decimal, has_one_form
@@ -28,7 +28,7 @@ from dpsql.sql.syntax.sqlglot_nodes import only
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["has_windows", "read_window", "totally_ordered"]
+__all__ = ["break_ties", "has_windows", "read_window"]
 
 _NUMBERED = {
     **dict.fromkeys(["row_number", "rank", "dense_rank"], BIGINT),
@@ -59,10 +59,10 @@ def read_window(reader: Reader, node: Node) -> Expression:
         return Window(*_counted(reader, called), partition, terms, BIGINT)
     only(reader.statement, called, "this", "expressions")
     name = str(called.this).removeprefix(FUNCTION_PREFIX)
-    arguments = tuple(argument_of(reader, argument) for argument in called.expressions)
+    arguments = tuple(read_argument(reader, argument) for argument in called.expressions)
     if name in _NUMBERED and not arguments:
         return Window(name, (), partition, terms, _NUMBERED[name])
-    if name == "ntile" and len(arguments) == 1 and _is_position(arguments[0], least=1):
+    if name == "ntile" and len(arguments) == 1 and _is_position(arguments[0], min_value=1):
         return Window(name, (replace(arguments[0], type=BIGINT),), partition, terms, BIGINT)
     found = _of_column(reader, node, name=name, arguments=arguments)
     if isinstance(found, Window):
@@ -72,11 +72,11 @@ def read_window(reader: Reader, node: Node) -> Expression:
 
 def _term(reader: Reader, term: Node) -> Sorted:
     only(reader.statement, term, "this", "desc", "nulls_first")
-    expression = argument_of(reader, term.this)
+    expression = read_argument(reader, term.this)
     if isinstance(expression, Literal):
         reason, hint = "A constant puts nothing in order.", "Order by a column."
         raise Refusal("order", reason, hint=hint, place=reader.place(term))
-    return sorted_by(term, expression)
+    return make_sort_term(term, expression)
 
 
 def _counted(reader: Reader, node: Node) -> tuple[str, tuple[Expression, ...]]:
@@ -87,7 +87,7 @@ def _counted(reader: Reader, node: Node) -> tuple[str, tuple[Expression, ...]]:
         return "count_star", ()
     if node.this is None:
         raise Unsupported("window", "This window is not read.", hint=_HINT, place=reader.place(node))
-    return "count", (argument_of(reader, node.this),)
+    return "count", (read_argument(reader, node.this),)
 
 
 def _of_column(reader: Reader, node: Node, *, name: str, arguments: tuple[Expression, ...]) -> Expression:
@@ -97,27 +97,25 @@ def _of_column(reader: Reader, node: Node, *, name: str, arguments: tuple[Expres
         hint = f"Cast it to DECIMAL, or compute {name}(x) with GROUP BY in a subquery."
         raise Unsupported("window", f"{name} OVER adds DOUBLE up in no certain order.", hint=hint, place=place)
     if name == "sum" and len(arguments) == 1 and type_.is_number:
-        return summed(Window(name, arguments, (), (), decimal(38, type_.precision[1])), arguments[0])
+        return cast_sum(Window(name, arguments, (), (), decimal(38, type_.precision[1])), arguments[0])
     if name == "avg" and len(arguments) == 1 and type_.is_number:
         return Window(name, arguments, (), (), DOUBLE)
     if name in {"min", "max", "first_value"} and len(arguments) == 1 and type_.family is not Family.NULL:
         argument = arguments[0] if name == "first_value" else canonical(arguments[0])
         return Window(name, (argument,), (), (), type_, argument.longest)
     moved = name in _MOVED and type_.family is not Family.NULL
-    if moved and (len(arguments) == 1 or (len(arguments) == 2 and _is_position(arguments[1], least=0))):  # noqa: PLR2004 - and how far
+    if moved and (len(arguments) == 1 or (len(arguments) == 2 and _is_position(arguments[1], min_value=0))):  # noqa: PLR2004 - and how far
         far = tuple(replace(argument, type=BIGINT) for argument in arguments[1:])
         return Window(name, (arguments[0], *far), (), (), type_, arguments[0].longest)
     raise Unsupported("window", "This window is not read.", hint=_HINT, place=place)
 
 
-def _is_position(expression: Expression, *, least: int) -> bool:
+def _is_position(expression: Expression, *, min_value: int) -> bool:
     value = expression.value if isinstance(expression, Literal) else None
-    return type(value) is int and least <= value <= FARTHEST_POSITION
+    return type(value) is int and min_value <= value <= MAX_POSITION
 
 
-def totally_ordered(
-    expressions: Iterable[Expression], *, refuse: Callable[[Column], Exception]
-) -> tuple[Expression, ...]:
+def break_ties(expressions: Iterable[Expression], *, refuse: Callable[[Column], Exception]) -> tuple[Expression, ...]:
     """Return all that a block computes, with windows whose order no two rows share that differ in anything read.
 
     `refuse` says what to raise for a column whose equal values may print differently.

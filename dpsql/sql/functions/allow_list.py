@@ -12,7 +12,7 @@ from datetime import datetime
 
 from dpsql.errors import Place
 from dpsql.sql.functions.numeric import NUMBER_FUNCTIONS
-from dpsql.sql.functions.signatures import COLUMN_CAP, LONGEST_VALUE, PatternCheck, Rule, Site
+from dpsql.sql.functions.signatures import COLUMN_CAP, MAX_VALUE_LENGTH, PatternCheck, Rule, Site
 from dpsql.sql.functions.temporal import TIME_FUNCTIONS, date_part
 from dpsql.sql.functions.text import TEXT_FUNCTIONS
 from dpsql.sql.ir.tree import Expression
@@ -22,7 +22,7 @@ __all__ = [
     "COLUMN_CAP",
     "FUNCTIONS",
     "INSIDE",
-    "LONGEST_VALUE",
+    "MAX_VALUE_LENGTH",
     "REFUSED",
     "TAKES_INTERVAL",
     "WINDOWS",

@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 
 from dpsql.errors import Place, Refusal, Unsupported
-from dpsql.sql.functions.coercion import alike, as_type
-from dpsql.sql.ir.clock import moved
+from dpsql.sql.functions.coercion import convert, unify_types
+from dpsql.sql.ir.clock import add_interval
 from dpsql.sql.ir.tree import Call, Expression, Literal
 from dpsql.sql.ir.types import BIGINT, DATE, DOUBLE, INTEGER, NULL, TIMESTAMP, WIDEST_DECIMAL, Family, Type, decimal
-from dpsql.sql.ir.unbound_parameters import filled
+from dpsql.sql.ir.unbound_parameters import fill_unbound
 
-__all__ = ["arithmetic", "of_integers", "shifted"]
+__all__ = ["arithmetic", "combine_integers", "shift_date"]
 
 _DAYS = Literal(1, BIGINT)
 
@@ -26,17 +26,17 @@ def arithmetic(left: Expression, operator: str, *, right: Expression, where: Pla
     if not (left.type.is_number or left.type == NULL) or not (right.type.is_number or right.type == NULL):
         raise Refusal("type", "Arithmetic takes numbers.", hint="Cast with CAST(x AS DOUBLE).", place=where)
     if operator == "/" or Family.DOUBLE in families:
-        return Call(operator, (as_type(left, DOUBLE, place=where), as_type(right, DOUBLE, place=where)), DOUBLE)
+        return Call(operator, (convert(left, DOUBLE, place=where), convert(right, DOUBLE, place=where)), DOUBLE)
     if Family.DECIMAL in families:
         return _decimal_arithmetic(left, operator, right=right, where=where)
-    return of_integers(left, operator, right=right, where=where)
+    return combine_integers(left, operator, right=right, where=where)
 
 
 def _filled(side: Expression, other: Type) -> Expression:
     """Return a side of which nothing is known yet as what goes with the other: whole numbers, days or DOUBLE."""
     if other == DATE:
-        return filled(side, BIGINT, such_as=_DAYS)
-    return filled(side, BIGINT if other.family is Family.INTEGER else DOUBLE)
+        return fill_unbound(side, BIGINT, such_as=_DAYS)
+    return fill_unbound(side, BIGINT if other.family is Family.INTEGER else DOUBLE)
 
 
 def _decimal_arithmetic(left: Expression, operator: str, *, right: Expression, where: Place) -> Expression:
@@ -57,15 +57,15 @@ def _decimal_arithmetic(left: Expression, operator: str, *, right: Expression, w
     return Call(operator, (left, right), decimal(*wanted))
 
 
-def of_integers(left: Expression, operator: str, *, right: Expression, where: Place) -> Expression:
+def combine_integers(left: Expression, operator: str, *, right: Expression, where: Place) -> Expression:
     """Type integers as DuckDB does: the wider of two, BIGINT when neither type holds both."""
-    alike_left, alike_right = alike((left, right), where)
+    alike_left, alike_right = unify_types((left, right), where)
     wanted = alike_left.type
     literals = isinstance(left, Literal) or isinstance(right, Literal)
     if wanted not in {left.type, right.type} and not literals:
         alike_left, alike_right, wanted = (
-            as_type(left, BIGINT, place=where),
-            as_type(right, BIGINT, place=where),
+            convert(left, BIGINT, place=where),
+            convert(right, BIGINT, place=where),
             BIGINT,
         )
     return Call(operator, (alike_left, alike_right), wanted)
@@ -73,7 +73,7 @@ def of_integers(left: Expression, operator: str, *, right: Expression, where: Pl
 
 def _date_arithmetic(left: Expression, operator: str, *, right: Expression, where: Place) -> Expression:
     if operator in {"+", "-"} and isinstance(right, Literal) and right.type.family is Family.INTEGER:
-        return Call(operator, (left, as_type(right, INTEGER, place=where)), DATE)
+        return Call(operator, (left, convert(right, INTEGER, place=where)), DATE)
     if operator == "-" and right.type == DATE:
         return Call("-", (left, right), BIGINT)
     raise Refusal(
@@ -84,9 +84,9 @@ def _date_arithmetic(left: Expression, operator: str, *, right: Expression, wher
     )
 
 
-def shifted(left: Expression, operator: str, *, interval: Literal, where: Place) -> Expression:
+def shift_date(left: Expression, operator: str, *, interval: Literal, where: Place) -> Expression:
     """Return a date or time stamp plus or minus an INTERVAL."""
-    left = filled(left, TIMESTAMP)
+    left = fill_unbound(left, TIMESTAMP)
     if operator not in {"+", "-"} or left.type.family not in {Family.DATE, Family.TIMESTAMP}:
         raise Refusal(
             "type",
@@ -97,5 +97,5 @@ def shifted(left: Expression, operator: str, *, interval: Literal, where: Place)
     if isinstance(left, Literal):
         amount, unit = str(interval.value).split()
         with suppress(ValueError, OverflowError):
-            return moved(left, int(amount) if operator == "+" else -int(amount), unit=unit)
+            return add_interval(left, int(amount) if operator == "+" else -int(amount), unit=unit)
     return Call(operator, (left, interval), TIMESTAMP)

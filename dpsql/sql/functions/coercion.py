@@ -27,21 +27,21 @@ from dpsql.sql.ir.types import (
     Family,
     Type,
     decimal,
+    find_integer_type,
     read_as,
-    smallest_integer,
-    widest_integer,
+    widen_integers,
 )
-from dpsql.sql.ir.unbound_parameters import Open, filled
+from dpsql.sql.ir.unbound_parameters import Open, fill_unbound
 
-__all__ = ["alike", "as_text", "as_type", "comparable", "number", "to_type"]
+__all__ = ["convert", "convert_to_text", "number", "to_type", "unify_for_comparison", "unify_types"]
 
 _WIDEST_STORED = 38
-_LONGEST_NUMBER = 400  # a DOUBLE has at most 309 digits before its point
+_MAX_DIGITS = 400  # a DOUBLE has at most 309 digits before its point
 _NUMBER = re.compile(r"([0-9]*)(?:\.([0-9]*))?([eE][+-]?[0-9]{1,4})?")
 _SIGNED = re.compile(r"(-?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _SOME_UUID = Literal("00000000-0000-0000-0000-000000000000", TEXT, 36)
-_LONGEST_PRINTED = 64  # characters of a number, a date or a truth value
+_MAX_PRINTED_LENGTH = 64  # characters of a number, a date or a truth value
 _NOT_FINITE = {"nan": nan, **dict.fromkeys(["inf", "infinity"], inf), **dict.fromkeys(["-inf", "-infinity"], -inf)}
 _LARGEST_FLOAT = 3.4028234663852886e38
 _TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?Z?)?)?")
@@ -50,7 +50,7 @@ _TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9
 def number(text: str, place: Place) -> Literal:
     """Return the literal that DuckDB reads in a number: INTEGER, BIGINT, DECIMAL or DOUBLE."""
     found = _NUMBER.fullmatch(text)
-    if not found or not (found[1] or found[2]) or len(text) > _LONGEST_NUMBER:
+    if not found or not (found[1] or found[2]) or len(text) > _MAX_DIGITS:
         raise Unsupported(
             "number",
             "This number is not written in plain decimal digits.",
@@ -65,7 +65,7 @@ def number(text: str, place: Place) -> Literal:
             )
         return Literal(value, DOUBLE)
     if found[2] is None:
-        type_ = smallest_integer(int(found[1]))
+        type_ = find_integer_type(int(found[1]))
         if type_ is None:
             raise Unsupported(
                 "number",
@@ -83,7 +83,7 @@ def number(text: str, place: Place) -> Literal:
 
 def to_type(literal: Literal, wanted: Type, *, place: Place) -> Literal:
     """Return the literal as a value of `wanted`; refuse when it does not read as one."""
-    filled(literal, wanted)
+    fill_unbound(literal, wanted)
     value = literal.value
     if value is None or literal.type == wanted:
         return Literal(value, wanted, literal.longest)
@@ -119,7 +119,7 @@ def _from_text(text: str, wanted: Type, *, place: Place) -> Literal:
         wanted = Type(Family.OPAQUE, wanted.name)  # such as February 30th: refused below
     if wanted.is_number and (found := _SIGNED.fullmatch(text)):
         unsigned = number(found[2] + (found[3] or ""), place)
-        return to_type(negated(unsigned, place) if found[1] else unsigned, wanted, place=place)
+        return to_type(negate(unsigned, place) if found[1] else unsigned, wanted, place=place)
     if wanted == DOUBLE and text.lower() in _NOT_FINITE:
         return Literal(_NOT_FINITE[text.lower()], DOUBLE)
     if wanted.family is Family.BOOLEAN and text.lower() in {"true", "false"}:
@@ -128,13 +128,13 @@ def _from_text(text: str, wanted: Type, *, place: Place) -> Literal:
     raise Refusal("literal", f"This text does not read as {wanted}.", hint=hint, place=place)
 
 
-def negated(literal: Literal, place: Place) -> Literal:
+def negate(literal: Literal, place: Place) -> Literal:
     """Return minus the number, in a wider type if it takes one: minus the least BIGINT is no BIGINT."""
     value = literal.value
     if isinstance(value, float) and isnan(value):
         return literal  # there is one NaN here, without a sign
     if literal.type.family is Family.INTEGER and isinstance(value, int):
-        type_ = literal.type if literal.type.holds(-value) else smallest_integer(-value)
+        type_ = literal.type if literal.type.holds(-value) else find_integer_type(-value)
         if type_ is None:
             raise Unsupported(
                 "number",
@@ -146,39 +146,39 @@ def negated(literal: Literal, place: Place) -> Literal:
     return Literal(-value if isinstance(value, float | Decimal) else value, literal.type)
 
 
-def as_type(expression: Expression, wanted: Type, *, place: Place) -> Expression:
+def convert(expression: Expression, wanted: Type, *, place: Place) -> Expression:
     """Return the expression as `wanted`: a converted literal, itself, or a cast that gives NULL where it fails."""
     if isinstance(expression, Literal):
         return to_type(expression, wanted, place=place)
     return expression if expression.type == wanted else Cast(expression, wanted)
 
 
-def as_text(expression: Expression) -> Expression:
+def convert_to_text(expression: Expression) -> Expression:
     """Return the expression as DuckDB prints it; a FLOAT, which is computed as a DOUBLE, prints as a FLOAT."""
-    expression = filled(expression, TEXT)
+    expression = fill_unbound(expression, TEXT)
     if expression.type == TEXT:
         return expression
     stored = _read_column(expression)
     printed = expression if stored is None or read_as(stored.type) != expression.type else stored
-    return Cast(printed, TEXT, _LONGEST_PRINTED)
+    return Cast(printed, TEXT, _MAX_PRINTED_LENGTH)
 
 
-def alike(expressions: Sequence[Expression], place: Place) -> tuple[Expression, ...]:
+def unify_types(expressions: Sequence[Expression], place: Place) -> tuple[Expression, ...]:
     """Return the expressions brought to one type, that of a CASE or COALESCE; refuse one too wide to compute with."""
     if all(expression.type == NULL for expression in expressions):
-        expressions = [filled(expression, TEXT) for expression in expressions]
+        expressions = [fill_unbound(expression, TEXT) for expression in expressions]
     wanted = _common(expressions, place, digits=_literal_digits)
     if wanted.family is Family.DECIMAL and wanted.precision[0] > WIDEST_DECIMAL:
         hint = "Cast one of them: CAST(x AS DOUBLE)."
         raise Unsupported("type", f"The result {wanted} is wider than dpsql reads.", hint=hint, place=place)
-    return tuple(as_type(expression, wanted, place=place) for expression in expressions)
+    return tuple(convert(expression, wanted, place=place) for expression in expressions)
 
 
-def comparable(expressions: Sequence[Expression], place: Place) -> tuple[Expression, ...]:
+def unify_for_comparison(expressions: Sequence[Expression], place: Place) -> tuple[Expression, ...]:
     """Return the expressions brought to one type for a comparison: exactly, however wide a DECIMAL that takes."""
     expressions = _as_stored(expressions, place)
     wanted = _common(expressions, place, digits=lambda value: len(str(abs(value))))
-    return tuple(as_type(expression, wanted, place=place) for expression in expressions)
+    return tuple(convert(expression, wanted, place=place) for expression in expressions)
 
 
 def _as_stored(expressions: Sequence[Expression], place: Place) -> Sequence[Expression]:
@@ -215,7 +215,7 @@ def _stored(literal: Literal, stored: set[str], *, place: Place) -> Literal:
 
 def _literal_digits(value: int) -> int:
     """Return the digits DuckDB allows an integer literal in a DECIMAL: those of its type."""
-    type_ = smallest_integer(value)
+    type_ = find_integer_type(value)
     return (type_ or BIGINT).precision[0]
 
 
@@ -239,7 +239,7 @@ def _meet(first: Type, second: Type, *, place: Place) -> Type:
         return first
     families = {first.family, second.family}
     if families == {Family.INTEGER}:
-        return widest_integer(first, second)
+        return widen_integers(first, second)
     if families <= {Family.INTEGER, Family.DECIMAL}:
         scale = max(first.precision[1], second.precision[1])
         whole = max(first.precision[0] - first.precision[1], second.precision[0] - second.precision[1])

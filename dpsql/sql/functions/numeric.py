@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dpsql.errors import Unsupported
-from dpsql.sql.functions.arithmetic import arithmetic, of_integers
-from dpsql.sql.functions.coercion import alike, as_type, comparable
+from dpsql.sql.functions.arithmetic import arithmetic, combine_integers
+from dpsql.sql.functions.coercion import convert, unify_for_comparison, unify_types
 from dpsql.sql.functions.signatures import NUMBERS, TIMES, Rule, Site
 from dpsql.sql.ir.tree import Call, Case, Expression, In, InQuery, Literal, walk
 from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, NULL, Family, Type, decimal
@@ -20,7 +20,7 @@ _ABSORB_NULL = frozenset(
 def _double(function: str, result: Type = DOUBLE, *, arguments: int = 1) -> Rule:
     def rule(site: Site) -> Expression:
         site.count(arguments, arguments)
-        numbers = (as_type(site.of(index, NUMBERS), DOUBLE, place=site.place) for index in range(arguments))
+        numbers = (convert(site.of(index, NUMBERS), DOUBLE, place=site.place) for index in range(arguments))
         return Call(function, tuple(numbers), result)
 
     return rule
@@ -70,7 +70,7 @@ def _same_number(function: str) -> Rule:
 def _unified(function: str, least: int, *, most: int) -> Rule:
     def rule(site: Site) -> Expression:
         site.count(least, most)
-        arguments = alike(site.arguments, site.place)
+        arguments = unify_types(site.arguments, site.place)
         if arguments[0].type == NULL:
             raise site.refuse("at least one argument must have a type.")
         lengths = [argument.longest for argument in arguments]
@@ -100,7 +100,7 @@ def _common_integer(function: str) -> Rule:
     def rule(site: Site) -> Expression:
         site.count(2, 2)
         whole = frozenset({Family.INTEGER})
-        numbers = (as_type(site.of(index, whole), BIGINT, place=site.place) for index in range(2))
+        numbers = (convert(site.of(index, whole), BIGINT, place=site.place) for index in range(2))
         return Call(function, tuple(numbers), BIGINT)
 
     return rule
@@ -109,7 +109,7 @@ def _common_integer(function: str) -> Rule:
 def _xor(site: Site) -> Expression:
     site.count(2, 2)
     whole = frozenset({Family.INTEGER})
-    return of_integers(site.of(0, whole), "xor", right=site.of(1, whole), where=site.place)
+    return combine_integers(site.of(0, whole), "xor", right=site.of(1, whole), where=site.place)
 
 
 def _modulo(site: Site) -> Expression:
@@ -125,12 +125,12 @@ def _pi(site: Site) -> Expression:
 def _if(site: Site) -> Expression:
     site.count(3, 3)
     condition = site.of(0, frozenset({Family.BOOLEAN, Family.NULL}))
-    then, otherwise = alike(site.arguments[1:], site.place)
+    then, otherwise = unify_types(site.arguments[1:], site.place)
     if then.type == NULL:
         raise site.refuse("at least one result must have a type.")
     lengths = then.longest, otherwise.longest
     longest = None if lengths[0] is None or lengths[1] is None else max(lengths[0], lengths[1])
-    return Case(((as_type(condition, BOOLEAN, place=site.place), then),), otherwise, then.type, longest)
+    return Case(((convert(condition, BOOLEAN, place=site.place), then),), otherwise, then.type, longest)
 
 
 def _tried(site: Site) -> Expression:
@@ -147,7 +147,7 @@ def _tried(site: Site) -> Expression:
 def _nullif(site: Site) -> Expression:
     site.count(2, 2)
     first = site.arguments[0]
-    equal = Call("=", comparable(site.arguments, site.place), BOOLEAN)
+    equal = Call("=", unify_for_comparison(site.arguments, site.place), BOOLEAN)
     return Case(((equal, Literal(None, first.type)),), first, first.type, first.longest)
 
 

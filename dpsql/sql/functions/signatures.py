@@ -9,26 +9,26 @@ from datetime import datetime
 from dpsql.errors import Place, Refusal
 from dpsql.sql.ir.tree import Call, Expression, Literal
 from dpsql.sql.ir.types import BIGINT, BOOLEAN, DATE, DOUBLE, TEXT, TIMESTAMP, Family, Type
-from dpsql.sql.ir.unbound_parameters import filled
+from dpsql.sql.ir.unbound_parameters import fill_unbound
 
 __all__ = [
     "COLUMN_CAP",
-    "LONGEST_PATTERN",
-    "LONGEST_VALUE",
+    "MAX_PATTERN_LENGTH",
+    "MAX_VALUE_LENGTH",
     "NUMBERS",
     "TIMES",
     "PatternCheck",
     "Rule",
     "Site",
-    "bounded",
-    "grown",
-    "length_of",
+    "cap_length",
+    "find_max_length",
+    "type_longer_text",
 ]
 
 COLUMN_CAP = 1_024  # characters of a stored text that enter a function which can make it longer
-LONGEST_VALUE = 16 * 1_024  # characters, of at most four bytes each
-LONGEST_PATTERN = 256
-FARTHEST_POSITION = 10_000
+MAX_VALUE_LENGTH = 16 * 1_024  # characters, of at most four bytes each
+MAX_PATTERN_LENGTH = 256
+MAX_POSITION = 10_000
 TIMES = frozenset({Family.DATE, Family.TIMESTAMP})
 NUMBERS = frozenset({Family.INTEGER, Family.DECIMAL, Family.DOUBLE})
 _FIRST_CHOICES = (TEXT, DOUBLE, TIMESTAMP, BIGINT, BOOLEAN, DATE)  # for a parameter of which nothing is known yet
@@ -58,7 +58,7 @@ class Site:
     def of(self, index: int, families: frozenset[Family]) -> Expression:
         """Return an argument, which must be of one of the families."""
         wanted = next(type_ for type_ in _FIRST_CHOICES if type_.family in families)
-        argument = filled(self.arguments[index], wanted)
+        argument = fill_unbound(self.arguments[index], wanted)
         if argument.type.family not in families:
             names = " or ".join(sorted(family.value for family in families))
             raise self.refuse(f"argument {index + 1} must be {names}, not {argument.type}.", "Cast it with CAST.")
@@ -70,44 +70,44 @@ class Site:
 
     def literal_text(self, index: int, *, such_as: str = "a") -> Literal:
         """Return an argument, which must be a quoted text; `such_as` is one that suits."""
-        argument = filled(self.arguments[index], TEXT, such_as=Literal(such_as, TEXT, len(such_as)))
+        argument = fill_unbound(self.arguments[index], TEXT, such_as=Literal(such_as, TEXT, len(such_as)))
         if isinstance(argument, Literal) and isinstance(argument.value, str) and argument.type == TEXT:
             return argument
         raise self.refuse(f"argument {index + 1} must be a quoted text.")
 
     def literal_position(self, index: int, type_: Type = BIGINT) -> Literal:
         """Return an argument, which must be a whole number that no position in a text exceeds."""
-        argument = filled(self.arguments[index], BIGINT, such_as=Literal(1, BIGINT))
-        if isinstance(argument, Literal) and type(argument.value) is int and abs(argument.value) <= FARTHEST_POSITION:
+        argument = fill_unbound(self.arguments[index], BIGINT, such_as=Literal(1, BIGINT))
+        if isinstance(argument, Literal) and type(argument.value) is int and abs(argument.value) <= MAX_POSITION:
             return Literal(argument.value, type_)
-        raise self.refuse(f"argument {index + 1} must be a whole number up to {FARTHEST_POSITION}.")
+        raise self.refuse(f"argument {index + 1} must be a whole number up to {MAX_POSITION}.")
 
     def pattern(self, index: int, *, flags: str = "") -> Literal:
         """Return an argument with `flags` before it, which must be a pattern that the engine compiles."""
         value = flags + str(self.literal_text(index).value)
-        if len(value.encode()) > LONGEST_PATTERN or not self.accepts_pattern(value):
-            raise self.refuse(f"argument {index + 1} is not a pattern of RE2 of at most {LONGEST_PATTERN} bytes.")
+        if len(value.encode()) > MAX_PATTERN_LENGTH or not self.accepts_pattern(value):
+            raise self.refuse(f"argument {index + 1} is not a pattern of RE2 of at most {MAX_PATTERN_LENGTH} bytes.")
         return Literal(value, TEXT, len(value))
 
 
 Rule = Callable[[Site], Expression]
 
 
-def bounded(argument: Expression) -> Expression:
+def cap_length(argument: Expression) -> Expression:
     """Return a text argument cut to COLUMN_CAP where it is as long as what is stored."""
     if argument.longest is not None:
         return argument
     return Call("left", (argument, Literal(COLUMN_CAP, BIGINT)), TEXT, COLUMN_CAP)
 
 
-def grown(function: str, arguments: tuple[Expression, ...], *, longest: int, place: Place) -> Call:
+def type_longer_text(function: str, arguments: tuple[Expression, ...], *, longest: int, place: Place) -> Call:
     """Return a text call whose result may have `longest` characters; refuse what could fill the memory."""
-    if longest > LONGEST_VALUE:
+    if longest > MAX_VALUE_LENGTH:
         hint = "Nest fewer calls of replace and concat."
-        raise Refusal("too-large", f"This text could exceed {LONGEST_VALUE} characters.", hint=hint, place=place)
+        raise Refusal("too-large", f"This text could exceed {MAX_VALUE_LENGTH} characters.", hint=hint, place=place)
     return Call(function, arguments, TEXT, longest)
 
 
-def length_of(argument: Expression) -> int:
+def find_max_length(argument: Expression) -> int:
     """Return how many characters a bounded text can have."""
     return COLUMN_CAP if argument.longest is None else argument.longest

@@ -6,10 +6,10 @@ import re
 from contextlib import suppress
 
 from dpsql.errors import Place, Unsupported
-from dpsql.sql.functions.arithmetic import shifted
-from dpsql.sql.functions.coercion import as_type, comparable
-from dpsql.sql.functions.signatures import LONGEST_PATTERN, TIMES, Rule, Site
-from dpsql.sql.ir.clock import DAYS, MOMENTS, on_day, reading, truncated
+from dpsql.sql.functions.arithmetic import shift_date
+from dpsql.sql.functions.coercion import convert, unify_for_comparison
+from dpsql.sql.functions.signatures import MAX_PATTERN_LENGTH, TIMES, Rule, Site
+from dpsql.sql.ir.clock import DAYS, MOMENTS, read_clock, truncate, truncate_to_date
 from dpsql.sql.ir.tree import Call, Cast, Expression, Literal
 from dpsql.sql.ir.types import BIGINT, DATE, DOUBLE, INTERVAL, TEXT, TIMESTAMP, Family, Type
 
@@ -78,32 +78,32 @@ def _date_trunc(site: Site) -> Expression:
     unit, argument = _unit(site), site.of(1, TIMES)
     if isinstance(argument, Literal):
         with suppress(ValueError, OverflowError):
-            return truncated(argument, str(unit.value))
+            return truncate(argument, str(unit.value))
     return Call("date_trunc", (unit, argument), TIMESTAMP)
 
 
 def _clock(site: Site) -> Expression:
     site.count(0, 0)
-    return reading(site.now(), site.name)
+    return read_clock(site.now(), site.name)
 
 
 def _date_diff(site: Site) -> Expression:
     site.count(3, 3)
     unit = _unit(site)
-    first, last = comparable((site.of(1, TIMES), site.of(2, TIMES)), site.place)
+    first, last = unify_for_comparison((site.of(1, TIMES), site.of(2, TIMES)), site.place)
     return Call("date_diff", (unit, first, last), BIGINT)
 
 
 def _date_sub(site: Site) -> Expression:
     site.count(3, 3)
     unit = _unit(site)
-    first, last = comparable((site.of(1, TIMES), site.of(2, TIMES)), site.place)
+    first, last = unify_for_comparison((site.of(1, TIMES), site.of(2, TIMES)), site.place)
     return Call("date_sub", (unit, first, last), BIGINT)
 
 
 def _date_add(site: Site) -> Expression:
     site.count(2, 2)
-    return shifted(site.of(0, TIMES), "+", interval=_interval(site, 1), where=site.place)
+    return shift_date(site.of(0, TIMES), "+", interval=_interval(site, 1), where=site.place)
 
 
 def _interval(site: Site, index: int) -> Literal:
@@ -125,7 +125,7 @@ def _date(site: Site) -> Expression:
     site.count(1, 1)
     argument = site.of(0, TIMES)
     if isinstance(argument, Literal) and argument.type == TIMESTAMP and argument.value is not None:
-        return on_day(argument)
+        return truncate_to_date(argument)
     return Cast(argument, DATE)
 
 
@@ -135,7 +135,7 @@ def _epoch(function: str) -> Rule:
     def rule(site: Site) -> Expression:
         site.count(1, 1)
         if function == "epoch_ms" and site.arguments[0].type.family is Family.INTEGER:
-            return Call(function, (as_type(site.arguments[0], BIGINT, place=site.place),), TIMESTAMP)
+            return Call(function, (convert(site.arguments[0], BIGINT, place=site.place),), TIMESTAMP)
         return Call(function, (site.of(0, TIMES),), BIGINT)
 
     return rule
@@ -151,7 +151,7 @@ def _calendar(function: str, result: Type) -> Rule:
 
 def _format(site: Site, index: int) -> Literal:
     literal = site.literal_text(index, such_as="%Y")
-    if not 0 < len(str(literal.value)) <= LONGEST_PATTERN or not _FORMAT.fullmatch(str(literal.value)):
+    if not 0 < len(str(literal.value)) <= MAX_PATTERN_LENGTH or not _FORMAT.fullmatch(str(literal.value)):
         raise site.refuse("the format has a specifier that is not known.", "For example '%Y-%m-%d'.")
     return literal
 

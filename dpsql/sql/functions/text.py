@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dpsql.sql.functions.coercion import as_text
-from dpsql.sql.functions.signatures import Rule, Site, bounded, grown, length_of
+from dpsql.sql.functions.coercion import convert_to_text
+from dpsql.sql.functions.signatures import Rule, Site, cap_length, find_max_length, type_longer_text
 from dpsql.sql.ir.tree import Call, Expression, Literal
 from dpsql.sql.ir.types import BIGINT, BOOLEAN, INTEGER, TEXT, Type
 
@@ -52,15 +52,18 @@ def _substring(function: str, least: int, *, most: int) -> Rule:
 
 def _concat(site: Site) -> Expression:
     site.count(1, 16)
-    parts = tuple(bounded(as_text(argument)) for argument in site.arguments)
-    return grown("concat", parts, longest=sum(map(length_of, parts)), place=site.place)
+    parts = tuple(cap_length(convert_to_text(argument)) for argument in site.arguments)
+    return type_longer_text("concat", parts, longest=sum(map(find_max_length, parts)), place=site.place)
 
 
 def _concat_ws(site: Site) -> Expression:
     site.count(2, 16)
-    between, parts = site.literal_text(0), tuple(bounded(as_text(argument)) for argument in site.arguments[1:])
-    longest = sum(map(length_of, parts)) + length_of(between) * (len(parts) - 1)
-    return grown("concat_ws", (between, *parts), longest=longest, place=site.place)
+    between, parts = (
+        site.literal_text(0),
+        tuple(cap_length(convert_to_text(argument)) for argument in site.arguments[1:]),
+    )
+    longest = sum(map(find_max_length, parts)) + find_max_length(between) * (len(parts) - 1)
+    return type_longer_text("concat_ws", (between, *parts), longest=longest, place=site.place)
 
 
 def _translate(site: Site) -> Expression:
@@ -79,9 +82,11 @@ def _digest(function: str, longest: int) -> Rule:
 
 def _replace(site: Site) -> Expression:
     site.count(3, 3)
-    argument, old, new = bounded(site.text(0)), site.literal_text(1), site.literal_text(2)
+    argument, old, new = cap_length(site.text(0)), site.literal_text(1), site.literal_text(2)
     factor = max(1, -(-len(str(new.value)) // max(1, len(str(old.value)))))
-    return grown("replace", (argument, old, new), longest=length_of(argument) * factor, place=site.place)
+    return type_longer_text(
+        "replace", (argument, old, new), longest=find_max_length(argument) * factor, place=site.place
+    )
 
 
 def _split_part(site: Site) -> Expression:
@@ -122,16 +127,16 @@ def _regexp_extract(site: Site) -> Expression:
 def _regexp_replace(site: Site) -> Expression:
     site.count(3, 4)
     argument, (pattern, everywhere), new = (
-        bounded(site.text(0)),
+        cap_length(site.text(0)),
         _pattern(site, 3, replaces=True),
         site.literal_text(2),
     )
     if "\\" in str(new.value):
         raise site.refuse("the replacement may not refer to groups.")
-    times = length_of(argument) + 1 if everywhere else 1  # the empty text is found before, between and after
-    longest = length_of(argument) + len(str(new.value)) * times
+    times = find_max_length(argument) + 1 if everywhere else 1  # the empty text is found before, between and after
+    longest = find_max_length(argument) + len(str(new.value)) * times
     options = (Literal("g", TEXT, 1),) if everywhere else ()
-    return grown("regexp_replace", (argument, pattern, new, *options), longest=longest, place=site.place)
+    return type_longer_text("regexp_replace", (argument, pattern, new, *options), longest=longest, place=site.place)
 
 
 TEXT_FUNCTIONS: dict[str, Rule] = {

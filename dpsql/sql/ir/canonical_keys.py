@@ -1,6 +1,6 @@
-"""Canonical keys: values that are grouped together must print alike, or the label shows one unit's own spelling.
+"""Canonical keys: equal values in a group print alike, so that no label shows the spelling of one unit.
 
-Text is compared by its bytes whatever collation its column declares; -0.0 becomes 0.0 and every NaN the same NaN.
+Text is compared by its bytes under every collation. -0.0 becomes 0.0, and every NaN becomes the same NaN.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ __all__ = ["canonical"]
 
 
 def canonical(key: Expression) -> Expression:
-    """Return a group key whose equal values are identical."""
+    """Rewrite a group key so that equal values are identical."""
     if key.type.family is Family.TEXT:
         return Collate(key, key.type, key.longest)
-    if isinstance(key, Literal) and isinstance(key.value, float):  # a NaN among them is the one NaN of `sql/coerce.py`
+    if isinstance(key, Literal) and isinstance(key.value, float):  # its NaN is already the one NaN of `coercion.py`
         return Literal(key.value + 0.0, DOUBLE)
     if key.type.family is Family.DOUBLE or key.type.name == "FLOAT":
         is_nan = Call("isnan", (key,), BOOLEAN)

@@ -1,7 +1,7 @@
-"""The clock, read once per statement, and what is computed of its reading before the engine sees it.
+"""Clock, read once per statement, and arithmetic on its reading before the engine gets the query.
 
-A reading is a constant of the query, in UTC and without a zone. Where it is cut to the hour or the day, or moved by an
-INTERVAL, the constant is cut or moved here, so that the same question in the same hour is the same question.
+A reading is a constant of the query, in UTC and without a zone. Truncation to the hour or the day and addition of an
+INTERVAL are computed here. A statement truncated to the hour is then the same query throughout that hour.
 """
 
 from __future__ import annotations
@@ -13,7 +13,17 @@ from datetime import UTC, datetime, timedelta
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import DATE, TIMESTAMP
 
-__all__ = ["CLOCK_WORDS", "DAYS", "MOMENTS", "Clock", "moved", "on_day", "reading", "system_clock", "truncated"]
+__all__ = [
+    "CLOCK_WORDS",
+    "DAYS",
+    "MOMENTS",
+    "Clock",
+    "add_interval",
+    "read_clock",
+    "system_clock",
+    "truncate",
+    "truncate_to_date",
+]
 
 Clock = Callable[[], datetime]
 CLOCK_WORDS = frozenset(["current_date", "current_timestamp", "localtimestamp"])  # DuckDB reads them without ()
@@ -23,18 +33,18 @@ _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 
 
 def system_clock() -> datetime:
-    """Return the time of the machine."""
+    """Return the system time in UTC."""
     return datetime.now(UTC)
 
 
-def reading(moment: datetime, name: str) -> Literal:
-    """Return what a function of the clock gives at `moment`: a DATE or a TIMESTAMP, of UTC where there is a zone."""
+def read_clock(moment: datetime, name: str) -> Literal:
+    """Return the value of a clock function at `moment`: a DATE or a TIMESTAMP, in UTC if `moment` has a zone."""
     moment = moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
     return _day(moment) if name in DAYS else _moment(moment)
 
 
-def truncated(literal: Literal, unit: str) -> Literal:
-    """Return date_trunc(unit, literal), a TIMESTAMP; raise `ValueError` or `OverflowError` where Python has none."""
+def truncate(literal: Literal, unit: str) -> Literal:
+    """Return date_trunc(unit, literal), a TIMESTAMP; raise `ValueError` or `OverflowError` if Python cannot."""
     moment = _python(literal)
     midnight = datetime(moment.year, moment.month, moment.day)  # noqa: DTZ001 - of UTC, as everything here
     match unit:
@@ -48,8 +58,8 @@ def truncated(literal: Literal, unit: str) -> Literal:
     return _moment(midnight + (moment - midnight) // step * step)
 
 
-def moved(literal: Literal, amount: int, *, unit: str) -> Literal:
-    """Return literal + INTERVAL amount unit, a TIMESTAMP; raise as `truncated` does."""
+def add_interval(literal: Literal, amount: int, *, unit: str) -> Literal:
+    """Return literal + INTERVAL amount unit, a TIMESTAMP; raise as `truncate` does."""
     moment = _python(literal)
     if unit not in _MONTHS:
         return _moment(moment + timedelta(**{f"{unit}s": amount}))
@@ -58,7 +68,7 @@ def moved(literal: Literal, amount: int, *, unit: str) -> Literal:
     return _moment(moment.replace(year=year, month=month, day=min(moment.day, monthrange(year, month)[1])))
 
 
-def on_day(literal: Literal) -> Literal:
+def truncate_to_date(literal: Literal) -> Literal:
     """Return the date of a TIMESTAMP."""
     return _day(_python(literal))
 

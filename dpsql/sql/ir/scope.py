@@ -13,7 +13,7 @@ from dpsql.errors import Place, Refusal
 from dpsql.sql.ir.tree import Call, Expression
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = ["Scope", "ScopeColumn", "ScopeTable", "listed"]
+__all__ = ["Scope", "ScopeColumn", "ScopeTable", "list_names"]
 
 _SHOWN = 12
 
@@ -129,7 +129,7 @@ class Scope:
         ]
 
 
-def listed(lead: str, names: Sequence[str]) -> str:
+def list_names(lead: str, names: Sequence[str]) -> str:
     """Return a hint that lists public names: those of the policy, or of the statement itself."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"{lead} {', '.join(names[:_SHOWN])}{more}."

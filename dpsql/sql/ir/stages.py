@@ -1,7 +1,8 @@
-"""Stages: a query block that groups or has windows, in two levels.
+"""Stages: two levels of a query block that groups or has windows.
 
-Keys and aggregates, or windows and the columns beside them, are computed inside, and what is made of them outside. So
-an expression of a key is found again whatever it looks like, and TRY never stands around an aggregate or a window.
+The inner level computes keys and aggregates, or windows and the columns beside them. The outer level computes
+expressions over the columns of the inner one. An expression over a key then refers to a column, whatever the key is,
+and TRY never encloses an aggregate or a window.
 """
 
 from __future__ import annotations
@@ -13,37 +14,37 @@ from dpsql.sql.ir.tree import Call, Derived, Exists, Expression, FromWhere, InQu
 from dpsql.sql.ir.types import BIGINT
 from dpsql.sql.ir.visitor import rebuild
 
-__all__ = ["Stage", "grouped", "positions"]
+__all__ = ["Stage", "group_in_subquery", "list_positions"]
 
 
 @dataclass(slots=True)
 class Stage:
-    """The columns of the inner level, relation `number`; what `inside` says of an expression puts it there."""
+    """Columns of the inner level, relation `number`; `inside` returns whether an expression belongs there."""
 
     number: int
     inside: Callable[[Expression], bool]
     columns: list[Expression] = field(default_factory=list)
 
     def outside(self, expression: Expression) -> Expression:
-        """Return what the outer level writes: columns of the inner level in place of what that computes."""
+        """Rewrite an expression for the outer level: replace all that the inner level computes by its columns."""
         is_inside = self.inside(expression)
         if is_inside and expression not in self.columns:
             self.columns.append(expression)
         if is_inside or expression in self.columns:
             return output_column(self.number, self.columns.index(expression) + 1, expression=expression)
-        if isinstance(expression, Scalar | Exists):  # its subquery sees nothing of the block
+        if isinstance(expression, Scalar | Exists):  # its subquery cannot refer to the block
             return expression
         if isinstance(expression, InQuery):
             return replace(expression, argument=self.outside(expression.argument))
         return rebuild(expression, self.outside)
 
 
-def positions(count: int) -> str:
-    """Return the GROUP BY of the first `count` outputs."""
+def list_positions(count: int) -> str:
+    """Return the GROUP BY list of the first `count` outputs."""
     return ", ".join(str(at) for at in range(1, count + 1))
 
 
-def grouped(
+def group_in_subquery(
     outputs: tuple[Expression, ...],
     keys: tuple[Expression, ...],
     *,
@@ -52,10 +53,10 @@ def grouped(
     by_all: bool = False,
     form: Callable[[Expression], Expression] | None = None,
 ) -> tuple[tuple[Expression, ...], Derived]:
-    """Return `outputs` over the subquery that groups `body`, and that subquery; `form` is given to the keys."""
+    """Return a subquery that groups `body`, and `outputs` rewritten over it; `form` is applied to the keys."""
     unique = list(dict.fromkeys(keys))
     stage = Stage(number, is_aggregate, list(unique))
     outside = tuple(map(stage.outside, outputs))
     columns = [key if form is None else form(key) for key in unique] + stage.columns[len(unique) :]
     inner = tuple(columns) or (Call("count_star", (), BIGINT),)
-    return outside, Derived(number, inner, body, grouping="ALL" if by_all else positions(len(unique)))
+    return outside, Derived(number, inner, body, grouping="ALL" if by_all else list_positions(len(unique)))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from decimal import Decimal
 
 from dpsql.dialects import ENUM
-from dpsql.sql.ir.types import BOOLEAN, TEXT, Family, Type, collated
+from dpsql.sql.ir.types import BOOLEAN, TEXT, Family, Type, set_collations
 
 __all__ = [
     "Call",
@@ -36,7 +36,7 @@ __all__ = [
     "Try",
     "Window",
     "children",
-    "collations",
+    "find_collations",
     "has_scan",
     "is_aggregate",
     "is_column",
@@ -263,7 +263,7 @@ def stored_column(relation: int, name: str, *, type_: Type) -> Expression:
     return Cast(column, TEXT) if type_.name == ENUM else column
 
 
-def collations(expression: Expression) -> frozenset[str]:
+def find_collations(expression: Expression) -> frozenset[str]:
     """Return the collations that the engine could compare an expression by; functions of text pass them on."""
     if expression.type.family is not Family.TEXT:
         return frozenset()
@@ -273,13 +273,13 @@ def collations(expression: Expression) -> frozenset[str]:
         case Column(type=type_):
             return type_.collations
         case Scalar(source=source):
-            return collations(source.outputs[0])
-    return frozenset[str]().union(*map(collations, children(expression)))
+            return find_collations(source.outputs[0])
+    return frozenset[str]().union(*map(find_collations, children(expression)))
 
 
 def output_column(relation: int, at: int, *, expression: Expression) -> Column:
     """Return output number `at`, from 1, of a subquery that computes `expression` there."""
-    type_ = collated(expression.type, collations(expression))
+    type_ = set_collations(expression.type, find_collations(expression))
     return Column(relation, f"c{at}", type_, expression.longest)
 
 

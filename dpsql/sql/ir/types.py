@@ -103,7 +103,7 @@ def of_column(name: str, collation: str = "") -> Type:
     """
     name = plain_type(name)
     if name == TEXT.name and collation:
-        return collated(TEXT, frozenset([collation]))
+        return set_collations(TEXT, frozenset([collation]))
     if name in _PLAIN:
         return _PLAIN[name]
     if name in _INTEGER_BITS:
@@ -113,7 +113,7 @@ def of_column(name: str, collation: str = "") -> Type:
     return Type(Family.OPAQUE, name)
 
 
-def collated(type_: Type, collations: frozenset[str]) -> Type:
+def set_collations(type_: Type, collations: frozenset[str]) -> Type:
     """Return the type of text that the engine could compare by any of these collations."""
     return type_ if type_.collations == collations else replace(type_, collations=collations)
 
@@ -145,12 +145,12 @@ def answered_as(stored: Type) -> Type:
     return stored if exact or stored.family is not Family.OPAQUE else TEXT
 
 
-def smallest_integer(value: int) -> Type | None:
+def find_integer_type(value: int) -> Type | None:
     """Return DuckDB's type for an integer literal: INTEGER, else BIGINT, else nothing we compute with."""
     return next((type_ for type_ in (INTEGER, BIGINT) if type_.holds(value)), None)
 
 
-def widest_integer(first: Type, second: Type) -> Type:
+def widen_integers(first: Type, second: Type) -> Type:
     """Return the type to which DuckDB brings two integer types: the wider, or the least signed type that holds both."""
     if first == second:
         return first

@@ -1,7 +1,7 @@
-"""Parameters whose values are not known yet, as clients send them that prepare a statement before they bind.
+"""Parameters without a value, in statements that a client prepares before it binds.
 
-Where it stands says of what type a parameter must be: the place fills it with a value of that type, and the statement
-is read again. All of this is about the text and the catalog: no value and no row is behind it.
+The position of a parameter in the statement decides its type. Analysis fills the parameter with a sample value of that
+type and reads the statement again. Only the text and the catalog are used, no bound value and no row.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from dpsql.sql.ir.types import (
     Type,
 )
 
-__all__ = ["Open", "UnboundParameter", "filled", "number_for"]
+__all__ = ["Open", "UnboundParameter", "default_number", "fill_unbound"]
 
-_WIDE = 1 << 40  # a number that only BIGINT holds: what is computed of it is as wide as it may become
+_WIDE = 1 << 40  # needs BIGINT, so that results get their widest type
 _VALUES = {
     BIGINT: Literal(_WIDE, BIGINT),
     DOUBLE: Literal(1.5, DOUBLE),
@@ -37,9 +37,9 @@ _VALUES = {
 
 @dataclass(slots=True)
 class UnboundParameter:
-    """A parameter without a value; `value`, which is made up, stands for it once its type is known.
+    """Parameter without a value; `value` is a sample value, set once the type is known.
 
-    It is of type `otherwise` where no place says more.
+    The type is `otherwise` if no position in the statement decides it.
     """
 
     value: Literal | None = None
@@ -48,38 +48,38 @@ class UnboundParameter:
 
     @property
     def type(self) -> str:
-        """The name of its type, or UNKNOWN."""
+        """Name of its type, or UNKNOWN."""
         return "UNKNOWN" if self.value is None else self.value.type.name
 
     def fill(self, wanted: Type, *, such_as: Literal | None = None) -> None:
-        """Say of what type it must be, and which value of that type suits the place; the first to say so is heard."""
+        """Set the type and a sample value that suits the position; later calls have no effect."""
         wanted = BIGINT if wanted.family is Family.INTEGER else wanted
         if self.value is None and wanted.family not in {Family.NULL, Family.INTERVAL, Family.OPAQUE}:
             self.value = such_as or _VALUES.get(wanted) or Literal(Decimal(0), wanted)
 
     def literal(self) -> Literal:
-        """Return what stands for the value that is not there."""
+        """Return the sample value, or an open literal while the type is unknown."""
         return Open(None, NULL, hole=self) if self.value is None else self.value
 
 
 @dataclass(frozen=True, slots=True)
 class Open(Literal):
-    """A parameter of which nothing is known yet; it is read as NULL."""
+    """Literal of a parameter whose type is unknown; it is read as NULL."""
 
     hole: UnboundParameter = field(kw_only=True, compare=False)
 
 
-def filled(expression: Expression, wanted: Type, *, such_as: Literal | None = None) -> Expression:
-    """Return the expression or, in place of a parameter of which nothing is known yet, a value of type `wanted`."""
+def fill_unbound(expression: Expression, wanted: Type, *, such_as: Literal | None = None) -> Expression:
+    """Replace a parameter of unknown type by a value of type `wanted`; return any other expression unchanged."""
     if isinstance(expression, Open):
         expression.hole.fill(wanted, such_as=such_as)
         return expression.hole.literal()
     return expression
 
 
-def number_for(value: object, least: int) -> object:
-    """Return what is bound, or the least number of rows for a parameter whose value is not known yet."""
+def default_number(value: object, default: int) -> object:
+    """Return the bound value, or `default` for a parameter without a value."""
     if isinstance(value, UnboundParameter):
-        value.fill(BIGINT, such_as=Literal(least, BIGINT))
-        return least
+        value.fill(BIGINT, such_as=Literal(default, BIGINT))
+        return default
     return value

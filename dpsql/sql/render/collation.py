@@ -5,17 +5,17 @@ DuckDB refuses to compare them otherwise, whatever rows there are.
 
 from __future__ import annotations
 
-from dpsql.sql.ir.tree import Collate, Expression, collations
+from dpsql.sql.ir.tree import Collate, Expression, find_collations
 
-__all__ = ["in_one_collation"]
+__all__ = ["unify_collations"]
 
 _BY_BYTES = "C"
 _NONE = frozenset[str]()
 
 
-def in_one_collation(operands: tuple[Expression, ...]) -> tuple[Expression, ...]:
+def unify_collations(operands: tuple[Expression, ...]) -> tuple[Expression, ...]:
     """Return the operands of one operation, those of text by their bytes if they may be of several collations."""
-    found = list(map(collations, operands))
+    found = list(map(find_collations, operands))
     if len(_NONE.union(*found)) < 2:  # noqa: PLR2004 - one goes with itself, and with text that has none
         return operands
     return tuple(

@@ -35,9 +35,9 @@ from dpsql.sql.ir.tree import (
     walk,
 )
 from dpsql.sql.ir.types import NULL, Family
-from dpsql.sql.render.collation import in_one_collation
+from dpsql.sql.render.collation import unify_collations
 
-__all__ = ["Writer", "ends", "identifier"]
+__all__ = ["Writer", "format_direction", "identifier"]
 
 _INFIX = frozenset(["=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "//", "%", "||", "&", "|"])
 _ADDED = "system.main.list_aggregate(system.main.list_sort(system.main.list({{0}}), 'ASC', 'NULLS FIRST'), '{}')"
@@ -64,7 +64,7 @@ def identifier(name: str) -> str:
     return f'"{escaped}"'
 
 
-def ends(term: Sorted) -> str:
+def format_direction(term: Sorted) -> str:
     """Return what stands behind an ORDER BY term: its direction, and where NULLs go."""
     return f"{'DESC' if term.descending else 'ASC'} NULLS {'FIRST' if term.nulls_first else 'LAST'}"
 
@@ -159,7 +159,7 @@ class Writer:
         return self._extreme(call, over) if self._copies_subquery(call) else f"{self._call(call)}{over}"
 
     def _order(self, order: tuple[Sorted, ...]) -> str:
-        return f"ORDER BY {', '.join(f'{self.ordered(term.expression)} {ends(term)}' for term in order)}"
+        return f"ORDER BY {', '.join(f'{self.ordered(term.expression)} {format_direction(term)}' for term in order)}"
 
     def _among(self, test: In | InQuery | Exists) -> str:
         if isinstance(test, Exists):
@@ -180,7 +180,7 @@ class Writer:
 
     def meeting(self, operands: tuple[Expression, ...]) -> tuple[Expression, ...]:
         """Return the operands of one operation as they go together in the engine."""
-        return in_one_collation(operands)
+        return unify_collations(operands)
 
     def _copies_subquery(self, call: Call) -> bool:
         """Say whether DuckDB would copy a subquery to find the least or greatest text under a collation, and fail."""
@@ -244,8 +244,8 @@ class Writer:
         groups = f" GROUP BY {derived.grouping}" if derived.grouping else ""
         return f"SELECT {outputs} {self.body(derived.body)}{groups}"
 
-    def told(self, body: FromWhere) -> FromWhere:
-        """Return FROM and WHERE as they are written, in which a join may have become a condition."""
+    def adapt_joins(self, body: FromWhere) -> FromWhere:
+        """Return FROM and WHERE in a form that the engine can join; DuckDB takes every form."""
         return body
 
     def body(self, body: FromWhere) -> str:

@@ -38,11 +38,11 @@ from dpsql.sql.ir.tree import (
 )
 from dpsql.sql.ir.types import BOOLEAN, NULL, TEXT, Family, Type
 from dpsql.sql.render.duckdb import Writer
-from dpsql.sql.render.portable_joins import conditioned, unequal
+from dpsql.sql.render.portable_joins import has_no_equality, move_semi_joins_to_where
 
 __all__ = ["PortableWriter", "writer_for"]
 
-_MOST_WEIGHTS = 1_024
+_MAX_WEIGHTS = 1_024
 _CONTEXT = Context(prec=40)
 _OF_LITERAL = frozenset(["date_part", "date_trunc", "date_diff", "date_sub"])  # these are told what by a word
 _BY_LITERAL = frozenset(["round", "strftime"])  # these may have a form for some values of their last operand alone
@@ -74,9 +74,9 @@ class PortableWriter(Writer):
 
     def finished(self, sql: str) -> str:
         """Return the statement as the engine reads it. Raises `Unsupported` for what it cannot be asked."""
-        from dpsql.sql.render.translate import translated
+        from dpsql.sql.render.translate import translate
 
-        return translated(sql, self.forms, dialect=self.dialect)
+        return translate(sql, self.forms, dialect=self.dialect)
 
     def expression(self, expression: Expression) -> str:
         """Return an expression as text, with marks for its forms."""
@@ -118,11 +118,11 @@ class PortableWriter(Writer):
         self.made.add(relation.number)
         return Writer.relation(self, relation)
 
-    def told(self, body: FromWhere) -> FromWhere:
-        """Return FROM and WHERE with the SEMI and ANTI JOINs that the engine has not as conditions."""
+    def adapt_joins(self, body: FromWhere) -> FromWhere:
+        """Return FROM and WHERE with SEMI and ANTI JOIN as conditions, if the engine lacks these joins."""
         if "SEMI" not in self.dialect.lacks:
             return body
-        source, conditions = conditioned(body.source)
+        source, conditions = move_semi_joins_to_where(body.source)
         if body.where is not None:
             conditions = (*conditions, body.where)
         where = Call("and", conditions, BOOLEAN) if len(conditions) > 1 else next(iter(conditions), None)
@@ -130,11 +130,11 @@ class PortableWriter(Writer):
 
     def body(self, body: FromWhere) -> str:
         """Return FROM and WHERE as text."""
-        return Writer.body(self, self.told(body))
+        return Writer.body(self, self.adapt_joins(body))
 
     def _joined(self, joined: Joined) -> str:
         """Return a join as text; on the left side others stand without parentheses, which not every engine reads."""
-        if f"{joined.kind} unequal" in self.dialect.lacks and unequal(joined):
+        if f"{joined.kind} unequal" in self.dialect.lacks and has_no_equality(joined):
             raise self._lacking(f"{joined.kind} JOIN without an equality of its two sides")
         left, right = self.relation(joined.left), self.relation(joined.right)
         if isinstance(joined.right, Joined):
@@ -178,8 +178,8 @@ class PortableWriter(Writer):
 
     def listed(self, values: Sequence[int]) -> str:
         """Return a list of whole numbers as `looked_up` wants it: written out, since few clients bind lists."""
-        if len(values) > _MOST_WEIGHTS:
-            reason = f"{self.dialect.name} is given at most {_MOST_WEIGHTS} weights."
+        if len(values) > _MAX_WEIGHTS:
+            reason = f"{self.dialect.name} is given at most {_MAX_WEIGHTS} weights."
             hint = "Ask for fewer max_groups_contributed, or for mechanism = limited_domain."
             raise Unsupported("engine-lacks", reason, hint=hint)
         return ", ".join(f"{value:d}" for value in values)
@@ -249,9 +249,9 @@ class PortableWriter(Writer):
         return text if form is None else self._marked(self._typed(form, type_), (text,))
 
     def _typed(self, form: str, type_: Type) -> str:
-        from dpsql.sql.render.translate import type_in
+        from dpsql.sql.render.translate import translate_type
 
-        return form.replace("{type}", type_in(self.dialect, type_)) if "{type}" in form else form
+        return form.replace("{type}", translate_type(self.dialect, type_)) if "{type}" in form else form
 
     def _marked(self, form: str, operands: tuple[str, ...]) -> str:
         from dpsql.sql.render.translate import MARK

@@ -7,21 +7,21 @@ from dataclasses import replace
 from dpsql.sql.ir.tree import Call, Column, Derived, Exists, Expression, FromWhere, Joined, Literal, Relation, walk
 from dpsql.sql.ir.types import BOOLEAN
 
-__all__ = ["conditioned", "unequal"]
+__all__ = ["has_no_equality", "move_semi_joins_to_where"]
 
 
-def conditioned(relation: Relation) -> tuple[Relation, tuple[Expression, ...]]:
+def move_semi_joins_to_where(relation: Relation) -> tuple[Relation, tuple[Expression, ...]]:
     """Return a relation without the SEMI and ANTI JOINs at its left, and the conditions that say the same."""
     if not isinstance(relation, Joined) or relation.kind not in {"SEMI", "ANTI", "INNER", "LEFT", "CROSS"}:
         return relation, ()
-    left, conditions = conditioned(relation.left)
+    left, conditions = move_semi_joins_to_where(relation.left)
     if relation.kind not in {"SEMI", "ANTI"}:
         return replace(relation, left=left), conditions
     found: Expression = Exists(Derived(0, (Literal(True, BOOLEAN),), FromWhere(relation.right, relation.on)))  # noqa: FBT003 - some value
     return left, (*conditions, found if relation.kind == "SEMI" else Call("not", (found,), BOOLEAN))
 
 
-def unequal(joined: Joined) -> bool:
+def has_no_equality(joined: Joined) -> bool:
     """Say whether a join is by anything but an equality of something of each of its two sides."""
     on = joined.on
     parts = on.arguments if isinstance(on, Call) and on.function == "and" else (on,)

@@ -18,14 +18,14 @@ from dpsql.sql.ir.types import Type
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["MARK", "translated", "type_in"]
+__all__ = ["MARK", "translate", "translate_type"]
 
 MARK = "dpsql_form_"
-_LONGEST = 100_000  # characters of one expression in the engine's SQL
+_MAX_EXPRESSION_LENGTH = 100_000  # characters of one expression in the engine's SQL
 _OPERANDS = re.compile(r"\{(\d*)(\*?)\}")
 
 
-def translated(sql: str, forms: Sequence[str], *, dialect: Dialect) -> str:
+def translate(sql: str, forms: Sequence[str], *, dialect: Dialect) -> str:
     """Return a statement of the portable writer in the SQL of `dialect`, its `forms` put for their marks."""
     from sqlglot import parse_one
     from sqlglot.errors import ErrorLevel, UnsupportedError
@@ -42,7 +42,7 @@ def translated(sql: str, forms: Sequence[str], *, dialect: Dialect) -> str:
 
 
 @cache
-def type_in(dialect: Dialect, type_: Type) -> str:
+def translate_type(dialect: Dialect, type_: Type) -> str:
     """Return a type as the engine names it."""
     from sqlglot.expressions import DataType
 
@@ -85,7 +85,7 @@ def _filled(form: str, operands: Sequence[str]) -> str:
         return ", ".join(operands[at:]) if found[2] else operands[at]
 
     filled = _OPERANDS.sub(operand, form)
-    if len(filled) > _LONGEST:  # a form may name an operand twice, and so what is nested in it grows
+    if len(filled) > _MAX_EXPRESSION_LENGTH:  # a form may name an operand twice, and so what is nested in it grows
         hint = "Compute a part of it in a subquery in FROM."
         raise Unsupported(
             "engine-lacks", "An expression is nested too deeply to be written for this engine.", hint=hint

@@ -1,22 +1,22 @@
-"""Contribution bounding: of each privacy unit at most so many groups, sampled inside the engine.
+"""Contribution bounding: at most a fixed number of groups for each privacy unit, sampled inside the engine.
 
-Sound, because what is kept of a unit is a function of its own rows, the bound and the session's salts alone: dropping
-a unit moves at most `Bound.groups` counts, each by 1, and nobody else's groups. Every form takes a unit's groups in
-one order, by a draw that hashes the group and the unit under the salts, then by the keys themselves, NULLS LAST,
-text by its bytes. Groups whose 64-bit draws collide are thus told apart, and no row order or thread decides. Salts
-are no part of the guarantee: they keep whoever writes labels from steering which of them survive.
+Soundness. The groups selected for a unit depend only on its own rows, the bound and the salts of the session. Removing
+a unit changes at most `Bound.groups` counts, each by 1, and never changes the groups of another unit. Every form sorts
+the groups of a unit the same way: first by a draw, which is a hash of group and unit under the salts, then by the keys,
+NULLS LAST, text by its bytes. The keys break ties between 64-bit draws, so neither row order nor threads affect the
+result. The guarantee does not need the salts: they prevent an author of labels from choosing which labels survive.
 
-Fast, because each bound takes the form that does least. One group is the least (draw, keys) of a unit's raw rows: one
-pass, since duplicates share their draw. A few groups are the first in a window over the distinct pairs; its second
-sort key is also what keeps DuckDB from turning the window into one list per unit, which takes twice the time and
-three times the memory. With a bound that most units never reach, only those above it are drawn and sorted.
+Speed. Each bound uses the cheapest form. One group is the minimum of (draw, keys) over the raw rows of a unit, in one
+pass, because duplicates share a draw. A few groups are the first rows of a window over the distinct pairs; the second
+sort key also stops DuckDB from turning the window into one list per unit, which takes twice the time and three times
+the memory. With a bound that most units never reach, only the units above it are drawn and sorted.
 
-The bound alone chooses the form, never the rows, which would show in the time a query takes. All forms keep the same
-groups, so a unit's groups under a smaller bound are among those under a larger one.
+The bound alone chooses the form. A choice by the rows would leak through the running time. All forms select the same
+groups, and the groups under a smaller bound are among those under a larger one.
 
-Weighted, each unit spreads one weight over the groups it keeps. What a unit in t of them adds to each is looked up in a
-list of integers that is bound as a parameter: nothing is computed in floating point, the sums are exact in any order,
-and they are of the very weights that the mechanism's threshold is made for.
+With weights, each unit spreads one weight over its selected groups. The share of a unit in t groups is looked up in a
+list of integers that is bound as a parameter. Nothing is computed in floating point, the sums are exact in any order,
+and the weights are the ones for which the threshold of the mechanism was computed.
 """
 
 from __future__ import annotations
@@ -26,112 +26,127 @@ from dataclasses import dataclass
 
 from dpsql.sql.render.duckdb import Writer
 
-__all__ = ["GROUPS", "MANY", "RANK", "UNIT", "WEIGHT", "Bound", "Bounded", "bounded", "weighted", "weighted_of_all"]
+__all__ = [
+    "GROUPS",
+    "MIN_GROUPS_SORTED_APART",
+    "RANK",
+    "UNIT",
+    "WEIGHT",
+    "Bound",
+    "BoundedRows",
+    "bound_contributions",
+    "weigh_all_pairs",
+    "weigh_contributions",
+]
 
 UNIT = "dpsql_unit"
 WEIGHT = "dpsql_weight"
 RANK = "dpsql_rank"
 GROUPS = "dpsql_groups"
-MANY = 16  # groups that nine units in ten stay below in the logs measured: from here on sorting the others alone pays
+# In the logs measured, 90 % of the units have fewer groups: from this bound on, sorting only the others is faster.
+MIN_GROUPS_SORTED_APART = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """At most `groups` groups of each unit, chosen by a hash under two salts of 64 bits, private to the session."""
+    """Bound of `groups` groups per unit, chosen by a hash under two 64-bit salts that are private to the session."""
 
     groups: int
     salts: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Bounded:
-    """What is kept: `source` selects the keys and the unit, one row per kept group of a unit, over `ctes` in WITH."""
+class BoundedRows:
+    """SQL of the bounded rows: `source` selects keys and unit, one row per selected group of a unit, over `ctes`."""
 
     ctes: tuple[str, ...]
     source: str
 
 
-def bounded(writer: Writer, base: str, *, names: Sequence[str], bound: Bound, ranked: bool = False) -> Bounded:
-    """Return what is kept of `base`, a SELECT of the canonical keys `names` and of UNIT, which is never NULL.
+def bound_contributions(
+    writer: Writer, base: str, *, names: Sequence[str], bound: Bound, ranked: bool = False
+) -> BoundedRows:
+    """Bound the groups of each unit in `base`, a SELECT of the canonical keys `names` and of UNIT, which is never NULL.
 
-    If it is `ranked`, its rows are distinct, and have their RANK among those of their unit, which are GROUPS.
+    With `ranked`, the rows of `base` are distinct and have two more columns: RANK, the rank of the row within its
+    unit, and GROUPS, the number of rows of the unit.
     """
     columns = ", ".join((*names, UNIT))
     if ranked:
-        return Bounded((), f"SELECT {columns} FROM ({base}) WHERE {RANK} <= {bound.groups:d}")  # noqa: S608 - nothing in it is the analyst's text
+        return BoundedRows((), f"SELECT {columns} FROM ({base}) WHERE {RANK} <= {bound.groups:d}")  # noqa: S608 - nothing in it is the analyst's text
     draw = writer.draw(names, UNIT, salts=bound.salts)
     pairs = f"SELECT DISTINCT {columns} FROM ({base})"  # noqa: S608 - nothing in it is the analyst's text
     if bound.groups == 1 and writer.native:
-        return Bounded((), _least(base, names, draw=draw))
-    if bound.groups < MANY or not writer.native:
-        return Bounded((), _first(f"({pairs})", names, draw=draw, groups=bound.groups))
+        return BoundedRows((), _select_minimum(base, names, draw=draw))
+    if bound.groups < MIN_GROUPS_SORTED_APART or not writer.native:
+        return BoundedRows((), _select_first(f"({pairs})", names, draw=draw, groups=bound.groups))
     above = f"SELECT {UNIT} FROM dpsql_pairs GROUP BY {UNIT} HAVING system.main.count() > {bound.groups:d}"  # noqa: S608 - as above
     ctes = f"dpsql_pairs AS MATERIALIZED ({pairs})", f"dpsql_above AS MATERIALIZED ({above})"
     within = f"SELECT {columns} FROM dpsql_pairs ANTI JOIN dpsql_above USING ({UNIT})"  # noqa: S608 - as above
     rest = f"dpsql_pairs SEMI JOIN dpsql_above USING ({UNIT})"
-    return Bounded(ctes, f"{within} UNION ALL {_first(rest, names, draw=draw, groups=bound.groups)}")
+    return BoundedRows(ctes, f"{within} UNION ALL {_select_first(rest, names, draw=draw, groups=bound.groups)}")
 
 
-def weighted(
+def weigh_contributions(
     writer: Writer, base: str, *, names: Sequence[str], bound: Bound, weights: Sequence[int], ranked: bool = False
-) -> Bounded:
-    """Return what is kept of `base` as by `bounded`, with WEIGHT in place of the unit: add it up by the keys.
+) -> BoundedRows:
+    """Bound the groups of each unit as `bound_contributions` does, and return WEIGHT in place of the unit.
 
-    A unit that keeps t groups has the weight weights[t - 1], an integer below 2**31, in each; there is one weight for
-    every t up to the bound. A weight depends on how many groups a unit has, so the distinct pairs are kept and read
-    twice, whatever the bound, and only units above it are drawn and sorted.
+    A unit with t selected groups has the weight weights[t - 1], an integer below 2**31, in each of them; `weights` has
+    one item for every t up to the bound. A weight depends on the number of groups of a unit. The distinct pairs are
+    therefore materialized and read twice under every bound, and only the units above it are drawn and sorted.
     """
     if ranked or not writer.native:
-        weight = _weight(writer, bound, weights=weights)
-        rows = base if ranked else _in_one_pass(writer, base, names=names, bound=bound)
-        kept = f"SELECT {', '.join(names)}, {weight} AS {WEIGHT} FROM ({rows}) WHERE {RANK} <= {bound.groups:d}"  # noqa: S608 - nothing in it is the analyst's text
-        return Bounded((), kept)
-    table, ctes, within = _weighed(writer, base, names=names, bound=bound, weights=weights)
+        weight = _look_up_weight(writer, bound, weights=weights)
+        rows = base if ranked else _rank_in_one_pass(writer, base, names=names, bound=bound)
+        selected = f"SELECT {', '.join(names)}, {weight} AS {WEIGHT} FROM ({rows}) WHERE {RANK} <= {bound.groups:d}"  # noqa: S608 - nothing in it is the analyst's text
+        return BoundedRows((), selected)
+    table, ctes, within = _build_weight_ctes(writer, base, names=names, bound=bound, weights=weights)
     most = f"{bound.groups:d}"
-    first = _first(_ABOVE, names, draw=writer.draw(names, UNIT, salts=bound.salts), groups=bound.groups)
+    first = _select_first(_ABOVE, names, draw=writer.draw(names, UNIT, salts=bound.salts), groups=bound.groups)
     cut = f"SELECT {', '.join(names)}, {writer.looked_up(table, most)} AS {WEIGHT} FROM ({first})"  # noqa: S608 - nothing in it is the analyst's text
-    return Bounded(ctes, f"{within} UNION ALL {cut}")
+    return BoundedRows(ctes, f"{within} UNION ALL {cut}")
 
 
-def weighted_of_all(
+def weigh_all_pairs(
     writer: Writer, base: str, *, names: Sequence[str], bound: Bound, weights: Sequence[int], ranked: bool = False
-) -> Bounded:
-    """Return every pair of `base`, one row each, with WEIGHT as by `weighted`, and 0 where that does not keep it."""
+) -> BoundedRows:
+    """Return every distinct pair of `base` with the WEIGHT of `weigh_contributions`, 0 for pairs that it drops."""
     if ranked or not writer.native:
-        weight = _weight(writer, bound, weights=weights)
-        rows = base if ranked else _in_one_pass(writer, base, names=names, bound=bound)
+        weight = _look_up_weight(writer, bound, weights=weights)
+        rows = base if ranked else _rank_in_one_pass(writer, base, names=names, bound=bound)
         own = f"CASE WHEN {RANK} <= {bound.groups:d} THEN {weight} ELSE 0 END AS {WEIGHT}"
-        return Bounded((), f"SELECT {', '.join(names)}, {own} FROM ({rows})")  # noqa: S608 - as above
-    table, ctes, within = _weighed(writer, base, names=names, bound=bound, weights=weights)
+        return BoundedRows((), f"SELECT {', '.join(names)}, {own} FROM ({rows})")  # noqa: S608 - as above
+    table, ctes, within = _build_weight_ctes(writer, base, names=names, bound=bound, weights=weights)
     most = f"{bound.groups:d}"
-    rows = _ranked(_ABOVE, names, draw=writer.draw(names, UNIT, salts=bound.salts))
+    rows = _rank_pairs(_ABOVE, names, draw=writer.draw(names, UNIT, salts=bound.salts))
     own = f"CASE WHEN {RANK} <= {most} THEN {writer.looked_up(table, most)} ELSE 0 END AS {WEIGHT}"
-    return Bounded(ctes, f"{within} UNION ALL SELECT {', '.join(names)}, {own} FROM ({rows})")  # noqa: S608 - as above
+    return BoundedRows(ctes, f"{within} UNION ALL SELECT {', '.join(names)}, {own} FROM ({rows})")  # noqa: S608 - as above
 
 
-def _weight(writer: Writer, bound: Bound, *, weights: Sequence[int]) -> str:
-    """Return the weight of a row that has the number of GROUPS of its unit."""
+def _look_up_weight(writer: Writer, bound: Bound, *, weights: Sequence[int]) -> str:
+    """Return the SQL for the weight of a row by GROUPS, the number of groups of its unit."""
     return writer.looked_up(writer.listed(weights), f"system.main.least({GROUPS}, {bound.groups:d})")
 
 
-def _in_one_pass(writer: Writer, base: str, *, names: Sequence[str], bound: Bound) -> str:
-    """Return the distinct pairs with what their weight takes: the RANK of each, and how many GROUPS its unit has.
+def _rank_in_one_pass(writer: Writer, base: str, *, names: Sequence[str], bound: Bound) -> str:
+    """Return the distinct pairs with RANK and GROUPS, from which their weights follow, in one pass over the table.
 
-    For engines that may read twice what stands in WITH, from a table that may have changed in between: a unit that had
-    few groups the first time, and so a large weight, could then add it to many.
+    An engine other than DuckDB may evaluate a CTE twice, and the table may change in between. A unit could then get
+    the large weight of few groups and add it to many.
     """
     pairs = f"(SELECT DISTINCT {', '.join((*names, UNIT))} FROM ({base}))"  # noqa: S608 - as above
-    ranked = _ranked(pairs, names, draw=writer.draw(names, UNIT, salts=bound.salts))
+    ranked = _rank_pairs(pairs, names, draw=writer.draw(names, UNIT, salts=bound.salts))
     return f"SELECT *, system.main.count() OVER (PARTITION BY {UNIT}) AS {GROUPS} FROM ({ranked})"  # noqa: S608 - as above
 
 
 _ABOVE = f"dpsql_pairs SEMI JOIN (SELECT {UNIT} FROM dpsql_units WHERE dpsql_above) USING ({UNIT})"  # noqa: S608 - as above
 
 
-def _weighed(
+def _build_weight_ctes(
     writer: Writer, base: str, *, names: Sequence[str], bound: Bound, weights: Sequence[int]
 ) -> tuple[str, tuple[str, ...], str]:
-    """Return the list of weights, the distinct pairs and their units, and the rows of units within the bound."""
+    """Return the list of weights, the CTEs of pairs and units, and the SELECT of the units within the bound."""
     keys, most = ", ".join(names), f"{bound.groups:d}"
     table, count = writer.listed(weights), "system.main.count()"
     own = f"{writer.looked_up(table, f'system.main.least({count}, {most})')} AS {WEIGHT}"
@@ -142,8 +157,8 @@ def _weighed(
     return table, ctes, within
 
 
-def _least(rows: str, names: Sequence[str], *, draw: str) -> str:
-    """Return each unit's first group: the fields of the least struct, compared in their order."""
+def _select_minimum(rows: str, names: Sequence[str], *, draw: str) -> str:
+    """Return the SQL for the first group of each unit: the fields of the minimum struct of (draw, keys)."""
     least = f"system.main.min(system.main.row({draw}, {', '.join(names)})) AS dpsql_least"
     keys = ", ".join(
         f"system.main.struct_extract_at(dpsql_least, {at}) AS {name}" for at, name in enumerate(names, start=2)
@@ -151,14 +166,14 @@ def _least(rows: str, names: Sequence[str], *, draw: str) -> str:
     return f"SELECT {keys}, {UNIT} FROM (SELECT {UNIT}, {least} FROM ({rows}) GROUP BY {UNIT})"  # noqa: S608 - nothing in it is the analyst's text
 
 
-def _first(pairs: str, names: Sequence[str], *, draw: str, groups: int) -> str:
-    """Return the first `groups` groups of each unit in a relation of distinct pairs."""
-    columns, ranked = ", ".join((*names, UNIT)), _ranked(pairs, names, draw=draw)
+def _select_first(pairs: str, names: Sequence[str], *, draw: str, groups: int) -> str:
+    """Return the SQL for the first `groups` groups of each unit in a relation of distinct pairs."""
+    columns, ranked = ", ".join((*names, UNIT)), _rank_pairs(pairs, names, draw=draw)
     return f"SELECT {columns} FROM ({ranked}) WHERE {RANK} <= {groups:d}"  # noqa: S608 - nothing in it is the analyst's text
 
 
-def _ranked(pairs: str, names: Sequence[str], *, draw: str) -> str:
-    """Return a relation of distinct pairs with the rank of each among those of its unit."""
+def _rank_pairs(pairs: str, names: Sequence[str], *, draw: str) -> str:
+    """Return the SQL for a relation of distinct pairs with the RANK of each pair within its unit."""
     columns = ", ".join((*names, UNIT))
     order = ", ".join((draw, *(f"{name} ASC NULLS LAST" for name in names)))
     rank = f"system.main.row_number() OVER (PARTITION BY {UNIT} ORDER BY {order}) AS {RANK}"

@@ -1,8 +1,8 @@
-"""The rewriter: a private query into the engine SQL that counts distinct units and returns the leading groups, or all.
+"""Rewriter of private queries: engine SQL that counts distinct units and returns the leading groups, or all groups.
 
-    query ── total ──▶ canonical keys ──▶ counted, per unit bounded if asked ──▶ ordered ──▶ text and parameters
+    query ── total ──▶ canonical keys ──▶ counted, bounded per unit if required ──▶ sorted ──▶ text and parameters
 
-Ties at the cut are broken by the keys, NULLS LAST, text by its bytes: an order that no row decides.
+The keys break ties at the cut, NULLS LAST, text by its bytes. No row affects this order.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from dpsql.sql.rewrite.contribution_bounding import (
     UNIT,
     WEIGHT,
     Bound,
-    Bounded,
-    bounded,
-    weighted,
-    weighted_of_all,
+    BoundedRows,
+    bound_contributions,
+    weigh_all_pairs,
+    weigh_contributions,
 )
 from dpsql.sql.rewrite.materialization import UNITS
-from dpsql.sql.rewrite.partition_filter import arranged, leading, within
-from dpsql.sql.rewrite.total import total
-from dpsql.sql.rewrite.use_materialized import Form, reading
+from dpsql.sql.rewrite.partition_filter import filter_partitions, order_groups, select_leading_groups
+from dpsql.sql.rewrite.total import make_total
+from dpsql.sql.rewrite.use_materialized import Form, use_materialized
 
 __all__ = [
     "PASSES",
@@ -52,8 +52,9 @@ DOMAIN = "dpsql_domain"
 class CountingQuery:
     """Engine SQL and its parameters.
 
-    The answer's columns are the keys in order, then the count, then any weight and, with partitions, the position of
-    the group's own; `types` are theirs. `reads` says what stands in place of rows, "" where nothing does.
+    The columns of the answer are the keys in order, the count, the weight if there is one and, with partitions, the
+    position of the partition of the group. `types` lists their types. `reads` describes the materialized tables that
+    the query reads in place of rows, "" for none.
     """
 
     sql: str
@@ -65,15 +66,17 @@ class CountingQuery:
         return f"CountingQuery({self.sql!r}, {len(self.parameters)} parameters)"
 
 
-def totalled(query: PrivateQuery) -> PrivateQuery:
-    """Apply `total` to every expression of the query."""
+def make_query_total(query: PrivateQuery) -> PrivateQuery:
+    """Apply `make_total` to every expression of the query."""
     domain = query.domain
     if isinstance(domain, TableDomain):
-        domain = replace(domain, value=total(domain.value))
-    return replace(query, keys=tuple(map(total, query.keys)), body=rebuild_body(query.body, total), domain=domain)
+        domain = replace(domain, value=make_total(domain.value))
+    return replace(
+        query, keys=tuple(map(make_total, query.keys)), body=rebuild_body(query.body, make_total), domain=domain
+    )
 
 
-def canonicalised(query: PrivateQuery) -> PrivateQuery:
+def canonicalize_query(query: PrivateQuery) -> PrivateQuery:
     """Apply `canonical` to every key and candidate."""
     domain = query.domain
     if isinstance(domain, TableDomain):
@@ -83,116 +86,121 @@ def canonicalised(query: PrivateQuery) -> PrivateQuery:
     return replace(query, keys=tuple(map(canonical, query.keys)), domain=domain)
 
 
-PASSES: tuple[Callable[[PrivateQuery], PrivateQuery], ...] = (totalled, canonicalised)
+PASSES: tuple[Callable[[PrivateQuery], PrivateQuery], ...] = (make_query_total, canonicalize_query)
 
 
-def _passed(query: PrivateQuery) -> PrivateQuery:
+def _apply_passes(query: PrivateQuery) -> PrivateQuery:
+    """Apply all passes in order."""
     for step in PASSES:
         query = step(query)
     return query
 
 
 def rewrite(query: PrivateQuery, rows: int | None, *, bound: Bound | None = None) -> CountingQuery:
-    """Return the SQL for the first `rows` groups by distinct units, of each partition if there are any.
+    """Return the SQL for the first `rows` groups by distinct units, in each partition if there are partitions.
 
-    None stands for every candidate of a domain.
+    None selects every candidate of a domain.
     """
-    return _counted(query, bound, first=(f"{COUNT} DESC",), rows=rows)
+    return _rewrite_counts(query, bound, first=(f"{COUNT} DESC",), rows=rows)
 
 
 def rewrite_by_label(query: PrivateQuery, rows: int, *, bound: Bound | None = None) -> CountingQuery:
-    """Return the SQL for the first `rows` groups by distinct units, in the order of the keys and not of the counts."""
-    return _counted(query, bound, first=(f"{COUNT} DESC",), rows=rows, by_label=True)
+    """Return the SQL for the first `rows` groups by distinct units, sorted by the keys and not by the counts."""
+    return _rewrite_counts(query, bound, first=(f"{COUNT} DESC",), rows=rows, by_label=True)
 
 
 def rewrite_all(query: PrivateQuery, *, bound: Bound | None = None) -> CountingQuery:
-    """Return the SQL for every group that some unit is in, in the order of the keys, which the counts do not enter."""
-    return _counted(query, bound, first=(), rows=None)
+    """Return the SQL for every group that has a unit, sorted by the keys alone."""
+    return _rewrite_counts(query, bound, first=(), rows=None)
 
 
 def rewrite_weighted(query: PrivateQuery, *, bound: Bound | None, weights: Sequence[int]) -> CountingQuery:
-    """Return the SQL for count and weight of every group that some unit keeps, in the order of the keys.
+    """Return the SQL for count and weight of every group that is selected for some unit, sorted by the keys.
 
-    A unit that keeps t groups adds 1 to the count and weights[t - 1] to the weight of each, and nothing to others.
+    A unit with t selected groups adds 1 to the count and weights[t - 1] to the weight of each of them.
     """
-    return _weighted(query, bound, weights=weights, spread=weighted)
+    return _rewrite_weights(query, bound, weights=weights, spread=weigh_contributions)
 
 
 def rewrite_weighted_of_all(query: PrivateQuery, *, bound: Bound | None, weights: Sequence[int]) -> CountingQuery:
-    """Return the SQL for the same groups and weights, with the count of all units in a group, also where not kept."""
-    return _weighted(query, bound, weights=weights, spread=weighted_of_all)
+    """Return the SQL for the same groups and weights, with the count of all units of a group."""
+    return _rewrite_weights(query, bound, weights=weights, spread=weigh_all_pairs)
 
 
-def _weighted(
-    query: PrivateQuery, bound: Bound | None, *, weights: Sequence[int], spread: Callable[..., Bounded]
+def _rewrite_weights(
+    query: PrivateQuery, bound: Bound | None, *, weights: Sequence[int], spread: Callable[..., BoundedRows]
 ) -> CountingQuery:
-    """Return the SQL for the groups of some weight; refuse weights that were made for another bound."""
+    """Return the SQL for the groups of positive weight; refuse weights for another bound."""
     if bound is None or len(weights) != bound.groups:
         reason = "There must be one weight for every number of groups up to the bound."
         raise UsageError("bound-range", reason, hint="Give the weights of 1 to max_groups_contributed groups.")
-    found = reading(query, bounded=True)
-    query, ranked = _passed(found.query), found.form is Form.RANKS
+    found = use_materialized(query, bounded=True)
+    query, ranked = _apply_passes(found.query), found.form is Form.RANKS
     writer = writer_for(query.dialect)
     names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
-    keys, base = ", ".join(names), _unit_rows(writer, query, names=names, form=found.form)
+    keys, base = ", ".join(names), _build_unit_rows(writer, query, names=names, form=found.form)
     listed: tuple[str, ...] = ()
     if query.partitions is not None:
-        listed, base = within(writer, base, names=names, partitions=query.partitions)
-    kept = spread(writer, base, names=names, bound=bound, weights=weights, ranked=ranked)
+        listed, base = filter_partitions(writer, base, names=names, partitions=query.partitions)
+    bounded = spread(writer, base, names=names, bound=bound, weights=weights, ranked=ranked)
     measures = f"system.main.count() AS {COUNT}, CAST(system.main.sum({WEIGHT}) AS BIGINT) AS {WEIGHT}"
-    groups = f"SELECT {keys}, {measures} FROM ({kept.source}) GROUP BY {keys} HAVING system.main.sum({WEIGHT}) > 0"  # noqa: S608 - as above
+    groups = f"SELECT {keys}, {measures} FROM ({bounded.source}) GROUP BY {keys} HAVING system.main.sum({WEIGHT}) > 0"  # noqa: S608 - as above
     order = ", ".join(f"{name} ASC NULLS LAST" for name in names)
     sql = f"{groups} ORDER BY {order}"
     if query.partitions is not None:
-        sql = arranged(groups, order, key=names[query.partitions.key])
-    ctes = ", ".join((*listed, *kept.ctes))
-    return _finished(writer, f"WITH {ctes} {sql}" if ctes else sql, query=query, measures=2, reads=found.told)
+        sql = order_groups(groups, order, key=names[query.partitions.key])
+    ctes = ", ".join((*listed, *bounded.ctes))
+    return _finish(writer, f"WITH {ctes} {sql}" if ctes else sql, query=query, measures=2, reads=found.description)
 
 
-def _counted(
+def _rewrite_counts(
     query: PrivateQuery, bound: Bound | None, *, first: tuple[str, ...], rows: int | None, by_label: bool = False
 ) -> CountingQuery:
-    """Return the SQL for the groups and their counts, ordered by `first` and then by the keys, or just by these."""
-    found = reading(query, bounded=bound is not None)
-    query = _passed(found.query)
+    """Return the SQL for the groups and their counts, sorted by `first`, then by the keys."""
+    found = use_materialized(query, bounded=bound is not None)
+    query = _apply_passes(found.query)
     writer = writer_for(query.dialect)
     names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
-    ctes, counted = _groups(writer, query, bound=bound, names=names, form=found.form)
+    ctes, counted = _build_groups(writer, query, bound=bound, names=names, form=found.form)
     labels = [f"{name} ASC NULLS LAST" for name in names]
     order = ", ".join([*first, *labels])
     opening = f"WITH {', '.join(ctes)} " if ctes else ""
     if query.partitions is not None and rows is not None:
         key, columns = names[query.partitions.key], (*names, COUNT)
-        sql = leading(writer, counted, order=order, rows=rows, key=key, columns=columns)
+        sql = select_leading_groups(writer, counted, order=order, rows=rows, key=key, columns=columns)
     elif query.partitions is not None:
-        sql = arranged(counted, order, key=names[query.partitions.key])
+        sql = order_groups(counted, order, key=names[query.partitions.key])
     else:
         sql = f"{counted} ORDER BY {order}{'' if rows is None else f' LIMIT {rows:d}'}"
     sql = f"{opening}{sql}"
     if by_label:
         sql = f"SELECT * FROM ({sql}) ORDER BY {', '.join(labels)}"  # noqa: S608 - as above
-    return _finished(writer, sql, query=query, measures=1, reads=found.told)
+    return _finish(writer, sql, query=query, measures=1, reads=found.description)
 
 
-def _groups(
+def _build_groups(
     writer: Writer, query: PrivateQuery, *, bound: Bound | None, names: list[str], form: Form
 ) -> tuple[list[str], str]:
-    """Return what stands in WITH, and the SELECT of all groups, or of all candidates, with their counts."""
+    """Return the CTEs, and the SELECT of all groups, or of all candidates, with their counts."""
     keys, ctes = ", ".join(names), list[str]()
-    base = _unit_rows(writer, query, names=names, form=form)
+    base = _build_unit_rows(writer, query, names=names, form=form)
     if query.partitions is not None:
-        listed, base = within(writer, base, names=names, partitions=query.partitions)
+        listed, base = filter_partitions(writer, base, names=names, partitions=query.partitions)
         ctes += listed
     if query.domain is not None:
-        ctes.append(f"{DOMAIN} AS MATERIALIZED ({_candidates(writer, query.domain, name=keys)})")
+        ctes.append(f"{DOMAIN} AS MATERIALIZED ({_build_candidates(writer, query.domain, name=keys)})")
         measure = COUNT if form is Form.COUNTS else UNIT
         base = f"SELECT {keys}, {measure} FROM ({base}) WHERE {keys} IN (SELECT {keys} FROM {DOMAIN})"  # noqa: S608 - nothing in it is the analyst's text
     if form is Form.COUNTS:
         counted = base
     else:
-        kept, count = _counting(writer, base, bound=bound, names=names, form=form)
-        ctes += kept.ctes
-        counted = f"SELECT {keys}, {count} AS {COUNT} FROM ({kept.source}) GROUP BY {keys}"  # noqa: S608 - as above
+        if bound is None:
+            bounded, count = BoundedRows((), base), "" if form is Form.PAIRS else f"DISTINCT {UNIT}"
+        else:
+            ranked = form is Form.RANKS
+            bounded, count = bound_contributions(writer, base, names=names, bound=bound, ranked=ranked), ""
+        ctes += bounded.ctes
+        counted = f"SELECT {keys}, system.main.count({count}) AS {COUNT} FROM ({bounded.source}) GROUP BY {keys}"  # noqa: S608 - as above
     if query.domain is not None:
         counted = (
             f"SELECT {DOMAIN}.{keys} AS {keys}, COALESCE({COUNT}, 0) AS {COUNT} "  # noqa: S608 - as above
@@ -201,22 +209,15 @@ def _groups(
     return ctes, counted
 
 
-def _counting(writer: Writer, base: str, *, bound: Bound | None, names: list[str], form: Form) -> tuple[Bounded, str]:
-    """Return what is kept of the rows, and the aggregate that counts the units of a group in it."""
-    if bound is not None:
-        return bounded(writer, base, names=names, bound=bound, ranked=form is Form.RANKS), "system.main.count()"
-    distinct = "" if form is Form.PAIRS else f"DISTINCT {UNIT}"
-    return Bounded((), base), f"system.main.count({distinct})"
-
-
-def _finished(writer: Writer, sql: str, *, query: PrivateQuery, measures: int, reads: str) -> CountingQuery:
+def _finish(writer: Writer, sql: str, *, query: PrivateQuery, measures: int, reads: str) -> CountingQuery:
+    """Return the finished statement with its parameters and column types."""
     positions = query.partitions is not None
     types = *(key.type.name for key in query.keys), *[BIGINT.name] * (measures + positions)
     return CountingQuery(writer.finished(sql), tuple(writer.parameters), types, reads)
 
 
-def _candidates(writer: Writer, domain: Domain, *, name: str) -> str:
-    """Return the distinct values of a known domain, NULL left out."""
+def _build_candidates(writer: Writer, domain: Domain, *, name: str) -> str:
+    """Return the SQL for the distinct values of a known domain except NULL."""
     if isinstance(domain, TableDomain):
         values = f"SELECT {writer.expression(domain.value)} AS {name} {writer.body(domain.body)}"
     else:
@@ -225,13 +226,13 @@ def _candidates(writer: Writer, domain: Domain, *, name: str) -> str:
     return f"SELECT DISTINCT {name} FROM ({values}) WHERE {name} IS NOT NULL"  # noqa: S608 - as above
 
 
-def _unit_rows(writer: Writer, query: PrivateQuery, *, names: list[str], form: Form) -> str:
-    """Return the rows to count: keys and unit, without the rows that protect nobody; or keys and counts."""
+def _build_unit_rows(writer: Writer, query: PrivateQuery, *, names: list[str], form: Form) -> str:
+    """Return the SQL for the rows to count: keys and unit, without rows that have no unit; or keys and counts."""
     keys = ", ".join(f"{writer.expression(key)} AS {name}" for key, name in zip(query.keys, names, strict=True))
     if form is Form.COUNTS:
         return f"SELECT {keys}, {UNITS} AS {COUNT} {writer.body(query.body)}"
     unit = writer.expression(canonical(query.unit))
     ranks = f", {RANK}, {GROUPS}" if form is Form.RANKS else ""
-    told = writer.told(query.body)
-    body, joint = writer.body(told), "AND" if told.where is not None else "WHERE"
-    return f"SELECT {keys}, {unit} AS {UNIT}{ranks} {body} {joint} ({unit} IS NOT NULL)"
+    body = writer.adapt_joins(query.body)
+    joint = "WHERE" if body.where is None else "AND"
+    return f"SELECT {keys}, {unit} AS {UNIT}{ranks} {writer.body(body)} {joint} ({unit} IS NOT NULL)"

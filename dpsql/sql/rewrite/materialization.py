@@ -1,14 +1,13 @@
-"""What is materialized of a private table: the statements that make it, for DuckDB.
+"""DuckDB statements that materialize a private table.
 
-Of some columns two tables are kept. `pairs` has one row for each unit and each of the values that the columns have
-together in its rows, with RANK, the place of the row among those of its unit in the order by which bounding takes them
-(`sql/bounding.py`), and GROUPS, how many rows the unit has. `counts` has one row for each of the values, and how many
-units they have, UNITS. Rows without a unit are nobody's and not kept. The salts of the ranks are drawn when the tables
-are first made, and kept beside them: a unit whose rows did not change keeps its ranks.
+Each set of columns has two tables. `pairs` has one row for each unit and each combination of values in its rows, with
+two more columns: RANK, the rank of the row within its unit in the order of `contribution_bounding.py`, and GROUPS, the
+number of rows of the unit. `counts` has one row for each combination of values with UNITS, the number of its units.
+Rows without a unit are dropped. The salts of the ranks are drawn when the tables are first built and are stored with
+them. A unit whose rows did not change therefore has the same ranks after an update.
 
-The columns are of types whose equal values are the same in every byte, so that no expression can tell one of the rows
-that became one from another. An ENUM is stored as its text, as queries read it: its labels, and their codes and order,
-may come from rows.
+Equal values of the column types are equal in every byte. No expression can distinguish rows that were merged into one.
+An ENUM is stored as its text, as queries read it, because its labels, codes and order may come from rows.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ _TOUCHED = "temp.main.dpsql_touched"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Materialization:
-    """The statements for one set of columns of the table at `source`: SQL, each with the values of its parameters.
+    """Statements for one set of columns of the table at `source`: SQL, each with the values of its parameters.
 
-    `pairs` and `counts` are the paths of what is made, and `salts` those of the ranks. `enums` are the columns of the
-    source that are of an ENUM.
+    `pairs` and `counts` are the paths of the two tables, `salts` the salts of the ranks, and `enums` the columns of the
+    source whose type is an ENUM.
     """
 
     source: tuple[str, ...]
@@ -43,37 +42,37 @@ class Materialization:
     enums: frozenset[str] = frozenset()
 
     def made(self) -> list[tuple[str, list[object]]]:
-        """Return the statements that make both tables from all rows."""
-        ranked, parameters = self._ranked(f"({self._distinct(self.source)})")
+        """Return the statements that build both tables from all rows."""
+        ranked, parameters = self._rank(f"({self._select_distinct(self.source)})")
         return [
-            (f"CREATE TABLE {_path(self.pairs)} AS {ranked} ORDER BY {self._listed(self.columns)}", parameters),
-            *self._counted(),
+            (f"CREATE TABLE {_path(self.pairs)} AS {ranked} ORDER BY {_join_columns(self.columns)}", parameters),
+            *self._build_counts(),
         ]
 
     def appended(self, source: tuple[str, ...], first: int | None) -> list[tuple[str, list[object]]]:
-        """Return the statements that add the rows of `source`, only those numbered from `first` on if it is given."""
-        own = self._listed((self.unit, *self.columns))
-        fresh = f"{self._distinct(source, first)} EXCEPT SELECT {own} FROM {_path(self.pairs)}"  # noqa: S608 - quoted
+        """Return the statements that add the rows of `source`, or only its rows from number `first` on."""
+        own = _join_columns((self.unit, *self.columns))
+        fresh = f"{self._select_distinct(source, first)} EXCEPT SELECT {own} FROM {_path(self.pairs)}"  # noqa: S608 - quoted
         touched = f"SELECT DISTINCT {identifier(self.unit)} FROM {_FRESH}"  # noqa: S608 - quoted
-        kept = f"SELECT {own} FROM {_path(self.pairs)} SEMI JOIN {_TOUCHED} USING ({identifier(self.unit)})"  # noqa: S608 - quoted
-        again = f"CREATE OR REPLACE TEMP TABLE dpsql_again AS {kept} UNION ALL SELECT {own} FROM {_FRESH}"  # noqa: S608 - quoted
-        ranked, parameters = self._ranked("temp.main.dpsql_again")
-        gone = f"{identifier(self.unit)} IN (SELECT {identifier(self.unit)} FROM {_TOUCHED})"  # noqa: S608 - quoted
+        known = f"SELECT {own} FROM {_path(self.pairs)} SEMI JOIN {_TOUCHED} USING ({identifier(self.unit)})"  # noqa: S608 - quoted
+        again = f"CREATE OR REPLACE TEMP TABLE dpsql_again AS {known} UNION ALL SELECT {own} FROM {_FRESH}"  # noqa: S608 - quoted
+        ranked, parameters = self._rank("temp.main.dpsql_again")
+        touched_unit = f"{identifier(self.unit)} IN (SELECT {identifier(self.unit)} FROM {_TOUCHED})"  # noqa: S608 - quoted
         return [
             (f"CREATE OR REPLACE TEMP TABLE dpsql_fresh AS {fresh}", []),
             (f"CREATE OR REPLACE TEMP TABLE dpsql_touched AS {touched}", []),
             (again, []),
-            (f"DELETE FROM {_path(self.pairs)} WHERE {gone}", []),  # noqa: S608 - quoted
-            (f"INSERT INTO {_path(self.pairs)} {ranked} ORDER BY {self._listed(self.columns)}", parameters),
-            *self._counted(),
+            (f"DELETE FROM {_path(self.pairs)} WHERE {touched_unit}", []),  # noqa: S608 - quoted
+            (f"INSERT INTO {_path(self.pairs)} {ranked} ORDER BY {_join_columns(self.columns)}", parameters),
+            *self._build_counts(),
         ]
 
-    def _distinct(self, source: tuple[str, ...], first: int | None = None) -> str:
+    def _select_distinct(self, source: tuple[str, ...], first: int | None = None) -> str:
         new = "" if first is None else f" AND rowid >= {first:d}"
         own = ", ".join(f"{_read(column, self.enums)} AS {identifier(column)}" for column in (self.unit, *self.columns))
         return f"SELECT DISTINCT {own} FROM {_path(source)} WHERE {identifier(self.unit)} IS NOT NULL{new}"  # noqa: S608 - quoted
 
-    def _ranked(self, rows: str) -> tuple[str, list[object]]:
+    def _rank(self, rows: str) -> tuple[str, list[object]]:
         writer = Writer()
         unit, columns = identifier(self.unit), list(map(identifier, self.columns))
         draw = writer.draw(columns, unit, salts=self.salts)
@@ -82,22 +81,18 @@ class Materialization:
         groups = f"system.main.count() OVER (PARTITION BY {unit}) AS {GROUPS}"
         return f"SELECT {', '.join((unit, *columns))}, {rank}, {groups} FROM {rows}", writer.parameters  # noqa: S608 - quoted
 
-    def _counted(self) -> list[tuple[str, list[object]]]:
-        columns = self._listed(self.columns)
+    def _build_counts(self) -> list[tuple[str, list[object]]]:
+        columns = _join_columns(self.columns)
         counted = f"SELECT {columns}, system.main.count() AS {UNITS} FROM {_path(self.pairs)} GROUP BY {columns}"  # noqa: S608 - quoted
         return [(f"CREATE OR REPLACE TABLE {_path(self.counts)} AS {counted} ORDER BY {UNITS} DESC", [])]
-
-    def _listed(self, columns: Sequence[str]) -> str:
-        return ", ".join(map(identifier, columns))
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """How it is seen that the rows of the table at `source` which were read once are still there, as they were.
+    """Check that the rows of the table at `source` that were read before are still there and unchanged.
 
-    `place` is the path of a table that holds their number and checksum; only `columns` matter, the unit among them.
-    `enums` are those of an ENUM.
-    DuckDB numbers the rows of a table that it stores in the order in which they came.
+    `place` is the path of a table with their number and checksum. The checksum covers `columns`, which include the
+    unit; `enums` are the columns whose type is an ENUM. DuckDB numbers the rows of a stored table in insertion order.
     """
 
     source: tuple[str, ...]
@@ -107,13 +102,13 @@ class Check:
 
     @property
     def written(self) -> tuple[str, list[object]]:
-        """The statement that writes down all rows of now."""
+        """Statement that records number and checksum of all current rows."""
         last = "coalesce(system.main.max(number) + 1, 0) AS next_number"
         return f"CREATE OR REPLACE TABLE {_path(self.place)} AS SELECT {last}, {_SUMS} FROM ({self._rows})", []  # noqa: S608 - quoted
 
     @property
     def next_number(self) -> str:
-        """The SELECT of the number that the first row has which was not there then; no row if others changed."""
+        """SELECT of the number of the first new row; it returns no row if earlier rows changed."""
         known = f"SELECT next_number FROM {_path(self.place)}"  # noqa: S608 - quoted
         sums = f"SELECT {_SUMS} FROM ({self._rows}) WHERE number < ({known})"  # noqa: S608 - quoted
         return f"SELECT next_number FROM {_path(self.place)} JOIN ({sums}) USING (number_of_rows, total, mixed)"  # noqa: S608 - quoted
@@ -131,8 +126,13 @@ _SUMS = (
 )
 
 
+def _join_columns(columns: Sequence[str]) -> str:
+    """Return the quoted columns, separated by commas."""
+    return ", ".join(map(identifier, columns))
+
+
 def _read(column: str, enums: frozenset[str]) -> str:
-    """Return the expression that reads a column of the data."""
+    """Return the expression that reads a column of the source, an ENUM as its text."""
     return f"CAST({identifier(column)} AS VARCHAR)" if column in enums else identifier(column)
 
 

@@ -1,4 +1,4 @@
-"""The rewriter of public queries: the same writer and the same totality as for private ones, and an exact answer."""
+"""Rewriter of public queries, with the writer and the totality pass of private ones, and an exact answer."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import replace
 
 from dpsql.dialects import DUCKDB, Dialect
 from dpsql.sql.ir.canonical_keys import canonical
-from dpsql.sql.ir.stages import grouped
+from dpsql.sql.ir.stages import group_in_subquery
 from dpsql.sql.ir.statements import PublicQuery
 from dpsql.sql.ir.tree import Call, Expression, FromWhere, Sorted
 from dpsql.sql.ir.types import answered_as
 from dpsql.sql.ir.visitor import rebuild, rebuild_body
-from dpsql.sql.render.duckdb import Writer, ends
+from dpsql.sql.render.duckdb import Writer, format_direction
 from dpsql.sql.render.portable import writer_for
 from dpsql.sql.rewrite.engine_query import CountingQuery
-from dpsql.sql.rewrite.total import total
+from dpsql.sql.rewrite.total import make_total
 
 __all__ = ["rewrite_public"]
 
@@ -24,44 +24,49 @@ _GROUPED = 0  # tables of the query itself are numbered from 1
 
 
 def rewrite_public(query: PublicQuery, rows: int, *, dialect: Dialect = DUCKDB) -> CountingQuery:
-    """Return the SQL of a query over public tables, cut to `rows`; its columns come in the order of the outputs."""
-    form = _as_it_is if dialect is DUCKDB else canonical  # elsewhere 0.0 and -0.0 may be two values
-    query = _counted_apart(query, form)
+    """Return the SQL of a query over public tables, limited to `rows`, with columns in the order of the outputs."""
+    form = _keep if dialect is DUCKDB else canonical  # elsewhere 0.0 and -0.0 may be two values
+    query = _apply_to_counted(query, form)
     if query.keys is not None:
-        query = _staged(query, query.keys, form=form)
-    writer, printed = writer_for(dialect), form if query.distinct else _as_it_is
-    cells = (f"{writer.expression(total(printed(each)))} AS c{at}" for at, each in enumerate(query.outputs, start=1))
+        query = _group_in_subquery(query, query.keys, form=form)
+    writer, printed = writer_for(dialect), form if query.distinct else _keep
+    cells = (
+        f"{writer.expression(make_total(printed(each)))} AS c{at}" for at, each in enumerate(query.outputs, start=1)
+    )
     outputs = ", ".join(cells)
-    parts = [f"SELECT {'DISTINCT ' if query.distinct else ''}{outputs} {writer.body(rebuild_body(query.body, total))}"]
+    parts = [
+        f"SELECT {'DISTINCT ' if query.distinct else ''}{outputs} {writer.body(rebuild_body(query.body, make_total))}"
+    ]
     if query.order:
-        parts.append(f"ORDER BY {', '.join(_term(writer, term, outputs=query.outputs) for term in query.order)}")
+        parts.append(f"ORDER BY {', '.join(_write_term(writer, term, outputs=query.outputs) for term in query.order)}")
     limit = rows if query.limit is None else min(query.limit, rows)
     sql = f"{' '.join(parts)} LIMIT {limit:d} OFFSET {query.offset:d}"
     types = tuple(answered_as(output.type).name for output in query.outputs)
-    return CountingQuery(writer.finished(_exactly(sql, query.outputs)), tuple(writer.parameters), types)
+    return CountingQuery(writer.finished(_print_inexact_types(sql, query.outputs)), tuple(writer.parameters), types)
 
 
-def _exactly(sql: str, outputs: tuple[Expression, ...]) -> str:
-    """Return the statement with its answer as it is handed out: as text, what Arrow and Python do not hold exactly."""
-    kept = [answered_as(output.type) == output.type for output in outputs]
-    if all(kept):
+def _print_inexact_types(sql: str, outputs: tuple[Expression, ...]) -> str:
+    """Cast to text the columns whose values Arrow or Python cannot represent exactly."""
+    is_exact = [answered_as(output.type) == output.type for output in outputs]
+    if all(is_exact):
         return sql
-    cells = (f"c{at}" if as_it_is else f"TRY_CAST(c{at} AS VARCHAR) AS c{at}" for at, as_it_is in enumerate(kept, 1))
+    cells = (f"c{at}" if exact else f"TRY_CAST(c{at} AS VARCHAR) AS c{at}" for at, exact in enumerate(is_exact, 1))
     return f"SELECT {', '.join(cells)} FROM ({sql})"  # noqa: S608 - nothing in it is the analyst's text
 
 
-def _term(writer: Writer, term: Sorted, *, outputs: tuple[Expression, ...]) -> str:
+def _write_term(writer: Writer, term: Sorted, *, outputs: tuple[Expression, ...]) -> str:
+    """Return the SQL of an ORDER BY term, by position where the term is an output."""
     if term.expression in outputs:
-        return f"{outputs.index(term.expression) + 1} {ends(term)}"
-    return f"{writer.ordered(total(term.expression))} {ends(term)}"
+        return f"{outputs.index(term.expression) + 1} {format_direction(term)}"
+    return f"{writer.ordered(make_total(term.expression))} {format_direction(term)}"
 
 
-def _as_it_is(expression: Expression) -> Expression:
+def _keep(expression: Expression) -> Expression:
     return expression
 
 
-def _counted_apart(query: PublicQuery, form: Form) -> PublicQuery:
-    """Return the query with values in this form where distinct ones are counted."""
+def _apply_to_counted(query: PublicQuery, form: Form) -> PublicQuery:
+    """Apply `form` to the arguments of COUNT(DISTINCT x)."""
 
     def counted(expression: Expression) -> Expression:
         expression = rebuild(expression, counted)
@@ -74,11 +79,11 @@ def _counted_apart(query: PublicQuery, form: Form) -> PublicQuery:
     return replace(query, outputs=tuple(map(counted, query.outputs)), order=order, having=having)
 
 
-def _staged(query: PublicQuery, keys: tuple[Expression, ...], *, form: Form) -> PublicQuery:
-    """Return the query over a subquery that groups: keys and aggregates become its columns, HAVING a filter of it."""
+def _group_in_subquery(query: PublicQuery, keys: tuple[Expression, ...], *, form: Form) -> PublicQuery:
+    """Move the grouping into a subquery: keys and aggregates become its columns, HAVING a filter over it."""
     having = () if query.having is None else (query.having,)
     terms = tuple(term.expression for term in query.order)
-    parts, source = grouped(
+    parts, source = group_in_subquery(
         (*query.outputs, *terms, *having), keys, number=_GROUPED, body=query.body, by_all=query.by_all, form=form
     )
     width = len(query.outputs)

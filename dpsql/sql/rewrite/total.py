@@ -1,4 +1,4 @@
-"""Totality: what can raise on some row stands inside TRY, so that an error never depends on one unit's row."""
+"""Totality pass: wrap in TRY every call that can raise, so that no error depends on the row of one unit."""
 
 from __future__ import annotations
 
@@ -10,41 +10,42 @@ from dpsql.sql.ir.tree import Call, Exists, Expression, InQuery, Literal, Scalar
 from dpsql.sql.ir.types import DATE, Family
 from dpsql.sql.ir.visitor import rebuild
 
-__all__ = ["total"]
+__all__ = ["make_total"]
 
 _SAFE_UNITS = frozenset(["microsecond", "millisecond", "second", "minute", "hour", "day", "week"])
 _ALWAYS_RAISES = frozenset(
     "date_diff date_sub last_day dayname monthname strftime time_bucket epoch_ms epoch_us epoch_ns "
     "round abs - neg + * greatest_common_divisor least_common_multiple".split()
 )
-# These DuckDB computes of the least and the greatest value that a column's statistics tell, while it plans and outside
-# TRY: one row at an end of the calendar would make the statement fail.
-_TRIED_ON_ENDS = frozenset(["date_part", "date_trunc", "epoch_ms", "epoch_us", "epoch_ns"])
+# While planning, and outside TRY, DuckDB computes these functions of the minimum and maximum in the column statistics.
+# One row at an end of the calendar would make the statement fail.
+_TRIED_ON_STATISTICS = frozenset(["date_part", "date_trunc", "epoch_ms", "epoch_us", "epoch_ns"])
 
 
-def total(expression: Expression) -> Expression:
-    """Return the expression with every call that can raise wrapped in TRY, innermost first.
+def make_total(expression: Expression) -> Expression:
+    """Wrap every call that can raise in TRY, innermost first.
 
-    Raises `Unsupported` where a subquery would come to stand inside TRY, which DuckDB does not bind.
+    Raise `Unsupported` where a subquery would be inside TRY, because DuckDB does not bind it.
     """
-    rebuilt = rebuild(expression, total)
-    if not isinstance(rebuilt, Call) or not _raises(rebuilt):
+    rebuilt = rebuild(expression, make_total)
+    if not isinstance(rebuilt, Call) or not _can_raise(rebuilt):
         return rebuilt
     if any(isinstance(part, InQuery | Exists | Scalar) for part in walk(rebuilt)):
         hint = "Compute it in a subquery in FROM, or write it as a condition of WHERE."
-        raise Unsupported("subquery", "(SELECT ...) and EXISTS may not stand in an operation that can fail.", hint=hint)
-    if rebuilt.function in _TRIED_ON_ENDS:
-        rebuilt = replace(rebuilt, arguments=tuple(map(_unforeseen, rebuilt.arguments)))
+        raise Unsupported(
+            "subquery", "(SELECT ...) and EXISTS are not supported inside an operation that can fail.", hint=hint
+        )
+    if rebuilt.function in _TRIED_ON_STATISTICS:
+        hidden = (  # DuckDB has no statistics for the result of TRY
+            part if isinstance(part, Literal | Try) else Try(part, part.type, part.longest)
+            for part in rebuilt.arguments
+        )
+        rebuilt = replace(rebuilt, arguments=tuple(hidden))
     return Try(rebuilt, rebuilt.type, rebuilt.longest)
 
 
-def _unforeseen(argument: Expression) -> Expression:
-    """Return an argument of whose ends DuckDB knows nothing before it reads the rows."""
-    return argument if isinstance(argument, Literal | Try) else Try(argument, argument.type, argument.longest)
-
-
-def _raises(node: Call) -> bool:
-    """Say whether a call can raise on some row and so must stand inside TRY."""
+def _can_raise(node: Call) -> bool:
+    """Return whether a call can raise on some row."""
     if node.function in release().raises:
         return True
     families = {argument.type.family for argument in node.arguments}

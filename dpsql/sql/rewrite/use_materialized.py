@@ -1,15 +1,15 @@
-"""Queries that read what is materialized of a table in place of its rows, with the same answers.
+"""Pass that reads materialized tables in place of the rows of a table, with the same answers.
 
-Only distinct units are ever counted, so rows that agree in the unit and in every column that a query names may stand
-once: the table of pairs does for the table of rows wherever nothing counts rows, that is anywhere but below aggregates,
-windows and set operations. Three short forms do less, for a query of one table alone whose keys, together
-with the columns that WHERE holds to one value, tell all rows of a unit apart:
+A private query counts distinct units. Rows that agree in the unit and in every column that the query names can
+therefore be read once. The materialized pairs replace the rows of a table everywhere except below aggregates, windows
+and set operations, which count rows. Three short forms are faster still. They need a query of one table whose keys,
+with the columns that WHERE fixes to one value, identify the rows of a unit:
 
-* COUNTS: nothing bounds the groups of a unit and nothing names the unit, so the counts are known already;
-* PAIRS: the same where WHERE names the unit, so that each row of pairs is one unit of a group;
-* RANKS: the groups are bounded, and the rows are not filtered, so a unit's first groups are those with its first ranks.
+* COUNTS: the groups of a unit are unbounded and the query does not name the unit. The counts are stored.
+* PAIRS: as COUNTS, but WHERE names the unit. Each row of the pairs is one unit of a group.
+* RANKS: the groups are bounded and the rows are unfiltered. The first groups of a unit are those of its first ranks.
 
-What a query reads is decided by its text and by what the policy lists, in its order, and never by the data.
+The text of the query and the order of the policy decide the choice, never the data.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from dpsql.sql.ir.tree import (
     is_column,
     walk,
 )
-from dpsql.sql.ir.unit_equality import conjuncts
+from dpsql.sql.ir.unit_equality import split_conjuncts
 from dpsql.sql.ir.visitor import rebuild, rebuild_body
 
-__all__ = ["Form", "Reading", "reading"]
+__all__ = ["Form", "QuerySource", "use_materialized"]
 
 Named = defaultdict[int, set[str]]
 
 
 class Form(Enum):
-    """How the units of a group are counted."""
+    """Form of the source, which decides the way to count the units of a group."""
 
     ROWS = auto()
     PAIRS = auto()
@@ -56,67 +56,61 @@ class Form(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """A query over what it reads, how it is counted, and what is to be told of it: "" where it reads rows alone."""
+class QuerySource:
+    """Query over its chosen source, the form of the source, and a description: "" where it reads only rows."""
 
     query: PrivateQuery
     form: Form = Form.ROWS
-    told: str = ""
+    description: str = ""
 
     @property
     def relation(self) -> int:
-        """The number of the one relation of a short form."""
+        """Number of the one relation of a short form, else 0."""
         source = self.query.body.source
         return source.number if isinstance(source, Scan) else 0
 
 
-def reading(query: PrivateQuery, *, bounded: bool) -> Reading:
-    """Return what a query reads: the first of what is materialized that takes a short form, else pairs, else rows."""
+def use_materialized(query: PrivateQuery, *, bounded: bool) -> QuerySource:
+    """Choose the source of a query: the first materialized table with a short form, else pairs, else rows."""
     if not query.materialized:
-        return Reading(query)
-    short = _short(query, bounded=bounded)
+        return QuerySource(query)
+    short = _use_short_form(query, bounded=bounded)
     if short is not None:
         return short
-    named, used = _named((*query.keys, query.unit), query.body), list[MaterializedSet]()
-    source = _replaced(query.body.source, named, query=query, used=used)
-    told = "; ".join(dict.fromkeys(f"materialized pairs of {_listed(each)}" for each in used))
-    return Reading(replace(query, body=replace(query.body, source=source)), told=told)
+    named, used = _collect_columns((*query.keys, query.unit), query.body), list[MaterializedSet]()
+    source = _replace_tables(query.body.source, named, query=query, used=used)
+    description = "; ".join(dict.fromkeys(f"materialized pairs of {', '.join(each.columns)}" for each in used))
+    return QuerySource(replace(query, body=replace(query.body, source=source)), description=description)
 
 
-def _short(query: PrivateQuery, *, bounded: bool) -> Reading | None:
-    """Return the query in a short form; None where there is none."""
-    scan, unit, conditions = query.body.source, query.unit, conjuncts(query.body.where)
+def _use_short_form(query: PrivateQuery, *, bounded: bool) -> QuerySource | None:
+    """Return the query in a short form; None if no materialized table fits."""
+    scan, unit, conditions = query.body.source, query.unit, split_conjuncts(query.body.where)
     if not isinstance(scan, Scan) or not is_column(unit) or query.partitions is not None:
         return None
-    if bounded and (conditions or query.domain is not None):  # what is left out would take ranks
+    if bounded and (conditions or query.domain is not None):  # the ranks also number the groups that a filter drops
         return None
-    apart = set(map(_name, query.keys)) | set(map(_held, conditions))
-    keys, filters = _named(query.keys)[scan.number], _named(conditions)[scan.number]
+    fixed = set(map(_find_fixed_column, conditions))
+    identified = set(map(_find_column_name, query.keys)) | fixed
+    keys, filters = _collect_columns(query.keys)[scan.number], _collect_columns(conditions)[scan.number]
     for path, each in query.materialized:
         columns = set(each.columns)
-        if path != scan.path or not columns <= apart or not keys <= columns or not filters <= {*columns, each.unit}:
+        if (
+            path != scan.path
+            or not columns <= identified
+            or not keys <= columns
+            or not filters <= {*columns, each.unit}
+        ):
             continue
-        if bounded:
-            return _over(query, each, form=Form.RANKS)
-        return _over(query, each, form=Form.PAIRS if each.unit in filters else Form.COUNTS)
+        form = Form.RANKS if bounded else Form.PAIRS if each.unit in filters else Form.COUNTS
+        source = Scan(scan.number, each.counts if form is Form.COUNTS else each.pairs)
+        description = f"materialized {form.name.lower()} of {', '.join(each.columns)}"
+        return QuerySource(replace(query, body=replace(query.body, source=source)), form, description)
     return None
 
 
-def _over(query: PrivateQuery, materialized: MaterializedSet, *, form: Form) -> Reading:
-    """Return the query over what is materialized of its one table."""
-    scan = query.body.source
-    number = scan.number if isinstance(scan, Scan) else 0
-    path = materialized.counts if form is Form.COUNTS else materialized.pairs
-    told = f"materialized {form.name.lower()} of {_listed(materialized)}"
-    return Reading(replace(query, body=replace(query.body, source=Scan(number, path))), form, told)
-
-
-def _listed(materialized: MaterializedSet) -> str:
-    return ", ".join(materialized.columns)
-
-
-def _replaced(relation: Relation, named: Named, *, query: PrivateQuery, used: list[MaterializedSet]) -> Relation:
-    """Return the relation over the pairs of its tables, as far as these have every column that is named."""
+def _replace_tables(relation: Relation, named: Named, *, query: PrivateQuery, used: list[MaterializedSet]) -> Relation:
+    """Replace each table of the relation by its narrowest pairs that have every named column, if there are any."""
     match relation:
         case Scan(number=number, path=path):
             fits = [
@@ -129,36 +123,38 @@ def _replaced(relation: Relation, named: Named, *, query: PrivateQuery, used: li
             used.append(least := min(fits, key=lambda each: len(each.columns)))
             return Scan(number, least.pairs)
         case Joined(left=left, right=right):
-            left = _replaced(left, named, query=query, used=used)
-            return replace(relation, left=left, right=_replaced(right, named, query=query, used=used))
-        case Derived(outputs=outputs, body=body) if not any(map(_counts_rows, outputs)):
-            return replace(relation, body=replace(body, source=_replaced(body.source, named, query=query, used=used)))
+            left = _replace_tables(left, named, query=query, used=used)
+            return replace(relation, left=left, right=_replace_tables(right, named, query=query, used=used))
+        case Derived(outputs=outputs, body=body) if not any(map(_reads_many_rows, outputs)):
+            return replace(
+                relation, body=replace(body, source=_replace_tables(body.source, named, query=query, used=used))
+            )
     return relation
 
 
-def _counts_rows(expression: Expression) -> bool:
-    """Say whether an expression looks at more than one row."""
+def _reads_many_rows(expression: Expression) -> bool:
+    """Return whether an expression reads more than one row: an aggregate or a window."""
     return any(isinstance(node, Window) or is_aggregate(node) for node in walk(expression))
 
 
-def _held(condition: Expression) -> str:
-    """Return the column that a condition holds to one value; "" for none."""
+def _find_fixed_column(condition: Expression) -> str:
+    """Return the column that a condition fixes to one value; "" for none."""
     match condition:
         case Call(function="=", arguments=(column, Literal()) | (Literal(), column)):
-            return _name(column)
+            return _find_column_name(column)
         case Call(function="is_null", arguments=(column,)) | In(argument=column, choices=(Literal(),)):
-            return _name(column)
+            return _find_column_name(column)
     return ""
 
 
-def _name(expression: Expression) -> str:
-    """Return the name of a column that stands alone, as it is stored or as an ENUM is read; "" for all else."""
+def _find_column_name(expression: Expression) -> str:
+    """Return the name of an expression that is a column or the text of an ENUM column; "" for all else."""
     column = expression.argument if isinstance(expression, Cast) else expression
     return column.name if isinstance(column, Column) and is_column(expression) else ""
 
 
-def _named(expressions: Iterable[Expression], body: FromWhere | None = None) -> Named:
-    """Return the columns that are named of each relation, in subqueries too."""
+def _collect_columns(expressions: Iterable[Expression], body: FromWhere | None = None) -> Named:
+    """Collect the names of the columns that the expressions use of each relation, in subqueries too."""
     found: Named = defaultdict(set)
 
     def note(expression: Expression) -> Expression:

@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING
 from dpsql.errors import Refusal
 from dpsql.sql.ir.statements import Clause, Name, Option
 from dpsql.sql.lexer import Statement, ascii_lower
-from dpsql.sql.syntax.options import read_options, split
-from dpsql.sql.syntax.parameters import Parameter, whole
-from dpsql.sql.syntax.row_limits import limits_last
-from dpsql.sql.syntax.split_statement import MOST_DOUBLED, unwrapped
-from dpsql.sql.syntax.typed_literals import moments_typed
+from dpsql.sql.syntax.options import read_options, split_options
+from dpsql.sql.syntax.parameters import Parameter, read_whole_number
+from dpsql.sql.syntax.row_limits import normalize_row_limits
+from dpsql.sql.syntax.split_statement import MAX_DOUBLED, extract_private_query
+from dpsql.sql.syntax.typed_literals import type_date_calls
 
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["CLAUSE_HINT", "SplitStatement", "lift"]
+__all__ = ["CLAUSE_HINT", "SplitStatement", "extract_clause"]
 
 CLAUSE_HINT = "End the query with TOP 10 PRIVATE."
 _INTEGER = re.compile(r"[0-9]{1,9}")
@@ -57,9 +57,9 @@ class SplitStatement:
     outer: list[Token] | None = None
 
 
-def lift(statement: Statement, parameter: Parameter) -> SplitStatement:
+def extract_clause(statement: Statement, parameter: Parameter) -> SplitStatement:
     """Take the one clause off a statement; `parameter` gives the value bound to a parameter."""
-    tokens = moments_typed(statement, limits_last(list(statement.tokens)))
+    tokens = type_date_calls(statement, normalize_row_limits(list(statement.tokens)))
     while tokens and tokens[-1].token_type.name == "SEMICOLON":
         tokens.pop()
     explained = bool(tokens) and _is(tokens[0], "explain")
@@ -69,7 +69,7 @@ def lift(statement: Statement, parameter: Parameter) -> SplitStatement:
     if start is None:
         return SplitStatement(tokens, None, explained)
     if _is_inside(tokens, start):
-        outer, inner = unwrapped(statement, tokens, start=start)
+        outer, inner = extract_private_query(statement, tokens, start=start)
         _check_select(statement, inner)
         at = next(at for at, token in enumerate(inner) if token is tokens[start])
         return replace(_taken(statement, inner, start=at, parameter=parameter), explained=explained, outer=outer)
@@ -78,7 +78,7 @@ def lift(statement: Statement, parameter: Parameter) -> SplitStatement:
 
 def _bare(tokens: list[Token]) -> list[Token]:
     """Return the tokens without parentheses around all of them."""
-    for _ in range(MOST_DOUBLED):
+    for _ in range(MAX_DOUBLED):
         if not tokens or tokens[0].token_type.name != "L_PAREN":
             break
         depth, end = 0, 0
@@ -121,7 +121,7 @@ def _called(
     if not end or kinds[start - 1 : start] != ["HAVING"]:
         reason = "PRIVATE_TOP(...) stands alone after HAVING."
         raise Refusal("clause", reason, hint=_HAVING_HINT, place=statement.place(tokens[start]))
-    items = split(statement, tokens[start + 2 : end], start=tokens[start], hint=_HAVING_HINT)
+    items = split_options(statement, tokens[start + 2 : end], start=tokens[start], hint=_HAVING_HINT)
     if len(items[0]) != 1:
         reason = "PRIVATE_TOP begins with the number of keys, or ADAPTIVE."
         raise Refusal("clause", reason, hint=_HAVING_HINT, place=statement.place(items[0][0], items[0][-1]))
@@ -225,7 +225,7 @@ def _k(statement: Statement, token: Token, *, parameter: Parameter) -> int | Non
     """Return k, written or bound; None where the word ADAPTIVE leaves it to the mechanism."""
     if _is(token, "adaptive"):
         return None
-    given = whole(statement.value(token.text), parameter, least=1)
+    given = read_whole_number(statement.value(token.text), parameter, min_value=1)
     if given is not None:
         return given
     if token.token_type.name == "NUMBER" and _INTEGER.fullmatch(token.text) and int(token.text) > 0:
@@ -268,7 +268,7 @@ def _options(
             hint=_WITH_HINT,
             place=statement.place(after[start], after[-1]),
         )
-    items = split(statement, after[start + 2 : end], start=after[start], hint=_WITH_HINT)
+    items = split_options(statement, after[start + 2 : end], start=after[start], hint=_WITH_HINT)
     options = read_options(statement, items, sign="EQ", parameter=parameter)
     if leading:
         _check_around(statement, [], after=after[end + 1 :])

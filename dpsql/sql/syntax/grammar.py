@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.functions.allow_list import FUNCTIONS, INSIDE, REFUSED, WINDOWS
 from dpsql.sql.lexer import FUNCTION_PREFIX, STAND_IN, Statement, ascii_lower
-from dpsql.sql.syntax.misread_forms import plainly
+from dpsql.sql.syntax.misread_forms import normalize_misread_forms
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -124,7 +124,7 @@ def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[
     """
     from sqlglot import Token, TokenType
 
-    tokens, settled = plainly(statement, tokens), list[Token]()
+    tokens, settled = normalize_misread_forms(statement, tokens), list[Token]()
     everything = INSIDE.union(aggregates)
     openers: list[str] = []
     levels = [""]

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import Unsupported
 from dpsql.sql.lexer import Statement, ascii_lower
-from dpsql.sql.syntax.split_statement import last_clause
+from dpsql.sql.syntax.split_statement import find_last_clause
 
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["is_typed_and_cast", "plainly"]
+__all__ = ["is_typed_and_cast", "normalize_misread_forms"]
 
-MOST_SAMPLES = 16
+MAX_SAMPLES = 16
 _TYPED = frozenset(["date", "timestamp", "datetime"])
 _ALL_ROWS = frozenset(
     (*opening, "100", sign, *[")"] * bool(opening))
@@ -32,7 +32,7 @@ _AFTER_SAMPLE = frozenset(
 _AFTER_SAMPLE |= frozenset("SEMI ANTI CROSS ON USING UNION INTERSECT EXCEPT".split()) | {""}
 
 
-def plainly(statement: Statement, tokens: list[Token]) -> list[Token]:
+def normalize_misread_forms(statement: Statement, tokens: list[Token]) -> list[Token]:
     """Return the tokens with each of these forms in its plain one."""
     found: list[Token] = []
     kinds = [*(token.token_type.name for token in tokens), *[""] * _BEYOND]
@@ -41,7 +41,7 @@ def plainly(statement: Statement, tokens: list[Token]) -> list[Token]:
         width = _lateral(tokens, kinds, at=at)
         if kinds[at] == "TABLE_SAMPLE":
             samples += 1
-            width = _sample(statement, tokens, kinds=kinds, at=at) if samples <= MOST_SAMPLES else 0
+            width = _sample(statement, tokens, kinds=kinds, at=at) if samples <= MAX_SAMPLES else 0
         if width:
             at += width
             continue
@@ -75,7 +75,7 @@ def _lateral(tokens: list[Token], kinds: list[str], *, at: int) -> int:
 
 def _sample(statement: Statement, tokens: list[Token], *, kinds: list[str], at: int) -> int:
     """Return how many tokens a sample of all rows has that begins at tokens[at], 0 for none; refuse any other."""
-    if ascii_lower(tokens[at].text) != "tablesample" or last_clause(kinds[:at]) not in {"FROM", "JOIN"}:
+    if ascii_lower(tokens[at].text) != "tablesample" or find_last_clause(kinds[:at]) not in {"FROM", "JOIN"}:
         return 0
     within = range(at + 1, min(at + _BEYOND, len(tokens)))
     words = ["" if kinds[each] == "IDENTIFIER" else ascii_lower(tokens[each].text) for each in within]

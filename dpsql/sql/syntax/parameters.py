@@ -1,4 +1,4 @@
-"""Parameters: the values an analyst binds to ?, $1 or :name, as typed literals."""
+"""Parameters: values bound to ?, $1 or :name, as typed literals."""
 
 from __future__ import annotations
 
@@ -19,74 +19,75 @@ from dpsql.sql.ir.types import (
     TIMESTAMP,
     WIDEST_DECIMAL,
     decimal,
-    smallest_integer,
+    find_integer_type,
 )
-from dpsql.sql.ir.unbound_parameters import UnboundParameter, number_for
+from dpsql.sql.ir.unbound_parameters import UnboundParameter, default_number
 from dpsql.sql.lexer import Statement, Value
 
-__all__ = ["Parameter", "ParameterValues", "bind", "literal_of", "whole"]
+__all__ = ["Parameter", "ParameterValues", "bind", "make_literal", "read_whole_number"]
 
-LONGEST_PARAMETER = 16 * 1024  # bytes of one; a statement may bind thousands
-_MOMENT = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(\.\d{6})?")  # what pandas calls NaT is a datetime too
+MAX_PARAMETER_BYTES = 16 * 1024  # of one parameter; a statement may bind thousands
+_MOMENT = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(\.\d{6})?")  # excludes NaT of pandas, which is a datetime
 _SURROGATE = re.compile("[\ud800-\udfff]")
 ParameterValues = Sequence[object] | Mapping[str, object]
 Parameter = Callable[[Value], object]
 
 
-def bind(statement: Statement, given: ParameterValues) -> dict[Value, object]:
-    """Return the value of every parameter of the statement; refuse too many, too few and mixed styles."""
+def bind(statement: Statement, parameters: ParameterValues) -> dict[Value, object]:
+    """Bind a value to every parameter of the statement; refuse too many, too few and mixed styles."""
     wanted = [value for value in statement.values if value.kind == "parameter"]
-    styles = {_style(value.content) for value in wanted}
+    styles = {_find_style(value.content) for value in wanted}
     if len(styles) > 1:
         hint = "Write ?, $1 or :name throughout."
-        raise UsageError("parameters", "Parameters are written in one style.", hint=hint, place=wanted[0].place)
-    if isinstance(given, Mapping) and all(isinstance(name, str) for name in given):
-        values = {name.lstrip(":$"): value for name, value in given.items()}
-    elif isinstance(given, str) or not isinstance(given, Sequence):
+        raise UsageError(
+            "parameters", "A statement must write its parameters in one style.", hint=hint, place=wanted[0].place
+        )
+    if isinstance(parameters, Mapping) and all(isinstance(name, str) for name in parameters):
+        values = {name.lstrip(":$"): value for name, value in parameters.items()}
+    elif isinstance(parameters, str) or not isinstance(parameters, Sequence):
         hint = 'For example ["DE"], or {"country": "DE"} for :country.'
-        raise UsageError("parameters", "Parameters are given as a list, or as a mapping for :name.", hint=hint)
+        raise UsageError("parameters", "Parameters must be a list, or a mapping for :name.", hint=hint)
     else:
-        values = {str(position): value for position, value in enumerate(given, start=1)}
+        values = {str(position): value for position, value in enumerate(parameters, start=1)}
     bound: dict[Value, object] = {}
     for position, value in enumerate(wanted, start=1):
         name = str(position) if value.content == "?" else value.content[1:]
         if name not in values:
-            hint = "Give one value for each, in order or by name."
-            raise UsageError("parameters", "No value was given for this parameter.", hint=hint, place=value.place)
+            hint = "Pass one value for each parameter, in order or by name."
+            raise UsageError("parameters", "This parameter has no value.", hint=hint, place=value.place)
         bound[value] = values[name]
     names = {str(at) if value.content == "?" else value.content[1:] for at, value in enumerate(wanted, start=1)}
     if set(values) - names:
-        reason = f"More parameters were given ({len(values)}) than the statement uses ({len(names)})."
-        raise UsageError("parameters", reason, hint="Give one value for each ?, $1 or :name.")
+        reason = f"More parameters were passed ({len(values)}) than the statement uses ({len(names)})."
+        raise UsageError("parameters", reason, hint="Pass one value for each ?, $1 or :name.")
     return bound
 
 
-def _style(written: str) -> str:
-    return "numbered" if written[1:].isdigit() else written[:1].replace("$", ":")
+def _find_style(text: str) -> str:
+    """Return ?, : or "numbered"; $name counts as :name."""
+    return "numbered" if text[1:].isdigit() else text[:1].replace("$", ":")
 
 
-def whole(value: Value | None, parameter: Parameter, *, least: int) -> int | None:
-    """Return the whole number, at least `least`, that is bound to a parameter; None for anything else."""
+def read_whole_number(value: Value | None, parameter: Parameter, *, min_value: int) -> int | None:
+    """Return the whole number, at least `min_value`, that is bound to a parameter; None for anything else."""
     if value is None or value.kind != "parameter":
         return None
-    bound = number_for(parameter(value), least)
-    return bound if type(bound) is int and least <= bound < 1 << 63 else None
+    bound = default_number(parameter(value), min_value)
+    return bound if type(bound) is int and min_value <= bound < 1 << 63 else None
 
 
-def literal_of(value: object, place: Place) -> Literal:
-    """Return a Python value as a typed literal: None, bool, int, float, Decimal, str, date or a naive datetime."""
+def make_literal(value: object, place: Place) -> Literal:
+    """Convert a Python value to a typed literal: None, bool, int, float, Decimal, str, date or a naive datetime."""
     if isinstance(value, UnboundParameter):
         return value.literal()
-    literal = _number(value) if isinstance(value, int | float | Decimal) else _plain(value)
+    literal = _convert_number(value) if isinstance(value, int | float | Decimal) else _convert_other(value)
     if literal is None:
-        hint = "None, bool, 64-bit int, finite float or Decimal, short str, date and datetime without zone are."
-        raise UsageError(
-            "parameter-type", "This parameter's value is not one that can be bound.", hint=hint, place=place
-        )
+        hint = "Use None, bool, 64-bit int, finite float or Decimal, short str, date or datetime without zone."
+        raise UsageError("parameter-type", "The value of this parameter cannot be bound.", hint=hint, place=place)
     return literal
 
 
-def _plain(value: object) -> Literal | None:
+def _convert_other(value: object) -> Literal | None:
     match value:
         case None:
             return Literal(None, NULL)
@@ -100,23 +101,25 @@ def _plain(value: object) -> Literal | None:
 
 
 def _can_be_sent(text: str) -> bool:
-    return "\0" not in text and len(text.encode(errors="replace")) <= LONGEST_PARAMETER and not _SURROGATE.search(text)
+    return (
+        "\0" not in text and len(text.encode(errors="replace")) <= MAX_PARAMETER_BYTES and not _SURROGATE.search(text)
+    )
 
 
-def _number(value: float | Decimal) -> Literal | None:
+def _convert_number(value: float | Decimal) -> Literal | None:
     match value:
         case bool():
             return Literal(value, BOOLEAN)
-        case int() if (type_ := smallest_integer(value)) is not None:
+        case int() if (type_ := find_integer_type(value)) is not None:
             return Literal(value, type_)
         case float() if math.isfinite(value):
             return Literal(value, DOUBLE)
         case Decimal() if value.is_finite():
-            return _decimal(value)
+            return _convert_decimal(value)
     return None
 
 
-def _decimal(value: Decimal) -> Literal | None:
+def _convert_decimal(value: Decimal) -> Literal | None:
     _, digits, exponent = value.as_tuple()
     scale = max(0, -int(exponent))
     width = max(len(digits) + max(0, int(exponent)), scale, 1)

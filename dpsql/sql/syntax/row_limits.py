@@ -1,10 +1,10 @@
-"""LIMIT and OFFSET in the other spellings that tools write, put into the one that is read.
+"""Normalization of LIMIT and OFFSET from the other forms that tools write.
 
     [OFFSET m ROWS] FETCH FIRST n ROWS ONLY    LIMIT n [OFFSET m]
     OFFSET m LIMIT n                           LIMIT n OFFSET m
     LIMIT ALL                                  (nothing: all rows)
 
-FETCH, OFFSET and LIMIT are reserved in DuckDB, so that no name is taken for one of them.
+FETCH, OFFSET and LIMIT are reserved words in DuckDB, so no unquoted name can be mistaken for one of them.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ from dpsql.sql.lexer import ascii_lower
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["limits_last"]
+__all__ = ["normalize_row_limits"]
 
-_SAID = frozenset(["LIMIT", "OFFSET", "FETCH"])
+_KEYWORDS = frozenset(["LIMIT", "OFFSET", "FETCH"])
 _ROWS = frozenset(["row", "rows"])
 _COUNTS = frozenset(["NUMBER", "STRING"])  # a parameter is a STRING
 
 
-def limits_last(tokens: list[Token]) -> list[Token]:
-    """Return the tokens with every LIMIT and OFFSET as LIMIT n OFFSET m, where they say so in other words."""
-    if _SAID.isdisjoint(token.token_type.name for token in tokens):
+def normalize_row_limits(tokens: list[Token]) -> list[Token]:
+    """Rewrite every row limit as LIMIT n OFFSET m."""
+    if _KEYWORDS.isdisjoint(token.token_type.name for token in tokens):
         return tokens
     found: list[Token] = []
     at = 0
     while at < len(tokens):
-        offset, width = _offset(tokens, at)
-        limit, more = _limit(tokens, at + width)
+        offset, width = _read_offset(tokens, at)
+        limit, more = _read_limit(tokens, at + width)
         if not width and more:
-            offset, width = _offset(tokens, at + more)
+            offset, width = _read_offset(tokens, at + more)
         found += [*limit, *offset] if width + more else [tokens[at]]
         at += width + more or 1
     return found
 
 
-def _offset(tokens: list[Token], at: int) -> tuple[list[Token], int]:
-    """Return OFFSET m, and how many tokens say it at tokens[at]; nothing where none do."""
+def _read_offset(tokens: list[Token], at: int) -> tuple[list[Token], int]:
+    """Return OFFSET m and the number of its tokens at tokens[at]; nothing and 0 if there is no OFFSET."""
     if _kind(tokens, at) != "OFFSET" or _kind(tokens, at + 1) not in _COUNTS:
         return [], 0
     return tokens[at : at + 2], 3 if _word(tokens, at + 2) in _ROWS else 2
 
 
-def _limit(tokens: list[Token], at: int) -> tuple[list[Token], int]:
-    """Return LIMIT n, nothing for all rows, and how many tokens say it at tokens[at]."""
+def _read_limit(tokens: list[Token], at: int) -> tuple[list[Token], int]:
+    """Return LIMIT n, nothing for all rows, and the number of its tokens at tokens[at]."""
     if _kind(tokens, at) == "LIMIT" and _kind(tokens, at + 1) == "ALL":
         return [], 2
     if _kind(tokens, at) == "LIMIT" and _kind(tokens, at + 1) in _COUNTS:

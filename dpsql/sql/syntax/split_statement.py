@@ -16,9 +16,9 @@ from dpsql.sql.lexer import Statement
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["MOST_DOUBLED", "RELEASED", "last_clause", "unwrapped"]
+__all__ = ["MAX_DOUBLED", "RELEASED", "extract_private_query", "find_last_clause"]
 
-MOST_DOUBLED = 8  # parentheses that stand directly in others, and mean nothing
+MAX_DOUBLED = 8  # parentheses that stand directly in others, and mean nothing
 RELEASED = "released\0"  # a name that no statement can hold
 _STANDS_FOR = (("SELECT", "SELECT"), ("STAR", "*"), ("FROM", "FROM"), ("IDENTIFIER", RELEASED))
 _CLAUSES = frozenset("SELECT FROM JOIN ON USING WHERE GROUP_BY HAVING ORDER_BY LIMIT OFFSET".split())
@@ -26,14 +26,14 @@ _FROM = frozenset("FROM JOIN ON USING".split())
 _NAME_AND_AS = 2  # what stands between WITH, or a comma, and the parentheses of a CTE
 
 
-def unwrapped(statement: Statement, tokens: list[Token], *, start: int) -> tuple[list[Token], list[Token]]:
+def extract_private_query(statement: Statement, tokens: list[Token], *, start: int) -> tuple[list[Token], list[Token]]:
     """Return the outer SELECT, which reads the table `RELEASED`, and the private query whose clause is tokens[start].
 
     Refuses a clause that stands in no subquery of FROM and in no CTE.
     """
     openings = _openings(tokens, start)
     first, closing = openings[-1] + 1, _closing(tokens, start)
-    for _ in range(MOST_DOUBLED):
+    for _ in range(MAX_DOUBLED):
         if closing is None or not _is_doubled(tokens, openings, closing=closing):
             break
         tokens = [*tokens[: openings[-1]], *tokens[openings[-1] + 1 : closing], *tokens[closing + 1 :]]
@@ -95,11 +95,11 @@ def _is_source(tokens: list[Token], opening: int) -> bool:
         case [_, "ALIAS"]:
             return kinds[0] == "WITH" and kinds[-3:-2] in (["WITH"], ["COMMA"])
         case [_, "COMMA"]:
-            return last_clause(kinds) in _FROM
+            return find_last_clause(kinds) in _FROM
     return False
 
 
-def last_clause(kinds: list[str]) -> str:
+def find_last_clause(kinds: list[str]) -> str:
     """Return the last keyword that begins a clause at the level at which the tokens end."""
     depth = 0
     for kind in reversed(kinds):

@@ -1,25 +1,25 @@
-"""sqlglot's tree, at arm's length: parsed from settled tokens, matched node by node and argument by argument."""
+"""Access to the tree of sqlglot: parsing of settled tokens, and checks of the arguments of a node."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
 from dpsql.errors import Place, Refusal, Unsupported
-from dpsql.sql.lexer import FUNCTION_PREFIX, Statement, place_of
+from dpsql.sql.lexer import FUNCTION_PREFIX, Statement, make_place
 
 if TYPE_CHECKING:
     from sqlglot import Token
     from sqlglot.expressions import Expression as Node
 
-MOST_LISTED = 256
-MOST_COMBINED = 32  # each is read inside the one before
+MAX_LISTED = 256
+MAX_COMBINED = 32  # each is nested in the one before
 _LISTS = frozenset(["Select", "Group", "Order", "Window"])
 
-__all__ = ["is_unnest", "only", "parse", "place", "spelled_items"]
+__all__ = ["is_unnest", "only", "pair_items_with_text", "parse", "place"]
 
 
 def parse(statement: Statement, tokens: list[Token]) -> Node:
-    """Return the tree of the one SELECT that the tokens spell."""
+    """Parse the tokens as one SELECT."""
     from sqlglot.dialects.duckdb import DuckDB
     from sqlglot.errors import ParseError
     from sqlglot.expressions import Select
@@ -33,65 +33,65 @@ def parse(statement: Statement, tokens: list[Token]) -> Node:
     except Refusal:
         raise
     except ParseError as error:
-        where = _where(statement, error.errors)
-    except Exception:  # noqa: BLE001 - whatever a parser does to hostile text, the analyst gets one sentence
+        where = _find_fault(statement, error.errors)
+    except Exception:  # noqa: BLE001 - a parser may fail in any way on hostile text
         where = None
     hint = "Check commas, parentheses and keywords; begin with SELECT or WITH."
     raise Refusal("syntax", "This is not a SELECT that dpsql can read.", hint=hint, place=where)
 
 
 def _check_breadth(statement: Statement, tree: Node) -> None:
-    """Refuse lists of keys, columns, tables and CTEs so long that going through pairs of them takes a while."""
+    """Refuse long lists of keys, columns, tables and CTEs; some checks are quadratic in their length."""
     combined = 0
     for node in tree.walk():
         combined += type(node).__name__ in {"Union", "Intersect", "Except"}
-        if combined > MOST_COMBINED:
-            reason = f"At most {MOST_COMBINED} UNION, INTERSECT and EXCEPT may stand in a statement."
+        if combined > MAX_COMBINED:
+            reason = f"At most {MAX_COMBINED} UNION, INTERSECT and EXCEPT are allowed in a statement."
             raise Refusal(
                 "too-long", reason, hint="Combine fewer subqueries.", place=place(statement, cast("Node", node))
             )
         if type(node).__name__ in _LISTS | {"With"}:
             longest = max((len(part) for part in node.args.values() if isinstance(part, list)), default=0)
-            if longest > MOST_LISTED:
-                reason, hint = f"A list here may have {MOST_LISTED} items.", "Select fewer columns."
+            if longest > MAX_LISTED:
+                reason, hint = f"This list may have at most {MAX_LISTED} items.", "Shorten the list."
                 raise Refusal("too-long", reason, hint=hint, place=place(statement, cast("Node", node)))
 
 
-def _where(statement: Statement, faults: list[dict[str, object]]) -> Place | None:
-    """Return the place that sqlglot blames, by its line and (last) column."""
+def _find_fault(statement: Statement, faults: list[dict[str, object]]) -> Place | None:
+    """Return the place of the fault that sqlglot reports by line and last column."""
     line, column = (faults[0].get("line"), faults[0].get("col")) if faults else (None, None)
     if not isinstance(line, int) or not isinstance(column, int):
         return None
     end = sum(len(part) + 1 for part in statement.text.split("\n")[: line - 1]) + column
     starts = [token.start for token in statement.tokens if token.start < end <= token.end + 1]
-    return place_of(statement.text, starts[0] if starts else end - 1, end=end)
+    return make_place(statement.text, starts[0] if starts else end - 1, end=end)
 
 
 def place(statement: Statement, node: Node) -> Place | None:
-    """Return the place of the smallest fragment that covers what is located below `node`, or below what holds it."""
+    """Return the place of the smallest fragment that covers `node`, or its parent if `node` has no position."""
     spans = [below.meta for below in node.walk() if "start" in below.meta]
     if not spans:
         outer = cast("Node | None", node.parent)
         return None if outer is None or type(outer).__name__ == "Select" else place(statement, outer)
-    return place_of(statement.text, min(span["start"] for span in spans), end=max(span["end"] for span in spans) + 1)
+    return make_place(statement.text, min(span["start"] for span in spans), end=max(span["end"] for span in spans) + 1)
 
 
 def only(statement: Statement, node: Node, *allowed: str) -> None:
-    """Refuse a node that carries anything besides the `allowed` arguments: what we do not read may not be there."""
+    """Refuse a node with any argument other than the `allowed` ones."""
     for name, value in node.args.items():
         if name not in allowed and value is not None and value is not False and value != []:
-            hint = "The SQL reference lists what a private query may hold."
+            hint = "The SQL reference lists the supported constructs."
             where = place(statement, node)
-            raise Unsupported("construct", "This construct is not read by dpsql.", hint=hint, place=where)
+            raise Unsupported("construct", "This construct is not supported.", hint=hint, place=where)
 
 
 def is_unnest(node: Node) -> bool:
-    """Say whether a node is unnest(...)."""
+    """Return whether a node is unnest(...)."""
     return type(node).__name__ == "Anonymous" and node.this == f"{FUNCTION_PREFIX}unnest"
 
 
-def spelled_items(statement: Statement, select: Node, *, tokens: list[Token]) -> list[tuple[Node, str]]:
-    """Pair the items of the outermost select list with their text, which names those without an alias."""
+def pair_items_with_text(statement: Statement, select: Node, *, tokens: list[Token]) -> list[tuple[Node, str]]:
+    """Pair the items of the outermost select list with their text, the name of an item without an alias."""
     depth, start, previous = 0, None, ""
     spans: list[list[int]] = []
     for token in tokens:

@@ -1,4 +1,4 @@
-"""Values that arrive as text, in the form in which PostgreSQL writes them, read for the parameters of a statement."""
+"""Parameter values in the text format of PostgreSQL."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _INTEGERS = frozenset("TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEG
 _WIDEST = 63  # bits of a whole number
 
 
-def value_of(text: str, type: str) -> object:  # noqa: A002 - what it is called everywhere else
-    """Return the value that `text` is of a SQL `type`, such as BIGINT, DECIMAL(9,2) or UNKNOWN, which is a text.
+def value_of(text: str, type: str) -> object:  # noqa: A002 - its name in every caller
+    """Parse `text` as a value of a SQL `type`, such as BIGINT or DECIMAL(9,2). UNKNOWN is text.
 
-    The form is that of PostgreSQL: numbers in plain digits, t or f, dates as 2026-01-31 and time stamps as
-    2026-01-31 12:00:00. Raises `UsageError` for a text that is no such value, and for those that statements do not
-    take: NaN, infinities, whole numbers beyond 64 bits, time zones.
+    The format is that of PostgreSQL: numbers in plain digits, t or f, dates as 2026-01-31 and time stamps as
+    2026-01-31 12:00:00. Raise `UsageError` for a text that is not such a value, and for values that statements do not
+    accept: NaN, infinities, whole numbers beyond 64 bits, time zones.
     """
     name = type.partition("(")[0].strip().upper()
-    read, hint = _READ["BIGINT" if name in _INTEGERS else name if name in _READ else "VARCHAR"]
+    read, hint = _PARSERS["BIGINT" if name in _INTEGERS else name if name in _PARSERS else "VARCHAR"]
     try:
         value = read(text if read is str else text.strip())
     except (ValueError, OverflowError, ArithmeticError):
@@ -42,38 +42,38 @@ def value_of(text: str, type: str) -> object:  # noqa: A002 - what it is called 
     return value
 
 
-def _integer(text: str) -> int | None:
+def _parse_integer(text: str) -> int | None:
     value = int(text) if _WHOLE.fullmatch(text) else None
     return value if value is not None and -(1 << _WIDEST) <= value < 1 << _WIDEST else None
 
 
-def _double(text: str) -> float | None:
+def _parse_double(text: str) -> float | None:
     value = float(text) if _NUMBER.fullmatch(text) else None
     return value if value is not None and isfinite(value) else None
 
 
-def _decimal(text: str) -> Decimal | None:
+def _parse_decimal(text: str) -> Decimal | None:
     return Decimal(text) if _NUMBER.fullmatch(text) else None
 
 
-def _truth(text: str) -> bool | None:
+def _parse_boolean(text: str) -> bool | None:
     return _TRUTH.get(text.lower())
 
 
-def _day(text: str) -> date | None:
+def _parse_date(text: str) -> date | None:
     return date.fromisoformat(text) if _DATE.fullmatch(text) else None
 
 
-def _moment(text: str) -> datetime | None:
+def _parse_timestamp(text: str) -> datetime | None:
     return datetime.fromisoformat(text) if _MOMENT.fullmatch(text) else None
 
 
-_READ: dict[str, tuple[Callable[[str], object], str]] = {
-    "BIGINT": (_integer, "Send a whole number of at most 64 bits, in plain digits."),
-    "DOUBLE": (_double, "Send a finite number, such as 1.5 or 1e-3."),
-    "DECIMAL": (_decimal, "Send a finite number, such as 1.50."),
-    "BOOLEAN": (_truth, "Send t or f."),
-    "DATE": (_day, "Send a date of the years 1 to 9999, such as 2026-01-31."),
-    "TIMESTAMP": (_moment, "Send a time stamp without a zone, such as 2026-01-31 12:00:00."),
+_PARSERS: dict[str, tuple[Callable[[str], object], str]] = {
+    "BIGINT": (_parse_integer, "Send a whole number of at most 64 bits, in plain digits."),
+    "DOUBLE": (_parse_double, "Send a finite number, such as 1.5 or 1e-3."),
+    "DECIMAL": (_parse_decimal, "Send a finite number, such as 1.50."),
+    "BOOLEAN": (_parse_boolean, "Send t or f."),
+    "DATE": (_parse_date, "Send a date of the years 1 to 9999, such as 2026-01-31."),
+    "TIMESTAMP": (_parse_timestamp, "Send a time stamp without a zone, such as 2026-01-31 12:00:00."),
     "VARCHAR": (str, "Leave the NUL character out."),
 }

@@ -14,11 +14,11 @@ from support.sql_reference import NASTY_COLUMNS, catalog_of, nasty_tables, priva
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.render.duckdb import Writer
 from dpsql.sql.rewrite import contribution_bounding
-from dpsql.sql.rewrite.contribution_bounding import MANY, UNIT, Bound, bounded
+from dpsql.sql.rewrite.contribution_bounding import MIN_GROUPS_SORTED_APART, UNIT, Bound, bound_contributions
 from dpsql.sql.rewrite.engine_query import rewrite
 
 SALTS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
-FORMS = {"least": 1, "window": 5, "split": MANY}
+FORMS = {"least": 1, "window": 5, "split": MIN_GROUPS_SORTED_APART}
 BASE = f"SELECT item AS dpsql_key_1, who AS {UNIT} FROM seen"
 UNMIXED = f"hash('salt', {UNIT}, dpsql_key_1)"
 Row = tuple[object, ...]
@@ -28,7 +28,7 @@ def kept_sql(groups: int, *, base: str = BASE, keys: int = 1) -> tuple[str, list
     """Return the SQL of the kept groups and their units, and its parameters."""
     writer = Writer()
     names = [f"dpsql_key_{at}" for at in range(1, keys + 1)]
-    kept = bounded(writer, base, names=names, bound=Bound(groups, SALTS))
+    kept = bound_contributions(writer, base, names=names, bound=Bound(groups, SALTS))
     opening = f"WITH {', '.join(kept.ctes)} " if kept.ctes else ""
     return f"{opening}SELECT {', '.join(names)}, {UNIT} FROM ({kept.source})", writer.parameters
 
@@ -53,10 +53,10 @@ def seen(rows: Sequence[Row], *, types: str = "who BIGINT, item VARCHAR") -> duc
     return con
 
 
-@pytest.fixture(params=[MANY, 2], ids=["forms", "split"])
+@pytest.fixture(params=[MIN_GROUPS_SORTED_APART, 2], ids=["forms", "split"])
 def _many(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """The constant as it is, and one that sends every bound above 1 to the split form."""
-    monkeypatch.setattr(contribution_bounding, "MANY", request.param)
+    monkeypatch.setattr(contribution_bounding, "MIN_GROUPS_SORTED_APART", request.param)
     return int(request.param)
 
 
@@ -71,7 +71,7 @@ def ladder() -> Iterator[duckdb.DuckDBPyConnection]:
 
 @pytest.mark.usefixtures("_many")
 def test_each_unit_keeps_its_bound_or_all(ladder: duckdb.DuckDBPyConnection) -> None:
-    for groups in (1, 2, 5, MANY - 1, MANY, 20, 40, 10**9):
+    for groups in (1, 2, 5, MIN_GROUPS_SORTED_APART - 1, MIN_GROUPS_SORTED_APART, 20, 40, 10**9):
         assert {unit: len(own) for unit, own in kept(ladder, groups).items()} == {
             unit: min(unit, groups) for unit in range(1, 41)
         }
@@ -80,7 +80,7 @@ def test_each_unit_keeps_its_bound_or_all(ladder: duckdb.DuckDBPyConnection) -> 
 @pytest.mark.usefixtures("_many")
 def test_a_smaller_bound_keeps_some_of_what_a_larger_one_keeps(ladder: duckdb.DuckDBPyConnection) -> None:
     """So the forms take the groups of a unit in one and the same order."""
-    bounds = (1, 2, 3, MANY - 1, MANY, 30, 40)
+    bounds = (1, 2, 3, MIN_GROUPS_SORTED_APART - 1, MIN_GROUPS_SORTED_APART, 30, 40)
     for smaller, larger in pairwise(bounds):
         few, many = kept(ladder, smaller), kept(ladder, larger)
         assert all(few[unit] <= many[unit] for unit in many)
@@ -148,7 +148,7 @@ def test_every_type_of_key_keeps_its_values_and_its_bytes(setting: str) -> None:
             for (unit,) in units
         ]
         assert printed(con, query, Bound(10_000, SALTS)) == plain
-        for groups in (1, 2, MANY):
+        for groups in (1, 2, MIN_GROUPS_SORTED_APART):
             found = printed(con, query, Bound(groups, SALTS))
             assert all(count <= plain[key] for key, count in found.items())
             assert sum(found.values()) == sum(min(groups, size) for size in own)

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 from support.sql_reference import catalog_of, private
 
-from dpsql.sql.rewrite.contribution_bounding import MANY
+from dpsql.sql.rewrite.contribution_bounding import MIN_GROUPS_SORTED_APART
 from dpsql.sql.rewrite.engine_query import Bound, rewrite, rewrite_all
 
 SALTS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
@@ -53,7 +53,7 @@ def test_one_group_takes_one_pass_without_window_or_distinct(keys: str) -> None:
 
 
 @pytest.mark.parametrize("keys", KEYS)
-@pytest.mark.parametrize("groups", [2, 5, MANY - 1])
+@pytest.mark.parametrize("groups", [2, 5, MIN_GROUPS_SORTED_APART - 1])
 def test_a_few_groups_take_a_sort_that_is_not_rewritten(keys: str, groups: int) -> None:
     """A window with one sort key would become arg_min lists: slower, and out of memory on large tables."""
     plan = bounded_plan(keys, groups)
@@ -62,7 +62,7 @@ def test_a_few_groups_take_a_sort_that_is_not_rewritten(keys: str, groups: int) 
 
 
 @pytest.mark.parametrize("keys", KEYS)
-@pytest.mark.parametrize("groups", [MANY, 20, 100])
+@pytest.mark.parametrize("groups", [MIN_GROUPS_SORTED_APART, 20, 100])
 def test_many_groups_read_the_rows_once_and_sort_only_units_above_the_bound(keys: str, groups: int) -> None:
     plan = bounded_plan(keys, groups)
     assert times(plan, "SEQ_SCAN") == times(plan, "WINDOW") == 1
@@ -74,7 +74,7 @@ def test_many_groups_read_the_rows_once_and_sort_only_units_above_the_bound(keys
 
 
 @pytest.mark.parametrize("keys", KEYS)
-@pytest.mark.parametrize("groups", [1, 5, MANY])
+@pytest.mark.parametrize("groups", [1, 5, MIN_GROUPS_SORTED_APART])
 def test_all_groups_take_the_plan_of_the_leaders_with_a_sort_in_place_of_the_cut(keys: str, groups: int) -> None:
     query = private(f"SELECT {keys} FROM events GROUP BY ALL TOP 10 PRIVATE", CATALOG)
     counting = rewrite_all(query, bound=Bound(groups, SALTS))

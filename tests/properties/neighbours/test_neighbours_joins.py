@@ -29,7 +29,7 @@ EXAMPLES = settings(max_examples=100, deadline=None, suppress_health_check=[Heal
 def read(question: Asked) -> PrivateQuery:
     """Return the query, however many tables it names."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(from_clause, "MOST_TABLES", 40)
+        patch.setattr(from_clause, "MAX_TABLES", 40)
         return private(question.text(), CATALOG)
 
 

@@ -143,7 +143,7 @@ def form_of(name: str) -> Iterator[None]:
     """Let bounds that small tables can exceed take the form of large ones too."""
     with pytest.MonkeyPatch.context() as patch:
         if name == "split":
-            patch.setattr(contribution_bounding, "MANY", 2)
+            patch.setattr(contribution_bounding, "MIN_GROUPS_SORTED_APART", 2)
         yield
 
 

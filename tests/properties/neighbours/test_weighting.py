@@ -12,7 +12,15 @@ from support.sql_reference import same
 
 from dpsql.mechanisms import WEIGHT_STEPS, unit_weight
 from dpsql.sql.render.duckdb import Writer
-from dpsql.sql.rewrite.contribution_bounding import UNIT, WEIGHT, Bound, Bounded, bounded, weighted, weighted_of_all
+from dpsql.sql.rewrite.contribution_bounding import (
+    UNIT,
+    WEIGHT,
+    Bound,
+    BoundedRows,
+    bound_contributions,
+    weigh_all_pairs,
+    weigh_contributions,
+)
 
 SALTS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 BASE = f"SELECT item AS dpsql_key_1, who AS {UNIT} FROM seen WHERE who IS NOT NULL"
@@ -20,7 +28,12 @@ Row = tuple[object, ...]
 
 
 def weights_sql(
-    groups: int, *, base: str = BASE, keys: int = 1, spread: Callable[..., Bounded] = weighted, more: str = ""
+    groups: int,
+    *,
+    base: str = BASE,
+    keys: int = 1,
+    spread: Callable[..., BoundedRows] = weigh_contributions,
+    more: str = "",
 ) -> tuple[str, list[object]]:
     writer, names = Writer(), [f"dpsql_key_{at}" for at in range(1, keys + 1)]
     own = [unit_weight(size) for size in range(1, groups + 1)]
@@ -43,7 +56,7 @@ def weights_of(con: duckdb.DuckDBPyConnection, groups: int, *, base: str = BASE,
 def kept_by_unit(con: duckdb.DuckDBPyConnection, groups: int, *, base: str, keys: int) -> dict[object, set[Row]]:
     """Return what the bound keeps of each unit, by the forms that have their own tests."""
     writer, names = Writer(), [f"dpsql_key_{at}" for at in range(1, keys + 1)]
-    kept = bounded(writer, base, names=names, bound=Bound(groups, SALTS))
+    kept = bound_contributions(writer, base, names=names, bound=Bound(groups, SALTS))
     opening = f"WITH {', '.join(kept.ctes)} " if kept.ctes else ""
     sql = f"{opening}SELECT {', '.join(names)}, {UNIT} FROM ({kept.source})"
     found: dict[object, set[Row]] = {}
@@ -81,7 +94,7 @@ def random_rows(seed: int, number: int = 250) -> list[Row]:
 @pytest.mark.parametrize("groups", [1, 2, 5, 16, 100])
 @pytest.mark.parametrize("seed", range(4))
 def test_weights_are_those_of_the_model(seed: int, groups: int) -> None:
-    """Each unit's kept groups are those of `bounded`, NULL is a group, a NULL unit is none, rows may repeat."""
+    """A unit keeps the groups of the model: NULL is a group, a NULL unit is none, rows may repeat."""
     with filled(random_rows(seed)) as con:
         kept = kept_by_unit(con, groups, base=BASE, keys=1)
         assert kept
@@ -164,14 +177,14 @@ def test_salts_and_weights_are_bound_and_never_written() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_every_pair_is_there_once_and_weighs_only_where_it_is_kept(seed: int, groups: int) -> None:
     with filled(random_rows(seed)) as con:
-        sql, parameters = weights_sql(groups, spread=weighted_of_all, more=", count() AS n")
+        sql, parameters = weights_sql(groups, spread=weigh_all_pairs, more=", count() AS n")
         rows = con.execute(sql, parameters).fetchall()
         raw = con.execute("SELECT item, count(DISTINCT who) FROM seen WHERE who IS NOT NULL GROUP BY ALL").fetchall()
         assert {same(row[:1]): row[2] for row in rows} == {same(row[:1]): row[1] for row in raw}
         assert {same(row[:1]): row[1] for row in rows if row[1]} == weights_of(con, groups)
 
 
-def plan_of(groups: int, spread: Callable[..., Bounded]) -> list[tuple[str, str]]:
+def plan_of(groups: int, spread: Callable[..., BoundedRows]) -> list[tuple[str, str]]:
     """Return the operators of DuckDB's plan, with all it says of them."""
     con = duckdb.connect()
     con.execute("CREATE TABLE seen AS SELECT i % 50 AS who, 'item ' || i AS item FROM range(500) AS t(i)")
@@ -186,9 +199,9 @@ def plan_of(groups: int, spread: Callable[..., Bounded]) -> list[tuple[str, str]
 
 
 @pytest.mark.parametrize("groups", [1, 2, 15, 16, 100, 1000])
-@pytest.mark.parametrize("spread", [weighted, weighted_of_all])
+@pytest.mark.parametrize("spread", [weigh_contributions, weigh_all_pairs])
 def test_the_plan_reads_the_rows_once_and_sorts_only_units_above_the_bound(
-    spread: Callable[..., Bounded], groups: int
+    spread: Callable[..., BoundedRows], groups: int
 ) -> None:
     plan = plan_of(groups, spread)
     names = [name for name, _ in plan]

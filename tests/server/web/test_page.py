@@ -111,7 +111,7 @@ def test_the_history_shows_answers_again_and_never_charges(world: World) -> None
     assert "no-such-page" in client.post("/replay", data={**sent, "number": "7"}, headers=FRAGMENT).text
     text = NAMES.replace("GROUP", "WHERE country = ? GROUP")
     client.post("/api/v1/query", json={"sql": text, "parameters": ["DE"]}, auth=("alice", PASSWORD))
-    assert "No value was given" in client.post("/replay", data={**sent, "number": "2"}, headers=FRAGMENT).text
+    assert "This parameter has no value" in client.post("/replay", data={**sent, "number": "2"}, headers=FRAGMENT).text
     assert world.charges() == 3
     assert f">\n{COUNTS}</textarea>" in client.get("/?again=0").text
 

@@ -77,4 +77,4 @@ def test_what_an_older_release_does_otherwise(installed: pytest.MonkeyPatch, num
 
 
 def written(function: str, *arguments: Expression, type_: Type) -> str:
-    return Writer().expression(total.total(Call(function, arguments, type_)))
+    return Writer().expression(total.make_total(Call(function, arguments, type_)))

@@ -10,7 +10,7 @@ from support.session_kit import filled, session_on
 import dpsql
 from dpsql.plan import Plan, compute_replay_key
 from dpsql.session import Session
-from dpsql.sql.analysis.assumption import MOST_ASSUMED, MOST_UNITS
+from dpsql.sql.analysis.assumption import MAX_ASSUMED, MAX_UNITS
 
 GUESSES = {
     "steep": "SELECT 4 * i * i AS units FROM range(1, 51) t(i)",
@@ -242,14 +242,14 @@ def test_a_guess_without_groups_has_nothing_to_miss(guess: str) -> None:
 def test_what_is_no_count_of_a_group_is_left_out_of_the_guess() -> None:
     plan = session_over().explain(names("assume = 'strange.units'", "max_groups_contributed = 2", k=30))
     assert plan.query.assumed is not None
-    assert plan.query.assumed.counts == (MOST_UNITS, 3, 1)
+    assert plan.query.assumed.counts == (MAX_UNITS, 3, 1)
     assert all(recall is not None and 1 / 3 <= recall < 1 for recall in recalls(plan))
 
 
 def test_the_highest_counts_of_a_long_table_are_read() -> None:
     plan = session_over().explain(names("assume = 'many.units'"))
     assert plan.query.assumed is not None
-    assert plan.query.assumed.counts == (1000,) * 5 + (1,) * (MOST_ASSUMED - 5)
+    assert plan.query.assumed.counts == (1000,) * 5 + (1,) * (MAX_ASSUMED - 5)
 
 
 def test_the_law_of_zipf_is_rounded_down_and_ends() -> None:
@@ -263,7 +263,7 @@ def test_the_law_of_zipf_is_rounded_down_and_ends() -> None:
     assert guessed("zipf(1.0, 10)") == (10, 5, 3, 2, 2, 1, 1, 1, 1, 1)
     assert guessed("zipf(2, 16)") == (16, 4, 1, 1)
     assert guessed("zipf(99, 999999999)") == (999_999_999,)
-    assert guessed("zipf(0, 4)") == (4,) * MOST_ASSUMED
+    assert guessed("zipf(0, 4)") == (4,) * MAX_ASSUMED
 
 
 def test_listed_candidates_of_whom_nothing_is_said_take_part_with_nothing() -> None:

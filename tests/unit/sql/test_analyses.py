@@ -11,7 +11,7 @@ import pytest
 from support.sql_reference import NOON, accepts_pattern, catalog_of, corpus_tables
 
 from dpsql.errors import Error
-from dpsql.sql.analysis.cache import LONGEST_KEPT, MOST_KEPT, AnalysisCache
+from dpsql.sql.analysis.cache import MAX_STATEMENT_LENGTH, MAX_STATEMENTS, AnalysisCache
 from dpsql.sql.ir.statements import PrivateQuery
 
 MODULE: ModuleType = import_module("dpsql.sql.analysis.cache")
@@ -100,7 +100,14 @@ def test_a_refused_statement_is_refused_again(analyses: AnalysisCache, read: lis
 
 
 def test_no_more_is_kept_than_the_last_of_short_statements(analyses: AnalysisCache, read: list[str]) -> None:
-    long = PLAIN + " " * LONGEST_KEPT
-    for text in (long, long, *(f"{PLAIN}{' ' * at}" for at in range(MOST_KEPT)), PLAIN, f"{PLAIN}  -- more", PLAIN):
+    long = PLAIN + " " * MAX_STATEMENT_LENGTH
+    for text in (
+        long,
+        long,
+        *(f"{PLAIN}{' ' * at}" for at in range(MAX_STATEMENTS)),
+        PLAIN,
+        f"{PLAIN}  -- more",
+        PLAIN,
+    ):
         analyses.read(text, ())
-    assert len(read) == 2 + MOST_KEPT + 1 + 1
+    assert len(read) == 2 + MAX_STATEMENTS + 1 + 1

@@ -10,7 +10,7 @@ from support.sql_reference import NOON, accepts_pattern, as_newest, catalog_of, 
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.analyze import analyze
-from dpsql.sql.ir.clock import reading
+from dpsql.sql.ir.clock import read_clock
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery, WrappedQuery
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.render.duckdb import Writer
@@ -192,7 +192,7 @@ def test_around_a_private_query_the_clock_says_what_it_says_inside() -> None:
         clock=lambda: next(readings),
     )
     assert isinstance(query, WrappedQuery)
-    assert query.outer.outputs[0] == reading(NOON, "now")
+    assert query.outer.outputs[0] == read_clock(NOON, "now")
 
 
 def test_no_word_of_the_clock_passes_for_the_unit() -> None:

@@ -24,15 +24,15 @@ from dpsql.sql.rewrite.engine_query import (
     PASSES,
     Bound,
     CountingQuery,
-    canonicalised,
+    canonicalize_query,
+    make_query_total,
     rewrite,
     rewrite_all,
     rewrite_by_label,
     rewrite_weighted,
     rewrite_weighted_of_all,
-    totalled,
 )
-from dpsql.sql.syntax.clause import lift
+from dpsql.sql.syntax.clause import extract_clause
 
 NAMES = ("clause", "analyze", "total", "canonical", "rewrite")
 TABLES = nasty_tables()
@@ -65,7 +65,7 @@ def shown(*expressions: Expression) -> str:
 
 
 def clause(text: str) -> str:
-    lifted = lift(scan(text), lambda _: 7)
+    lifted = extract_clause(scan(text), lambda _: 7)
     options = ", ".join(f"{name} = {option.value!r}" for name, option in sorted(lifted.clause.options.items()))
     values = scan(text).values
     words = [values[int(token.text[1:])].content if token.text[0] == "\0" else token.text for token in lifted.tokens]
@@ -117,8 +117,8 @@ def rewritten(text: str) -> str:
 ACTS = {
     "clause": clause,
     "analyze": analyzed,
-    "total": lambda text: keys_after(private(text, CATALOG), totalled),
-    "canonical": lambda text: keys_after(private(text, CATALOG), canonicalised),
+    "total": lambda text: keys_after(private(text, CATALOG), make_query_total),
+    "canonical": lambda text: keys_after(private(text, CATALOG), canonicalize_query),
     "rewrite": rewritten,
 }
 
@@ -185,6 +185,6 @@ def test_with_a_weight_of_one_each_group_weighs_its_count(case: Case, tables: du
 
 
 def test_every_pass_has_both_files() -> None:
-    assert {step.__name__ for step in PASSES} == {"totalled", "canonicalised"}
+    assert {step.__name__ for step in PASSES} == {"make_query_total", "canonicalize_query"}
     assert {str(case).rsplit("-", 1)[0] for case in ACCEPTED} == set(NAMES)
     assert {str(case).rsplit("-", 1)[0] for case in REFUSED} == {f"{name}__refused" for name in NAMES}

@@ -10,7 +10,7 @@ import pytest
 from support.sql_reference import LONGEST, catalog_of, corpus_tables, private
 
 from dpsql.errors import Error, Refusal, Unsupported
-from dpsql.sql.functions.signatures import COLUMN_CAP, LONGEST_VALUE
+from dpsql.sql.functions.signatures import COLUMN_CAP, MAX_VALUE_LENGTH
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.types import BIGINT, TEXT
 from dpsql.sql.rewrite.engine_query import rewrite
@@ -93,11 +93,11 @@ LIMITS: dict[str, tuple[Callable[[int], str], int, str]] = {
     "bytes of a pattern": (lambda n: filtered(f"regexp_matches(article, '{'a' * n}')"), 256, "function-arguments"),
     "bytes of a format": (lambda n: keyed(f"strftime(ts, '{'x' * n}')"), 256, "function-arguments"),
     "positions": (lambda n: keyed(f"left(article, {n})"), 10_000, "function-arguments"),
-    "joined texts": (lambda n: keyed(" || ".join(["article"] * n)), LONGEST_VALUE // COLUMN_CAP, "too-large"),
+    "joined texts": (lambda n: keyed(" || ".join(["article"] * n)), MAX_VALUE_LENGTH // COLUMN_CAP, "too-large"),
     "concatenated texts": (lambda n: keyed(f"concat({', '.join(['article'] * n)})"), 16, "function-arguments"),
     "joined items": (
         lambda n: f"SELECT {' || '.join(['item'] * n)} AS k FROM reads, unnest([article, 'a']) AS x(item){TAIL}",
-        LONGEST_VALUE // COLUMN_CAP,
+        MAX_VALUE_LENGTH // COLUMN_CAP,
         "too-large",
     ),
     "replacements": (lambda n: keyed(f"replace(article, 'a', '{'b' * n}')"), 16, "too-large"),

@@ -28,7 +28,7 @@ from dpsql.sql.ir.statements import Order, PrivateQuery, ShowBudget
 from dpsql.sql.ir.types import Family, of_column, read_as
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.rewrite.engine_query import rewrite
-from dpsql.sql.syntax.parameters import LONGEST_PARAMETER
+from dpsql.sql.syntax.parameters import MAX_PARAMETER_BYTES
 
 CON = corpus_tables()
 CATALOG = corpus_catalog(CON)
@@ -376,8 +376,8 @@ def test_tables_of_one_name_in_two_schemas_are_told_apart_by_them() -> None:
         ("article LIKE '%' || ? || '%'", ["a"], "%a%"),
         ("article LIKE ? || '%'", ["a"], "a%"),
         ("article LIKE ('%' || (:a)) || :b", {"a": "", "b": "a_%"}, "%a_%"),
-        ("article LIKE ?", ["x" * LONGEST_PARAMETER], "x" * LONGEST_PARAMETER),
-        ("article LIKE '' || ?", ["x" * LONGEST_PARAMETER], "x" * LONGEST_PARAMETER),
+        ("article LIKE ?", ["x" * MAX_PARAMETER_BYTES], "x" * MAX_PARAMETER_BYTES),
+        ("article LIKE '' || ?", ["x" * MAX_PARAMETER_BYTES], "x" * MAX_PARAMETER_BYTES),
     ],
 )
 def test_a_pattern_in_parts_is_the_pattern_that_they_make(where: str, given: object, pattern: str) -> None:
@@ -392,7 +392,7 @@ def test_a_pattern_in_parts_is_the_pattern_that_they_make(where: str, given: obj
     ("where", "given", "code"),
     [
         ("country = ?", [], "parameters"),
-        ("article LIKE '%' || ?", ["x" * LONGEST_PARAMETER], "too-large"),
+        ("article LIKE '%' || ?", ["x" * MAX_PARAMETER_BYTES], "too-large"),
         ("article LIKE ? || ?", ["é" * 5_000, "é" * 5_000], "too-large"),
         ("article LIKE ? || '%'", [7], "pattern"),
         ("article LIKE ? || ? ESCAPE '#'", ["%", "b#"], "pattern"),
