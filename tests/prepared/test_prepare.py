@@ -389,8 +389,8 @@ prepared = [["article"], ["article", "country"]]
 def test_the_command_prepares_and_explain_says_what_is_read(database: Path, tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text(POLICY)
     given = "--policy", str(tmp_path / "policy.toml"), "--db", str(database)
-    assert dpsql_command("prepare", "reads", *given) == (0, b"reads is prepared: everything was made anew.\n", "")
-    assert dpsql_command("prepare", *given) == (0, b"reads is prepared already.\n", "")
+    assert dpsql_command("prepare", "reads", *given) == (0, b"reads is materialized: all of it was written.\n", "")
+    assert dpsql_command("prepare", *given) == (0, b"reads is already materialized.\n", "")
     told = json.loads(dpsql_command("query", *given, "--format", "json", f"EXPLAIN {PLAIN}")[1])
     assert ["reads", "prepared counts of article, in place of rows"] in told["rows"]
     assert b"prepared = (article), (article, country)" in dpsql_command("check", *given)[1]
