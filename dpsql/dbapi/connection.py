@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn, Self
 from dpsql import errors as dpsql_errors
 from dpsql.connect import connect as open_session
 from dpsql.dbapi import errors
-from dpsql.dbapi.errors import translates
+from dpsql.dbapi.errors import translate_errors
 from dpsql.dbapi.types import ColumnDescription, describe_columns
 from dpsql.policy import Policy
 
@@ -31,7 +31,7 @@ Row = tuple[object, ...]
 Messages = list[tuple[type[errors.Warning], errors.Warning]]
 
 
-@translates
+@translate_errors
 def connect(
     database: str | Path | duckdb.DuckDBPyConnection | Engine | SparkSession | None = None,
     *,
@@ -99,7 +99,7 @@ class Connection:
         """Always true: a charge cannot be rolled back."""
         return True
 
-    @translates
+    @translate_errors
     def another(self) -> Connection:
         """Return another connection to the same session, even if this one is closed; the last closes it."""
         another = Connection(self._shared.session)
@@ -137,13 +137,13 @@ class Connection:
                 if not shared.connections:
                     shared.session.close()
 
-    @translates
+    @translate_errors
     def require_open(self) -> None:
         """Raise `InterfaceError` if the connection is closed."""
         if not self._open:
             raise _closed_error()
 
-    @translates
+    @translate_errors
     def ask(self, operation: str, parameters: ParameterValues) -> Answer:
         """Run a statement in the session, after those of other threads, and return its answer."""
         with self._shared.lock:
@@ -245,7 +245,7 @@ class Cursor:
         self.messages.append((errors.Warning, errors.Warning(str(answer.receipt))))
         return self
 
-    @translates
+    @translate_errors
     def executemany(self, operation: str, seq_of_parameters: Sequence[ParameterValues]) -> NoReturn:
         """Raise `NotSupportedError`: nothing is written, and each answer is a charge of its own."""
         self._require_connection()
@@ -315,21 +315,21 @@ class Cursor:
         self._at = 0
         self.messages.clear()
 
-    @translates
+    @translate_errors
     def _require_connection(self) -> Connection:
         if self._connection is None:
             raise dpsql_errors.UsageError("closed", "This cursor is closed.", hint="Open another: connection.cursor()")
         self._connection.require_open()
         return self._connection
 
-    @translates
+    @translate_errors
     def _require_answer(self) -> Answer:
         self._require_connection()
         if self._answer is None:
             raise dpsql_errors.UsageError("no-answer", "There is nothing to fetch.", hint="Execute a statement first.")
         return self._answer
 
-    @translates
+    @translate_errors
     def _take_rest(self) -> Answer:
         """Return the remaining rows, and advance to the end."""
         answer, start = self._require_answer(), self._at

@@ -31,7 +31,7 @@ __all__ = [
     "OperationalError",
     "ProgrammingError",
     "Warning",
-    "translates",
+    "translate_errors",
 ]
 
 _Parameters = ParamSpec("_Parameters")
@@ -122,7 +122,7 @@ _KINDS: tuple[tuple[type[errors.Error], type[Error]], ...] = (
 )
 
 
-def translates(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+def translate_errors(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
     """Decorate a function: translate the errors of dpsql into those of PEP 249."""
 
     @wraps(function)
