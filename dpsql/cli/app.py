@@ -119,7 +119,7 @@ def app() -> None:
 
 @app.command()
 def demo() -> None:
-    """Run three private queries on bundled data (37,711 visitors of a web site) and show their cost."""
+    """Run three private queries on bundled data. The data holds 37,711 visitors of a web site."""
     from dpsql.cli.demo import run
 
     run()
@@ -130,7 +130,7 @@ def demo() -> None:
 @click.option("--output", type=_PATH, default=Path("policy.toml"), help="File to write; - is standard output.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 def init(db: Path, *, output: Path, force: bool) -> None:
-    """Write a starter policy from the schema of a database, for you to complete. Reads no rows."""
+    """Write a starter policy from a schema. Complete it by hand; the command reads no rows."""
     from dpsql.cli.curator import run_init
 
     run_init(db, output, force=force)
@@ -141,9 +141,9 @@ def init(db: Path, *, output: Path, force: bool) -> None:
 @_POLICY
 @_DATABASE
 def prepare(table: str | None, *, policy: Path, db: Path | None) -> None:
-    """Materialize the columns that the policy lists, for faster queries.
+    """Materialize tables for faster queries.
 
-    The distinct values of each privacy unit are stored beside the data, and queries read them instead of the rows.
+    The distinct values of each privacy unit in the columns that the policy lists are stored beside the data, and queries read them instead of the rows.
     """
     from dpsql.cli.curator import run_prepare
 
@@ -155,9 +155,9 @@ def prepare(table: str | None, *, policy: Path, db: Path | None) -> None:
 @_DATABASE
 @_add_layout("Output format: text, or one JSON object.")
 def check(policy: Path, *, db: Path | None, layout: Layout) -> None:
-    """Explain a policy: who is protected, which columns are exposed, and how many queries the budget allows.
+    """Explain a policy.
 
-    Reads no rows except the keys of linked tables.
+    Shows who is protected, which columns are exposed, and how many queries the budget allows. Reads no rows except the keys of linked tables.
     """
     from dpsql.cli.curator import run_check
 
@@ -199,9 +199,9 @@ def shell(
     ledger: str | None,
     isolation: str | None,
 ) -> None:
-    """Run statements interactively or from standard input; end each with a semicolon.
+    """Run statements from the terminal or standard input.
 
-    A piped script stops at the first statement that fails and returns its exit code.
+    End each statement with a semicolon. A piped script stops at the first statement that fails and returns its exit code.
     """
     from dpsql.cli.shell import COMMANDS, Shell, converse, run_script
     from dpsql.cli.terminal import open_reader
@@ -249,7 +249,7 @@ def budget(
     last: int,
     output: Format,
 ) -> None:
-    """Show the budget granted, used and reserved, what remains, and the cost of each query."""
+    """Show the budget and the cost of each query."""
     from dpsql.cli.budget import write_spending
     from dpsql.connect import spending_of
 
@@ -271,7 +271,7 @@ def budget(
 def compare_budgets(
     *, epsilon: str, delta: str, item_epsilon: Sequence[str], items: Sequence[int], layout: Layout, plot: Path | None
 ) -> None:
-    """Show the number of items that a total budget buys, and the cost of items, by certificate. Reads no data."""
+    """Compare what a total budget buys by certificate. Reads no data."""
     from dpsql.accounting import ApproximateDP
     from dpsql.cli.compare import run
     from dpsql.quantities import Delta, Epsilon
@@ -285,7 +285,10 @@ def compare_budgets(
 @_POLICY
 @_DATABASE
 def serve(policy: Path, *, db: Path | None) -> None:
-    """Start a server for analysts: PostgreSQL protocol, web pages, Arrow Flight SQL. Runs until a signal."""
+    """Start a server for analysts.
+
+    It speaks the PostgreSQL protocol and Arrow Flight SQL, serves web pages, and runs until a signal stops it.
+    """
     from dpsql.server.serve import run
 
     run(policy, db, tell=click.echo, log=sys.stderr)
