@@ -143,7 +143,8 @@ def init(db: Path, *, output: Path, force: bool) -> None:
 def prepare(table: str | None, *, policy: Path, db: Path | None) -> None:
     """Materialize tables for faster queries.
 
-    The distinct values of each privacy unit in the columns that the policy lists are stored beside the data, and queries read them instead of the rows.
+    The distinct values of each privacy unit in the columns that the policy lists are
+    stored beside the data, and queries read them instead of the rows.
     """
     from dpsql.cli.curator import run_prepare
 
@@ -157,7 +158,8 @@ def prepare(table: str | None, *, policy: Path, db: Path | None) -> None:
 def check(policy: Path, *, db: Path | None, layout: Layout) -> None:
     """Explain a policy.
 
-    Shows who is protected, which columns are exposed, and how many queries the budget allows. Reads no rows except the keys of linked tables.
+    Shows who is protected, which columns are exposed, and how many queries the budget allows. Reads no rows
+    except the keys of linked tables.
     """
     from dpsql.cli.curator import run_check
 
@@ -201,7 +203,8 @@ def shell(
 ) -> None:
     """Run statements from the terminal or standard input.
 
-    End each statement with a semicolon. A piped script stops at the first statement that fails and returns its exit code.
+    End each statement with a semicolon. A piped script stops at the first statement that fails and returns its exit
+    code.
     """
     from dpsql.cli.shell import COMMANDS, Shell, converse, run_script
     from dpsql.cli.terminal import open_reader
