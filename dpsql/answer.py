@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpsql.accounting import ZCDP, Amount, ApproximateDP, Certificate, Loss, Periods, Steps, discrete_gaussian_offset
-from dpsql.display import MOST_ROWS, Column, Cost, Released, printable, released_html
+from dpsql.display import MAX_ROWS, Column, Cost, Released, printable, released_html
 from dpsql.errors import UsageError
 from dpsql.mechanisms.sampling.laplace_tails import laplace_offset
 from dpsql.quantities import Delta, Epsilon
@@ -315,7 +315,7 @@ class Answer:
 
     def _repr_html_(self) -> str:
         """Return the first rows for a notebook, with bars, intervals and what is left of the budget."""
-        first, receipt = self._table.slice(0, MOST_ROWS), self.receipt
+        first, receipt = self._table.slice(0, MAX_ROWS), self.receipt
         counts = self._counts
         released = Released(
             columns=[Column(field.name, _is_number(field.type)) for field in first.schema],

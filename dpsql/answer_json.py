@@ -1,4 +1,4 @@
-"""Answers, receipts, balances and what was spent as plain values that JSON has; everything here was released."""
+"""Answers, receipts, balances and spending as values of JSON; all of it is released."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MEASURES = ("measure", "granted", "spent", "reserved", "remaining")
 
 
 def plain_answer(answer: Answer) -> dict[str, object]:
-    """Return the columns, the rows and the receipt."""
+    """Return the columns, the rows and the receipt of an answer."""
     return {
         "columns": answer.arrow().column_names,
         "rows": [list(map(plain_value, row)) for row in answer.fetchall()],
@@ -32,7 +32,7 @@ def plain_answer(answer: Answer) -> dict[str, object]:
 
 
 def plain_value(value: object) -> object:
-    """Return a value that JSON has: dates and decimals as text, what is not finite as text."""
+    """Return a value that JSON supports: dates, decimals and non-finite floats become text."""
     if isinstance(value, date | Decimal):
         return str(value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -41,7 +41,7 @@ def plain_value(value: object) -> object:
 
 
 def plain_receipt(receipt: Receipt) -> dict[str, object]:
-    """Return all that a receipt says."""
+    """Return all fields of a receipt."""
     return {
         "mechanism": receipt.mechanism,
         "k": receipt.k,
@@ -50,8 +50,8 @@ def plain_receipt(receipt: Receipt) -> dict[str, object]:
         "delta": float(receipt.delta),
         "threshold_offset": float(receipt.threshold_offset),
         "items_charged": receipt.items_charged,
-        "loss": _loss(receipt.loss),
-        "remaining": _remaining(receipt.remaining),
+        "loss": _encode_loss(receipt.loss),
+        "remaining": _encode_remaining(receipt.remaining),
         "stopped_at_bottom": receipt.stopped_at_bottom,
         "sealed": receipt.sealed,
         "isolation": receipt.isolation,
@@ -65,23 +65,27 @@ def plain_receipt(receipt: Receipt) -> dict[str, object]:
 
 
 def plain_balance(balance: Balance) -> dict[str, object]:
-    """Return the total, what was granted and is left of it in each currency, and the period where there are any."""
+    """Return the total, the amounts granted and left in each currency, and the period if the policy has periods."""
     total = {"epsilon": float(balance.granted.epsilon), "delta": float(balance.granted.delta)}
     rows = [dict(zip(_MEASURES, row, strict=True)) for row in balance.rows()]
     sums = {"total": total, "measures": rows, "items": balance.items, "epsilon": float(balance.epsilon)}
     if balance.certificate is not Certificate.zcdp:
         sums["certificate"] = balance.certificate.value
-    return sums if balance.calendar is None else {**sums, "period": _period(balance.calendar)}
+    return sums if balance.calendar is None else {**sums, "period": _encode_period(balance.calendar)}
 
 
 def plain_spending(spending: Spending, latest: Sequence[Entry]) -> dict[str, object]:
-    """Return the balance, every account beside its limit, and the `latest` queries."""
+    """Return the balance, every account with its limit, and the `latest` queries."""
     currencies = spending.balance.certificate.currencies
-    accounts = [_account(spender, currencies) for spender in spending.spenders]
-    return {**plain_balance(spending.balance), "accounts": accounts, "queries": [_query(entry) for entry in latest]}
+    accounts = [_encode_account(spender, currencies) for spender in spending.spenders]
+    return {
+        **plain_balance(spending.balance),
+        "accounts": accounts,
+        "queries": [_encode_query(entry) for entry in latest],
+    }
 
 
-def _loss(loss: Loss) -> dict[str, float]:
+def _encode_loss(loss: Loss) -> dict[str, float]:
     if isinstance(loss, PureLoss):
         return {"epsilon": float(loss.epsilon), "delta": float(loss.delta)}
     if isinstance(loss, Steps):
@@ -89,14 +93,14 @@ def _loss(loss: Loss) -> dict[str, float]:
     return {"rho": float(loss.rho), "delta": float(loss.delta)}
 
 
-def _remaining(left: ZCDP | Amount) -> dict[str, float]:
+def _encode_remaining(left: ZCDP | Amount) -> dict[str, float]:
     if isinstance(left, Amount):
         first, second = left.certificate.currencies
         return {first: float(left.refunded), second: float(left.gone)}
     return {"rho": float(left.rho), "delta": float(left.delta)}
 
 
-def _period(calendar: Calendar) -> dict[str, object]:
+def _encode_period(calendar: Calendar) -> dict[str, object]:
     periods, over = calendar.periods, calendar.is_over
     return {
         "length": str(periods),
@@ -106,21 +110,21 @@ def _period(calendar: Calendar) -> dict[str, object]:
     }
 
 
-def _account(spender: Spender, currencies: tuple[str, str]) -> dict[str, object]:
+def _encode_account(spender: Spender, currencies: tuple[str, str]) -> dict[str, object]:
     limit, spent = spender.limit, spender.state.spent
     return {
         "account": spender.name,
-        "limit": None if limit is None else _pair(limit, currencies),
-        "spent": _pair(spent, currencies),
+        "limit": None if limit is None else _encode_amounts(limit, currencies),
+        "spent": _encode_amounts(spent, currencies),
         "reserved": {currencies[0]: float(spender.state.reserved)},
     }
 
 
-def _pair(columns: BudgetVector, currencies: tuple[str, str]) -> dict[str, float]:
+def _encode_amounts(columns: BudgetVector, currencies: tuple[str, str]) -> dict[str, float]:
     return dict(zip(currencies, (float(columns.rho), float(columns.delta)), strict=True))
 
 
-def _query(entry: Entry) -> dict[str, object]:
+def _encode_query(entry: Entry) -> dict[str, object]:
     first, second = entry.certificate.currencies
     return {
         "asked_at": entry.opened_at.isoformat(),

@@ -1,4 +1,4 @@
-"""The shell command `dpsql`: translates to and from a session, and decides nothing."""
+"""Shell command `dpsql`: translate arguments into calls of a session, and answers into text."""
 
 from dpsql.cli.app import main
 

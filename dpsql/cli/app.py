@@ -1,4 +1,4 @@
-"""The commands. What is heavy is imported inside them, so that help comes at once."""
+"""Commands of `dpsql`. Each imports its heavy modules itself, so that help appears at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import click
 
 from dpsql.cli.data import app as data
 from dpsql.cli.ledger import app as ledger
-from dpsql.cli.progress import EXIT_CODE, watched
+from dpsql.cli.progress import EXIT_CODE, show_progress_of_command
 from dpsql.cli.user import app as user
 from dpsql.errors import (
     BudgetExceeded,
@@ -47,15 +47,15 @@ EXIT_CODES: dict[type[Error], int] = {
     LedgerError: 7,
 }
 _EPILOG = (
-    "Exit codes: 0 answered, 1 the answer could not be written, 2 wrong use, 3 the statement was refused or is not "
-    "supported, 4 the budget is short, 5 the policy, 6 the engine, 7 the ledger, 130 interrupted by Ctrl-C."
+    "Exit codes: 0 success, 1 output could not be written, 2 usage error, 3 statement refused or not supported, "
+    "4 budget exceeded, 5 policy error, 6 engine error, 7 ledger error, 130 interrupted by Ctrl-C."
 )
 
 _PATH = click.Path(path_type=Path)
 
 
 class Format(StrEnum):
-    """How an answer is written."""
+    """Output format of an answer."""
 
     table = "table"
     csv = "csv"
@@ -64,53 +64,53 @@ class Format(StrEnum):
 
 
 class Layout(StrEnum):
-    """How a check is written."""
+    """Output format of a report."""
 
     text = "text"
     json = "json"
 
 
-_POLICY = click.option("--policy", type=_PATH, required=True, help="The curator's policy, a TOML file.")
-_NO_FILE = "none when all tables of the policy are files or folders."
-_DATABASE = click.option("--db", type=_PATH, help=f"The DuckDB file; {_NO_FILE}")
+_POLICY = click.option("--policy", type=_PATH, required=True, help="Policy file (TOML).")
+_NO_FILE = "omit it if the policy names a source for every table."
+_DATABASE = click.option("--db", type=_PATH, help=f"DuckDB database file; {_NO_FILE}")
 _UNUSED_DATABASE = click.option("--db", type=_PATH, hidden=True)
-_ANALYST = click.option("--analyst", help="Who asks, by the policy's name for them.")
+_ANALYST = click.option("--analyst", help="Analyst who runs the command, by name in the policy.")
 
 
-def _format(told: str) -> Callable[[Command], Command]:
-    return click.option("--format", "output", type=click.Choice(Format), default=Format.table, help=told)
+def _add_format(text: str) -> Callable[[Command], Command]:
+    return click.option("--format", "output", type=click.Choice(Format), default=Format.table, help=text)
 
 
-def _layout(told: str) -> Callable[[Command], Command]:
-    return click.option("--format", "layout", type=click.Choice(Layout), default=Layout.text, help=told)
+def _add_layout(text: str) -> Callable[[Command], Command]:
+    return click.option("--format", "layout", type=click.Choice(Layout), default=Layout.text, help=text)
 
 
-def _asking(command: Command) -> Command:
-    """Add what a command takes that is about one statement."""
-    told = "A value for the next ? of the statement, as text (so not for TOP ?); may be repeated."
+def _add_statement_options(command: Command) -> Command:
+    """Add the argument and options that `query` and `explain` share."""
+    text = "Text value for the next ? in the statement (not for TOP ?); repeat for more."
     options: list[Callable[[Command], Command]] = [
-        click.argument("sql", help="The statement; - reads it from standard input."),
+        click.argument("sql", help="SQL statement; - reads it from standard input."),
         _POLICY,
         _DATABASE,
         _ANALYST,
-        click.option("--param", "-p", "given", multiple=True, help=told),
-        _format("How to write it; csv and arrow leave a receipt to stderr."),
+        click.option("--param", "-p", "parameters", multiple=True, help=text),
+        _add_format("Output format; csv and arrow write the receipt to stderr."),
     ]
     for option in reversed(options):
         command = option(command)
     return command
 
 
-_LASTING = "pyarrow.compute sqlglot.dialects.duckdb dpsql.session".split()  # what every answer imports sooner or later
+_LASTING = "pyarrow.compute sqlglot.dialects.duckdb dpsql.session".split()  # modules that every answer needs
 
 
 _RENAMED = {"prepare": "materialize"}
 
 
 class _Group(click.Group):
-    """Lists its commands in the order in which one meets them."""
+    """Group that lists its commands in the order of their definition."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as click asks
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the signature of click
         return list(self.commands)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -123,36 +123,38 @@ class _Group(click.Group):
 @click.group(name="dpsql", cls=_Group, epilog=_EPILOG, no_args_is_help=True, context_settings={"show_default": True})
 @click.version_option(package_name="dpsql", message="dpsql %(version)s", help="Show the version and exit.")
 def app() -> None:
-    """Private top-k analytics in SQL: the most frequent items by distinct users, with a proven guarantee for each."""
+    """Differentially private top-k analytics in SQL: find the most frequent items, with a proven guarantee per user."""
 
 
 @app.command()
 def demo() -> None:
-    """Ask the bundled data (37,711 visitors of a web site) three private questions, and see what they cost."""
+    """Run three private queries on bundled data. The data holds 37,711 visitors of a web site."""
     from dpsql.cli.demo import run
 
     run()
 
 
 @app.command()
-@click.argument("db", type=_PATH, help="The DuckDB file.")
-@click.option(
-    "--output", type=_PATH, default=Path("policy.toml"), help="Where to write the policy; - is standard output."
-)
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@click.argument("db", type=_PATH, help="DuckDB database file.")
+@click.option("--output", type=_PATH, default=Path("policy.toml"), help="File to write; - is standard output.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 def init(db: Path, *, output: Path, force: bool) -> None:
-    """Write a starter policy from a database's schema; what is not clear is left to the curator. Reads no row."""
+    """Write a starter policy from a schema. Complete it by hand; the command reads no rows."""
     from dpsql.cli.curator import run_init
 
     run_init(db, output, force=force)
 
 
 @app.command()
-@click.argument("table", required=False, help="The table; all that the policy wants materialized if none is named.")
+@click.argument("table", required=False, help="Table to materialize; by default every table that the policy lists.")
 @_POLICY
 @_DATABASE
 def materialize(table: str | None, *, policy: Path, db: Path | None) -> None:
-    """Keep the distinct values of a table's units beside the data, as its policy lists them: queries read these."""
+    """Materialize tables for faster queries.
+
+    The distinct values of each privacy unit in the columns that the policy lists are
+    stored beside the data, and queries read them instead of the rows.
+    """
     from dpsql.cli.curator import run_materialize
 
     run_materialize(policy, table, database=db)
@@ -161,11 +163,12 @@ def materialize(table: str | None, *, policy: Path, db: Path | None) -> None:
 @app.command()
 @_POLICY
 @_DATABASE
-@_layout("Plain words, or one JSON object.")
+@_add_layout("Output format: text, or one JSON object.")
 def check(policy: Path, *, db: Path | None, layout: Layout) -> None:
-    """Read a policy back in plain words: who is protected, what is exposed, what the budget buys.
+    """Explain a policy.
 
-    Of rows it reads only the keys that links lead to.
+    Shows who is protected, which columns are exposed, and how many queries the budget allows. Reads no rows
+    except the keys of linked tables.
     """
     from dpsql.cli.curator import run_check
 
@@ -173,28 +176,31 @@ def check(policy: Path, *, db: Path | None, layout: Layout) -> None:
 
 
 @app.command()
-@_asking
+@_add_statement_options
 def query(
-    sql: str, policy: Path, *, db: Path | None, analyst: str | None, given: Sequence[str], output: Format
+    sql: str, policy: Path, *, db: Path | None, analyst: str | None, parameters: Sequence[str], output: Format
 ) -> None:
-    """Answer a private query; what it returns is charged, and stored, so that asking again is free."""
+    """Run a private query and charge the budget for it.
+
+    The answer is stored in the ledger: running the same query again is free.
+    """
     from dpsql.cli.show import check_output, write_answer
 
     check_output(output)
     with _session(db, policy, analyst=analyst) as session:
-        text = _text(sql)
-        with watched(session):
-            answer = session.sql(text, given)
+        text = _read_statement(sql)
+        with show_progress_of_command(session):
+            answer = session.sql(text, parameters)
         write_answer(answer, output)
 
 
 @app.command()
-@click.argument("database", metavar="[DB]", required=False, type=_PATH, help=f"The DuckDB file; {_NO_FILE}")
+@click.argument("database", metavar="[DB]", required=False, type=_PATH, help=f"DuckDB database file; {_NO_FILE}")
 @_POLICY
 @_UNUSED_DATABASE
 @_ANALYST
-@click.option("--ledger", help="Another ledger than the policy's.")
-@click.option("--isolation", help="process: open the data in a process of its own.")
+@click.option("--ledger", help="Ledger to use instead of the one in the policy.")
+@click.option("--isolation", help="Set to process to open the data in a separate process.")
 def shell(
     database: Path | None,
     policy: Path,
@@ -204,57 +210,58 @@ def shell(
     ledger: str | None,
     isolation: str | None,
 ) -> None:
-    """Answer statement after statement, each ended by a semicolon, as they are typed or piped in.
+    """Run statements from the terminal or standard input.
 
-    What is piped in is run until something fails, whose exit code it then has.
+    End each statement with a semicolon. A piped script stops at the first statement that fails and returns its exit
+    code.
     """
     from dpsql.cli.shell import COMMANDS, Shell, converse, run_script
-    from dpsql.cli.terminal import reader
+    from dpsql.cli.terminal import open_reader
     from dpsql.connect import connect
 
     if database is not None and db is not None:
-        raise click.BadParameter("The database is named twice.")
+        raise click.BadParameter("Give the database once, as DB or with --db.")
     interactive = sys.stdin.isatty()
-    lines = [] if interactive else _text("-").splitlines(keepends=True)
+    lines = [] if interactive else _read_statement("-").splitlines(keepends=True)
     with connect(database or db, policy=policy, ledger=ledger, analyst=analyst, isolation=isolation) as session:
-        talk = Shell(session, is_timed=interactive)
+        state = Shell(session, is_timed=interactive)
         if interactive:
             words = {name: following for name, (_, following, _) in COMMANDS.items()}
-            converse(talk, reader(session.catalog, words, tell=click.echo))
+            converse(state, open_reader(session.catalog, words, tell=click.echo))
             return
-        failure = run_script(talk, lines)
+        failure = run_script(state, lines)
     if failure is not None:
-        raise click.exceptions.Exit(_exit_code(failure))
+        raise click.exceptions.Exit(_find_exit_code(failure))
 
 
 @app.command()
-@_asking
+@_add_statement_options
 def explain(
-    sql: str, policy: Path, *, db: Path | None, analyst: str | None, given: Sequence[str], output: Format
+    sql: str, policy: Path, *, db: Path | None, analyst: str | None, parameters: Sequence[str], output: Format
 ) -> None:
-    """Show the plan of a query and what it may cost at most; reads no row and charges nothing."""
+    """Show the plan of a query and its maximum cost. Reads no rows and is free."""
     from dpsql.cli.show import write_plan
 
     with _session(db, policy, analyst=analyst) as session:
-        text = _text(sql)
-        write_plan(session.explain(text, given), session.forecast(text, given), layout=output)
+        text = _read_statement(sql)
+        write_plan(session.explain(text, parameters), session.forecast(text, parameters), layout=output)
 
 
 @app.command()
 @_POLICY
 @_UNUSED_DATABASE
-@click.option("--analyst", help="Show only what this analyst may spend and asked.")
-@click.option("--last", type=click.IntRange(min=0), default=10, help="How many of the latest queries to list.")
-@_format("How to write it; csv and arrow hold the sums alone.")
+@click.option("--analyst", help="Show only the budget and queries of this analyst.")
+@click.option("--last", type=click.IntRange(min=0), default=10, help="Number of latest queries to list.")
+@_add_format("Output format; csv and arrow hold the totals only.")
 def budget(
     policy: Path,
     *,
-    db: Path | None,  # noqa: ARG001 - 0.3 wanted the data too
+    db: Path | None,  # noqa: ARG001 - 0.3 required it
     analyst: str | None,
     last: int,
     output: Format,
 ) -> None:
-    """Show what was granted, spent and reserved, what remains, and who spent what on which query."""
+    """Show the budget and the cost of each query."""
     from dpsql.cli.budget import write_spending
     from dpsql.curator import read_spending
 
@@ -262,37 +269,38 @@ def budget(
 
 
 @app.command(name="compare-budgets")
-@click.option("--epsilon", default="1", help="The total epsilon.")
-@click.option("--delta", default="1e-6", help="The total delta, all of it for composition.")
+@click.option("--epsilon", default="1", help="Total epsilon.")
+@click.option("--delta", default="1e-6", help="Total delta, all of it used for composition.")
 @click.option(
     "--item-epsilon",
     multiple=True,
     default=["0.02", "0.05", "0.1", "0.5"],
-    help="The epsilon of an item; may be repeated.",
+    help="Epsilon of one item; repeat for more.",
 )
-@click.option(
-    "--items", type=int, multiple=True, default=[10, 100], help="A number of items to price; may be repeated."
-)
-@_layout("Two tables, or one JSON object.")
-@click.option("--plot", type=_PATH, help="Also save a plot, by its ending; needs dpsql[plot].")
+@click.option("--items", type=int, multiple=True, default=[10, 100], help="Number of items to price; repeat for more.")
+@_add_layout("Output format: two text tables, or one JSON object.")
+@click.option("--plot", type=_PATH, help="Also save a plot (.png, .svg or .pdf); needs dpsql[plot].")
 def compare_budgets(
     *, epsilon: str, delta: str, item_epsilon: Sequence[str], items: Sequence[int], layout: Layout, plot: Path | None
 ) -> None:
-    """Show how many items a total buys under each certificate, and what a number of items costs. Reads no data."""
+    """Compare what a total budget buys by certificate. Reads no data."""
     from dpsql.accounting import ApproximateDP
     from dpsql.cli.compare import run
     from dpsql.quantities import Delta, Epsilon
 
     total = ApproximateDP(Epsilon(epsilon), Delta(delta))
-    wanted = list(map(Epsilon, item_epsilon))
-    run(total, epsilons=wanted, items=items, as_json=layout == Layout.json, plot=plot)
+    epsilons = list(map(Epsilon, item_epsilon))
+    run(total, epsilons=epsilons, items=items, as_json=layout == Layout.json, plot=plot)
 
 
 @app.command()
 @_POLICY
 @_DATABASE
 def serve(policy: Path, *, db: Path | None) -> None:
-    """Let analysts ask over the network: by PostgreSQL's protocol, on a page, by Arrow Flight SQL; until a signal."""
+    """Start a server for analysts.
+
+    It speaks the PostgreSQL protocol and Arrow Flight SQL, serves web pages, and runs until a signal stops it.
+    """
     from dpsql.server.serve import run
 
     run(policy, db, tell=click.echo, log=sys.stderr)
@@ -305,12 +313,12 @@ app.add_command(user)
 
 @contextmanager
 def _session(db: Path | None, policy: Path, *, analyst: str | None) -> Iterator[Session]:
-    """Open a session for one answer, and spare the garbage collector the modules, which stay until the process ends.
+    """Open a session for one answer, with the imported modules frozen out of garbage collection.
 
-    It would look through them again and again while they come, and more than once at the end: a fifth of such a start.
-    DuckDB comes after them: at the end it writes of what is left of its own, and nothing may be.
+    Collections during the imports and at exit take a fifth of the time of such a start. DuckDB is imported after the
+    freeze, because it reports objects of its own that are still alive at exit.
     """
-    collects = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         for module in _LASTING:
@@ -322,28 +330,29 @@ def _session(db: Path | None, policy: Path, *, analyst: str | None) -> Iterator[
         with connect(db, policy=policy, analyst=analyst) as session:
             yield session
     finally:
-        if collects:
+        if was_enabled:
             gc.enable()
 
 
-def _text(sql: str) -> str:
+def _read_statement(sql: str) -> str:
+    """Return `sql`, or standard input if it is a dash."""
     if sql != "-":
         return sql
     try:
         return sys.stdin.buffer.read().decode("utf-8-sig")
-    except UnicodeDecodeError:  # a guess could ask, and charge for, something else
-        raise UsageError("not-text", "Standard input is not text in UTF-8.", hint="Save the file as UTF-8.") from None
+    except UnicodeDecodeError:  # a guess at the encoding could change the query and its charge
+        raise UsageError("not-text", "Standard input is not UTF-8 text.", hint="Save the file as UTF-8.") from None
 
 
 def main() -> None:
-    """Run the command line; a dpsql error becomes its sentence on stderr and an exit code, never a traceback."""
+    """Run the command line; write an error of dpsql as one sentence to stderr, with an exit code and no traceback."""
     import warnings
 
     warnings.showwarning = _show_warning  # type: ignore[assignment]
-    atexit.register(gc.disable)  # all that is left goes with the process: it need not be looked through before
+    atexit.register(gc.disable)  # no collection at exit: the memory goes with the process
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a label must not break a terminal that is not UTF-8
+            stream.reconfigure(errors="backslashreplace")  # a label may hold characters that the terminal lacks
     try:
         code = app(standalone_mode=False)
     except click.ClickException as error:
@@ -354,15 +363,15 @@ def main() -> None:
         raise SystemExit(EXIT_CODE if isinstance(abort.__cause__, KeyboardInterrupt) else 1) from None
     except Error as error:
         click.echo(f"dpsql: {error}", err=True)
-        raise SystemExit(_exit_code(error)) from None
-    except OSError:  # the disk or the pipe that stdout leads to
-        charged = "; what it released is charged" if {"query", "shell"} & {*sys.argv[1:2]} else ""
-        click.echo(f"dpsql: the answer could not be written where it was sent{charged}.", err=True)
+        raise SystemExit(_find_exit_code(error)) from None
+    except OSError:  # of the disk or pipe behind stdout
+        charge = "; what was released is charged" if {"query", "shell"} & {*sys.argv[1:2]} else ""
+        click.echo(f"dpsql: the output could not be written{charge}.", err=True)
         raise SystemExit(1) from None
     sys.exit(code)
 
 
-def _exit_code(error: Error) -> int:
+def _find_exit_code(error: Error) -> int:
     return next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), 1)
 
 

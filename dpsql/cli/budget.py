@@ -1,4 +1,4 @@
-"""`dpsql budget`: the balance, every account against its limit, and the latest queries."""
+"""`dpsql budget`: the balance, the use of every account, and the latest queries."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _TOTAL, _NOBODY = "(the total)", "(no name)"
 
 
 def write_spending(spending: Spending, layout: str, *, last: int) -> None:
-    """Write what was spent, and the `last` queries; as CSV or Arrow the balance alone."""
+    """Write the spending and the `last` queries; write the balance alone as CSV or Arrow."""
     latest = spending.entries[len(spending.entries) - min(last, len(spending.entries)) :]
     if layout == "table":
         click.echo(str(spending.balance))
-        for line in (*_accounts(spending), *_queries(latest, len(spending.entries))):
+        for line in (*_format_accounts(spending), *_format_queries(latest, len(spending.entries))):
             click.echo(line)
     elif layout == "json":
         write_json(plain_spending(spending, latest))
@@ -39,12 +39,12 @@ def write_spending(spending: Spending, layout: str, *, last: int) -> None:
         write_pairs(spending.balance.rows(), _MEASURES, layout=layout)
 
 
-def _accounts(spending: Spending) -> Iterator[str]:
+def _format_accounts(spending: Spending) -> Iterator[str]:
     first, second = currencies = spending.balance.certificate.currencies
-    bars = [(_name(spender.name), _against(spender, currencies)) for spender in spending.spenders]
+    bars = [(_name(spender.name), _format_use(spender, currencies)) for spender in spending.spenders]
     if spending.balance.analyst is None:
         total = spending.balance
-        parts = (_bar(part.spent, part.reserved, limit=part.granted) for part in (total.refunded, total.gone))
+        parts = (_draw_bar(part.spent, part.reserved, limit=part.granted) for part in (total.refunded, total.gone))
         bars.insert(0, (_TOTAL, "  ".join(parts)))
     width = max(len(name) for name, _ in bars)
     yield ""
@@ -53,27 +53,26 @@ def _accounts(spending: Spending) -> Iterator[str]:
         yield f"{name:{width}}  {bar}"
 
 
-def _against(spender: Spender, currencies: tuple[str, str]) -> str:
-    """Return the bars of an account."""
+def _format_use(spender: Spender, currencies: tuple[str, str]) -> str:
+    """Return the bars of an account, one for each currency."""
     spent, held, limit = spender.state.spent, spender.state.reserved.value, spender.limit
     if limit is None:
         first, second = currencies
-        return (
-            f"may ask nothing; spent {first} {spent.rho}, {second} {spent.delta}, held {first} {spender.state.reserved}"
-        )
-    rho = _bar(spent.rho.value, held, limit=limit.rho.value)
-    return f"{rho}  {_bar(spent.delta.value, Fraction(0), limit=limit.delta.value)}"
+        used = f"spent {first} {spent.rho}, {second} {spent.delta}, held {first} {spender.state.reserved}"
+        return f"may run no query; {used}"
+    rho = _draw_bar(spent.rho.value, held, limit=limit.rho.value)
+    return f"{rho}  {_draw_bar(spent.delta.value, Fraction(0), limit=limit.delta.value)}"
 
 
-def _bar(spent: Fraction, held: Fraction, *, limit: Fraction) -> str:
-    """Return a bar and what of the limit has gone; rounded up, so that it never shows more left than there is."""
+def _draw_bar(spent: Fraction, held: Fraction, *, limit: Fraction) -> str:
+    """Return a bar with the used share of the limit, rounded up: it never shows more left than there is."""
     shares = [part / limit if limit else Fraction(part > 0) for part in (spent, spent + held)]
-    solid, gone = (min(_BAR, math.ceil(_BAR * share)) for share in shares)
-    bar = "\N{FULL BLOCK}" * solid + "\N{DARK SHADE}" * (gone - solid) + "\N{MIDDLE DOT}" * (_BAR - gone)
+    solid, used = (min(_BAR, math.ceil(_BAR * share)) for share in shares)
+    bar = "\N{FULL BLOCK}" * solid + "\N{DARK SHADE}" * (used - solid) + "\N{MIDDLE DOT}" * (_BAR - used)
     return f"{bar} {math.ceil(100 * shares[1]):4}%"
 
 
-def _queries(latest: Sequence[Entry], count: int) -> Iterator[str]:
+def _format_queries(latest: Sequence[Entry], count: int) -> Iterator[str]:
     if not latest:
         return
     width = max(len(_name(entry.account)) for entry in latest)

@@ -1,4 +1,4 @@
-"""`dpsql compare-budgets`: what each certificate buys, as tables, as JSON and as a plot."""
+"""`dpsql compare-budgets`: the items that each certificate buys, as tables, JSON and a plot."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _CERTIFICATES = {"pure": "pure", "theorem2": "theorem2 (2019)", "zcdp": "zcdp (d
 def run(
     total: ApproximateDP, *, epsilons: Sequence[Epsilon], items: Sequence[int], as_json: bool, plot: Path | None
 ) -> None:
-    """Write the tables for a total, and the plot if it is wanted."""
+    """Write the tables for a total budget, and save the plot if `plot` is a path."""
     counts = [bought(each, total=total) for each in epsilons]
     costs = [totals(k, each, delta=total.delta) for each in epsilons for k in items]
     if plot is not None:
-        _draw(counts, epsilons, delta=total.delta, path=plot)
+        _save_plot(counts, epsilons, delta=total.delta, path=plot)
     if as_json:
         promise = {"epsilon": float(total.epsilon), "delta": float(total.delta)}
         write_json({"total": promise, "items": list(map(asdict, counts)), "totals": list(map(asdict, costs))})
@@ -60,8 +60,8 @@ def _write_costs(costs: Sequence[Totals], delta: Delta) -> None:
     )
 
 
-def _draw(counts: Sequence[PurchasedItems], epsilons: Sequence[Epsilon], *, delta: Delta, path: Path) -> None:
-    """Save both panels: Figure 1 of Durfee and Rogers, and the items that each certificate buys beside theirs."""
+def _save_plot(counts: Sequence[PurchasedItems], epsilons: Sequence[Epsilon], *, delta: Delta, path: Path) -> None:
+    """Save both panels: Figure 1 of Durfee and Rogers, and the items that each certificate buys."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -71,18 +71,18 @@ def _draw(counts: Sequence[PurchasedItems], epsilons: Sequence[Epsilon], *, delt
     figure = Figure(figsize=(11, 4.6), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
-    _ratios(left, epsilons, delta=delta)
-    _bars(right, counts)
+    _draw_ratios(left, epsilons, delta=delta)
+    _draw_bars(right, counts)
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     try:
         figure.savefig(path, dpi=150)
     except (OSError, ValueError):
-        hint = "Give a path that may be written, ending in .png, .svg or .pdf."
+        hint = "Give a writable path that ends in .png, .svg or .pdf."
         raise UsageError("output-unwritable", "The plot cannot be written to this path.", hint=hint) from None
 
 
-def _ratios(axes: Axes, epsilons: Sequence[Epsilon], *, delta: Delta) -> None:
+def _draw_ratios(axes: Axes, epsilons: Sequence[Epsilon], *, delta: Delta) -> None:
     for place, epsilon in enumerate(epsilons):
         colour = _COLOURS[place % len(_COLOURS)]
         points = [figure_one(k, epsilon, delta=delta) for k in range(2, _FIGURE_ITEMS + 1, 2)]
@@ -97,7 +97,7 @@ def _ratios(axes: Axes, epsilons: Sequence[Epsilon], *, delta: Delta) -> None:
     axes.legend(frameon=False, fontsize=9)
 
 
-def _bars(axes: Axes, counts: Sequence[PurchasedItems]) -> None:
+def _draw_bars(axes: Axes, counts: Sequence[PurchasedItems]) -> None:
     width = 0.8 / len(_CERTIFICATES)
     for place, (name, label) in enumerate(_CERTIFICATES.items()):
         ends = [row + (place - 1.5) * width for row in range(len(counts))]

@@ -1,4 +1,4 @@
-"""The curator's commands: a starter policy from a schema, and a policy read back in plain words."""
+"""Commands of the curator: write a starter policy, explain a policy, materialize tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STDOUT = Path("-")
 
 
 def run_init(database: Path, output: Path, *, force: bool) -> None:
-    """Write a starter policy and tell what was decided; raise `UsageError` rather than replace a file unasked."""
+    """Write a starter policy and list its decisions; replace an existing file only with `force`."""
     from dpsql.answer import printable
     from dpsql.curator import write_starter
 
@@ -26,18 +26,18 @@ def run_init(database: Path, output: Path, *, force: bool) -> None:
         sys.stdout.buffer.write(starter.text.encode())
         sys.stdout.buffer.flush()
     else:
-        _write(starter.text, output, database=database, force=force)
-    told = starter.lines()
+        _write_policy(starter.text, output, database=database, force=force)
+    lines = starter.lines()
     if output != _STDOUT:
         check = shlex.join(["dpsql", "check", "--policy", str(output), "--db", str(database)])
-        told = [f"Wrote {output}: a starter policy from names, types and keys; no row was read.", "", *told]
-        told.append(f"Next: read every line of it, decide what is left, and see what it means: {check}")
-    for line in told:
+        lines = [f"Wrote {output}: a starter policy from names, types and keys; no row was read.", "", *lines]
+        lines.append(f"Next: read every line, complete what is open, and run: {check}")
+    for line in lines:
         click.echo(printable(line), err=output == _STDOUT)
 
 
 def run_check(policy: Path, database: Path | None, *, as_json: bool) -> None:
-    """Read a policy back; open no ledger, and of private rows read only the keys of links."""
+    """Explain a policy; open no ledger, and read no private rows except the keys of linked tables."""
     from dpsql.curator import check_policy
     from dpsql.plan.report.policy_text import describe_policy
 
@@ -53,23 +53,23 @@ def run_check(policy: Path, database: Path | None, *, as_json: bool) -> None:
         click.echo(line)
 
 
-_DONE = {
-    "current": "is materialized already",
-    "appended": "is materialized: what was appended has been added",
-    "made": "is materialized: everything was made anew",
+_RESULTS = {
+    "current": "is already materialized",
+    "appended": "is materialized: the appended rows were added",
+    "made": "is materialized: all of it was written",
 }
 
 
 def run_materialize(policy: Path, table: str | None, *, database: Path | None) -> None:
-    """Materialize what the policy lists, and tell of each table what was done."""
+    """Materialize the tables that the policy lists, and write the result for each."""
     from dpsql.answer import printable
     from dpsql.curator import materialize
 
-    for name, done in materialize(policy, table, database=database).items():
-        click.echo(printable(f"{name} {_DONE[done]}."))
+    for name, result in materialize(policy, table, database=database).items():
+        click.echo(printable(f"{name} {_RESULTS[result]}."))
 
 
-def _write(text: str, output: Path, *, database: Path, force: bool) -> None:
+def _write_policy(text: str, output: Path, *, database: Path, force: bool) -> None:
     place = str(output)
     try:
         if output.exists() and output.samefile(database):
@@ -79,8 +79,8 @@ def _write(text: str, output: Path, *, database: Path, force: bool) -> None:
             file.write(text)
     except FileExistsError:
         hint = "Name another file with --output, or replace this one with --force."
-        raise UsageError("output-exists", "There is a file at this path already.", hint=hint, place=place) from None
+        raise UsageError("output-exists", "A file exists at this path.", hint=hint, place=place) from None
     except OSError:
-        hint = "Give a path in a directory that exists and may be written."
+        hint = "Give a path in an existing, writable directory."
         reason = "The policy cannot be written to this path."
         raise UsageError("output-unwritable", reason, hint=hint, place=place) from None

@@ -1,24 +1,27 @@
-"""`dpsql data`: what an operator says of the data; the ledger records it."""
+"""`dpsql data`: the data version, which the ledger records."""
 
 from __future__ import annotations
 
 import click
 
-from dpsql.cli.ledger import of_ledger
+from dpsql.cli.ledger import ledger_argument
 
 __all__ = ["app"]
 
 
 @click.group(name="data", no_args_is_help=True)
 def app() -> None:
-    """Say that the data has a new version."""
+    """Record that the data has changed."""
 
 
 @app.command()
-@of_ledger
-@click.option("--note", required=True, help="Why; it is recorded.")
+@ledger_argument
+@click.option("--note", required=True, help="Reason, recorded in the ledger.")
 def bump(ledger: str, *, note: str) -> None:
-    """Count the data version up: what was answered before is asked anew, and charged. What was spent stays spent."""
-    from dpsql.curator import bump as bumped
+    """Increment the data version.
 
-    click.echo(f"The data version is {bumped(ledger, note=note)}.")
+    Stored answers are no longer reused, so repeated queries are charged again. The budget used so far stays used.
+    """
+    from dpsql.curator import bump as bump_version
+
+    click.echo(f"The data version is {bump_version(ledger, note=note)}.")

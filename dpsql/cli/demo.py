@@ -1,11 +1,11 @@
-"""`dpsql demo`: three private questions to the bundled data, and what each cost."""
+"""`dpsql demo`: three private queries on bundled data, and the cost of each."""
 
 from __future__ import annotations
 
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING
 
-from dpsql.cli.show import bar_table, console
+from dpsql.cli.show import bar_table, open_console
 from dpsql.connect import connect
 from dpsql.policy import Budget, Policy, PrivateTable
 
@@ -23,11 +23,11 @@ QUESTIONS = (
         "SELECT area, COUNT(DISTINCT user_id) AS visitors FROM visits GROUP BY area TOP 10 PRIVATE",
     ),
     (
-        "And the fifty most visited, names only? For so many another mechanism is chosen, with one price for all.",
+        "And the fifty most visited, names only? For a large k, dpsql chooses a mechanism with one flat price.",
         "SELECT area FROM visits GROUP BY area TOP 50 PRIVATE",
     ),
     (
-        "And among the 5,000 of the test split, by the first mechanism? What does not stand out is not paid for.",
+        "And among the 5,000 visitors of the test split, by the first mechanism? You pay only for the areas you get.",
         "SELECT area FROM visits WHERE split = 'test' GROUP BY area TOP 20 PRIVATE WITH (mechanism = limited_domain)",
     ),
 )
@@ -35,13 +35,13 @@ _SHOWN = 10
 
 
 def demo_policy(source: str) -> Policy:
-    """Return the policy of the demo: one private table, (1, 1e-6) for every visitor in all."""
+    """Return the policy of the demo: one private table, with (1, 1e-6) in total for every visitor."""
     return Policy(Budget(1.0, "1e-6", items=100, queries=5), {"visits": PrivateTable("user_id", source=source)})
 
 
 def run() -> None:
-    """Ask the questions and show answers, receipts and what is left."""
-    screen = console()
+    """Run the queries and show answers, receipts and the budget left."""
+    screen = open_console()
     screen.print(
         "MSWeb: what 37,711 anonymous visitors saw of a web site in one week. UCI Machine Learning Repository,"
     )
@@ -50,7 +50,7 @@ def run() -> None:
         as_file(files("dpsql.cli") / "data" / "msweb.parquet") as source,
         connect(policy=demo_policy(str(source)), ledger=":memory:") as session,
     ):
-        screen.print(f"Every visitor is protected: {session.budget.granted} over all that is asked here.\n")
+        screen.print(f"Every visitor is protected: {session.budget.granted} over all queries of this demo.\n")
         answers = [
             _ask(screen, session, question=f"{number}. {question}", sql=sql)
             for number, (question, sql) in enumerate(QUESTIONS, start=1)

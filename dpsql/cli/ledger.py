@@ -1,4 +1,4 @@
-"""`dpsql ledger`: verify the record, export it, copy it, and raise what it grants."""
+"""`dpsql ledger`: verify the ledger, export it, copy it, and raise its total."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 
 import click
 
-__all__ = ["app", "of_ledger"]
+__all__ = ["app", "ledger_argument"]
 
-of_ledger = click.argument("ledger", help="The ledger's file, or its postgresql:// address.")
+ledger_argument = click.argument("ledger", help="Ledger file, or its postgresql:// address.")
 
 
 @click.group(name="ledger", no_args_is_help=True)
 def app() -> None:
-    """Verify the ledger, export it, copy it, raise its total."""
+    """Verify, export or copy the ledger, or raise its total."""
 
 
 @app.command()
-@of_ledger
+@ledger_argument
 def verify(ledger: str) -> None:
-    """Compute the chain of all events again and hold balances, answers and the mark against it; changes nothing."""
+    """Recompute the hash chain of all events and compare balances, answers and the high-water mark. Changes nothing."""
     from dpsql.curator import verify_ledger
 
     found = verify_ledger(ledger)
@@ -29,9 +29,9 @@ def verify(ledger: str) -> None:
 
 
 @app.command()
-@of_ledger
+@ledger_argument
 def export(ledger: str) -> None:
-    """Write every event, oldest first, as one line of JSON each."""
+    """Write every event as one line of JSON, oldest first."""
     from dpsql.curator import read_history
 
     for event in read_history(ledger):
@@ -39,11 +39,11 @@ def export(ledger: str) -> None:
 
 
 @app.command()
-@click.argument("to", type=click.Path(path_type=Path), help="The file to write, which does not exist yet.")
-@click.option("--ledger", help="The ledger's file; without it, that of the policy.")
-@click.option("--policy", type=click.Path(path_type=Path), default=Path("policy.toml"), help="The curator's policy.")
+@click.argument("to", type=click.Path(path_type=Path), help="File to write; it must not exist yet.")
+@click.option("--ledger", help="Ledger file; by default the one in the policy.")
+@click.option("--policy", type=click.Path(path_type=Path), default=Path("policy.toml"), help="Policy file (TOML).")
 def backup(to: Path, *, ledger: str | None, policy: Path) -> None:
-    """Copy the ledger into a new file that only you can read, also while it is in use, and verify the copy."""
+    """Copy the ledger into a new file that only you can read, and verify the copy. The ledger may be in use."""
     from dpsql.curator import back_up, find_ledger
 
     source = find_ledger(policy) if ledger is None else ledger
@@ -52,19 +52,22 @@ def backup(to: Path, *, ledger: str | None, policy: Path) -> None:
 
 
 @app.command()
-@of_ledger
-@click.option("--epsilon", required=True, help="The new total epsilon.")
-@click.option("--delta", required=True, help="The new total delta.")
-@click.option("--note", required=True, help="Why; it is recorded.")
-@click.option("--period", help="Grant it anew in each, such as 30d.")
-@click.option("--periods", type=int, help="The most periods; without it they have no end.")
+@ledger_argument
+@click.option("--epsilon", required=True, help="New total epsilon.")
+@click.option("--delta", required=True, help="New total delta.")
+@click.option("--note", required=True, help="Reason, recorded in the ledger.")
+@click.option("--period", help="Length of a period, such as 30d; each period grants the total again.")
+@click.option("--periods", type=int, help="Maximum number of periods; unlimited by default.")
 def grant(ledger: str, *, epsilon: str, delta: str, note: str, period: str | None, periods: int | None) -> None:
-    """Raise the total of the ledger, for good; the policy must then say the same. What was spent stays spent."""
+    """Raise the total budget of the ledger permanently.
+
+    Set the same total in the policy afterwards. The budget used so far stays used.
+    """
     from dpsql.accounting import ApproximateDP, words_of
-    from dpsql.curator import grant as granted
+    from dpsql.curator import grant as raise_total
     from dpsql.policy import Budget
 
     budget = Budget(epsilon, delta, period=period, periods=periods)
-    before, now = granted(ledger, budget, note=note)
+    before, now = raise_total(ledger, budget, note=note)
     when = "" if now is None else f" {words_of(now)}"
     click.echo(f"The total was {before} and is {ApproximateDP(budget.epsilon, budget.delta)}{when}.")

@@ -1,4 +1,4 @@
-"""The prompt of prompt_toolkit: completion, colours, history, and Enter that ends a statement only where it ends."""
+"""Prompt of prompt_toolkit, with completion, colours and history; Enter runs a statement once it is complete."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _PROMPT, _MORE = "dpsql> ", "   ... "
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Words(Completer):
-    """Completion from the catalog and from the language's own lists."""
+class _CatalogCompleter(Completer):
+    """Completion from the catalog and from the words of the language."""
 
     catalog: Catalog
     commands: dict[str, tuple[str, ...]]
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:  # noqa: ARG002
-        begun, known = completions(document.text_before_cursor, self.catalog, commands=self.commands)
-        for name in known:
-            yield Completion(name, start_position=-len(begun))
+        prefix, names = completions(document.text_before_cursor, self.catalog, commands=self.commands)
+        for name in names:
+            yield Completion(name, start_position=-len(prefix))
 
 
 def prompt_reader(
@@ -48,10 +48,10 @@ def prompt_reader(
     keys: Input | None = None,
     screen: Output | None = None,
 ) -> Reader:
-    """Return a reader of a terminal; `keys` and `screen` are other ends of it, for tests."""
+    """Return a reader of a terminal; tests pass their own input as `keys` and output as `screen`."""
     prompt: PromptSession[str] = PromptSession(
         history=InMemoryHistory() if history is None else FileHistory(str(history)),
-        completer=_Words(catalog, commands),
+        completer=_CatalogCompleter(catalog, commands),
         complete_while_typing=False,
         multiline=Condition(lambda: not is_complete(get_app().current_buffer.text)),
         prompt_continuation=_MORE,

@@ -1,4 +1,4 @@
-"""`dpsql shell`: statements one after the other over one session, typed or piped, and what each cost."""
+"""`dpsql shell`: statements over one session, typed or piped, and the cost of each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import click
 
 from dpsql.answer import printable
-from dpsql.cli.progress import INTERRUPTED, waiting
+from dpsql.cli.progress import INTERRUPTED, show_progress
 from dpsql.cli.show import write_answer, write_pairs, write_plan
 from dpsql.completion.statements import WORDS, items
 from dpsql.errors import Error, Place, UsageError
@@ -25,29 +25,29 @@ __all__ = ["COMMANDS", "Shell", "converse", "failure_lines", "run_script"]
 
 MODES = ("table", "csv", "json")
 COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
-    "budget": ("", (), "what was granted and spent, and what is left"),
-    "describe": ("<table>", ("<table>",), "the columns of a table"),
-    "explain": ("<statement>", (), "what a private query would do, and cost at most; reads no row"),
-    "help": ("", (), "this list"),
-    "history": ("", (), "what you asked of this ledger, in every session, and what it was charged"),
-    "mode": ("table|csv|json", MODES, "how answers are written"),
-    "quit": ("", (), "leave; so does Ctrl-D"),
-    "tables": ("", (), "the tables that the policy exposes"),
-    "timer": ("on|off", ("on", "off"), "whether the time of each answer is shown"),
+    "budget": ("", (), "show the budget granted, used and left"),
+    "describe": ("<table>", ("<table>",), "show the columns of a table"),
+    "explain": ("<statement>", (), "show the plan of a private query and its maximum cost; reads no rows"),
+    "help": ("", (), "show this list"),
+    "history": ("", (), "show your queries of every session with this ledger, and the charge for each"),
+    "mode": ("table|csv|json", MODES, "set the output format"),
+    "quit": ("", (), "leave the shell; Ctrl-D does the same"),
+    "tables": ("", (), "list the tables that the policy exposes"),
+    "timer": ("on|off", ("on", "off"), "show the time of each query, or stop showing it"),
 }
 
 
 class Reader(Protocol):
-    """What reads from the terminal."""
+    """Function that reads from the terminal."""
 
     def __call__(self, status: str) -> str:
-        """Return a command or ended statements; raise `EOFError` at the end, `KeyboardInterrupt` for Ctrl-C."""
+        """Return a command or complete statements; raise `EOFError` at the end, `KeyboardInterrupt` for Ctrl-C."""
         ...
 
 
 @dataclass(slots=True)
 class Shell:
-    """What outlives a statement: the session, how answers are written, and whether the end was asked for."""
+    """State between statements: the session, the output format, and whether to leave."""
 
     session: Session
     mode: str = "table"
@@ -55,13 +55,16 @@ class Shell:
     is_over: bool = False
 
     def run(self, item: str) -> None:
-        """Act on a statement or a command; raises what the session raises, and `UsageError` for no such command."""
+        """Run a statement or a command.
+
+        Raises the errors of the session, and `UsageError` for an unknown or incomplete command.
+        """
         if item.startswith(".") or item.rstrip(";").lower() in WORDS:
-            name, _, given = item.lstrip(".").rstrip().partition(" ")
-            self._command(name.rstrip(";").lower(), given.strip().removesuffix(";").strip())
+            name, _, argument = item.lstrip(".").rstrip().partition(" ")
+            self._run_command(name.rstrip(";").lower(), argument.strip().removesuffix(";").strip())
             return
         started = time.perf_counter()
-        with waiting(self.session):
+        with show_progress(self.session):
             answer = self.session.sql(item)
         seconds = time.perf_counter() - started
         write_answer(answer, self.mode)
@@ -69,49 +72,46 @@ class Shell:
         if self.is_timed:
             click.echo(f"{seconds:.2f} s", err=True)
 
-    def _command(self, name: str, given: str) -> None:
+    def _run_command(self, name: str, argument: str) -> None:
         name = "quit" if name == "exit" else name
         if name not in COMMANDS:
-            raise UsageError("shell-command", "There is no such command.", hint="The command .help lists all.")
+            raise UsageError("shell-command", "There is no such command.", hint="Write .help to list the commands.")
         usage, choices, _ = COMMANDS[name]
-        if bool(given) != bool(usage) or (choices and choices != ("<table>",) and given not in choices):
+        if bool(argument) != bool(usage) or (choices and choices != ("<table>",) and argument not in choices):
             hint = f"Write {f'.{name} {usage}'.strip()}"
-            raise UsageError("shell-command", "The command is not written like this.", hint=hint)
+            raise UsageError("shell-command", "The command has a missing or unexpected argument.", hint=hint)
         acts: dict[str, Callable[[str], None]] = {
             "budget": lambda _: click.echo(str(self.session.budget)),
             "describe": lambda table: write_answer(self.session.sql(f"DESCRIBE {table}"), self.mode),
-            "explain": self._explain,
-            "help": lambda _: _help(),
-            "history": lambda _: self._history(),
+            "explain": lambda sql: write_plan(self.session.explain(sql), self.session.forecast(sql), layout=self.mode),
+            "help": lambda _: _write_help(),
+            "history": lambda _: self._write_history(),
             "mode": lambda mode: setattr(self, "mode", mode),
             "quit": lambda _: setattr(self, "is_over", True),
             "tables": lambda _: write_answer(self.session.sql("SHOW TABLES"), self.mode),
             "timer": lambda state: setattr(self, "is_timed", state == "on"),
         }
-        acts[name](given)
+        acts[name](argument)
 
-    def _explain(self, sql: str) -> None:
-        write_plan(self.session.explain(sql), self.session.forecast(sql), layout=self.mode)
-
-    def _history(self) -> None:
+    def _write_history(self) -> None:
         rows = []
-        for asked in self.session.history.to_pylist():
-            currency, charged = next((name, value) for name, value in asked.items() if name.endswith("_charged"))
+        for query in self.session.history.to_pylist():
+            currency, charged = next((name, value) for name, value in query.items() if name.endswith("_charged"))
             unit = f"{currency.removesuffix('_charged')} " if self.mode == "table" else ""
-            when = asked["asked_at"].strftime("%Y-%m-%d %H:%M:%S")
-            text = printable(" ".join(asked["query"].split()))
-            rows.append((when, asked["state"], "" if charged is None else f"{unit}{charged:.4g}", text))
+            when = query["asked_at"].strftime("%Y-%m-%d %H:%M:%S")
+            text = printable(" ".join(query["query"].split()))
+            rows.append((when, query["state"], "" if charged is None else f"{unit}{charged:.4g}", text))
         if rows or self.mode == "json":
             write_pairs(rows, ("asked_at", "state", "charged", "query"), layout=self.mode)
 
 
 def run_script(shell: Shell, lines: Iterable[str]) -> Error | None:
-    """Run what is piped until something fails, so that nothing is paid for behind it; return what failed."""
+    """Run piped lines up to the first error, which is written and returned; later statements are not charged."""
     for item in items(lines):
         try:
             shell.run(item)
         except Error as error:
-            _tell(error, item)
+            _write_error(error, item)
             return error
         if shell.is_over:
             break
@@ -119,26 +119,28 @@ def run_script(shell: Shell, lines: Iterable[str]) -> Error | None:
 
 
 def converse(shell: Shell, read: Reader) -> None:
-    """Read, answer and show, until the end is asked for; what fails is shown, and the next line read."""
+    """Read and run statements until the end; after an error, write it and read the next line."""
     balance = shell.session.budget
     click.echo(
-        f"dpsql {version('dpsql')}: {balance.granted} for every privacy unit. A statement ends with ; and .help helps."
+        f"dpsql {version('dpsql')}: {balance.granted} for every privacy unit. End statements with ;. Help: .help"
     )
     while not shell.is_over:
         try:
-            _act(shell, read(_status(shell.session)))
+            text = read(_describe_budget(shell.session))
         except KeyboardInterrupt:
             continue
         except EOFError:
             break
+        _run_typed(shell, text)
 
 
-def _act(shell: Shell, text: str) -> None:
+def _run_typed(shell: Shell, text: str) -> None:
+    """Run what was typed up to the first error or interrupt, which is written."""
     for item in items(text.splitlines(keepends=True)):
         try:
             shell.run(item)
         except Error as error:
-            _tell(error, item)
+            _write_error(error, item)
             return
         except KeyboardInterrupt:
             click.echo(f"{INTERRUPTED}; .budget shows what is left.", err=True)
@@ -147,31 +149,31 @@ def _act(shell: Shell, text: str) -> None:
             return
 
 
-def _status(session: Session) -> str:
-    """Return what is left in a few words; nothing where the ledger cannot be asked just now."""
+def _describe_budget(session: Session) -> str:
+    """Return the remaining budget in a few words, or an empty text if the ledger cannot be read now."""
     with suppress(Error):
         balance = session.budget
         return f"about {balance.items} more items at epsilon {balance.epsilon}"
     return ""
 
 
-def _tell(error: Error, item: str) -> None:
+def _write_error(error: Error, item: str) -> None:
     sys.stdout.flush()
     for line in failure_lines(error, item):
         click.echo(line, err=True)
 
 
 def failure_lines(error: Error, text: str) -> list[str]:
-    """Return what failed for a reader of the terminal: the reason, where it is with the place underlined, the hint."""
+    """Return an error as lines for the terminal: the reason, the place underlined, and the hint."""
     lines = [f"[{error.code}] {printable(error.reason)}"]
     if isinstance(error.place, Place):
-        lines += _underlined(error.place, text)
+        lines += _underline(error.place, text)
     elif error.place:
         lines.append(f"  at {printable(error.place)}")
     return [*lines, f"  Hint: {printable(error.hint)}"] if error.hint else lines
 
 
-def _underlined(place: Place, text: str) -> list[str]:
+def _underline(place: Place, text: str) -> list[str]:
     from rich.cells import cell_len
 
     rows = text.split("\n")
@@ -183,6 +185,6 @@ def _underlined(place: Place, text: str) -> list[str]:
     return [f"  {row}", f"  {' ' * cell_len(row[:start])}{'^' * max(1, cell_len(marked))}"]
 
 
-def _help() -> None:
+def _write_help() -> None:
     for name, (usage, _, meaning) in COMMANDS.items():
         click.echo(f"{f'.{name} {usage}':24} {meaning}")

@@ -1,4 +1,4 @@
-"""Answers and plans on the terminal, as CSV, as JSON and as an Arrow stream."""
+"""Output of answers and plans: on the terminal, as CSV, as JSON and as an Arrow stream."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from dpsql.answer import Answer
     from dpsql.plan import Forecast, Plan
 
-__all__ = ["bar_table", "check_output", "console", "write_answer", "write_json", "write_pairs", "write_plan"]
+__all__ = ["bar_table", "check_output", "open_console", "write_answer", "write_json", "write_pairs", "write_plan"]
 
 _BAR = 36
-_UNBROKEN = 10_000  # characters a line: into a file or a pipe no label is folded
+_UNBROKEN = 10_000  # characters a line: labels are not folded in a file or a pipe
 
 
-def console() -> Console:
-    """Return the terminal; colours only where it shows them."""
+def open_console() -> Console:
+    """Return a console over stdout; it writes colours only to a terminal."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() else _UNBROKEN
@@ -36,9 +36,9 @@ def console() -> Console:
 
 
 def write_answer(answer: Answer, layout: str) -> None:
-    """Write the rows to stdout, and the receipt beside them."""
+    """Write the rows to stdout; write the receipt below a table, into JSON, and otherwise to stderr."""
     if layout == "table":
-        screen = console()
+        screen = open_console()
         screen.print(bar_table(answer))
         screen.print(str(answer.receipt), style="dim", markup=False)
         return
@@ -47,23 +47,25 @@ def write_answer(answer: Answer, layout: str) -> None:
 
         write_json(plain_answer(answer))
         return
-    _write_table(_in_calendar(answer) if layout == "csv" else answer.arrow(), layout)
+    _write_table(_convert_out_of_range_dates(answer) if layout == "csv" else answer.arrow(), layout)
     click.echo(str(answer.receipt), err=True)
 
 
 def check_output(layout: str) -> None:
-    """Refuse what would garble a terminal; to be asked before anything is charged."""
+    """Refuse an Arrow stream on a terminal. Call this before the query, because a query is charged."""
     if layout == "arrow" and sys.stdout.isatty():
-        raise UsageError("terminal", "An Arrow stream is not for a terminal.", hint="Redirect it: > answer.arrow")
+        raise UsageError(
+            "terminal", "An Arrow stream cannot be shown on a terminal.", hint="Redirect it: > answer.arrow"
+        )
 
 
 def write_plan(plan: Plan, forecast: Forecast, *, layout: str) -> None:
-    """Write a plan, and how many such queries the budget still buys."""
+    """Write a plan, and the number of such queries that the budget still allows."""
     write_pairs([*plan.facts(), *forecast.facts()], ("property", "value"), layout=layout)
 
 
 def write_pairs(rows: Sequence[tuple[str | float, ...]], names: tuple[str, ...], *, layout: str) -> None:
-    """Write rows under their names."""
+    """Write rows with the names of their columns; a text table has no header."""
     if layout == "table":
         width = max((len(str(name)) for name, *_ in rows), default=0)
         for name, *values in rows:
@@ -77,22 +79,22 @@ def write_pairs(rows: Sequence[tuple[str | float, ...]], names: tuple[str, ...],
 
 
 def write_json(body: object) -> None:
-    """Write JSON in UTF-8, as its standard wants, whatever the terminal speaks."""
+    """Write JSON in UTF-8, as its standard requires, independently of the locale."""
     sys.stdout.flush()
     sys.stdout.buffer.write(json.dumps(body, ensure_ascii=False, indent=2).encode() + b"\n")
     sys.stdout.buffer.flush()
 
 
-def _in_calendar(answer: Answer) -> pa.Table:
-    """Return the table with dates outside Python's calendar as text; Arrow's CSV cannot spell them."""
+def _convert_out_of_range_dates(answer: Answer) -> pa.Table:
+    """Return the table with dates outside Python's calendar as text, because Arrow cannot write them as CSV."""
     import pyarrow as pa
 
     table = answer.arrow()
     for position, values in enumerate(zip(*answer.fetchall(), strict=True)):
         field = table.schema.field(position)
         if pa.types.is_temporal(field.type) and any(isinstance(value, str) for value in values):
-            spelled = [None if value is None else str(value) for value in values]
-            table = table.set_column(position, field.name, pa.array(spelled, pa.string()))
+            texts = [None if value is None else str(value) for value in values]
+            table = table.set_column(position, field.name, pa.array(texts, pa.string()))
     return table
 
 
@@ -112,65 +114,53 @@ def _write_table(table: pa.Table, layout: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
-    """The interval of a released count, cut at 0, and the reach of its noise, which is not."""
+class _Interval:
+    """Confidence interval of a released count, cut at 0."""
 
     low: int
     high: int
-    reach: int
 
 
 def bar_table(answer: Answer, level: float = 0.95) -> Table:
-    """Return the answer as a table for the terminal; released counts come with a bar and an error bar."""
+    """Return the answer as a table for the terminal; released counts have a bar with an error bar."""
+    import pyarrow as pa
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    counts = () if answer.counts is None else answer.counts.columns
-    spans = _spans(answer, level)
+    counts: Sequence[int] = ()
+    half_width, intervals = 0, []
+    if answer.counts is not None:
+        counts, half_width = answer.counts.columns, answer.counts.reach(level)
+        released = answer.arrow().column(counts[0]).to_pylist()
+        intervals = [_Interval(max(0, count - half_width), max(0, count + half_width)) for count in released]
     table.add_column("#", justify="right", style="dim")
     for field in answer.arrow().schema:
-        table.add_column(_safe(field.name), overflow="fold", justify="right" if _is_number(field.type) else "left")
+        kind = field.type
+        is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+        table.add_column(_escape(field.name), overflow="fold", justify="right" if is_number else "left")
     if answer.counts is not None:
         table.add_column(f"± at {level:.0%}", justify="right")
         table.add_column("", no_wrap=True)
-    most = max((span.high for span in spans), default=1)
+    longest = max((interval.high for interval in intervals), default=1)
     for rank, row in enumerate(answer.fetchall(), start=1):
-        cells = (f"{value:,}" if position in counts else _spelled(value) for position, value in enumerate(row))
-        shown: list[str | Text] = [str(rank), *map(_safe, cells)]
-        if spans:
-            span = spans[rank - 1]
-            shown += [f"± {span.reach:,}", _bar(span, most)]
-        table.add_row(*shown)
+        cells: list[str | Text] = [str(rank)]
+        for position, value in enumerate(row):  # no separators in the digits of a key: it may be a year or a code
+            text = f"{value:,}" if position in counts else "NULL" if value is None else str(value)
+            cells.append(_escape(text))
+        if intervals:
+            cells += [f"± {half_width:,}", _draw_bar(intervals[rank - 1], longest)]
+        table.add_row(*cells)
     return table
 
 
-def _spans(answer: Answer, level: float) -> list[_Span]:
-    if answer.counts is None:
-        return []
-    reach = answer.counts.reach(level)
-    released = answer.arrow().column(answer.counts.columns[0]).to_pylist()
-    return [_Span(max(0, count - reach), max(0, count + reach), reach) for count in released]
-
-
-def _bar(span: _Span, most: int) -> str:
+def _draw_bar(interval: _Interval, longest: int) -> str:
     """Return a bar up to the low end of the interval, and a lighter one, at least one cell, over the interval."""
-    ending = max(round(_BAR * span.high / max(1, most)), 1 if span.high else 0)
-    solid = max(0, min(round(_BAR * span.low / max(1, most)), ending - 1))
+    ending = max(round(_BAR * interval.high / max(1, longest)), 1 if interval.high else 0)
+    solid = max(0, min(round(_BAR * interval.low / max(1, longest)), ending - 1))
     return "█" * solid + "░" * (ending - solid)
 
 
-def _is_number(type_: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
-
-
-def _spelled(value: object) -> str:
-    """Return a key's text; no separators in its digits, since it may be a year or a code."""
-    return "NULL" if value is None else str(value)
-
-
-def _safe(text: str) -> Text:
+def _escape(text: str) -> Text:
     """Return a cell that the terminal shows as it is: no markup, no control characters."""
     from rich.text import Text
 

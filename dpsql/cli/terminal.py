@@ -1,4 +1,4 @@
-"""How statements are typed: with completion and history where prompt_toolkit is installed, else line by line."""
+"""Reader of typed statements: prompt_toolkit with completion and history if it is installed, else line by line."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from dpsql.cli.shell import Reader
     from dpsql.sql.ir.catalog import Catalog
 
-__all__ = ["history_file", "line_reader", "reader"]
+__all__ = ["history_file", "line_reader", "open_reader"]
 
 _PROMPT, _MORE = "dpsql> ", "   ... "
 
 
-def reader(catalog: Catalog, commands: dict[str, tuple[str, ...]], *, tell: Callable[[str], None]) -> Reader:
-    """Return what reads from this terminal, and tell what is missing for a better one."""
-    found = True
+def open_reader(catalog: Catalog, commands: dict[str, tuple[str, ...]], *, tell: Callable[[str], None]) -> Reader:
+    """Return a reader of this terminal; `tell` writes a hint if prompt_toolkit is missing."""
+    is_installed = True
     try:
-        import prompt_toolkit  # noqa: F401 - whether it is there
+        import prompt_toolkit  # noqa: F401 - only to see if it is installed
     except ImportError:
-        found = False
-    if found and sys.stdout.isatty():
+        is_installed = False
+    if is_installed and sys.stdout.isatty():
         from dpsql.cli.prompt import prompt_reader
 
         return prompt_reader(catalog, commands, history=history_file())
-    if not found:
+    if not is_installed:
         tell("For completion and history between sessions: pip install 'dpsql[shell]'")
     with suppress(ImportError):
         import readline  # noqa: F401 - input() edits lines with it
@@ -39,7 +39,7 @@ def reader(catalog: Catalog, commands: dict[str, tuple[str, ...]], *, tell: Call
 
 
 def line_reader(read_line: Callable[[str], str]) -> Reader:
-    """Return a reader that asks for lines until what was typed is complete."""
+    """Return a reader that reads lines until the statement is complete."""
 
     def read(status: str) -> str:  # noqa: ARG001 - a line of input has no room for it
         text = read_line(_PROMPT)
@@ -51,13 +51,13 @@ def line_reader(read_line: Callable[[str], str]) -> Reader:
 
 
 def history_file() -> Path | None:
-    """Return the file of what was typed, made for its owner alone; None where there can be none.
+    """Return the history file, readable by its owner alone; None if it cannot be created.
 
-    It lies in XDG_STATE_HOME, or ~/.local/state, and holds questions, never answers.
+    It is in XDG_STATE_HOME, or ~/.local/state, and holds statements, never answers.
     """
     try:
-        stated = os.environ.get("XDG_STATE_HOME", "")
-        state = Path(stated) if stated.startswith("/") else Path.home() / ".local" / "state"
+        setting = os.environ.get("XDG_STATE_HOME", "")
+        state = Path(setting) if setting.startswith("/") else Path.home() / ".local" / "state"
         file = state / "dpsql" / "history"
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)

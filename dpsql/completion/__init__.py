@@ -1,1 +1,1 @@
-"""What is typed: where statements end, and what may stand next in one."""
+"""Text that is being typed: the ends of statements, and completions."""

@@ -1,4 +1,4 @@
-"""What may stand next in a statement: words of the language, and names that the policy exposes; never a data value."""
+"""Completions in a statement: keywords, and names that the policy exposes; never a data value."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ _COMMAND = re.compile(r"\s*\.(\w*)\Z")
 
 
 def completions(before: str, catalog: Catalog, *, commands: dict[str, tuple[str, ...]]) -> tuple[str, list[str]]:
-    """Return the word that is being written, and what it may become; nothing inside texts and comments.
+    """Return the word before the cursor and its completions; none inside string literals and comments.
 
-    `commands` are those of the shell and the words that may follow each; the word <table> stands for all tables.
+    `commands` maps each command of the shell to the words that may follow it; <table> means any table.
     """
     command = _COMMAND.match(before)
     if command is not None:
         return f".{command[1]}", sorted(f".{name}" for name in commands if name.startswith(command[1]))
     found = split(before)
     word = _WORD.search(found.rest)
-    begun = word[0] if word else ""
-    if found.is_quoted and not begun.startswith('"'):
+    prefix = word[0] if word else ""
+    if found.is_quoted and not prefix.startswith('"'):
         return "", []
-    known = _candidates(found.rest[: len(found.rest) - len(begun)], catalog, commands=commands)
-    wanted = ascii_lower(begun.strip('"'))
-    return begun, sorted({name for name in known if ascii_lower(name.strip('"')).startswith(wanted)}, key=ascii_lower)
+    known = _list_candidates(found.rest[: len(found.rest) - len(prefix)], catalog, commands=commands)
+    wanted = ascii_lower(prefix.strip('"'))
+    return prefix, sorted({name for name in known if ascii_lower(name.strip('"')).startswith(wanted)}, key=ascii_lower)
 
 
-def _candidates(before: str, catalog: Catalog, *, commands: dict[str, tuple[str, ...]]) -> Iterable[str]:
-    tables = [_spelled(table.name) for table in catalog.tables]
+def _list_candidates(before: str, catalog: Catalog, *, commands: dict[str, tuple[str, ...]]) -> Iterable[str]:
+    tables = [_quote_if_needed(table.name) for table in catalog.tables]
     line = before.strip()
     if line.startswith("."):
         name, *rest = [*line[1:].split(), ""]
@@ -65,12 +65,14 @@ def _candidates(before: str, catalog: Catalog, *, commands: dict[str, tuple[str,
         return tables
     qualified = _PREFIX_OF_NAME.search(before)
     if qualified is not None:
-        return _columns(_meant(before, qualified["plain"] or qualified["quoted"].replace('""', '"'), catalog=catalog))
-    return [*KEYWORDS, *tables, *_columns(catalog.tables), *FUNCTIONS, *AGGREGATES, *WINDOWS, "count"]
+        return _list_columns(
+            _find_tables(before, qualified["plain"] or qualified["quoted"].replace('""', '"'), catalog=catalog)
+        )
+    return [*KEYWORDS, *tables, *_list_columns(catalog.tables), *FUNCTIONS, *AGGREGATES, *WINDOWS, "count"]
 
 
-def _meant(before: str, name: str, *, catalog: Catalog) -> Iterable[Table]:
-    """Return the table of that name or alias; all, where the text does not say which."""
+def _find_tables(before: str, name: str, *, catalog: Catalog) -> Iterable[Table]:
+    """Return the table of a name or alias, or all tables if the text before the cursor names none."""
     alias = next(
         (found for found in _ALIASED.finditer(before) if ascii_lower(found["alias"]) == ascii_lower(name)), None
     )
@@ -78,15 +80,14 @@ def _meant(before: str, name: str, *, catalog: Catalog) -> Iterable[Table]:
     return catalog.tables if table is None else [table]
 
 
-def _columns(tables: Iterable[Table]) -> list[str]:
-    return [_spelled(column) for table in tables for column, _ in table.columns]
+def _list_columns(tables: Iterable[Table]) -> list[str]:
+    return [_quote_if_needed(column) for table in tables for column, _ in table.columns]
 
 
-def _spelled(name: str) -> str:
-    """Return a name as it is written in a statement."""
-    parts = [part if re.fullmatch(r"[A-Za-z_][A-Za-z_0-9]*", part) else _quoted(part) for part in name.split(".")]
+def _quote_if_needed(name: str) -> str:
+    """Return a name as a statement writes it, with double quotes around parts that need them."""
+    parts = []
+    for part in name.split("."):
+        is_plain = re.fullmatch(r"[A-Za-z_][A-Za-z_0-9]*", part)
+        parts.append(part if is_plain else '"' + part.replace('"', '""') + '"')
     return ".".join(parts)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

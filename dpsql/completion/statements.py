@@ -1,4 +1,4 @@
-"""Where statements end in what is typed or piped: at a semicolon outside of quotes and comments."""
+"""Splitter of typed or piped text into statements, which end at a semicolon outside quotes and comments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 __all__ = ["WORDS", "Split", "is_complete", "items", "split"]
 
-WORDS = frozenset(["help", "quit", "exit"])  # that mean a command also without its dot
+WORDS = frozenset(["help", "quit", "exit"])  # commands that need no dot
 _PARTS = re.compile(
     r"""
       (?P<comment> --[^\n]*(?:\n|\Z) | /\*.*?(?:\*/|\Z) )
@@ -22,7 +22,7 @@ _PARTS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The statements that are ended, without their semicolons, what stands behind them, and whether a quote is open."""
+    """Complete statements without their semicolons, the text behind them, and whether a quote is open."""
 
     statements: tuple[str, ...]
     rest: str
@@ -30,7 +30,7 @@ class Split:
 
 
 def split(text: str) -> Split:
-    """Cut a text at its semicolons; what holds white space and comments alone is no statement."""
+    """Split a text at its semicolons; skip parts that hold only white space and comments."""
     statements, start, is_quoted = [], 0, False
     for part in _PARTS.finditer(text):
         if part["end"]:
@@ -38,29 +38,29 @@ def split(text: str) -> Split:
             start = part.end()
         elif part.end() == len(text):
             is_quoted = not _is_closed(part[0])
-    kept = tuple(statement.strip() for statement in statements if not _is_blank(statement))
-    return Split(kept, text[start:], is_quoted)
+    complete = tuple(statement.strip() for statement in statements if not _is_blank(statement))
+    return Split(complete, text[start:], is_quoted)
 
 
 def is_complete(text: str) -> bool:
-    """Say whether what was typed can be acted on: a command, ended statements, or nothing."""
+    """Return whether the text can be run: a command, complete statements, or nothing."""
     found = split(text)
     return _is_command(text) or not text.strip() or (_is_blank(found.rest) and not found.is_quoted)
 
 
 def items(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the commands, each a line that begins with a dot, and the statements; the last may lack its semicolon."""
-    held = ""
+    """Yield commands, each a line that begins with a dot, and statements; the last may lack its semicolon."""
+    rest = ""
     for line in lines:
-        if _is_blank(held) and _is_command(line):
+        if _is_blank(rest) and _is_command(line):
             yield line.strip()
-            held = ""
+            rest = ""
             continue
-        found = split(held + line)
+        found = split(rest + line)
         yield from found.statements
-        held = found.rest
-    if not _is_blank(held):
-        yield held.strip()
+        rest = found.rest
+    if not _is_blank(rest):
+        yield rest.strip()
 
 
 def _is_command(line: str) -> bool:
@@ -73,7 +73,7 @@ def _is_blank(text: str) -> bool:
 
 
 def _is_closed(part: str) -> bool:
-    """Say whether a quote or comment that ends a text has its own end."""
+    """Return whether the quote or comment at the end of a text is closed."""
     if part.startswith("--"):
         return part.endswith("\n")
     if part.startswith("/*"):

@@ -1,12 +1,12 @@
-"""DB-API 2.0 (PEP 249) over a session: what pandas, polars, notebooks and SQLAlchemy know how to talk to.
+"""DB-API 2.0 (PEP 249) over a session, for pandas, polars, notebooks and SQLAlchemy.
 
     import dpsql.dbapi
 
     with dpsql.dbapi.connect("events.duckdb", policy="policy.toml") as connection:
         rows = connection.execute("SELECT article FROM reads GROUP BY article TOP 10 PRIVATE").fetchall()
 
-It translates and decides nothing: every statement goes to `Session.sql`, every answer comes from there, and its
-receipt with it. There is nothing to write, so that a transaction has nothing to commit and nothing to roll back.
+Every statement goes to `Session.sql`, which returns the answer and its receipt. Nothing is ever written: commit and
+rollback do nothing.
 """
 
 from dpsql.dbapi.connection import Connection, Cursor, connect
@@ -69,5 +69,5 @@ __all__ = [
 ]
 
 apilevel = "2.0"
-threadsafety = 2  # threads may share a connection, which answers one at a time; a cursor belongs to one of them
-paramstyle = "qmark"  # :name and $1 are read as well, see docs/reference/sql/parameters.md
+threadsafety = 2  # threads may share a connection, which runs one statement at a time, but not a cursor
+paramstyle = "qmark"  # :name and $1 work as well, see docs/reference/sql/parameters.md

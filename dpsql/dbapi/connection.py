@@ -1,4 +1,4 @@
-"""A connection, which holds a session, and its cursors, which hold one answer each."""
+"""Connection over a session, and cursors that hold one answer each."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal, NoReturn, Self
 from dpsql import errors as dpsql_errors
 from dpsql.connect import connect as open_session
 from dpsql.dbapi import errors
-from dpsql.dbapi.errors import translates
-from dpsql.dbapi.types import Described, described
+from dpsql.dbapi.errors import translate_errors
+from dpsql.dbapi.types import ColumnDescription, describe_columns
 from dpsql.policy import Policy
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ Row = tuple[object, ...]
 Messages = list[tuple[type[errors.Warning], errors.Warning]]
 
 
-@translates
+@translate_errors
 def connect(
     database: str | Path | duckdb.DuckDBPyConnection | Engine | SparkSession | None = None,
     *,
@@ -40,33 +40,33 @@ def connect(
     analyst: str | None = None,
     isolation: str | None = None,
 ) -> Connection:
-    """Return a connection to what `dpsql.connect` opens, which takes the same arguments.
+    """Open a session with the arguments of `dpsql.connect`, and return a connection to it.
 
-    Raises `OperationalError` for a policy, data or ledger that cannot be used, `ProgrammingError` for an analyst who
-    may not ask, and `InterfaceError` for arguments that cannot mean anything.
+    Raises `OperationalError` for an unusable policy, data source or ledger, `ProgrammingError` for an analyst who may
+    not run queries, and `InterfaceError` for invalid arguments.
     """
     return Connection(open_session(database, policy=policy, ledger=ledger, analyst=analyst, isolation=isolation))
 
 
-class _Held:
-    """A session, whose turn it is to ask it, and how many connections hold it: the last one closes it."""
+class _SharedSession:
+    """Session with a lock and the number of its open connections; the last connection closes it."""
 
-    __slots__ = ("connections", "session", "turn")
+    __slots__ = ("connections", "lock", "session")
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.turn = threading.Lock()
+        self.lock = threading.Lock()
         self.connections = 1
 
 
 class Connection:
-    """A session as PEP 249 wants it; it closes the session.
+    """Connection of PEP 249 over a session, which it closes.
 
-    Threads may share it: one statement is answered at a time, so that a question that two of them ask is charged once
-    and then replayed.
+    Threads may share it. It runs one statement at a time: the same query from two threads is charged once and then
+    replayed.
     """
 
-    __slots__ = ("__weakref__", "_held", "_open")
+    __slots__ = ("__weakref__", "_open", "_shared")
 
     Warning = errors.Warning
     Error = errors.Error
@@ -80,35 +80,35 @@ class Connection:
     NotSupportedError = errors.NotSupportedError
 
     def __init__(self, session: Session) -> None:
-        """`session` is used from here on by this connection alone."""
-        self._held = _Held(session)
+        """Take over `session`; from now on only this connection may use it."""
+        self._shared = _SharedSession(session)
         self._open = True
 
     @property
     def session(self) -> Session:
-        """The session, for what PEP 249 has no word for: `budget`, `history`, `explain`, `forecast`."""
-        return self._held.session
+        """The session, for calls outside PEP 249: `budget`, `history`, `explain`, `forecast`."""
+        return self._shared.session
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the connection is closed."""
         return not self._open
 
     @property
     def autocommit(self) -> Literal[True]:
-        """Always true: what was charged stays charged."""
+        """Always true: a charge cannot be rolled back."""
         return True
 
-    @translates
+    @translate_errors
     def another(self) -> Connection:
-        """Return a further connection to the same session, also when this one is closed; the last one closes it."""
-        further = Connection(self._held.session)
-        with self._held.turn:
-            if not self._held.connections:
-                raise _closed()
-            self._held.connections += 1
-            further._held = self._held
-        return further
+        """Return another connection to the same session, even if this one is closed; the last closes it."""
+        another = Connection(self._shared.session)
+        with self._shared.lock:
+            if not self._shared.connections:
+                raise _closed_error()
+            self._shared.connections += 1
+            another._shared = self._shared
+        return another
 
     def cursor(self) -> Cursor:
         """Return a new cursor."""
@@ -116,39 +116,39 @@ class Connection:
         return Cursor(self)
 
     def execute(self, operation: str, parameters: ParameterValues | None = None) -> Cursor:
-        """Return a new cursor that has executed a statement."""
+        """Execute a statement on a new cursor, and return the cursor."""
         return self.cursor().execute(operation, parameters)
 
     def commit(self) -> None:
-        """Do nothing: nothing is written, and what was charged is already durable."""
+        """Do nothing: nothing is written, and charges are already durable."""
         self.require_open()
 
     def rollback(self) -> None:
-        """Do nothing: a release cannot be taken back, nor what it cost."""
+        """Do nothing: a release and its charge cannot be rolled back."""
         self.require_open()
 
     def close(self) -> None:
-        """Close the session, once no statement is running; again is no harm. Its cursors are of no further use."""
-        held = self._held
-        with held.turn:
+        """Close the connection once no statement is running; a second call does nothing. Its cursors end with it."""
+        shared = self._shared
+        with shared.lock:
             if self._open:
                 self._open = False
-                held.connections -= 1
-                if not held.connections:
-                    held.session.close()
+                shared.connections -= 1
+                if not shared.connections:
+                    shared.session.close()
 
-    @translates
+    @translate_errors
     def require_open(self) -> None:
-        """Raise `InterfaceError` once it is closed."""
+        """Raise `InterfaceError` if the connection is closed."""
         if not self._open:
-            raise _closed()
+            raise _closed_error()
 
-    @translates
+    @translate_errors
     def ask(self, operation: str, parameters: ParameterValues) -> Answer:
-        """Return the session's answer to a statement, when those of other threads are done."""
-        with self._held.turn:
+        """Run a statement in the session, after those of other threads, and return its answer."""
+        with self._shared.lock:
             self.require_open()
-            return self._held.session.sql(operation, parameters)
+            return self._shared.session.sql(operation, parameters)
 
     def __enter__(self) -> Self:
         return self
@@ -160,15 +160,16 @@ class Connection:
         return f"<dpsql.dbapi.Connection, {self.session!r}>"
 
 
-def _closed() -> dpsql_errors.UsageError:
+def _closed_error() -> dpsql_errors.UsageError:
     hint = "Open another with dpsql.dbapi.connect."
     return dpsql_errors.UsageError("closed", "This connection is closed.", hint=hint)
 
 
 class Cursor:
-    """The answer to the statement that it executed last, row by row or as a table.
+    """Cursor over the answer to the last statement, row by row or as a table.
 
-    `arraysize` is how many rows `fetchmany` returns. `messages` holds a word on what the last statement cost.
+    `arraysize` is the default number of rows that `fetchmany` returns. `messages` holds the receipt of the last
+    statement as a warning.
     """
 
     __slots__ = (
@@ -176,7 +177,7 @@ class Cursor:
         "_answer",
         "_at",
         "_connection",
-        "_described",
+        "_description",
         "_receipt",
         "_rows",
         "arraysize",
@@ -186,7 +187,7 @@ class Cursor:
     def __init__(self, connection: Connection) -> None:
         self._connection: Connection | None = connection
         self._answer: Answer | None = None
-        self._described: tuple[Described, ...] | None = None
+        self._description: tuple[ColumnDescription, ...] | None = None
         self._receipt: Receipt | None = None
         self._rows: list[Row] | None = None
         self._at = 0
@@ -195,32 +196,32 @@ class Cursor:
 
     @property
     def connection(self) -> Connection:
-        """The connection that it was made by."""
-        return self._opened()
+        """The connection of the cursor."""
+        return self._require_connection()
 
     @property
     def answer(self) -> Answer | None:
-        """The whole answer, with its receipt, error bars and plot; None before the first."""
+        """The whole answer, with its receipt, error bars and plot; None before the first statement."""
         return self._answer
 
     @property
     def receipt(self) -> Receipt | None:
-        """What the answer cost and what remains, also once the cursor is closed; None before the first."""
+        """Cost of the answer and remaining budget, also after the cursor is closed; None before the first statement."""
         return self._receipt
 
     @property
-    def description(self) -> tuple[Described, ...] | None:
+    def description(self) -> tuple[ColumnDescription, ...] | None:
         """Name, type code, None, size, precision, scale and None of each column; None before the first answer."""
-        return self._described
+        return self._description
 
     @property
     def rowcount(self) -> int:
-        """How many rows the answer has; -1 before the first."""
+        """Number of rows of the answer; -1 before the first statement."""
         return -1 if self._answer is None else len(self._answer)
 
     @property
     def rownumber(self) -> int | None:
-        """The position of the row that is fetched next, from 0; None before the first answer."""
+        """Position of the next row to fetch, from 0; None before the first answer."""
         return None if self._answer is None else self._at
 
     @property
@@ -229,53 +230,56 @@ class Cursor:
         return
 
     def execute(self, operation: str, parameters: ParameterValues | None = None) -> Self:
-        """Answer a statement and return this cursor; `parameters` are a sequence for ? or $1, a mapping for :name.
+        """Run a statement and return this cursor; `parameters` are a sequence for ? or $1, a mapping for :name.
 
-        Raises `ProgrammingError` for what is refused, `NotSupportedError` for what is not read yet, and
-        `OperationalError` when the budget, the engine or the ledger cannot answer. What is charged when is told by
-        `dpsql.Session.sql`.
+        Raises `ProgrammingError` for a refused statement, `NotSupportedError` for one that dpsql does not support, and
+        `OperationalError` if the budget, the engine or the ledger cannot serve it. `dpsql.Session.sql` documents
+        when a statement is charged.
         """
-        connection = self._opened()
-        self._take(None)
+        connection = self._require_connection()
+        self._set_answer(None)
         self._receipt = None
         answer = connection.ask(operation, () if parameters is None else parameters)
-        self._take(answer)
+        self._set_answer(answer)
         self._receipt = answer.receipt
         self.messages.append((errors.Warning, errors.Warning(str(answer.receipt))))
         return self
 
-    @translates
+    @translate_errors
     def executemany(self, operation: str, seq_of_parameters: Sequence[ParameterValues]) -> NoReturn:
-        """Raise `NotSupportedError`: there is nothing to write, and each answer is a charge to decide on."""
-        self._opened()
+        """Raise `NotSupportedError`: nothing is written, and each answer is a charge of its own."""
+        self._require_connection()
         del operation, seq_of_parameters
         raise dpsql_errors.Unsupported(
-            "executemany", "A statement is not executed many times at once.", hint="Call execute for each."
+            "executemany", "executemany is not supported.", hint="Call execute once for each set of parameters."
         )
 
     def fetchone(self) -> Row | None:
-        """Return the next row, or None when there is no more."""
+        """Return the next row, or None after the last."""
         rows = self.fetchmany(1)
         return rows[0] if rows else None
 
     def fetchmany(self, size: int | None = None) -> list[Row]:
-        """Return the next `size` rows, by default `arraysize`, or as many as there are."""
+        """Return the next `size` rows, by default `arraysize`, or fewer at the end."""
         start = self._at
-        rows = self._fetched()
+        answer = self._require_answer()
+        if self._rows is None:
+            self._rows = answer.fetchall()
+        rows = self._rows
         self._at = min(len(rows), start + max(0, self.arraysize if size is None else size))
         return rows[start : self._at]
 
     def fetchall(self) -> list[Row]:
-        """Return the rows that were not fetched yet."""
+        """Return the remaining rows."""
         return self.fetchmany(self.rowcount)
 
     def fetch_arrow_table(self) -> pa.Table:
-        """Return the rows that were not fetched yet as an Arrow table."""
-        return self._rest().arrow()
+        """Return the remaining rows as an Arrow table."""
+        return self._take_rest().arrow()
 
     def fetch_df(self) -> pd.DataFrame:
-        """Return the rows that were not fetched yet as a pandas DataFrame; needs the extra dpsql[pandas]."""
-        return self._rest().df()
+        """Return the remaining rows as a pandas DataFrame; needs the extra dpsql[pandas]."""
+        return self._take_rest().df()
 
     def setinputsizes(self, sizes: Sequence[object]) -> None:
         """Do nothing, as PEP 249 allows."""
@@ -284,8 +288,8 @@ class Cursor:
         """Do nothing, as PEP 249 allows."""
 
     def close(self) -> None:
-        """Let go of the answer; any further use but this raises `InterfaceError`."""
-        self._take(None)
+        """Drop the answer and close the cursor; any later use except `close` raises `InterfaceError`."""
+        self._set_answer(None)
         self._connection = None
 
     def __iter__(self) -> Self:
@@ -303,38 +307,31 @@ class Cursor:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _take(self, answer: Answer | None) -> None:
-        """Hold an answer and forget the one before, with the words on it."""
+    def _set_answer(self, answer: Answer | None) -> None:
+        """Replace the previous answer and its messages."""
         self._answer = answer
-        self._described = None if answer is None else described(answer.arrow())
+        self._description = None if answer is None else describe_columns(answer.arrow())
         self._rows = None
         self._at = 0
         self.messages.clear()
 
-    @translates
-    def _opened(self) -> Connection:
+    @translate_errors
+    def _require_connection(self) -> Connection:
         if self._connection is None:
-            raise dpsql_errors.UsageError("closed", "This cursor is closed.", hint="Make another: connection.cursor().")
+            raise dpsql_errors.UsageError("closed", "This cursor is closed.", hint="Open another: connection.cursor()")
         self._connection.require_open()
         return self._connection
 
-    @translates
-    def _answered(self) -> Answer:
-        self._opened()
+    @translate_errors
+    def _require_answer(self) -> Answer:
+        self._require_connection()
         if self._answer is None:
             raise dpsql_errors.UsageError("no-answer", "There is nothing to fetch.", hint="Execute a statement first.")
         return self._answer
 
-    def _fetched(self) -> list[Row]:
-        """Return all rows of the answer, which become Python values when the first is wanted."""
-        answer = self._answered()
-        if self._rows is None:
-            self._rows = answer.fetchall()
-        return self._rows
-
-    @translates
-    def _rest(self) -> Answer:
-        """Return the rows that were not fetched yet, which then are."""
-        answer, start = self._answered(), self._at
+    @translate_errors
+    def _take_rest(self) -> Answer:
+        """Return the remaining rows, and advance to the end."""
+        answer, start = self._require_answer(), self._at
         self._at = len(answer)
         return type(answer)(answer.arrow().slice(start), answer.receipt)

@@ -1,15 +1,15 @@
-"""PEP 249's exceptions, each of which is also the error of dpsql that it translates.
+"""Exceptions of PEP 249; each is also the error of dpsql that it translates.
 
     Error                      also a dpsql.Error, with its code, reason, hint and place
-    ├── InterfaceError         UsageError: a closed connection, a call that cannot mean anything
+    ├── InterfaceError         UsageError: a closed connection, an invalid call
     └── DatabaseError
         ├── ProgrammingError   Refusal; and UsageError of a statement's parameters
         ├── NotSupportedError  Unsupported
         ├── OperationalError   BudgetExceeded, PolicyError, EngineError, LedgerError
         └── DataError, IntegrityError, InternalError   never raised
 
-What an analyst catches, `dpsql.Refusal` or `ProgrammingError`, is theirs to choose. A translated error hangs on no
-other one: neither a cause nor a context of it could say more than dpsql says.
+An analyst may catch either `dpsql.Refusal` or `ProgrammingError`. A translated error has no cause and no context, which
+could disclose more than dpsql says.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ __all__ = [
     "OperationalError",
     "ProgrammingError",
     "Warning",
-    "translates",
+    "translate_errors",
 ]
 
-_Given = ParamSpec("_Given")
-_Returned = TypeVar("_Returned")
-_OF_A_STATEMENT = frozenset(["parameters", "parameter-type"])
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+_PARAMETER_CODES = frozenset(["parameters", "parameter-type"])
 
 
 class Warning(Exception):
-    """A word on an answer, in `messages`; never raised."""
+    """Receipt of an answer in `messages`; never raised."""
 
 
 class Error(errors.Error):
-    """The root of what this module raises."""
+    """Base class of the errors of this module."""
 
 
 class InterfaceError(Error):
-    """The interface was used in a way that cannot mean anything."""
+    """Invalid use of the interface."""
 
 
 class DatabaseError(Error):
-    """The session could not, or would not, answer."""
+    """A statement that the session refused or could not run."""
 
 
 class DataError(DatabaseError):
-    """Never raised: dpsql's expressions are total."""
+    """Never raised: expressions of dpsql are total."""
 
 
 class OperationalError(DatabaseError):
-    """What is not under the analyst's control: the budget, the policy, the data, the ledger."""
+    """Failure outside the analyst's control: budget, policy, data or ledger."""
 
 
 class IntegrityError(DatabaseError):
@@ -72,11 +72,11 @@ class InternalError(DatabaseError):
 
 
 class ProgrammingError(DatabaseError):
-    """The statement, or what was bound to it, is not one that is answered."""
+    """A statement, or a parameter of one, that is not accepted."""
 
 
 class NotSupportedError(DatabaseError):
-    """Dpsql cannot do this, or not yet."""
+    """A feature that dpsql does not have."""
 
 
 class Refusal(ProgrammingError, errors.Refusal):
@@ -104,11 +104,11 @@ class LedgerError(OperationalError, errors.LedgerError):
 
 
 class UsageError(InterfaceError, errors.UsageError):
-    """A call that cannot mean anything."""
+    """Invalid call."""
 
 
 class ParameterError(ProgrammingError, errors.UsageError):
-    """Too many parameters, too few, or one whose value cannot be bound."""
+    """Too many parameters, too few, or a value that cannot be bound."""
 
 
 _KINDS: tuple[tuple[type[errors.Error], type[Error]], ...] = (
@@ -122,24 +122,24 @@ _KINDS: tuple[tuple[type[errors.Error], type[Error]], ...] = (
 )
 
 
-def translates(act: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:
-    """Return the same act, whose errors are those of PEP 249."""
+def translate_errors(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """Decorate a function: translate the errors of dpsql into those of PEP 249."""
 
-    @wraps(act)
-    def acting(*args: _Given.args, **kwargs: _Given.kwargs) -> _Returned:
+    @wraps(function)
+    def wrapper(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
         try:
-            return act(*args, **kwargs)
+            return function(*args, **kwargs)
         except errors.Error as error:
-            failure = _translated(error)
-        raise failure  # here and not where it was caught: no context hangs on it
+            failure = _translate(error)
+        raise failure  # outside of the except block, so that it has no context
 
-    return acting
+    return wrapper
 
 
-def _translated(error: errors.Error) -> Error:
+def _translate(error: errors.Error) -> Error:
     if isinstance(error, Error):
         return error
     kind = next((kind for known, kind in _KINDS if isinstance(error, known)), DatabaseError)
-    if kind is UsageError and error.code in _OF_A_STATEMENT:
+    if kind is UsageError and error.code in _PARAMETER_CODES:
         kind = ParameterError
     return kind(error.code, error.reason, hint=error.hint, place=error.place)

@@ -1,4 +1,4 @@
-"""Types as PEP 249 names them: codes of described columns, the objects that they equal, and constructors of values."""
+"""Types of PEP 249: type codes of columns, the objects that they equal, and constructors of values."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = [
     "ROWID",
     "STRING",
     "Binary",
+    "ColumnDescription",
     "Date",
     "DateFromTicks",
-    "Described",
     "Time",
     "TimeFromTicks",
     "Timestamp",
     "TimestampFromTicks",
-    "described",
+    "describe_columns",
 ]
 
-Described = tuple[str, str, None, int | None, int | None, int | None, None]
+ColumnDescription = tuple[str, str, None, int | None, int | None, int | None, None]
 
 _CODES = {
     "null": "NULL",
@@ -54,7 +54,7 @@ _CODES = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TypeObject:
-    """What equals the codes of several column types, as PEP 249 wants it: `cursor.description[0][1] == STRING`."""
+    """Object of PEP 249 that equals several type codes: `cursor.description[0][1] == STRING`."""
 
     codes: frozenset[str]
 
@@ -72,7 +72,7 @@ NUMBER = TypeObject(
     )
 )
 DATETIME = TypeObject(frozenset(["DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"]))
-ROWID = TypeObject(frozenset())  # a row that is released has no identity
+ROWID = TypeObject(frozenset())  # released rows have no identity
 
 Date = dt.date
 Time = dt.time
@@ -81,29 +81,30 @@ Binary = bytes
 
 
 def DateFromTicks(ticks: float) -> dt.date:
-    """Return the local date so many seconds after the epoch."""
+    """Return the local date at a number of seconds after the epoch."""
     return TimestampFromTicks(ticks).date()
 
 
 def TimeFromTicks(ticks: float) -> dt.time:
-    """Return the local time of day so many seconds after the epoch."""
+    """Return the local time of day at a number of seconds after the epoch."""
     return TimestampFromTicks(ticks).time()
 
 
 def TimestampFromTicks(ticks: float) -> dt.datetime:
-    """Return the local time so many seconds after the epoch; like a TIMESTAMP of DuckDB it names no zone."""
-    return dt.datetime.fromtimestamp(ticks)  # noqa: DTZ006 - PEP 249 means the local one
+    """Return the local time at a number of seconds after the epoch, without a zone, as a TIMESTAMP of DuckDB."""
+    return dt.datetime.fromtimestamp(ticks)  # noqa: DTZ006 - PEP 249 means local time
 
 
-def described(table: pa.Table) -> tuple[Described, ...]:
-    """Return what PEP 249 says of each column.
+def describe_columns(table: pa.Table) -> tuple[ColumnDescription, ...]:
+    """Return the description of each column that PEP 249 defines.
 
-    Its name, DuckDB's name of the type, the bytes of a whole number or a float, a DECIMAL's precision and scale.
+    It has the name, DuckDB's name of the type, the bytes of an integer or a float, and the precision and scale of a
+    DECIMAL.
     """
-    return tuple(_described(field) for field in table.schema)
+    return tuple(_describe_column(field) for field in table.schema)
 
 
-def _described(field: pa.Field) -> Described:
+def _describe_column(field: pa.Field) -> ColumnDescription:
     import pyarrow as pa
 
     if pa.types.is_decimal(field.type):

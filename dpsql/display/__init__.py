@@ -5,11 +5,11 @@ from dpsql.display.error_box import Message, box_html
 from dpsql.display.meter import Meter, Part, budget_html
 from dpsql.display.notebook_repr import NotebookRepr
 from dpsql.display.released_table import Cost, Released, released_html
-from dpsql.display.sheet import MOST_ROWS, Bar, Column, Facts, Sheet, facts_html, sheet_html
+from dpsql.display.sheet import MAX_ROWS, Bar, Column, Facts, Sheet, facts_html, sheet_html
 from dpsql.display.style import style_sheet, unstyled
 
 __all__ = [
-    "MOST_ROWS",
+    "MAX_ROWS",
     "Bar",
     "Column",
     "Cost",

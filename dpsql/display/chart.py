@@ -1,4 +1,4 @@
-"""A private answer as a chart: bars with error bars, the threshold where it is public, and what remains."""
+"""Chart of a private answer: bars with error bars, the threshold if it is public, and a note."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Chart", "draw"]
 
-_MOST_BARS = 50
-_LONGEST = 40  # characters of a label
+_MAX_BARS = 50
+_MAX_LABEL = 40  # characters of a label
 _BAR, _LINE, _QUIET = "#4c78a8", "#222222", "#767676"
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What is drawn, all of it released: a label, a count, and its interval for each bar, from the top down.
+    """Content of a chart, all of it released: a label, a count and an interval for each bar, from the top down.
 
-    `level` is the probability of the intervals, `threshold` a public count that every bar had to reach in noise, and
-    `note` a line below the bars.
+    `level` is the probability of the intervals, `threshold` a public count that every noisy count had to reach, and
+    `note` the title above the bars.
     """
 
     labels: Sequence[str]
@@ -36,7 +36,7 @@ class Chart:
 
 def draw(chart: Chart, axes: Axes | None) -> Axes:
     """Draw on `axes`, or on those of a new figure as tall as its bars need; at most 50 bars."""
-    shown = min(len(chart.labels), _MOST_BARS)
+    shown = min(len(chart.labels), _MAX_BARS)
     if axes is None:
         from matplotlib import pyplot as plt
 
@@ -54,13 +54,13 @@ def draw(chart: Chart, axes: Axes | None) -> Axes:
         elinewidth=1,
         capsize=2,
     )
-    axes.set_yticks(places, [_short(label) for label in chart.labels[:shown]], parse_math=False)
+    axes.set_yticks(places, [_shorten(label) for label in chart.labels[:shown]], parse_math=False)
     axes.set_ylim(shown - 0.4 if shown else 0.6, -0.6)
     axes.set_xlim(left=0)
     if chart.threshold is not None:
         axes.axvline(chart.threshold, color=_QUIET, linestyle="--", linewidth=1, label=f"threshold {chart.threshold:,}")
         axes.legend(frameon=False, loc="lower right", fontsize="small")
-    axes.set_xlabel(f"{_short(chart.measure)} ({100 * chart.level:g} % intervals)", parse_math=False)
+    axes.set_xlabel(f"{_shorten(chart.measure)} ({100 * chart.level:g} % intervals)", parse_math=False)
     left_out = len(chart.labels) - shown
     note = f"{chart.note}; {left_out} more rows are not shown" if left_out else chart.note
     axes.set_title(note, fontsize="small", color=_QUIET, loc="left", parse_math=False)
@@ -68,5 +68,5 @@ def draw(chart: Chart, axes: Axes | None) -> Axes:
     return axes
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}\N{HORIZONTAL ELLIPSIS}"
+def _shorten(text: str) -> str:
+    return text if len(text) <= _MAX_LABEL else f"{text[: _MAX_LABEL - 1]}\N{HORIZONTAL ELLIPSIS}"

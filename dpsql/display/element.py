@@ -1,6 +1,6 @@
-"""Markup that cannot be broken out of: text becomes `Html` by being escaped, and elements are made of `Html` alone.
+"""Builder of safe markup: text becomes `Html` by escaping, and elements contain only `Html`.
 
-What is made here is well-formed XML too, so that a test can parse it strictly.
+The markup is well-formed XML too, so that a test can parse it strictly.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from typing import NewType
 __all__ = ["Html", "element", "plain", "printable", "text"]
 
 Html = NewType("Html", str)
-_LONGEST = 200  # characters of a cell; all of it is in the answer
+_MAX_TEXT = 200  # characters of a cell; the answer holds the whole text
 _EMPTY = frozenset(["line", "rect"])
 
 
 def printable(text: str) -> str:
-    """Return `text` without what a terminal or a page would obey: every character that does not print is replaced.
+    """Replace every character of `text` that does not print, so that no terminal or page obeys it.
 
-    These are control characters, those that turn the direction of writing, and those without width.
+    These are control characters, characters that change the direction of writing, and characters without width.
     """
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
-def text(value: str, longest: int = _LONGEST) -> Html:
-    """Return text of one line as markup: printable, at most `longest` characters, and escaped."""
+def text(value: str, longest: int = _MAX_TEXT) -> Html:
+    """Escape text of one line; make it printable, and cut it at `longest` characters."""
     shown = value if len(value) <= longest else f"{value[: longest - 1]}\N{HORIZONTAL ELLIPSIS}"
     return Html(escape(printable(shown), quote=True))
 
 
 def plain(value: str) -> Html:
-    """Return text of our own or of the analyst, such as a statement, as markup: whole, its line breaks kept."""
+    """Escape text of dpsql or of the analyst, such as a statement, without a cut and with its line breaks."""
     return Html("\n".join(escape(printable(line.expandtabs(4)), quote=True) for line in value.split("\n")))
 
 
 def element(name: str, attributes: Mapping[str, str], *content: Html) -> Html:
     """Return an element; the values of its attributes are escaped."""
-    given = "".join(f' {key}="{escape(printable(value), quote=True)}"' for key, value in attributes.items())
+    written = "".join(f' {key}="{escape(printable(value), quote=True)}"' for key, value in attributes.items())
     if name in _EMPTY:
-        return Html(f"<{name}{given} />")
-    return Html(f"<{name}{given}>{''.join(content)}</{name}>")
+        return Html(f"<{name}{written} />")
+    return Html(f"<{name}{written}>{''.join(content)}</{name}>")

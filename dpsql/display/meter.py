@@ -1,4 +1,4 @@
-"""A budget as a bar: what went before, what went now, what is left; rounded so that it never shows more left."""
+"""Budget as a bar: used before, used now, and left; rounded so that it never shows more left than there is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.display.element import Html, element, text
-from dpsql.display.style import ACCENT, BAR, framed
+from dpsql.display.style import ACCENT, BAR, frame
 
 __all__ = ["Meter", "Part", "budget_html", "meter_html"]
 
@@ -17,7 +17,7 @@ _WIDTH = 1000
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """So much of a budget, in the currency of its meter; `now` for what the reader has just caused."""
+    """Used part of a budget, in the currency of its meter; `now` marks the latest charge."""
 
     words: str
     amount: Fraction
@@ -26,7 +26,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """One currency of a budget: its name, what was granted, where it went, and what is left. All of it is public."""
+    """One currency of a budget: name, amount granted, parts used, and amount left. All of it is public."""
 
     name: str
     granted: Fraction
@@ -37,52 +37,54 @@ class Meter:
 def budget_html(caption: str, meters: Sequence[Meter], *, notes: Sequence[str]) -> str:
     """Return meters under a caption, with notes below them."""
     title = element("p", {"class": "dpsql-lead"}, element("strong", {}, text(caption)))
-    return framed("Budget", title, *map(meter_html, meters), *(element("p", {}, text(note, 1000)) for note in notes))
+    return frame("Budget", title, *map(meter_html, meters), *(element("p", {}, text(note, 1000)) for note in notes))
 
 
 def meter_html(meter: Meter) -> Html:
-    """Return a bar, read aloud as its words, and the words below it; nothing where nothing was granted."""
+    """Return a bar with a text for screen readers and a legend; empty if nothing was granted."""
     if meter.granted <= 0:
         return Html("")
-    said = [
-        (part, text(f"{part.words} {_gone(part.amount / meter.granted)}")) for part in meter.parts if part.amount > 0
+    legend = [
+        (part, text(f"{part.words} {_format_used(part.amount / meter.granted)}"))
+        for part in meter.parts
+        if part.amount > 0
     ]
-    left = text(f"{_left(meter.remaining / meter.granted)} of it left")
-    spoken = ", ".join([*(words for _, words in said), left])
-    frame = {"class": "dpsql-meter", "viewBox": f"0 0 {_WIDTH} 10", "preserveAspectRatio": "none"}
+    left = text(f"{_format_left(meter.remaining / meter.granted)} of it left")
+    spoken = ", ".join([*(words for _, words in legend), left])
+    attributes = {"class": "dpsql-meter", "viewBox": f"0 0 {_WIDTH} 10", "preserveAspectRatio": "none"}
     size = {"width": "300", "height": "10", "role": "img", "aria-label": f"{meter.name}: {spoken}"}
-    bar = element("svg", {**frame, **size}, _rect(0, _WIDTH, fill="currentColor"), *_rects(meter))
-    legend = (Html(f"{_swatch(part)}{words}, ") for part, words in said)
-    return Html(f"{bar}{element('p', {}, Html(f'{text(meter.name)}: '), *legend, left)}")
+    bar = element("svg", {**attributes, **size}, _draw_rect(0, _WIDTH, fill="currentColor"), *_draw_parts(meter))
+    swatches = (Html(f"{_draw_swatch(part)}{words}, ") for part, words in legend)
+    return Html(f"{bar}{element('p', {}, Html(f'{text(meter.name)}: '), *swatches, left)}")
 
 
-def _rects(meter: Meter) -> Iterator[Html]:
-    """Yield what went, from the left; what is above the grant is not drawn."""
+def _draw_parts(meter: Meter) -> Iterator[Html]:
+    """Yield the used parts from the left; what exceeds the grant is not drawn."""
     start = 0
     for part in meter.parts:
         width = min(math.ceil(_WIDTH * part.amount / meter.granted), _WIDTH - start)
         if width > 0:
-            yield _rect(start, width, fill=_colour(part))
+            yield _draw_rect(start, width, fill=_choose_colour(part))
             start += width
 
 
-def _rect(start: int, width: int, *, fill: str) -> Html:
+def _draw_rect(start: int, width: int, *, fill: str) -> Html:
     opacity = {"fill-opacity": "0.13"} if fill == "currentColor" else {}
     return element("rect", {"x": str(start), "width": str(width), "height": "10", "fill": fill, **opacity})
 
 
-def _swatch(part: Part) -> Html:
-    frame = {"class": "dpsql-swatch", "viewBox": "0 0 10 10", "width": "9", "height": "9", "aria-hidden": "true"}
-    return element("svg", frame, _rect(0, 10, fill=_colour(part)))
+def _draw_swatch(part: Part) -> Html:
+    attributes = {"class": "dpsql-swatch", "viewBox": "0 0 10 10", "width": "9", "height": "9", "aria-hidden": "true"}
+    return element("svg", attributes, _draw_rect(0, 10, fill=_choose_colour(part)))
 
 
-def _colour(part: Part) -> str:
+def _choose_colour(part: Part) -> str:
     return ACCENT if part.now else BAR
 
 
-def _gone(share: Fraction) -> str:
+def _format_used(share: Fraction) -> str:
     return f"{math.ceil(1000 * max(Fraction(0), share)) / 10:g} %"
 
 
-def _left(share: Fraction) -> str:
+def _format_left(share: Fraction) -> str:
     return f"{math.floor(1000 * max(Fraction(0), share)) / 10:g} %"

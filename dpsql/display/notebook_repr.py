@@ -1,4 +1,4 @@
-"""How a value shows itself in a notebook."""
+"""Base class of values with an HTML display in notebooks."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ __all__ = ["NotebookRepr"]
 
 
 class NotebookRepr:
-    """A value that a notebook shows as its HTML and, where that cannot be shown, as its words, not its fields."""
+    """Value that a notebook shows as HTML, or as its `str` where HTML is not available."""
 
     __slots__ = ()
 
     @abstractmethod
     def _repr_html_(self) -> str:
-        """Return it as HTML."""
+        """Return the value as HTML."""
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:  # noqa: ARG002
-        """Return both, as IPython asks for them."""
+        """Return the value as text and as HTML, for IPython."""
         return {"text/plain": str(self), "text/html": self._repr_html_()}

@@ -1,4 +1,4 @@
-"""A released table and what it cost, as a sheet: spelled, with bars, and with a meter for each currency."""
+"""Released table and its cost as a sheet: text cells, bars, and a meter for each currency."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _PRIVATE, _PUBLIC = 200, 2000  # characters of a cell
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The first rows of an answer, column by column, of `total`.
+    """First rows of an answer of `total` rows, column by column.
 
-    `counts` are the columns of released counts, by position, and `reach` the whole distance that their 95 % intervals
-    go to either side; None where they have none.
+    `counts` are the positions of the columns of released counts, and `reach` is half the width of their 95 % intervals,
+    a whole number; None if they have no intervals.
     """
 
     columns: Sequence[Column]
@@ -32,9 +32,9 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What an answer cost, in words and in the currencies of its certificate; without a loss it read no private row.
+    """Cost of an answer, as text and in the currencies of its certificate; without a loss it read no private row.
 
-    `granted` is what its account was granted, where that is known; nothing is metered otherwise.
+    `granted` is the grant of the account if it is known; without it there are no meters.
     """
 
     words: str
@@ -48,7 +48,7 @@ class Cost:
 def released_html(released: Released, cost: Cost) -> str:
     """Return the answer as HTML."""
     rows = [
-        [_spelled(value, grouped=at in released.counts) for at, value in enumerate(row)]
+        [_format_value(value, grouped=at in released.counts) for at, value in enumerate(row)]
         for row in zip(*released.values, strict=True)
     ]
     return sheet_html(
@@ -58,34 +58,38 @@ def released_html(released: Released, cost: Cost) -> str:
             rows=rows,
             total=released.total,
             longest=_PUBLIC if cost.loss is None else _PRIVATE,
-            bars=[_bar(count, released.reach) for count in released.values[released.counts[0]]]
+            bars=[_make_bar(count, released.reach) for count in released.values[released.counts[0]]]
             if released.counts
             else (),
-            meters=_meters(cost),
+            meters=_make_meters(cost),
             lead="Answered before: nothing was charged." if cost.replayed else "",
             notes=[cost.words],
         )
     )
 
 
-def _bar(count: object, reach: int | None) -> Bar | None:
-    """Return the bar of a released count; none for a row that a SELECT around the private query added."""
+def _make_bar(count: object, reach: int | None) -> Bar | None:
+    """Return the bar of a released count; None for a row that an outer SELECT added."""
     if not isinstance(count, int):
         return None
     return Bar(count, None, None) if reach is None else Bar(count, max(0, count - reach), max(0, count + reach))
 
 
-def _spelled(value: object, *, grouped: bool) -> str:
+def _format_value(value: object, *, grouped: bool) -> str:
     if value is None:
         return "NULL"
     return f"{value:,}" if grouped and isinstance(value, int) else str(value)
 
 
-def _meters(cost: Cost) -> list[Meter]:
-    """Return both currencies of the account: what had gone before, what this answer took, and what is left."""
+def _make_meters(cost: Cost) -> list[Meter]:
+    """Return a meter for each currency of the account: used before, used by this answer, and left."""
     if cost.granted is None or cost.loss is None:
         return []
-    granted, left, took = _pair(cost.granted), _pair(cost.remaining), _took(cost.loss, cost.certificate)
+    granted, left, took = (
+        _split_amount(cost.granted),
+        _split_amount(cost.remaining),
+        _split_loss(cost.loss, cost.certificate),
+    )
     return [
         Meter(
             name,
@@ -100,12 +104,12 @@ def _meters(cost: Cost) -> list[Meter]:
     ]
 
 
-def _pair(amount: ZCDP | Amount) -> tuple[Fraction, Fraction]:
+def _split_amount(amount: ZCDP | Amount) -> tuple[Fraction, Fraction]:
     return (amount.refunded, amount.gone) if isinstance(amount, Amount) else (amount.rho.value, amount.delta.value)
 
 
-def _took(loss: Loss, certificate: Certificate) -> tuple[Fraction, Fraction]:
-    """Return what a loss took of both currencies."""
+def _split_loss(loss: Loss, certificate: Certificate) -> tuple[Fraction, Fraction]:
+    """Return the amounts of both currencies that a loss uses."""
     delta = loss.delta.value
     if isinstance(loss, Steps):
         return Fraction(loss.items), Fraction(delta > 0) if "queries" in certificate.currencies else delta

@@ -1,8 +1,8 @@
-"""How it looks: every rule begins with a class of our own, so that nothing around it changes.
+"""Style of the HTML; every rule begins with a class of dpsql, so that the page around it does not change.
 
-Colours are taken from the text around, and the two that are not stand out from white and from black alike. So a page
-is legible in every theme, and no guess is made at whether it is dark. Where a sanitizer takes the style away, what
-remains is a plain table whose numbers say all that the bars do.
+Colours come from the surrounding text, except for two that contrast with both white and black: the page is legible in
+every theme. Without the style, which a sanitizer may remove, a plain table remains, and its numbers say all that the
+bars do.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from string import Template
 
 from dpsql.display.element import Html, element
 
-__all__ = ["ACCENT", "BAR", "framed", "style_sheet", "unstyled"]
+__all__ = ["ACCENT", "BAR", "frame", "style_sheet", "unstyled"]
 
 BAR = "#4c78a8"
 ACCENT = "#c8621b"
@@ -52,16 +52,16 @@ $all .dpsql-box p { color: inherit }
 )
 
 
-def framed(label: str, *content: Html) -> Html:
-    """Return content in the frame that our style reaches, named for those who hear the page."""
+def frame(label: str, *content: Html) -> Html:
+    """Wrap content in an element with the style, and a label for screen readers."""
     return element("div", {"class": "dpsql-sheet", "role": "group", "aria-label": label}, _STYLE, *content)
 
 
 def unstyled(html: str) -> str:
-    """Return what we made without its style, for a page that lets no style in but from its own files."""
+    """Remove the style from HTML of dpsql, for a page whose policy allows only style sheets from files."""
     return html.replace(_STYLE, "")
 
 
 def style_sheet() -> str:
-    """Return the style as the text of such a file."""
+    """Return the style as the text of a style sheet."""
     return _STYLE.removeprefix("<style>").removesuffix("</style>")

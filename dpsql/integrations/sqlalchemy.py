@@ -18,7 +18,7 @@ from sqlalchemy import exc, types
 from sqlalchemy.engine import default
 
 from dpsql import dbapi, errors
-from dpsql.dbapi.errors import translates
+from dpsql.dbapi.errors import translate_errors
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL, Connection
@@ -75,7 +75,7 @@ class DPSQLDialect(default.DefaultDialect):
         """Return the DB-API module."""
         return dbapi
 
-    @translates
+    @translate_errors
     def create_connect_args(self, url: URL) -> tuple[list[str], dict[str, Any]]:
         """Return the arguments of `dpsql.dbapi.connect` that a URL names; raise `InterfaceError` for what it cannot."""
         hint = "dpsql:///events.duckdb?policy=policy.toml, with analyst=, ledger= or isolation= if need be."

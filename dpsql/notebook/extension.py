@@ -1,4 +1,4 @@
-"""What `%load_ext dpsql` does: it gives a shell its one magic, and `%unload_ext` takes it back."""
+"""IPython extension: `%load_ext dpsql` registers the magic, and `%unload_ext dpsql` removes it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import no_var_expand
 
-from dpsql.notebook.completion import Matcher, matcher_of
+from dpsql.notebook.completion import Matcher, make_matcher
 from dpsql.notebook.magic import Notebook
 
 __all__ = ["load", "unload"]
@@ -18,25 +18,25 @@ _LOADED: WeakKeyDictionary[InteractiveShell, tuple[Notebook, Matcher]] = WeakKey
 
 
 def load(shell: InteractiveShell) -> None:
-    """Register `%dpsql` and `%%dpsql`, and what completes them; once, however often it is asked."""
+    """Register `%dpsql` and `%%dpsql` with their completion; do nothing if they are registered already."""
     if shell in _LOADED:
         return
     notebook = Notebook(shell)
 
     def dpsql(line: str, cell: str | None = None) -> object:
-        """Ask a private question; %dpsql help lists what can be said."""
+        """Run a private query; %dpsql help lists the commands."""
         return notebook.run(line, cell)
 
-    # IPython would put the values of variables into the text of a line; here they are bound as parameters
+    # without this, IPython pastes values of variables into the line; dpsql binds them as parameters
     bare: Callable[..., object] = no_var_expand(dpsql)
     shell.register_magic_function(bare, magic_kind="line_cell", magic_name=_NAME)  # type: ignore[call-arg, arg-type]
-    matcher = matcher_of(lambda: notebook.session.catalog if notebook.is_connected else None)
+    matcher = make_matcher(lambda: notebook.session.catalog if notebook.is_connected else None)
     shell.Completer.custom_matchers.append(matcher)
     _LOADED[shell] = notebook, matcher
 
 
 def unload(shell: InteractiveShell) -> None:
-    """Take the magic away, and close the session that it opened."""
+    """Remove the magic, and close the session that it opened."""
     if shell not in _LOADED:
         return
     notebook, matcher = _LOADED.pop(shell)

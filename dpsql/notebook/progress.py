@@ -1,8 +1,7 @@
-"""Elapsed seconds while a query runs, and how far it is where the session says so.
+"""Elapsed seconds and progress of a running query in a notebook.
 
-The query stays in the main thread, so that an interrupt reaches it; the seconds are shown from another. When the answer
-is there all of it is wiped, since a notebook is saved and passed on, and neither how long a query took nor how far it
-was by then is protected as its answer is.
+The query stays in the main thread, so that an interrupt reaches it; another thread shows the seconds. The display is
+wiped at the end, because a notebook is saved and shared, and the time of a query is not private as its answer is.
 """
 
 from __future__ import annotations
@@ -14,23 +13,23 @@ from threading import Event, Thread
 
 from IPython.display import publish_display_data
 
-__all__ = ["ticking"]
+__all__ = ["show_progress"]
 
-_FIRST = 1.0  # seconds before anything is shown: most answers are there by then
-_EACH = 1.0
+_FIRST = 1.0  # seconds without a display: most queries end within them
+_EACH = 1.0  # seconds between two updates
 
 Progress = Callable[[], float | None]
 
 
 @contextmanager
-def ticking(progress: Progress, *, wanted: bool) -> Iterator[None]:
-    """Show elapsed seconds and `progress` during the block, if `wanted`, and wipe them at its end."""
-    if not wanted:
+def show_progress(progress: Progress, *, is_shown: bool) -> Iterator[None]:
+    """Show elapsed seconds and `progress` during the block if `is_shown`, and wipe them at its end."""
+    if not is_shown:
         yield
         return
     done = Event()
-    # a display belongs to the cell that runs, which the kernel keeps in the context
-    thread = Thread(target=copy_context().run, args=(_tick, progress, done), daemon=True)
+    # a display belongs to the running cell, which the kernel stores in the context
+    thread = Thread(target=copy_context().run, args=(_update_display, progress, done), daemon=True)
     thread.start()
     try:
         yield
@@ -39,22 +38,22 @@ def ticking(progress: Progress, *, wanted: bool) -> Iterator[None]:
         thread.join()
 
 
-def _tick(progress: Progress, done: Event) -> None:
+def _update_display(progress: Progress, done: Event) -> None:
     if done.wait(_FIRST):
         return
     place, seconds = f"dpsql-{id(done)}", _FIRST
-    _show(_words(seconds, progress()), place, update=False)
+    _publish(_format_progress(seconds, progress()), place, update=False)
     while not done.wait(_EACH):
         seconds += _EACH
-        _show(_words(seconds, progress()), place, update=True)
-    _show("", place, update=True)
+        _publish(_format_progress(seconds, progress()), place, update=True)
+    _publish("", place, update=True)
 
 
-def _words(seconds: float, share: float | None) -> str:
-    told = "" if share is None else f", {share:.0%} done"
-    return f"asking for {seconds:g} s{told}; a private query that is interrupted is charged in full"
+def _format_progress(seconds: float, share: float | None) -> str:
+    percent = "" if share is None else f", {share:.0%} done"
+    return f"running for {seconds:g} s{percent}; an interrupted private query is charged in full"
 
 
-def _show(words: str, place: str, *, update: bool) -> None:
+def _publish(text: str, place: str, *, update: bool) -> None:
     publish: Callable[..., None] = publish_display_data
-    publish({"text/plain": words}, transient={"display_id": place}, update=update)
+    publish({"text/plain": text}, transient={"display_id": place}, update=update)

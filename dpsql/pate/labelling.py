@@ -1,4 +1,4 @@
-"""Labelling: public examples in, private labels out, in one reservation of a session's budget."""
+"""Labelling of public examples with private labels, in one reservation of a session's budget."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpsql.errors import BudgetExceeded, Refusal
 from dpsql.ledger.base import Shortfall
 from dpsql.pate.methods import Method
 from dpsql.pate.release import Batch, Labels, release, unpack
-from dpsql.pate.votes import Value, VotesTable, known_values, votes_table
+from dpsql.pate.votes import Value, VotesTable, check_values, find_votes_table
 from dpsql.plan import Terms
 from dpsql.session import ExternalRelease, ReleaseResult, Session, release_external
 
@@ -24,11 +24,11 @@ FORMAT = "dpsql pate 1"
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What a batch cost: `each` for one example, `loss` for all, which is nothing for one that was `replayed`.
+    """Cost of a batch: `each` for one example, `loss` for all, which is zero for a `replayed` batch.
 
-    The loss is a bound on what is told of any teacher: of two sets of teachers the labels are as alike as it says if
-    one teacher is exchanged for another, with all votes, and also if one set has a teacher more. What is guaranteed
-    with all else that is asked of the ledger is its total, for a teacher more.
+    The loss bounds the disclosure about any teacher. It holds for two sets of teachers that differ by the exchange of
+    one teacher with all votes, and for two sets of which one has one more teacher. The guarantee over all queries of
+    the ledger is its total, for one more teacher.
     """
 
     method: str
@@ -55,9 +55,9 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Labelling:
-    """The labels of every example, in the order in which they were named, and the receipt.
+    """Labels of every example, in the order of the examples, with the receipt.
 
-    None says that the method gave no answer; an empty tuple that the answer is no label.
+    None means that the method gave no answer; an empty tuple, that the answer is no label.
     """
 
     examples: tuple[Value, ...]
@@ -66,7 +66,7 @@ class Labelling:
 
     @property
     def answered(self) -> int:
-        """How many examples have an answer."""
+        """Number of examples with an answer."""
         return sum(labels is not None for labels in self.labels)
 
 
@@ -74,22 +74,22 @@ def label(session: Session, votes: str, *, examples: Iterable[Value], method: Me
     """Label public examples by the votes of teachers, which are a private table of the session's policy.
 
     The table has a row for each label that a teacher gives an example: the privacy unit, which is the teacher, and the
-    columns example and label. `examples` are public, and all of them are labelled, also those that nobody votes on:
-    which ones have votes is private. The loss of all of them is reserved in the ledger before a vote is read, and
-    charged before a label is returned; the same batch again costs nothing.
-    Raises `Refusal` or `UsageError` for what cannot be asked and `BudgetExceeded` for what does not fit (nothing is
-    charged), `EngineError` when the engine failed on the votes (charged in full), and `LedgerError`.
+    columns example and label. `examples` are public, and all of them are labelled, also those without votes, because
+    it is private which ones have votes. The loss of all of them is reserved in the ledger before a vote is read, and
+    charged before a label is returned; the same batch again is free.
+    Raises `Refusal` or `UsageError` for an invalid request and `BudgetExceeded` if the budget is too small (both are
+    free), `EngineError` if the engine failed on the votes (charged in full), and `LedgerError`.
     """
-    table = votes_table(session.catalog, votes)
+    table = find_votes_table(session.catalog, votes)
     _check_terms(session.terms, table, method=method)
-    named = known_values(tuple(examples), table.example.type, what="examples")
-    batch = Batch(named, method, _key(table, named, method=method))
-    bought = _bought(session, batch, table=table)
-    return Labelling(named, unpack(batch, bought.released), _receipt(session, batch, bought=bought))
+    named = check_values(tuple(examples), table.example.type, what="examples")
+    batch = Batch(named, method, _compute_key(table, named, method=method))
+    result = _release_batch(session, batch, table=table)
+    return Labelling(named, unpack(batch, result.released), _make_receipt(session, batch, result=result))
 
 
 def _check_terms(terms: Terms, table: VotesTable, *, method: Method) -> None:
-    """Refuse what the policy does not allow of a query; an example is one query."""
+    """Refuse a method outside the limits that the policy sets for a query; an example is one query."""
     private, limits = terms.tables[table.name], terms.limits
     if terms.certificate is not Certificate.zcdp:
         reason = f"Labels have no loss under the certificate {terms.certificate.value}."
@@ -111,14 +111,14 @@ def _check_terms(terms: Terms, table: VotesTable, *, method: Method) -> None:
         raise Refusal("k", f"An example may get at most {limits.max_k} labels here.", hint=hint)
 
 
-def _key(table: VotesTable, examples: Iterable[Value], *, method: Method) -> str:
-    """Return the digest of all that the law of the labels depends on, besides the votes."""
-    spelled = [FORMAT, table.name, list(table.path), table.teacher.name, method.law, list(examples)]
-    return hashlib.sha256(json.dumps(spelled).encode("ascii")).hexdigest()
+def _compute_key(table: VotesTable, examples: Iterable[Value], *, method: Method) -> str:
+    """Return the digest of everything besides the votes that the distribution of the labels depends on."""
+    parts = [FORMAT, table.name, list(table.path), table.teacher.name, method.law, list(examples)]
+    return hashlib.sha256(json.dumps(parts).encode("ascii")).hexdigest()
 
 
-def _bought(session: Session, batch: Batch, *, table: VotesTable) -> ReleaseResult:
-    """Return what the session releases; raise `BudgetExceeded`, with how many examples would fit, if all do not."""
+def _release_batch(session: Session, batch: Batch, *, table: VotesTable) -> ReleaseResult:
+    """Release the batch; raise `BudgetExceeded`, with the number of examples that would fit, if it does not."""
     number, each = len(batch.examples), batch.method.loss
     text = f"PATE {batch.method.name}: {number} examples of {table.name}, epsilon {batch.method.epsilon}"
     if each.delta.value:
@@ -137,17 +137,17 @@ def _bought(session: Session, batch: Batch, *, table: VotesTable) -> ReleaseResu
     raise BudgetExceeded("budget-exceeded", reason, hint=hint)
 
 
-def _receipt(session: Session, batch: Batch, *, bought: ReleaseResult) -> Receipt:
+def _make_receipt(session: Session, batch: Batch, *, result: ReleaseResult) -> Receipt:
     number, each = len(batch.examples), batch.method.loss
     return Receipt(
         method=batch.method.name,
         examples=number,
         each=each,
-        loss=ZCDP.nothing() if bought.replayed else ZCDP(each.rho * number, each.delta * number),
+        loss=ZCDP.nothing() if result.replayed else ZCDP(each.rho * number, each.delta * number),
         remaining=session.budget.remaining,
-        sealed=bought.sealed,
-        durable=bought.durable,
-        replayed=bought.replayed,
-        shared=bought.shared,
-        isolation=bought.isolation,
+        sealed=result.sealed,
+        durable=result.durable,
+        replayed=result.replayed,
+        shared=result.shared,
+        isolation=result.isolation,
     )

@@ -14,7 +14,7 @@ from dpsql.accounting import ZCDP
 from dpsql.engines import Statement
 from dpsql.errors import UsageError
 from dpsql.mechanisms import VOTE_STEPS, Histogram, Noise, NoisyVotes, StableTopK, vote_weight
-from dpsql.pate.votes import Value, VotesTable, known_values, leading_votes, weighted_votes
+from dpsql.pate.votes import Value, VotesTable, check_values, leading_votes, weighted_votes
 from dpsql.quantities import Delta, Epsilon
 
 __all__ = ["EXCHANGED", "Argmax", "Majority", "Method", "Stable", "Votes"]
@@ -219,7 +219,7 @@ def _noisy(epsilon: Epsilon, labels: Sequence[Value], *, max_labels: int | None)
 
 
 def _listed(table: VotesTable, examples: Sequence[Value], *, labels: Sequence[Value], max_labels: int) -> Statement:
-    known = known_values(labels, table.label.type, what="labels")
+    known = check_values(labels, table.label.type, what="labels")
     weights = [vote_weight(number, max_labels) for number in range(1, len(known) + 1)]
     return weighted_votes(table, examples, labels=known, weights=weights)
 

@@ -1,6 +1,6 @@
-"""The table of votes, and the engine SQL that counts them: how many teachers give a label to an example.
+"""Table of votes, and the engine SQL that counts the teachers who give a label to an example.
 
-A row says that a teacher gives an example a label; rows without one of the three say nothing, repetitions say it once.
+A row is a vote of a teacher for a label of an example. Rows with a NULL are ignored, and repeated rows count once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dpsql.sql.ir.types import Family, Type
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.render.duckdb import Writer, identifier
 
-__all__ = ["Value", "VotesTable", "known_values", "leading_votes", "votes_table", "weighted_votes"]
+__all__ = ["Value", "VotesTable", "check_values", "find_votes_table", "leading_votes", "weighted_votes"]
 
 Value = int | str
 _NAMES = "dpsql_example, dpsql_label"
@@ -26,7 +26,7 @@ _NAMES = "dpsql_example, dpsql_label"
 
 @dataclass(frozen=True, slots=True)
 class VotesTable:
-    """Where the votes are: the name of the table in the policy, its path in the engine, and its three columns."""
+    """Table of votes: its name in the policy, its path in the engine, and its three columns."""
 
     name: str
     path: tuple[str, ...]
@@ -35,7 +35,7 @@ class VotesTable:
     label: Column
 
 
-def votes_table(catalog: Catalog, name: str) -> VotesTable:
+def find_votes_table(catalog: Catalog, name: str) -> VotesTable:
     """Return the table of votes that the policy calls `name`.
 
     Raises `Refusal` unless it is private and has the columns example and label, of whole numbers or text; and
@@ -43,8 +43,8 @@ def votes_table(catalog: Catalog, name: str) -> VotesTable:
     """
     if catalog.dialect is not DUCKDB:
         reason, hint = (
-            f"Votes are counted in DuckDB, and not in {catalog.dialect.name}.",
-            "Put the table of votes there.",
+            f"PATE needs the table of votes in DuckDB, not in {catalog.dialect.name}.",
+            "Move the table of votes to DuckDB.",
         )
         raise Unsupported("engine-lacks", reason, hint=hint)
     table = catalog.find(name)
@@ -54,8 +54,8 @@ def votes_table(catalog: Catalog, name: str) -> VotesTable:
         hint = "Declare it as a private table whose privacy unit is the teacher."
         raise Refusal("nothing-private", "The table of votes is public.", hint=hint)
     if table.link is not None:
-        hint = "Name the teacher in a column of the table, or make it a table of its own that does."
-        raise Unsupported("pate-link", "Votes that belong to teachers by a link are not read.", hint=hint)
+        hint = "Add a column with the teacher to the table, and make it the privacy unit."
+        raise Unsupported("pate-link", "A table of votes linked to its teachers is not supported.", hint=hint)
     columns = {ascii_lower(column): Column(1, column, type_) for column, type_ in table.columns}
     for needed in ("example", "label"):
         if needed not in columns:
@@ -69,11 +69,13 @@ def votes_table(catalog: Catalog, name: str) -> VotesTable:
     )
 
 
-def known_values(values: Sequence[Value], kind: Type, *, what: str) -> tuple[Value, ...]:
-    """Return public values for a column of votes; raise UsageError unless it can hold them and no two are equal."""
-    whole = kind.family is Family.INTEGER
+def check_values(values: Sequence[Value], kind: Type, *, what: str) -> tuple[Value, ...]:
+    """Return public values for a column of votes; raise `UsageError` for duplicates and values it cannot hold."""
+    is_integer = kind.family is Family.INTEGER
     if not all(_fits(value, kind) for value in values):
-        hint = "Give int values that the column can hold." if whole else "Give str values without NUL or surrogates."
+        hint = (
+            "Give int values that the column can hold." if is_integer else "Give str values without NUL or surrogates."
+        )
         raise UsageError("pate-values", f"The column cannot hold these {what}.", hint=hint)
     if not values or len(set(values)) < len(values):
         raise UsageError("pate-values", f"There must be {what}, and no two of them equal.", hint="Name each once.")
@@ -91,7 +93,7 @@ def leading_votes(table: VotesTable, examples: Sequence[Value], *, rows: int) ->
     writer = Writer()
     counted = (
         f"SELECT {_NAMES}, system.main.count(DISTINCT dpsql_teacher) AS dpsql_votes "  # noqa: S608 - nothing in it is the analyst's text
-        f"FROM ({_votes(writer, table, examples=examples)}) GROUP BY {_NAMES}"
+        f"FROM ({_select_votes(writer, table, examples=examples)}) GROUP BY {_NAMES}"
     )
     order = "ORDER BY dpsql_votes DESC, dpsql_label ASC"
     ranked = (
@@ -111,9 +113,9 @@ def weighted_votes(
     Each vote of a teacher for t labels of the list counts weights[t - 1], an integer; there is one for every t.
     """
     writer = Writer()
-    votes = _votes(writer, table, examples=examples)
-    listed = f"dpsql_label IN ({_unnested(writer, table.label, values=labels)})"
-    pairs = f"SELECT DISTINCT {_NAMES}, dpsql_teacher FROM ({votes}) WHERE {listed}"  # noqa: S608 - nothing in it is the analyst's text
+    votes = _select_votes(writer, table, examples=examples)
+    condition = f"dpsql_label IN ({_unnest(writer, table.label, values=labels)})"
+    pairs = f"SELECT DISTINCT {_NAMES}, dpsql_teacher FROM ({votes}) WHERE {condition}"  # noqa: S608 - nothing in it is the analyst's text
     weight = f"system.main.list_extract(CAST({writer.bind(list(weights))} AS INTEGER[]), system.main.count())"
     own = f"SELECT dpsql_example, dpsql_teacher, {weight} AS dpsql_weight FROM dpsql_pairs GROUP BY ALL"  # noqa: S608 - as above
     sql = (
@@ -124,19 +126,19 @@ def weighted_votes(
     return Statement(sql, tuple(writer.parameters))
 
 
-def _votes(writer: Writer, table: VotesTable, *, examples: Sequence[Value]) -> str:
-    """Return the rows of the examples, which are public: what else stands in the table is not read."""
+def _select_votes(writer: Writer, table: VotesTable, *, examples: Sequence[Value]) -> str:
+    """Return SQL for the votes on the examples, which are public; other rows are not read."""
     example, label, teacher = (
         writer.expression(canonical(column)) for column in (table.example, table.label, table.teacher)
     )
-    asked = f"{example} IN ({_unnested(writer, table.example, values=examples)})"
+    condition = f"{example} IN ({_unnest(writer, table.example, values=examples)})"
     return (
         f"SELECT {example} AS dpsql_example, {label} AS dpsql_label, {teacher} AS dpsql_teacher "  # noqa: S608 - nothing in it is the analyst's text
         f"FROM {'.'.join(map(identifier, table.path))} AS t1 "
-        f"WHERE {asked} AND {label} IS NOT NULL AND {teacher} IS NOT NULL"
+        f"WHERE {condition} AND {label} IS NOT NULL AND {teacher} IS NOT NULL"
     )
 
 
-def _unnested(writer: Writer, column: Column, *, values: Sequence[Value]) -> str:
+def _unnest(writer: Writer, column: Column, *, values: Sequence[Value]) -> str:
     kind = "BIGINT" if column.type.family is Family.INTEGER else "VARCHAR"
     return f"SELECT system.main.unnest(CAST({writer.bind(list(values))} AS {kind}[]))"

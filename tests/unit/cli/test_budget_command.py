@@ -149,7 +149,7 @@ def test_what_was_spent_by_one_who_is_disabled_now_is_still_shown(folder: Path) 
     policy = folder / "policy.toml"
     policy.write_text(POLICY.replace("[analysts.alice]\nepsilon = 0.5", "[analysts.alice]\nenabled = false"))
     out = run(folder, "budget", "--policy", "policy.toml")[1]
-    assert "alice        may ask nothing; spent rho 0.00025, delta 5e-08, held rho 0" in out
+    assert "alice        may run no query; spent rho 0.00025, delta 5e-08, held rho 0" in out
     body = json.loads(run(folder, "budget", "--policy", "policy.toml", "--format", "json")[1])
     assert {account["account"]: account["limit"] for account in body["accounts"]}["alice"] is None
 
@@ -164,7 +164,7 @@ def test_what_is_held_and_what_failed_is_told(folder: Path) -> None:
     total, *_, unnamed, dave = accounts.splitlines()[1:]
     assert total.count("▓") == 2
     assert unnamed.startswith("(no name)    ▓▓▓···")  # of the total, which limits those without an account
-    assert dave.startswith("dave         may ask nothing; spent rho 0.002")
+    assert dave.startswith("dave         may run no query; spent rho 0.002")
     *_, held, held_text, failed, failed_text = queries.splitlines()
     assert held.split()[2:] == ["(no", "name)", "open", "holds", "0.002"]
     assert held_text == "    SELECT held"

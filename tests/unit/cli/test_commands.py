@@ -67,7 +67,9 @@ def test_the_demo_from_anywhere(tmp_path: Path) -> None:
     assert (code, err) == (0, "")
     assert "CC BY 4.0" in text
     assert "Breese, Heckerman and Kadie 1998" in text
-    for number, question in enumerate(("1. Which areas", "2. And the fifty", "3. And among the 5,000 of"), start=1):
+    for number, question in enumerate(
+        ("1. Which areas", "2. And the fifty", "3. And among the 5,000 visitors of"), start=1
+    ):
         assert question in text
         assert text.count("receipt: asked for") == 3, number
     assert "TOP 10 PRIVATE" in text
@@ -293,7 +295,7 @@ def test_help_names_the_exit_codes() -> None:
     code, out, _ = dpsql_command("--help")
     assert code == 0
     words = " ".join(out.decode().split())
-    for part in ("demo", "init", "check", "query", "explain", "budget", "4 the budget is short", "7 the ledger"):
+    for part in ("demo", "init", "check", "query", "explain", "budget", "4 budget exceeded", "7 ledger error"):
         assert part in words
 
 

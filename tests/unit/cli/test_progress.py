@@ -110,7 +110,7 @@ def test_the_bar_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_FIRST", 0.0)
     monkeypatch.setattr(progress, "_EACH", 0.05)
     monkeypatch.setenv("TERM", "xterm")
-    with progress.waiting(session):  # type: ignore[arg-type]
+    with progress.show_progress(session):  # type: ignore[arg-type]
         while len(session.told) > 1:
             time.sleep(0.01)
         time.sleep(0.2)

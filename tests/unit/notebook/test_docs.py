@@ -7,7 +7,7 @@ from pathlib import Path
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from dpsql.notebook.words import COMMANDS
+from dpsql.notebook.parser import COMMANDS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "notebook.md").read_text()
 

@@ -72,7 +72,7 @@ def test_errors_of_python_cells_are_told_without_a_traceback(folder: Path) -> No
 def test_seconds_are_shown_while_a_query_runs_and_nothing_of_them_stays(folder: Path) -> None:
     made = client(folder, *START, SLOW.replace("SECONDS", "3"), f"%%dpsql top\n{TOP}", f"%%dpsql\n{TOP}")
     made.execute()
-    assert [said[:13] for said in made.seen[:2]] == ["asking for 1 ", "asking for 2 "]
+    assert [said[:14] for said in made.seen[:2]] == ["running for 1 ", "running for 2 "]
     assert made.seen[-1] == ""
     first, again = made.nb.cells[-2:]
     assert [each.output_type for each in first.outputs] == ["display_data", "execute_result"]
@@ -84,7 +84,7 @@ def test_an_interrupt_reaches_the_query_and_the_notebook_goes_on(folder: Path) -
     made = client(folder, *START, SLOW.replace("SECONDS", "60"), f"%%dpsql\n{TOP}", "%dpsql history", allow_errors=True)
 
     def interrupting() -> None:
-        while "asking for 2 s" not in " ".join(made.seen):
+        while "running for 2 s" not in " ".join(made.seen):
             time.sleep(0.1)
         os.kill(made.km.provisioner.pid, signal.SIGINT)
 

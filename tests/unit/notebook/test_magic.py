@@ -82,7 +82,7 @@ def test_what_a_line_says(shell: InteractiveShell) -> None:
 
 
 def test_help_lists_every_command(shell: InteractiveShell) -> None:
-    from dpsql.notebook.words import COMMANDS
+    from dpsql.notebook.parser import COMMANDS
 
     for line in ("%dpsql", "%dpsql help"):
         said = repr(ran(shell, line))

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from dpsql.notebook.progress import _words
+from dpsql.notebook.progress import _format_progress
 
 
 def test_how_far_it_is_stands_beside_the_seconds_where_it_is_told() -> None:
-    assert _words(2, None).startswith("asking for 2 s; a private query")
-    assert _words(2, 0.3456).startswith("asking for 2 s, 35% done; a private query")
+    assert _format_progress(2, None).startswith("running for 2 s; an interrupted private query")
+    assert _format_progress(2, 0.3456).startswith("running for 2 s, 35% done; an interrupted private query")

@@ -1,4 +1,4 @@
-"""What the magic shows that is no answer: the history, the help, and an error as a box. Each as text too."""
+"""Displays of the magic other than answers: the history, the help, and an error as a box; each as HTML and text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LATEST = 20
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A table of the ledger, under its caption; the latest rows are shown. `table` has all of them."""
+    """Table of the ledger under a caption. The latest 20 rows are shown; `table` holds all."""
 
     caption: str
     table: pa.Table
@@ -28,20 +28,20 @@ class Listing:
         columns = [
             Column(field.name, is_number=field.name.endswith(("charged", "reserved"))) for field in latest.schema
         ]
-        rows = [[_spelled(cell) for cell in row.values()] for row in latest.to_pylist()]
+        rows = [[_format_cell(cell) for cell in row.values()] for row in latest.to_pylist()]
         left_out = self.table.num_rows - len(rows)
-        notes = [f"{left_out} earlier ones are not shown."] if left_out else []
+        notes = [f"{left_out} earlier rows are not shown."] if left_out else []
         return sheet_html(Sheet(self.caption, columns, rows, len(rows), longest=400, notes=notes))
 
     def __repr__(self) -> str:
         latest = self.table.slice(max(0, self.table.num_rows - _LATEST)).to_pylist()
-        lines = (" | ".join(printable(" ".join(_spelled(cell).split())) for cell in row.values()) for row in latest)
+        lines = (" | ".join(printable(" ".join(_format_cell(cell).split())) for cell in row.values()) for row in latest)
         return "\n".join([self.caption, " | ".join(self.table.column_names), *lines])
 
 
 @dataclass(frozen=True, slots=True)
 class Help:
-    """What can be said."""
+    """List of the commands of the magic."""
 
     facts: Facts
 
@@ -53,7 +53,7 @@ class Help:
 
 
 class Problem:
-    """An error, and the statement that it speaks of."""
+    """Error with the statement that caused it."""
 
     __slots__ = ("_message", "_text")
 
@@ -68,10 +68,10 @@ class Problem:
         return self._text
 
 
-def _spelled(cell: object) -> str:
+def _format_cell(cell: object) -> str:
     if cell is None:
         return ""
     if isinstance(cell, float):
         return f"{cell:.6g}"
-    spelled = getattr(cell, "strftime", None)
-    return str(spelled("%Y-%m-%d %H:%M:%S")) if callable(spelled) else " ".join(str(cell).split())
+    strftime = getattr(cell, "strftime", None)
+    return str(strftime("%Y-%m-%d %H:%M:%S")) if callable(strftime) else " ".join(str(cell).split())
