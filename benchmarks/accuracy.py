@@ -50,7 +50,7 @@ from dpsql.quantities import Delta, Epsilon, Rho
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.types import of_column
+from dpsql.sql.ir.types import parse_type
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 NOISE = OperatingSystemNoise()
@@ -59,7 +59,14 @@ BOUNDS = (1, 5, 20)  # that a policy may set
 _GRID = 10**9
 _NAMES = "SELECT label FROM events GROUP BY label TOP {k} PRIVATE"
 _CATALOG = Catalog(
-    (Table("events", ("events",), (("unit", of_column("BIGINT")), ("label", of_column("VARCHAR"))), "unit"),)
+    (
+        Table(
+            "events",
+            ("events",),
+            (("unit", parse_type("BIGINT")), ("label", parse_type("VARCHAR"))),
+            "unit",
+        ),
+    )
 )
 PUBLIC_DOMAINS = ("msweb", "chestxray14_findings")  # areas of a site and findings of a protocol: somebody's short list
 

@@ -26,7 +26,7 @@ from workload import BUDGET, QUERY, Events, Written, written
 import dpsql
 from dpsql.connect import open_session
 from dpsql.engines import Engine, Statement
-from dpsql.open_engine import engine_of
+from dpsql.open_engine import open_engine
 
 QUICK = {"rows": 2_000, "pairs": 100_000}
 ASKED = {"unbounded": "k_bar = 1000", "at most 5 groups": "k_bar = 1000, max_groups_contributed = 5"}
@@ -131,7 +131,7 @@ def stages_of(data: Written, master: str) -> dict[str, list[Stage]]:
         table = dpsql.PrivateTable("user_id", source=data.path)
         source = dpsql.DataSource(f"spark:{master}", options=settings)
         policy = dpsql.Policy(BUDGET, {"events": table}, source=source)
-        engine = engine_of(None, policy)
+        engine = open_engine(None, policy)
         with open_session(engine, policy, ledger=":memory:") as session:
             for options_ in ASKED.values():
                 for _ in range(2):  # the first warms up

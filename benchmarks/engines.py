@@ -31,7 +31,7 @@ from workload import BUDGET, PLAIN, QUERY, Events, Written, written
 import dpsql
 from dpsql.connect import open_session
 from dpsql.engines import Engine, Statement, open_exact
-from dpsql.open_engine import engine_of
+from dpsql.open_engine import open_engine
 
 QUICK = {"rows": [2_000], "engines": ["duckdb", "postgres"], "repeats": 1}
 SPARK = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
@@ -60,7 +60,7 @@ def run(given: Namespace) -> Iterator[Row]:
 def compared(name: str, data: Written, repeats: int) -> dict[str, dict[str, Value]]:
     """Return what the two queries took on an engine, and what came out of it."""
     with SOURCES[name](data) as policy:
-        engine = engine_of(None, policy)
+        engine = open_engine(None, policy)
         with open_session(engine, policy, ledger=":memory:") as session:
             runs, shipped = _queries(engine, session)
             forget_peak()

@@ -25,7 +25,7 @@ import dpsql
 from dpsql.connect import open_session
 from dpsql.curator import materialize
 from dpsql.engines import Engine, Statement
-from dpsql.open_engine import engine_of
+from dpsql.open_engine import open_engine
 
 QUICK = {"rows": [3_000], "repeats": 1}
 ASKED = {
@@ -69,7 +69,7 @@ def _seconds(known: dpsql.Policy, database: Path) -> float:
 
 
 def _asked(title: str, data: Written, known: dpsql.Policy, *, users: int, repeats: int) -> Iterator[Row]:
-    over_rows, over_materialized = (engine_of(data.path, known, materialized=each) for each in (False, True))
+    over_rows, over_materialized = (open_engine(data.path, known, materialized=each) for each in (False, True))
     with (
         open_session(over_rows, known, ledger=":memory:") as long,
         open_session(over_materialized, known, ledger=":memory:") as short,

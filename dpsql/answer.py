@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpsql.accounting import ZCDP, Amount, ApproximateDP, Certificate, Loss, Periods, Steps, discrete_gaussian_offset
-from dpsql.display import MAX_ROWS, Column, Cost, Released, printable, released_html
+from dpsql.display import MAX_ROWS, Column, Cost, Released, released_html, replace_unprintable
 from dpsql.errors import UsageError
 from dpsql.mechanisms.sampling.laplace_tails import laplace_offset
 from dpsql.quantities import Delta, Epsilon
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.axes import Axes
 
-__all__ = ["Answer", "CountColumns", "Promise", "Receipt", "printable"]
+__all__ = ["Answer", "CountColumns", "Promise", "Receipt", "replace_unprintable"]
 
 NO_MECHANISM = "none"
 _COUNTS_THRESHOLD = "gaussian_histogram"  # the mechanism whose threshold is a public count
@@ -275,14 +275,14 @@ class Answer:
 
         counts = self._counts.columns[0] if self._counts else 0
         keys = zip(*(_to_python(column) for column in intervals.columns[:-2]), strict=True)
-        labels = [", ".join("NULL" if cell is None else printable(str(cell)) for cell in key) for key in keys]
+        labels = [", ".join("NULL" if cell is None else replace_unprintable(str(cell)) for cell in key) for key in keys]
         low, high = (column.to_pylist() for column in intervals.columns[-2:])
         chart = Chart(
             labels=labels or [""] * len(self),
             counts=self._table.column(counts).to_pylist(),
             low=low,
             high=high,
-            measure=printable(self._table.column_names[counts]),
+            measure=replace_unprintable(self._table.column_names[counts]),
             level=level,
             threshold=int(self.receipt.threshold_offset) if self.receipt.mechanism == _COUNTS_THRESHOLD else None,
             note=f"{self.receipt.mechanism}; remaining {self.receipt.remaining}",
@@ -308,7 +308,7 @@ class Answer:
 
     def __repr__(self) -> str:
         rows = [self._table.column_names, *self.fetchall()[:_SHOWN]]
-        lines = [" | ".join(printable("NULL" if cell is None else str(cell)) for cell in row) for row in rows]
+        lines = [" | ".join(replace_unprintable("NULL" if cell is None else str(cell)) for cell in row) for row in rows]
         if len(self) > _SHOWN:
             lines.append(f"... {len(self)} rows")
         return "\n".join([*lines, str(self.receipt)])

@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from dpsql.plan import Balance
     from dpsql.plan.report.spending import Spender, Spending
 
-__all__ = ["plain_answer", "plain_balance", "plain_receipt", "plain_spending", "plain_value"]
+__all__ = ["encode_answer", "encode_balance", "encode_receipt", "encode_spending", "encode_value"]
 
 _MEASURES = ("measure", "granted", "spent", "reserved", "remaining")
 
 
-def plain_answer(answer: Answer) -> dict[str, object]:
+def encode_answer(answer: Answer) -> dict[str, object]:
     """Return the columns, the rows and the receipt of an answer."""
     return {
         "columns": answer.arrow().column_names,
-        "rows": [list(map(plain_value, row)) for row in answer.fetchall()],
-        "receipt": plain_receipt(answer.receipt),
+        "rows": [list(map(encode_value, row)) for row in answer.fetchall()],
+        "receipt": encode_receipt(answer.receipt),
     }
 
 
-def plain_value(value: object) -> object:
+def encode_value(value: object) -> object:
     """Return a value that JSON supports: dates, decimals and non-finite floats become text."""
     if isinstance(value, date | Decimal):
         return str(value)
@@ -40,7 +40,7 @@ def plain_value(value: object) -> object:
     return value
 
 
-def plain_receipt(receipt: Receipt) -> dict[str, object]:
+def encode_receipt(receipt: Receipt) -> dict[str, object]:
     """Return all fields of a receipt."""
     return {
         "mechanism": receipt.mechanism,
@@ -64,7 +64,7 @@ def plain_receipt(receipt: Receipt) -> dict[str, object]:
     }
 
 
-def plain_balance(balance: Balance) -> dict[str, object]:
+def encode_balance(balance: Balance) -> dict[str, object]:
     """Return the total, the amounts granted and left in each currency, and the period if the policy has periods."""
     total = {"epsilon": float(balance.granted.epsilon), "delta": float(balance.granted.delta)}
     rows = [dict(zip(_MEASURES, row, strict=True)) for row in balance.rows()]
@@ -74,12 +74,12 @@ def plain_balance(balance: Balance) -> dict[str, object]:
     return sums if balance.calendar is None else {**sums, "period": _encode_period(balance.calendar)}
 
 
-def plain_spending(spending: Spending, latest: Sequence[Entry]) -> dict[str, object]:
+def encode_spending(spending: Spending, latest: Sequence[Entry]) -> dict[str, object]:
     """Return the balance, every account with its limit, and the `latest` queries."""
     currencies = spending.balance.certificate.currencies
     accounts = [_encode_account(spender, currencies) for spender in spending.spenders]
     return {
-        **plain_balance(spending.balance),
+        **encode_balance(spending.balance),
         "accounts": accounts,
         "queries": [_encode_query(entry) for entry in latest],
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsql.open_engine import engine_of, open_evaluator, public_engines
+from dpsql.open_engine import open_engine, open_evaluator, public_engines
 from dpsql.open_ledger import MemoryLedgerWarning, open_ledger
 from dpsql.policy import DatabaseUrl, Policy, PrivateTable, load_policy
 
@@ -44,7 +44,7 @@ def connect(
     """
     known = load_policy(policy)
     known.analyst(analyst)  # who may not ask opens nothing
-    engine = engine_of(database, known, isolation=isolation)
+    engine = open_engine(database, known, isolation=isolation)
     try:
         public = public_engines(database, known, engine=engine, isolation=isolation)
         return open_session(engine, known, ledger=ledger, analyst=analyst, public=public)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.errors import LedgerError, PolicyError, UsageError
-from dpsql.open_engine import engine_of, report_confinement
+from dpsql.open_engine import open_engine, report_confinement
 from dpsql.open_ledger import open_ledger, reopen_ledger, require_psycopg
 from dpsql.policy import Budget, DatabaseUrl, Policy, PrivateTable, is_url, load_policy
 
@@ -74,9 +74,9 @@ def _describe_table(table: StoredTable, names: Mapping[tuple[str, str], str]) ->
 def _describe_column(column: Column) -> FoundColumn:
     from dpsql.plan.registration import may_be_unit
     from dpsql.policy import starter
-    from dpsql.sql.ir.types import Family, of_column, read_as
+    from dpsql.sql.ir.types import Family, find_read_type, parse_type
 
-    readable = read_as(of_column(column.type)).family is not Family.OPAQUE
+    readable = find_read_type(parse_type(column.type)).family is not Family.OPAQUE
     return starter.FoundColumn(column.name, column.type, readable, may_be_unit(column.type))
 
 
@@ -100,16 +100,16 @@ def check_policy(policy: Policy | str | Path, *, database: str | Path | None = N
     }
     if not near:
         return check_engine(None, known, tables=())
-    with closing(engine_of(database, known.only(near))) as engine:
+    with closing(open_engine(database, known.only(near))) as engine:
         check = check_engine(engine, known, tables=tuple(near))
     if known.materialized is None or engine.dialect.name != "DuckDB":
         return check
-    from dpsql.materialized.lookup import outdated
-    from dpsql.open_engine import source_of, sources_of
+    from dpsql.materialized.lookup import find_outdated
+    from dpsql.open_engine import find_source, list_sources
 
-    given = source_of(database, known)
+    given = find_source(database, known)
     place = database if given is None else given.path
-    names = outdated(known, place, sources=sources_of(known.only(near)))
+    names = find_outdated(known, place, sources=list_sources(known.only(near)))
     told = (f"What is materialized of {name} does not match its files: run dpsql materialize." for name in names)
     return replace(check, warnings=(*check.warnings, *told))
 
@@ -225,10 +225,10 @@ def materialize(
     gives the same answer, until the data has another version. The data is the curator's to read: nothing is charged.
     Raises `PolicyError` for what cannot be materialized, and `EngineError` if it fails.
     """
-    from dpsql.materialized.build import Data, sealed_files
+    from dpsql.materialized.build import Data, seal_system_errors
     from dpsql.materialized.build import materialize as materialize_table
     from dpsql.mechanisms import OperatingSystemNoise
-    from dpsql.open_engine import source_of, sources_of
+    from dpsql.open_engine import find_source, list_sources
     from dpsql.plan.registration import build_catalog
 
     known = load_policy(policy)
@@ -238,17 +238,17 @@ def materialize(
         told = f"The policy wants nothing materialized{'' if table is None else ' of such a table'}."
         raise PolicyError("policy-prepared", told, hint='Write materialized = [["column"]] below the table.')
     part = known.only(names)
-    with sealed_files():
-        with closing(engine_of(database, part, materialized=False)) as engine:
+    with seal_system_errors():
+        with closing(open_engine(database, part, materialized=False)) as engine:
             if engine.dialect.name != "DuckDB":
                 hint = "Leave materialized out of the policy: the engine that has the data reads its rows."
                 raise PolicyError(
                     "policy-prepared", "Only what DuckDB reads is materialized.", hint=hint, place="materialized"
                 )
             build_catalog(engine, part)
-        given = source_of(database, known)
+        given = find_source(database, known)
         place = database if given is None else given.path
-        data = Data(place, sources_of(part), _read_data_version(known), OperatingSystemNoise().draw)
+        data = Data(place, list_sources(part), _read_data_version(known), OperatingSystemNoise().draw)
         return {name: materialize_table(part, data, name=name) for name in names}
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Sources = Mapping[str, Path | CsvFile | Folder | None]
 
-__all__ = ["engine_of", "open_evaluator", "public_engines", "report_confinement", "sources_of"]
+__all__ = ["list_sources", "open_engine", "open_evaluator", "public_engines", "report_confinement"]
 
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")  # that a shell has taken for a path, which lost one of its slashes
 GROUP = "dpsql.engines"  # entry points of other packages: the word before the colon of a URL, and what opens it
@@ -41,7 +41,7 @@ class _Open(Protocol):
     ) -> Engine: ...
 
 
-def engine_of(database: object, policy: Policy, *, isolation: str | None = None, materialized: bool = True) -> Engine:
+def open_engine(database: object, policy: Policy, *, isolation: str | None = None, materialized: bool = True) -> Engine:
     """Return the engine that has the tables of a policy, for sessions made with `connect.session_of`.
 
     `database` is the path of a DuckDB file, an open DuckDB connection, a Spark session, the URL of an engine, an
@@ -50,9 +50,9 @@ def engine_of(database: object, policy: Policy, *, isolation: str | None = None,
     """
     _check_database(database, policy)
     isolated = policy.engine.isolates(isolation)
-    given = source_of(database, policy)
+    given = find_source(database, policy)
     try:
-        sources = sources_of(policy)
+        sources = list_sources(policy)
         if given is not None and given.path is None:
             _check_elsewhere(policy, isolated=isolated)
             return _open_url(given, sources, time_limit=policy.engine.time_limit)
@@ -103,7 +103,7 @@ def public_engines(
     limited = replace(public, engine=replace(settings, time_limit=settings.public_time_limit))
     loaded = tuple(table.source for table in public.tables.values() if table.source is not None and table.types)
     engines = PublicEngines(
-        lambda: engine_of(database, limited, isolation=isolation, materialized=False),
+        lambda: open_engine(database, limited, isolation=isolation, materialized=False),
         seconds=settings.public_time_limit,
         loaded=loaded,
     )
@@ -137,12 +137,12 @@ def report_confinement(engine: Engine | None) -> tuple[str, ...]:
     return try_confinement() if engine is None else read_confinement(engine)
 
 
-def source_of(database: object, policy: Policy) -> DataSource | None:
+def find_source(database: object, policy: Policy) -> DataSource | None:
     """Return the source of the data if `database` or the policy names one by URL, else None."""
     return DataSource(database) if isinstance(database, str) and is_address(database) else policy.source
 
 
-def sources_of(policy: Policy) -> dict[str, Path | CsvFile | Folder | None]:
+def list_sources(policy: Policy) -> dict[str, Path | CsvFile | Folder | None]:
     """Return the file or folder of every table, and None for tables of the database."""
     return {name: _find_table_source(name, table) for name, table in policy.tables.items()}
 

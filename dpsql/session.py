@@ -34,7 +34,7 @@ from dpsql.plan import (
     Terms,
 )
 from dpsql.sql.analysis.cache import AnalysisCache
-from dpsql.sql.analysis.prepare import prepared
+from dpsql.sql.analysis.prepare import prepare_statement
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.clock import Clock, system_clock
 from dpsql.sql.ir.statements import PrivateQuery, WrappedQuery
@@ -208,7 +208,7 @@ class Session:
         `types` are those that are known already, as SQL names them, in the order of the parameters; UNKNOWN is none.
         Raises as `sql` does for a statement that cannot be run whatever is bound; charges nothing.
         """
-        found, statement, is_open = prepared(text, types, read=lambda values: self._analyze(text, values))
+        found, statement, is_open = prepare_statement(text, types, read=lambda values: self._analyze(text, values))
         return Prepared(found, self._schema(statement, is_open=is_open))
 
     @property

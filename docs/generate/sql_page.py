@@ -29,7 +29,7 @@ from dpsql.sql.functions.allow_list import AGGREGATES, INSIDE, REFUSED, WINDOWS
 from dpsql.sql.functions.numeric import NUMBER_FUNCTIONS
 from dpsql.sql.functions.temporal import TIME_FUNCTIONS
 from dpsql.sql.functions.text import TEXT_FUNCTIONS
-from dpsql.sql.ir.types import Family, has_one_form, of_column, read_as
+from dpsql.sql.ir.types import Family, find_read_type, has_one_form, parse_type
 from dpsql.sql.syntax import grammar, options
 
 _CLASSES = {
@@ -49,7 +49,7 @@ _STORED = (
 ).split()
 _STORED += ["TIMESTAMP WITH TIME ZONE", "INTEGER[]", "STRUCT"]
 _LIMITS = [
-    ("characters of a statement", lexer.LONGEST_TEXT),
+    ("characters of a statement", lexer.MAX_TEXT_LENGTH),
     ("words of a statement", lexer.MAX_TOKENS),
     ("literals of a statement", expressions.MAX_LITERALS),
     ("depth of nested expressions", reader.DEEPEST),
@@ -167,7 +167,7 @@ def types() -> str:
     """Return the page of types: how columns are read, which may be keys, and the names that a cast takes."""
     rows = []
     for stored in _STORED:
-        type_ = read_as(of_column(stored))
+        type_ = find_read_type(parse_type(stored))
         computed = type_.family is not Family.OPAQUE
         key = computed and type_.family in analyze._KEY_FAMILIES and has_one_form(type_)  # noqa: SLF001
         rows.append([f"`{stored}`", f"`{type_}`" if computed else "not computed with", "yes" if key else "no"])

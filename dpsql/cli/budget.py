@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpsql.answer import printable
-from dpsql.answer_json import plain_spending
+from dpsql.answer import replace_unprintable
+from dpsql.answer_json import encode_spending
 from dpsql.cli.show import write_json, write_pairs
 from dpsql.plan.report.tables import describe_outcome
 
@@ -34,7 +34,7 @@ def write_spending(spending: Spending, layout: str, *, last: int) -> None:
         for line in (*_format_accounts(spending), *_format_queries(latest, len(spending.entries))):
             click.echo(line)
     elif layout == "json":
-        write_json(plain_spending(spending, latest))
+        write_json(encode_spending(spending, latest))
     else:
         write_pairs(spending.balance.rows(), _MEASURES, layout=layout)
 
@@ -79,7 +79,7 @@ def _format_queries(latest: Sequence[Entry], count: int) -> Iterator[str]:
     yield ""
     yield f"the latest {len(latest)} of {count} queries, times in UTC"
     for entry in latest:
-        text = printable(" ".join(entry.query.split()))
+        text = replace_unprintable(" ".join(entry.query.split()))
         rho = entry.worst_case.rho if entry.settlement is None else entry.settlement.loss
         charged = f"{'holds' if entry.settlement is None else entry.certificate.currencies[0]} {float(rho):.4g}"
         when = entry.opened_at.strftime("%Y-%m-%d %H:%M:%S")
@@ -88,4 +88,4 @@ def _format_queries(latest: Sequence[Entry], count: int) -> Iterator[str]:
 
 
 def _name(account: str | None) -> str:
-    return _NOBODY if account is None else printable(account)
+    return _NOBODY if account is None else replace_unprintable(account)

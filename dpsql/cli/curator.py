@@ -17,7 +17,7 @@ _STDOUT = Path("-")
 
 def run_init(database: Path, output: Path, *, force: bool) -> None:
     """Write a starter policy and list its decisions; replace an existing file only with `force`."""
-    from dpsql.answer import printable
+    from dpsql.answer import replace_unprintable
     from dpsql.curator import write_starter
 
     starter = write_starter(database)
@@ -33,7 +33,7 @@ def run_init(database: Path, output: Path, *, force: bool) -> None:
         lines = [f"Wrote {output}: a starter policy from names, types and keys; no row was read.", "", *lines]
         lines.append(f"Next: read every line, complete what is open, and run: {check}")
     for line in lines:
-        click.echo(printable(line), err=output == _STDOUT)
+        click.echo(replace_unprintable(line), err=output == _STDOUT)
 
 
 def run_check(policy: Path, database: Path | None, *, as_json: bool) -> None:
@@ -62,11 +62,11 @@ _RESULTS = {
 
 def run_materialize(policy: Path, table: str | None, *, database: Path | None) -> None:
     """Materialize the tables that the policy lists, and write the result for each."""
-    from dpsql.answer import printable
+    from dpsql.answer import replace_unprintable
     from dpsql.curator import materialize
 
     for name, result in materialize(policy, table, database=database).items():
-        click.echo(printable(f"{name} {_RESULTS[result]}."))
+        click.echo(replace_unprintable(f"{name} {_RESULTS[result]}."))
 
 
 def _write_policy(text: str, output: Path, *, database: Path, force: bool) -> None:

@@ -18,7 +18,7 @@ from prompt_toolkit.output import Output
 from pygments.lexers.sql import SqlLexer
 
 from dpsql.cli.shell import Reader
-from dpsql.completion.candidates import completions
+from dpsql.completion.candidates import find_completions
 from dpsql.completion.statements import is_complete
 from dpsql.sql.ir.catalog import Catalog
 
@@ -35,7 +35,7 @@ class _CatalogCompleter(Completer):
     commands: dict[str, tuple[str, ...]]
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:  # noqa: ARG002
-        prefix, names = completions(document.text_before_cursor, self.catalog, commands=self.commands)
+        prefix, names = find_completions(document.text_before_cursor, self.catalog, commands=self.commands)
         for name in names:
             yield Completion(name, start_position=-len(prefix))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from dpsql.answer import printable
+from dpsql.answer import replace_unprintable
 from dpsql.cli.progress import INTERRUPTED, show_progress
 from dpsql.cli.show import write_answer, write_pairs, write_plan
 from dpsql.completion.statements import WORDS, items
@@ -99,7 +99,7 @@ class Shell:
             currency, charged = next((name, value) for name, value in query.items() if name.endswith("_charged"))
             unit = f"{currency.removesuffix('_charged')} " if self.mode == "table" else ""
             when = query["asked_at"].strftime("%Y-%m-%d %H:%M:%S")
-            text = printable(" ".join(query["query"].split()))
+            text = replace_unprintable(" ".join(query["query"].split()))
             rows.append((when, query["state"], "" if charged is None else f"{unit}{charged:.4g}", text))
         if rows or self.mode == "json":
             write_pairs(rows, ("asked_at", "state", "charged", "query"), layout=self.mode)
@@ -165,12 +165,12 @@ def _write_error(error: Error, item: str) -> None:
 
 def failure_lines(error: Error, text: str) -> list[str]:
     """Return an error as lines for the terminal: the reason, the place underlined, and the hint."""
-    lines = [f"[{error.code}] {printable(error.reason)}"]
+    lines = [f"[{error.code}] {replace_unprintable(error.reason)}"]
     if isinstance(error.place, Place):
         lines += _underline(error.place, text)
     elif error.place:
-        lines.append(f"  at {printable(error.place)}")
-    return [*lines, f"  Hint: {printable(error.hint)}"] if error.hint else lines
+        lines.append(f"  at {replace_unprintable(error.place)}")
+    return [*lines, f"  Hint: {replace_unprintable(error.hint)}"] if error.hint else lines
 
 
 def _underline(place: Place, text: str) -> list[str]:
@@ -179,7 +179,7 @@ def _underline(place: Place, text: str) -> list[str]:
     rows = text.split("\n")
     if place.line > len(rows):
         return [f"  at {place}"]
-    row = printable(rows[place.line - 1].replace("\t", " "))
+    row = replace_unprintable(rows[place.line - 1].replace("\t", " "))
     start = place.column - 1
     marked = row[start : start + len(place.fragment.split("\n")[0])]
     return [f"  {row}", f"  {' ' * cell_len(row[:start])}{'^' * max(1, cell_len(marked))}"]

@@ -43,9 +43,9 @@ def write_answer(answer: Answer, layout: str) -> None:
         screen.print(str(answer.receipt), style="dim", markup=False)
         return
     if layout == "json":
-        from dpsql.answer_json import plain_answer
+        from dpsql.answer_json import encode_answer
 
-        write_json(plain_answer(answer))
+        write_json(encode_answer(answer))
         return
     _write_table(_convert_out_of_range_dates(answer) if layout == "csv" else answer.arrow(), layout)
     click.echo(str(answer.receipt), err=True)
@@ -164,6 +164,6 @@ def _escape(text: str) -> Text:
     """Return a cell that the terminal shows as it is: no markup, no control characters."""
     from rich.text import Text
 
-    from dpsql.answer import printable
+    from dpsql.answer import replace_unprintable
 
-    return Text(printable(text))
+    return Text(replace_unprintable(text))

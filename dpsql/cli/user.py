@@ -73,9 +73,9 @@ def remove(name: str, *, users: Path | None, policy: Path | None) -> None:
 @_POLICY
 def listing(*, users: Path | None, policy: Path | None) -> None:
     """List the users."""
-    from dpsql.server.users_file import listed
+    from dpsql.server.users_file import list_users
 
-    for user in listed(_find_users_file(users, policy)):
+    for user in list_users(_find_users_file(users, policy)):
         marks = ["curator"] if user.is_curator else []
         marks += [f"acts as {', '.join(user.acts_as)}"] if user.acts_as else []
         click.echo("  ".join([user.name, *marks]))
@@ -88,9 +88,9 @@ def _find_users_file(users: Path | None, policy: Path | None) -> Path:
     if users is not None:
         return users
     from dpsql.policy import Policy
-    from dpsql.server.settings import users_of
+    from dpsql.server.settings import find_users_file
 
-    return users_of(Policy.from_toml(policy or ""))
+    return find_users_file(Policy.from_toml(policy or ""))
 
 
 def _read_password(*, piped: bool) -> str:

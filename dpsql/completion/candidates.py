@@ -12,7 +12,7 @@ from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.syntax.options import OPTIONS
 
-__all__ = ["KEYWORDS", "completions"]
+__all__ = ["KEYWORDS", "find_completions"]
 
 KEYWORDS = (
     "SELECT DISTINCT FROM WHERE GROUP BY HAVING ORDER LIMIT OFFSET AS AND OR NOT IN IS NULL TRUE FALSE LIKE ILIKE "
@@ -30,7 +30,7 @@ _ALIASED = re.compile(r"\b(?:from|join|,)\s+(?P<table>[\w.]+)\s+(?:as\s+)?(?P<al
 _COMMAND = re.compile(r"\s*\.(\w*)\Z")
 
 
-def completions(before: str, catalog: Catalog, *, commands: dict[str, tuple[str, ...]]) -> tuple[str, list[str]]:
+def find_completions(before: str, catalog: Catalog, *, commands: dict[str, tuple[str, ...]]) -> tuple[str, list[str]]:
     """Return the word before the cursor and its completions; none inside string literals and comments.
 
     `commands` maps each command of the shell to the words that may follow it; <table> means any table.

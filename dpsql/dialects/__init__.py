@@ -1,8 +1,8 @@
 """What the SQL of each engine can say: data alone, that the rewriter reads and every engine names."""
 
-from dpsql.dialects.base import DUCKDB, Dialect, family_of
+from dpsql.dialects.base import DUCKDB, Dialect, find_family
 from dpsql.dialects.duckdb_releases import release
 from dpsql.dialects.standard import STANDARD
-from dpsql.dialects.type_names import ENUM, plain_type
+from dpsql.dialects.type_names import ENUM, strip_type_details
 
-__all__ = ["DUCKDB", "ENUM", "STANDARD", "Dialect", "family_of", "plain_type", "release"]
+__all__ = ["DUCKDB", "ENUM", "STANDARD", "Dialect", "find_family", "release", "strip_type_details"]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-__all__ = ["DUCKDB", "Dialect", "family_of"]
+__all__ = ["DUCKDB", "Dialect", "find_family"]
 
 _INTEGERS = frozenset("TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER".split())
 
@@ -68,7 +68,7 @@ class Dialect:
 DUCKDB = Dialect("DuckDB", "duckdb")  # the language itself: written as it is, not by forms
 
 
-def family_of(type_: str) -> str:
+def find_family(type_: str) -> str:
     """Return the word by which forms name a type of a column: TEXT, INTEGER, DECIMAL, or the type's own name."""
     return "TEXT" if type_ == "VARCHAR" else "INTEGER" if type_ in _INTEGERS else type_.partition("(")[0]
 

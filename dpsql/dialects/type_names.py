@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["ENUM", "plain_type"]
+__all__ = ["ENUM", "strip_type_details"]
 
 ENUM = "ENUM"
 _OTHER = "USER-DEFINED"  # the word of the SQL standard for a type that has no name of its own
@@ -22,13 +22,14 @@ _HOLDS_TYPES = frozenset(["MAP", "ARRAY", "LIST", "NULLABLE", "LOWCARDINALITY"])
 _CLOSES = {"(": ")", "<": ">"}
 
 
-def plain_type(name: str) -> str:
+def strip_type_details(name: str) -> str:
     """Return the name of a type without its labels, fields and tags, which may hold any text.
 
-    >>> plain_type("ENUM('a', 'b')[]"), plain_type("DECIMAL(9,2)"), plain_type('STRUCT("x y" INTEGER, z DATE[])[3]')
-    ('ENUM[]', 'DECIMAL(9,2)', 'STRUCT[3]')
-    >>> plain_type("MAP(ENUM('a'), VARCHAR)"), plain_type("array<struct<a:int>>"), plain_type("'a'")
-    ('MAP(ENUM, VARCHAR)', 'array<struct>', 'USER-DEFINED')
+    >>> names = ["ENUM('a', 'b')[]", "DECIMAL(9,2)", 'STRUCT("x y" INTEGER, z DATE[])[3]']
+    >>> [strip_type_details(name) for name in names]
+    ['ENUM[]', 'DECIMAL(9,2)', 'STRUCT[3]']
+    >>> [strip_type_details(name) for name in ("MAP(ENUM('a'), VARCHAR)", "array<struct<a:int>>", "'a'")]
+    ['MAP(ENUM, VARCHAR)', 'array<struct>', 'USER-DEFINED']
     """
     return _Reader(_QUOTED.sub(_unquoted, name)).type() or _OTHER
 

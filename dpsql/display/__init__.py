@@ -1,12 +1,12 @@
 """Released answers, plans, budgets and errors as HTML for notebooks: text in, safe markup out, no script."""
 
-from dpsql.display.element import printable
+from dpsql.display.element import replace_unprintable
 from dpsql.display.error_box import Message, box_html
 from dpsql.display.meter import Meter, Part, budget_html
 from dpsql.display.notebook_repr import NotebookRepr
 from dpsql.display.released_table import Cost, Released, released_html
 from dpsql.display.sheet import MAX_ROWS, Bar, Column, Facts, Sheet, facts_html, sheet_html
-from dpsql.display.style import style_sheet, unstyled
+from dpsql.display.style import remove_style, style_sheet
 
 __all__ = [
     "MAX_ROWS",
@@ -25,9 +25,9 @@ __all__ += [
     "box_html",
     "budget_html",
     "facts_html",
-    "printable",
     "released_html",
+    "remove_style",
+    "replace_unprintable",
     "sheet_html",
     "style_sheet",
-    "unstyled",
 ]

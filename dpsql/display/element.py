@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from html import escape
 from typing import NewType
 
-__all__ = ["Html", "element", "plain", "printable", "text"]
+__all__ = ["Html", "element", "plain", "replace_unprintable", "text"]
 
 Html = NewType("Html", str)
 _MAX_TEXT = 200  # characters of a cell; the answer holds the whole text
 _EMPTY = frozenset(["line", "rect"])
 
 
-def printable(text: str) -> str:
+def replace_unprintable(text: str) -> str:
     """Replace every character of `text` that does not print, so that no terminal or page obeys it.
 
     These are control characters, characters that change the direction of writing, and characters without width.
@@ -27,17 +27,17 @@ def printable(text: str) -> str:
 def text(value: str, longest: int = _MAX_TEXT) -> Html:
     """Escape text of one line; make it printable, and cut it at `longest` characters."""
     shown = value if len(value) <= longest else f"{value[: longest - 1]}\N{HORIZONTAL ELLIPSIS}"
-    return Html(escape(printable(shown), quote=True))
+    return Html(escape(replace_unprintable(shown), quote=True))
 
 
 def plain(value: str) -> Html:
     """Escape text of dpsql or of the analyst, such as a statement, without a cut and with its line breaks."""
-    return Html("\n".join(escape(printable(line.expandtabs(4)), quote=True) for line in value.split("\n")))
+    return Html("\n".join(escape(replace_unprintable(line.expandtabs(4)), quote=True) for line in value.split("\n")))
 
 
 def element(name: str, attributes: Mapping[str, str], *content: Html) -> Html:
     """Return an element; the values of its attributes are escaped."""
-    written = "".join(f' {key}="{escape(printable(value), quote=True)}"' for key, value in attributes.items())
+    written = "".join(f' {key}="{escape(replace_unprintable(value), quote=True)}"' for key, value in attributes.items())
     if name in _EMPTY:
         return Html(f"<{name}{written} />")
     return Html(f"<{name}{written}>{''.join(content)}</{name}>")

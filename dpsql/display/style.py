@@ -11,7 +11,7 @@ from string import Template
 
 from dpsql.display.element import Html, element
 
-__all__ = ["ACCENT", "BAR", "frame", "style_sheet", "unstyled"]
+__all__ = ["ACCENT", "BAR", "frame", "remove_style", "style_sheet"]
 
 BAR = "#4c78a8"
 ACCENT = "#c8621b"
@@ -57,7 +57,7 @@ def frame(label: str, *content: Html) -> Html:
     return element("div", {"class": "dpsql-sheet", "role": "group", "aria-label": label}, _STYLE, *content)
 
 
-def unstyled(html: str) -> str:
+def remove_style(html: str) -> str:
     """Remove the style from HTML of dpsql, for a page whose policy allows only style sheets from files."""
     return html.replace(_STYLE, "")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, Protocol, final, runtime_checkable
 from weakref import WeakKeyDictionary
 
-from dpsql.dialects import Dialect, plain_type
+from dpsql.dialects import Dialect, strip_type_details
 from dpsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Column:
 
     def __post_init__(self) -> None:
         """Leave out of the type what may hold any text."""
-        object.__setattr__(self, "type", plain_type(self.type))
+        object.__setattr__(self, "type", strip_type_details(self.type))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dpsql.dialects import Dialect, family_of
+from dpsql.dialects import Dialect, find_family
 from dpsql.engines.arrow_types import conformed
 from dpsql.engines.base import (
     LOOK,
@@ -130,7 +130,7 @@ class RemoteEngine(ABC):
             str(to_identifier(each, quoted=True).sql(dialect=dialect.sqlglot)) for each in (column, *table.relation)
         ]
         (kind,) = (known.type for known in table.columns if known.name == column)
-        forms = [dialect.form(form, (family_of(kind),)) or "{0}" for form in ("column", "canonical")]
+        forms = [dialect.form(form, (find_family(kind),)) or "{0}" for form in ("column", "canonical")]
         read = forms[0].replace("{0}", quoted[0])
         sql = (
             f"SELECT 1 AS one FROM {'.'.join(quoted[1:])} WHERE {read} IS NOT NULL "  # noqa: S608 - quoted

@@ -26,7 +26,7 @@ from sqlglot.errors import ParseError
 from dpsql.sql.functions.allow_list import FUNCTIONS
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.syntax.misread_forms import is_typed_and_cast
-from dpsql.sql.syntax.typed_literals import MOMENTS
+from dpsql.sql.syntax.typed_literals import DATE_FUNCTIONS
 
 if TYPE_CHECKING:
     Node = exp.Expression
@@ -36,7 +36,7 @@ __all__ = ["Dpsql"]
 _MARK = "dpsql\0clause "  # a name that no statement can hold
 _LONGEST_K = 2  # tokens: a number, a word, ? or :name
 _OF_K = frozenset([TokenType.NUMBER, TokenType.VAR, TokenType.PLACEHOLDER, TokenType.PARAMETER, TokenType.COLON])
-_KEPT = MOMENTS.union(FUNCTIONS)
+_KEPT = DATE_FUNCTIONS.union(FUNCTIONS)
 _SIGNS = (exp.Neg, exp.BitwiseNot)
 Tree = TypeVar("Tree")
 

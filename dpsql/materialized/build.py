@@ -39,9 +39,9 @@ from dpsql.materialized.lookup import (
 )
 from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.validation import fold
-from dpsql.sql.rewrite.materialization import Check, Materialization
+from dpsql.sql.rewrite.materialization import AppendCheck, MaterializationStatements
 
-__all__ = ["Data", "materialize", "sealed_files"]
+__all__ = ["Data", "materialize", "seal_system_errors"]
 
 _APPENDED = "dpsql appended"
 _SALTS = f'"{MADE}"."main"."dpsql_salts"'
@@ -229,9 +229,9 @@ class _TableBuild:
         return True
 
     @property
-    def _check(self) -> Check:
+    def _check(self) -> AppendCheck:
         columns = dict.fromkeys((self.kept.unit, *(column for each in self.kept.columns for column in each)))
-        return Check(self.writer.paths[self.name], tuple(columns), (MADE, "main", "dpsql_check"), self._enums)
+        return AppendCheck(self.writer.paths[self.name], tuple(columns), (MADE, "main", "dpsql_check"), self._enums)
 
     @property
     def _stored(self) -> tuple[Column, ...]:
@@ -241,11 +241,11 @@ class _TableBuild:
     def _enums(self) -> frozenset[str]:
         return frozenset(column.name for column in self._stored if column.type == ENUM)
 
-    def _materializations(self, salts: tuple[int, int]) -> Iterator[Materialization]:
+    def _materializations(self, salts: tuple[int, int]) -> Iterator[MaterializationStatements]:
         enums = self._enums
         for at, columns in enumerate(self.kept.columns):
             paths = (MADE, "main", name_pairs(at)), (MADE, "main", name_counts(at))
-            yield Materialization(self.writer.paths[self.name], self.kept.unit, columns, *paths, salts, enums)
+            yield MaterializationStatements(self.writer.paths[self.name], self.kept.unit, columns, *paths, salts, enums)
 
 
 @contextmanager
@@ -269,7 +269,7 @@ def _lock_folder(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def sealed_files() -> Iterator[None]:
+def seal_system_errors() -> Iterator[None]:
     """Turn an error of the system inside, such as a disk without room for temporary files, into an `EngineError`."""
     failed = False
     try:

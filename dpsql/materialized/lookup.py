@@ -32,9 +32,9 @@ __all__ = [
     "Source",
     "convert_enum",
     "find_attached",
+    "find_outdated",
     "name_counts",
     "name_pairs",
-    "outdated",
     "read_state",
 ]
 __all__ += ["attach_materialized", "find_place", "read_fingerprints", "write_state"]
@@ -181,7 +181,7 @@ def find_attached(
     return found
 
 
-def outdated(policy: Policy, database: str | Path | None, *, sources: Mapping[str, Source]) -> Iterator[str]:
+def find_outdated(policy: Policy, database: str | Path | None, *, sources: Mapping[str, Source]) -> Iterator[str]:
     """Yield the tables whose materialized sets are missing or older than their files; for curators only."""
     kept = dict(_read_policy_state(policy))
     for name, source in sources.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dpsql.display import Column, Facts, Message, Sheet, box_html, facts_html, printable, sheet_html
+from dpsql.display import Column, Facts, Message, Sheet, box_html, facts_html, replace_unprintable, sheet_html
 from dpsql.errors import Error
 
 if TYPE_CHECKING:
@@ -35,7 +35,10 @@ class Listing:
 
     def __repr__(self) -> str:
         latest = self.table.slice(max(0, self.table.num_rows - _LATEST)).to_pylist()
-        lines = (" | ".join(printable(" ".join(_format_cell(cell).split())) for cell in row.values()) for row in latest)
+        lines = (
+            " | ".join(replace_unprintable(" ".join(_format_cell(cell).split())) for cell in row.values())
+            for row in latest
+        )
         return "\n".join([self.caption, " | ".join(self.table.column_names), *lines])
 
 

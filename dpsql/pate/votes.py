@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from dpsql.dialects import DUCKDB
 from dpsql.engines import Statement
 from dpsql.errors import Refusal, Unsupported, UsageError
-from dpsql.sql.ir.canonical_keys import canonical
+from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.tree import Column
 from dpsql.sql.ir.types import Family, Type
@@ -129,7 +129,7 @@ def weighted_votes(
 def _select_votes(writer: Writer, table: VotesTable, *, examples: Sequence[Value]) -> str:
     """Return SQL for the votes on the examples, which are public; other rows are not read."""
     example, label, teacher = (
-        writer.expression(canonical(column)) for column in (table.example, table.label, table.teacher)
+        writer.expression(canonicalize(column)) for column in (table.example, table.label, table.teacher)
     )
     condition = f"{example} IN ({_unnest(writer, table.example, values=examples)})"
     return (

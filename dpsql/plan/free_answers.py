@@ -14,9 +14,9 @@ from dpsql.plan.release import MOST_PUBLIC_ROWS, publish, rename_outputs
 from dpsql.plan.report.balance import read_balance
 from dpsql.plan.report.tables import budget_table, columns_table, plan_columns, tables_table
 from dpsql.plan.terms import Terms
-from dpsql.sql.analysis.assumption import guess_asked, with_guess
-from dpsql.sql.analysis.empty_results import without_rows
-from dpsql.sql.analysis.partitions import values_asked, with_values
+from dpsql.sql.analysis.assumption import find_guess_query, set_guess
+from dpsql.sql.analysis.empty_results import remove_rows
+from dpsql.sql.analysis.partitions import find_partition_query, set_partition_values
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import (
     Describe,
@@ -82,20 +82,20 @@ class FreeAnswers:
         """Return the query with what public tables hold of it, partitions and guessed counts, and the data version."""
         if query.materialized:
             query = query.at(self.ledger.data_version)
-        listed = values_asked(query)
+        listed = find_partition_query(query)
         if listed is not None:
-            query = with_values(query, self.answer(listed, stop).column(0).to_pylist())
-        guessed = guess_asked(query) if query.explained else None
-        return query if guessed is None else with_guess(query, self.answer(guessed, stop).column(0).to_pylist())
+            query = set_partition_values(query, self.answer(listed, stop).column(0).to_pylist())
+        guessed = find_guess_query(query) if query.explained else None
+        return query if guessed is None else set_guess(query, self.answer(guessed, stop).column(0).to_pylist())
 
     def schema(self, statement: Statement) -> pa.Schema:
         """Return the columns of the answer to any statement; of public tables at most the types are looked up."""
         match statement:
             case PublicQuery():  # the catalog has the types, so this waits for no engine
-                return self.answer(without_rows(statement)).schema
+                return self.answer(remove_rows(statement)).schema
             case PrivateQuery() | WrappedQuery():
                 view = result_view(statement)
                 if view.inner.explained:
                     return plan_columns()
-                return view.fetch(lambda query: self.answer(without_rows(query))).empty(self.evaluator).schema
+                return view.fetch(lambda query: self.answer(remove_rows(query))).empty(self.evaluator).schema
         return self.answer(statement).schema

@@ -14,8 +14,8 @@ from dpsql.errors import EngineError, UsageError
 from dpsql.plan.arrow_schema import arrow_type, int64_array
 from dpsql.plan.plan import build_statement
 from dpsql.plan.release import MOST_PUBLIC_ROWS, empty_result
-from dpsql.sql.analysis.empty_results import asks_for_no_row
-from dpsql.sql.analysis.outer_select import PATH, RANK, passed
+from dpsql.sql.analysis.empty_results import is_empty_by_text
+from dpsql.sql.analysis.outer_select import PATH, RANK, find_unchanged_outputs
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery, WrappedQuery
 from dpsql.sql.ir.types import TEXT
 from dpsql.sql.rewrite.public_query import rewrite_public
@@ -80,7 +80,7 @@ class ResultView:
     @property
     def is_empty(self) -> bool:
         """Whether the text alone decides that no released row is asked for, so that nothing need be released."""
-        return asks_for_no_row(self.inner) or (self.outer is not None and asks_for_no_row(self.outer))
+        return is_empty_by_text(self.inner) or (self.outer is not None and is_empty_by_text(self.outer))
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -88,7 +88,7 @@ class ResultView:
         released = [position for position, output in enumerate(self.inner.outputs) if output.key is None]
         if self.outer is None:
             return tuple(released)
-        return tuple(at for position in released for at in passed(self.outer, position))
+        return tuple(at for position in released for at in find_unchanged_outputs(self.outer, position))
 
     def fetch(self, fetch: Callable[[PublicQuery], pa.Table]) -> ResultView:
         """Return the view with the public tables that the outer SELECT reads; `fetch` returns each of them."""

@@ -15,7 +15,7 @@ from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.links import Link as Declared
 from dpsql.policy.owners import owner_of, shadowed, target_of
 from dpsql.sql.ir.catalog import Catalog, Link, Table
-from dpsql.sql.ir.types import Type, of_column
+from dpsql.sql.ir.types import Type, parse_type
 from dpsql.sql.lexer import ascii_lower
 
 __all__ = ["build_catalog", "may_be_unit"]
@@ -46,7 +46,7 @@ def _known_table(engine: Engine, policy: Policy, *, name: str) -> Table:
     stored = _stored(engine, name)
     _check_columns(policy, f"{place}.columns", names=table.columns or (), stored=stored)
     exposed = [stored[ascii_lower(column)] for column in table.columns] if table.columns else list(stored.values())
-    columns = tuple((column.name, of_column(column.type, column.collation)) for column in exposed)
+    columns = tuple((column.name, parse_type(column.type, column.collation)) for column in exposed)
     if not isinstance(table, PrivateTable):
         return Table(name, engine.relation(name), columns, None)
     _check_columns(policy, f"{place}.one_value_per_unit", names=table.one_value_per_unit, stored=stored)
@@ -80,7 +80,7 @@ def _link(engine: Engine, policy: Policy, *, declared: Declared, name: str) -> L
         hint = "Link to a column that is unique, such as the primary key, or remove the duplicates."
         raise PolicyError("policy-link", reason, hint=hint, place=policy.where(place))
     unit, type_, beyond = _unit(engine, policy, name=target)
-    return Link(column.name, key.name, of_column(key.type), engine.relation(target), unit, type_, beyond)
+    return Link(column.name, key.name, parse_type(key.type), engine.relation(target), unit, type_, beyond)
 
 
 def _unit(engine: Engine, policy: Policy, *, name: str) -> tuple[str, Type, Link | None]:
@@ -92,7 +92,7 @@ def _unit(engine: Engine, policy: Policy, *, name: str) -> tuple[str, Type, Link
     stored = _stored(engine, name)
     _check_unit(policy, f"tables.{name}.privacy_unit", name=owner.column, stored=stored)
     found = stored[ascii_lower(owner.column)]
-    return found.name, of_column(found.type, found.collation), None
+    return found.name, parse_type(found.type, found.collation), None
 
 
 def _stored(engine: Engine, name: str) -> TableColumns:

@@ -27,7 +27,7 @@ from dpsql.errors import Error, UsageError
 from dpsql.policy import Policy
 from dpsql.server.gateway import Gateway
 from dpsql.server.service import Service
-from dpsql.server.settings import create_tls_context, load_certificate, users_of
+from dpsql.server.settings import create_tls_context, find_users_file, load_certificate
 from dpsql.server.surfaces import Listening, start
 from dpsql.server.telemetry import Telemetry
 from dpsql.server.throttle import Throttle
@@ -51,7 +51,7 @@ def run(path: Path, database: Path | None, *, tell: Callable[[str], None], log: 
     Raises `PolicyError`, `EngineError`, `LedgerError` and `UsageError` if it cannot start.
     """
     policy = Policy.from_toml(path)
-    users = Users.load(users_of(policy))
+    users = Users.load(find_users_file(policy))
     telemetry = Telemetry(log, grid_ms=policy.engine.answer_grid_ms)
     contexts = {name: create_tls_context(policy.server) for name in policy.server.listens()}
     if not contexts:
@@ -162,7 +162,7 @@ class Server:
     def _apply_files(self) -> list[str]:
         """Apply the files as they are now, and return the keys of [server] that wait for a restart."""
         policy, gateway = Policy.from_toml(self._path), self._gateway
-        book = read_user_file(self._started.users or users_of(policy))
+        book = read_user_file(self._started.users or find_users_file(policy))
         create_tls_context(policy.server)  # raises for an unreadable certificate, before anything changes
         gateway.service.renew(policy)
         gateway.users.replace(book)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from dpsql.connect import open_session
 from dpsql.curator import check_engine, read_spending
 from dpsql.errors import EngineError, PolicyError, UsageError
-from dpsql.open_engine import engine_of, open_evaluator, public_engines
+from dpsql.open_engine import open_engine, open_evaluator, public_engines
 from dpsql.policy import Policy
 from dpsql.server.fair_queue import FairQueue, ProcessorShare
 from dpsql.server.shared_engine import SharedEngine, SharedEvaluator, SharedPublic, TimingGate
@@ -194,7 +194,7 @@ class _Resources:
         self._is_closing = self._is_closed = False
         self._check: Check | None = None
         with ExitStack() as stack:
-            self._engine = engine_of(database, policy, isolation=isolation)
+            self._engine = open_engine(database, policy, isolation=isolation)
             stack.callback(self._engine.close)
             self.catalog = build_catalog(self._engine, policy)
             self._public = public_engines(database, policy, engine=self._engine, isolation=isolation)

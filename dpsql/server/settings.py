@@ -9,7 +9,14 @@ from dpsql.errors import PolicyError
 from dpsql.policy import Policy, ServerSettings
 from dpsql.policy.server import is_loopback, split_address
 
-__all__ = ["ServerSettings", "create_tls_context", "is_loopback", "load_certificate", "split_address", "users_of"]
+__all__ = [
+    "ServerSettings",
+    "create_tls_context",
+    "find_users_file",
+    "is_loopback",
+    "load_certificate",
+    "split_address",
+]
 
 
 def create_tls_context(settings: ServerSettings) -> ssl.SSLContext | None:
@@ -34,7 +41,7 @@ def load_certificate(context: ssl.SSLContext, settings: ServerSettings) -> None:
         raise PolicyError("policy-tls", reason, hint=hint, place="server.certificate") from None
 
 
-def users_of(policy: Policy) -> Path:
+def find_users_file(policy: Policy) -> Path:
     """Return the path of the file of users; raise `PolicyError` if the policy has none."""
     if policy.server.users is None:
         hint = 'Write users = "users.toml" under [server].'

@@ -16,7 +16,7 @@ from dpsql.server.passwords import SALT_BYTES, Verifier, can_saslprep, derive_ve
 from dpsql.server.random_bytes import draw_bytes
 from dpsql.server.users import User, UserFile, read_user_file
 
-__all__ = ["add_user", "change_password", "listed", "remove_user"]
+__all__ = ["add_user", "change_password", "list_users", "remove_user"]
 
 _MASK_BYTES = 32
 _MIN_PASSWORD, _MAX_PASSWORD = 8, 1000
@@ -62,7 +62,7 @@ def remove_user(path: Path, name: str) -> None:
     _change(path, remove)
 
 
-def listed(path: Path) -> tuple[User, ...]:
+def list_users(path: Path) -> tuple[User, ...]:
     """Return the users of a file, sorted by name."""
     return tuple(sorted(read_user_file(path).users.values(), key=lambda user: user.name))
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FUNCTION_PREFIX", "Statement", "Value", "ascii_lower", "scan"]
 
-LONGEST_TEXT = 128 * 1024
+MAX_TEXT_LENGTH = 128 * 1024
 MAX_TOKENS = 6_400  # enough for the lists of 3,000 values that tools write
 STAND_IN = "\0"
 FUNCTION_PREFIX = "dpsql_function_"
@@ -154,8 +154,8 @@ def _check_size(text: str) -> None:
         size = -1
     if size < 0:
         raise Refusal("character", "The statement holds half of a surrogate pair.", hint="Send valid Unicode.")
-    if size > LONGEST_TEXT:
-        raise Refusal("too-long", f"A statement may have at most {LONGEST_TEXT} bytes.", hint="Shorten it.")
+    if size > MAX_TEXT_LENGTH:
+        raise Refusal("too-long", f"A statement may have at most {MAX_TEXT_LENGTH} bytes.", hint="Shorten it.")
     if "\0" in text:
         at = text.index("\0")
         raise Refusal(

@@ -109,7 +109,7 @@ def test_a_table_that_is_not_there_is_named(address: DataSource) -> None:
 
 def test_the_engines_write_nothing(address: DataSource) -> None:
     scheme = address.scheme
-    engine = open_engine.engine_of(None, policy_of(address))
+    engine = open_engine.open_engine(None, policy_of(address))
     assert isinstance(engine, RemoteEngine)
     for statement in ("INSERT INTO reads SELECT * FROM reads", "CREATE TABLE other (a INT)", "DROP TABLE reads"):
         with pytest.raises(EngineError) as caught:

@@ -275,16 +275,21 @@ def test_readme_and_docs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_sql_reference_examples_are_read() -> None:
     from dpsql.sql.analysis.analyze import analyze
     from dpsql.sql.ir.catalog import Catalog, Link, Table
-    from dpsql.sql.ir.types import of_column
+    from dpsql.sql.ir.types import parse_type
 
     def table(name: str, columns: str, unit: str | None) -> Table:
         pairs = (column.split() for column in columns.split(", "))
-        return Table(name, ("db", "main", name), tuple((column, of_column(type_)) for column, type_ in pairs), unit)
+        return Table(name, ("db", "main", name), tuple((column, parse_type(type_)) for column, type_ in pairs), unit)
 
     reads = "user_id BIGINT, article VARCHAR, country VARCHAR, ts TIMESTAMP, dwell DOUBLE"
     orders = table("orders", "product VARCHAR, household_id BIGINT", "household_id")
     link = Link(
-        "customer_id", "id", of_column("BIGINT"), ("db", "main", "customers"), "household_id", orders.columns[1][1]
+        "customer_id",
+        "id",
+        parse_type("BIGINT"),
+        ("db", "main", "customers"),
+        "household_id",
+        orders.columns[1][1],
     )
     tables = (
         table("reads", reads, "user_id"),

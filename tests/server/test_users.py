@@ -14,7 +14,7 @@ import pytest
 from dpsql.errors import UsageError
 from dpsql.server.passwords import Verifier, can_saslprep, derive_verifier, has_password, saslprep
 from dpsql.server.users import User, Users
-from dpsql.server.users_file import add_user, change_password, listed, remove_user
+from dpsql.server.users_file import add_user, change_password, list_users, remove_user
 
 WORDS = "correct horse battery"
 
@@ -122,7 +122,7 @@ def test_passwords_are_changed_and_users_removed(file: Path) -> None:
     remove_user(file, "alice")
     users.reload()
     assert users.get("alice") is None
-    assert [user.name for user in listed(file)] == ['o"neil ünï']
+    assert [user.name for user in list_users(file)] == ['o"neil ünï']
 
 
 @pytest.mark.parametrize(
@@ -201,5 +201,5 @@ def test_writers_at_once_lose_nobody(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(user.name for user in listed(path)) == sorted(names)
+    assert sorted(user.name for user in list_users(path)) == sorted(names)
     assert sorted(found.name for found in tmp_path.iterdir()) == ["users.toml", "users.toml.lock"]

@@ -32,7 +32,7 @@ from dpsql.sql.rewrite.engine_query import (
     CountingQuery,
     rewrite,
     rewrite_all,
-    rewrite_by_label,
+    rewrite_unordered,
     rewrite_weighted,
     rewrite_weighted_of_all,
 )
@@ -147,7 +147,7 @@ def _rewritten(query: PrivateQuery, asked: Asked) -> CountingQuery:
         case "all":
             return rewrite_all(query, bound=bound)
         case "label":
-            return rewrite_by_label(query, rows, bound=bound)
+            return rewrite_unordered(query, rows, bound=bound)
         case "weighted":
             return rewrite_weighted(query, bound=bound, weights=weights)
         case "weighted_all":

@@ -13,7 +13,7 @@ import dpsql
 from dpsql.connect import open_session
 from dpsql.engines import Engine, Statement, open_exact
 from dpsql.materialized.lookup import read_state
-from dpsql.open_engine import engine_of
+from dpsql.open_engine import open_engine
 
 SETS = (("article",), ("article", "country"), ("country", "day"), ("article", "kind", "city"))
 ROWS = """
@@ -59,7 +59,7 @@ def opened(
     database: Path | None, known: dpsql.Policy, *, materialized: bool = True, isolation: str | None = None
 ) -> Iterator[tuple[Engine, dpsql.Session]]:
     """Open the data, and a session over it."""
-    engine = engine_of(database, known, materialized=materialized, isolation=isolation)
+    engine = open_engine(database, known, materialized=materialized, isolation=isolation)
     with open_session(engine, known, ledger=":memory:") as session:
         yield engine, session
 

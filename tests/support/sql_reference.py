@@ -16,7 +16,7 @@ import duckdb
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.statements import PrivateQuery, WrappedQuery
-from dpsql.sql.ir.types import of_column
+from dpsql.sql.ir.types import parse_type
 from dpsql.sql.rewrite.engine_query import Bound, rewrite
 
 __all__ = [
@@ -185,7 +185,7 @@ def catalog_of(con: duckdb.DuckDBPyConnection, units: dict[str, str], public: It
 
     def table(name: str, unit: str | None) -> Table:
         described = con.execute(f"DESCRIBE {name}").fetchall()
-        return Table(name, ("memory", "main", name), tuple((row[0], of_column(row[1])) for row in described), unit)
+        return Table(name, ("memory", "main", name), tuple((row[0], parse_type(row[1])) for row in described), unit)
 
     return Catalog(tuple(table(name, unit) for name, unit in names.items()))
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import duckdb
 
-from dpsql.dialects import plain_type, release
+from dpsql.dialects import release, strip_type_details
 from dpsql.engines.lakes.folder import DataFile, Field, Folder
 from dpsql.errors import EngineError
 
@@ -163,7 +163,7 @@ def _column(folder: Folder, field: Field, *, stored: Sequence[_Stored], place: s
         return f"CAST({name} AS {field.type})"
     if folder.kind == "delta" and field.type == _ZONED and found.physical == "INT96":
         return f"system.main.timezone('UTC', {name})"  # as Spark writes moments; no setting changes what this says
-    types = plain_type(found.type), plain_type(field.type)
+    types = strip_type_details(found.type), strip_type_details(field.type)
     raise _unfit(f'has the column "{field.name}" as {types[0]}, the table as {types[1]}', place=place)
 
 

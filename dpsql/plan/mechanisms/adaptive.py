@@ -13,7 +13,7 @@ from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOu
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.plan.mechanisms.unordered import BY_LABEL, describe_order, rank
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.rewrite.engine_query import Bound, rewrite_by_label
+from dpsql.sql.rewrite.engine_query import Bound, rewrite_unordered
 
 __all__ = ["AdaptivePlan", "adaptive"]
 
@@ -44,7 +44,7 @@ class AdaptivePlan:
             worst_case=ZCDP(price.rho(price.items(most)), chosen.delta),
             half=ZCDP(price.rho(price.items(math.ceil(most / 2))), chosen.delta),
             min_rho=_LEAST_RHO,
-            rows=RowsRead(counting=rewrite_by_label(query, most + 1, bound=bound), max_rows=most + 1),
+            rows=RowsRead(counting=rewrite_unordered(query, most + 1, bound=bound), max_rows=most + 1),
             counts=CountNoise.of(price.counts),
             report=SpecReport(
                 charged=paid if price.counts is None else f"{paid}; one for each count returned",

@@ -13,7 +13,7 @@ from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOu
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.plan.mechanisms.unordered import BY_LABEL, add_count_loss, count_items, describe_order, rank
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.rewrite.engine_query import Bound, rewrite_by_label
+from dpsql.sql.rewrite.engine_query import Bound, rewrite_unordered
 
 __all__ = ["StablePlan", "stable"]
 
@@ -41,7 +41,7 @@ class StablePlan:
             worst_case=add_count_loss(chosen.worst_case, chosen.k, price=price),
             half=add_count_loss(chosen.loss(_unheld(half, chosen.k)), half, price=price),
             min_rho=_LEAST_RHO,
-            rows=RowsRead(counting=rewrite_by_label(query, chosen.k_bar + 1, bound=bound), max_rows=chosen.k_bar + 1),
+            rows=RowsRead(counting=rewrite_unordered(query, chosen.k_bar + 1, bound=bound), max_rows=chosen.k_bar + 1),
             counts=CountNoise.of(price.counts),
             report=SpecReport(
                 charged="half of the keys' at once, the rest for draws that are made; one for each count returned",

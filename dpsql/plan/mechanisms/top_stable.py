@@ -22,7 +22,7 @@ from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.plan.mechanisms.unordered import BY_LABEL, add_count_loss, count_items, describe_order, rank
 from dpsql.quantities import Epsilon
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.rewrite.engine_query import Bound, rewrite_by_label
+from dpsql.sql.rewrite.engine_query import Bound, rewrite_unordered
 
 __all__ = ["TopStablePlan", "top_stable"]
 
@@ -49,7 +49,7 @@ class TopStablePlan:
             k=chosen.k,
             worst_case=add_count_loss(chosen.worst_case, chosen.k, price=price),
             half=add_count_loss(chosen.worst_case, math.ceil(chosen.k / 2), price=price),
-            rows=RowsRead(counting=rewrite_by_label(query, chosen.k_bar + 1, bound=bound), max_rows=chosen.k_bar + 1),
+            rows=RowsRead(counting=rewrite_unordered(query, chosen.k_bar + 1, bound=bound), max_rows=chosen.k_bar + 1),
             counts=CountNoise.of(price.counts),
             report=SpecReport(
                 charged="the tests at once, whatever comes back; draws among more than k; one for each count returned",

@@ -6,7 +6,7 @@ There are no keys, comments or statistics, which the engine could only know from
 from __future__ import annotations
 
 from dpsql.sql.ir.catalog import Catalog as Tables
-from dpsql.sql.ir.types import Type, answered_as, read_as
+from dpsql.sql.ir.types import Type, find_answer_type, find_read_type
 
 __all__ = ["HOME", "create_definitions", "list_tables", "sql_type"]
 
@@ -70,11 +70,11 @@ def list_tables(tables: Tables) -> dict[tuple[str, str], dict[str, str]]:
 def sql_type(type_: Type) -> str:
     """Return PostgreSQL's name for the type in which answers return a column.
 
-    >>> from dpsql.sql.ir.types import of_column
-    >>> sql_type(of_column("UINTEGER")), sql_type(of_column("DECIMAL(9,2)")), sql_type(of_column("UUID"))
+    >>> from dpsql.sql.ir.types import parse_type
+    >>> sql_type(parse_type("UINTEGER")), sql_type(parse_type("DECIMAL(9,2)")), sql_type(parse_type("UUID"))
     ('bigint', 'numeric(9,2)', 'text')
     """
-    name = answered_as(read_as(type_)).name
+    name = find_answer_type(find_read_type(type_)).name
     return name.lower().replace("decimal", "numeric") if name.startswith("DECIMAL(") else _TYPES.get(name, "text")
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from dpsql.plan.arrow_schema import arrow_type
 from dpsql.server.flight.commands import Catalogs, Keys, Schemas, Tables, TableTypes
-from dpsql.sql.ir.types import answered_as, read_as
+from dpsql.sql.ir.types import find_answer_type, find_read_type
 
 if TYPE_CHECKING:
     from dpsql.sql.ir.catalog import Catalog, Table
@@ -109,7 +109,7 @@ def _columns(table: Table) -> pa.Schema:
 def _arrow(type_: Type) -> pa.DataType:
     """Return as which type a column would be answered; as text what is not computed with."""
     try:
-        return arrow_type(read_as(answered_as(type_)))
+        return arrow_type(find_read_type(find_answer_type(type_)))
     except KeyError:
         return _TEXT
 

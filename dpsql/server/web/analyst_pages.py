@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from dpsql.completion.candidates import completions
-from dpsql.display import unstyled
+from dpsql.completion.candidates import find_completions
+from dpsql.display import remove_style
 from dpsql.errors import Error, UsageError
 from dpsql.server.web.cost_preview import Preview, balance_html, preview_of
 from dpsql.server.web.render import answered_html
@@ -41,7 +41,7 @@ class _Shown:
         state = "free"
         if answer.receipt.k:
             state = "replayed" if answer.receipt.replayed else "charged"
-        markup = unstyled(answer._repr_html_())
+        markup = remove_style(answer._repr_html_())
         return cls(answered_html(markup), str(answer.receipt), answer.statement(), state)
 
 
@@ -99,7 +99,9 @@ async def replay(asked: VisitorRequest) -> Response:
 async def complete(asked: VisitorRequest) -> Response:
     """Offer what may stand next in a statement that is being typed: words of the language and names of the policy."""
     before = asked.text if len(asked.text) <= _COMPLETED else ""
-    begun, words = await asked.desk.read(asked.user, lambda session: completions(before, session.catalog, commands={}))
+    begun, words = await asked.desk.read(
+        asked.user, lambda session: find_completions(before, session.catalog, commands={})
+    )
     is_written = begun.lower() in map(str.lower, words)
     return JSONResponse({"begun": begun, "words": [] if is_written else words[:_OFFERED]})
 
@@ -159,7 +161,7 @@ async def _page(
 def _budget(balance: Balance) -> dict[str, object]:
     """Return what is left, as meters, in items, and in numbers."""
     return {
-        "meters": answered_html(unstyled(balance_html(balance))),
+        "meters": answered_html(remove_style(balance_html(balance))),
         "more": balance.items,
         "epsilon": balance.epsilon,
         "lines": str(balance).splitlines()[:-1],

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dpsql.answer_json import plain_answer, plain_balance, plain_receipt, plain_value
+from dpsql.answer_json import encode_answer, encode_balance, encode_receipt, encode_value
 from dpsql.errors import Error, Refusal
 from dpsql.plan.report.tables import columns_table, tables_table
 from dpsql.server.users import User
@@ -175,7 +175,7 @@ async def _query(call: Call) -> Response:
         hint = f"Send Accept: {ARROW}, or add LIMIT {MOST_JSON_ROWS}; what was charged is stored, and free again."
         reason = f"An answer in JSON has at most {MOST_JSON_ROWS} rows."
         raise Refusal("answer-too-long", reason, hint=hint)
-    return json_answer({**plain_answer(answer), "interval": _interval(answer), "statement": answer.statement()})
+    return json_answer({**encode_answer(answer), "interval": _interval(answer), "statement": answer.statement()})
 
 
 def _interval(answer: Answer) -> dict[str, object] | None:
@@ -193,7 +193,7 @@ def _stream(answer: Answer) -> bytes:
     import pyarrow as pa
 
     table = answer.arrow()
-    receipt = json.dumps(plain_receipt(answer.receipt))
+    receipt = json.dumps(encode_receipt(answer.receipt))
     schema = table.schema.with_metadata({**(table.schema.metadata or {}), b"dpsql.receipt": receipt.encode()})
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, schema) as stream:
@@ -226,7 +226,7 @@ async def _describe(call: Call) -> Response:
 
 
 async def _budget(call: Call) -> Response:
-    return json_answer(await call.desk.look(call.user, lambda session: plain_balance(session.budget)))
+    return json_answer(await call.desk.look(call.user, lambda session: encode_balance(session.budget)))
 
 
 async def _history(call: Call) -> Response:
@@ -277,7 +277,7 @@ async def _refusals(call: Call) -> Response:
 
 
 def _rows(table: pa.Table) -> list[dict[str, object]]:
-    return [{name: plain_value(value) for name, value in row.items()} for row in table.to_pylist()]
+    return [{name: encode_value(value) for name, value in row.items()} for row in table.to_pylist()]
 
 
 _LAST = {"last": LAST}

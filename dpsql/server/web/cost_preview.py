@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpsql.display import Meter, Part, budget_html, unstyled
+from dpsql.display import Meter, Part, budget_html, remove_style
 from dpsql.errors import Refusal
 from dpsql.plan import Balance, Forecast, Plan
 from dpsql.plan.report.forecast import forecast
@@ -37,7 +37,7 @@ def preview_of(session: Session, text: str) -> Preview:
         session.describe(text)  # what else it may be is told by its own errors
         return Preview("free", "This reads no private row and costs nothing.")
     balance = session.budget
-    facts = unstyled(plan._repr_html_())
+    facts = remove_style(plan._repr_html_())
     if plan.stored and not plan.fresh:
         return Preview("stored", "Answered before: asking again shows that answer and costs nothing.", facts=facts)
     fits = forecast(plan, balance.columns, times=1)
@@ -79,4 +79,4 @@ def _meters(plan: Plan, balance: Balance) -> str:
         )
         for name, (account, took) in zip(plan.certificate.currencies, accounts, strict=True)
     ]
-    return unstyled(budget_html("What it would leave", meters, notes=[]))
+    return remove_style(budget_html("What it would leave", meters, notes=[]))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpsql.accounting import ApproximateDP, Periods, words_of
-from dpsql.answer_json import plain_spending
+from dpsql.answer_json import encode_spending
 from dpsql.curator import grant, read_spending, verify_ledger
 from dpsql.errors import PolicyError, UsageError
 from dpsql.policy import Budget
@@ -65,7 +65,7 @@ def spent(gateway: Gateway) -> Spending:
 def plain_spent(gateway: Gateway, *, last: int) -> dict[str, object]:
     """Return the same as values that JSON has, with the last queries."""
     spending = spent(gateway)
-    return plain_spending(spending, spending.entries[-last:])
+    return encode_spending(spending, spending.entries[-last:])
 
 
 def verify(gateway: Gateway) -> Verified:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 
 from dpsql.accounting import ApproximateDP, words_of
-from dpsql.display import Meter, Part, budget_html, unstyled
+from dpsql.display import Meter, Part, budget_html, remove_style
 from dpsql.errors import Error, LedgerError, UsageError
 from dpsql.plan.report.policy_text import describe_policy
 from dpsql.plan.report.tables import describe_outcome
@@ -42,7 +42,7 @@ async def spending(asked: VisitorRequest) -> Response:
         for entry in found.entries[: -_LATEST - 1 : -1]
     ]
     given = {
-        "total": answered_html(unstyled(found.balance._repr_html_())),
+        "total": answered_html(remove_style(found.balance._repr_html_())),
         "accounts": list(_accounts(found)),
         "count": len(found.entries),
         "latest": latest,
@@ -121,7 +121,7 @@ def _fields(form: object) -> dict[str, str]:
 def _accounts(found: Spending) -> Iterator[dict[str, object]]:
     for spender in found.spenders:
         name = _NOBODY if spender.name is None else spender.name
-        yield {"name": name, "meters": answered_html(unstyled(_meters(spender, found)))}
+        yield {"name": name, "meters": answered_html(remove_style(_meters(spender, found)))}
 
 
 def _meters(spender: Spender, found: Spending) -> str:

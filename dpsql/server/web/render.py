@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse
 
-from dpsql.display import printable
+from dpsql.display import replace_unprintable
 
 __all__ = ["answered_html", "as_typed", "page"]
 
@@ -36,7 +36,7 @@ def _shown(value: object) -> object:
     """Return what stands on a page for a value: markup as it is, and nothing that a page would obey."""
     if value is None:
         return ""
-    return value if isinstance(value, Markup) else printable(str(value))
+    return value if isinstance(value, Markup) else replace_unprintable(str(value))
 
 
 def _moment(value: datetime) -> str:
@@ -45,7 +45,7 @@ def _moment(value: datetime) -> str:
 
 def _lines(text: str) -> Markup:
     """Return text of several lines with its breaks; nothing else of it is obeyed."""
-    return Markup("\n".join(escape(printable(line.expandtabs(4))) for line in text.split("\n")))  # noqa: S704 - escaped
+    return Markup("\n".join(escape(replace_unprintable(line.expandtabs(4))) for line in text.split("\n")))  # noqa: S704 - escaped
 
 
 def _figures(value: float | None) -> str:

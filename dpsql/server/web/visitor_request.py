@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from dpsql.display import Message, box_html, unstyled
+from dpsql.display import Message, box_html, remove_style
 from dpsql.errors import Error, Refusal
 from dpsql.server.random_bytes import draw_text
 from dpsql.server.users import User
@@ -83,7 +83,7 @@ async def answer(desk: RequestDispatch, request: Request, *, handler: Handler, c
 
 def box(error: Error, statement: str = "") -> object:
     """Return an error as markup: what was refused, where in the statement, why, and what to write instead."""
-    return answered_html(unstyled(box_html(Message(error, statement))))
+    return answered_html(remove_style(box_html(Message(error, statement))))
 
 
 def plain_page(error: Error) -> Response:

@@ -24,7 +24,7 @@ from dpsql.server.wire.rows import OIDS, ArrowRows, EncodedRows, Rows, describe_
 from dpsql.server.wire.sqlstates import WireError, to_wire_error
 from dpsql.server.wire.startup import SURFACE
 from dpsql.server.wire.values import decode_value, find_oid, find_type
-from dpsql.sql.lexer import LONGEST_TEXT
+from dpsql.sql.lexer import MAX_TEXT_LENGTH
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -226,7 +226,7 @@ class QueryRouter:
         if len(text) <= _SHORT_TEXT:
             return is_catalog(text, tables)
         return await self._run(
-            lambda _: len(text) <= LONGEST_TEXT and is_catalog(text, tables), source, context=context
+            lambda _: len(text) <= MAX_TEXT_LENGTH and is_catalog(text, tables), source, context=context
         )
 
     async def _run(

@@ -12,7 +12,7 @@ from dpsql.server.wire.calendar import decode_day, decode_timestamp
 from dpsql.server.wire.codec import Malformed
 from dpsql.server.wire.rows import OIDS
 from dpsql.server.wire.sqlstates import WireError
-from dpsql.sql.syntax.text_values import value_of
+from dpsql.sql.syntax.text_values import parse_text_value
 
 __all__ = ["decode_value", "find_oid", "find_type"]
 
@@ -76,7 +76,7 @@ def decode_value(data: bytes | None, oid: int, *, code: int, name: str) -> objec
         raise Malformed("A value is not UTF-8.", sqlstate="22021")
     if kind in {"VARCHAR", "UNKNOWN"}:
         return text
-    return value_of(_drop_zone(text, kind, is_absolute=oid == OIDS["timestamptz"]), name if is_open else kind)
+    return parse_text_value(_drop_zone(text, kind, is_absolute=oid == OIDS["timestamptz"]), name if is_open else kind)
 
 
 def _drop_zone(text: str, kind: str, *, is_absolute: bool) -> str:

@@ -14,7 +14,7 @@ from dpsql.errors import Refusal
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.reader import Read, Reader
 from dpsql.sql.functions.allow_list import AGGREGATES
-from dpsql.sql.ir.canonical_keys import canonical
+from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.tree import (
     Call,
     Case,
@@ -28,7 +28,7 @@ from dpsql.sql.ir.tree import (
     is_aggregate,
     walk,
 )
-from dpsql.sql.ir.types import BIGINT, DOUBLE, INTEGER, WIDEST_DECIMAL, Family, decimal, read_as
+from dpsql.sql.ir.types import BIGINT, DOUBLE, INTEGER, WIDEST_DECIMAL, Family, decimal, find_read_type
 from dpsql.sql.ir.unbound_parameters import fill_unbound
 from dpsql.sql.ir.visitor import rebuild
 from dpsql.sql.lexer import FUNCTION_PREFIX
@@ -78,7 +78,7 @@ def _count(reader: Reader, node: Node) -> Expression:
 def _local_count(reader: Reader, node: Node) -> Expression:
     counted = _count(reader, node)
     if isinstance(counted, Call) and counted.function == "count_distinct":
-        return Call(counted.function, tuple(map(canonical, counted.arguments)), BIGINT)
+        return Call(counted.function, tuple(map(canonicalize, counted.arguments)), BIGINT)
     return counted
 
 
@@ -124,12 +124,12 @@ def _local(reader: Reader, node: Node) -> Expression:
     name, argument = named
     type_ = argument.type
     if name in {"sum", "avg"} and type_.family is Family.DOUBLE:
-        return canonical(Call(f"{name}_sorted", (canonical(argument),), DOUBLE))
+        return canonicalize(Call(f"{name}_sorted", (canonicalize(argument),), DOUBLE))
     if name == "avg":
         return Call(name, (argument,), DOUBLE)
     if name == "sum":
         return cast_sum(Call(name, (argument,), decimal(38, type_.precision[1])), argument)
-    return Call(name, (canonical(argument),), type_, argument.longest)
+    return Call(name, (canonicalize(argument),), type_, argument.longest)
 
 
 def _filter(reader: Reader, node: Node) -> Expression:
@@ -169,7 +169,7 @@ def _stored(argument: Expression) -> Column | None:
     inner = argument.argument if isinstance(argument, Cast) else None
     if not isinstance(inner, Column) or inner.type.name == ENUM:
         return None
-    return inner if read_as(inner.type) == argument.type else None
+    return inner if find_read_type(inner.type) == argument.type else None
 
 
 EXACT: Mapping[str, Read] = {**READERS, "Count": _count, "Filter": _filter, "Anonymous": _exact}

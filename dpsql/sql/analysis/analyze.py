@@ -10,7 +10,7 @@ from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.assumption import read_assumption
 from dpsql.sql.analysis.commands import read_command
 from dpsql.sql.analysis.domain import read_domain
-from dpsql.sql.analysis.empty_results import has_no_row, without_rows
+from dpsql.sql.analysis.empty_results import has_no_row, remove_rows
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.outer_select import answer_table, wrap_query
@@ -34,7 +34,7 @@ from dpsql.sql.ir.scope import Scope, ScopeTable
 from dpsql.sql.ir.statements import Clause, Output, PrivateQuery, PublicQuery, WrappedQuery
 from dpsql.sql.ir.statements import Statement as Asked
 from dpsql.sql.ir.tree import Cast, Expression, FromWhere
-from dpsql.sql.ir.types import Family, read_as
+from dpsql.sql.ir.types import Family, find_read_type
 from dpsql.sql.ir.unit_equality import join_conjuncts, split_conjuncts
 from dpsql.sql.lexer import Statement, ascii_lower, scan
 from dpsql.sql.syntax.clause import CLAUSE_HINT, SplitStatement, extract_clause
@@ -90,7 +90,7 @@ def _free(sources: Sources, lifted: SplitStatement) -> PublicQuery:
     if sources.protected:
         if lifted.explained or not has_no_row(query):
             raise _not_private(statement)
-        return without_rows(query)
+        return remove_rows(query)
     if lifted.explained:
         hint, where = "Leave EXPLAIN out: it costs nothing.", statement.place(statement.tokens[0])
         raise Refusal("not-a-query", "A query of public tables has no plan.", hint=hint, place=where)
@@ -301,7 +301,7 @@ class _Analysis:
             return None
         named = [item.expression for item in items if ascii_lower(item.name) == ascii_lower(per.text)]
         if not named and (found := scope.find(per.text, "", place=lambda: per.place)) is not None:
-            named = [found.column, Cast(found.column, read_as(found.column.type))]
+            named = [found.column, Cast(found.column, find_read_type(found.column.type))]
         return next((keys.index(expression) for expression in named if expression in keys), None)
 
     def _check_outputs(self, items: list[Item], select: Node) -> None:

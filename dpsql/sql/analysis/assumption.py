@@ -9,13 +9,13 @@ from itertools import count
 
 from dpsql.errors import Refusal
 from dpsql.sql.analysis.domain import find_public_column
-from dpsql.sql.ir.canonical_keys import canonical
+from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import Assumption, Option, PrivateQuery, PublicQuery, TableDomain
 from dpsql.sql.ir.tree import FromWhere, Sorted
 from dpsql.sql.ir.types import Family
 
-__all__ = ["MAX_ASSUMED", "MAX_UNITS", "guess_asked", "read_assumption", "with_guess"]
+__all__ = ["MAX_ASSUMED", "MAX_UNITS", "find_guess_query", "read_assumption", "set_guess"]
 
 MAX_ASSUMED = 20_000  # groups: twice what a limited domain reads at most
 MAX_UNITS = 10**9 - 1  # of a group: more is taken for that, and its weight still fits into a BIGINT
@@ -43,12 +43,12 @@ def read_assumption(option: Option, *, catalog: Catalog) -> Assumption:
     return Assumption((), TableDomain(FromWhere(table, None), column))
 
 
-def guess_asked(query: PrivateQuery) -> PublicQuery | None:
+def find_guess_query(query: PrivateQuery) -> PublicQuery | None:
     """Return the public query for the highest counts that a public table holds; None where they are known."""
     source = None if query.assumed is None else query.assumed.source
     if source is None:
         return None
-    units = canonical(source.value)
+    units = canonicalize(source.value)
     return PublicQuery(
         names=(_OPTION,),
         outputs=(units,),
@@ -63,7 +63,7 @@ def guess_asked(query: PrivateQuery) -> PublicQuery | None:
     )
 
 
-def with_guess(query: PrivateQuery, counts: Iterable[int | None]) -> PrivateQuery:
+def set_guess(query: PrivateQuery, counts: Iterable[int | None]) -> PrivateQuery:
     """Return the query with the counts that the public table holds; only those above 0 are groups."""
     known = sorted((min(count, MAX_UNITS) for count in counts if count is not None and count > 0), reverse=True)
     return replace(query, assumed=Assumption(tuple(known)))

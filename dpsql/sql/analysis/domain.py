@@ -10,7 +10,7 @@ from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.scope import list_names
 from dpsql.sql.ir.statements import Domain, LiteralDomain, Option, TableDomain
 from dpsql.sql.ir.tree import Cast, Column, Expression, FromWhere, Literal, Scan
-from dpsql.sql.ir.types import TEXT, Family, Type, read_as
+from dpsql.sql.ir.types import TEXT, Family, Type, find_read_type
 from dpsql.sql.lexer import ascii_lower
 
 __all__ = ["convert_values", "find_public_column", "read_domain", "read_values"]
@@ -85,7 +85,7 @@ def _column(table: Table, name: str) -> Column | None:
 
 def _as_key(name: str, column: Column, *, wanted: Type, place: Place) -> Expression:
     """Return the column in the key's type; what the key cannot take becomes NULL, and no candidate."""
-    type_ = read_as(column.type)
+    type_ = find_read_type(column.type)
     value = column if type_ == column.type else Cast(column, type_)
     if type_ == wanted:
         return value

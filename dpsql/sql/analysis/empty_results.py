@@ -29,9 +29,9 @@ from dpsql.sql.ir.tree import (
     is_aggregate,
     walk,
 )
-from dpsql.sql.ir.types import NULL, Type, answered_as
+from dpsql.sql.ir.types import NULL, Type, find_answer_type
 
-__all__ = ["asks_for_no_row", "has_no_row", "is_false", "without_rows"]
+__all__ = ["has_no_row", "is_empty_by_text", "is_false", "remove_rows"]
 
 _COMPARED: Mapping[str, Callable[[int, int], bool]] = {
     "=": operator.eq,
@@ -43,7 +43,7 @@ _COMPARED: Mapping[str, Callable[[int, int], bool]] = {
 }
 
 
-def asks_for_no_row(query: PrivateQuery | PublicQuery) -> bool:
+def is_empty_by_text(query: PrivateQuery | PublicQuery) -> bool:
     """Say whether the text alone decides that no row is asked for: LIMIT 0, or a WHERE that is never true.
 
     A private query is then answered with no row also where its domain is known: candidates that are in no row come
@@ -62,7 +62,7 @@ def has_no_row(query: PublicQuery) -> bool:
     return query.limit == 0 or (query.keys is None and _is_empty_body(query.body))
 
 
-def without_rows(query: PublicQuery) -> PublicQuery:
+def remove_rows(query: PublicQuery) -> PublicQuery:
     """Return a query of no table that answers with the names and types of the columns of this one, and no row."""
     return PublicQuery(
         names=query.names,
@@ -81,7 +81,7 @@ def without_rows(query: PublicQuery) -> PublicQuery:
 def _nothing(type_: Type) -> Expression:
     """Return NULL in the type as which a column is answered, which the catalog says and no row."""
     absent = Literal(None, NULL)
-    return absent if type_ == NULL else Cast(absent, answered_as(type_))
+    return absent if type_ == NULL else Cast(absent, find_answer_type(type_))
 
 
 def _is_empty_body(body: FromWhere) -> bool:

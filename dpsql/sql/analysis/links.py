@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dpsql.sql.ir.canonical_keys import canonical
+from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.catalog import Link
 from dpsql.sql.ir.tree import Call, Column, Derived, Expression, FromWhere, Joined, Relation, Scan, stored_column
 from dpsql.sql.ir.types import BOOLEAN
@@ -34,9 +34,9 @@ def find_owned_rows(scan: Scan, link: Link, *, number: Callable[[], int]) -> tup
         unit = stored_column(target.number, link.unit, type_=link.unit_type)
     else:
         source, unit = find_owned_rows(target, link.beyond, number=number)
-    key = canonical(stored_column(target.number, link.key, type_=link.type))
-    least = Call("min", (canonical(unit),), unit.type)
+    key = canonicalize(stored_column(target.number, link.key, type_=link.type))
+    least = Call("min", (canonicalize(unit),), unit.type)
     units = Derived(at, (key, least), FromWhere(source, None), grouping="1")
-    own = canonical(stored_column(scan.number, link.column, type_=link.type))
-    sides = (own, canonical(Column(at, "c1", key.type)))
+    own = canonicalize(stored_column(scan.number, link.column, type_=link.type))
+    sides = (own, canonicalize(Column(at, "c1", key.type)))
     return Joined(scan, "INNER", units, Call("=", sides, BOOLEAN)), Column(at, "c2", unit.type)

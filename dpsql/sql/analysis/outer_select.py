@@ -32,7 +32,7 @@ from dpsql.sql.ir.tree import (
 from dpsql.sql.ir.types import BIGINT, Family, Type
 from dpsql.sql.syntax.split_statement import RELEASED
 
-__all__ = ["PATH", "RANK", "answer_table", "order_by_rank", "passed", "wrap_query"]
+__all__ = ["PATH", "RANK", "answer_table", "find_unchanged_outputs", "order_by_rank", "wrap_query"]
 
 _HOME = ("memory", "dpsql desk")
 PATH = (*_HOME, "released")  # where the answer stands, with the columns c1, c2, ... and its rank
@@ -163,7 +163,7 @@ def _passes_rows(derived: Derived) -> bool:
     return not derived.grouping and not any(map(is_aggregate, derived.outputs))
 
 
-def passed(outer: PublicQuery, column: int) -> tuple[int, ...]:
+def find_unchanged_outputs(outer: PublicQuery, column: int) -> tuple[int, ...]:
     """Return which outputs are column number `column` (from 0) of the answer, unchanged, a row for a row of it."""
     if outer.distinct or outer.keys is not None:
         return ()

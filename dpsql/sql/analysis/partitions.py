@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from dpsql.errors import Refusal
 from dpsql.sql.analysis.domain import convert_values, read_values
-from dpsql.sql.ir.canonical_keys import canonical
+from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import LiteralDomain, Partitions, PrivateQuery, PublicQuery, TableDomain
 from dpsql.sql.ir.tree import (
@@ -33,7 +33,7 @@ from dpsql.sql.ir.tree import (
 from dpsql.sql.ir.types import TEXT
 from dpsql.sql.syntax.options import MAX_LISTED
 
-__all__ = ["read_partitions", "values_asked", "with_values"]
+__all__ = ["find_partition_query", "read_partitions", "set_partition_values"]
 
 _Relations = dict[int, Scan | tuple[Derived, ...]]
 _OPTION = "partitions"
@@ -69,7 +69,7 @@ def read_partitions(query: PrivateQuery, named: int | None, *, catalog: Catalog)
     return replace(query, partitions=found)
 
 
-def values_asked(query: PrivateQuery) -> PublicQuery | None:
+def find_partition_query(query: PrivateQuery) -> PublicQuery | None:
     """Return the public query for the partitions that a public table holds, as text; None where they are known."""
     source = None if query.partitions is None else query.partitions.source
     if source is None:
@@ -77,7 +77,7 @@ def values_asked(query: PrivateQuery) -> PublicQuery | None:
     text = source.value if source.value.type == TEXT else Cast(source.value, TEXT)
     return PublicQuery(
         names=(_OPTION,),
-        outputs=(canonical(text),),
+        outputs=(canonicalize(text),),
         distinct=True,
         body=source.body,
         keys=None,
@@ -89,7 +89,7 @@ def values_asked(query: PrivateQuery) -> PublicQuery | None:
     )
 
 
-def with_values(query: PrivateQuery, texts: Iterable[str | None]) -> PrivateQuery:
+def set_partition_values(query: PrivateQuery, texts: Iterable[str | None]) -> PrivateQuery:
     """Return the query with the partitions that its public table holds; NULL is none of them.
 
     Raises `Refusal` where there are none, or too many.

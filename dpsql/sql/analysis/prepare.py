@@ -7,11 +7,11 @@ from contextlib import suppress
 
 from dpsql.errors import Refusal, Unsupported, UsageError
 from dpsql.sql.ir.statements import Statement
-from dpsql.sql.ir.types import NULL, TEXT, Family, Type, of_column
+from dpsql.sql.ir.types import NULL, TEXT, Family, Type, parse_type
 from dpsql.sql.ir.unbound_parameters import UnboundParameter
 from dpsql.sql.lexer import scan
 
-__all__ = ["UNKNOWN", "prepared"]
+__all__ = ["UNKNOWN", "prepare_statement"]
 
 UNKNOWN = "UNKNOWN"
 MAX_PARAMETERS = 10_000
@@ -19,7 +19,7 @@ _READINGS = 4  # what one reading learns of a parameter may teach the next somet
 _OTHER_NAMES = {"NUMERIC": "DECIMAL(18,3)", "DECIMAL": "DECIMAL(18,3)", "TEXT": "VARCHAR", "FLOAT": "DOUBLE"}
 
 
-def prepared(
+def prepare_statement(
     text: str, types: Sequence[str], *, read: Callable[[Mapping[str, object]], Statement]
 ) -> tuple[tuple[str, ...], Statement, bool]:
     """Return the types of the parameters in their order, what the statement asks, and whether options are still open.
@@ -64,5 +64,5 @@ def _names(text: str) -> list[str]:
 
 def _type(name: str) -> Type:
     """Return the type that a client names; one that no parameter has is left to be found."""
-    type_ = of_column(_OTHER_NAMES.get(name.upper(), name.upper()))
+    type_ = parse_type(_OTHER_NAMES.get(name.upper(), name.upper()))
     return NULL if type_.family is Family.OPAQUE else type_

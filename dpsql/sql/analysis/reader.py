@@ -14,7 +14,7 @@ from dpsql.sql.functions.allow_list import PatternCheck
 from dpsql.sql.ir.clock import CLOCK_WORDS, Clock
 from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable, list_names
 from dpsql.sql.ir.tree import Cast, Derived, Exists, Expression, InQuery, Literal, Scalar, is_column, walk
-from dpsql.sql.ir.types import BOOLEAN, NULL, Family, read_as
+from dpsql.sql.ir.types import BOOLEAN, NULL, Family, find_read_type
 from dpsql.sql.ir.unbound_parameters import fill_unbound
 from dpsql.sql.lexer import Statement, Value, ascii_lower
 from dpsql.sql.syntax.sqlglot_nodes import only, place
@@ -120,7 +120,7 @@ class Reader:
 
     def computed(self, expression: Expression, node: Node) -> Expression:
         """Return an expression in the type it is computed with; refuse a type that dpsql does not compute with."""
-        wanted = read_as(expression.type)
+        wanted = find_read_type(expression.type)
         if wanted.family is Family.OPAQUE:
             reason = f"Columns of type {wanted} are not computed with."
             raise Unsupported("type", reason, hint="Leave it out, or store it as text.", place=self.place(node))

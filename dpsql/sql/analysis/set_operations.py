@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.functions.coercion import unify_types
-from dpsql.sql.ir.canonical_keys import canonical
+from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.scope import ScopeColumn, ScopeTable
 from dpsql.sql.ir.tree import Cast, Column, Combined, Derived, Expression, FromWhere, Literal, find_collations
 from dpsql.sql.ir.types import has_one_form, set_collations
@@ -119,7 +119,7 @@ def _alike(
     if not has_one_form(one.type):
         hint = "Use UNION ALL, or cast the column to VARCHAR."
         raise Unsupported("type", f"Columns of type {one.type} are not compared.", hint=hint, place=where)
-    return canonical(one), canonical(two)
+    return canonicalize(one), canonicalize(two)
 
 
 def _longest(one: Expression, two: Expression) -> int | None:

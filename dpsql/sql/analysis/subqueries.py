@@ -14,7 +14,7 @@ from dpsql.sql.analysis.select_block import Block, Grouping, Selected
 from dpsql.sql.analysis.unnest import Lists
 from dpsql.sql.analysis.windows import break_ties, has_windows, read_window
 from dpsql.sql.functions.allow_list import INSIDE
-from dpsql.sql.ir.canonical_keys import canonical
+from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.scope import Scope, ScopeColumn, ScopeTable
 from dpsql.sql.ir.stages import Stage, group_in_subquery
 from dpsql.sql.ir.tree import Column, Cut, Derived, Expression, FromWhere, Sorted, Window, output_column, walk
@@ -138,7 +138,7 @@ class _Subquery:
             self._check_form(key)
         having = () if grouping.having is None else (grouping.having,)
         found, source = group_in_subquery(
-            (*parts, *having), keys, number=_GROUPED + self.number, body=body, by_all=grouping.by_all, form=canonical
+            (*parts, *having), keys, number=_GROUPED + self.number, body=body, by_all=grouping.by_all, form=canonicalize
         )
         return found[: len(parts)], FromWhere(source, found[-1] if having else None)
 
@@ -155,7 +155,7 @@ class _Subquery:
     def _distinct(self, parts: tuple[Expression, ...], *, body: FromWhere) -> tuple[tuple[Expression, ...], FromWhere]:
         for part in parts:
             self._check_form(part)
-        found, source = group_in_subquery(parts, parts, number=_DISTINCT + self.number, body=body, form=canonical)
+        found, source = group_in_subquery(parts, parts, number=_DISTINCT + self.number, body=body, form=canonicalize)
         return found, FromWhere(source, None)
 
     def _cut(
@@ -165,11 +165,13 @@ class _Subquery:
         outputs = parts[: len(self.block.outputs)]
         for part in outputs:
             self._check_form(part)
-        inner = (*map(canonical, outputs), *parts[len(outputs) :])
+        inner = (*map(canonicalize, outputs), *parts[len(outputs) :])
         number = _CUT_OFF + self.number
         columns = tuple(output_column(number, at, expression=each) for at, each in enumerate(inner, start=1))
         terms = tuple(replace(term, expression=each) for term, each in zip(order, columns[len(outputs) :], strict=True))
-        ties = tuple(Sorted(canonical(each), descending=False, nulls_first=False) for each in columns[: len(outputs)])
+        ties = tuple(
+            Sorted(canonicalize(each), descending=False, nulls_first=False) for each in columns[: len(outputs)]
+        )
         limit, offset = rows
         cut = Cut(Derived(number, inner, body), (*terms, *ties), LAST_ROW if limit is None else limit, offset)
         return columns, FromWhere(cut, None)
@@ -204,7 +206,7 @@ class _Subquery:
                 "not-row-local", "This grouping mixes rows of several privacy units.", hint=hint, place=self.block.place
             )
         # a unit that an outer join leaves NULL would put rows of several units, which another column names, together
-        if not all(any(canonical(unit) in window.partition for unit in always) for window in windows):
+        if not all(any(canonicalize(unit) in window.partition for unit in always) for window in windows):
             hint = f"Write OVER (PARTITION BY {name} ...)."
             raise Refusal(
                 "not-row-local",

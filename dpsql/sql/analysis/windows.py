@@ -18,7 +18,7 @@ from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.analysis.select_block import make_sort_term, read_output
 from dpsql.sql.functions.signatures import MAX_POSITION
-from dpsql.sql.ir.canonical_keys import canonical
+from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.tree import Call, Column, Expression, Literal, Sorted, Window, stored_column, walk
 from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, Family, decimal, has_one_form
 from dpsql.sql.ir.visitor import rebuild
@@ -48,7 +48,7 @@ def read_window(reader: Reader, node: Node) -> Expression:
     """Return function(...) OVER (PARTITION BY ... ORDER BY ...), without a frame of its own."""
     only(reader.statement, node, "this", "partition_by", "order", "over")
     partition = tuple(
-        canonical(read_output(reader, term, readers=READERS)) for term in node.args.get("partition_by") or ()
+        canonicalize(read_output(reader, term, readers=READERS)) for term in node.args.get("partition_by") or ()
     )
     order = node.args.get("order")
     if order is not None:
@@ -101,7 +101,7 @@ def _of_column(reader: Reader, node: Node, *, name: str, arguments: tuple[Expres
     if name == "avg" and len(arguments) == 1 and type_.is_number:
         return Window(name, arguments, (), (), DOUBLE)
     if name in {"min", "max", "first_value"} and len(arguments) == 1 and type_.family is not Family.NULL:
-        argument = arguments[0] if name == "first_value" else canonical(arguments[0])
+        argument = arguments[0] if name == "first_value" else canonicalize(arguments[0])
         return Window(name, (argument,), (), (), type_, argument.longest)
     moved = name in _MOVED and type_.family is not Family.NULL
     if moved and (len(arguments) == 1 or (len(arguments) == 2 and _is_position(arguments[1], min_value=0))):  # noqa: PLR2004 - and how far
@@ -141,5 +141,5 @@ def break_ties(expressions: Iterable[Expression], *, refuse: Callable[[Column], 
 def _ties(column: Column) -> tuple[Expression, ...]:
     """Return what is the same of two values only if they print alike: 0.0 and -0.0 differ in their sign."""
     if column.type.family is Family.DOUBLE or column.type.name == "FLOAT":
-        return canonical(column), Call("signbit", (column,), BOOLEAN)
-    return (canonical(stored_column(column.relation, column.name, type_=column.type)),)
+        return canonicalize(column), Call("signbit", (column,), BOOLEAN)
+    return (canonicalize(stored_column(column.relation, column.name, type_=column.type)),)

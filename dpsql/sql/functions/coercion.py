@@ -28,7 +28,7 @@ from dpsql.sql.ir.types import (
     Type,
     decimal,
     find_integer_type,
-    read_as,
+    find_read_type,
     widen_integers,
 )
 from dpsql.sql.ir.unbound_parameters import Open, fill_unbound
@@ -159,7 +159,7 @@ def convert_to_text(expression: Expression) -> Expression:
     if expression.type == TEXT:
         return expression
     stored = _read_column(expression)
-    printed = expression if stored is None or read_as(stored.type) != expression.type else stored
+    printed = expression if stored is None or find_read_type(stored.type) != expression.type else stored
     return Cast(printed, TEXT, _MAX_PRINTED_LENGTH)
 
 
@@ -190,7 +190,7 @@ def _as_stored(expressions: Sequence[Expression], place: Place) -> Sequence[Expr
 
 
 def _read_column(expression: Expression) -> Column | None:
-    """Return the column that is read as another type by a cast of `types.read_as`."""
+    """Return the column that is read as another type by a cast of `types.find_read_type`."""
     inner = expression.argument if isinstance(expression, Cast) else None
     return inner if isinstance(inner, Column) and inner.type.family is Family.OPAQUE else None
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dpsql.sql.ir.tree import Call, Case, Collate, Expression, Literal
 from dpsql.sql.ir.types import BOOLEAN, DOUBLE, Family
 
-__all__ = ["canonical"]
+__all__ = ["canonicalize"]
 
 
-def canonical(key: Expression) -> Expression:
+def canonicalize(key: Expression) -> Expression:
     """Rewrite a group key so that equal values are identical."""
     if key.type.family is Family.TEXT:
         return Collate(key, key.type, key.longest)

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from dpsql.dialects import ENUM, plain_type
+from dpsql.dialects import ENUM, strip_type_details
 
 __all__ = ["BIGINT", "BOOLEAN", "DATE", "DOUBLE", "INTERVAL", "NULL", "TEXT", "TIMESTAMP", "Family", "Type", "decimal"]
 
@@ -96,12 +96,12 @@ def decimal(width: int, scale: int) -> Type:
     return Type(Family.DECIMAL, f"DECIMAL({width},{scale})")
 
 
-def of_column(name: str, collation: str = "") -> Type:
+def parse_type(name: str, collation: str = "") -> Type:
     """Return the type of a stored column from DuckDB's text for it; what is not computed with is OPAQUE.
 
     Labels, fields and tags in that text are left out: they may come from rows.
     """
-    name = plain_type(name)
+    name = strip_type_details(name)
     if name == TEXT.name and collation:
         return set_collations(TEXT, frozenset([collation]))
     if name in _PLAIN:
@@ -118,7 +118,7 @@ def set_collations(type_: Type, collations: frozenset[str]) -> Type:
     return type_ if type_.collations == collations else replace(type_, collations=collations)
 
 
-def read_as(stored: Type) -> Type:
+def find_read_type(stored: Type) -> Type:
     """Return the type as which a column is read: FLOAT as DOUBLE, ENUM and UUID as VARCHAR, by a total cast."""
     if stored.name == "FLOAT":
         return DOUBLE
@@ -136,12 +136,12 @@ def has_one_form(type_: Type) -> bool:
     return known or type_.family not in {Family.OPAQUE, Family.INTERVAL, Family.NULL}
 
 
-def answered_as(stored: Type) -> Type:
+def find_answer_type(stored: Type) -> Type:
     """Return the type as which a column that is not computed with is answered: text where Arrow or Python is inexact.
 
     Zones, times of 24:00, the ends of the calendar and the widest numbers would come out as other values.
     """
-    exact = stored.name in _EXACT or _DECIMAL.fullmatch(stored.name) is not None or read_as(stored) == TEXT
+    exact = stored.name in _EXACT or _DECIMAL.fullmatch(stored.name) is not None or find_read_type(stored) == TEXT
     return stored if exact or stored.family is not Family.OPAQUE else TEXT
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 
 from dpsql.sql.ir.scope import Scope, ScopeColumn
 from dpsql.sql.ir.tree import Call, Cast, Collate, Expression
-from dpsql.sql.ir.types import BOOLEAN, Family, read_as
+from dpsql.sql.ir.types import BOOLEAN, Family, find_read_type
 
 __all__ = [
     "Pair",
@@ -52,7 +52,7 @@ def join_conjuncts(conditions: Sequence[Expression]) -> Expression | None:
 def find_unit(expression: Expression, units: Iterable[ScopeColumn]) -> ScopeColumn | None:
     """Return the unit column that the expression is, in its stored type or in the type it is read as, else None."""
     for unit in units:
-        wanted = read_as(unit.column.type)
+        wanted = find_read_type(unit.column.type)
         read = unit.column if wanted == unit.column.type else Cast(unit.column, wanted)
         if expression in (unit.column, read):
             return unit

@@ -17,7 +17,7 @@ from math import isnan
 
 from dpsql.dialects import DUCKDB, Dialect
 from dpsql.errors import Unsupported
-from dpsql.sql.ir.canonical_keys import canonical
+from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.tree import (
     Call,
     Cast,
@@ -106,7 +106,7 @@ class PortableWriter(Writer):
 
     def ordered(self, expression: Expression) -> str:
         """Return what ORDER BY sorts by, so that it comes in DuckDB's order."""
-        by_bytes = canonical(expression) if expression.type == TEXT else expression
+        by_bytes = canonicalize(expression) if expression.type == TEXT else expression
         return self._in_form("order", self.expression(by_bytes), type_=expression.type)
 
     def relation(self, relation: Relation) -> str:

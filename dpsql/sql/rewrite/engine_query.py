@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.errors import UsageError
-from dpsql.sql.ir.canonical_keys import canonical
+from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.statements import Domain, LiteralDomain, PrivateQuery, TableDomain
 from dpsql.sql.ir.types import BIGINT
 from dpsql.sql.ir.visitor import rebuild_body
@@ -39,7 +39,7 @@ __all__ = [
     "CountingQuery",
     "rewrite",
     "rewrite_all",
-    "rewrite_by_label",
+    "rewrite_unordered",
     "rewrite_weighted",
     "rewrite_weighted_of_all",
 ]
@@ -77,13 +77,13 @@ def make_query_total(query: PrivateQuery) -> PrivateQuery:
 
 
 def canonicalize_query(query: PrivateQuery) -> PrivateQuery:
-    """Apply `canonical` to every key and candidate."""
+    """Apply `canonicalize` to every key and candidate."""
     domain = query.domain
     if isinstance(domain, TableDomain):
-        domain = replace(domain, value=canonical(domain.value))
+        domain = replace(domain, value=canonicalize(domain.value))
     elif isinstance(domain, LiteralDomain):
-        domain = LiteralDomain(tuple(map(canonical, domain.values)))
-    return replace(query, keys=tuple(map(canonical, query.keys)), domain=domain)
+        domain = LiteralDomain(tuple(map(canonicalize, domain.values)))
+    return replace(query, keys=tuple(map(canonicalize, query.keys)), domain=domain)
 
 
 PASSES: tuple[Callable[[PrivateQuery], PrivateQuery], ...] = (make_query_total, canonicalize_query)
@@ -104,7 +104,7 @@ def rewrite(query: PrivateQuery, rows: int | None, *, bound: Bound | None = None
     return _rewrite_counts(query, bound, first=(f"{COUNT} DESC",), rows=rows)
 
 
-def rewrite_by_label(query: PrivateQuery, rows: int, *, bound: Bound | None = None) -> CountingQuery:
+def rewrite_unordered(query: PrivateQuery, rows: int, *, bound: Bound | None = None) -> CountingQuery:
     """Return the SQL for the first `rows` groups by distinct units, sorted by the keys and not by the counts."""
     return _rewrite_counts(query, bound, first=(f"{COUNT} DESC",), rows=rows, by_label=True)
 
@@ -231,7 +231,7 @@ def _build_unit_rows(writer: Writer, query: PrivateQuery, *, names: list[str], f
     keys = ", ".join(f"{writer.expression(key)} AS {name}" for key, name in zip(query.keys, names, strict=True))
     if form is Form.COUNTS:
         return f"SELECT {keys}, {UNITS} AS {COUNT} {writer.body(query.body)}"
-    unit = writer.expression(canonical(query.unit))
+    unit = writer.expression(canonicalize(query.unit))
     ranks = f", {RANK}, {GROUPS}" if form is Form.RANKS else ""
     body = writer.adapt_joins(query.body)
     joint = "WHERE" if body.where is None else "AND"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from dpsql.sql.render.duckdb import Writer, identifier
 from dpsql.sql.rewrite.contribution_bounding import GROUPS, RANK
 
-__all__ = ["UNITS", "Check", "Materialization"]
+__all__ = ["UNITS", "AppendCheck", "MaterializationStatements"]
 
 UNITS = "dpsql_units"
 _FRESH = "temp.main.dpsql_fresh"
@@ -26,7 +26,7 @@ _TOUCHED = "temp.main.dpsql_touched"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Materialization:
+class MaterializationStatements:
     """Statements for one set of columns of the table at `source`: SQL, each with the values of its parameters.
 
     `pairs` and `counts` are the paths of the two tables, `salts` the salts of the ranks, and `enums` the columns of the
@@ -88,7 +88,7 @@ class Materialization:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class AppendCheck:
     """Check that the rows of the table at `source` that were read before are still there and unchanged.
 
     `place` is the path of a table with their number and checksum. The checksum covers `columns`, which include the

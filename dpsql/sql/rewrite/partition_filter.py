@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsql.sql.ir.canonical_keys import canonical
+from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.statements import Partitions
 from dpsql.sql.render.duckdb import Writer
 from dpsql.sql.rewrite.contribution_bounding import UNIT, Bound, bound_contributions
@@ -29,7 +29,7 @@ def filter_partitions(
     Return the CTEs, and the SELECT over them.
     """
     key, columns = names[partitions.key], ", ".join((*names, UNIT))
-    values = enumerate(map(writer.expression, map(canonical, partitions.values)))
+    values = enumerate(map(writer.expression, map(canonicalize, partitions.values)))
     rows = ", ".join(f"({value}, CAST({position:d} AS BIGINT))" for position, value in values)
     listed = f"{_LIST} AS MATERIALIZED (SELECT * FROM (VALUES {rows}) AS dpsql_listed({key}, {POSITION}))"  # noqa: S608 - nothing in it is the analyst's text
     inside = f"SELECT {columns} FROM ({base}) WHERE {key} IN (SELECT {key} FROM {_LIST})"  # noqa: S608 - as above

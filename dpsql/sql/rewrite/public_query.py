@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from dpsql.dialects import DUCKDB, Dialect
-from dpsql.sql.ir.canonical_keys import canonical
+from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.stages import group_in_subquery
 from dpsql.sql.ir.statements import PublicQuery
 from dpsql.sql.ir.tree import Call, Expression, FromWhere, Sorted
-from dpsql.sql.ir.types import answered_as
+from dpsql.sql.ir.types import find_answer_type
 from dpsql.sql.ir.visitor import rebuild, rebuild_body
 from dpsql.sql.render.duckdb import Writer, format_direction
 from dpsql.sql.render.portable import writer_for
@@ -25,7 +25,7 @@ _GROUPED = 0  # tables of the query itself are numbered from 1
 
 def rewrite_public(query: PublicQuery, rows: int, *, dialect: Dialect = DUCKDB) -> CountingQuery:
     """Return the SQL of a query over public tables, limited to `rows`, with columns in the order of the outputs."""
-    form = _keep if dialect is DUCKDB else canonical  # elsewhere 0.0 and -0.0 may be two values
+    form = _keep if dialect is DUCKDB else canonicalize  # elsewhere 0.0 and -0.0 may be two values
     query = _apply_to_counted(query, form)
     if query.keys is not None:
         query = _group_in_subquery(query, query.keys, form=form)
@@ -41,13 +41,13 @@ def rewrite_public(query: PublicQuery, rows: int, *, dialect: Dialect = DUCKDB) 
         parts.append(f"ORDER BY {', '.join(_write_term(writer, term, outputs=query.outputs) for term in query.order)}")
     limit = rows if query.limit is None else min(query.limit, rows)
     sql = f"{' '.join(parts)} LIMIT {limit:d} OFFSET {query.offset:d}"
-    types = tuple(answered_as(output.type).name for output in query.outputs)
+    types = tuple(find_answer_type(output.type).name for output in query.outputs)
     return CountingQuery(writer.finished(_print_inexact_types(sql, query.outputs)), tuple(writer.parameters), types)
 
 
 def _print_inexact_types(sql: str, outputs: tuple[Expression, ...]) -> str:
     """Cast to text the columns whose values Arrow or Python cannot represent exactly."""
-    is_exact = [answered_as(output.type) == output.type for output in outputs]
+    is_exact = [find_answer_type(output.type) == output.type for output in outputs]
     if all(is_exact):
         return sql
     cells = (f"c{at}" if exact else f"TRY_CAST(c{at} AS VARCHAR) AS c{at}" for at, exact in enumerate(is_exact, 1))

@@ -10,7 +10,7 @@ from math import isfinite
 
 from dpsql.errors import UsageError
 
-__all__ = ["value_of"]
+__all__ = ["parse_text_value"]
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,40}")
 _NUMBER = re.compile(r"[+-]?([0-9]{1,400}(\.[0-9]{0,400})?|\.[0-9]{1,400})([eE][+-]?[0-9]{1,3})?")
@@ -24,7 +24,7 @@ _INTEGERS = frozenset("TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEG
 _WIDEST = 63  # bits of a whole number
 
 
-def value_of(text: str, type: str) -> object:  # noqa: A002 - its name in every caller
+def parse_text_value(text: str, type: str) -> object:  # noqa: A002 - its name in every caller
     """Parse `text` as a value of a SQL `type`, such as BIGINT or DECIMAL(9,2). UNKNOWN is text.
 
     The format is that of PostgreSQL: numbers in plain digits, t or f, dates as 2026-01-31 and time stamps as

@@ -15,14 +15,14 @@ from dpsql.sql.lexer import Statement, ascii_lower
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["MOMENTS", "type_date_calls"]
+__all__ = ["DATE_FUNCTIONS", "type_date_calls"]
 
 _DAY = "YYYY-MM-DD"
 _FORMATS = {
     "to_timestamp": ("TIMESTAMP", {_DAY, f"{_DAY} HH24:MI:SS", f"{_DAY} HH24:MI:SS.MS", f"{_DAY} HH24:MI:SS.US"}),
     "to_date": ("DATE", {_DAY}),
 }
-MOMENTS = frozenset(_FORMATS)
+DATE_FUNCTIONS = frozenset(_FORMATS)
 _CALL = ["L_PAREN", "STRING", "COMMA", "STRING", "R_PAREN"]
 
 

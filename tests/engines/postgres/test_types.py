@@ -16,7 +16,7 @@ from dpsql.plan.registration import build_catalog, may_be_unit
 from dpsql.policy import Budget, Policy, PrivateTable
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.ir.types import has_one_form, of_column
+from dpsql.sql.ir.types import has_one_form, parse_type
 from dpsql.sql.rewrite.engine_query import rewrite_all
 
 pytestmark = pytest.mark.xdist_group("postgres")
@@ -68,7 +68,7 @@ FOLDED = (
     "CREATE FUNCTION {0}.out({0}.folded) RETURNS cstring AS 'textout' LANGUAGE internal IMMUTABLE STRICT",
     "CREATE TYPE {0}.folded (INPUT = {0}.into, OUTPUT = {0}.out, LIKE = text, CATEGORY = 'S')",
 )
-KEYS = [name for name, (_, type_, _) in COLUMNS.items() if of_column(type_).family.name != "OPAQUE"]
+KEYS = [name for name, (_, type_, _) in COLUMNS.items() if parse_type(type_).family.name != "OPAQUE"]
 KEYS += ["c_real", "c_uuid", "c_enum"]
 
 
@@ -140,7 +140,7 @@ def test_of_types_without_one_spelling_of_a_value_none_may_be_a_unit_or_told_apa
     for _, type_, _ in COLUMNS.values():
         if type_ in unlike or type_.islower() or "." in type_:
             assert not may_be_unit(type_)
-            assert not has_one_form(of_column(type_))
+            assert not has_one_form(parse_type(type_))
 
 
 @pytest.mark.parametrize("column", KEYS)

@@ -19,7 +19,7 @@ from support.command_kit import dpsql_command
 from support.web_kit import PASSWORD, opened
 
 import dpsql
-from dpsql.completion.candidates import completions
+from dpsql.completion.candidates import find_completions
 from dpsql.curator import check_policy, write_starter
 from dpsql.errors import Error
 from dpsql.integrations.sqlalchemy import DPSQLDialect
@@ -249,7 +249,7 @@ def web(folder: Path) -> str:
 def completed(folder: Path) -> str:
     with session(folder) as opened_:
         texts = ("SELECT ", "SELECT mood FROM visits WHERE ", "SELECT m")
-        return repr([completions(text, opened_.catalog, commands={}) for text in texts])
+        return repr([find_completions(text, opened_.catalog, commands={}) for text in texts])
 
 
 def worked(folder: Path) -> str:

@@ -9,11 +9,11 @@ import pytest
 from dpsql.server.catalog import Catalog, open_catalog
 from dpsql.sql.ir.catalog import Catalog as Tables
 from dpsql.sql.ir.catalog import Table
-from dpsql.sql.ir.types import of_column
+from dpsql.sql.ir.types import parse_type
 
 
 def table(name: str, unit: str | None, /, **columns: str) -> Table:
-    return Table(name, (name,), tuple((column, of_column(type_)) for column, type_ in columns.items()), unit)
+    return Table(name, (name,), tuple((column, parse_type(type_)) for column, type_ in columns.items()), unit)
 
 
 @pytest.fixture(scope="session")

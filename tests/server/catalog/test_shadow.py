@@ -18,7 +18,7 @@ from dpsql.server.catalog import Catalog, CatalogError, Parameter, open_catalog
 from dpsql.server.catalog.shadow import Shadow, connect
 from dpsql.sql.ir.catalog import Catalog as Tables
 from dpsql.sql.ir.catalog import Table
-from dpsql.sql.ir.types import of_column
+from dpsql.sql.ir.types import parse_type
 
 
 def values(shadow: Catalog, sql: str, user: str = "ana") -> list[tuple[str | None, ...]]:
@@ -227,7 +227,7 @@ def test_many_ask_at_once(shadow: Catalog) -> None:
 
 
 def test_strange_names_are_as_the_policy_has_them_or_not_there() -> None:
-    text = of_column("VARCHAR")
+    text = parse_type("VARCHAR")
     names = ["web.Clicks", 'a"b', "main.a.b", "pg_x.y", "information_schema.z", "x" * 70, "x" * 80]
     odd = Table("odd", (), tuple((name, text) for name in ("ctid", "Ctid", "two words", "y" * 70, "y" * 75)), None)
     opened = open_catalog("auto", Tables((*(Table(name, (), (("c", text),), None) for name in names), odd)))

@@ -14,9 +14,11 @@ from dpsql.server.flight.commands import Catalogs, Keys, Schemas, ServerInfo, Ta
 from dpsql.server.flight.info import SERVER_INFO, TYPE_INFO, server_info, type_info
 from dpsql.server.flight.table_listing import Listing, _fits, listed, schema_of
 from dpsql.sql.ir.catalog import Catalog, Table
-from dpsql.sql.ir.types import of_column
+from dpsql.sql.ir.types import parse_type
 
-COLUMNS = tuple((f"c{at}", of_column(name)) for at, name in enumerate(("BIGINT", "UUID", "INTEGER[]", "DECIMAL(30,2)")))
+COLUMNS = tuple(
+    (f"c{at}", parse_type(name)) for at, name in enumerate(("BIGINT", "UUID", "INTEGER[]", "DECIMAL(30,2)"))
+)
 CATALOG = Catalog(
     (
         Table("reads", ("db", "main", "reads"), COLUMNS, "c0"),

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from dpsql.completion.candidates import KEYWORDS, completions
+from dpsql.completion.candidates import KEYWORDS, find_completions
 from dpsql.completion.statements import is_complete, items, split
 from dpsql.plan.planner import MECHANISMS
 from dpsql.sql.ir.catalog import Catalog, Table
-from dpsql.sql.ir.types import of_column
+from dpsql.sql.ir.types import parse_type
 from dpsql.sql.syntax import grammar
 from dpsql.sql.syntax.options import OPTIONS
 
 CATALOG = Catalog(
     (
         Table(
-            "reads", ("db", "reads"), (("user_id", of_column("BIGINT")), ("article", of_column("VARCHAR"))), "user_id"
+            "reads",
+            ("db", "reads"),
+            (("user_id", parse_type("BIGINT")), ("article", parse_type("VARCHAR"))),
+            "user_id",
         ),
         Table(
-            "my table", ("db", "my table"), (("a column", of_column("VARCHAR")), ("land", of_column("VARCHAR"))), None
+            "my table",
+            ("db", "my table"),
+            (("a column", parse_type("VARCHAR")), ("land", parse_type("VARCHAR"))),
+            None,
         ),
     )
 )
@@ -64,7 +70,7 @@ def test_commands_are_lines_of_their_own() -> None:
 
 
 def names(before: str) -> list[str]:
-    return completions(before, CATALOG, commands=COMMANDS)[1]
+    return find_completions(before, CATALOG, commands=COMMANDS)[1]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +103,7 @@ def names(before: str) -> list[str]:
     ],
 )
 def test_what_may_stand_next(before: str, begun: str, known: list[str]) -> None:
-    assert completions(before, CATALOG, commands=COMMANDS) == (begun, known)
+    assert find_completions(before, CATALOG, commands=COMMANDS) == (begun, known)
 
 
 def test_every_option_mechanism_and_keyword_is_known() -> None:

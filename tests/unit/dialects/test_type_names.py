@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsql.dialects import plain_type
+from dpsql.dialects import strip_type_details
 from dpsql.engines.base import Column
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.duckdb.schema import schema_of
@@ -41,8 +41,8 @@ LABELS = st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=3)
     ],
 )
 def test_a_type_has_a_name_without_labels_fields_and_tags(name: str, plain: str) -> None:
-    assert plain_type(name) == plain
-    assert plain_type(plain) == plain
+    assert strip_type_details(name) == plain
+    assert strip_type_details(plain) == plain
     assert Column("c", name).type == plain
 
 
@@ -51,8 +51,8 @@ def test_no_label_is_in_the_name_whatever_it_is(labels: list[str]) -> None:
     texts = ", ".join("'" + label.replace("'", "''") + "'" for label in labels)
     names = ['"' + label.replace('"', '""') + '"' for label in labels]
     fields = ", ".join(f"{name} ENUM({texts})[]" for name in names)
-    assert plain_type(f"MAP(ENUM({texts}), ENUM({texts})[])") == "MAP(ENUM, ENUM[])"
-    assert plain_type(f"STRUCT({fields})[2]") == "STRUCT[2]"
+    assert strip_type_details(f"MAP(ENUM({texts}), ENUM({texts})[])") == "MAP(ENUM, ENUM[])"
+    assert strip_type_details(f"STRUCT({fields})[2]") == "STRUCT[2]"
 
 
 def test_no_engine_and_no_schema_of_duckdb_tells_labels(tmp_path: Path) -> None:

@@ -27,10 +27,10 @@ from dpsql.display import (
     Part,
     Sheet,
     box_html,
-    printable,
+    remove_style,
+    replace_unprintable,
     sheet_html,
     style_sheet,
-    unstyled,
 )
 from dpsql.display.element import element
 from dpsql.display.meter import meter_html
@@ -71,7 +71,7 @@ def test_an_attribute_is_never_read_as_markup(text: str) -> None:
 
 @given(st.text(st.characters(codec="utf-8"), max_size=150))
 def test_any_text_is_one_cell_of_printable_characters(text: str) -> None:
-    assert cells(page(answer_of([text])._repr_html_()))[0][0] == printable(text)
+    assert cells(page(answer_of([text])._repr_html_()))[0][0] == replace_unprintable(text)
 
 
 def test_what_turns_the_direction_or_hides_is_replaced() -> None:
@@ -258,7 +258,7 @@ def test_a_bar_is_drawn_on_the_scale_of_the_largest() -> None:
 
 def test_a_page_that_lets_no_style_in_gets_the_rest_and_the_style_as_a_file() -> None:
     html = answer_of(["<style>a</style>"])._repr_html_()
-    bare = unstyled(html)
+    bare = remove_style(html)
     assert "<style" not in bare
     assert "&lt;style&gt;a&lt;/style&gt;" in bare
     assert html == bare.replace('">', f'"><style>{style_sheet()}</style>', 1)

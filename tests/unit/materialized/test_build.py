@@ -20,7 +20,7 @@ from dpsql.connect import open_session
 from dpsql.curator import bump, check_policy, materialize
 from dpsql.materialized import build
 from dpsql.materialized.lookup import read_state
-from dpsql.open_engine import engine_of
+from dpsql.open_engine import open_engine
 
 ASKED = "SELECT article, COUNT(DISTINCT user_id) FROM reads {} GROUP BY article TOP 5 PRIVATE WITH (mechanism = {})"
 PLAIN = ASKED.format("", "limited_domain")
@@ -170,7 +170,7 @@ def test_what_is_materialized_of_one_database_is_not_read_for_another(database: 
 def test_a_session_that_is_open_sees_the_version_rise(database: Path, tmp_path: Path) -> None:
     known = policy(tmp_path, ledger=tmp_path / "ledger.sqlite")
     materialize(known, database=database)
-    with open_session(engine_of(database, known), known) as session:
+    with open_session(open_engine(database, known), known) as session:
         assert "materialized" in str(session.explain(PLAIN))
         bump(tmp_path / "ledger.sqlite", note="the night's load")
         assert "materialized" not in str(session.explain(PLAIN))
@@ -259,7 +259,7 @@ def test_an_open_connection_reads_its_rows(database: Path, tmp_path: Path) -> No
     known = policy(tmp_path)
     materialize(known, database=database)
     with duckdb.connect(str(database), read_only=True) as connection:
-        engine = engine_of(connection, known)
+        engine = open_engine(connection, known)
         with open_session(engine, known, ledger=":memory:") as session:
             assert counted((engine, session), PLAIN)[1] == ""
 

@@ -11,7 +11,7 @@ import pytest
 
 from dpsql.plan.arrow_schema import arrow_type, order_rows
 from dpsql.sql.ir.statements import Order
-from dpsql.sql.ir.types import of_column
+from dpsql.sql.ir.types import parse_type
 
 VALUES: dict[str, tuple[pa.DataType, list[object]]] = {
     "VARCHAR": (pa.string(), ["", "a", "A", "ä", "z", "Z", "\U0001f600", "\uffff", "a\0b", None]),
@@ -71,4 +71,4 @@ def test_no_order_and_no_rows() -> None:
 @pytest.mark.parametrize("type_", [*VALUES, "TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT", "DECIMAL(18,3)"])
 def test_arrow_types_are_those_that_duckdb_uses(type_: str) -> None:
     column = duckdb.sql(f"SELECT CAST(NULL AS {type_}) AS key").to_arrow_table().schema.field("key")
-    assert arrow_type(of_column(type_)) == column.type
+    assert arrow_type(parse_type(type_)) == column.type

@@ -17,7 +17,7 @@ import pytest
 from support.session_kit import COUNTS, NAMES, PRIVATE, filled, rebuilt, session_on, values_rows
 
 import dpsql
-from dpsql.answer_json import plain_receipt
+from dpsql.answer_json import encode_receipt
 from dpsql.engines import Exact, Statement
 from dpsql.engines.duckdb.worker.engine import WorkerEngine
 from dpsql.plan.grid import hold_to_grid
@@ -77,7 +77,7 @@ def test_answers_and_receipts_come_as_in_process(session: Session) -> None:
     assert shown.isolation == "process"
     measures = session._dependencies.engine.confinement  # type: ignore[attr-defined]
     assert answer.receipt.confinement == shown.confinement == measures
-    assert plain_receipt(answer.receipt)["confinement"] == list(measures)
+    assert encode_receipt(answer.receipt)["confinement"] == list(measures)
     assert session.sql(COUNTS).receipt.replayed
 
 

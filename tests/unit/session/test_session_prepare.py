@@ -12,7 +12,7 @@ from support.session_kit import filled, session_on
 
 import dpsql
 from dpsql.session import Session
-from dpsql.sql.syntax.text_values import value_of
+from dpsql.sql.syntax.text_values import parse_text_value
 
 TABLES = {"reads": dpsql.PrivateTable("user_id"), "shops": dpsql.PublicTable()}
 READS = (
@@ -181,7 +181,7 @@ READ = [
 
 @pytest.mark.parametrize(("type_", "text", "value"), READ)
 def test_a_text_is_read_as_a_value_of_its_type(type_: str, text: str, value: object) -> None:
-    found = value_of(text, type_)
+    found = parse_text_value(text, type_)
     assert (type(found), found) == (type(value), value)
 
 
@@ -200,7 +200,7 @@ def test_a_text_is_read_as_a_value_of_its_type(type_: str, text: str, value: obj
 def test_a_text_that_is_no_value_is_refused_with_a_hint_and_without_it(type_: str, texts: list[str]) -> None:
     for text in texts:
         with pytest.raises(dpsql.UsageError) as refused:
-            value_of(text, type_)
+            parse_text_value(text, type_)
         assert refused.value.code == "parameter-type"
         assert refused.value.hint
         assert len(text) < 4 or text not in str(refused.value)
@@ -209,6 +209,6 @@ def test_a_text_that_is_no_value_is_refused_with_a_hint_and_without_it(type_: st
 @given(st.text(), st.sampled_from(["BIGINT", "DOUBLE", "DECIMAL(9,2)", "BOOLEAN", "DATE", "TIMESTAMP", "VARCHAR"]))
 def test_no_text_does_anything_else(text: str, type_: str) -> None:
     try:
-        assert value_of(text, type_) is not None
+        assert parse_text_value(text, type_) is not None
     except dpsql.UsageError as error:
         assert error.code == "parameter-type"  # noqa: PT017 - or it is read

@@ -13,7 +13,7 @@ import dpsql
 from dpsql.connect import open_session
 from dpsql.engines import Statement
 from dpsql.engines.public_pool import PublicEngines
-from dpsql.open_engine import engine_of, public_engines
+from dpsql.open_engine import open_engine, public_engines
 
 WORST = "SELECT COUNT(*) FROM countries a, countries b, countries c, countries d"
 TOP = "SELECT article FROM reads GROUP BY article TOP 2 PRIVATE WITH (epsilon = 0.05)"
@@ -91,7 +91,7 @@ def test_private_statements_and_constants_do_not_wait_for_it(database: Path, iso
 
 def test_constants_wait_for_no_private_statement(database: Path) -> None:
     known = policy()
-    engine = engine_of(database, known)
+    engine = open_engine(database, known)
     with open_session(
         engine, known, ledger=":memory:", public=public_engines(database, known, engine=engine)
     ) as session:

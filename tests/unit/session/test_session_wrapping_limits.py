@@ -16,7 +16,7 @@ import dpsql
 from dpsql.connect import open_session
 from dpsql.engines.duckdb.evaluator import DuckDBEvaluator
 from dpsql.engines.duckdb.worker.evaluator import WorkerEvaluator
-from dpsql.open_engine import engine_of, open_evaluator
+from dpsql.open_engine import open_engine, open_evaluator
 from dpsql.session import Session
 
 LONG = f"WITH x AS ({COUNTS}) SELECT COUNT(*) FROM x, wide AS a, wide AS b, wide AS c WHERE a.i * b.i % c.i = n"
@@ -96,7 +96,7 @@ def test_the_limits_are_the_policys(
 ) -> None:
     known = dpsql.EngineSettings(isolation=isolation, **settings)  # type: ignore[arg-type]
     policy = dpsql.Policy(dpsql.Budget(10, "1e-6"), TABLES, engine=known)
-    with closing(engine_of(database, policy)) as engine:
+    with closing(open_engine(database, policy)) as engine:
         desk = open_evaluator(engine, policy)
         assert isinstance(desk, WorkerEvaluator if isolation == "process" else DuckDBEvaluator)
         assert (desk._memory_limit, desk._seconds) == (memory_limit, seconds)
@@ -107,6 +107,6 @@ def test_a_desk_that_sessions_share_outlives_them(database: Path) -> None:
     policy = dpsql.Policy(dpsql.Budget(10, "1e-6"), TABLES, engine=settings)
     with closing(WorkerEvaluator()) as desk:
         for _ in range(2):
-            with open_session(engine_of(database, policy), policy, ledger=":memory:", desk=desk) as session:
+            with open_session(open_engine(database, policy), policy, ledger=":memory:", desk=desk) as session:
                 assert len(session.sql(f"SELECT n FROM ({COUNTS}) AS x")) == 2
         assert len(desk._idle) == 1

@@ -20,7 +20,7 @@ from support.sql_reference import (
 
 from dpsql.errors import Error, Place
 from dpsql.sql.analysis.analyze import analyze
-from dpsql.sql.analysis.empty_results import asks_for_no_row
+from dpsql.sql.analysis.empty_results import is_empty_by_text
 from dpsql.sql.ir.catalog import Catalog, Link, Table
 from dpsql.sql.ir.statements import PublicQuery
 from dpsql.sql.ir.types import BIGINT, TEXT
@@ -54,18 +54,18 @@ NONE = "(SELECT user_id, article FROM reads WHERE 1 = 0)"
     ],
 )
 def test_a_where_that_is_never_true_asks_for_no_row(condition: str, empty: bool) -> None:
-    assert asks_for_no_row(around(f"SELECT article FROM ({TOP}) AS x WHERE {condition}").outer) is empty
+    assert is_empty_by_text(around(f"SELECT article FROM ({TOP}) AS x WHERE {condition}").outer) is empty
     inside = f"SELECT COUNT(*) FROM (SELECT n FROM ({TOP}) AS x WHERE {condition}) AS y"
-    assert asks_for_no_row(around(inside).outer) is empty
+    assert is_empty_by_text(around(inside).outer) is empty
     text = TOP.replace("GROUP BY", f"WHERE {condition.replace('n ', 'dwell ').replace(' n', ' dwell')} GROUP BY")
-    assert asks_for_no_row(private(text, CATALOG)) is empty
+    assert is_empty_by_text(private(text, CATALOG)) is empty
 
 
 def test_limit_0_asks_for_no_row() -> None:
-    assert asks_for_no_row(around(f"SELECT COUNT(*) FROM ({TOP}) AS x LIMIT 0").outer)
-    assert asks_for_no_row(private(f"{TOP} LIMIT 0", CATALOG))
-    assert not asks_for_no_row(private(f"{TOP} LIMIT 1", CATALOG))
-    assert not asks_for_no_row(around(f"SELECT COUNT(*) FROM ({TOP} LIMIT 0) AS x").outer)
+    assert is_empty_by_text(around(f"SELECT COUNT(*) FROM ({TOP}) AS x LIMIT 0").outer)
+    assert is_empty_by_text(private(f"{TOP} LIMIT 0", CATALOG))
+    assert not is_empty_by_text(private(f"{TOP} LIMIT 1", CATALOG))
+    assert not is_empty_by_text(around(f"SELECT COUNT(*) FROM ({TOP} LIMIT 0) AS x").outer)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_limit_0_asks_for_no_row() -> None:
 )
 def test_a_source_without_a_row_leaves_none(source: str, empty: bool) -> None:
     text = f"SELECT r.article FROM {source} GROUP BY r.article TOP 5 PRIVATE"
-    assert asks_for_no_row(private(text, CATALOG)) is empty
+    assert is_empty_by_text(private(text, CATALOG)) is empty
 
 
 @pytest.mark.parametrize(
@@ -110,14 +110,14 @@ def test_a_source_without_a_row_leaves_none(source: str, empty: bool) -> None:
     ],
 )
 def test_around_a_private_query_every_kind_of_join_is_told_apart(source: str, empty: bool) -> None:
-    assert asks_for_no_row(around(f"SELECT 1 AS one FROM {source}").outer) is empty
+    assert is_empty_by_text(around(f"SELECT 1 AS one FROM {source}").outer) is empty
 
 
 @pytest.mark.parametrize("ending", ["WHERE 1=0", "WHERE 0 = 1", "WHERE FALSE", "WHERE NOT TRUE", "WHERE 'a' = 'b'"])
 def test_a_known_domain_changes_nothing_of_it(ending: str) -> None:
     text = TOP.replace("GROUP BY", f"{ending} GROUP BY") + " WITH (domain = ['a', 'b'])"
-    assert asks_for_no_row(private(text, CATALOG))
-    assert not asks_for_no_row(private(text.replace(ending, ""), CATALOG))
+    assert is_empty_by_text(private(text, CATALOG))
+    assert not is_empty_by_text(private(text.replace(ending, ""), CATALOG))
 
 
 NO_COUNTRY = "(SELECT country AS c, continent FROM countries WHERE 1 = 0) AS c"
@@ -131,24 +131,24 @@ KEPT = [  # FROM and what is grouped by: rows are there although a subquery at t
 
 @pytest.mark.parametrize("origin", KEPT)
 def test_a_side_without_rows_is_no_answer_without_rows(origin: str) -> None:
-    assert not asks_for_no_row(around(f"SELECT n FROM {origin.format(f'({TOP}) AS x')}").outer)
+    assert not is_empty_by_text(around(f"SELECT n FROM {origin.format(f'({TOP}) AS x')}").outer)
     text = f"SELECT article FROM {origin.format('reads')} GROUP BY article TOP 5 PRIVATE"
-    assert not asks_for_no_row(private(text, CATALOG))
+    assert not is_empty_by_text(private(text, CATALOG))
 
 
 def test_a_left_side_without_rows_leaves_none_in_an_inner_or_left_join() -> None:
     for kind in ("JOIN", "LEFT JOIN", "SEMI JOIN", "ANTI JOIN"):
         origin = f"(SELECT * FROM reads WHERE 1 = 0) AS r {kind} countries AS c ON r.country = c.country"
-        assert asks_for_no_row(private(f"SELECT article FROM {origin} GROUP BY article TOP 5 PRIVATE", CATALOG)), kind
+        assert is_empty_by_text(private(f"SELECT article FROM {origin} GROUP BY article TOP 5 PRIVATE", CATALOG)), kind
 
 
 def test_one_row_of_aggregates_may_hold_what_a_subquery_finds_in_the_answer() -> None:
     found = "(SELECT MAX(n) FROM x)"
     for text in (f"{found} AS most, COUNT(*) AS c", f"COUNT(*) AS c, 9 IN {found.replace('MAX(n)', 'n')} AS nine"):
-        assert not asks_for_no_row(around(f"WITH x AS ({TOP}) SELECT {text} FROM countries WHERE FALSE").outer)
+        assert not is_empty_by_text(around(f"WITH x AS ({TOP}) SELECT {text} FROM countries WHERE FALSE").outer)
     having = f"WITH x AS ({TOP}) SELECT COUNT(*) AS c FROM countries WHERE FALSE HAVING {found} > 1"
-    assert not asks_for_no_row(around(having).outer)
-    assert asks_for_no_row(around(f"{having} LIMIT 0").outer)
+    assert not is_empty_by_text(around(having).outer)
+    assert is_empty_by_text(around(f"{having} LIMIT 0").outer)
 
 
 NASTY = nasty_tables()

@@ -19,14 +19,14 @@ from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.errors import Error
 from dpsql.plan.registration import build_catalog
 from dpsql.sql.analysis.analyze import analyze
-from dpsql.sql.analysis.partitions import values_asked, with_values
+from dpsql.sql.analysis.partitions import find_partition_query, set_partition_values
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery, WrappedQuery
 from dpsql.sql.rewrite.engine_query import (
     Bound,
     CountingQuery,
     rewrite,
     rewrite_all,
-    rewrite_by_label,
+    rewrite_unordered,
     rewrite_weighted,
 )
 from dpsql.sql.rewrite.public_query import rewrite_public
@@ -202,8 +202,8 @@ class Data:
         """Return all that an engine answers to a statement, in each form; the code where it is refused."""
         try:
             query = analyze(text, self.catalog, accepts_pattern=accepts_pattern)
-            if isinstance(query, PrivateQuery) and (asked := values_asked(query)) is not None:
-                query = with_values(query, self.run(rewrite_public(asked, 1_000)).column(0).to_pylist())
+            if isinstance(query, PrivateQuery) and (asked := find_partition_query(query)) is not None:
+                query = set_partition_values(query, self.run(rewrite_public(asked, 1_000)).column(0).to_pylist())
             match query:
                 case PublicQuery():
                     written = [rewrite_public(query, 1_000)]
@@ -214,7 +214,7 @@ class Data:
                     rows = None if query.domain is not None else 5
                     written = [rewrite(query, rows), *(rewrite(query, rows, bound=bound) for bound in bounds)]
                     if query.domain is None:
-                        written += [rewrite_all(query), rewrite_by_label(query, 3)]
+                        written += [rewrite_all(query), rewrite_unordered(query, 3)]
                         written.append(rewrite_weighted(query, bound=bounds[1], weights=[2, 1]))
         except Error as error:
             return error.code

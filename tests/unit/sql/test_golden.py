@@ -28,7 +28,7 @@ from dpsql.sql.rewrite.engine_query import (
     make_query_total,
     rewrite,
     rewrite_all,
-    rewrite_by_label,
+    rewrite_unordered,
     rewrite_weighted,
     rewrite_weighted_of_all,
 )
@@ -105,7 +105,7 @@ def counting_of(query: PrivateQuery) -> CountingQuery:
         case "domain_discovery":
             return rewrite_weighted_of_all(query, bound=two, weights=[1000, 707])
     if option is not None or query.clause.k is None:
-        return rewrite_by_label(query, 100)
+        return rewrite_unordered(query, 100)
     return rewrite(query, 100 if query.domain is None else None)
 
 

@@ -12,7 +12,7 @@ from support.sql_reference import Row, accepts_pattern, catalog_of, private, sam
 
 from dpsql.errors import Error, Place
 from dpsql.sql.analysis.analyze import analyze
-from dpsql.sql.analysis.partitions import values_asked, with_values
+from dpsql.sql.analysis.partitions import find_partition_query, set_partition_values
 from dpsql.sql.ir.statements import PrivateQuery, TableDomain
 from dpsql.sql.rewrite.contribution_bounding import Bound
 from dpsql.sql.rewrite.engine_query import rewrite, rewrite_all
@@ -147,13 +147,13 @@ def test_values_stand_once_each_in_their_natural_order(key: str, listed: str, va
 
 def test_the_values_of_a_public_table_are_asked_for_once() -> None:
     query = private(f"{TEXT} TOP 3 PRIVATE PER country WITH (partitions = 'known.country')", CATALOG)
-    assert values_asked(private(f"{TEXT} TOP 3 PRIVATE PER country {LISTED}", CATALOG)) is None
-    assert values_asked(private(f"{TEXT} TOP 3 PRIVATE", CATALOG)) is None
-    asked = values_asked(query)
+    assert find_partition_query(private(f"{TEXT} TOP 3 PRIVATE PER country {LISTED}", CATALOG)) is None
+    assert find_partition_query(private(f"{TEXT} TOP 3 PRIVATE", CATALOG)) is None
+    asked = find_partition_query(query)
     assert asked is not None
     assert (asked.distinct, asked.limit) == (True, 1002)
-    known = with_values(query, ["FR", None, "DE"])
-    assert values_asked(known) is None
+    known = set_partition_values(query, ["FR", None, "DE"])
+    assert find_partition_query(known) is None
     assert known.partitions is not None
     assert [value.value for value in known.partitions.values] == ["DE", "FR"]
 

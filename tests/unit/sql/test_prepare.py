@@ -12,7 +12,7 @@ from support.sql_statements import open_tables, public_statement
 
 from dpsql.errors import Error
 from dpsql.sql.analysis.analyze import analyze
-from dpsql.sql.analysis.prepare import UNKNOWN, prepared
+from dpsql.sql.analysis.prepare import UNKNOWN, prepare_statement
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
 from dpsql.sql.ir.types import Family, Type
 from dpsql.sql.lexer import scan
@@ -60,7 +60,7 @@ def check(text: str) -> bool:
         bound = asked(written, values)
     except Error:
         return False  # a position, or a part of EXTRACT, is no value
-    types, told, _ = prepared(written, (), read=lambda given: asked(written, given))
+    types, told, _ = prepare_statement(written, (), read=lambda given: asked(written, given))
     assert len(types) == len(values)
     known = [(name, type_) for (name, type_) in columns(told) if UNKNOWN not in types]
     assert not known or [name for name, _ in known] == [name for name, _ in columns(bound)]

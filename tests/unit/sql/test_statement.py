@@ -25,7 +25,7 @@ from dpsql.errors import Error, Place, Refusal, Unsupported, UsageError
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.statements import Order, PrivateQuery, ShowBudget
-from dpsql.sql.ir.types import Family, of_column, read_as
+from dpsql.sql.ir.types import Family, find_read_type, parse_type
 from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.rewrite.engine_query import rewrite
 from dpsql.sql.syntax.parameters import MAX_PARAMETER_BYTES
@@ -358,7 +358,7 @@ def test_parameters_bind_in_every_style(where: str, given: Sequence[object] | Ma
 
 
 def test_tables_of_one_name_in_two_schemas_are_told_apart_by_them() -> None:
-    columns = (("user_id", of_column("BIGINT")), ("article", of_column("VARCHAR")))
+    columns = (("user_id", parse_type("BIGINT")), ("article", parse_type("VARCHAR")))
     both = Catalog(tuple(Table(f"{home}.reads", ("db", home, "reads"), columns, "user_id") for home in ("web", "shop")))
     inner = "SELECT 1 FROM shop.reads WHERE shop.reads.user_id = web.reads.user_id AND shop.reads.article = 'x'"
     text = f"SELECT web.reads.article FROM web.reads WHERE EXISTS ({inner}) GROUP BY ALL TOP 1 PRIVATE"
@@ -530,8 +530,8 @@ def test_names_are_folded_as_ascii_only() -> None:
     ],
 )
 def test_a_stored_type_is_computed_with_or_opaque(name: str, family: Family, read: str) -> None:
-    assert of_column(name).family is family
-    assert read_as(of_column(name)).name == read
+    assert parse_type(name).family is family
+    assert find_read_type(parse_type(name)).name == read
 
 
 @pytest.mark.parametrize("unit", ["uid", "e", "tn", "i8", "d", "day"])

@@ -10,7 +10,7 @@ from support.sql_reference import accepts_pattern, corpus_catalog, corpus_tables
 
 from dpsql.errors import Error, Refusal, Unsupported
 from dpsql.sql.analysis.analyze import analyze
-from dpsql.sql.analysis.outer_select import passed
+from dpsql.sql.analysis.outer_select import find_unchanged_outputs
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.public_query import rewrite_public
 
@@ -157,7 +157,7 @@ def test_rows_that_are_brought_together_have_no_rank(text: str) -> None:
     ],
 )
 def test_counts_are_followed_where_they_are_passed_on(text: str, columns: tuple[int, ...]) -> None:
-    assert passed(around(text).outer, 1) == columns
+    assert find_unchanged_outputs(around(text).outer, 1) == columns
 
 
 def test_a_plain_private_query_is_none_that_is_wrapped() -> None:
