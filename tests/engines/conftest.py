@@ -1,33 +1,5 @@
-from __future__ import annotations
+"""Fixtures of a small DuckDB file and its engine."""
 
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
+from support.duckdb_kit import database, parquet, sealed
 
-import duckdb
-import pytest
-
-from dpsql.engines.duckdb.engine import DuckDBEngine
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Path:
-    file = tmp_path / "events.duckdb"
-    with closing(duckdb.connect(file)) as connection:
-        connection.execute("CREATE TABLE reads AS SELECT range AS user_id, 'VICTIM_SECRET' AS article FROM range(1000)")
-    return file
-
-
-@pytest.fixture
-def parquet(tmp_path: Path) -> Path:
-    folder = tmp_path / "country=DE"
-    folder.mkdir()
-    file = folder / "it's [1] of *.parquet"
-    duckdb.execute("COPY (SELECT 7 AS user_id, 'p' AS page) TO '" + str(file).replace("'", "''") + "'")
-    return file
-
-
-@pytest.fixture
-def sealed(database: Path, parquet: Path) -> Iterator[DuckDBEngine]:
-    with closing(DuckDBEngine.open(database, {"reads": None, "visits": parquet})) as engine:
-        yield engine
+__all__ = ["database", "parquet", "sealed"]

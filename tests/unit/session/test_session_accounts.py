@@ -153,7 +153,7 @@ def test_who_may_not_ask_is_refused_before_anything_is_opened(folder: Path, monk
     def refuse(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(sys.modules["dpsql.connect"], "engine_of", refuse)
+    monkeypatch.setattr(sys.modules["dpsql.connect"], "open_engine", refuse)
     with pytest.raises(dpsql.Refusal) as caught:
         opened(folder, "mallory")
     assert caught.value.code == "analyst-disabled"
