@@ -1,4 +1,4 @@
-"""Write the generated pages of docs/reference, from the code, the README and the changelog.
+"""Write the generated pages of docs/reference, from the code and the changelog.
 
     python docs/generate                writes them where they stand
     python docs/generate --to FOLDER    writes them elsewhere; a test compares them with those that are there
@@ -14,14 +14,13 @@ from pathlib import Path
 
 import engines_page
 import python_page
-import readme_pages
+import changelog_page
 import sql_page
 
 DOCS = Path(__file__).resolve().parents[1]
 PAGES: dict[str, Callable[[], str]] = {
-    "changes.md": readme_pages.changes,
+    "changes.md": changelog_page.page,
     "engines.md": engines_page.page,
-    "guarantee.md": readme_pages.guarantee,
     "python.md": python_page.page,
     "sql/functions.md": sql_page.functions,
     "sql/limits.md": sql_page.limits,

@@ -33,7 +33,7 @@ def page() -> str:
             head("What each engine answers", "the dialects and tests/engines/conformance/gaps.toml"),
             "DuckDB answers all of the language, which is its own. Of the others this is what gives exactly what",
             "DuckDB's gives, for every value that can be stored; what is not here is refused (`engine-lacks`).",
-            "[Engines](../engines.md) says why.\n",
+            "[Engines](../how-to/engines.md) says why.\n",
             "## The suite\n",
             "Of the queries that every engine is compared by:\n",
             table(["engine", "answered", "refused"], _suite(dialects)),

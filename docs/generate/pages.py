@@ -1,4 +1,4 @@
-"""What the generated pages share: the texts they are made from, their links, and tables in Markdown."""
+"""Shared parts of the generated pages: headings, links and tables in Markdown."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 _LINK = re.compile(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)")
 
 
 def relinked(text: str, *, page: str) -> str:
-    """Return text of `page`, the README or one of docs, with its links as they are from docs/reference."""
+    """Return text of `page`, which is at the root, with its links as they are from docs/reference."""
 
     def link(found: re.Match[str]) -> str:
         target = (found[1] or page).removeprefix("docs/")

@@ -151,7 +151,7 @@ def losses() -> str:
         [
             head("Loss of each mechanism", "the docstrings of the mechanisms"),
             "The loss of one run, for reviewers. [Mechanisms](mechanisms.md) describes their use and price, and",
-            "[the mathematics](../../maths.md) proves each loss.\n",
+            "[the mathematics](../../explanation/maths.md) proves each loss.\n",
             table(header, [[cell.replace("|", "\\|") for cell in row] for row in rows]),
         ]
     )
@@ -192,7 +192,7 @@ def limits() -> str:
         [
             head("Limits", "dpsql's own tables"),
             "The greatest sizes. A statement that exceeds one is refused with `too-long`, `too-large`, `too-deep`,",
-            "`too-many-tables` or the code of the construct ([errors](../../errors.md)); an answer of too many rows",
+            "`too-many-tables` or the code of the construct ([errors](../errors.md)); an answer of too many rows",
             "fails. The policy's [`[limits]`](../policy.md#limits) hold the ceilings of k, epsilon and so on.\n",
             table(["what", "at most"], [[what, f"{most:,}"] for what, most in _LIMITS]),
         ]

@@ -30,7 +30,7 @@ CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
 REFERENCE = ROOT / "docs" / "reference"
 SQL_PAGES = [ROOT / "docs" / "how-to" / "sql.md", *sorted((REFERENCE / "sql").glob("*.md"))]
 SQL = "\n".join(page.read_text() for page in SQL_PAGES)
-ERRORS = (ROOT / "docs" / "errors.md").read_text()
+ERRORS = (ROOT / "docs" / "reference" / "errors.md").read_text()
 EVERYTHING = "".join(module.read_text() for module in MODULES)
 KINDS = {kind.__name__ for kind in Error.__subclasses__()}
 
@@ -51,7 +51,7 @@ def codes() -> dict[str, set[str]]:
 
 @cache
 def documented() -> dict[str, str]:
-    """Return the codes of docs/errors.md and the kind under whose heading each stands."""
+    """Return the codes of docs/reference/errors.md and the kind under whose heading each stands."""
     found: dict[str, str] = {}
     for section in ERRORS.split("\n## ")[1:]:
         for code in re.findall(r"^\| `([a-z0-9-]+)` \|", section, re.MULTILINE):

@@ -29,15 +29,15 @@ SHOWN = {"", "text", "pycon"}  # formulas, grammars, what is printed; examples o
 RUN_ELSEWHERE = {  # by page and language, for code that needs other data than that of `Folder`
     ("README.md", "python"): "tests/house/test_documentation.py",
     ("README.md", "sh"): "tests/house/test_documentation.py",
-    ("docs/dbapi.md", "ipython"): "tests/unit/notebook/test_notebooks.py",
-    ("docs/engines.md", "python"): "tests/engines/test_adapters.py",
-    ("docs/flight.md", "python"): "tests/server/flight/test_docs.py",
-    ("docs/notebook.md", "ipython"): "tests/unit/notebook/test_docs.py",
-    ("docs/pate.md", "python"): "tests/unit/pate/test_pate_label.py",
-    ("docs/postgres.md", "python"): "tests/server/wire/test_docs.py",
-    ("docs/postgres.md", "sql"): "tests/server/wire/test_docs.py",
-    ("docs/ledger.md", "python"): "tests/unit/ledger/test_dp_events.py",
-    ("docs/ledger.md", "sql"): "tests/engines/postgres/test_ledger.py",
+    ("docs/how-to/dbapi.md", "ipython"): "tests/unit/notebook/test_notebooks.py",
+    ("docs/how-to/engines.md", "python"): "tests/engines/test_adapters.py",
+    ("docs/how-to/flight.md", "python"): "tests/server/flight/test_docs.py",
+    ("docs/how-to/notebook.md", "ipython"): "tests/unit/notebook/test_docs.py",
+    ("docs/how-to/pate.md", "python"): "tests/unit/pate/test_pate_label.py",
+    ("docs/how-to/postgres.md", "python"): "tests/server/wire/test_docs.py",
+    ("docs/how-to/postgres.md", "sql"): "tests/server/wire/test_docs.py",
+    ("docs/reference/ledger.md", "python"): "tests/unit/ledger/test_dp_events.py",
+    ("docs/reference/ledger.md", "sql"): "tests/engines/postgres/test_ledger.py",
 }
 BUDGET = "[budget]\nepsilon = 100\ndelta = 1e-6\n"
 TABLES = {
@@ -169,12 +169,12 @@ def test_every_fence_is_read() -> None:
 
 def test_what_is_not_run_is_counted() -> None:
     assert {str(block.page.relative_to(DOCS)): block.reason for block in ALL if block.reason} == {
-        "harlequin.md": "Harlequin is not in the environment of the tests; tests/manual/harlequin_trial.py runs it",
-        "notebook.md": "installs",
-        "server.md": "waits for a signal; tests/server/test_serve.py runs it",
-        "shell.md": "installs, and then waits for what is typed; tests/unit/cli/test_shell.py types",
-        "start.md": "installs; .ci/run runs the README's command, which is the same",
-        "superset.md": "Superset is not in the environment of the tests; two trials in tests run it, by hand",
+        "how-to/harlequin.md": "Harlequin is not in the environment of the tests; tests/manual/harlequin_trial.py runs it",
+        "how-to/notebook.md": "installs",
+        "how-to/server.md": "waits for a signal; tests/server/test_serve.py runs it",
+        "how-to/shell.md": "installs, and then waits for what is typed; tests/unit/cli/test_shell.py types",
+        "tutorial/first-answer.md": "installs; .ci/run runs the README's command, which is the same",
+        "how-to/superset.md": "Superset is not in the environment of the tests; two trials in tests run it, by hand",
     }
 
 
@@ -228,7 +228,7 @@ def picture(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_the_numbers_beside_the_picture_are_those_of_the_library(picture: Any) -> None:
-    rows = re.findall(r"\| ([\d.]+) \| ([\d.]+) of 100 \| ([\d.]+) in 100 \| ([\d,]+) \|", words("meaning.md"))
+    rows = re.findall(r"\| ([\d.]+) \| ([\d.]+) of 100 \| ([\d.]+) in 100 \| ([\d,]+) \|", words("explanation/meaning.md"))
     assert [
         (
             f"{total:g}",
@@ -256,8 +256,8 @@ def test_the_sizes_that_pages_tell_are_those_of_the_defaults(tmp_path: Path) -> 
     (tmp_path / "policy.toml").write_text("[budget]\nepsilon = 1.0\ndelta = 1e-6\n[tables.t]\nprivacy_unit = 'u'")
     _, checked, _ = folder.command("dpsql check --policy policy.toml")
     assert re.search(r"TOP 10 with counts +20 +5 +200 +533\.4 +± 92", checked)
-    assert "needs about 530 users" in words("faq.md")
-    assert "within 92 of the exact one" in words("faq.md")
+    assert "needs about 530 users" in words("explanation/faq.md")
+    assert "within 92 of the exact one" in words("explanation/faq.md")
 
 
 def test_the_receipt_that_a_page_explains_is_one(picture: Any) -> None:
@@ -279,7 +279,7 @@ def test_the_receipt_that_a_page_explains_is_one(picture: Any) -> None:
         loss=loss,
         stopped_at_bottom=True,
     )
-    assert f"```text {receipt} ```" in words("meaning.md")
+    assert f"```text {receipt} ```" in words("explanation/meaning.md")
 
 
 def words(name: str) -> str:

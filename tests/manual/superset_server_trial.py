@@ -5,7 +5,7 @@
 The folder must be empty or not there; PYTHON is one that has dpsql[server,bi], for `dpsql serve` and its data. To
 Superset the server is a PostgreSQL like any other. It is asked in three ways, each in a process of its own, since
 Superset reads its configuration once: as it is installed; told of TOP k PRIVATE; and by one account for a whole team.
-The configurations are those of docs/superset.md, which says too what was really run, and with which versions.
+The configurations are those of docs/how-to/superset.md, which says too what was really run, and with which versions.
 """
 
 # ruff: noqa: T201 - what it prints is what it is run for
@@ -46,7 +46,7 @@ FROM range(9000) t(i)
 PASSWORD = "a password of nobody"
 READERS = "SELECT article, COUNT(DISTINCT user_id) AS readers FROM reads GROUP BY article"
 DAYS = "SELECT date_trunc('day', ts) AS day, COUNT(DISTINCT user_id) AS readers FROM reads GROUP BY 1"
-PAGE = (Path(__file__).parents[2] / "docs" / "superset.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "superset.md").read_text()
 EXTENDED, TEAM = re.findall(r'^```python title="superset_config.py"\n(.*?)^```$', PAGE, re.MULTILINE | re.DOTALL)
 WAYS = {  # what the configuration has besides, who logs in, how a query is private
     "as installed": ("", "ben", "HAVING PRIVATE_TOP(10)"),

@@ -3,7 +3,7 @@
     python tests/manual/superset_trial.py FOLDER
 
 The folder must be empty or not there; Superset's own database is made in it. What was really run of Superset, and with
-which versions, is said in docs/superset.md.
+which versions, is said in docs/how-to/superset.md.
 """
 
 # ruff: noqa: T201 - what it prints is what it is run for

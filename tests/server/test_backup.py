@@ -20,13 +20,13 @@ def question(number: int) -> str:
 
 
 def copied(ledger: Path, copy: Path) -> Path:
-    """Copy a ledger as docs/server.md says."""
+    """Copy a ledger as docs/how-to/server.md says."""
     back_up(ledger, copy)
     return copy
 
 
 def put_back(copy: Path, ledger: Path) -> None:
-    """Put a copy in the ledger's place as docs/server.md says."""
+    """Put a copy in the ledger's place as docs/how-to/server.md says."""
     for ending in ("-wal", "-shm"):
         ledger.with_name(ledger.name + ending).unlink(missing_ok=True)
     shutil.copy(copy, ledger)

@@ -102,7 +102,7 @@ def read_only() -> LedgerError:
     return LedgerError(
         "ledger-read-only",
         "The ledger cannot be written here.",
-        hint="Connect to the primary server, with a role that docs/ledger.md describes.",
+        hint="Connect to the primary server, with a role that docs/reference/ledger.md describes.",
     )
 
 

@@ -26,7 +26,7 @@ from dpsql.ledger.postgres.errors import because
 from dpsql.ledger.postgres.ledger import PostgresLedger, verify
 from dpsql.quantities import Delta, Epsilon, Rho
 
-DOCUMENTATION = Path(__file__).parents[3] / "docs" / "ledger.md"
+DOCUMENTATION = Path(__file__).parents[3] / "docs" / "reference" / "ledger.md"
 
 
 def opened(url: str, budget: ZCDP = BUDGET, total: ApproximateDP = TOTAL) -> closing[PostgresLedger]:

@@ -1,4 +1,4 @@
-"""docs/flight.md: the client that it shows gets its answer."""
+"""docs/how-to/flight.md: the client that it shows gets its answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .conftest import WORDS, Served
 
-PAGE = (Path(__file__).parents[3] / "docs" / "flight.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "flight.md").read_text()
 
 
 def test_the_client_of_the_page_gets_its_answer(served: Served) -> None:

@@ -1,4 +1,4 @@
-"""The code of docs/postgres.md runs against a server."""
+"""The code of docs/how-to/postgres.md runs against a server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from support.server_kit import PASSWORD, serving
 
-PAGE = (Path(__file__).parents[3] / "docs" / "postgres.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "postgres.md").read_text()
 
 
 def blocks(language: str) -> list[str]:

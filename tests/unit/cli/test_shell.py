@@ -108,7 +108,7 @@ def test_commands(folder: Path) -> None:
     assert '"countries","public"' in out
     assert '"mechanism","limited_domain"' in out
     documented = re.findall(
-        r"^\| `(\.\w+)", (Path(__file__).parents[3] / "docs" / "shell.md").read_text(), re.MULTILINE
+        r"^\| `(\.\w+)", (Path(__file__).parents[3] / "docs" / "how-to" / "shell.md").read_text(), re.MULTILINE
     )
     _, out, _ = piped(folder, ".help\n")
     assert [line.split()[0] for line in out.splitlines()] == documented == [f".{name}" for name in COMMANDS]

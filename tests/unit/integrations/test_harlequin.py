@@ -1,6 +1,6 @@
 """The adapter for Harlequin over stand-ins for what it is made from; the application is run by a trial.
 
-`tests/manual/harlequin_trial.py` is run by hand in an environment with Harlequin (docs/harlequin.md).
+`tests/manual/harlequin_trial.py` is run by hand in an environment with Harlequin (docs/how-to/harlequin.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The engine spec for Superset, where Superset is not installed: what it makes is SQL that dpsql reads.
 
-`tests/manual/superset_trial.py` is run by hand in an environment with Superset (docs/superset.md).
+`tests/manual/superset_trial.py` is run by hand in an environment with Superset (docs/how-to/superset.md).
 """
 
 from __future__ import annotations

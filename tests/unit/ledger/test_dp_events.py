@@ -106,7 +106,7 @@ def test_the_example_of_the_documentation(
     monkeypatch.chdir(tmp_path)
     with closing(SQLiteLedger("ledger.sqlite", BUDGET, total=TOTAL)) as ledger:
         ledger.reserve(Request("q", ZCDP(Rho("0.01"), Delta("1e-8")))).settle(Rho("0.01"), "d")
-    text = (Path(__file__).parents[3] / "docs" / "ledger.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "reference" / "ledger.md").read_text()
     (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(compile(block, "ledger.md", "exec"), {})
     assert float(capsys.readouterr().out) == pytest.approx(epsilon_of_zcdp(Rho("0.01"), Delta("5e-7")), rel=1e-2)

@@ -242,12 +242,12 @@ def test_a_copy_in_use_has_all_with_its_log_and_without_it_is_older_than_its_mar
     assert verify(whole).events == verify(bare_log).events == 2
     assert code_of(lambda: SQLiteLedger.open(with_mark)) == "ledger-rolled-back"
     assert code_of(lambda: verify(with_mark)) == "ledger-rolled-back"
-    assert verify(bare).events == 1  # nothing beside it says that there was more: `docs/ledger.md` says so
+    assert verify(bare).events == 1  # nothing beside it says that there was more: `docs/reference/ledger.md` says so
 
 
 @pytest.mark.parametrize("files", [("",), ("", ".mark"), ("", ".mark", ".lock")])
 def test_a_copy_that_was_spent_from_elsewhere_is_not_taken_back(path: Path, files: tuple[str, ...]) -> None:
-    """Two copies are two totals, as `docs/ledger.md` says; what they spent can not be brought together unnoticed."""
+    """Two copies are two totals, as `docs/reference/ledger.md` says; what they spent can not be brought together unnoticed."""
     with opened(path) as ledger:
         ledger.reserve(ASK)
     copy = copied(path, "elsewhere", *files)
@@ -284,7 +284,7 @@ def test_the_mark_follows_every_act(path: Path) -> None:
 
 @pytest.mark.parametrize("content", [None, b"", b"\0" * 256, b"half of a", b"a 1 b c", b"\xff\xfe"])
 def test_a_mark_that_is_gone_or_unreadable_is_made_again(path: Path, older: Path, content: bytes | None) -> None:
-    """So an older copy passes if its mark is deleted with it: `docs/ledger.md` says so."""
+    """So an older copy passes if its mark is deleted with it: `docs/reference/ledger.md` says so."""
     mark = Path(f"{path}.mark")
     older.replace(path)
     mark.unlink()

@@ -9,7 +9,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from dpsql.notebook.parser import COMMANDS
 
-PAGE = (Path(__file__).parents[3] / "docs" / "notebook.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "notebook.md").read_text()
 
 
 def test_the_cells_of_the_page_run(shell: InteractiveShell) -> None:

@@ -132,7 +132,7 @@ def test_marimo_asks_through_an_engine_and_through_a_connection(folder: Path) ->
 
 
 def test_the_documentation_runs_and_each_question_in_it_is_charged_once(folder: Path) -> None:
-    text = (Path(__file__).parents[3] / "docs" / "dbapi.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "how-to" / "dbapi.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (cells,) = re.findall(r"```ipython\n(.*?)```", text, re.DOTALL)
     assert len(blocks) == 5

@@ -428,10 +428,10 @@ def test_the_documentation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         for statement in VOTES:
             connection.execute(statement)
     Path("policy.toml").write_text(POLICY_FILE.replace("epsilon = 5", "epsilon = 20"))
-    text = (Path(__file__).parents[3] / "docs" / "pate.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "how-to" / "pate.md").read_text()
     (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     scope: dict[str, object] = {}
-    exec(compile(block, "docs/pate.md", "exec"), scope)
+    exec(compile(block, "docs/how-to/pate.md", "exec"), scope)
     assert scope["labelling"].labels[:4] == (("L0",), ("L0", "L1"), ("L0", "L1", "L2"), None)  # type: ignore[attr-defined]
     scope["session"].close()  # type: ignore[attr-defined]
     for name in dpsql.pate.__all__:
