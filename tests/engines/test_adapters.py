@@ -260,7 +260,7 @@ def test_clickhouse_stops_at_the_time_limit() -> None:
 
 
 def test_the_python_of_the_page_on_engines_runs(tmp_path: Path) -> None:
-    """Of docs/how-to/engines.md: a session over ClickHouse, and an engine by SQLAlchemy, which here has a session too."""
+    """Run docs/how-to/engines.md: a session over ClickHouse, and an engine by SQLAlchemy."""
     page = (EXAMPLES.parents[1] / "docs" / "how-to" / "engines.md").read_text()
     first, second = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     exec(compile(first, "engines.md", "exec"), {})

@@ -169,7 +169,7 @@ def test_every_fence_is_read() -> None:
 
 def test_what_is_not_run_is_counted() -> None:
     assert {str(block.page.relative_to(DOCS)): block.reason for block in ALL if block.reason} == {
-        "how-to/harlequin.md": "Harlequin is not in the environment of the tests; tests/manual/harlequin_trial.py runs it",
+        "how-to/harlequin.md": "not in the environment of the tests; tests/manual/harlequin_trial.py runs it",
         "how-to/notebook.md": "installs",
         "how-to/server.md": "waits for a signal; tests/server/test_serve.py runs it",
         "how-to/shell.md": "installs, and then waits for what is typed; tests/unit/cli/test_shell.py types",
@@ -228,7 +228,9 @@ def picture(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_the_numbers_beside_the_picture_are_those_of_the_library(picture: Any) -> None:
-    rows = re.findall(r"\| ([\d.]+) \| ([\d.]+) of 100 \| ([\d.]+) in 100 \| ([\d,]+) \|", words("explanation/meaning.md"))
+    rows = re.findall(
+        r"\| ([\d.]+) \| ([\d.]+) of 100 \| ([\d.]+) in 100 \| ([\d,]+) \|", words("explanation/meaning.md")
+    )
     assert [
         (
             f"{total:g}",

@@ -12,8 +12,7 @@ import trustme
 from support.foreign_clients import Steps, java, node, odbc, psql
 from support.server_kit import PASSWORD, TOP, Served, serving
 
-from dpsql.plan import Plan
-from dpsql.session import Session
+from dpsql.ledger import Request, SQLiteLedger
 
 BY_COUNTRY = "SELECT article FROM reads WHERE country = {place} GROUP BY article TOP 2 PRIVATE"
 SLOW = "SELECT country FROM reads WHERE article <> 'slow' GROUP BY country TOP 2 PRIVATE"
@@ -38,16 +37,16 @@ def served(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[Ser
     authority.cert_pem.write_to_path(str(root))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost", "127.0.0.1").configure_cert(context)
-    reserve = Session._reserve
+    reserve = SQLiteLedger.reserve
 
-    def slowly(self: Session, plan: Plan) -> object:
-        reserved = reserve(self, plan)
-        if "slow" in plan.query.text:
+    def slowly(self: SQLiteLedger, request: Request) -> object:
+        reserved = reserve(self, request)
+        if "slow" in request.text:
             time.sleep(SLOWLY)
         return reserved
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Session, "_reserve", slowly)
+        patch.setattr(SQLiteLedger, "reserve", slowly)
         with serving(tmp_path_factory.mktemp("served"), catalog="auto", tls=context) as running:
             yield running
 

@@ -19,6 +19,7 @@ import pytest
 from dpsql import Budget, Policy, PrivateTable
 from dpsql.curator import read_history, read_spending, verify_ledger
 from dpsql.errors import BudgetExceeded, Error, PolicyError, Refusal, UsageError
+from dpsql.ledger import Request, SQLiteLedger
 from dpsql.policy import Analyst
 from dpsql.server.service import Service
 
@@ -142,15 +143,13 @@ def test_a_policy_that_is_read_again_and_again_loses_no_statement(
 def test_a_question_that_runs_while_the_policy_is_read_again_is_charged_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dpsql.session import Session
+    plain, going, asked = SQLiteLedger.reserve, threading.Event(), threading.Event()
 
-    plain, going, asked = Session._reserve, threading.Event(), threading.Event()
-
-    def slow(self: Session, *given: Any) -> Any:
+    def slow(self: SQLiteLedger, request: Request) -> Any:
         answer = None if asked.is_set() else (asked.set(), going.wait(30))
-        return plain(self, *given) if answer is None or answer[1] else None
+        return plain(self, request) if answer is None or answer[1] else None
 
-    monkeypatch.setattr(Session, "_reserve", slow)
+    monkeypatch.setattr(SQLiteLedger, "reserve", slow)
     service = Service(folder / "events.duckdb", policy_in(folder))
     replayed: list[bool] = []
 

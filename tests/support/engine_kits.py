@@ -21,11 +21,11 @@ __all__ = ["DUCKDB_KIT", "KITS", "Kit", "kit_of", "with_tables"]
 
 Tables = Mapping[str, pa.Table]
 _MODULES = {
-    "clickhouse": "engine_kit_clickhouse",
-    "portable": "engine_kit_portable",
-    "postgres": "engine_kit_postgres",
-    "spark": "engine_kit_spark",
-    "sqlite": "engine_kit_sqlite",
+    "clickhouse": "support.engine_kit_clickhouse",
+    "portable": "support.engine_kit_portable",
+    "postgres": "support.engine_kit_postgres",
+    "spark": "support.engine_kit_spark",
+    "sqlite": "support.engine_kit_sqlite",
 }
 KITS = tuple(_MODULES)  # all but DuckDB, by whose answers they are held
 

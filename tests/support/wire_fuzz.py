@@ -43,7 +43,7 @@ from support.hostile_bytes import (
 from support.server_kit import PASSWORD, Served
 from support.surfaces_kit import make_data
 
-from dpsql.server.wire.codec import Malformed, read
+from dpsql.server.wire.codec import Malformed, parse_message
 from dpsql.server.wire.stream import Limits
 
 __all__ = ["CANARY", "Tally", "attack", "decoded", "knock", "watched"]
@@ -115,7 +115,7 @@ def decoded(random: Random, messages: int) -> Tally:
         stream = _stream(random, asks=True)
         for kind, payload in frames(stream):
             try:
-                read(kind, payload)
+                parse_message(kind, payload)
             except Malformed:
                 tally.kinds["malformed"] += 1
             except Exception as error:  # noqa: BLE001 - whatever it is, it is a fault

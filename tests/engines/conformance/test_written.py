@@ -21,7 +21,7 @@ from dpsql.sql.ir.catalog import Catalog
 sys.path.append(str(Path(__file__).parents[3] / "examples" / "engines"))
 DIALECTS = {
     "clickhouse": "clickhouse:CLICKHOUSE",
-    "portable": "engine_kit_portable:PORTABLE",
+    "portable": "support.engine_kit_portable:PORTABLE",
     "postgres": "dpsql.dialects.postgres:POSTGRES",
     "spark": "dpsql.dialects.spark:SPARK",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +26,12 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     require()
     place = tmp_path_factory.mktemp("cluster")
     ran = subprocess.run(
-        [sys.executable, "-W", "ignore", HERE, place], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-W", "ignore", HERE, place],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
     result: dict[str, Any] = json.loads((place / "found.json").read_text())

@@ -14,8 +14,7 @@ import psycopg
 import pytest
 from support.server_kit import NAMES, TOP, Served, serving
 
-from dpsql.plan import Plan
-from dpsql.session import Session
+from dpsql.ledger import Request, SQLiteLedger
 
 
 class Gate:
@@ -31,13 +30,13 @@ class Gate:
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    held, reserve = Gate(), Session._reserve
+    held, reserve = Gate(), SQLiteLedger.reserve
 
-    def slowly(session: Session, plan: Plan) -> object:
+    def slowly(ledger: SQLiteLedger, request: Request) -> object:
         held.wait()
-        return reserve(session, plan)
+        return reserve(ledger, request)
 
-    monkeypatch.setattr(Session, "_reserve", slowly)
+    monkeypatch.setattr(SQLiteLedger, "reserve", slowly)
     yield held
     held.opened.set()
 

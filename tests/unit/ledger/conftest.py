@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.ledger_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, opened
+from support.ledger_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, opened, read_from
 
-from dpsql.ledger import Request, verification
-from dpsql.ledger.replay import Replay
+from dpsql.ledger import Request
 from dpsql.quantities import Rho
+
+__all__ = ["made", "path", "read_from", "rich"]
 
 
 @pytest.fixture
@@ -38,17 +38,3 @@ def rich(path: Path) -> Path:
         ledger.grant(BUDGET, TOTAL, note="the same")
         ledger.reserve(ASK)
     return path
-
-
-@pytest.fixture
-def read_from(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return the numbers of the events after which replays began to read."""
-    began: list[int] = []
-
-    class Seen(Replay):
-        def __init__(self, *after: Any) -> None:
-            super().__init__(*after)
-            began.append(self.began)
-
-    monkeypatch.setattr(verification, "Replay", Seen)
-    return began

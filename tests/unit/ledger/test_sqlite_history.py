@@ -247,7 +247,7 @@ def test_a_copy_in_use_has_all_with_its_log_and_without_it_is_older_than_its_mar
 
 @pytest.mark.parametrize("files", [("",), ("", ".mark"), ("", ".mark", ".lock")])
 def test_a_copy_that_was_spent_from_elsewhere_is_not_taken_back(path: Path, files: tuple[str, ...]) -> None:
-    """Two copies are two totals, as `docs/reference/ledger.md` says; what they spent can not be brought together unnoticed."""
+    """Two copies are two totals (docs/reference/ledger.md); merging what they spent is noticed."""
     with opened(path) as ledger:
         ledger.reserve(ASK)
     copy = copied(path, "elsewhere", *files)

@@ -70,7 +70,9 @@ def test_a_temporary_table_of_the_user_is_not_seen(connection: duckdb.DuckDBPyCo
         assert run(engine, "SELECT * FROM events.main.reads").num_rows == 1000
 
 
-@pytest.mark.skipif(duckdb.__version__ < "2", reason="DuckDB drops what was not fetched, as docs/how-to/engines.md says")
+@pytest.mark.skipif(
+    duckdb.__version__ < "2", reason="DuckDB drops what was not fetched, as docs/how-to/engines.md says"
+)
 def test_a_pending_result_of_the_user_is_not_disturbed(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("SELECT * FROM range(100000)")
     assert connection.fetchone() == (0,)
