@@ -41,7 +41,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[Ser
 
     def slowly(self: SQLiteLedger, request: Request) -> object:
         reserved = reserve(self, request)
-        if "slow" in request.text:
+        if "slow" in request.query:
             time.sleep(SLOWLY)
         return reserved
 
