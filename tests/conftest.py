@@ -1,14 +1,35 @@
-"""Every run draws the same examples, so that a checkout passes or fails; DPSQL_FUZZ=1 draws new ones each time."""
+"""Markers by folder, the choice of tests that `pytest` alone runs, and the examples that Hypothesis draws.
+
+Every run draws the same examples, so that a checkout passes or fails. DPSQL_FUZZ=1 draws new ones each time, fewer of
+each; a failure prints the example to keep.
+"""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
+ROOT = Path(__file__).parent
+MARKERS = ("properties", "engines", "server", "house")
+
 settings.register_profile("same", derandomize=True)
-settings.register_profile("fuzz", print_blob=True)
+settings.register_profile("fuzz", print_blob=True, max_examples=50)
 settings.load_profile("fuzz" if os.environ.get("DPSQL_FUZZ") else "same")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests by their folder. Without a path or a marker, leave out what is slow in the unit suite too."""
+    for item in items:
+        folder = item.path.relative_to(ROOT).parts[0]
+        if folder in MARKERS:
+            item.add_marker(folder)
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.markexpr:
+        slow = [item for item in items if any(map(item.get_closest_marker, MARKERS))]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in set(slow)]
 
 
 def pytest_sessionfinish() -> None:

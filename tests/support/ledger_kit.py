@@ -6,14 +6,12 @@ import contextlib
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dpsql.accounting import ZCDP, ApproximateDP
 from dpsql.errors import Error, LedgerError
-from dpsql.ledger import Account, Request, SQLiteLedger, verification
-from dpsql.ledger.replay import Replay
+from dpsql.ledger import Account, Request, SQLiteLedger
 from dpsql.quantities import Delta, Epsilon, Rho
 
 BUDGET = ZCDP(Rho(50), Delta("1e-6"))
@@ -59,17 +57,3 @@ def come_and_go(path: str, times: int) -> None:
     for _ in range(times):
         with opened(Path(path)) as ledger:
             ledger.reserve(Request("q", ZCDP.nothing(), Account("bob", BUDGET))).settle(Rho(0), "d")
-
-
-@pytest.fixture
-def read_from(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return the numbers of the events after which replays began to read."""
-    began: list[int] = []
-
-    class Seen(Replay):
-        def __init__(self, *after: Any) -> None:
-            super().__init__(*after)
-            began.append(self.began)
-
-    monkeypatch.setattr(verification, "Replay", Seen)
-    return began

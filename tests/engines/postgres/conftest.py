@@ -1,5 +1,5 @@
 """Fixture of the ledger's tests that those of PostgreSQL share."""
 
-from support.ledger_kit import read_from
+from support.ledger_fixtures import read_from
 
 __all__ = ["read_from"]

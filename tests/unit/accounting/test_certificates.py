@@ -256,6 +256,7 @@ def random_menus(number: int, seed: int) -> Iterator[tuple[str, list[Query]]]:
         yield epsilon, menu
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("seed", range(2))
 def test_no_adaptive_analyst_exceeds_a_certificate(seed: int) -> None:
     draw = random.Random(seed)

@@ -62,6 +62,7 @@ class Session:
         assert left.delta.value == self.filter.budget.delta.value - self.failures
 
 
+@pytest.mark.properties
 @settings(max_examples=300, deadline=None)
 @given(
     rho=FRACTIONS,

@@ -55,6 +55,7 @@ def bulk_p_value(variance: Fraction, *, gap: int, size: int = 30_000) -> float:
     return goodness(seen, one_law(0, gap, variance))
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("case", CASES)
 def test_every_count_has_the_law_of_its_own_noise_and_no_other_part_in_it(case: str) -> None:
     variance, threshold, counts = CASES[case]

@@ -103,11 +103,13 @@ def p_value(case: str, *, factor: float = 1.0, sign: int = -1) -> float:
     return goodness(chosen, law(mechanism, counts, factor=factor, sign=sign))
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("case", SAMPLED)
 def test_choices_follow_the_law(case: str) -> None:
     assert fits(lambda: p_value(case))
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("factor", [0.7, 1.3])
 def test_noise_of_another_scale_is_noticed(factor: float) -> None:
     assert rejects(lambda: p_value("counts that fall", factor=factor))

@@ -216,11 +216,13 @@ def p_value(case: str, claimed: FixedStableTopK | None = None) -> float:
     return goodness(selections, law_of_positions(claimed or m, counts))
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("case", SAMPLED)
 def test_selections_follow_the_law(case: str) -> None:
     assert fits(lambda: p_value(case))
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("factor", [Fraction(1, 3), Fraction(3)])
 @pytest.mark.parametrize("case", ["a gap before k", "a gap after k, drops"])
 def test_noise_of_another_scale_is_noticed(case: str, factor: Fraction) -> None:

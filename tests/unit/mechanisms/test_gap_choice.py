@@ -93,6 +93,7 @@ def p_value(case: str, factor: Fraction = Fraction(1)) -> float:
     return goodness(Counter[Hashable](mechanism.choose(histogram, NOISE) for _ in range(6_000)), law)
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("case", SAMPLED)
 def test_choices_follow_the_law(case: str) -> None:
     assert fits(lambda: p_value(case))

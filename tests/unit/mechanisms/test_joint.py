@@ -68,6 +68,7 @@ def sampled(case: str, law: dict[Hashable, float] | None = None, draws: int = DR
     return lambda: goodness(draws_of(case, draws), expected)
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("case", CASES)
 def test_selections_follow_the_closed_form(case: str) -> None:
     assert fits(sampled(case))
@@ -103,6 +104,7 @@ WRONG: dict[str, Callable[[Sequence[int], int, float], dict[Hashable, float]]] =
 }
 
 
+@pytest.mark.properties
 def test_a_wrong_law_is_noticed() -> None:
     mechanism, counts = CASES["all candidates"]
     seen = draws_of("all candidates", 6_000)
@@ -110,6 +112,7 @@ def test_a_wrong_law_is_noticed() -> None:
         assert rejects(lambda law=law: goodness(seen, law(counts, mechanism.k, float(mechanism.epsilon)))), wrong  # type: ignore[misc]
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("case", ["apart", "absent candidates", "all candidates"])
 def test_the_law_survives_few_shares_and_single_bits(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MODULE, "_UNITS", 1)
@@ -142,6 +145,7 @@ def test_the_product_counts_the_sequences_within_a_loss(k: int) -> None:
             assert sequences_within(counts, length, within) == expected
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("k", [1, 2, 4, 5])
 @pytest.mark.parametrize("rate", [Fraction(1, 2 * 10**9), Fraction(1, 20), Fraction(3, 2)])
 def test_the_weights_of_the_stretches_make_the_closed_form(rate: Fraction, k: int) -> None:

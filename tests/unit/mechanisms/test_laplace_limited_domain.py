@@ -252,6 +252,7 @@ def p_value(case: str, claimed: LaplaceLimitedDomain | None = None, *, counted: 
     return goodness(seen, expected)
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("case", SAMPLED)
 def test_selections_follow_the_law(case: str) -> None:
     assert fits(lambda: p_value(case))
@@ -262,6 +263,7 @@ def test_their_order_follows_the_law(case: str) -> None:
     assert fits(lambda: p_value(case, counted=False))
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("scale", [Fraction(7, 10), Fraction(13, 10)])
 @pytest.mark.parametrize("case", ["two that tie", "three, cut to two", "fewer groups than k_bar"])
 def test_noise_of_another_scale_is_noticed(case: str, scale: Fraction) -> None:

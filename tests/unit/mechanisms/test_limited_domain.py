@@ -57,11 +57,13 @@ def sampled(case: str, draws: int) -> Callable[[], float]:
     return p_value
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("case", CASES)
 def test_selections_follow_the_closed_form(case: str) -> None:
     assert fits(sampled(case, 15_000))
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize(("bits", "draws"), [(6, 4_000), (2, 1_000)])
 def test_the_law_survives_short_prefixes_that_are_refined(
     bits: int, draws: int, monkeypatch: pytest.MonkeyPatch
@@ -81,6 +83,7 @@ def test_the_law_survives_short_prefixes_that_are_refined(
     assert max(refined) > 2
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("scale", [Fraction(7, 10), Fraction(13, 10)])
 @pytest.mark.parametrize("case", ["vector", "fewer groups than k_bar", "ties everywhere", "BOTTOM far behind"])
 def test_noise_of_another_scale_is_noticed(case: str, scale: Fraction, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,6 +147,7 @@ def test_zero_is_taken_with_one_sign_alone(sign: int, draws: list[int]) -> None:
     assert drawn(MODULE._Law.of(Fraction(1, 4)), ScriptedNoise(words(LAST << 11 | sign, 1 << 11))) == draws
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("variance", [Fraction(1, 4), Fraction(7, 3), Fraction(400)])
 def test_the_law_is_the_same_whether_arrays_or_further_places_decide(
     variance: Fraction, monkeypatch: pytest.MonkeyPatch

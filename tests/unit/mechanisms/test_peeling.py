@@ -45,17 +45,20 @@ def sampled(case: str, draws: int) -> Callable[[], float]:
     return p_value
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("case", CASES)
 def test_selections_follow_the_closed_form(case: str) -> None:
     assert fits(sampled(case, DRAWS))
 
 
+@pytest.mark.properties
 def test_the_law_survives_short_prefixes_that_are_refined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MODULE, "race", partial(RACE.race, mantissa_bits=4))
     for case in CASES:
         assert fits(sampled(case, 800)), case
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("scale", [Fraction(7, 10), Fraction(13, 10)])
 @pytest.mark.parametrize("case", CASES)
 def test_noise_of_another_scale_is_noticed(case: str, scale: Fraction, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,6 +69,7 @@ def test_noise_of_another_scale_is_noticed(case: str, scale: Fraction, monkeypat
     assert rejects(sampled(case, DRAWS))
 
 
+@pytest.mark.properties
 def test_selections_have_the_law_of_noisy_top_k() -> None:
     mechanism, counts = CASES["absent candidates"]
     measurement = dp.m.make_noisy_top_k(

@@ -187,6 +187,7 @@ def p_value(case: str, claimed: str | None = None) -> float:
     return goodness(seen, expected)
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("case", SAMPLED)
 def test_selections_follow_the_law(case: str) -> None:
     assert fits(lambda: p_value(case))

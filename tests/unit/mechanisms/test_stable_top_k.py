@@ -115,6 +115,7 @@ EDGES: list[tuple[StableTopK, Counts]] = [
 ]
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("seed", range(3))
 def test_no_neighbour_exceeds_the_claim(seed: int) -> None:
     assert worst_excess(random_cases(150, seed)) <= 1.0 + 1e-9
@@ -148,11 +149,13 @@ def sampled_p_value(case: str, *, claimed: StableTopK | None = None) -> float:
     return goodness(selections, positional_law(claimed or mechanism, histogram))
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("case", SAMPLED)
 def test_selections_follow_the_law(case: str) -> None:
     assert fits(lambda: sampled_p_value(case))
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("scale", [Fraction(7, 10), Fraction(13, 10)])
 @pytest.mark.parametrize("case", ["a wide gap", "fewer groups than k_bar"])
 def test_noise_of_another_scale_is_noticed(case: str, scale: Fraction) -> None:

@@ -153,6 +153,7 @@ EDGES: list[tuple[TopStable, Counts]] = [
 ]
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("seed", range(3))
 def test_no_neighbour_exceeds_the_claim(seed: int) -> None:
     assert worst_excess(random_cases(12, seed)) <= 1.0 + ROUNDING
@@ -172,6 +173,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_every_known_mistake_is_caught(mistake: str) -> None:
     factor, variant = MISTAKES[mistake]
@@ -196,6 +198,7 @@ def p_value(case: str, factor: Fraction = Fraction(1)) -> float:
     return goodness(Counter[Hashable](mechanism.select(histogram, NOISE) for _ in range(5_000)), law)
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("case", SAMPLED)
 def test_selections_follow_the_law(case: str) -> None:
     assert fits(lambda: p_value(case))

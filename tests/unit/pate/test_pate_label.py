@@ -382,6 +382,7 @@ def majority_p_value(teachers: int) -> float:
     return goodness(drawn, law)
 
 
+@pytest.mark.properties
 def test_the_labels_of_a_session_follow_the_law_of_the_majority() -> None:
     assert fits(lambda: majority_p_value(400))
 
@@ -417,6 +418,7 @@ def test_the_labels_of_a_session_follow_the_law_for_a_teacher_exchanged() -> Non
     assert fits(lambda: stable_p_value(2))
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("sensitivity", [1, 3])
 def test_the_law_for_a_teacher_more_would_be_noticed(sensitivity: int) -> None:
     assert rejects(lambda: stable_p_value(sensitivity))

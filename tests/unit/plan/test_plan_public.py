@@ -92,12 +92,14 @@ def test_most_questions_are_answered_each_by_one_statement(usual: dict[str, list
     assert len({statements[0].sql for statements in answered}) > 15
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("rows", list(DATA)[1:])
 def test_whatever_the_rows_are_the_engine_is_asked_the_same(usual: dict[str, list[Statement] | str], rows: str) -> None:
     """Of the same question: the statement, its parameters and how many there are; or the same refusal."""
     assert asked(DATA[rows]) == usual
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("rows", list(DATA)[1:])
 def test_whatever_the_rows_are_auto_weighs_and_chooses_the_same(rows: str) -> None:
     def told(session: Session) -> Iterator[object]:

@@ -434,6 +434,7 @@ def restyled(word: str, random: Random) -> str:
     return word if word[0] in "':" else random.choice([word, word.lower(), word.upper()])
 
 
+@pytest.mark.properties
 @settings(max_examples=300, deadline=None)
 @given(RELEASES, RELEASES, st.randoms(use_true_random=False))
 def test_random_statements_share_a_key_when_and_only_when_they_share_the_law(

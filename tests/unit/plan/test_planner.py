@@ -282,6 +282,7 @@ EVEN = [
 ]
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize(("name", "groups", "counts"), EVEN)
 @pytest.mark.parametrize("epsilon", ["0.01", "0.1"])
 def test_a_group_of_the_units_predicted_has_an_even_chance(
@@ -302,6 +303,7 @@ def test_a_group_of_the_units_predicted_has_an_even_chance(
     assert share(units * 2) > 0.9
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("name", ["peeling", "joint"])
 @pytest.mark.parametrize("k", [1, 4])
 def test_over_a_known_domain_that_margin_is_enough_in_one_of_two_draws(name: str, k: int) -> None:

@@ -46,6 +46,7 @@ def keys_law(plan: Plan, ranked: tuple[tuple[object, ...], tuple[int, ...]]) -> 
     return law
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("sql", [NAMES, COUNTS])
 @pytest.mark.parametrize("more", [", k_bar = 2", ", k_bar = 3, prefer = 2, penalty = 0.7"])
 def test_the_law_through_sql_is_as_claimed_for_all_neighbours(sql: str, more: str) -> None:
@@ -61,6 +62,7 @@ DATA: dict[str, Mapping[str | None, int]] = {
 }
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize("more", [", k_bar = 3", ", k_bar = 1", ", k_bar = 4, prefer = 1"])
 def test_what_is_drawn_has_the_law(data: str, more: str) -> None:

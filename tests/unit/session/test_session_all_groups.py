@@ -89,6 +89,7 @@ def stick(p: Law, q: Law, level: float) -> float:
     return float(np.maximum(0.0, p - math.exp(level) * q).sum())
 
 
+@pytest.mark.properties
 def test_the_law_through_sql_is_as_claimed_for_all_neighbours() -> None:
     """Every data set of up to two units with any labels, NULL among them, and every unit more; two groups count."""
     everybody = [unit for size in (1, 2, 3) for unit in combinations(LABELS, size)]
@@ -109,6 +110,7 @@ def test_the_law_through_sql_is_as_claimed_for_all_neighbours() -> None:
     assert 0.5 < worst <= 1 + ROUNDING
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("groups", [2, 3])
 def test_one_unit_is_seen_with_the_probability_that_is_claimed_and_no_more(groups: int) -> None:
     """One unit with two labels, or with three of which two are kept, against nobody; then one step too low."""
@@ -145,6 +147,7 @@ def test_labels_and_never_exact_counts_decide_between_equal_noisy_counts(larger:
     assert len(ties) > 100
 
 
+@pytest.mark.properties
 def test_what_is_sampled_has_the_law_that_was_computed() -> None:
     session = session_over(*rows_of([("a", "b"), ("a", None), ("a",)]))
     plan = session.explain(COUNTS.format(more=ALL).replace("TOP 2", "TOP 3"))

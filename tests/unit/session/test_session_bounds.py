@@ -85,11 +85,13 @@ FLOORED = "SELECT article FROM reads GROUP BY article TOP 1 PRIVATE WITH (epsilo
 FOUR = "INSERT INTO reads SELECT i, 'a' FROM range(4) t(i)"
 
 
+@pytest.mark.properties
 def test_a_group_one_unit_short_appears_with_probability_delta_over_one_plus_delta() -> None:
     seen = outcomes(session_with(FOUR, units=5), 6_000, FLOORED)
     assert agrees(seen, 0.1 / 1.1)
 
 
+@pytest.mark.properties
 def test_without_the_floor_it_appears_more_often() -> None:
     seen = outcomes(session_with(FOUR), 6_000, FLOORED)
     above = 4 - (1 + math.log(10))
@@ -97,12 +99,14 @@ def test_without_the_floor_it_appears_more_often() -> None:
     assert not agrees(seen, 0.1 / 1.1)
 
 
+@pytest.mark.properties
 def test_a_floor_below_the_threshold_changes_nothing() -> None:
     seen = outcomes(session_with(FOUR, units=2), 6_000, FLOORED)
     above = 4 - (1 + math.log(10))
     assert agrees(seen, 1 / (1 + math.exp(-above)))
 
 
+@pytest.mark.properties
 def test_the_rule_is_noisy_and_no_test_on_the_rows() -> None:
     """At exactly min_units a group is not sure to appear, and one below it is not sure to stay away."""
     at, below = (outcomes(session_with(FOUR, units=units), 2_000, FLOORED) for units in (4, 5))

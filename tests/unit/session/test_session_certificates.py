@@ -176,6 +176,7 @@ def test_a_bound_saves_the_counts_that_no_unit_is_in(session: Session) -> None:
     assert session.sql(bounded).receipt.items_charged == 4
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize(("certificate", "share"), [("pure", 1), ("theorem2", 2), ("optimal", 2)])
 def test_released_counts_follow_the_law_and_no_narrower_one(certificate: str, share: int) -> None:
     connection = filled(

@@ -56,6 +56,7 @@ def law_of(plan: Plan, rows: Rows) -> dict[tuple[Hashable, ...], float]:
     return law
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("more", [OWN, TWO])
 def test_the_law_through_sql_is_as_claimed_for_all_neighbours(more: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every data set of up to two units with any labels, and every unit more; weights keep to two groups either way.
@@ -103,6 +104,7 @@ def test_counts_are_of_all_groups_unless_policy_or_query_bounds_them(monkeypatch
     assert (count, weight) == (1, WEIGHT_STEPS)
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("k", [1, 2, 5])
 def test_what_is_sampled_has_the_law_that_was_computed(k: int) -> None:
     session = session_over(*rows_of([("a", "b"), ("a", None), ("a",), ("b",), ("b", None)]))

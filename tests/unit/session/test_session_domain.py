@@ -78,6 +78,7 @@ ROWS = (
 )
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("form", ["listed", "stored"])
 def test_the_law_is_that_of_peeling_over_every_candidate(form: str) -> None:
     session = session_over(*ROWS)
@@ -87,6 +88,7 @@ def test_the_law_is_that_of_peeling_over_every_candidate(form: str) -> None:
     assert rejects(lambda: goodness(drawn(session, FORMS[form], 6_000), law_of({"a": 3, "b": 2, "c": 1})))
 
 
+@pytest.mark.properties
 def test_the_law_through_the_whole_session() -> None:
     session, seen = session_over(*ROWS), Counter[Hashable]()
     for _ in range(400):
@@ -96,6 +98,7 @@ def test_the_law_through_the_whole_session() -> None:
     assert goodness(seen, law_of({"a": 3, "b": 2, "c": 0})) > 1e-6
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("form", FORMS)
 def test_no_neighbour_exceeds_the_claim(form: str) -> None:
     """Every table of at most two units over {a, b, z}, and every unit more: two draws at epsilon 1, delta 0.

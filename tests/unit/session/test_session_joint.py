@@ -63,6 +63,7 @@ def law_of(plan: Plan, counts: Mapping[str, int]) -> dict[Hashable, float]:
     return {labels: weight / total for labels, weight in weights.items()}
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("domain", [LISTED, STORED])
 @pytest.mark.parametrize("k", [1, 2, 7])
 def test_the_law_is_that_of_one_draw_over_every_candidate(domain: str, k: int) -> None:
@@ -81,6 +82,7 @@ def test_the_law_is_that_of_one_draw_over_every_candidate(domain: str, k: int) -
     assert rejects(lambda: p_value({"a": 3, "b": 2, "c": 2}))
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("bound", [None, 1])
 def test_no_neighbour_exceeds_the_claim(bound: int | None) -> None:
     """Every table of at most two units over {a, b, z}, and every unit more: pure, in range and in rho, delta 0."""

@@ -52,12 +52,14 @@ def keys_law(plan: Plan, ranked: tuple[tuple[object, ...], tuple[int, ...]]) -> 
     return law
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("sql", [NAMES, COUNTS])
 @pytest.mark.parametrize("more", ["", ", max_groups_contributed = 1"])
 def test_the_law_through_sql_is_as_claimed_for_all_neighbours(sql: str, more: str) -> None:
     assert 0.2 < worst_excess(sql.format(more=more), keys_law) <= 1 + ROUNDING
 
 
+@pytest.mark.properties
 def test_the_law_with_min_units_is_as_claimed_for_all_neighbours() -> None:
     assert 0.1 < worst_excess(NAMES.format(more=", max_groups_contributed = 1"), keys_law, min_units=2) <= 1 + ROUNDING
     assert 0.1 < worst_excess(COUNTS.format(more=""), keys_law, min_units=3) <= 1 + ROUNDING
@@ -71,6 +73,7 @@ DATA: dict[str, Mapping[str | None, int]] = {
 }
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize("min_units", [1, 4])
 @pytest.mark.parametrize("k", [1, 2])

@@ -60,6 +60,7 @@ def law_of(mechanism: LaplaceLimitedDomain, rows: list[tuple[object, ...]]) -> L
     return law
 
 
+@pytest.mark.properties
 def test_the_law_through_sql_is_as_claimed_for_all_neighbours() -> None:
     """Every data set of up to two units with any labels, NULL among them; leaders change places at the cut."""
     everybody = [unit for size in (1, 2, 3) for unit in combinations(LABELS, size)]
@@ -77,6 +78,7 @@ def test_the_law_through_sql_is_as_claimed_for_all_neighbours() -> None:
     assert 0.3 < worst <= 1 + ROUNDING
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("groups", [2, 3])
 def test_one_unit_is_seen_with_the_probability_that_was_computed(groups: int) -> None:
     """One unit with two labels, or with three of which two are kept, against nobody; then one step too low."""
@@ -103,6 +105,7 @@ def test_nobody_is_seen_in_an_empty_table() -> None:
     assert {len(each.table) for each in drawn(session, session.explain(NAMES.format(more=AT_ONCE)), 200)} == {0}
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("larger", ["a", "b"])
 def test_chance_decides_between_equal_noisy_counts(larger: str) -> None:
     counts = {"a": 60, "b": 60, larger: 62}

@@ -140,6 +140,7 @@ def prepared(table: dpsql.PrivateTable | None = None) -> tuple[duckdb.DuckDBPyCo
     return connection, session_on(connection, dpsql.Policy(dpsql.Budget(40, "0.9"), tables))
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize(
     ("more", "table", "reach"),
     [
@@ -164,6 +165,7 @@ def test_no_neighbour_exceeds_the_claim(more: str, table: dpsql.PrivateTable | N
     assert 0.4 < worst_excess(pairs, plan) <= 1 + ROUNDING
 
 
+@pytest.mark.properties
 def test_trusting_that_units_have_one_value_would_break_the_claim() -> None:
     """The mutant: the price of one partition, and the rows of all of them."""
     connection, trusting = prepared(SINGLE)
@@ -241,6 +243,7 @@ def released_law(mechanism: LimitedDomain, counts: Counted) -> Law:
     return law
 
 
+@pytest.mark.properties
 def test_what_is_sampled_has_the_law_of_independent_runs() -> None:
     session = session_over(many("DE", "a", 6), many("DE", "b", 5), many("FR", "b", 4))
     plan = session.explain(NAMES.format(more=""))

@@ -198,6 +198,7 @@ DIFFERENT = [
 ]
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("sql", DIFFERENT, ids=range(len(DIFFERENT)))
 def test_another_question_is_drawn_and_charged(asked: tuple[Session, dpsql.Answer], sql: str) -> None:
     session, _ = asked

@@ -177,6 +177,7 @@ def test_one_draw_of_a_known_domain(shape: str, items_left: int, keys: int, doma
     hint_of(session, asked(shape, keys + 1, "epsilon = 0.05", more))
 
 
+@pytest.mark.properties
 def test_what_is_said_fits_in_general() -> None:
     source = random.Random(20)
     rho = Terms.of_policy(POLICY).budget.rho.value

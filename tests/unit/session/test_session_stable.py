@@ -40,6 +40,7 @@ def keys_law(plan: Plan, ranked: tuple[tuple[object, ...], tuple[int, ...]]) -> 
     return law
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("sql", [NAMES, COUNTS])
 @pytest.mark.parametrize("more", [", k_bar = 2", ", k_bar = 3, penalty = 0", ", k_bar = 3, max_groups_contributed = 2"])
 def test_the_law_through_sql_is_as_claimed_for_all_neighbours(sql: str, more: str) -> None:
@@ -56,6 +57,7 @@ DATA: dict[str, Mapping[str | None, int]] = {
 }
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize("more", ["", ", k_bar = 2", ", k_bar = 4, penalty = 5"])
 def test_what_is_drawn_has_the_law(data: str, more: str) -> None:

@@ -71,6 +71,7 @@ def law_of(mechanism: WeightedGaussian, weights: Weights) -> Law:
     return law
 
 
+@pytest.mark.properties
 def test_the_law_through_sql_is_as_claimed_for_all_neighbours() -> None:
     """Every data set of up to two units with any labels, NULL among them, and every unit more; two groups count."""
     everybody = [unit for size in (1, 2, 3) for unit in combinations(LABELS, size)]
@@ -93,6 +94,7 @@ def test_the_law_through_sql_is_as_claimed_for_all_neighbours() -> None:
     assert 0.5 < worst <= 1 + ROUNDING
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("cap", [None, 1, 2, 3, 4])
 def test_the_engine_adds_up_the_very_weights_of_the_mechanism(cap: int | None) -> None:
     """Rows repeat, NULL is a label, a NULL unit is nobody; what is kept of a unit is the same in all its groups."""
@@ -113,6 +115,7 @@ def test_the_engine_adds_up_the_very_weights_of_the_mechanism(cap: int | None) -
     assert {label: measures for label, *measures in rows} == wanted
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("groups", [1, 2, 3])
 def test_one_unit_is_seen_with_the_probability_that_is_claimed(groups: int) -> None:
     """One unit with one, two or three labels, of which two are kept, against nobody."""
@@ -150,6 +153,7 @@ def order_law(mechanism: WeightedGaussian, weights: Weights, k: int) -> dict[Has
     return law
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_what_is_sampled_has_the_law_that_was_computed(k: int) -> None:
     session = session_over(*rows_of([("a", "b"), ("a", None), ("a",), ("b",)]))

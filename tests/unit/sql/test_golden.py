@@ -171,6 +171,7 @@ def test_a_wide_bound_changes_no_count(case: Case) -> None:
     assert counts(TABLES, query, Bound(10_000, (1, 2))) == counts(TABLES, query)
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("case", ids([case for case in ACCEPTED if "domain" not in case.given]))
 @pytest.mark.parametrize("tables", [TABLES, EMPTY], ids=["nasty", "empty"])
 def test_with_a_weight_of_one_each_group_weighs_its_count(case: Case, tables: duckdb.DuckDBPyConnection) -> None:

@@ -177,6 +177,7 @@ def tied(rows: list[tuple[object, ...]], random: Random) -> duckdb.DuckDBPyConne
     return con
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("kind", TIES)
 def test_no_order_of_rows_decides_what_a_subquery_brings(kind: str) -> None:
     random, found = Random(kind), set()
