@@ -6,18 +6,18 @@ each; a failure prints the example to keep.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from support.fuzzing import FUZZING, examples
 
 ROOT = Path(__file__).parent
 MARKERS = ("properties", "engines", "server", "house")
 
 settings.register_profile("same", derandomize=True)
-settings.register_profile("fuzz", print_blob=True, max_examples=50)
-settings.load_profile("fuzz" if os.environ.get("DPSQL_FUZZ") else "same")
+settings.register_profile("fuzz", print_blob=True, max_examples=examples(100))
+settings.load_profile("fuzz" if FUZZING else "same")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -27,9 +27,8 @@ BLOCK = re.compile(
 )
 SHOWN = {"", "text", "pycon"}  # formulas, grammars, what is printed; examples of docstrings, which are doctests
 RUN_ELSEWHERE = {  # by page and language, for code that needs other data than that of `Folder`
-    ("README.md", "python"): "tests/house/test_documentation.py",
     ("README.md", "sh"): "tests/house/test_documentation.py",
-    ("docs/how-to/dbapi.md", "ipython"): "tests/unit/notebook/test_notebooks.py",
+    ("docs/how-to/dbapi.md", "ipython"): "tests/server/notebook/test_notebooks.py",
     ("docs/how-to/engines.md", "python"): "tests/engines/test_adapters.py",
     ("docs/how-to/flight.md", "python"): "tests/server/flight/test_docs.py",
     ("docs/how-to/notebook.md", "ipython"): "tests/unit/notebook/test_docs.py",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import duckdb
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.fuzzing import examples
 from support.sql_reference import Row, catalog_of, counts, private
 
 from dpsql.sql.ir.statements import PrivateQuery
@@ -54,7 +55,7 @@ def found(query: PrivateQuery, groups: int | None) -> dict[Row, int]:
     return counts(CON, query, None if groups is None else Bound(groups, SALTS))
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(500), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(FORMS), st.sampled_from(WHERES), ROWS, st.sampled_from(UNITS[1:]), st.sampled_from(BOUNDS))
 def test_dropping_a_unit_moves_few_counts_and_no_candidate(
     form: tuple[str, str], where: str, rows: list[Row], unit: int, groups: int | None

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.fuzzing import examples
 from support.sql_joins import SHAPES, UNITS, Asked, asked, fill, opened
 from support.sql_reference import Row, catalog_of, counts, private, same
 
@@ -23,7 +24,7 @@ ROWS = st.lists(
     st.tuples(st.sampled_from(UNITS), st.sampled_from([None, "x", "y", "X"]), st.sampled_from([None, 0, 1, 2])),
     max_size=7,
 )
-EXAMPLES = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def read(question: Asked) -> PrivateQuery:
@@ -59,7 +60,7 @@ def test_dropping_a_unit_everywhere_moves_no_count_by_more_than_one(
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@settings(EXAMPLES, max_examples=40)
+@settings(EXAMPLES, max_examples=examples(40))
 @given(st.integers(0, 2**63), ROWS, ROWS)
 def test_a_bound_keeps_of_each_unit_what_it_keeps_alone(
     shape: str, seed: int, reads: list[Row], likes: list[Row]

@@ -12,6 +12,7 @@ import duckdb
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.fuzzing import examples
 from support.sql_reference import Row, counts, private, same
 
 from dpsql.engines.duckdb.engine import DuckDBEngine
@@ -74,7 +75,7 @@ ORDERS = st.lists(
 )
 ITEMS = st.lists(st.tuples(st.sampled_from([None, 1, 2, 3, 4]), st.sampled_from(["v", "w"])), max_size=9)
 TABLES = st.tuples(CUSTOMERS, ORDERS, ITEMS)
-EXAMPLES = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = settings(max_examples=examples(120), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def least(rows: list[tuple[object, object]]) -> dict[object, object]:
@@ -147,7 +148,7 @@ def test_rows_left_behind_by_their_unit_count_for_nobody(text: str, tables: Tabl
     assert counted(text, without(tables, unit, linked=False)) == counted(text, without(tables, unit))
 
 
-@settings(EXAMPLES, max_examples=60)
+@settings(EXAMPLES, max_examples=examples(60))
 @given(st.sampled_from(STATEMENTS), TABLES, st.sampled_from(UNITS[1:]), st.integers(1, 2))
 def test_under_a_bound_nobody_else_moves(text: str, tables: Tables, unit: str, groups: int) -> None:
     bound = Bound(groups, (5, 9))

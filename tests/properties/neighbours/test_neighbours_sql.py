@@ -15,6 +15,7 @@ import duckdb
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.fuzzing import examples
 from support.sql_reference import Row, catalog_of, counts, private, reference_counts, reference_sql
 
 from dpsql.sql.ir.statements import PrivateQuery
@@ -151,7 +152,7 @@ def moved(before: dict[Row, int], after: dict[Row, int]) -> dict[Row, int]:
     return {key: before.get(key, 0) - after.get(key, 0) for key in before.keys() | after.keys()}
 
 
-EXAMPLES = settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = settings(max_examples=examples(500), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @EXAMPLES
@@ -170,7 +171,7 @@ def test_dropping_a_unit_moves_no_count_by_more_than_one(text: str, rows: list[R
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(EXAMPLES, max_examples=170)
+@settings(EXAMPLES, max_examples=examples(170))
 @given(statements(), ROWS, st.randoms(use_true_random=False), st.integers(2, 3))
 def test_a_bounded_count_is_the_sum_of_what_each_unit_keeps_alone(
     form: str, text: str, rows: list[Row], random: Random, groups: int
@@ -191,7 +192,7 @@ def test_a_bounded_count_is_the_sum_of_what_each_unit_keeps_alone(
             assert counts(CON, query, bound) == total(kept[unit] for unit in present_units)
 
 
-@settings(EXAMPLES, max_examples=150)
+@settings(EXAMPLES, max_examples=examples(150))
 @given(statements(), ROWS)
 def test_counts_equal_the_reference(text: str, rows: list[Row]) -> None:
     """The reference compares NOCASE text without case, so it runs on spellings that case does not tell apart.

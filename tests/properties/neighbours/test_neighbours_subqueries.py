@@ -12,6 +12,7 @@ from random import Random
 import duckdb
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.fuzzing import examples
 from support.sql_reference import Row, catalog_of, counts, private, reference_counts, with_enums_as_text
 
 from dpsql.errors import Error
@@ -49,7 +50,7 @@ PLAIN = [
 ]
 PLAIN += [[None, "0.10", "2.25"], NASTY[7]]
 KEYS = ["w", "c", "n", "x", "f", "m", "e"]
-EXAMPLES = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def rows_of(values: list[list[object]]) -> st.SearchStrategy[list[Row]]:

@@ -8,6 +8,7 @@ import duckdb
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.fuzzing import examples
 from support.sql_expressions import differences, ours
 from support.sql_grammar import expression
 from support.sql_reference import catalog_of, nasty_tables
@@ -212,7 +213,9 @@ def test_an_expression_means_what_duckdb_means(text: str) -> None:
 
 
 @pytest.mark.skipif(OLDER, reason="some expressions mean something else to it, and dpsql means what the newest does")
-@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(
+    max_examples=examples(600), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
 @given(st.integers(0, 2**63), st.integers(1, 4))
 def test_random_expressions_mean_what_duckdb_means(seed: int, depth: int) -> None:
     text = expression(Random(seed), depth)

@@ -16,6 +16,7 @@ import duckdb
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.fuzzing import examples
 from support.sql_reference import LONGEST, accepts_pattern, corpus_catalog, corpus_tables, strip_clause
 
 from dpsql.errors import Error
@@ -158,7 +159,7 @@ def mutated(random: Random) -> str:
     return "".join(tokens)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @example(186_762_903_079_297)
 @given(st.integers(0, 2**63))
 def test_mutated_statements(seed: int) -> None:
@@ -167,7 +168,7 @@ def test_mutated_statements(seed: int) -> None:
         check(mutated(random))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_shuffled_statements(random: Random) -> None:
     tokens = list(random.choice(TOKENS))
@@ -175,7 +176,7 @@ def test_shuffled_statements(random: Random) -> None:
     check(" ".join(tokens))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.text(max_size=60),
     st.sampled_from(
@@ -191,7 +192,7 @@ def test_random_unicode(text: str, around: str) -> None:
     check(around.replace("@", text))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40))
 def test_a_string_arrives_as_it_was_written_and_only_as_a_parameter(value: str) -> None:
     value = MARK + value

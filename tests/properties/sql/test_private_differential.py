@@ -14,6 +14,7 @@ import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.fuzzing import examples
 from support.sql_grammar import expression
 from support.sql_reference import Row, accepts_pattern, catalog_of, private, reference_counts, same
 from support.sql_statements import COLUMNS, membership, open_tables
@@ -84,7 +85,7 @@ def reference(query: PrivateQuery) -> dict[Row, int] | None:
     }
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=examples(800), deadline=None)
 @given(st.integers(0, 2**63))
 def test_counts_are_those_of_the_text(seed: int) -> None:
     body, options = asked(Random(seed))

@@ -8,6 +8,7 @@ from random import Random
 import duckdb
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.fuzzing import examples
 from support.sql_reference import Row, accepts_pattern, catalog_of, with_enums_as_text
 from support.sql_statements import open_tables, public_statement, swapped
 
@@ -62,7 +63,7 @@ def _spelled(value: object) -> str:
     return str(value).lower()
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=examples(800), deadline=None)
 @given(st.integers(0, 2**63))
 def test_a_public_answer_is_duckdbs(seed: int) -> None:
     text, ordered = public_statement(Random(seed))
@@ -75,7 +76,7 @@ def test_a_public_answer_is_duckdbs(seed: int) -> None:
         assert (ours if ordered else sorted(ours)) == (reference if ordered else sorted(reference)), text
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(st.integers(0, 2**63))
 def test_a_statement_reads_one_private_table_privately_or_none(seed: int) -> None:
     random = Random(seed)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from starlette.testclient import TestClient
+from support.fuzzing import examples
 from support.web_kit import COUNTS, PASSWORD, World
 
 from dpsql.server.web.api import ARROW, OPERATIONS
@@ -213,7 +214,7 @@ def _try(operation: Any, token: str, *, good: bool) -> None:
     mode = GenerationMode.POSITIVE if good else GenerationMode.NEGATIVE
 
     @given(case=operation.as_strategy(generation_mode=mode))
-    @settings(max_examples=8, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(8), deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     def tried(case: Any) -> None:
         response = case.call(headers={"authorization": f"Bearer {token}"})
         assert response.status_code < 500, response.text

@@ -52,6 +52,7 @@ def test_tails_are_rounded_up_and_hardly(variance: Fraction) -> None:
             assert min(true, mpmath.mpf(1)) <= tail <= min(1, true * mpmath.mpf("1.00000001")) + mpmath.mpf("1e-307")
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("probability", PROBABILITIES)
 @pytest.mark.parametrize("variance", VARIANCES)
 def test_the_offset_is_the_least_integer_that_is_sound(variance: Fraction, probability: float) -> None:
@@ -87,6 +88,7 @@ def test_a_probability_out_of_range_is_refused(probability: float) -> None:
         discrete_gaussian_offset(Fraction(1), probability)
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("variance", [Fraction(10**4), Fraction(10**5 + 1, 3)])
 @pytest.mark.parametrize("deviations", ["-3", "-0.01", "0", "0.5", "1", "2", "5", "9"])
 def test_the_bound_of_wide_noise_is_above_the_sum_and_hardly(variance: Fraction, deviations: str) -> None:

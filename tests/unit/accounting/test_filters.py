@@ -8,6 +8,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.fuzzing import examples
 
 from dpsql.accounting import ZCDP, Filter, FilterState
 from dpsql.errors import UsageError
@@ -63,7 +64,7 @@ class Session:
 
 
 @pytest.mark.properties
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     rho=FRACTIONS,
     delta=FRACTIONS,

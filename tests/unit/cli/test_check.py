@@ -22,7 +22,7 @@ from dpsql.engines.duckdb.worker.confinement import MEASURES
 from dpsql.plan import Plan
 from dpsql.plan.report.policy_text import describe_policy
 
-README = (Path(__file__).parents[3] / "README.md").read_text()
+POLICY_PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "policy.md").read_text()
 POLICY = """\
 ledger = "ledger.sqlite"
 [budget]
@@ -263,8 +263,8 @@ def test_without_a_database_it_says_what_was_not_checked(folder: Path) -> None:
     assert [table["hidden"] for table in facts(folder)["tables"]] == [None, None, None]
 
 
-def test_the_policy_of_the_readme(folder: Path) -> None:
-    (folder / "policy.toml").write_text(re.findall(r"```toml\n(.*?)```", README, re.DOTALL)[0])
+def test_the_example_of_the_reference(folder: Path) -> None:
+    (folder / "policy.toml").write_text(re.findall(r"```toml\n(.*?)```", POLICY_PAGE, re.DOTALL)[0])
     body = facts(folder)
     assert [table["checked"] for table in body["tables"]] == [False, True, False]
     visits = body["tables"][1]

@@ -223,6 +223,7 @@ def test_standard_output(shop: Path) -> None:
     assert not (shop.parent / "policy.toml").exists()
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names_stay_names(tmp_path: Path, name: str) -> None:
     quoted = '"' + name.replace('"', '""') + '"'

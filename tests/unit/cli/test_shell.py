@@ -184,6 +184,7 @@ def test_a_conversation(folder: Path) -> None:
     assert "a1" not in history.read_text()
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("before", ["pass", "sys.modules['prompt_toolkit'] = None"])
 def test_an_interrupt_ends_a_query_and_not_the_shell(folder: Path, before: str) -> None:
     with conversation(folder, before) as terminal:

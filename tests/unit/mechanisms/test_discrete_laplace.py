@@ -64,6 +64,7 @@ def test_an_offset_is_the_least_that_suffices(scale: Fraction, probability: Frac
     assert offset == 0 or tail(scale, offset - 1) > probability
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("first", SCALES)
 @pytest.mark.parametrize("second", SCALES)
 @pytest.mark.parametrize("probability", PROBABILITIES)

@@ -16,6 +16,7 @@ import duckdb
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.fuzzing import examples
 from support.sql_reference import catalog_of, private
 
 import dpsql
@@ -367,7 +368,7 @@ def identity(value: object) -> object:
     return type(value).__name__, repr(value)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(VALUES, VALUES)
 @example(0.0, "0x0.0p+0")
 @example(Fraction(1), Decimal(1))
@@ -435,7 +436,7 @@ def restyled(word: str, random: Random) -> str:
 
 
 @pytest.mark.properties
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(RELEASES, RELEASES, st.randoms(use_true_random=False))
 def test_random_statements_share_a_key_when_and_only_when_they_share_the_law(
     one: Release, other: Release, random: Random

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.fuzzing import examples
 from support.laws import SeededNoise
 from support.sql_reference import NASTY_COLUMNS, catalog_of, nasty_tables, private
 
@@ -80,7 +81,8 @@ def shown(random: Random, keys: list[str], *, counts: bool) -> tuple[str, str]:
     return ", ".join(outputs), f"GROUP BY ALL {having} TOP {{k}} PRIVATE WITH ({{options}}) {order} {limit}"
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.properties
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(st.sampled_from(KEYS), min_size=1, max_size=3, unique=True),
     st.sampled_from(OPTIONS),

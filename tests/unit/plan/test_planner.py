@@ -175,6 +175,7 @@ def test_what_is_never_chosen_never_needs_fewer_units_at_the_price(
         assert each.prediction.units >= chosen.prediction.units
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize(
     ("k", "groups", "per", "epsilon"),
     [*product((1, 11, 12, 1000), (None, 1, 5, 65536, 65537), (False, True), ("1e-4", "0.05", "5"))],

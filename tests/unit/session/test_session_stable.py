@@ -102,6 +102,7 @@ def test_the_worst_case_is_what_a_limited_domain_reserves(k: int, sql: str, boun
     assert told.half_loss.rho.value < told.loss.rho.value or k == 1
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("data", [*DATA.values(), {"a": 100_000}, dict.fromkeys("abcdefgh", 400)])
 @pytest.mark.parametrize("sql", [NAMES, COUNTS])
 @pytest.mark.parametrize("k", [1, 3, 6])

@@ -99,6 +99,7 @@ def test_a_fifth_is_for_draws_within_where_a_rank_may_be_above_k() -> None:
     assert none.epsilon.value**2 / 2 == pytest.approx(float(2 * item), rel=1e-11)
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize("data", [*DATA.values(), {"a": 100_000}, dict.fromkeys("abcdefgh", 400)])
 @pytest.mark.parametrize("sql", [NAMES, COUNTS])
 @pytest.mark.parametrize("k", [1, 3, 6])

@@ -8,6 +8,7 @@ import duckdb
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.fuzzing import examples
 from support.sql_reference import Row, accepts_pattern, catalog_of, private, same
 
 from dpsql.errors import Error, Place
@@ -176,7 +177,7 @@ SALTS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 
 
 @pytest.mark.properties
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(LISTS), ROWS, st.sampled_from([1, 2, 100]), st.sampled_from([None, 1, 3]), st.booleans())
 def test_each_partition_holds_its_leaders_and_each_unit_keeps_to_one(
     listed: tuple[str, list[str]], rows: list[Row], most: int, groups: int | None, single: bool
