@@ -12,9 +12,9 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+import changelog_page
 import engines_page
 import python_page
-import changelog_page
 import sql_page
 
 DOCS = Path(__file__).resolve().parents[1]

@@ -1,7 +1,7 @@
 """What engines outside this process have in common: one statement at a time, sealed answers, no word of theirs.
 
 An engine is a class below this one that says how a statement is sent, how a running one is stopped, and what there is
-to close; `docs/how-to/engines.md` shows two. Its connection is the curator's: whoever runs code in this process can use it.
+to close; `docs/how-to/engines.md` shows two. Code that runs in this process can use its connection, the curator's.
 """
 
 from __future__ import annotations

@@ -173,6 +173,8 @@ def test_what_is_not_run_is_counted() -> None:
         "how-to/server.md": "waits for a signal; tests/server/test_serve.py runs it",
         "how-to/shell.md": "installs, and then waits for what is typed; tests/unit/cli/test_shell.py types",
         "tutorial/first-answer.md": "installs; .ci/run runs the README's command, which is the same",
+        "how-to/upgrading.md": "for a ledger that is there",
+        "tutorial/curators-day.md": "waits for a signal; tests/server/test_serve.py runs it",
         "how-to/superset.md": "Superset is not in the environment of the tests; two trials in tests run it, by hand",
     }
 
