@@ -60,9 +60,9 @@ def open_session(
     ledger: str | Path | DatabaseUrl | None = None,
     analyst: str | None = None,
     public: PublicStatements | None = None,
-    desk: ResultEvaluator | None = None,
+    evaluator: ResultEvaluator | None = None,
 ) -> Session:
-    """Return a session over an engine that is already open; the session closes it, and `public` and `desk` with it."""
+    """Return a session over an open engine; the session closes it, and `public` and `evaluator` with it."""
     from dpsql.mechanisms import OperatingSystemNoise
     from dpsql.plan import Terms
     from dpsql.plan.registration import build_catalog
@@ -81,7 +81,7 @@ def open_session(
     except BaseException:
         record.close()
         raise
-    evaluator = open_evaluator(engine, policy, shared=desk)
+    evaluator = open_evaluator(engine, policy, shared=evaluator)
     return Session(
         SessionDependencies(engine, record, catalog, terms, OperatingSystemNoise(), evaluator, public=public)
     )

@@ -113,7 +113,7 @@ def _check_terms(terms: Terms, table: VotesTable, *, method: Method) -> None:
 
 def _compute_key(table: VotesTable, examples: Iterable[Value], *, method: Method) -> str:
     """Return the digest of everything besides the votes that the distribution of the labels depends on."""
-    parts = [FORMAT, table.name, list(table.path), table.teacher.name, method.law, list(examples)]
+    parts = [FORMAT, table.name, list(table.path), table.teacher.name, method.release_identity, list(examples)]
     return hashlib.sha256(json.dumps(parts).encode("ascii")).hexdigest()
 
 

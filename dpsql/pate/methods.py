@@ -47,7 +47,7 @@ class Method(Protocol):
         ...
 
     @property
-    def law(self) -> tuple[object, ...]:
+    def release_identity(self) -> tuple[object, ...]:
         """What decides the law of an example's labels besides its votes, as JSON holds it."""
         ...
 
@@ -97,7 +97,7 @@ class Stable:
         return self.k_bar
 
     @property
-    def law(self) -> tuple[object, ...]:
+    def release_identity(self) -> tuple[object, ...]:
         """What decides the law of an example's labels besides its votes."""
         return self.name, str(self.epsilon.value), str(self.delta.value), self.k_bar, list(self.regulariser)
 
@@ -151,7 +151,7 @@ class Majority:
         return len(self.labels)
 
     @property
-    def law(self) -> tuple[object, ...]:
+    def release_identity(self) -> tuple[object, ...]:
         """What decides the law of an example's labels besides its votes."""
         return "majority", str(self.epsilon.value), list(self.labels), self.teachers, self.mechanism.max_labels
 
@@ -200,7 +200,7 @@ class Argmax:
         return len(self.labels)
 
     @property
-    def law(self) -> tuple[object, ...]:
+    def release_identity(self) -> tuple[object, ...]:
         """What decides the law of an example's labels besides its votes."""
         return self.name, str(self.epsilon.value), list(self.labels)
 

@@ -12,7 +12,7 @@ from dpsql.engines import Statement
 from dpsql.errors import UsageError
 from dpsql.mechanisms import CountRelease
 from dpsql.plan.auto import BY_COUNTS, CHOSEN, Candidate
-from dpsql.plan.mechanisms import MechanismPlan, Named, ReleaseSpec
+from dpsql.plan.mechanisms import MechanismPlan, ReleaseSpec, SelectionMechanism
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import CountingQuery
@@ -61,7 +61,7 @@ class Plan(NotebookRepr):
         return self.selection.name
 
     @property
-    def selection(self) -> Named:
+    def selection(self) -> SelectionMechanism:
         """The mechanism with its parameters."""
         return self.mechanism_plan.selection
 

@@ -235,7 +235,7 @@ class _Resources:
                 public = None
                 if self._public is not None:
                     public = SharedPublic(self._public, self._public_queue, analyst=analyst)
-                session = open_session(engine, self.policy, analyst=analyst, public=public, desk=evaluator)
+                session = open_session(engine, self.policy, analyst=analyst, public=public, evaluator=evaluator)
                 self._sessions[analyst] = session
             return self._sessions[analyst]
 

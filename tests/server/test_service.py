@@ -107,7 +107,7 @@ def test_many_clients_lose_nothing_and_pay_once(folder: Path) -> None:
 def test_a_policy_that_is_read_again_and_again_loses_no_statement(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpsql.server.service._GRACE", 0.0)  # whoever waits for the former desk finds it closed
+    monkeypatch.setattr("dpsql.server.service._GRACE", 0.0)  # whoever waits for the former evaluator finds it closed
     policies = [policy_in(folder, analysts={"default": Analyst(limit)}) for limit in (4, 5)]
     told, charged, lock = Counter[tuple[str, int]](), Counter[str](), threading.Lock()
     service = Service(folder / "events.duckdb", policies[0])

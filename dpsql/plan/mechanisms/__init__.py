@@ -5,9 +5,9 @@ from dpsql.plan.mechanisms.base import (
     ItemLoss,
     MechanismOutput,
     MechanismPlan,
-    Named,
     ReleaseSpec,
     RowsRead,
+    SelectionMechanism,
     sqrt_rounded_down,
 )
 from dpsql.plan.mechanisms.request import LEAST_DELTA, MechanismRequest
@@ -19,8 +19,8 @@ __all__ = [
     "MechanismOutput",
     "MechanismPlan",
     "MechanismRequest",
-    "Named",
     "ReleaseSpec",
     "RowsRead",
+    "SelectionMechanism",
     "sqrt_rounded_down",
 ]

@@ -63,7 +63,7 @@ class AdaptivePlan:
         """Draw k and test its gap, and then draw counts of what is returned."""
         leaders = rank(groups, self.selection.k_bar)
         chosen = self.selection.select(leaders.histogram, noise)
-        rows = leaders.by_label(chosen.positions or ())
+        rows = leaders.in_label_order(chosen.positions or ())
         held = chosen.positions is not None
         keys = MechanismOutput(rows, None, self.selection.loss, _CHOICE, stopped_at_bottom=not held, chosen=chosen.k)
         return describe_order(keys, groups, price=self.price, noise=noise)

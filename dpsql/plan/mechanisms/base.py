@@ -27,9 +27,9 @@ __all__ = [
     "ItemLoss",
     "MechanismOutput",
     "MechanismPlan",
-    "Named",
     "ReleaseSpec",
     "RowsRead",
+    "SelectionMechanism",
     "SpecReport",
     "require_zcdp",
     "sqrt_rounded_down",
@@ -186,7 +186,7 @@ class MechanismPlan(Protocol):
     """What a plan asks of the mechanism that answers it; every part but `draw` is public."""
 
     @property
-    def selection(self) -> Named:
+    def selection(self) -> SelectionMechanism:
         """The mechanism with its parameters."""
         ...
 
@@ -209,7 +209,7 @@ class MechanismPlan(Protocol):
         ...
 
 
-class Named(Protocol):
+class SelectionMechanism(Protocol):
     """A mechanism, as far as a plan tells of it."""
 
     @property

@@ -23,8 +23,8 @@ from dpsql.plan.mechanisms.base import (
     ItemLoss,
     MechanismOutput,
     MechanismPlan,
-    Named,
     ReleaseSpec,
+    SelectionMechanism,
     require_zcdp,
 )
 from dpsql.plan.mechanisms.gaussian_histogram import GaussianHistogramPlan
@@ -48,7 +48,7 @@ class EachPartitionPlan:
     charged_partitions: int
 
     @property
-    def selection(self) -> Named:
+    def selection(self) -> SelectionMechanism:
         """The mechanism of each partition."""
         return self.each.selection
 
@@ -118,7 +118,7 @@ class AllPartitionsPlan:
     partitions: int
 
     @property
-    def selection(self) -> Named:
+    def selection(self) -> SelectionMechanism:
         """The mechanism of all groups."""
         return self.every.selection
 

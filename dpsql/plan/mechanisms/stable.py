@@ -64,7 +64,7 @@ class StablePlan:
         mechanism = self.selection
         leaders = rank(groups, mechanism.k_bar)
         chosen = mechanism.select(leaders.histogram, noise)
-        rows, loss = (*leaders.by_label(chosen.stable), *leaders.in_order(chosen.filled)), mechanism.loss(chosen)
+        rows, loss = (*leaders.in_label_order(chosen.stable), *leaders.in_order(chosen.filled)), mechanism.loss(chosen)
         loss = ZCDP(loss.rho, mechanism.delta)
         keys = MechanismOutput(
             rows, None, loss, count_items(loss, self.price), stopped_at_bottom=len(rows) < mechanism.k

@@ -68,7 +68,7 @@ class TopStablePlan:
         mechanism = self.selection
         leaders = rank(groups, mechanism.k_bar)
         chosen = mechanism.select(leaders.histogram, noise)
-        rows, loss = (*leaders.by_label(chosen.members), *leaders.in_order(chosen.ranked)), mechanism.loss(chosen)
+        rows, loss = (*leaders.in_label_order(chosen.members), *leaders.in_order(chosen.ranked)), mechanism.loss(chosen)
         keys = MechanismOutput(
             rows, None, loss, count_items(loss, self.price), stopped_at_bottom=len(rows) < mechanism.k
         )

@@ -27,7 +27,7 @@ class Ranked:
     rows: tuple[int, ...]
     histogram: Histogram
 
-    def by_label(self, positions: Iterable[int]) -> tuple[int, ...]:
+    def in_label_order(self, positions: Iterable[int]) -> tuple[int, ...]:
         """Return the rows of a set of positions, in the order of their labels."""
         return tuple(sorted(self.in_order(positions)))
 

@@ -47,19 +47,19 @@ class _Shown:
 
 async def home(asked: VisitorRequest) -> Response:
     """Show the box for a question, with the text of an earlier one where its number is given."""
-    if not asked.desk.gateway.may_ask(asked.user):
+    if not asked.dispatch.gateway.may_ask(asked.user):
         return RedirectResponse("/curator/spending", status_code=303)
     wanted = asked.request.query_params.get("again", "")
     text = ""
     if wanted:
-        text = await asked.desk.read(asked.user, lambda session: _asked_before(session, wanted))
+        text = await asked.dispatch.read(asked.user, lambda session: _asked_before(session, wanted))
     return await _page(asked, text=text)
 
 
 async def ask(asked: VisitorRequest) -> Response:
     """Answer the question, and charge it."""
     try:
-        answer = await asked.desk.ask(asked.user, asked.text, request=asked.request)
+        answer = await asked.dispatch.ask(asked.user, asked.text, request=asked.request)
     except Error as error:
         return await _page(asked, text=asked.text, problem=asked.box(error))
     return await _page(asked, text=asked.text, answer=_Shown.of(answer))
@@ -70,7 +70,7 @@ async def preview(asked: VisitorRequest) -> Response:
     found, problem = None, None
     if asked.text.strip():
         try:
-            found = _told(await asked.desk.look(asked.user, lambda session: preview_of(session, asked.text)))
+            found = _told(await asked.dispatch.look(asked.user, lambda session: preview_of(session, asked.text)))
         except Error as error:
             problem = error
     if asked.is_fragment:
@@ -85,10 +85,10 @@ async def replay(asked: VisitorRequest) -> Response:
         text = _asked_before(session, asked.form.get("number", ""))
         return text, preview_of(session, text)
 
-    text, found = await asked.desk.look(asked.user, look)
+    text, found = await asked.dispatch.look(asked.user, look)
     shown, preview = None, None
     if found.kind in _FREE:
-        shown = _Shown.of(await asked.desk.ask(asked.user, text, request=asked.request))
+        shown = _Shown.of(await asked.dispatch.ask(asked.user, text, request=asked.request))
     else:
         preview = _told(found)
     if asked.is_fragment:
@@ -99,7 +99,7 @@ async def replay(asked: VisitorRequest) -> Response:
 async def complete(asked: VisitorRequest) -> Response:
     """Offer what may stand next in a statement that is being typed: words of the language and names of the policy."""
     before = asked.text if len(asked.text) <= _COMPLETED else ""
-    begun, words = await asked.desk.read(
+    begun, words = await asked.dispatch.read(
         asked.user, lambda session: find_completions(before, session.catalog, commands={})
     )
     is_written = begun.lower() in map(str.lower, words)
@@ -126,13 +126,13 @@ async def history(asked: VisitorRequest) -> Response:
         ]
         return table.num_rows, kept[::-1], currencies
 
-    count, rows, currencies = await asked.desk.read(asked.user, look)
+    count, rows, currencies = await asked.dispatch.read(asked.user, look)
     return asked.page("history.html", {"count": count, "rows": rows, "currencies": currencies})
 
 
 async def tables(asked: VisitorRequest) -> Response:
     """List the tables that may be asked, and their columns."""
-    given = await asked.desk.read(asked.user, _tables)
+    given = await asked.dispatch.read(asked.user, _tables)
     return asked.page("tables.html", {"tables": given})
 
 
@@ -147,14 +147,14 @@ async def _page(
     """Return the page of the question, or of it what is new."""
     given = {
         "answer": answer,
-        "budget": await asked.desk.read(asked.user, lambda session: _budget(session.budget)),
+        "budget": await asked.dispatch.read(asked.user, lambda session: _budget(session.budget)),
         "preview": preview,
         "problem": problem,
         "text": text,
     }
     if asked.is_fragment:
         return asked.page("answered.html", given)
-    known = await asked.desk.read(asked.user, _tables)
+    known = await asked.dispatch.read(asked.user, _tables)
     return asked.page("ask.html", {**given, "tables": known})
 
 

@@ -45,7 +45,7 @@ _LEVEL = 0.95
 class Call:
     """A request whose user is known and whose body fits; `token` is that of its visit, if it came with one."""
 
-    desk: RequestDispatch
+    dispatch: RequestDispatch
     user: User
     body: Mapping[str, object]
     numbers: Mapping[str, int]
@@ -83,10 +83,10 @@ class Operation:
     curators_only: bool = False
 
 
-async def answer_call(desk: RequestDispatch, request: Request, *, operation: Operation) -> Response:
+async def answer_call(dispatch: RequestDispatch, request: Request, *, operation: Operation) -> Response:
     """Return the answer to a request, or the problem with it."""
     try:
-        user, token = await _who(desk, request)
+        user, token = await _who(dispatch, request)
     except Error as error:
         return problem_answer(error)
     try:
@@ -102,7 +102,7 @@ async def answer_call(desk: RequestDispatch, request: Request, *, operation: Ope
             body = await json_of(request)
             check(operation.body, body)
         known = body if isinstance(body, dict) else {}
-        return await operation.act(Call(desk, user, known, numbers, token, request))
+        return await operation.act(Call(dispatch, user, known, numbers, token, request))
     except Error as error:
         return problem_answer(error if user.is_curator else without_paths(error))
 
@@ -126,17 +126,17 @@ def json_answer(
     return Response(text, status_code=status, media_type=kind, headers=dict(headers or {}))
 
 
-async def _who(desk: RequestDispatch, request: Request) -> tuple[User, str | None]:
+async def _who(dispatch: RequestDispatch, request: Request) -> tuple[User, str | None]:
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     match scheme.lower():
         case "bearer":
-            user = desk.visitor(given.strip())
+            user = dispatch.visitor(given.strip())
             if user is not None:
                 return user, given.strip()
         case "basic":
             name, password = _basic(given)
             address = "" if request.client is None else request.client.host
-            return await desk.login(name, password, address=address), None
+            return await dispatch.login(name, password, address=address), None
     hint = "Send Authorization: Basic, or the Bearer token of POST /api/v1/token; tokens end when they are not used."
     raise Refusal("login-required", "Log in first.", hint=hint)
 
@@ -149,26 +149,26 @@ def _basic(given: str) -> tuple[str, str]:
     return (name, password) if colon else ("", "")
 
 
-async def identified(desk: RequestDispatch, request: Request) -> User | None:
+async def identified(dispatch: RequestDispatch, request: Request) -> User | None:
     """Return who asks, or None where nobody says; raise `Refusal` for whoever says it wrongly."""
-    return (await _who(desk, request))[0] if "authorization" in request.headers else None
+    return (await _who(dispatch, request))[0] if "authorization" in request.headers else None
 
 
 async def _token(call: Call) -> Response:
     if call.token is not None:
         hint = "Send Authorization: Basic to get another."
         raise Refusal("login-required", "A token is given for a password.", hint=hint)
-    return json_answer({"token": call.desk.begin(call.user), "type": "Bearer"}, status=201)
+    return json_answer({"token": call.dispatch.begin(call.user), "type": "Bearer"}, status=201)
 
 
 async def _end(call: Call) -> Response:
     if call.token is not None:
-        call.desk.visits.end(call.token)
+        call.dispatch.visits.end(call.token)
     return Response(status_code=204)
 
 
 async def _query(call: Call) -> Response:
-    answer = await call.desk.ask(call.user, call.sql, parameters=call.parameters, request=call.request)
+    answer = await call.dispatch.ask(call.user, call.sql, parameters=call.parameters, request=call.request)
     if ARROW in call.accepts:
         return Response(_stream(answer), media_type=ARROW)
     if len(answer) > MOST_JSON_ROWS:  # written in one piece, which keeps everybody else waiting
@@ -217,16 +217,16 @@ async def _explain(call: Call) -> Response:
             "words": str(told),
         }
 
-    return json_answer(await call.desk.look(call.user, act))
+    return json_answer(await call.dispatch.look(call.user, act))
 
 
 async def _describe(call: Call) -> Response:
-    schema = await call.desk.look(call.user, lambda session: session.describe(call.sql, call.parameters))
+    schema = await call.dispatch.look(call.user, lambda session: session.describe(call.sql, call.parameters))
     return json_answer({"columns": [{"name": each.name, "type": str(each.type)} for each in schema]})
 
 
 async def _budget(call: Call) -> Response:
-    return json_answer(await call.desk.look(call.user, lambda session: encode_balance(session.budget)))
+    return json_answer(await call.dispatch.look(call.user, lambda session: encode_balance(session.budget)))
 
 
 async def _history(call: Call) -> Response:
@@ -236,7 +236,7 @@ async def _history(call: Call) -> Response:
         table = session.history
         return _rows(table.slice(max(0, table.num_rows - last)))
 
-    return json_answer({"queries": await call.desk.look(call.user, act)})
+    return json_answer({"queries": await call.dispatch.look(call.user, act)})
 
 
 async def _tables(call: Call) -> Response:
@@ -246,26 +246,28 @@ async def _tables(call: Call) -> Response:
             for row in _rows(tables_table(session.catalog, session.terms))
         ]
 
-    return json_answer({"tables": await call.desk.look(call.user, act)})
+    return json_answer({"tables": await call.dispatch.look(call.user, act)})
 
 
 async def _spending(call: Call) -> Response:
     last = call.numbers.get("last", 100)
-    return json_answer(await call.desk.run(lambda: curator_actions.plain_spent(call.desk.gateway, last=last)))
+    return json_answer(await call.dispatch.run(lambda: curator_actions.plain_spent(call.dispatch.gateway, last=last)))
 
 
 async def _grant(call: Call) -> Response:
-    granted = await call.desk.run(lambda: curator_actions.raise_total(call.desk.gateway, call.user, given=call.body))
+    granted = await call.dispatch.run(
+        lambda: curator_actions.raise_total(call.dispatch.gateway, call.user, given=call.body)
+    )
     return json_answer(granted.plain(), status=201)
 
 
 async def _verification(call: Call) -> Response:
-    found = await call.desk.run(lambda: curator_actions.verify(call.desk.gateway))
+    found = await call.dispatch.run(lambda: curator_actions.verify(call.dispatch.gateway))
     return json_answer({"events": found.events, "head": found.head})
 
 
 async def _refusals(call: Call) -> Response:
-    seen = call.desk.gateway.telemetry.refusals(call.numbers.get("last", 100))
+    seen = call.dispatch.gateway.telemetry.refusals(call.numbers.get("last", 100))
     return json_answer(
         {
             "refusals": [

@@ -42,30 +42,30 @@ def application(gateway: Gateway, *, secure: bool) -> Starlette:
 
     Whoever runs it must pass on the address of the peer as it is, and no address that a header names.
     """
-    desk = RequestDispatch(gateway, secure)
+    dispatch = RequestDispatch(gateway, secure)
     return Starlette(
-        routes=[*_pages(desk), *_curators(desk), *_api(desk), *_operated(desk), *_static()],
+        routes=[*_pages(dispatch), *_curators(dispatch), *_api(dispatch), *_operated(dispatch), *_static()],
         middleware=[Middleware(Guard, telemetry=gateway.telemetry, secure=secure)],
         exception_handlers={HTTPException: _http_problem},
     )
 
 
-def _pages(desk: RequestDispatch) -> list[Route]:
+def _pages(dispatch: RequestDispatch) -> list[Route]:
     return [
-        Route("/", _page(desk, analyst_pages.home)),
-        Route("/ask", _page(desk, analyst_pages.ask), methods=["POST"]),
-        Route("/preview", _page(desk, analyst_pages.preview), methods=["POST"]),
-        Route("/complete", _page(desk, analyst_pages.complete), methods=["POST"]),
-        Route("/history", _page(desk, analyst_pages.history)),
-        Route("/replay", _page(desk, analyst_pages.replay), methods=["POST"]),
-        Route("/tables", _page(desk, analyst_pages.tables)),
-        Route("/login", partial(_login_form, desk)),
-        Route("/login", partial(_login, desk), methods=["POST"]),
-        Route("/logout", _page(desk, _logout), methods=["POST"]),
+        Route("/", _page(dispatch, analyst_pages.home)),
+        Route("/ask", _page(dispatch, analyst_pages.ask), methods=["POST"]),
+        Route("/preview", _page(dispatch, analyst_pages.preview), methods=["POST"]),
+        Route("/complete", _page(dispatch, analyst_pages.complete), methods=["POST"]),
+        Route("/history", _page(dispatch, analyst_pages.history)),
+        Route("/replay", _page(dispatch, analyst_pages.replay), methods=["POST"]),
+        Route("/tables", _page(dispatch, analyst_pages.tables)),
+        Route("/login", partial(_login_form, dispatch)),
+        Route("/login", partial(_login, dispatch), methods=["POST"]),
+        Route("/logout", _page(dispatch, _logout), methods=["POST"]),
     ]
 
 
-def _curators(desk: RequestDispatch) -> list[Route]:
+def _curators(dispatch: RequestDispatch) -> list[Route]:
     shown = {
         "spending": curator_pages.spending,
         "policy": curator_pages.policy,
@@ -74,15 +74,15 @@ def _curators(desk: RequestDispatch) -> list[Route]:
     }
     done = {"verify": curator_pages.verify, "grant": curator_pages.grant}
     return [
-        *(Route(f"/curator/{name}", _page(desk, act, curators_only=True)) for name, act in shown.items()),
+        *(Route(f"/curator/{name}", _page(dispatch, act, curators_only=True)) for name, act in shown.items()),
         *(
-            Route(f"/curator/{name}", _page(desk, act, curators_only=True), methods=["POST"])
+            Route(f"/curator/{name}", _page(dispatch, act, curators_only=True), methods=["POST"])
             for name, act in done.items()
         ),
     ]
 
 
-def _api(desk: RequestDispatch) -> list[Route]:
+def _api(dispatch: RequestDispatch) -> list[Route]:
     described = document()
 
     async def openapi(_: Request) -> Response:
@@ -91,26 +91,28 @@ def _api(desk: RequestDispatch) -> list[Route]:
     return [
         Route("/api/openapi.json", openapi),
         *(
-            Route(PREFIX + operation.path, partial(answer_call, desk, operation=operation), methods=[operation.method])
+            Route(
+                PREFIX + operation.path, partial(answer_call, dispatch, operation=operation), methods=[operation.method]
+            )
             for operation in OPERATIONS
         ),
     ]
 
 
-def _operated(desk: RequestDispatch) -> list[Route]:
+def _operated(dispatch: RequestDispatch) -> list[Route]:
     async def health(_: Request) -> Response:
-        state = desk.gateway.health()
+        state = dispatch.gateway.health()
         return PlainTextResponse(state, status_code=200 if state == "ok" else 503)
 
     async def metrics(request: Request) -> Response:
         try:
-            user = await identified(desk, request)
+            user = await identified(dispatch, request)
         except Error as error:
             return problem_answer(error)
         address = "" if request.client is None else request.client.host
-        if desk.gateway.may_see_metrics(user, address=address, is_forwarded=_is_forwarded(request)):
+        if dispatch.gateway.may_see_metrics(user, address=address, is_forwarded=_is_forwarded(request)):
             return PlainTextResponse(
-                desk.gateway.telemetry.metrics(), media_type="text/plain; version=0.0.4; charset=utf-8"
+                dispatch.gateway.telemetry.metrics(), media_type="text/plain; version=0.0.4; charset=utf-8"
             )
         hint = "Log in as a curator, or ask from this machine itself."
         return problem_answer(Refusal("curators-only", "Metrics are for curators.", hint=hint))
@@ -130,46 +132,50 @@ def _static() -> list[Route]:
     return [Route(f"/static/{name}", file(body, kind)) for name, (body, kind) in files.items()]
 
 
-def _page(desk: RequestDispatch, handler: visitor_request.Handler, *, curators_only: bool = False) -> Endpoint:
+def _page(dispatch: RequestDispatch, handler: visitor_request.Handler, *, curators_only: bool = False) -> Endpoint:
     async def endpoint(request: Request) -> Response:
-        return await visitor_request.answer(desk, request, handler=handler, curators_only=curators_only)
+        return await visitor_request.answer(dispatch, request, handler=handler, curators_only=curators_only)
 
     return endpoint
 
 
-async def _login_form(desk: RequestDispatch, request: Request) -> Response:
-    return _login_page(desk, request)
+async def _login_form(dispatch: RequestDispatch, request: Request) -> Response:
+    return _login_page(dispatch, request)
 
 
-async def _login(desk: RequestDispatch, request: Request) -> Response:
+async def _login(dispatch: RequestDispatch, request: Request) -> Response:
     """Begin a visit, under a token that nobody has seen before."""
     try:
         form = await visitor_request.proven_form(
-            desk, request, token=request.cookies.get(visitor_request.cookie_name(desk), "")
+            dispatch, request, token=request.cookies.get(visitor_request.cookie_name(dispatch), "")
         )
         address = "" if request.client is None else request.client.host
-        user = await desk.login(form.get("name", ""), form.get("password", ""), address=address)
+        user = await dispatch.login(form.get("name", ""), form.get("password", ""), address=address)
     except Error as error:
-        return _login_page(desk, request, error=error)
+        return _login_page(dispatch, request, error=error)
     response = RedirectResponse("/", status_code=303)
-    visitor_request.set_cookie(desk, response, token=desk.begin(user))
+    visitor_request.set_cookie(dispatch, response, token=dispatch.begin(user))
     return response
 
 
 async def _logout(asks: visitor_request.VisitorRequest) -> Response:
-    asks.desk.visits.end(asks.token)
+    asks.dispatch.visits.end(asks.token)
     response = RedirectResponse("/login", status_code=303)
     response.delete_cookie(
-        visitor_request.cookie_name(asks.desk), httponly=True, samesite="strict", secure=asks.desk.secure, path="/"
+        visitor_request.cookie_name(asks.dispatch),
+        httponly=True,
+        samesite="strict",
+        secure=asks.dispatch.secure,
+        path="/",
     )
     return response
 
 
-def _login_page(desk: RequestDispatch, request: Request, *, error: Error | None = None) -> Response:
-    token, proof = visitor_request.proof_for(desk, request)
+def _login_page(dispatch: RequestDispatch, request: Request, *, error: Error | None = None) -> Response:
+    token, proof = visitor_request.proof_for(dispatch, request)
     status = 200 if error is None else visitor_request.status_of(error)
     response = page("login.html", {"proof": proof, "box": error and visitor_request.box(error)}, status=status)
-    visitor_request.set_cookie(desk, response, token=token)
+    visitor_request.set_cookie(dispatch, response, token=token)
     return response
 
 

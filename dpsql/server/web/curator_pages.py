@@ -28,7 +28,7 @@ _NOBODY = "(no name)"
 
 async def spending(asked: VisitorRequest) -> Response:
     """Tell who spent what, against which limit, and the latest queries."""
-    found = await asked.desk.run(lambda: curator_actions.spent(asked.desk.gateway))
+    found = await asked.dispatch.run(lambda: curator_actions.spent(asked.dispatch.gateway))
     latest = [
         {
             "asked_at": entry.opened_at,
@@ -53,7 +53,7 @@ async def spending(asked: VisitorRequest) -> Response:
 
 async def policy(asked: VisitorRequest) -> Response:
     """Tell the policy in plain words, as `dpsql check` tells it, checked against the data that is open."""
-    check = await asked.desk.run(asked.desk.gateway.service.check)
+    check = await asked.dispatch.run(asked.dispatch.gateway.service.check)
     return asked.page("policy.html", {"sections": list(_sections(describe_policy(check)))})
 
 
@@ -65,7 +65,7 @@ async def ledger(asked: VisitorRequest) -> Response:
 async def verify(asked: VisitorRequest) -> Response:
     """Compute the chain of all events again."""
     try:
-        found = await asked.desk.run(lambda: curator_actions.verify(asked.desk.gateway))
+        found = await asked.dispatch.run(lambda: curator_actions.verify(asked.dispatch.gateway))
     except Error as error:
         return await _ledger(asked, problem=asked.box(error))
     return await _ledger(asked, verified=found)
@@ -73,15 +73,15 @@ async def verify(asked: VisitorRequest) -> Response:
 
 async def grant(asked: VisitorRequest) -> Response:
     """Show what a grant would do; raise the total once that is confirmed."""
-    gateway, form = asked.desk.gateway, {name: value.strip() for name, value in asked.form.items()}
+    gateway, form = asked.dispatch.gateway, {name: value.strip() for name, value in asked.form.items()}
     try:
         budget = curator_actions.budget_asked(form)
         if form.get("confirmed") == "yes":
-            granted = await asked.desk.run(lambda: curator_actions.raise_total(gateway, asked.user, given=form))
+            granted = await asked.dispatch.run(lambda: curator_actions.raise_total(gateway, asked.user, given=form))
             return asked.page("granted.html", {"granted": granted, "budget": budget, "form": _fields(form)})
         if not form.get("note"):
             raise UsageError("grant-note", "A grant has a note.", hint="Say why; it is recorded for good.")
-        found = await asked.desk.run(lambda: curator_actions.spent(gateway))
+        found = await asked.dispatch.run(lambda: curator_actions.spent(gateway))
     except Error as error:
         return await _ledger(asked, problem=asked.box(error))
     wanted = ApproximateDP(budget.epsilon, budget.delta)
@@ -91,19 +91,19 @@ async def grant(asked: VisitorRequest) -> Response:
 
 async def refusals(asked: VisitorRequest) -> Response:
     """List what was not answered since the server started: when, whose and why, never the text of a statement."""
-    return asked.page("refusals.html", {"refusals": asked.desk.gateway.telemetry.refusals(_LATEST)})
+    return asked.page("refusals.html", {"refusals": asked.dispatch.gateway.telemetry.refusals(_LATEST)})
 
 
 async def _ledger(asked: VisitorRequest, *, verified: object = None, problem: object = None) -> Response:
     total, periods = None, ""
     try:
-        balance = (await asked.desk.run(lambda: curator_actions.spent(asked.desk.gateway))).balance
+        balance = (await asked.dispatch.run(lambda: curator_actions.spent(asked.dispatch.gateway))).balance
     except LedgerError as error:  # such as after a grant that the policy does not know of yet
         problem = problem or asked.box(error)
     else:
         total, periods = balance.granted, "" if balance.calendar is None else words_of(balance.calendar.periods)
     given = {
-        "place": str(curator_actions.ledger_of(asked.desk.gateway)),
+        "place": str(curator_actions.ledger_of(asked.dispatch.gateway)),
         "total": total,
         "periods": periods,
         "form": _fields(asked.form),

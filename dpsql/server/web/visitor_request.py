@@ -28,7 +28,7 @@ _FRAGMENT = "hx-request"
 class VisitorRequest:
     """A request of a visit whose user is known; `form` holds what a form that came from our page says."""
 
-    desk: RequestDispatch
+    dispatch: RequestDispatch
     request: Request
     user: User
     token: str
@@ -48,9 +48,9 @@ class VisitorRequest:
         """Return a page with what every page shows."""
         common = {
             "path": self.request.url.path,
-            "proof": self.desk.visits.proof(self.token),
+            "proof": self.dispatch.visits.proof(self.token),
             "user": self.user,
-            "may_ask": self.desk.gateway.may_ask(self.user),
+            "may_ask": self.dispatch.gateway.may_ask(self.user),
         }
         return page(name, {**common, **given}, status=status)
 
@@ -62,18 +62,20 @@ class VisitorRequest:
 Handler = Callable[[VisitorRequest], Awaitable[Response]]
 
 
-async def answer(desk: RequestDispatch, request: Request, *, handler: Handler, curators_only: bool = False) -> Response:
+async def answer(
+    dispatch: RequestDispatch, request: Request, *, handler: Handler, curators_only: bool = False
+) -> Response:
     """Return what a handler answers; who is not logged in is sent to do so, and errors are shown."""
-    token = request.cookies.get(cookie_name(desk), "")
-    user = desk.visitor(token)
+    token = request.cookies.get(cookie_name(dispatch), "")
+    user = dispatch.visitor(token)
     if user is None:
         return _to_login(request)
-    asked = VisitorRequest(desk, request, user, token, {})
+    asked = VisitorRequest(dispatch, request, user, token, {})
     try:
         if curators_only:
             require_curator(user)
         if request.method != "GET":
-            asked = VisitorRequest(desk, request, user, token, await proven_form(desk, request, token=token))
+            asked = VisitorRequest(dispatch, request, user, token, await proven_form(dispatch, request, token=token))
         return await handler(asked)
     except Error as error:
         if asked.is_fragment:
@@ -91,26 +93,28 @@ def plain_page(error: Error) -> Response:
     return page("alone.html", {"box": box(error)}, status=status_of(error))
 
 
-def cookie_name(desk: RequestDispatch) -> str:
+def cookie_name(dispatch: RequestDispatch) -> str:
     """Return the name of the cookie; under TLS one that browsers take from this host alone."""
-    return "__Host-dpsql" if desk.secure else "dpsql"
+    return "__Host-dpsql" if dispatch.secure else "dpsql"
 
 
-def set_cookie(desk: RequestDispatch, response: Response, *, token: str) -> None:
+def set_cookie(dispatch: RequestDispatch, response: Response, *, token: str) -> None:
     """Have the browser send a token along, to us alone and from our own pages alone; no script can read it."""
-    response.set_cookie(cookie_name(desk), token, httponly=True, samesite="strict", secure=desk.secure, path="/")
+    response.set_cookie(
+        cookie_name(dispatch), token, httponly=True, samesite="strict", secure=dispatch.secure, path="/"
+    )
 
 
-def proof_for(desk: RequestDispatch, request: Request) -> tuple[str, str]:
+def proof_for(dispatch: RequestDispatch, request: Request) -> tuple[str, str]:
     """Return the token of a browser that has not logged in, its own or a new one, and what its forms must prove."""
-    token = request.cookies.get(cookie_name(desk), "") or draw_text(32)
-    return token, desk.visits.proof(token)
+    token = request.cookies.get(cookie_name(dispatch), "") or draw_text(32)
+    return token, dispatch.visits.proof(token)
 
 
-async def proven_form(desk: RequestDispatch, request: Request, *, token: str) -> Mapping[str, str]:
+async def proven_form(dispatch: RequestDispatch, request: Request, *, token: str) -> Mapping[str, str]:
     """Return the fields of a form that came from our page; raise `Refusal` for any other."""
     form = await form_of(request)
-    if not desk.visits.proves(token, form.get(PROOF, "")):
+    if not dispatch.visits.proves(token, form.get(PROOF, "")):
         raise Refusal("form-expired", "This form is no longer good.", hint="Load the page again, and send it anew.")
     return form
 

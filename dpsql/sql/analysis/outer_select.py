@@ -34,7 +34,7 @@ from dpsql.sql.syntax.split_statement import RELEASED
 
 __all__ = ["PATH", "RANK", "answer_table", "find_unchanged_outputs", "order_by_rank", "wrap_query"]
 
-_HOME = ("memory", "dpsql desk")
+_HOME = ("memory", "dpsql evaluator")
 PATH = (*_HOME, "released")  # where the answer stands, with the columns c1, c2, ... and its rank
 RANK = "rank"
 _KEEPS_RIGHT = frozenset(["RIGHT", "FULL"])  # joins that have rows although their left side has none
@@ -175,7 +175,7 @@ def _origin(expression: Expression, source: Relation) -> int | None:
     """Return the column of the answer that an expression over `source` is, unchanged; None for any other."""
     if not isinstance(expression, Column):
         return None
-    at = int(expression.name.removeprefix("c")) - 1  # the columns of all that stands on the desk are numbered
+    at = int(expression.name.removeprefix("c")) - 1  # the columns of all released tables are numbered
     match source:
         case Joined(left=left, kind=kind, right=right):
             found = None if kind in _KEEPS_RIGHT else _origin(expression, left)  # what a join may leave NULL is none

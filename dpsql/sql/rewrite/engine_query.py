@@ -106,7 +106,7 @@ def rewrite(query: PrivateQuery, rows: int | None, *, bound: Bound | None = None
 
 def rewrite_unordered(query: PrivateQuery, rows: int, *, bound: Bound | None = None) -> CountingQuery:
     """Return the SQL for the first `rows` groups by distinct units, sorted by the keys and not by the counts."""
-    return _rewrite_counts(query, bound, first=(f"{COUNT} DESC",), rows=rows, by_label=True)
+    return _rewrite_counts(query, bound, first=(f"{COUNT} DESC",), rows=rows, unordered=True)
 
 
 def rewrite_all(query: PrivateQuery, *, bound: Bound | None = None) -> CountingQuery:
@@ -154,7 +154,7 @@ def _rewrite_weights(
 
 
 def _rewrite_counts(
-    query: PrivateQuery, bound: Bound | None, *, first: tuple[str, ...], rows: int | None, by_label: bool = False
+    query: PrivateQuery, bound: Bound | None, *, first: tuple[str, ...], rows: int | None, unordered: bool = False
 ) -> CountingQuery:
     """Return the SQL for the groups and their counts, sorted by `first`, then by the keys."""
     found = use_materialized(query, bounded=bound is not None)
@@ -173,7 +173,7 @@ def _rewrite_counts(
     else:
         sql = f"{counted} ORDER BY {order}{'' if rows is None else f' LIMIT {rows:d}'}"
     sql = f"{opening}{sql}"
-    if by_label:
+    if unordered:
         sql = f"SELECT * FROM ({sql}) ORDER BY {', '.join(labels)}"  # noqa: S608 - as above
     return _finish(writer, sql, query=query, measures=1, reads=found.description)
 

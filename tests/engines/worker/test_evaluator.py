@@ -21,9 +21,9 @@ from dpsql.engines.duckdb.worker.confinement import MEASURES
 from dpsql.engines.duckdb.worker.evaluator import SharedEvaluator, WorkerEvaluator, try_confinement
 from dpsql.errors import EngineError, UsageError
 
-PATH, OTHER = ("memory", "a desk", "released"), ("memory", "main", "public")
+PATH, OTHER = ("memory", "a evaluator", "released"), ("memory", "main", "public")
 ROWS = pa.table({"c1": ["a", None, "b"], "c2": pa.array([1, 2, 3], pa.int64()), "c3": [float("nan"), -0.0, 1.0]})
-FROM = 'FROM "memory"."a desk"."released"'
+FROM = 'FROM "memory"."a evaluator"."released"'
 LONG = "SELECT count(*) FROM range(1000000) AS a(x), range(1000000) AS b(y) WHERE (x * y) % 7 = 3"
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 

@@ -216,9 +216,9 @@ def test_what_means_nothing_changes_nothing(session: Session, released: pa.Table
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_tools_write_around_is_computed_as_duckdb_does(session: Session, released: pa.Table, shape: str) -> None:
     known = session.history.num_rows
-    with duckdb.connect() as desk:
-        desk.register("released", released)
-        expected = desk.sql(as_newest(shape).format("(SELECT * FROM released)")).to_arrow_table()
+    with duckdb.connect() as evaluator:
+        evaluator.register("released", released)
+        expected = evaluator.sql(as_newest(shape).format("(SELECT * FROM released)")).to_arrow_table()
     for spelling in SPELLINGS[:2]:
         text = shape.format(f"({spelling})")
         answer = session.sql(text)

@@ -71,13 +71,13 @@ def test_the_process_that_has_the_ledger_stays_small(session: Session) -> None:
 
 
 def test_the_evaluator_is_chosen_by_where_the_data_is_open_and_closed_with_the_session(session: Session) -> None:
-    desk = session._dependencies.evaluator
+    evaluator = session._dependencies.evaluator
     if session._dependencies.engine.isolation == "in_process":
-        assert isinstance(desk, DuckDBEvaluator)
+        assert isinstance(evaluator, DuckDBEvaluator)
         return
-    assert isinstance(desk, WorkerEvaluator)
+    assert isinstance(evaluator, WorkerEvaluator)
     session.sql(f"SELECT COUNT(*) FROM ({COUNTS}) AS x")
-    (worker,) = desk._idle
+    (worker,) = evaluator._idle
     session.close()
     assert worker._process.poll() is not None
 
@@ -97,16 +97,16 @@ def test_the_limits_are_the_policys(
     known = dpsql.EngineSettings(isolation=isolation, **settings)  # type: ignore[arg-type]
     policy = dpsql.Policy(dpsql.Budget(10, "1e-6"), TABLES, engine=known)
     with closing(open_engine(database, policy)) as engine:
-        desk = open_evaluator(engine, policy)
-        assert isinstance(desk, WorkerEvaluator if isolation == "process" else DuckDBEvaluator)
-        assert (desk._memory_limit, desk._seconds) == (memory_limit, seconds)
+        evaluator = open_evaluator(engine, policy)
+        assert isinstance(evaluator, WorkerEvaluator if isolation == "process" else DuckDBEvaluator)
+        assert (evaluator._memory_limit, evaluator._seconds) == (memory_limit, seconds)
 
 
 def test_a_desk_that_sessions_share_outlives_them(database: Path) -> None:
     settings = dpsql.EngineSettings(isolation="process", memory_limit="512MB", threads=1, time_limit=20)
     policy = dpsql.Policy(dpsql.Budget(10, "1e-6"), TABLES, engine=settings)
-    with closing(WorkerEvaluator()) as desk:
+    with closing(WorkerEvaluator()) as evaluator:
         for _ in range(2):
-            with open_session(open_engine(database, policy), policy, ledger=":memory:", desk=desk) as session:
+            with open_session(open_engine(database, policy), policy, ledger=":memory:", evaluator=evaluator) as session:
                 assert len(session.sql(f"SELECT n FROM ({COUNTS}) AS x")) == 2
-        assert len(desk._idle) == 1
+        assert len(evaluator._idle) == 1

@@ -425,14 +425,14 @@ def test_what_is_not_ours_is_the_file_that_was_published_with_its_licence() -> N
 
 def test_no_user_holds_all_threads(world: World) -> None:
     client = world.login()
-    desk_of = world.app.routes[0].endpoint.__closure__  # type: ignore[attr-defined]
-    (desk,) = [cell.cell_contents for cell in desk_of if type(cell.cell_contents).__name__ == "RequestDispatch"]
+    endpoint = world.app.routes[0].endpoint.__closure__  # type: ignore[attr-defined]
+    (dispatch,) = [cell.cell_contents for cell in endpoint if type(cell.cell_contents).__name__ == "RequestDispatch"]
     token = proof(client)
-    desk.asking["alice"] = 4
+    dispatch.asking["alice"] = 4
     sent = {"proof": token, "text": COUNTS}
     assert "too many statements running" in client.post("/ask", data=sent, headers=FRAGMENT).text
     assert "At most" in client.post("/preview", data=sent, headers=FRAGMENT).text
     assert world.charges() == 0
-    desk.asking["alice"] = 3
+    dispatch.asking["alice"] = 3
     assert "charged 6 items" in client.post("/ask", data=sent, headers=FRAGMENT).text
-    assert desk.asking["alice"] == 3
+    assert dispatch.asking["alice"] == 3

@@ -1,4 +1,4 @@
-"""The desk: released rows are computed with where nothing else is, in bounded time, and in nobody's words."""
+"""The evaluator: released rows are computed with where nothing else is, in bounded time, and in nobody's words."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dpsql.engines import Statement
 from dpsql.engines.duckdb.evaluator import DuckDBEvaluator
 from dpsql.errors import EngineError
 
-PATH = ("memory", "a desk", "released")
+PATH = ("memory", "a evaluator", "released")
 ROWS = pa.table({"c1": ["a", None, "b"], "c2": pa.array([1, 2, 3], pa.int64()), "c3": [float("nan"), -0.0, 1.0]})
-FROM = 'FROM "memory"."a desk"."released"'
+FROM = 'FROM "memory"."a evaluator"."released"'
 
 
 def test_rows_are_found_at_their_path_as_they_are() -> None:
@@ -25,10 +25,10 @@ def test_rows_are_found_at_their_path_as_they_are() -> None:
 
 
 def test_nothing_of_one_statement_is_there_for_the_next() -> None:
-    desk = DuckDBEvaluator()
-    desk.compute({PATH: ROWS}, Statement(f"SELECT 1 {FROM}"))
+    evaluator = DuckDBEvaluator()
+    evaluator.compute({PATH: ROWS}, Statement(f"SELECT 1 {FROM}"))
     with pytest.raises(EngineError):
-        desk.compute({}, Statement(f"SELECT 1 {FROM}"))
+        evaluator.compute({}, Statement(f"SELECT 1 {FROM}"))
 
 
 @pytest.mark.parametrize(
