@@ -151,7 +151,7 @@ from pathlib import Path
 import dpsql
 from dpsql.engines import Statement
 from support.session_kit import WatchedLedger, rebuilt
-from unit.session.test_session_interrupts import SQL, opened
+from properties.session.test_session_interrupts import SQL, opened
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -195,7 +195,7 @@ for number in (1, 2):
 session.close()
 """
 EVERYWHERE = """
-from unit.session.test_session_interrupts import interrupt_everywhere
+from properties.session.test_session_interrupts import interrupt_everywhere
 interrupt_everywhere(Path(sys.argv[1]))
 say("done")
 """
