@@ -59,7 +59,7 @@ class Log:
         return np.bincount(self.labels, minlength=self.size)
 
     def kept(self, most: int) -> tuple[Integers, Integers]:
-        """Return unit and label of `most` pairs of each unit, drawn anew, and of all pairs of a unit that has fewer."""
+        """Return unit and label of `most` pairs of each unit, drawn again, or of all pairs if it has fewer."""
         sizes = np.bincount(self.units)
         above = sizes[self.units] > most
         units, labels = self.units[above], self.labels[above]

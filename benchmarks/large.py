@@ -131,7 +131,7 @@ def _size(folder: Path) -> int:
 
 
 def _forget_peak() -> None:
-    """Let the peak of memory begin anew, where the system can."""
+    """Let the peak of memory begin again, where the system can."""
     forget = Path("/proc/self/clear_refs")
     if forget.exists():
         forget.write_text("5")

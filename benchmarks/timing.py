@@ -94,7 +94,7 @@ def interval(values: Sequence[float], miss: float = 0.05) -> tuple[float, float]
 
 
 def timed(session: dpsql.Session, text: str) -> float:
-    """Return how many milliseconds an answer took, drawn anew."""
+    """Return how many milliseconds an answer took, drawn again."""
     began = time.perf_counter()
     session.sql(f"{text} WITH (fresh = true)")
     return (time.perf_counter() - began) * 1e3

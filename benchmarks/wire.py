@@ -6,7 +6,7 @@
 PostgreSQL of the test extra answers the plain query on the same rows: the exact counts of all groups, `ORDER BY n DESC
 LIMIT 10`. Both run on this machine in processes of their own, over TCP without TLS, and are asked by psycopg.
 A *distinct* question was never asked before: dpsql plans it, charges the ledger durably, counts and draws. One *again*
-is one that was: dpsql replays its answer for nothing, PostgreSQL counts once more. `SELECT 1` is what the way there and
+is one that was: dpsql replays its answer at no cost, PostgreSQL counts once more. `SELECT 1` is what the way there and
 back costs. First row is the time from sending a question to holding a row, by one client that is connected, and both
 servers are asked in turns; questions a second are of so many clients at once.
 

@@ -156,7 +156,7 @@ def _check_database(database: object, policy: Policy) -> None:
         raise PolicyError("policy-source", reason, hint=hint, place=policy.where("source.options"))
     if isinstance(database, Path) and _ADDRESS.match(str(database)) and not database.exists():
         hint = 'Write [source] and below it url = "..." in the policy, and leave the database out.'
-        raise UsageError("database", "The address of an engine stands in the policy, not here.", hint=hint)
+        raise UsageError("database", "The address of an engine belongs into the policy.", hint=hint)
     if policy.source is not None and database is not None:
         hint = "Leave the database out, or take [source] out of the policy."
         raise UsageError("source-twice", "The policy says where the data is.", hint=hint)
@@ -198,7 +198,7 @@ def _open_url(source: DataSource, sources: Sources, *, time_limit: float | None)
     if missing is not None:  # raised here and not where it was caught: no context hangs on it
         hint = f"docs/how-to/engines.md says what to install for {source.scheme}:."
         raise UsageError("not-installed", f"This engine needs the package {missing}.", hint=hint, place="source.url")
-    hint = "Check the address, the user and the password with a client of the engine; what it says is not kept."
+    hint = "Check the address, the user and the password with a client of the engine. Its messages are not stored here."
     raise EngineError("engine-unreachable", "The engine cannot be opened.", hint=hint, place="source.url")
 
 

@@ -29,7 +29,7 @@ def open_ledger(place: str | Path | DatabaseUrl | None, terms: Terms) -> Ledger:
     from dpsql.ledger import MemoryLedger
 
     if place is None:
-        reason = "The policy names no ledger: what is spent is kept in memory and forgotten when the session ends."
+        reason = "The policy names no ledger: spending is recorded in memory and lost when the session ends."
         warnings.warn(reason, MemoryLedgerWarning, stacklevel=_caller_level())
     elif not isinstance(place, str | Path | DatabaseUrl):
         raise UsageError("not-a-path", "A ledger is named by its path.", hint='Such as "ledger.sqlite", or ":memory:".')

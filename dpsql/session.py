@@ -155,7 +155,7 @@ class Session:
             reservation = own.ledger.reserve(request)
             if isinstance(reservation, Settled):  # answered since it was looked up
                 return reservation
-            hint = "Ask the curator: the details may hold private values and are not kept."
+            hint = "Ask the curator. The details may hold private values, so they are not stored."
             reason = "The engine could not answer; the query is charged in full."
             failure: BaseException = EngineError("engine-failed", reason, hint=hint)
             try:

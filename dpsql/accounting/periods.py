@@ -1,4 +1,4 @@
-"""Budgets that are granted anew in every period, and what they promise in all (`maths.md` 4.1)."""
+"""Budgets that are granted again in every period, and what they promise in all (`maths.md` 4.1)."""
 
 from __future__ import annotations
 

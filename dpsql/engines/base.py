@@ -246,7 +246,7 @@ def engine_failed() -> EngineError:
     return EngineError(
         "engine-failed",
         "The engine could not answer this statement.",
-        hint="Ask the curator: the details may hold private values and are not kept.",
+        hint="Ask the curator. The details may hold private values, so they are not stored.",
     )
 
 

@@ -33,7 +33,7 @@ __all__ = ["DpsqlAdapter"]
 
 _OPTIONS = {
     "policy": "The curator's policy, a TOML file.",
-    "analyst": "Who asks, by the policy's name for them.",
+    "analyst": "The analyst, by the name in the policy.",
     "ledger": "Another ledger than the policy's.",
     "isolation": "process: open the data in a process of its own.",
 }
@@ -117,7 +117,7 @@ class DpsqlAdapter(HarlequinAdapter):  # type: ignore[misc, unused-ignore]
         self._database = conn_str[0] if conn_str else None
         self._settings = {name: str(options[name]) for name in _OPTIONS if options.get(name)}
         if "policy" not in self._settings:
-            raise HarlequinConfigError("Nothing can be asked without a policy: --policy policy.toml", title="dpsql")
+            raise HarlequinConfigError("A policy is needed: --policy policy.toml", title="dpsql")
 
     def connect(self) -> _Connection:
         """Open the session; raise `HarlequinConnectionError` with the words of what did not fit."""

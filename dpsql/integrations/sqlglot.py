@@ -1,4 +1,4 @@
-"""The dialect `dpsql` for sqlglot, so that tools which read SQL with sqlglot, and write it anew, keep the clause.
+"""The dialect `dpsql` for sqlglot, so that tools which read SQL with sqlglot, and write it again, keep the clause.
 
 It is found by the entry point group `sqlglot.dialects` and needs no configuration: `sqlglot.parse_one(sql, "dpsql")`.
 The clause is lifted off the tokens before DuckDB's own parser sees them, and travels as text in two places of a Select
@@ -137,7 +137,7 @@ class _Marked:
         elif isinstance(holder, exp.Qualify) and isinstance(holder.parent, exp.Select):
             holder.replace(clause)
         else:  # beside AND, say: what stands there would be lost
-            raise ParseError("TOP k PRIVATE stands by itself, at the end of a SELECT or right after the word.")
+            raise ParseError("TOP k PRIVATE belongs at the end of a SELECT or right after the word SELECT.")
 
     def _taken(self, tokens: list[Token], start: int) -> dict[int, tuple[int, list[Token]]]:
         """Return, by where they begin, what is taken out for the clause at tokens[start]: up to where, and the mark."""

@@ -1,6 +1,6 @@
 """The engine spec of Apache Superset, found by the entry point group `superset.db_engine_specs`; needs Superset.
 
-It goes with the SQLAlchemy dialect of the same name. Superset reads each statement with sqlglot and writes it anew
+It goes with the SQLAlchemy dialect of the same name. Superset reads each statement with sqlglot and writes it again
 before it sends it, so that loading the spec also tells Superset of `dpsql.integrations.sqlglot`.
 """
 

@@ -40,7 +40,7 @@ def dp_events(entries: Iterable[Entry]) -> Spent:
     spent = list(entries)
     if any(entry.certificate is not Certificate.zcdp for entry in spent):
         reason = "Only a ledger with the certificate zcdp records what an accountant of rho can add up."
-        raise UsageError("wrong-certificate", reason, hint="The total that the ledger stands for is what holds.")
+        raise UsageError("wrong-certificate", reason, hint="The guarantee is the total of the ledger.")
     try:
         from dp_accounting import ComposedDpEvent, ZCDpEvent
     except ImportError:

@@ -51,7 +51,7 @@ class Histogram:
         """Return the `length` highest counts, going on with zeros where groups are missing."""
         counts = (*self.leaders, self.following)
         if self.following and length > len(counts):
-            raise UsageError("histogram-cut", "The histogram must hold every group up to the last that is asked for.")
+            raise UsageError("histogram-cut", "The histogram must hold every group up to the last requested one.")
         return (counts + (0,) * (length - len(counts)))[:length]
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ choice, of a weight proportional to
 and the last stretch has no end. Time depends on the number of candidates, not on their counts.
 
 **Exactness.** Every stretch gets a whole number of shares, no fewer than its weight in units of exp(scale) / 2**30. A
-stretch is drawn by its shares, in whole numbers, and kept with the probability weight / shares, else drawn anew: the
+stretch is drawn by its shares, in whole numbers, and kept with the probability weight / shares, else drawn again: the
 law is that of the weights, whatever the shares. The coin of that probability is a lazily read binary fraction beside
 an enclosure of the probability by mpmath's interval arithmetic, both refined until they part. So only the shares come
 from doubles, and all they must be is enough. ln N is a sum of at most n positive terms, each within 2**-49 relative of

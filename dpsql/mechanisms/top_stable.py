@@ -40,7 +40,7 @@ class TopStable:
 
     Given: epsilon of at least 1e-9 is for all tests together, delta in (0, 1) is this query's; 1 <= k <= k_bar;
     `threshold_share`, in (0, 1), is the part of epsilon that the noise of the threshold gets; `within` is the epsilon
-    of one draw of an exponential mechanism among more than k stable leaders (None: k of them at random, for nothing).
+    of one draw of an exponential mechanism among more than k stable leaders (None: k of them at random, at no cost).
     The histogram holds the k_bar first groups and the count after them. Nothing bounds how many groups a privacy unit
     is in.
     Returns: a `TopStableSelection`. Where a rank of at most k holds, all leaders up to it; above k, k of them.

@@ -93,7 +93,7 @@ class Plan(NotebookRepr):
 
     @property
     def fresh(self) -> bool:
-        """Whether the query wants new noise, charged anew, also where its answer is stored."""
+        """Whether the query wants new noise, charged again, also where its answer is stored."""
         return self._says("fresh")
 
     @property
@@ -182,7 +182,7 @@ class Plan(NotebookRepr):
         """Return why this mechanism answers, and what is predicted of each that could."""
         option, why = self.query.clause.options.get("mechanism"), "groups need the fewest units, at the least price"
         if option is not None and option.value != "auto":
-            why = "it was asked for"
+            why = "the query names it"
         elif sum(each.name in CHOSEN for each in self.considered) == 1:
             why = "AUTO knows no other for this query"
         elif self._has_enough():

@@ -52,7 +52,7 @@ _OF_WEIGHTS = frozenset([weighted_gaussian, domain_discovery])  # those that cap
 _OF_EACH = frozenset([limited_domain, laplace_limited_domain, stable, top_stable, adaptive])  # partitions: one run each
 MECHANISMS = ("auto", *_UNKNOWN_DOMAIN, *_KNOWN_DOMAIN)
 _WORDS = {
-    "fresh": "Write fresh = true for new noise, charged anew, or leave it out.",
+    "fresh": "Write fresh = true for new noise, charged again, or leave it out.",
     "monotone": "Write monotone = true for counts that never rise along the ranking, or leave it out.",
 }
 

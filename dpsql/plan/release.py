@@ -75,7 +75,7 @@ def _read_groups(plan: Plan, table: pa.Table) -> Groups:
             return Groups(counts, weights, partitions)
     raise EngineError(
         "engine-result",
-        "The engine's answer does not have the shape that was asked for.",
+        "The engine's answer does not have the expected columns.",
         hint="Ask the curator whether the data changed while the session was open.",
     )
 

@@ -53,7 +53,7 @@ class Terms:
     `tables` are the policy's private tables by their names. `account` is the analyst's own limit, besides the total,
     which holds for everybody: as much as the total for a name without a limit, so that all that is kept of one who
     gives a name is kept apart; None for the unnamed without a limit. The defaults are the analyst's. With `periods`
-    all of it is granted anew in each. `rule` is the filter of another certificate than zcdp, whose currencies `budget`
+    all of it is granted again in each. `rule` is the filter of another certificate than zcdp, whose currencies `budget`
     then holds in the places of rho and delta. What depends on rows leaves on the grid of `answer_grid_ms`.
     """
 

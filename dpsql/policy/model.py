@@ -46,7 +46,7 @@ class Budget:
     """The total for every privacy unit, over all queries and analysts, and what it is meant to buy.
 
     `items` sets the default per-item epsilon and `queries` the default per-query delta. With a `period`, such as "30d",
-    all of it is granted anew in each, without carry-over, and `periods` times at most: what holds in all then grows
+    all of it is granted again in each, without carry-over, and `periods` times at most: what holds in all then grows
     with their number, without end where `periods` is None. `certificate` says what the total is proved with: "zcdp",
     "pure", or, with the numbers of items and queries fixed for good and one epsilon for all items, "theorem2" and
     "optimal". Raises `PolicyError` for what cannot be a budget.
@@ -208,7 +208,7 @@ class Policy:
         found = self.analysts.get(name or UNLISTED, self.analysts.get(UNLISTED))
         if found is not None and not found.enabled:
             hint = "Ask the curator: the policy says who may."
-            raise Refusal("analyst-disabled", "This analyst may ask nothing.", hint=hint)
+            raise Refusal("analyst-disabled", "This analyst may not run queries.", hint=hint)
         return found
 
     def only(self, names: Iterable[str]) -> Policy:

@@ -96,7 +96,7 @@ def naming_of(column: str) -> Naming | None:
     if words and words[0] in _FLAGS:
         return None
     if last == "by" and before and before[-1] in _ACTS:
-        return Naming(is_person=False, is_role=True, reason="named like whoever touched the row")
+        return Naming(is_person=False, is_role=True, reason="named like the person who edited the row")
     kind = _kind(last)
     if kind not in _KNOWN and len(before) + 1 < len(words):  # a plural without a key word counts people
         kind = _kind(_singular(last))

@@ -79,7 +79,7 @@ def _check_target(tables: Tables, name: str) -> None:
         hint = "Declare that table too, or correct its name."
         raise PolicyError("policy-link", "The link leads to a table that is not named here.", hint=hint, place=place)
     if not isinstance(tables[target], PrivateTable):
-        reason = "The link leads to a public table, whose rows belong to nobody."
+        reason = "The link leads to a public table, whose rows belong to no privacy unit."
         hint = "Link to a private table, or declare that one with a privacy_unit."
         raise PolicyError("policy-link", reason, hint=hint, place=place)
     if name in path_of(tables, target):

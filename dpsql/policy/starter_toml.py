@@ -46,7 +46,7 @@ _LIMIT_NOTES = {
     "failures_per_day": "after so many queries that the engine failed, an analyst waits for a day",
 }
 _UNNAMED = "No name in a policy would mean it alone: rename it, or make a view of it."
-_UNREAD = "This view cannot be read: it names what is gone, or a file outside the database."
+_UNREAD = "This view cannot be read: it names something that no longer exists, or a file outside the database."
 _UNKNOWN = 'privacy_unit = "..."  # the column that names the person of each row, if one does'
 _PUBLIC = "public = true  # unprotected: your word that no row of it says anything about any unit"
 _BOUNDS = (
@@ -115,7 +115,7 @@ def _budget() -> Iterator[str]:
 
 
 def _limits() -> Iterator[str]:
-    yield "# [limits]  # what one query may ask at most; these are the defaults"
+    yield "# [limits]  # the most that one query may use; these are the defaults"
     most = Delta(_BUDGET.delta.value / 2) if _LIMITS.max_delta is None else _LIMITS.max_delta
     counts = (_LIMITS.max_k, _LIMITS.max_k_bar, _LIMITS.failures_per_day)
     values = (float(_LIMITS.max_epsilon), float(_LIMITS.min_epsilon), _short(most), *counts)

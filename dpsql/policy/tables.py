@@ -141,7 +141,7 @@ def check_folder(tables: Mapping[str, Table], folder: Path | None) -> None:
     """Refuse tables to be materialized where the policy names no folder for that."""
     for name, table in tables.items():
         if folder is None and isinstance(table, PrivateTable) and table.materialized:
-            reason = "The policy does not say where materialized tables are kept."
+            reason = "The policy does not say where materialized tables are stored."
             hint = 'Write materialized = "materialized" above the tables: a folder, as private as the data.'
             raise PolicyError("policy-prepared", reason, hint=hint, place=f"tables.{name}.materialized")
 

@@ -20,7 +20,7 @@ __all__ = ["add_user", "change_password", "list_users", "remove_user"]
 
 _MASK_BYTES = 32
 _MIN_PASSWORD, _MAX_PASSWORD = 8, 1000
-_HEAD = "# Written by `dpsql user`: names, and what passwords are held against. No password can be read from it.\n"
+_HEAD = "# Written by `dpsql user`: names, and verifiers of passwords. No password can be read from it.\n"
 
 
 def add_user(path: Path, user: User, *, password: str) -> None:

@@ -271,7 +271,7 @@ def test_a_memory_ledger_is_warned_of_once_for_every_connection(folder: Path) ->
         (warning,) = caught
         assert warning.category is dpsql.MemoryLedgerWarning
         assert warning.filename == __file__
-        assert "forgotten when the session ends" in str(warning.message)
+        assert "lost when the session ends" in str(warning.message)
 
 
 def test_a_warning_made_an_error_leaks_nothing(folder: Path) -> None:
@@ -396,8 +396,8 @@ def test_a_csv_file_beside_a_database_and_in_two_sessions(folder: Path, visits: 
     ):
         for session in (borrowed, other):
             assert len(session.sql(f"{PAGES} WITH (fresh = true)").fetchall()) == 3
-            anew = "SELECT article FROM reads GROUP BY article TOP 1 PRIVATE WITH (fresh = true)"
-            assert session.sql(anew).fetchall() == [("a",)]
+            again = "SELECT article FROM reads GROUP BY article TOP 1 PRIVATE WITH (fresh = true)"
+            assert session.sql(again).fetchall() == [("a",)]
     dpsql.connect(folder / "events.duckdb", policy=policy).close()
 
 

@@ -281,7 +281,7 @@ class OptimalFilter(_CertificateFilter):
 
     @property
     def total(self) -> ApproximateDP:
-        """Return the certified epsilon, and the conversion's and the queries' delta; computed anew each time.
+        """Return the certified epsilon, and the conversion's and the queries' delta; computed again each time.
 
         Of more items than the optimum is computed for, that of their rho, which is more.
         """

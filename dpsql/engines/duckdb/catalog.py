@@ -189,7 +189,7 @@ def _beside(connection: duckdb.DuckDBPyConnection, tables: Mapping[str, Attached
     }
     for path, name in files.items():
         if _trouble(connection, f"ATTACH {_literal(path.resolve())} AS {name} (READ_ONLY, TYPE duckdb)"):
-            reason, hint = "A materialized table cannot be read.", "Make it anew with dpsql materialize."
+            reason, hint = "A materialized table cannot be read.", "Run dpsql materialize."
             raise EngineError("prepared-unreadable", reason, hint=hint)
     return {name: (files[each.path], "main", each.table) for name, each in tables.items()}
 
@@ -309,7 +309,7 @@ def _set(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
         raise EngineError(
             "engine-settings",
             "DuckDB refused a setting that dpsql needs.",
-            hint="Install the version of DuckDB that dpsql asks for.",
+            hint="Install a version of DuckDB that dpsql supports.",
         )
 
 

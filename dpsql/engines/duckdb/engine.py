@@ -91,7 +91,7 @@ class DuckDBEngine:
     ) -> DuckDBEngine:
         """Open a database file, files of tables or both; `sources` names every table, and its file if it has its own.
 
-        A path is that of a Parquet file, which every statement reads anew, as it does the files of a `Folder`; a
+        A path is that of a Parquet file, which every statement reads again, as it does the files of a `Folder`; a
         `CsvFile` is read here and never again; a table that stands `AttachedTable` the data is attached.
         The instance lives in memory and attaches the database, so that several can read one file side by side. What
         does not fit in memory is spilled into a folder that only this user can enter and that goes with the engine, or

@@ -65,7 +65,7 @@ def opened(root: Path, *, place: str) -> Folder:
         raise EngineError("source-unreadable", reason, hint=hint, place=place)
     table, head = _opened(root)
     if table is None or head is None:
-        reason = "The log of the Delta Lake table cannot be read, or asks for a reader that is not known here."
+        reason = "The log of the Delta Lake table cannot be read, or needs a reader feature that is not supported."
         hint = "Open it with the package deltalake itself, or write a plain copy of the table."
         raise EngineError("source-unreadable", reason, hint=hint, place=place)
     fields = tuple(field for column in head.columns if (field := _field(column)) is not None)
@@ -118,7 +118,7 @@ def _unknown(head: _Head, fields: Collection[Field], *, deleted: bool) -> str | 
         return "columns whose type was changed (type widening)"
     if lost := set(head.partitions) - {field.name for field in fields if field.type != "BLOB"}:
         return f'the partition column "{min(lost)}", whose type is not read'
-    return "rows deleted by deletion vectors, or files of which that cannot be told" if deleted else None
+    return "deletion vectors, or files that may have some" if deleted else None
 
 
 def _field(column: Mapping[str, Any]) -> Field | None:

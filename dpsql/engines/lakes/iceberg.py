@@ -106,7 +106,7 @@ def _newest(root: Path, *, place: str) -> Path:
     if len(newest) != 1 or (said is not None and not _is_meant(newest[0], said)):
         raise EngineError(
             "source-ambiguous",
-            "Which metadata file of the Iceberg table is the current one cannot be told from their names.",
+            "The names of the metadata files of the Iceberg table do not say which one is current.",
             hint='Name the file that the catalog names: source = "table/metadata/00003-....metadata.json".',
             place=place,
         )

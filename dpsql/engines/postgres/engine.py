@@ -2,7 +2,7 @@
 
 The connection is PostgreSQL's own client's: the address may leave out what PGPASSWORD, a password file or a service
 says. What it is told on opening holds for all it does: it may only read, names of functions and operators are those of
-pg_catalog, clock and dates are UTC and ISO. A connection that breaks is made anew for the next statement, no earlier.
+pg_catalog, clock and dates are UTC and ISO. A connection that breaks is made again for the next statement, no earlier.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def _pinned(session: SparkSession) -> SparkSession:
 def _check_options(options: Mapping[str, str]) -> None:
     for name in options:
         if name in PINNED or name.startswith(_LEGACY):
-            hint = "Leave it out: what dpsql asks means the same under every other setting."
+            hint = "Leave it out: statements of dpsql mean the same under every other setting."
             place = f"source.options.{name}"
             raise PolicyError("policy-source", "This setting of Spark is dpsql's own.", hint=hint, place=place)
 

@@ -28,8 +28,8 @@ def because(error: psycopg.Error) -> LedgerError:
     if state in _WAITED:
         return LedgerError(
             "ledger-busy",
-            "The ledger was held by someone else for too long; nothing was recorded.",
-            hint="Try again, or look in pg_stat_activity for a transaction that stands still.",
+            "Another program locked the ledger for too long; nothing was recorded.",
+            hint="Try again, or look in pg_stat_activity for a transaction that does not end.",
         )
     if state in _FORBIDDEN:
         return read_only()
@@ -120,7 +120,7 @@ def unknown() -> LedgerError:
     return LedgerError(
         "ledger-unconfirmed",
         "The connection was lost while the ledger was being written, and whether it was is not known.",
-        hint="Nothing is refunded: what was asked for may have been charged. The next act shows what is recorded.",
+        hint="Nothing is refunded: the query may have been charged. The next use of the ledger shows what is recorded.",
     )
 
 

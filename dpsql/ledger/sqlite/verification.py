@@ -53,7 +53,7 @@ def verify_file(file: Path, mark: Mark | None, *, checkpoint: Sums | None = None
             raise LedgerError(
                 "ledger-older",
                 "The ledger has the tables of an earlier version, which had no chain to verify.",
-                hint="Open it once with this dpsql, which takes it over as it stands.",
+                hint="Open it once with this version of dpsql, which upgrades it in place.",
             )
         rows = _whole(connection)
         replay, terms = verified(rows, checkpoint)

@@ -132,7 +132,7 @@ def _encode(value: object, numbers: _Numbers) -> object:
 def _encode_fields(node: object, numbers: _Numbers, *, inside: _Numbers | None = None) -> list[object]:
     """Return the fields of a frozen value: all that decide anything.
 
-    A subquery numbers its relations anew, in `inside`; one in an expression may name those around it, too.
+    A subquery numbers its relations again, in `inside`; one in an expression may name those around it, too.
     """
     if inside is None:
         inside = _Numbers(numbers.outer) if isinstance(node, Derived) else numbers

@@ -62,12 +62,12 @@ def unpack(plan: Plan, stored: bytes) -> Release:
     head, _, content = stored.partition(b"\n")
     if head + b"\n" != _head(content):
         reason = "A stored answer is damaged, or another version of dpsql wrote it."
-        raise LedgerError("ledger-answer", reason, hint="Ask with fresh = true: new noise, charged anew.")
+        raise LedgerError("ledger-answer", reason, hint="Run it with fresh = true: new noise, charged again.")
     facts, _, stream = content.partition(b"\n")
     known = json.loads(facts)
     if known["key"] != plan.key:
         reason = "The stored answer is that of another query."
-        raise LedgerError("ledger-answer", reason, hint="Ask with fresh = true: new noise, charged anew.")
+        raise LedgerError("ledger-answer", reason, hint="Run it with fresh = true: new noise, charged again.")
     with pa.ipc.open_stream(stream) as reader:
         canonical = reader.read_all()
     rho, delta = known["loss"]

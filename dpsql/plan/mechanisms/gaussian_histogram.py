@@ -43,9 +43,9 @@ class GaussianHistogramPlan:
             rows=RowsRead(counting=rewrite_all(query, bound=bound)),
             counts=None if self.price.counts is None else CountNoise(chosen.variance),
             report=SpecReport(
-                charged="paid at once, whatever comes back",
+                charged="paid at once, however many are returned",
                 facts=(
-                    ("threshold", f"a noisy count of {threshold} units, whatever the other groups have"),
+                    ("threshold", f"a noisy count of {threshold} units, independent of the other groups"),
                     ("noise", f"sigma {sigma:.1f} on the count of every group; all groups are read"),
                 ),
                 threshold_offset=Fraction(threshold),

@@ -38,7 +38,7 @@ class LaplaceLimitedDomainPlan:
             rows=RowsRead(counting=rewrite(query, chosen.k_bar + 1, bound=bound), max_rows=chosen.k_bar + 1),
             counts=CountNoise(2 * chosen.scale**2, chosen.scale) if counted else None,
             report=SpecReport(
-                charged="paid at once, whatever comes back",
+                charged="paid at once, however many are returned",
                 facts=(
                     ("k_bar", str(chosen.k_bar)),
                     ("threshold", threshold),

@@ -52,7 +52,7 @@ class TopStablePlan:
             rows=RowsRead(counting=rewrite_unordered(query, chosen.k_bar + 1, bound=bound), max_rows=chosen.k_bar + 1),
             counts=CountNoise.of(price.counts),
             report=SpecReport(
-                charged="the tests at once, whatever comes back; draws among more than k; one for each count returned",
+                charged="the tests at once; draws among more than k; one for each count returned",
                 facts=(
                     ("k_bar", str(chosen.k_bar)),
                     ("threshold", f"the last of the leaders {gap} units above the next"),

@@ -100,7 +100,7 @@ def describe_threshold(mechanism: WeightedGaussian) -> tuple[tuple[str, str], ..
     sigma = math.sqrt(mechanism.variance) / WEIGHT_STEPS
     return (
         ("weights", "1/sqrt(t) of each unit in each of its t groups"),
-        ("threshold", f"a noisy weight of {float(compute_threshold(mechanism)):.1f}, whatever the other groups have"),
+        ("threshold", f"a noisy weight of {float(compute_threshold(mechanism)):.1f}, independent of the other groups"),
         ("noise", f"sigma {sigma:.1f} on the weight of every group; all groups are read"),
     )
 

@@ -40,7 +40,7 @@ class Balance(NotebookRepr):
     The currencies are those of the certificate: what is `refunded` if it does not come back, and what is `gone` once a
     query is admitted; `rho` and `delta` where these are meant.
     Both currencies are those of the analyst's own limit where there is one; `analyst` is then its name. With a
-    `calendar` all of it is of the present period, and granted anew in the next.
+    `calendar` all of it is of the present period, and granted again in the next.
     """
 
     granted: ApproximateDP

@@ -25,7 +25,7 @@ def lint_policy(policy: Policy, tables: Sequence[CheckedTable]) -> Iterator[str]
     """Yield one sentence for each thing that is allowed and seldom meant."""
     budget = policy.budget
     if policy.ledger is None:
-        yield "No ledger is named: what is spent is forgotten when a session ends, and the next one starts afresh."
+        yield "No ledger is named: spending is lost when a session ends, and the next one has the whole budget again."
     if budget.delta.value >= _LARGE_DELTA:
         yield f"delta {budget.delta} is large: it should be far less than 1 divided by the number of units."
     if budget.epsilon.value > _LARGE_EPSILON:

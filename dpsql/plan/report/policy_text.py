@@ -46,12 +46,12 @@ def _protected(check: Check) -> Iterator[str]:
         )
         yield from _wrapped(
             f"Each has ({check.epsilon:g}, {check.delta:g})-differential privacy {span} and all "
-            "analysts. Whoever is one unit in several tables is covered by this same total; whoever has two ids "
-            "in one is protected as two."
+            "analysts. A unit that is in several tables is covered by this same total; somebody with two ids in one "
+            "table is protected as two."
         )
         yield from _in_all(check)
     else:
-        yield from _wrapped("Nobody: no table of this policy has a privacy unit.")
+        yield from _wrapped("No one: no table of this policy has a privacy unit.")
     for table in check.public:
         yield from _wrapped(f"{spell(table.name)}: public, so UNPROTECTED: nothing in it is private by your word.")
 
@@ -65,12 +65,12 @@ def _in_all(check: Check) -> Iterator[str]:
     )
     if check.periods is None:
         yield from _wrapped(
-            f"The budget is granted anew every {check.period}, so the total over all of them grows WITHOUT END: "
+            f"The budget is granted again every {check.period}, so the total over all of them grows WITHOUT END: "
             f"{totals}. Set periods to end it. Nothing is carried over."
         )
     else:
         yield from _wrapped(
-            f"The budget is granted anew every {check.period}, {_periods(check.periods)} at most, and then no more. "
+            f"The budget is granted again every {check.period}, {_periods(check.periods)} at most, and then no more. "
             f"Over all of them the total is {totals}. Nothing is carried over."
         )
 
@@ -91,7 +91,7 @@ def _asking(check: Check) -> Iterator[str]:
                 f"of the total's {first}), meant for {analyst.items} items and {analyst.queries} queries."
             )
     if all(analyst.name is not None for analyst in check.analysts):
-        who = "Whoever is not listed" if check.analysts else "Anybody who can open a session"
+        who = "An analyst who is not listed" if check.analysts else "Anybody who can open a session"
         yield from _wrapped(f"{who} may spend all of the total.")
 
 
@@ -210,7 +210,7 @@ def _rows(bought: Sequence[CertificatePurchase]) -> Iterator[str]:
 
 def _ledger(check: Check) -> Iterator[str]:
     if check.ledger is None:
-        yield from _wrapped("None is named: what is spent is kept in memory and forgotten.")
+        yield from _wrapped("None is named: spending is recorded in memory and lost.")
     else:
         yield from _wrapped(f"{quote(check.ledger)}. It was not opened; dpsql budget shows what is left in it.")
 
@@ -255,7 +255,7 @@ def _warnings(check: Check) -> Iterator[str]:
     for warning in check.warnings:
         yield from _wrapped(f"* {warning}")
     if not check.warnings:
-        yield from _wrapped("Nothing stands out. What no schema says is yours to judge: see dpsql init.")
+        yield from _wrapped("No warnings. You must judge what a schema cannot say: see dpsql init.")
 
 
 def _wrapped(text: str, *, depth: int = 1) -> list[str]:

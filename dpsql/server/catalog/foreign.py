@@ -1,4 +1,4 @@
-"""A PostgreSQL of the user's as the catalog: a database that is used for nothing else, by a role with no power.
+"""A PostgreSQL of the user's as the catalog: a database without another use, by a role with no power.
 
 Our schemas in it carry a mark, and only what carries it is ever replaced.
 """
@@ -45,7 +45,7 @@ def open_foreign(url: str, tables: Tables) -> Shadow:
             raise UsageError("catalog-superuser", "The role of the catalog is a superuser.", hint=hint)
         run(connection, "BEGIN", "SELECT pg_catalog.pg_advisory_xact_lock(1146114880)")
         if _value(connection, _OTHERS) == b"t":
-            hint = "Name a database that is used for nothing else: CREATE DATABASE dpsql_catalog OWNER ..."
+            hint = "Name a database that has no other use: CREATE DATABASE dpsql_catalog OWNER ..."
             raise UsageError(
                 "catalog-in-use", "The database of the catalog has tables that are not dpsql's.", hint=hint
             )

@@ -146,14 +146,14 @@ class Shadow:
         try:
             return connect(self._conninfo)
         except UsageError as error:
-            raise CatalogError("58000", error.reason, hint="Ask again in a moment.") from None
+            raise CatalogError("58000", error.reason, hint="Try again in a moment.") from None
 
 
 @contextmanager
 def _turn(gate: threading.Lock | threading.BoundedSemaphore) -> Iterator[None]:
     """Wait to be let in, so that slow statements of one keep others waiting for a bounded time."""
     if not gate.acquire(timeout=_WAIT):
-        raise CatalogError("53300", "Too many statements wait for the catalog.", hint="Ask again in a moment.")
+        raise CatalogError("53300", "Too many statements wait for the catalog.", hint="Try again in a moment.")
     try:
         yield
     finally:
@@ -285,4 +285,4 @@ def _error(result: PGresult) -> CatalogError:
 
 
 def _lost() -> CatalogError:
-    return CatalogError("58000", "The PostgreSQL for catalogs has gone.", hint="Ask again in a moment.")
+    return CatalogError("58000", "The PostgreSQL for catalogs has stopped.", hint="Try again in a moment.")

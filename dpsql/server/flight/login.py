@@ -209,4 +209,4 @@ def _basic(shown: str) -> tuple[str, str]:
 
 def _refused() -> UsageError:
     hint = "Give name and password of a user of this server; after some failures, wait. A token lasts for half a day."
-    return UsageError("flight-login", "This call is nobody's.", hint=hint)
+    return UsageError("flight-login", "This call has no login.", hint=hint)

@@ -178,7 +178,7 @@ def _command(descriptor: fl.FlightDescriptor) -> Command:
 def _caller(context: fl.ServerCallContext) -> Caller:
     caller = context.get_middleware("login")
     if not isinstance(caller, Caller):
-        raise Refusal("flight-handle", "This call is nobody's.", hint="Log in first.")
+        raise Refusal("flight-handle", "This call has no login.", hint="Log in first.")
     return caller
 
 

@@ -1,4 +1,4 @@
-"""The statements of clients: described for nothing, answered once for each ticket, prepared and bound."""
+"""The statements of clients: described at no cost, answered once for each ticket, prepared and bound."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Statements:
 
         What was released stays with the ticket, so that a client that fetches again what WITH (fresh = true) drew is
         not charged again; where it is too large for that the ticket is used up. What read no private row is computed
-        anew. The schema has the receipt, as JSON under "dpsql.receipt".
+        again. The schema has the receipt, as JSON under "dpsql.receipt".
         """
         asked = self._tickets.get(user.name, handle)
         if asked is None:

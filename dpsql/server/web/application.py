@@ -194,7 +194,7 @@ async def _http_problem(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 404
     told: Error = UsageError("no-such-page", "There is nothing here.", hint="See /, or /api/openapi.json.")
     if status == 405:  # noqa: PLR2004 - the status of HTTP
-        told = UsageError("no-such-method", "This is asked by another method.", hint="See /api/openapi.json.")
+        told = UsageError("no-such-method", "This path needs another HTTP method.", hint="See /api/openapi.json.")
     if request.url.path.startswith("/api"):
         return problem_answer(told)
     return visitor_request.plain_page(told)

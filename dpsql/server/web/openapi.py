@@ -12,7 +12,7 @@ __all__ = ["PREFIX", "document"]
 PREFIX = "/api/v1"
 _PROBLEMS = {
     "400": "The request cannot be read.",
-    "401": "Nobody has logged in.",
+    "401": "No user is logged in.",
     "403": "This user may not do this.",
     "408": "The body did not come in time.",
     "409": "The budget that is left does not cover the worst case, or a grant would lower the total; nothing was done.",
@@ -20,7 +20,7 @@ _PROBLEMS = {
     "415": "The body has another type.",
     "422": "The statement is not answered, or what was given cannot be used; nothing was charged.",
     "429": "Too many requests.",
-    "500": "The server could not answer; what was charged stands in the ledger.",
+    "500": "The server could not answer. The ledger shows what was charged.",
     "503": "The server is stopping, or its ledger cannot be used.",
 }
 _MADE = {"token": "201", "grant": "201", "endToken": "204"}

@@ -93,7 +93,7 @@ class RequestDispatch:
         """Return what `read` does, counted as a statement of the minute's."""
         if not self.gateway.throttle.may_ask(user.name):
             hint = "Wait a little; the policy's statements_per_minute says how many there may be."
-            raise Refusal("too-many-statements", "This analyst asks too often.", hint=hint)
+            raise Refusal("too-many-statements", "This analyst has too many statements waiting.", hint=hint)
         return await self.read(user, act)
 
     async def read(self, user: User, act: Callable[[Session], T]) -> T:

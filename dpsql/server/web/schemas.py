@@ -99,16 +99,16 @@ def number_in(schema: Schema, text: str, *, name: str) -> int:
 
 
 def _wrong(schema: Schema, value: object, *, at: str) -> str | None:
-    """Return what is wrong, and where; None for nothing."""
+    """Return what is wrong, and where; None if nothing is wrong."""
     kinds = schema.get("type")
     if kinds is not None and not any(_TYPES[kind](value) for kind in ([kinds] if isinstance(kinds, str) else kinds)):  # type: ignore[attr-defined]
-        return f"{at} stands a value of another type"
+        return f"{at} is a value of another type"
     for word, fails in _RULES.items():
         if word in schema and fails(schema[word], value):
             return f"{at} stands a value that {word} does not allow"
     branches = schema.get("anyOf")
     if isinstance(branches, list) and all(_wrong(branch, value, at=at) is not None for branch in branches):
-        return f"{at} stands a value of none of the kinds that may"
+        return f"{at} is a value of none of the allowed kinds"
     if isinstance(value, dict):
         return _wrong_member(schema, value, at=at)
     items = schema.get("items")
@@ -126,7 +126,7 @@ def _wrong_member(schema: Schema, value: Mapping[str, object], *, at: str) -> st
     for name, member in value.items():
         rule = known.get(name, others)
         if rule is False:
-            return f"{at} stands a name that is not known"
+            return f"{at} is an unknown name"
         if isinstance(rule, Mapping):
             wrong = _wrong(rule, member, at=name if name in known else f"a member of {at}")
             if wrong is not None:

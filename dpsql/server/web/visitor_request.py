@@ -115,7 +115,7 @@ async def proven_form(dispatch: RequestDispatch, request: Request, *, token: str
     """Return the fields of a form that came from our page; raise `Refusal` for any other."""
     form = await form_of(request)
     if not dispatch.visits.proves(token, form.get(PROOF, "")):
-        raise Refusal("form-expired", "This form is no longer good.", hint="Load the page again, and send it anew.")
+        raise Refusal("form-expired", "This form is no longer good.", hint="Load the page again, and send it again.")
     return form
 
 

@@ -222,9 +222,7 @@ class _Analysis:
         """Return the private table in scope, which must be there, and its unit."""
         if scope.private is not None and scope.unit is not None:
             return scope.private, scope.unit
-        hint = (
-            "Leave TOP k PRIVATE out and write ORDER BY ... LIMIT k: public tables are answered exactly, for nothing."
-        )
+        hint = "Leave TOP k PRIVATE out and write ORDER BY ... LIMIT k: public tables are answered exactly, at no cost."
         reason = "No table of this query has a privacy unit."
         raise Refusal("nothing-private", reason, hint=hint, place=self._at(select))
 

@@ -1,7 +1,7 @@
 """What the statements of a session ask, each read once while it is asked again and again, as a dashboard does.
 
 What is kept depends on the text, the catalog and the engine's word on patterns alone, which stand as long as the
-session: a statement that is given parameters, or reads the clock, is read anew each time, and so is a refused one.
+session: a statement that is given parameters, or reads the clock, is read again each time, and so is a refused one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The SQL that engines are sent, word by word: what another sqlglot, or another form, would write shows here.
 
-DPSQL_REGENERATE=1 pytest -n0 tests/engines/conformance/test_written.py writes it anew; read the difference.
+DPSQL_REGENERATE=1 pytest -n0 tests/engines/conformance/test_written.py writes it again; read the difference.
 """
 
 from __future__ import annotations

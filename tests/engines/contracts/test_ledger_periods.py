@@ -1,4 +1,4 @@
-"""What every ledger does whose budget is granted anew in each period, whatever its clock shows."""
+"""What every ledger does whose budget is granted again in each period, whatever its clock shows."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ BOMBS = {
 }
 FAILED = (
     "[engine-failed]: The engine could not answer this statement. "
-    "Hint: Ask the curator: the details may hold private values and are not kept."
+    "Hint: Ask the curator. The details may hold private values, so they are not stored."
 )
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 

@@ -108,7 +108,7 @@ class _Laboratory:
 
 @cache
 def _laboratory() -> _Laboratory:
-    """Return the one of this process: `hostile` is only read, and `small` is filled anew before it is."""
+    """Return the one of this process: `hostile` is only read, and `small` is filled again before it is."""
     return _Laboratory()
 
 

@@ -109,7 +109,7 @@ def test_what_is_materialized_counts_as_the_rows_do(tmp_path: Path, seed: int) -
             assert rows == ""
             if (
                 not reads.startswith("materialized ranks") or "(" not in text.partition(",")[0]
-            ):  # hashed with more, drawn anew
+            ):  # hashed with more, drawn again
                 assert found.equals(expected), (text, reads)
             kind = " ".join(reads.split()[:2])
             read[kind] = read.get(kind, 0) + 1

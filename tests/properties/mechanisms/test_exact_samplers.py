@@ -25,7 +25,7 @@ RATIOS = [Fraction(0), Fraction(1, 3), Fraction(1, 2), Fraction(10**30 - 1, 3 * 
 
 
 class _AnotherAttempt(Exception):
-    """What was drawn is rejected, and all begins anew."""
+    """What was drawn is rejected, and all begins again."""
 
 
 class Ways:

@@ -161,7 +161,7 @@ def test_who_has_no_budget_is_told_so_and_can_still_describe(served: Served) -> 
 
 def test_nobody_comes_in_without_their_password(served: Served) -> None:
     for name, password in (("alice", "wrong horse"), ("mallory", WORDS), ("a:b", "c")):
-        with pytest.raises(adbc.Error, match=r"UNAUTHENTICATED: .*\[flight-login\]: This call is nobody's"):
+        with pytest.raises(adbc.Error, match=r"UNAUTHENTICATED: .*\[flight-login\]: This call has no login"):
             connect(served, name, password)
     assert '"event": "login-failed"' in served.log.getvalue()
     assert '"address": "127.0.0.1"' in served.log.getvalue() or '"address": "::1"' in served.log.getvalue()

@@ -370,7 +370,7 @@ def test_who_may_ask_is_read_back(folder: Path) -> None:
     asked = facts(folder)["analysts"]
     assert [(analyst["name"], analyst["epsilon"]) for analyst in asked] == [("alice", 0.5), ("bob", 0.1), (None, None)]
     policy.write_text(policy.read_text().replace(unlisted, "\n"))
-    assert "Whoever is not listed may spend all of the total." in one_line(checked(folder))
+    assert "An analyst who is not listed may spend all of the total." in one_line(checked(folder))
 
 
 def test_the_population_is_told() -> None:

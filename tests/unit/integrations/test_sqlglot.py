@@ -1,4 +1,4 @@
-"""The dialect for sqlglot: what tools read and write anew with it is the same question to dpsql."""
+"""The dialect for sqlglot: what tools read and write again with it is the same question to dpsql."""
 
 from __future__ import annotations
 

@@ -80,8 +80,8 @@ def test_rows_that_are_appended_are_added_to_what_is_there(database: Path, tmp_p
     with duckdb.connect(str(tmp_path / "materialized" / after.file), read_only=True) as file:
         assert file.execute(ranks).fetchall() == kept  # who has nothing new keeps their ranks
     added = everything(tmp_path / "materialized")
-    materialize(replace(known, materialized=tmp_path / "anew"), database=database)
-    assert everything(tmp_path / "anew") == added
+    materialize(replace(known, materialized=tmp_path / "again"), database=database)
+    assert everything(tmp_path / "again") == added
     for text in ALL:
         assert reads(database, known, text).startswith("materialized ")
 
@@ -101,8 +101,8 @@ def test_rows_that_changed_are_seen_and_everything_is_made_anew(database: Path, 
     change(database, statement, "INSERT INTO reads SELECT * FROM reads LIMIT 5")
     assert materialize(known, database=database) == {"reads": "made"}
     found = everything(tmp_path / "materialized")
-    materialize(replace(known, materialized=tmp_path / "anew"), database=database)
-    assert everything(tmp_path / "anew") == found
+    materialize(replace(known, materialized=tmp_path / "again"), database=database)
+    assert everything(tmp_path / "again") == found
     assert reads(database, known) == "materialized counts of article"
 
 
@@ -231,8 +231,8 @@ def test_a_parquet_file_and_a_folder_of_them_are_materialized(database: Path, tm
     assert materialize(known) == {"reads": "appended"}
     assert reads(None, known) == "materialized counts of article"
     whole = everything(tmp_path / "materialized")
-    materialize(replace(policy(tmp_path, sets=(("article",),)), materialized=tmp_path / "anew"), database=database)
-    assert everything(tmp_path / "anew") == whole
+    materialize(replace(policy(tmp_path, sets=(("article",),)), materialized=tmp_path / "again"), database=database)
+    assert everything(tmp_path / "again") == whole
     (folder / "1.parquet").rename(folder / "3.parquet")  # one is gone, and one has come
     assert materialize(known) == {"reads": "made"}
     assert everything(tmp_path / "materialized") == whole

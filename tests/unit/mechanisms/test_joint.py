@@ -180,7 +180,7 @@ WIDE: dict[str, tuple[int, ...]] = {
 @pytest.mark.parametrize("epsilon", ["1e-9", "0.01", "1", "700", "1e300"])
 @pytest.mark.parametrize("shape", WIDE)
 def test_shares_are_enough_and_hardly_more(shape: str, epsilon: str) -> None:
-    """A chance above 1 would be a law gone wrong; the shares that are lost in rounding make few draws anew."""
+    """A chance above 1 would be a law gone wrong; the shares that are lost in rounding make few draws again."""
     context, counts, rate = MPIntervalContext(), WIDE[shape], Fraction(epsilon) / 2
     context.prec = 192
     stretches = MODULE._stretches(counts, length=20, rate=float(rate))

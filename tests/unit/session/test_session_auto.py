@@ -146,7 +146,7 @@ def test_explain_says_where_the_mechanism_was_asked_for() -> None:
     for mechanism in ("limited_domain", "weighted_gaussian", "domain_discovery", "stable", "top_stable"):
         facts = shown(session, names(f"mechanism = {mechanism}", k=20))
         assert facts["mechanism"] == mechanism
-        assert facts["chosen because"] == "it was asked for"
+        assert facts["chosen because"] == "the query names it"
         assert "candidate weighted_gaussian" in facts
 
 

@@ -1,4 +1,4 @@
-"""What an answer's columns will be: told for nothing, without a row, whatever is left, and then kept to."""
+"""What an answer's columns will be: told at no cost, without a row, whatever is left, and then kept to."""
 
 from __future__ import annotations
 

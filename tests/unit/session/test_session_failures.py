@@ -23,7 +23,7 @@ from dpsql.engines import Exact, Statement
 from dpsql.engines.recording import RecordingEngine
 from dpsql.session import Session
 
-HINT = "Hint: Ask the curator: the details may hold private values and are not kept."
+HINT = "Hint: Ask the curator. The details may hold private values, so they are not stored."
 FIXED = {
     "engine-failed": f"[engine-failed]: The engine could not answer; the query is charged in full. {HINT}",
     "release-failed": f"[release-failed]: The answer could not be drawn; the query is charged in full. {HINT}",

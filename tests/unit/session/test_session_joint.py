@@ -67,7 +67,7 @@ def law_of(plan: Plan, counts: Mapping[str, int]) -> dict[Hashable, float]:
 @pytest.mark.parametrize("domain", [LISTED, STORED])
 @pytest.mark.parametrize("k", [1, 2, 7])
 def test_the_law_is_that_of_one_draw_over_every_candidate(domain: str, k: int) -> None:
-    """Rows repeat; a NULL unit, a NULL label and a label outside the domain count for nothing; c has no unit."""
+    """Rows repeat; a NULL unit, a NULL label and a label outside the domain count nowhere; c has no unit."""
     odd = "INSERT INTO reads VALUES (NULL, 'c'), (1, NULL), (1, 'z'), (2, 'z')"
     session = session_over(*rows_of([("a", "b"), ("a", "b"), ("a",)]), odd)
     text = NAMES.format(domain).replace("TOP 2", f"TOP {k}")

@@ -1,4 +1,4 @@
-"""What tools send before they ask, through a session: answered from the catalog, for nothing, and no row is read."""
+"""What tools send before they ask, through a session: answered from the catalog, at no cost, and no row is read."""
 
 from __future__ import annotations
 

@@ -221,11 +221,11 @@ def test_parameters_are_part_of_the_question(example: Path) -> None:
 
 def test_fresh_noise_is_drawn_charged_and_replayed_from_then_on(asked: tuple[Session, dpsql.Answer]) -> None:
     session, first = asked
-    anew = session.sql(SQL.replace("0.05)", "0.05, fresh = true)"))
-    assert not anew.receipt.replayed
-    assert anew.receipt.items_charged == 18
-    assert anew.fetchall() != first.fetchall()
-    assert_replayed(session.sql(SQL), anew)
+    again = session.sql(SQL.replace("0.05)", "0.05, fresh = true)"))
+    assert not again.receipt.replayed
+    assert again.receipt.items_charged == 18
+    assert again.fetchall() != first.fetchall()
+    assert_replayed(session.sql(SQL), again)
 
 
 def test_explain_says_that_asking_again_is_free(example: Path) -> None:
@@ -427,9 +427,9 @@ def test_an_answer_of_another_format_is_no_free_draw_and_no_silent_charge(exampl
         assert caught.value.code == "ledger-answer"
         assert "fresh = true" in caught.value.hint
         assert (session.budget, told(session)) == (before, events)
-        anew = session.sql(SQL.replace("0.05)", "0.05, fresh = true)"))
-        assert anew.receipt.items_charged == 18
-        assert_replayed(session.sql(SQL), anew)
+        again = session.sql(SQL.replace("0.05)", "0.05, fresh = true)"))
+        assert again.receipt.items_charged == 18
+        assert_replayed(session.sql(SQL), again)
 
 
 def test_the_answer_of_another_query_is_not_shown(example: Path) -> None:

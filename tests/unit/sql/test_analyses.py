@@ -1,4 +1,4 @@
-"""A statement that is asked again: kept where nothing but its text decides, read anew where anything else does."""
+"""A statement that is asked again: kept where nothing but its text decides, read again where anything else does."""
 
 from __future__ import annotations
 
