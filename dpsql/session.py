@@ -13,40 +13,25 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
+from dpsql import engines
 from dpsql import plan as planning
 from dpsql.accounting import BudgetVector
 from dpsql.answer import Answer, CountColumns, Promise, Receipt
-from dpsql.engines import Engine, Exact, PublicStatements, ResultEvaluator, Statement, read_confinement, turn_of
-from dpsql.engines.base import statement_stopped
 from dpsql.errors import EngineError, Refusal, UsageError
-from dpsql.ledger.base import Account, Ledger, Request, Settled, Shortfall
+from dpsql.ledger import base as ledgers
 from dpsql.ledger.failures import FAILED
 from dpsql.mechanisms import Noise
-from dpsql.plan import (
-    Balance,
-    ExternalRelease,
-    Forecast,
-    PackedRelease,
-    Plan,
-    Prepared,
-    ReleaseResult,
-    ResultView,
-    Terms,
-)
 from dpsql.sql.analysis.cache import AnalysisCache
 from dpsql.sql.analysis.prepare import prepare_statement
+from dpsql.sql.ir import clock as clocks
+from dpsql.sql.ir import statements
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.ir.clock import Clock, system_clock
-from dpsql.sql.ir.statements import PrivateQuery, WrappedQuery
-from dpsql.sql.ir.statements import Statement as ParsedStatement
 from dpsql.sql.syntax.parameters import ParameterValues
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dpsql.engines.base import Stop
-
-__all__ = ["ExternalRelease", "Prepared", "ReleaseResult", "Session", "SessionDependencies", "release_external"]
+__all__ = ["Session", "SessionDependencies", "release_external"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +41,14 @@ class SessionDependencies:
     Statements over public tables are run by `public`, apart from the private ones; without it the engine runs both.
     """
 
-    engine: Engine
-    ledger: Ledger
+    engine: engines.Engine
+    ledger: ledgers.Ledger
     catalog: Catalog
-    terms: Terms
+    terms: planning.Terms
     noise: Noise
-    evaluator: ResultEvaluator
-    clock: Clock = system_clock
-    public: PublicStatements | None = None
+    evaluator: engines.ResultEvaluator
+    clock: clocks.Clock = clocks.system_clock
+    public: engines.PublicStatements | None = None
 
 
 class Session:
@@ -81,7 +66,7 @@ class Session:
         self._salts = int.from_bytes(salt[:8]), int.from_bytes(salt[8:])
         self._closed = False
 
-    def sql(self, text: str, parameters: ParameterValues = (), *, stop: Stop | None = None) -> Answer:
+    def sql(self, text: str, parameters: ParameterValues = (), *, stop: engines.Stop | None = None) -> Answer:
         """Run SELECT ... TOP k PRIVATE or, free of charge, EXPLAIN, a SELECT of public tables, SHOW or DESCRIBE.
 
         A SELECT around a private query is computed from its released rows and costs what the private query does. Where
@@ -99,7 +84,7 @@ class Session:
         `LedgerError` for a ledger, or a stored answer, that cannot be read.
         """
         statement = self._analyze(text, parameters)
-        if not isinstance(statement, PrivateQuery | WrappedQuery):
+        if not isinstance(statement, statements.PrivateQuery | statements.WrappedQuery):
             return self._free(self._free_answers.answer(statement, stop))
         own, view = self._dependencies, planning.result_view(statement)
         plan, stored = self._plan(view.inner, stop)
@@ -112,7 +97,7 @@ class Session:
         if view.is_empty:
             return self._free(view.empty(own.evaluator))
 
-        def draw(exact: Exact) -> PackedRelease:
+        def draw(exact: engines.Exact) -> planning.PackedRelease:
             return planning.pack_release(plan, planning.release(plan, exact, noise=own.noise))
 
         worst, shared = plan.columns(plan.worst_case), own.terms.limits.share_replays and not plan.fresh
@@ -122,7 +107,7 @@ class Session:
             settled = self._release(
                 request, planning.build_statement(plan.counting), draw=draw, shared=shared, stop=stop
             )
-        except Shortfall as error:
+        except ledgers.Shortfall as error:
             short = error
         if short is not None:
             least = own.terms.limits.min_epsilon
@@ -131,13 +116,13 @@ class Session:
 
     def _release(
         self,
-        request: Request,
-        statement: Statement,
+        request: ledgers.Request,
+        statement: engines.Statement,
         *,
-        draw: Callable[[Exact], PackedRelease],
+        draw: Callable[[engines.Exact], planning.PackedRelease],
         shared: bool,
-        stop: Stop | None = None,
-    ) -> Settled:
+        stop: engines.Stop | None = None,
+    ) -> ledgers.Settled:
         """Make one release: reserve its worst case, run the statement, draw, and settle; return the answer to show.
 
         Once the reservation is made, every failure is charged in full and none is explained: its words, kind and frames
@@ -149,11 +134,11 @@ class Session:
         Whether there was one must not be seen or timed: by then the engine has run and the noise is drawn either way.
         """
         own = self._dependencies
-        with turn_of(own.engine, stop):  # an engine that cannot run is found out before anything is reserved
+        with engines.turn_of(own.engine, stop):  # an engine that cannot run is found out before anything is reserved
             if stop is not None and stop():
-                raise statement_stopped()
+                raise engines.statement_stopped()
             reservation = own.ledger.reserve(request)
-            if isinstance(reservation, Settled):  # answered since it was looked up
+            if isinstance(reservation, ledgers.Settled):  # answered since it was looked up
                 return reservation
             hint = "Ask the curator. The details may hold private values, so they are not stored."
             reason = "The engine could not answer; the query is charged in full."
@@ -174,20 +159,20 @@ class Session:
             reservation.settle(request.worst_case.rho, FAILED if isinstance(failure, EngineError) else "interrupted")
             raise failure
 
-    def explain(self, text: str, parameters: ParameterValues = ()) -> Plan:
+    def explain(self, text: str, parameters: ParameterValues = ()) -> planning.Plan:
         """Return the plan of a private query: engine SQL, mechanism, worst-case loss, threshold; reads no row.
 
         Raises as `sql` does for a statement that cannot be run, but not for a budget that is short.
         """
         statement = self._analyze(text, parameters)
-        if isinstance(statement, WrappedQuery):
+        if isinstance(statement, statements.WrappedQuery):
             statement = planning.result_view(statement).inner
-        if not isinstance(statement, PrivateQuery):
+        if not isinstance(statement, statements.PrivateQuery):
             hint = "Explain a SELECT ... TOP k PRIVATE; what reads no private row costs nothing."
             raise Refusal("not-a-query", "This statement has no plan.", hint=hint)
         return self._plan(replace(statement, explained=True))[0]
 
-    def forecast(self, text: str, parameters: ParameterValues = (), *, times: int = 1) -> Forecast:
+    def forecast(self, text: str, parameters: ParameterValues = (), *, times: int = 1) -> planning.Forecast:
         """Return whether `times` queries of this price still fit into the budget, and how many do; reads no row.
 
         Counts are for the worst case, and for half of the items returned. Raises as `explain`, and `UsageError` for
@@ -202,14 +187,14 @@ class Session:
         """
         return self._schema(self._analyze(text, parameters))
 
-    def prepare(self, text: str, types: Sequence[str] = ()) -> Prepared:
+    def prepare(self, text: str, types: Sequence[str] = ()) -> planning.Prepared:
         """Return the types of a statement's parameters and the columns of its answer, before any value is bound.
 
         `types` are those that are known already, as SQL names them, in the order of the parameters; UNKNOWN is none.
         Raises as `sql` does for a statement that cannot be run whatever is bound; charges nothing.
         """
         found, statement, is_open = prepare_statement(text, types, read=lambda values: self._analyze(text, values))
-        return Prepared(found, self._schema(statement, is_open=is_open))
+        return planning.Prepared(found, self._schema(statement, is_open=is_open))
 
     @property
     def catalog(self) -> Catalog:
@@ -217,12 +202,12 @@ class Session:
         return self._dependencies.catalog
 
     @property
-    def terms(self) -> Terms:
+    def terms(self) -> planning.Terms:
         """Total that is granted, and the ceilings and defaults of a query; `budget` has what is left."""
         return self._dependencies.terms
 
     @property
-    def budget(self) -> Balance:
+    def budget(self) -> planning.Balance:
         """What was granted, spent and reserved, and what remains, in rho and delta; never a running epsilon.
 
         For an analyst with a limit of their own it is the balance of that limit; what remains is never more than the
@@ -272,11 +257,13 @@ class Session:
         if self._closed:
             raise UsageError("closed", "This session is closed.", hint="Open another with dpsql.connect.")
 
-    def _analyze(self, text: str, parameters: ParameterValues) -> ParsedStatement:
+    def _analyze(self, text: str, parameters: ParameterValues) -> statements.Statement:
         self._check_open()
         return self._analyses.read(text, parameters)
 
-    def _plan(self, query: PrivateQuery, stop: Stop | None = None) -> tuple[Plan, bytes | None]:
+    def _plan(
+        self, query: statements.PrivateQuery, stop: engines.Stop | None = None
+    ) -> tuple[planning.Plan, bytes | None]:
         """Return the plan of a query, and the stored answer of this analyst to it on this version of the data."""
         own = self._dependencies
         query = self._free_answers.complete(query, stop)
@@ -286,9 +273,9 @@ class Session:
             plan = planning.simulate_recall(plan, noise=own.noise)
         return replace(plan, stored=stored is not None), stored
 
-    def _schema(self, statement: ParsedStatement, *, is_open: bool = False) -> pa.Schema:
+    def _schema(self, statement: statements.Statement, *, is_open: bool = False) -> pa.Schema:
         """Return the columns of an answer; plan the query too, so that it is refused here, unless options are open."""
-        if isinstance(statement, PrivateQuery | WrappedQuery) and not is_open:
+        if isinstance(statement, statements.PrivateQuery | statements.WrappedQuery) and not is_open:
             query = self._free_answers.complete(planning.result_view(statement).inner)
             planning.build_plan(query, self._dependencies.terms, salts=self._salts)
         return self._free_answers.schema(statement)
@@ -298,12 +285,12 @@ class Session:
         account = self._dependencies.terms.account
         return None if account is None else account.name
 
-    def _request(self, text: str, worst: BudgetVector, *, key: str, repeated: bool) -> Request:
+    def _request(self, text: str, worst: BudgetVector, *, key: str, repeated: bool) -> ledgers.Request:
         terms, limit = self._dependencies.terms, self._dependencies.terms.account
-        account = None if limit is None else Account(limit.name, limit.budget)
-        return Request(text, worst, account, key, terms.certificate, terms.limits.failures_per_day, repeated)
+        account = None if limit is None else ledgers.Account(limit.name, limit.budget)
+        return ledgers.Request(text, worst, account, key, terms.certificate, terms.limits.failures_per_day, repeated)
 
-    def _answer(self, plan: Plan, stored: bytes, *, view: ResultView, replayed: bool) -> Answer:
+    def _answer(self, plan: planning.Plan, stored: bytes, *, view: planning.ResultView, replayed: bool) -> Answer:
         """Return a released answer, unpacked and seen through the outer SELECT, with its receipt."""
         own, balance = self._dependencies, self.budget
         released, spec = planning.unpack(plan, stored), plan.spec
@@ -326,7 +313,7 @@ class Session:
             chosen=spec.report.chooses,
             certificate=plan.certificate,
             isolation=own.engine.isolation,
-            confinement=read_confinement(own.engine),
+            confinement=engines.read_confinement(own.engine),
         )
         counts = None
         if view.counts and spec.counts is not None:
@@ -344,24 +331,24 @@ class Session:
             nothing=terms.nothing,
             sealed=engine.sealed,
             isolation=engine.isolation,
-            confinement=read_confinement(engine),
+            confinement=engines.read_confinement(engine),
         )
         return Answer(table, receipt)
 
-    def _release_external(self, release: ExternalRelease) -> ReleaseResult:
+    def _release_external(self, release: planning.ExternalRelease) -> planning.ReleaseResult:
         self._check_open()
         own = self._dependencies
         stored, replayed = own.ledger.stored(release.key, self._account), True
 
-        def draw(exact: Exact) -> PackedRelease:
+        def draw(exact: engines.Exact) -> planning.PackedRelease:
             drawn = release.draw(exact, noise=own.noise)
-            return PackedRelease(drawn, hashlib.sha256(drawn).hexdigest(), release.loss.rho)
+            return planning.PackedRelease(drawn, hashlib.sha256(drawn).hexdigest(), release.loss.rho)
 
         if stored is None:
             request = self._request(release.text, release.loss, key=release.key, repeated=True)
             settled = self._release(request, release.statement, draw=draw, shared=own.terms.limits.share_replays)
             stored, replayed = settled.answer, settled.repeats
-        return ReleaseResult(
+        return planning.ReleaseResult(
             stored,
             replayed=replayed,
             sealed=own.engine.sealed,
@@ -371,7 +358,7 @@ class Session:
         )
 
 
-def release_external(session: Session, release: ExternalRelease) -> ReleaseResult:
+def release_external(session: Session, release: planning.ExternalRelease) -> planning.ReleaseResult:
     """Make a release that another room planned, on the same trip as a query's, or return it from the ledger.
 
     Its loss is reserved before a row is read and charged before it is returned. Raises `Shortfall` when it does not

@@ -14,9 +14,11 @@ from dpsql.engines.base import (
     Registered,
     ResultEvaluator,
     Statement,
+    Stop,
     Watchable,
     open_exact,
     read_confinement,
+    statement_stopped,
     turn_of,
 )
 from dpsql.engines.recording import RecordingEngine
@@ -33,5 +35,5 @@ __all__ = [
     "RecordingEngine",
     "ResultEvaluator",
 ]
-__all__ += ["Registered", "RemoteEngine", "Statement", "Watchable", "open_exact", "read_confinement", "table_missing"]
-__all__ += ["turn_of"]
+__all__ += ["Registered", "RemoteEngine", "Statement", "Stop", "Watchable", "open_exact", "read_confinement"]
+__all__ += ["statement_stopped", "table_missing", "turn_of"]

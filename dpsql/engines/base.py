@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, Protocol, final, runtime_checkable
@@ -11,13 +12,11 @@ from dpsql.dialects import Dialect, strip_type_details
 from dpsql.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    import pyarrow as pa  # start-up: whoever only plans a query needs no Arrow
-
-    Stop = Callable[[], bool]  # returns True once nobody waits for the answer any more; called from the waiting thread
+    import pyarrow as pa  # start-up: planning needs no Arrow
 
 __all__ = [
     "AttachedTable",
@@ -32,6 +31,8 @@ __all__ = [
 ]
 __all__ += ["LOOK", "Statement", "Watchable", "engine_closed", "engine_failed", "holding", "open_exact"]
 __all__ += ["read_confinement", "statement_stopped", "table_of", "turn_of"]
+
+Stop = Callable[[], bool]  # returns True once the caller no longer waits; called from the waiting thread
 
 LOOK = 0.1  # seconds between two calls of a stop signal
 

@@ -14,8 +14,8 @@ from dpsql.ledger.base import Shortfall
 from dpsql.pate.methods import Method
 from dpsql.pate.release import Batch, Labels, release, unpack
 from dpsql.pate.votes import Value, VotesTable, check_values, find_votes_table
-from dpsql.plan import Terms
-from dpsql.session import ExternalRelease, ReleaseResult, Session, release_external
+from dpsql.plan import ExternalRelease, ReleaseResult, Terms
+from dpsql.session import Session, release_external
 
 __all__ = ["FORMAT", "Labelling", "Receipt", "label"]
 
