@@ -1,4 +1,4 @@
-"""The pages of an analyst: the question and its answer, what it would cost, what was asked before, and the tables."""
+"""Pages of an analyst: the query with its answer and its price, the history, and the tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["ask", "complete", "history", "home", "preview", "replay", "tables"]
 
 _SHOWN = 100  # entries of the history
 _OFFERED = 12  # words
-_COMPLETED = 4096  # characters; nobody types more by hand, and what is offered is looked for at every key
+_COMPLETED = 4096  # characters of a statement that is completed; completions are searched at every key press
 _FREE = frozenset(["free", "stored"])
 
 
@@ -45,76 +45,78 @@ class _Shown:
         return cls(answered_html(markup), str(answer.receipt), answer.statement(), state)
 
 
-async def home(asked: VisitorRequest) -> Response:
-    """Show the box for a question, with the text of an earlier one where its number is given."""
-    if not asked.dispatch.gateway.may_ask(asked.user):
+async def home(visit: VisitorRequest) -> Response:
+    """Return the page with the query box; `again` fills in an earlier query by its number."""
+    if not visit.dispatch.gateway.may_ask(visit.user):
         return RedirectResponse("/curator/spending", status_code=303)
-    wanted = asked.request.query_params.get("again", "")
+    wanted = visit.request.query_params.get("again", "")
     text = ""
     if wanted:
-        text = await asked.dispatch.read(asked.user, lambda session: _asked_before(session, wanted))
-    return await _page(asked, text=text)
+        text = await visit.dispatch.read(visit.user, lambda session: _asked_before(session, wanted))
+    return await _page(visit, text=text)
 
 
-async def ask(asked: VisitorRequest) -> Response:
-    """Answer the question, and charge it."""
+async def ask(visit: VisitorRequest) -> Response:
+    """Run the query, and charge it."""
     try:
-        answer = await asked.dispatch.ask(asked.user, asked.text, request=asked.request)
+        answer = await visit.dispatch.ask(visit.user, visit.text, request=visit.request)
     except Error as error:
-        return await _page(asked, text=asked.text, problem=asked.box(error))
-    return await _page(asked, text=asked.text, answer=_Shown.of(answer))
+        return await _page(visit, text=visit.text, problem=visit.box(error))
+    return await _page(visit, text=visit.text, answer=_Shown.of(answer))
 
 
-async def preview(asked: VisitorRequest) -> Response:
-    """Tell what the question would cost; nothing is charged, and while it is typed errors are told quietly."""
+async def preview(visit: VisitorRequest) -> Response:
+    """Return the price of the query. Nothing is charged, and errors are unobtrusive while the user types."""
     found, problem = None, None
-    if asked.text.strip():
+    if visit.text.strip():
         try:
-            found = _told(await asked.dispatch.look(asked.user, lambda session: preview_of(session, asked.text)))
+            found = _encode_preview(
+                await visit.dispatch.look(visit.user, lambda session: preview_of(session, visit.text))
+            )
         except Error as error:
             problem = error
-    if asked.is_fragment:
-        return asked.page("preview.html", {"preview": found, "problem": problem})
-    return await _page(asked, text=asked.text, preview=found, problem=problem and asked.box(problem))
+    if visit.is_fragment:
+        return visit.page("preview.html", {"preview": found, "problem": problem})
+    return await _page(visit, text=visit.text, preview=found, problem=problem and visit.box(problem))
 
 
-async def replay(asked: VisitorRequest) -> Response:
-    """Show an answer of the history again, where that costs nothing; where it would cost something, say what."""
+async def replay(visit: VisitorRequest) -> Response:
+    """Return a stored answer of the history; where running the query would be charged, return the price instead."""
 
     def look(session: Session) -> tuple[str, Preview]:
-        text = _asked_before(session, asked.form.get("number", ""))
+        text = _asked_before(session, visit.form.get("number", ""))
         return text, preview_of(session, text)
 
-    text, found = await asked.dispatch.look(asked.user, look)
+    text, found = await visit.dispatch.look(visit.user, look)
     shown, preview = None, None
     if found.kind in _FREE:
-        shown = _Shown.of(await asked.dispatch.ask(asked.user, text, request=asked.request))
+        shown = _Shown.of(await visit.dispatch.ask(visit.user, text, request=visit.request))
     else:
-        preview = _told(found)
-    if asked.is_fragment:
-        return asked.page("replayed.html", {"answer": shown, "preview": preview, "problem": None})
-    return await _page(asked, text=text, answer=shown, preview=preview)
+        preview = _encode_preview(found)
+    if visit.is_fragment:
+        return visit.page("replayed.html", {"answer": shown, "preview": preview, "problem": None})
+    return await _page(visit, text=text, answer=shown, preview=preview)
 
 
-async def complete(asked: VisitorRequest) -> Response:
-    """Offer what may stand next in a statement that is being typed: words of the language and names of the policy."""
-    before = asked.text if len(asked.text) <= _COMPLETED else ""
-    begun, words = await asked.dispatch.read(
-        asked.user, lambda session: find_completions(before, session.catalog, commands={})
+async def complete(visit: VisitorRequest) -> Response:
+    """Return completions of a statement: words of the language and names of the policy."""
+    before = visit.text if len(visit.text) <= _COMPLETED else ""
+    begun, words = await visit.dispatch.read(
+        visit.user, lambda session: find_completions(before, session.catalog, commands={})
     )
     is_written = begun.lower() in map(str.lower, words)
     return JSONResponse({"begun": begun, "words": [] if is_written else words[:_OFFERED]})
 
 
-async def history(asked: VisitorRequest) -> Response:
-    """List what this analyst asked, newest first."""
+async def history(visit: VisitorRequest) -> Response:
+    """Return the page of the analyst's queries, newest first."""
 
     def look(session: Session) -> tuple[int, list[dict[str, object]], tuple[str, str]]:
         table = session.history
         first = max(0, table.num_rows - _SHOWN)
         rows = table.slice(first).to_pylist()
         currencies = session.terms.certificate.currencies
-        kept = [
+        entries = [
             {
                 "number": first + at,
                 "asked_at": row["asked_at"],
@@ -124,42 +126,42 @@ async def history(asked: VisitorRequest) -> Response:
             }
             for at, row in enumerate(rows)
         ]
-        return table.num_rows, kept[::-1], currencies
+        return table.num_rows, entries[::-1], currencies
 
-    count, rows, currencies = await asked.dispatch.read(asked.user, look)
-    return asked.page("history.html", {"count": count, "rows": rows, "currencies": currencies})
+    count, rows, currencies = await visit.dispatch.read(visit.user, look)
+    return visit.page("history.html", {"count": count, "rows": rows, "currencies": currencies})
 
 
-async def tables(asked: VisitorRequest) -> Response:
-    """List the tables that may be asked, and their columns."""
-    given = await asked.dispatch.read(asked.user, _tables)
-    return asked.page("tables.html", {"tables": given})
+async def tables(visit: VisitorRequest) -> Response:
+    """Return the page of the tables and their columns."""
+    given = await visit.dispatch.read(visit.user, _tables)
+    return visit.page("tables.html", {"tables": given})
 
 
 async def _page(
-    asked: VisitorRequest,
+    visit: VisitorRequest,
     *,
     text: str,
     answer: _Shown | None = None,
     problem: object = None,
     preview: object = None,
 ) -> Response:
-    """Return the page of the question, or of it what is new."""
+    """Return the query page, or only its changed parts for a fragment request."""
     given = {
         "answer": answer,
-        "budget": await asked.dispatch.read(asked.user, lambda session: _budget(session.budget)),
+        "budget": await visit.dispatch.read(visit.user, lambda session: _budget(session.budget)),
         "preview": preview,
         "problem": problem,
         "text": text,
     }
-    if asked.is_fragment:
-        return asked.page("answered.html", given)
-    known = await asked.dispatch.read(asked.user, _tables)
-    return asked.page("ask.html", {**given, "tables": known})
+    if visit.is_fragment:
+        return visit.page("answered.html", given)
+    known = await visit.dispatch.read(visit.user, _tables)
+    return visit.page("ask.html", {**given, "tables": known})
 
 
 def _budget(balance: Balance) -> dict[str, object]:
-    """Return what is left, as meters, in items, and in numbers."""
+    """Return the remaining budget as meters, items and numbers."""
     return {
         "meters": answered_html(remove_style(balance_html(balance))),
         "more": balance.items,
@@ -168,7 +170,7 @@ def _budget(balance: Balance) -> dict[str, object]:
     }
 
 
-def _told(found: Preview) -> dict[str, object]:
+def _encode_preview(found: Preview) -> dict[str, object]:
     return {
         "kind": found.kind,
         "words": found.words,
@@ -178,11 +180,11 @@ def _told(found: Preview) -> dict[str, object]:
 
 
 def _asked_before(session: Session, number: str) -> str:
-    """Return the text of this analyst's question of that number, from 0."""
+    """Return the text of the analyst's query with this number, from 0."""
     table = session.history
     at = int(number) if number.isascii() and number.isdigit() and len(number) < len("1000000000") else -1
     if not 0 <= at < table.num_rows:
-        raise UsageError("no-such-page", "There is no such question.", hint="See the history for those that there are.")
+        raise UsageError("no-such-page", "There is no such query.", hint="The history lists the queries.")
     return str(table.column("query")[at].as_py())
 
 

@@ -1,4 +1,4 @@
-"""The pages of a curator: who spent what, the policy read back, the ledger with its grants, and what was refused."""
+"""Pages of a curator: spending, the policy, the ledger with its grants, and refusals."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _LATEST = 200
 _NOBODY = "(no name)"
 
 
-async def spending(asked: VisitorRequest) -> Response:
-    """Tell who spent what, against which limit, and the latest queries."""
-    found = await asked.dispatch.run(lambda: curator_actions.spent(asked.dispatch.gateway))
+async def spending(visit: VisitorRequest) -> Response:
+    """Return the page of accounts with their limits, and the latest queries."""
+    found = await visit.dispatch.run(lambda: curator_actions.spent(visit.dispatch.gateway))
     latest = [
         {
             "asked_at": entry.opened_at,
@@ -48,69 +48,69 @@ async def spending(asked: VisitorRequest) -> Response:
         "latest": latest,
         "currencies": found.balance.certificate.currencies,
     }
-    return asked.page("spending.html", given)
+    return visit.page("spending.html", given)
 
 
-async def policy(asked: VisitorRequest) -> Response:
-    """Tell the policy in plain words, as `dpsql check` tells it, checked against the data that is open."""
-    check = await asked.dispatch.run(asked.dispatch.gateway.service.check)
-    return asked.page("policy.html", {"sections": list(_sections(describe_policy(check)))})
+async def policy(visit: VisitorRequest) -> Response:
+    """Return the policy in the words of `dpsql check`, checked against the open data."""
+    check = await visit.dispatch.run(visit.dispatch.gateway.service.check)
+    return visit.page("policy.html", {"sections": list(_sections(describe_policy(check)))})
 
 
-async def ledger(asked: VisitorRequest) -> Response:
-    """Tell where the ledger is, what it grants, and the form that raises it."""
-    return await _ledger(asked)
+async def ledger(visit: VisitorRequest) -> Response:
+    """Return the page of the ledger, with the form that raises its total."""
+    return await _ledger(visit)
 
 
-async def verify(asked: VisitorRequest) -> Response:
-    """Compute the chain of all events again."""
+async def verify(visit: VisitorRequest) -> Response:
+    """Verify the ledger, and return the page of the ledger with the result."""
     try:
-        found = await asked.dispatch.run(lambda: curator_actions.verify(asked.dispatch.gateway))
+        found = await visit.dispatch.run(lambda: curator_actions.verify(visit.dispatch.gateway))
     except Error as error:
-        return await _ledger(asked, problem=asked.box(error))
-    return await _ledger(asked, verified=found)
+        return await _ledger(visit, problem=visit.box(error))
+    return await _ledger(visit, verified=found)
 
 
-async def grant(asked: VisitorRequest) -> Response:
-    """Show what a grant would do; raise the total once that is confirmed."""
-    gateway, form = asked.dispatch.gateway, {name: value.strip() for name, value in asked.form.items()}
+async def grant(visit: VisitorRequest) -> Response:
+    """Return what a grant would change; raise the total once it is confirmed."""
+    gateway, form = visit.dispatch.gateway, {name: value.strip() for name, value in visit.form.items()}
     try:
         budget = curator_actions.budget_asked(form)
         if form.get("confirmed") == "yes":
-            granted = await asked.dispatch.run(lambda: curator_actions.raise_total(gateway, asked.user, given=form))
-            return asked.page("granted.html", {"granted": granted, "budget": budget, "form": _fields(form)})
+            granted = await visit.dispatch.run(lambda: curator_actions.raise_total(gateway, visit.user, given=form))
+            return visit.page("granted.html", {"granted": granted, "budget": budget, "form": _fields(form)})
         if not form.get("note"):
             raise UsageError("grant-note", "A grant has a note.", hint="Say why; it is recorded for good.")
-        found = await asked.dispatch.run(lambda: curator_actions.spent(gateway))
+        found = await visit.dispatch.run(lambda: curator_actions.spent(gateway))
     except Error as error:
-        return await _ledger(asked, problem=asked.box(error))
+        return await _ledger(visit, problem=visit.box(error))
     wanted = ApproximateDP(budget.epsilon, budget.delta)
     given = {"before": found.balance.granted, "wanted": wanted, "form": _fields(form)}
-    return asked.page("confirm.html", given)
+    return visit.page("confirm.html", given)
 
 
-async def refusals(asked: VisitorRequest) -> Response:
-    """List what was not answered since the server started: when, whose and why, never the text of a statement."""
-    return asked.page("refusals.html", {"refusals": asked.dispatch.gateway.telemetry.refusals(_LATEST)})
+async def refusals(visit: VisitorRequest) -> Response:
+    """Return the refusals since the server started: time, analyst and reason, without texts."""
+    return visit.page("refusals.html", {"refusals": visit.dispatch.gateway.telemetry.refusals(_LATEST)})
 
 
-async def _ledger(asked: VisitorRequest, *, verified: object = None, problem: object = None) -> Response:
+async def _ledger(visit: VisitorRequest, *, verified: object = None, problem: object = None) -> Response:
     total, periods = None, ""
     try:
-        balance = (await asked.dispatch.run(lambda: curator_actions.spent(asked.dispatch.gateway))).balance
+        balance = (await visit.dispatch.run(lambda: curator_actions.spent(visit.dispatch.gateway))).balance
     except LedgerError as error:  # such as after a grant that the policy does not know of yet
-        problem = problem or asked.box(error)
+        problem = problem or visit.box(error)
     else:
         total, periods = balance.granted, "" if balance.calendar is None else words_of(balance.calendar.periods)
     given = {
-        "place": str(curator_actions.ledger_of(asked.dispatch.gateway)),
+        "place": str(curator_actions.ledger_of(visit.dispatch.gateway)),
         "total": total,
         "periods": periods,
-        "form": _fields(asked.form),
+        "form": _fields(visit.form),
         "verified": verified,
         "problem": problem,
     }
-    return asked.page("ledger.html", given)
+    return visit.page("ledger.html", given)
 
 
 def _fields(form: object) -> dict[str, str]:
@@ -125,11 +125,11 @@ def _accounts(found: Spending) -> Iterator[dict[str, object]]:
 
 
 def _meters(spender: Spender, found: Spending) -> str:
-    """Return both currencies of an account against its limit; of one that may ask nothing, in words."""
+    """Return both currencies of an account against its limit, or a sentence for an account without access."""
     spent, held, limit = spender.state.spent, spender.state.reserved.value, spender.limit
     first, second = found.balance.certificate.currencies
     if limit is None:
-        note = f"May ask nothing; spent {first} {spent.rho}, {second} {spent.delta}."
+        note = f"No access; spent {first} {spent.rho}, {second} {spent.delta}."
         return budget_html("", [], notes=[note])
     amounts = (first, limit.rho.value, spent.rho.value, held), (second, limit.delta.value, spent.delta.value, 0)
     meters = [

@@ -1,4 +1,4 @@
-"""A request of the page: whose visit it is, that its form came from our page, and how it is answered."""
+"""Requests of the page: the visit they belong to, the origin of their forms, and their answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FRAGMENT = "hx-request"
 
 @dataclass(frozen=True, slots=True)
 class VisitorRequest:
-    """A request of a visit whose user is known; `form` holds what a form that came from our page says."""
+    """Request of a user who is logged in; `form` holds the fields of a form that came from our page."""
 
     dispatch: RequestDispatch
     request: Request
@@ -65,22 +65,22 @@ Handler = Callable[[VisitorRequest], Awaitable[Response]]
 async def answer(
     dispatch: RequestDispatch, request: Request, *, handler: Handler, curators_only: bool = False
 ) -> Response:
-    """Return what a handler answers; who is not logged in is sent to do so, and errors are shown."""
+    """Return the answer of a handler, the login page without a login, or a page with the error."""
     token = request.cookies.get(cookie_name(dispatch), "")
     user = dispatch.visitor(token)
     if user is None:
         return _to_login(request)
-    asked = VisitorRequest(dispatch, request, user, token, {})
+    visit = VisitorRequest(dispatch, request, user, token, {})
     try:
         if curators_only:
             require_curator(user)
         if request.method != "GET":
-            asked = VisitorRequest(dispatch, request, user, token, await proven_form(dispatch, request, token=token))
-        return await handler(asked)
+            visit = VisitorRequest(dispatch, request, user, token, await proven_form(dispatch, request, token=token))
+        return await handler(visit)
     except Error as error:
-        if asked.is_fragment:
-            return page("box.html", {"box": asked.box(error)}, status=200)
-        return asked.page("problem.html", {"box": asked.box(error)}, status=status_of(error))
+        if visit.is_fragment:
+            return page("box.html", {"box": visit.box(error)}, status=200)
+        return visit.page("problem.html", {"box": visit.box(error)}, status=status_of(error))
 
 
 def box(error: Error, statement: str = "") -> object:
@@ -89,7 +89,7 @@ def box(error: Error, statement: str = "") -> object:
 
 
 def plain_page(error: Error) -> Response:
-    """Return the page of an error for whoever has not logged in."""
+    """Return the page of an error without a login."""
     return page("alone.html", {"box": box(error)}, status=status_of(error))
 
 
@@ -99,7 +99,7 @@ def cookie_name(dispatch: RequestDispatch) -> str:
 
 
 def set_cookie(dispatch: RequestDispatch, response: Response, *, token: str) -> None:
-    """Have the browser send a token along, to us alone and from our own pages alone; no script can read it."""
+    """Set the cookie of a visit: for this host and its own pages only, and unreadable for scripts."""
     response.set_cookie(
         cookie_name(dispatch), token, httponly=True, samesite="strict", secure=dispatch.secure, path="/"
     )
