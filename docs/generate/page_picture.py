@@ -68,6 +68,7 @@ def photograph(place: Path) -> None:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1160, "height": 850})
         page.goto(f"http://{_ADDRESS}/login")
+        page.locator("#name:focus").wait_for()
         for text, key in (("alice", "Tab"), (_PASSWORD, "Enter")):
             page.keyboard.type(text)
             page.keyboard.press(key)

@@ -48,7 +48,8 @@ def visiting(chromium: Any, address: str, name: str, **options: Any) -> Iterator
     page.on("request", lambda request: request.url.startswith(address) or told.append(request.url))
     page.set_default_timeout(60_000)
     page.goto(f"{address}/login")
-    page.keyboard.type(name)  # the field has the focus
+    page.locator("#name:focus").wait_for()
+    page.keyboard.type(name)
     page.keyboard.press("Tab")
     page.keyboard.type(PASSWORD)
     page.keyboard.press("Enter")
