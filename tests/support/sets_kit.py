@@ -9,9 +9,9 @@ from itertools import combinations, product
 
 import numpy as np
 import numpy.typing as npt
+from support.groups_kit import CREATE, LABELS, counted, drawn, rows_of, session_over
 from support.laws import cks, discrete_gaussian_law, goodness
 from support.session_kit import filled
-from unit.session.test_session_all_groups import CREATE, LABELS, counted, drawn, rows_of, session_over
 
 import dpsql
 from dpsql.plan import Plan, Release

@@ -6,17 +6,17 @@ import contextlib
 import json
 import pickle
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from support.ledger_terms import ALL, Terms
 from support.postgres_kit import fresh_schema, server
 
-from dpsql.accounting import ApproximateDP, BudgetVector, Certificate, CertificateTerms, FilterState, Periods
+from dpsql.accounting import ApproximateDP, BudgetVector, Certificate, FilterState, Periods
 from dpsql.errors import Error, LedgerError, UsageError
-from dpsql.ledger import Account, Ledger, MemoryLedger, Request, Shortfall, SQLiteLedger, dp_events
+from dpsql.ledger import Account, Ledger, MemoryLedger, Shortfall, SQLiteLedger, dp_events
 from dpsql.ledger.postgres.ledger import PostgresLedger
 from dpsql.ledger.postgres.ledger import verify as verify_postgres
 from dpsql.ledger.sqlite.verification import verify
@@ -26,43 +26,6 @@ TOTAL = ApproximateDP(Epsilon(1), Delta("2e-6"))
 PERIODS = Periods(timedelta(days=1), 3)
 
 
-def columns(first: Fraction | str | int, second: Fraction | str | int) -> BudgetVector:
-    return BudgetVector(Rho(first), Delta(second))
-
-
-@dataclass(frozen=True)
-class Terms:
-    """A certificate, a budget that is counted by it, and the worst case of a query; a quarter of it is returned."""
-
-    certified: CertificateTerms
-    budget: BudgetVector
-    worst: BudgetVector
-    more: BudgetVector
-
-    @property
-    def certificate(self) -> Certificate:
-        return self.certified.certificate
-
-    def ask(self, key: str = "", account: Account | None = None) -> Request:
-        return Request("q", self.worst, account, key, self.certificate)
-
-
-ALL = [
-    Terms(CertificateTerms(), columns("0.02", "1e-6"), columns("0.008", "1e-8"), columns("0.03", "2e-6")),
-    Terms(CertificateTerms(Certificate.pure), columns(1, "2e-6"), columns("0.4", "1e-8"), columns(2, "4e-6")),
-    Terms(
-        CertificateTerms(Certificate.theorem2, Epsilon("0.03"), Delta("2.5e-8")),
-        columns(100, 20),
-        columns(40, 1),
-        columns(200, 40),
-    ),
-    Terms(
-        CertificateTerms(Certificate.optimal, Epsilon("0.04")),
-        columns(100, "1e-6"),
-        columns(40, "1e-8"),
-        columns(200, "1e-6"),
-    ),
-]
 Open = Callable[[Terms, Periods | None], Ledger]
 
 

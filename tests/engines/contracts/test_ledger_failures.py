@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from engines.contracts.test_ledger import MAKERS, Maker, loss
+from support.ledger_makers import MAKERS, Maker, loss
 
 from dpsql.accounting import Periods
 from dpsql.errors import BudgetExceeded, Refusal

@@ -11,8 +11,8 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from engines.contracts.test_ledger import MAKERS, TOTAL, Maker, loss
-from engines.contracts.test_ledger_certificates import ALL, Terms
+from support.ledger_makers import MAKERS, TOTAL, Maker, loss
+from support.ledger_terms import ALL, Terms
 
 from dpsql.accounting import ZCDP, FilterState, Periods
 from dpsql.errors import LedgerError, Refusal, UsageError

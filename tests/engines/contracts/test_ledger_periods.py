@@ -11,10 +11,10 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from engines.contracts.test_ledger import MAKERS, PARTS, TOTAL, Maker, Memory, SQLite, ask, loss
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from support.ledger_makers import MAKERS, PARTS, TOTAL, Maker, Memory, SQLite, ask, loss
 
 from dpsql.accounting import ZCDP, ApproximateDP, FilterState, Periods
 from dpsql.errors import BudgetExceeded, LedgerError, UsageError

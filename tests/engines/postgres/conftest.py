@@ -1,5 +1,6 @@
-"""Fixture of the ledger's tests that those of PostgreSQL share."""
+"""Fixtures of ledgers in PostgreSQL, and of replays."""
 
 from support.ledger_fixtures import read_from
+from support.postgres_ledger_kit import place, rich, role
 
-__all__ = ["read_from"]
+__all__ = ["place", "read_from", "rich", "role"]

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 import threading
 import traceback
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 
 import psycopg
 import pytest
 from support.ledger_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, code_of
 from support.postgres_kit import fresh_schema, server
+from support.postgres_ledger_kit import Place, opened, recipe
 
 from dpsql.accounting import ZCDP, ApproximateDP, Certificate, CertificateTerms, FilterState
 from dpsql.errors import Error, LedgerError, PolicyError, UsageError
@@ -25,51 +22,6 @@ from dpsql.ledger.postgres import transaction
 from dpsql.ledger.postgres.errors import because
 from dpsql.ledger.postgres.ledger import PostgresLedger, verify
 from dpsql.quantities import Delta, Epsilon, Rho
-
-DOCUMENTATION = Path(__file__).parents[3] / "docs" / "reference" / "ledger.md"
-
-
-def opened(url: str, budget: ZCDP = BUDGET, total: ApproximateDP = TOTAL) -> closing[PostgresLedger]:
-    return closing(PostgresLedger(url, budget, total=total))
-
-
-@dataclass(frozen=True)
-class Place:
-    """A schema of its own, and the address of a ledger in it."""
-
-    schema: str
-    url: str
-
-    def run(self, *statements: str) -> None:
-        server().run(f"SET search_path = {self.schema}", *statements)
-
-    def rows(self, statement: str) -> list[tuple[object, ...]]:
-        return server().rows(statement.replace("FROM ", f"FROM {self.schema}."))
-
-    def tamper(self, *statements: str) -> None:
-        """Run statements as one does who may switch triggers off."""
-        self.run("SET session_replication_role = replica", *statements)
-
-
-@pytest.fixture
-def place() -> Place:
-    schema = fresh_schema()
-    return Place(schema, server().url(schema))
-
-
-@pytest.fixture
-def rich(place: Place) -> Place:
-    """Return a ledger in which every kind of event happened."""
-    with opened(place.url) as ledger:
-        ledger.register({"reads": "user_id"})
-        ledger.reserve(Request("of alice", ITEM, ALICE, "key")).settle(Rho("0.5"), "digest", answer=b"an answer")
-        held = ledger.reserve(Request("of nobody", ITEM, key="key"))
-        ledger.bump("monday")
-        held.settle(Rho(0), "digest", answer=b"another")
-        ledger.grant(BUDGET, TOTAL, note="the same")
-        ledger.reserve(ASK)
-    return place
-
 
 # what stays
 
@@ -321,23 +273,6 @@ def test_another_ledger_in_its_place_is_not_written(place: Place) -> None:
 
 
 # rights
-
-
-@pytest.fixture
-def role() -> Iterator[str]:
-    """Return the name of a role that may log in, and nothing else yet."""
-    name = fresh_schema().replace("ledger", "role")
-    server().run(f"CREATE ROLE {name} LOGIN")
-    yield name
-    server().run(f"DROP OWNED BY {name} CASCADE", f"DROP ROLE {name}")
-
-
-def recipe(schema: str, role: str) -> list[str]:
-    (text,) = re.findall(r"```sql\n(.*?)```", DOCUMENTATION.read_text(), re.DOTALL)
-    text = re.sub(r"--.*", "", text).replace("sales", schema).replace("dpsql_writer", role)
-    create, *grants = [statement.strip() for statement in text.split(";") if statement.strip()]
-    assert create == f"CREATE ROLE {role} LOGIN"
-    return grants
 
 
 def test_the_role_of_the_documentation_may_serve_analysts_and_no_more(rich: Place, role: str) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import closing
 
 import pytest
-from engines.postgres.test_ledger import Place, place, rich  # noqa: F401 - fixtures
 from support.ledger_kit import ALICE, ITEM, code_of
+from support.postgres_ledger_kit import Place
 
 from dpsql.ledger import Request, Reservation
 from dpsql.ledger.postgres.ledger import PostgresLedger
@@ -34,7 +34,7 @@ def acts(ledger: PostgresLedger, held: Reservation) -> dict[str, Callable[[], ob
 @pytest.mark.parametrize("column", ["spent_rho", "spent_delta", "reserved_rho"])
 @pytest.mark.parametrize("other", ["0/1", "1/1000000007", "9/1"])
 def test_a_balance_that_is_changed_under_an_open_ledger_is_not_believed(
-    rich: Place,  # noqa: F811
+    rich: Place,
     holder: str,
     column: str,
     other: str,
@@ -64,7 +64,7 @@ def test_a_balance_that_is_changed_under_an_open_ledger_is_not_believed(
         """replace(body, '"total_epsilon":"1/1"', '"total_epsilon":"2/1"')""",
     ],
 )
-def test_terms_that_are_changed_under_an_open_ledger_are_not_believed(rich: Place, change: str) -> None:  # noqa: F811
+def test_terms_that_are_changed_under_an_open_ledger_are_not_believed(rich: Place, change: str) -> None:
     with closing(PostgresLedger.open(rich.url)) as ledger:
         held = ledger.reserve(OF_ALICE)
         ((before,),) = rich.rows("SELECT body FROM terms")
@@ -77,7 +77,7 @@ def test_terms_that_are_changed_under_an_open_ledger_are_not_believed(rich: Plac
         assert ledger.state("alice").spent.rho == Rho(1)
 
 
-def test_a_row_that_is_deleted_under_an_open_ledger_is_missed(rich: Place) -> None:  # noqa: F811
+def test_a_row_that_is_deleted_under_an_open_ledger_is_missed(rich: Place) -> None:
     with closing(PostgresLedger.open(rich.url)) as ledger:
         held = ledger.reserve(OF_ALICE)
         rich.tamper("DELETE FROM balances WHERE holder LIKE '%alice%'")
@@ -85,7 +85,7 @@ def test_a_row_that_is_deleted_under_an_open_ledger_is_missed(rich: Place) -> No
             assert code_of(acts(ledger, held)[name]) == "ledger-tampered"
 
 
-def test_events_that_a_reader_has_seen_and_that_are_gone_are_missed(rich: Place) -> None:  # noqa: F811
+def test_events_that_a_reader_has_seen_and_that_are_gone_are_missed(rich: Place) -> None:
     with closing(PostgresLedger.open(rich.url)) as ledger:
         rich.tamper(
             "DELETE FROM events WHERE seq = 9",

@@ -12,7 +12,7 @@ from pathlib import Path
 import matplotlib as mpl
 import pyarrow as pa
 import pytest
-from unit.test_answer import counted, receipt
+from support.answer_kit import counted, receipt
 
 import dpsql
 from dpsql.answer import Answer, CountColumns

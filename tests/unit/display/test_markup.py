@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.answer_kit import LEFT, LOSS, counted, receipt
 from support.html_pages import cells, page, words
-from unit.test_answer import LEFT, LOSS, counted, receipt
 
 import dpsql
 from dpsql.accounting import ZCDP

@@ -9,11 +9,11 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from engines.postgres.test_ledger import Place, place, recipe, role  # noqa: F401 - fixtures
 from support.ledger_kit import ALICE, BUDGET, ITEM, TOTAL, code_of, opened, raw, tampering
 from support.ledger_programs import start
 from support.postgres_kit import server
-from unit.ledger.test_replay import CREATED, Act, rows, settled
+from support.postgres_ledger_kit import Place, recipe
+from support.replay_kit import CREATED, Act, rows, settled
 
 from dpsql.accounting import ZCDP, Certificate, CertificateTerms, FilterState, Periods
 from dpsql.errors import LedgerError
@@ -223,7 +223,7 @@ def test_a_kill_after_the_reservation_leaves_it_held_beside_the_answer_of_anothe
 
 @pytest.mark.parametrize("certified", [CertificateTerms(), CertificateTerms(Certificate.optimal, Epsilon("0.03"))])
 def test_a_schema_repeats_under_every_certificate_and_no_earlier_version_opens_it(
-    place: Place,  # noqa: F811
+    place: Place,
     monkeypatch: pytest.MonkeyPatch,
     certified: CertificateTerms,
 ) -> None:
@@ -241,8 +241,8 @@ def test_a_schema_repeats_under_every_certificate_and_no_earlier_version_opens_i
 
 
 def test_a_role_that_may_not_raise_an_old_version_leaves_the_delta_spent(
-    place: Place,  # noqa: F811
-    role: str,  # noqa: F811
+    place: Place,
+    role: str,
 ) -> None:
     PostgresLedger(place.url, BUDGET, total=TOTAL).close()
     place.tamper("UPDATE terms SET version = 1")

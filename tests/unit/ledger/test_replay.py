@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
 
 import pytest
+from support.replay_kit import AT, CREATED, TERMS, Act, rows, settled
 
 from dpsql.accounting import ZCDP, FilterState
 from dpsql.errors import LedgerError
-from dpsql.ledger.record import GENESIS, Event, follow
+from dpsql.ledger.record import follow
 from dpsql.ledger.replay import Replay
 from dpsql.quantities import Delta, Rho
-
-AT = "2026-01-01T00:00:00+00:00"
-TERMS = {"budget_rho": "1/1", "budget_delta": "1/10", "total_epsilon": "1/1", "total_delta": "1/5"}
-CREATED = ("created", {"data_set": "x", **TERMS})
-Act = tuple[str, Mapping[str, object]]
 
 
 def reserved(rho: str = "1/3", delta: str = "1/100", account: str | None = None) -> Act:
     body = {"query": "q", "rho": rho, "delta": delta, "account": account, "key": "", "data_version": 0}
     return "reserved", body
-
-
-def settled(entry: object, loss: str = "1/7") -> Act:
-    return "settled", {"entry": entry, "loss": loss, "digest": "", "answer": ""}
-
-
-def rows(*acts: Act) -> list[tuple[object, ...]]:
-    events: list[Event] = []
-    for kind, body in acts:
-        last = (events[-1].seq, events[-1].chain) if events else (0, GENESIS)
-        events.append(follow(last, kind, body=body, at=AT))
-    return [(event.seq, event.at, event.kind, event.body, event.chain) for event in events]
 
 
 def test_a_history_adds_up_exactly() -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from fractions import Fraction
-from functools import cache
-from itertools import combinations
 from typing import Any
 
 import pytest
@@ -22,9 +20,9 @@ from support.laws import (
     goodness,
     hockey_stick,
     one_unit_more,
-    peeling_law,
     rejects,
 )
+from support.top_stable_kit import PRODUCTION, Variant, law_of_positions, stable, tails
 
 from dpsql.accounting import ZCDP, ApproximateDP
 from dpsql.errors import UsageError
@@ -34,62 +32,6 @@ from dpsql.quantities import Delta, Epsilon, Rho
 UNIVERSE = "abcd"
 NOISE = OperatingSystemNoise()
 THIRD = Fraction(1, 3)
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A way to build the mechanism; the defaults are the production code's."""
-
-    less: int = 0  # than the gap that a distance is
-    later: int = 0  # ranks after the one that is released
-    offset: Callable[[TopStable], int] = lambda mechanism: mechanism.offset
-    distance_factor: int = 1
-    threshold_factor: Fraction = Fraction(1)
-
-
-PRODUCTION = Variant()
-
-
-@cache
-def tails(scale: Fraction) -> Callable[[int], float]:
-    decay = math.exp(-1 / scale)
-    return lambda n: decay**n / (1 + decay) if n >= 0 else 1 - decay ** (1 - n) / (1 + decay)
-
-
-def ranks(mechanism: TopStable, counts: tuple[int, ...], variant: Variant = PRODUCTION) -> dict[int, float]:
-    """Return the law of the rank, over the counts of all groups in descending order."""
-    ranked = [*counts, *[0] * (mechanism.k_bar + 2)]
-    distances = [
-        max(0, ranked[at] - ranked[at + 1] - 1 + variant.less)
-        for at in range(variant.later, mechanism.k_bar + variant.later)
-    ]
-    tail = tails(mechanism.distance_scale / variant.distance_factor)
-    found = dict.fromkeys(range(mechanism.k_bar + 1), 0.0)
-    for shift, mass in discrete_laplace_law(mechanism.threshold_scale * variant.threshold_factor).items():
-        left = mass
-        for rank in range(mechanism.k_bar, 0, -1):
-            held = tail(variant.offset(mechanism) + shift - distances[rank - 1])
-            found[rank] += left * held
-            left *= 1.0 - held
-        found[0] += left
-    return found
-
-
-def law_of_positions(
-    mechanism: TopStable, counts: tuple[int, ...], variant: Variant = PRODUCTION
-) -> dict[TopStableSelection, float]:
-    found: dict[TopStableSelection, float] = {}
-    for rank, mass in ranks(mechanism, counts, variant).items():
-        stable = range(min(rank, len(counts)))
-        if rank <= mechanism.k or len(stable) <= mechanism.k:
-            found[TopStableSelection(rank, frozenset(stable), ())] = mass
-        elif mechanism.within is None:
-            subsets = [*combinations(stable, mechanism.k)]
-            found |= {TopStableSelection(rank, frozenset(each), ()): mass / len(subsets) for each in subsets}
-        else:
-            drawn = peeling_law(counts[: len(stable)], None, float(mechanism.within), mechanism.k)
-            found |= {TopStableSelection(rank, frozenset(), steps): mass * part for steps, part in drawn.items()}
-    return found
 
 
 def law(mechanism: TopStable, counts: Counts, variant: Variant = PRODUCTION) -> dict[Hashable, float]:
@@ -114,10 +56,6 @@ def worst_excess(cases: Sequence[tuple[TopStable, Counts]], variant: Variant = P
                 for part in (0.1, 0.5, 1.0, 2.0):
                     worst = max(worst, hockey_stick(p, q, part * pure) / (delta + cks(rho, part * pure)))
     return worst
-
-
-def stable(epsilon: str, delta: str, k: int, k_bar: int, within: str | None = None) -> TopStable:
-    return TopStable(Epsilon(epsilon), Delta(delta), k, k_bar, within=within and Epsilon(within))
 
 
 def random_cases(number: int, seed: int) -> list[tuple[TopStable, Counts]]:

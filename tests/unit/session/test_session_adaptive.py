@@ -9,10 +9,10 @@ from fractions import Fraction
 from itertools import permutations
 
 import pytest
+from support.groups_kit import counted, drawn, session_over
 from support.laws import ROUNDING, discrete_gaussian_law, fits
 from support.sets_kit import Seen, articles, goodness_of, seen, spent, worst_excess
-from unit.session.test_session_all_groups import counted, drawn, session_over
-from unit.session.test_session_shortfall import POOL, assert_fits, hint_of, left_with
+from support.shortfall_kit import POOL, assert_fits, hint_of, left_with
 
 import dpsql
 from dpsql.accounting import ZCDP

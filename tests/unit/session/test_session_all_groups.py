@@ -4,61 +4,34 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import combinations, product
 
 import numpy as np
-import numpy.typing as npt
 import pytest
-from properties.session.test_session_audit import interval
+from support.groups_kit import (
+    COUNTS,
+    LABELS,
+    LEVELS,
+    NAMES,
+    Law,
+    Unit,
+    counted,
+    drawn,
+    rows_of,
+    session_over,
+    stick,
+)
+from support.intervals_kit import interval
 from support.laws import ROUNDING, cks, discrete_gaussian_law, fits, goodness
 from support.session_kit import filled, session_on
 
 import dpsql
 from dpsql.accounting import ZCDP, discrete_gaussian_tail
-from dpsql.engines import Exact, Statement
-from dpsql.engines.base import open_exact
 from dpsql.mechanisms import GaussianHistogram
-from dpsql.plan import Plan, Release, compute_replay_key, release
-from dpsql.session import Session
+from dpsql.plan import Plan, compute_replay_key
 
-CREATE = "CREATE TABLE reads (user_id BIGINT, article VARCHAR)"
-NAMES = "SELECT article FROM reads GROUP BY article TOP 2 PRIVATE WITH (epsilon = 1, delta = 0.1{more})"
-COUNTS = NAMES.replace("SELECT article", "SELECT article, COUNT(DISTINCT user_id) AS n")
 ALL = ", mechanism = gaussian_histogram, max_groups_contributed = 2"
-LABELS = ("a", "b", None)
-LEVELS = (0.1, 0.5, 1.0, 2.0, 4.0, 24.0)
-Unit = tuple[str | None, ...]
-Law = npt.NDArray[np.float64]
-
-
-def session_over(*statements: str, budget: str = "0.5", **bounds: int) -> Session:
-    table = dpsql.PrivateTable("user_id", **bounds)
-    policy = dpsql.Policy(dpsql.Budget(10, budget), {"reads": table}, limits=dpsql.Limits(max_epsilon=1))
-    return session_on(filled(CREATE, *statements), policy)
-
-
-def rows_of(units: Sequence[Unit]) -> list[str]:
-    """Return statements that fill in the units, each row twice."""
-    rows = [(number, label) for number, unit in enumerate(units) for label in unit for _ in range(2)]
-    values = ", ".join(f"({number}, {'NULL' if label is None else repr(label)})" for number, label in rows)
-    return [f"INSERT INTO reads VALUES {values}"] if rows else []
-
-
-def exact_of(session: Session, plan: Plan) -> Exact:
-    return session._dependencies.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
-
-
-def counted(session: Session, plan: Plan) -> list[tuple[object, ...]]:
-    """Return the rows that the engine returns to the mechanism."""
-    table = open_exact(exact_of(session, plan))
-    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
-
-
-def drawn(session: Session, plan: Plan, runs: int) -> Iterator[Release]:
-    exact = exact_of(session, plan)
-    return (release(plan, exact, noise=session._dependencies.noise) for _ in range(runs))
 
 
 def mechanism_of(plan: Plan) -> GaussianHistogram:
@@ -83,10 +56,6 @@ def law_of(mechanism: GaussianHistogram, counts: dict[object, int]) -> Law:
         one = passing(mechanism, counts.get(label))
         law = np.multiply.outer(law, np.array([one.get(event, 0.0) for event in events]))
     return law
-
-
-def stick(p: Law, q: Law, level: float) -> float:
-    return float(np.maximum(0.0, p - math.exp(level) * q).sum())
 
 
 @pytest.mark.properties

@@ -7,7 +7,7 @@ from collections import Counter
 from fractions import Fraction
 
 import pytest
-from properties.session.test_session_audit import agrees, outcomes
+from support.intervals_kit import agrees, outcomes
 from support.session_kit import filled, session_on
 
 import dpsql

@@ -9,20 +9,10 @@ from fractions import Fraction
 from itertools import combinations, product
 
 import pytest
+from support.groups_kit import COUNTS, CREATE, LABELS, LEVELS, NAMES, counted, drawn, rows_of, session_over
 from support.laws import ROUNDING, cks, fits, goodness, hockey_stick, peeling_law
 from support.session_kit import filled, fresh_ledger, rebuilt, session_on
-from unit.session.test_session_all_groups import (
-    COUNTS,
-    CREATE,
-    LABELS,
-    LEVELS,
-    NAMES,
-    counted,
-    drawn,
-    rows_of,
-    session_over,
-)
-from unit.session.test_session_weighted import reaching, weights_of
+from support.weights_kit import reaching, weights_of
 
 import dpsql
 from dpsql.accounting import ZCDP

@@ -10,12 +10,13 @@ from itertools import combinations, combinations_with_replacement
 
 import duckdb
 import pytest
+from support.domain_kit import exact_counts
 from support.laws import Law, fits, goodness, peeling_law, rejects
 from support.session_kit import filled, fresh_ledger, rebuilt, session_on
 
 import dpsql
 from dpsql.accounting import ZCDP
-from dpsql.engines import Exact, Statement, open_exact
+from dpsql.engines import Exact, Statement
 from dpsql.errors import EngineError
 from dpsql.ledger import MemoryLedger, Request
 from dpsql.plan import release
@@ -37,14 +38,6 @@ SUBSETS = ["".join(chosen) for size in range(1, 4) for chosen in combinations("a
 
 def session_over(*statements: str) -> Session:
     return session_on(filled(CREATE, LABELS, *statements), POLICY)
-
-
-def exact_counts(session: Session, sql: str) -> dict[str, int]:
-    """Return what the mechanism is given."""
-    plan = session.explain(sql)
-    exact = session._dependencies.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
-    table = open_exact(exact)
-    return dict(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
 def law_of(counts: Mapping[str, int]) -> dict[tuple[str, ...], float]:

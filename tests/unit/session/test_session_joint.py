@@ -11,10 +11,10 @@ from itertools import combinations, permutations, product
 
 import pytest
 from mpmath.ctx_iv import MPIntervalContext
+from support.domain_kit import exact_counts
+from support.groups_kit import counted, drawn, rows_of
 from support.laws import ROUNDING, cks, fits, goodness, hockey_stick, rejects, renyi
 from support.session_kit import filled, session_on
-from unit.session.test_session_all_groups import counted, drawn, rows_of
-from unit.session.test_session_domain import exact_counts
 
 import dpsql
 from dpsql.accounting import ZCDP

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 import pytest
+from support.groups_kit import drawn, session_over
 from support.laws import BOTTOM, ROUNDING, fits, peeling_law
 from support.sets_kit import Seen, articles, goodness_of, spent, worst_excess
-from unit.session.test_session_all_groups import drawn, session_over
-from unit.session.test_session_shortfall import ITEM, POOL, asked, assert_fits, fitting, hint_of, left_with
+from support.shortfall_kit import ITEM, POOL, asked, assert_fits, fitting, hint_of, left_with
 
 import dpsql
 from dpsql.mechanisms import LimitedDomain

@@ -8,20 +8,9 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from properties.session.test_session_audit import interval
+from support.groups_kit import COUNTS, LABELS, NAMES, Law, Unit, counted, drawn, rows_of, session_over, stick
+from support.intervals_kit import interval
 from support.laws import ROUNDING, cks, discrete_laplace_law
-from unit.session.test_session_all_groups import (
-    COUNTS,
-    LABELS,
-    NAMES,
-    Law,
-    Unit,
-    counted,
-    drawn,
-    rows_of,
-    session_over,
-    stick,
-)
 
 import dpsql
 from dpsql.mechanisms import LaplaceLimitedDomain

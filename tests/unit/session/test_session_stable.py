@@ -8,11 +8,11 @@ from fractions import Fraction
 from itertools import permutations
 
 import pytest
+from support.fixed_stable_kit import law_of_positions
+from support.groups_kit import counted, drawn, session_over
 from support.laws import ROUNDING, fits
 from support.sets_kit import Seen, articles, goodness_of, seen, spent, worst_excess
-from unit.mechanisms.test_fixed_stable_top_k import law_of_positions
-from unit.session.test_session_all_groups import counted, drawn, session_over
-from unit.session.test_session_shortfall import ITEM, POOL, asked, assert_fits, fitting, hint_of, left_with
+from support.shortfall_kit import ITEM, POOL, asked, assert_fits, fitting, hint_of, left_with
 
 import dpsql
 from dpsql.mechanisms import FixedStableTopK

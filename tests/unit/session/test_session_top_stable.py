@@ -8,10 +8,10 @@ from fractions import Fraction
 from itertools import permutations
 
 import pytest
+from support.groups_kit import drawn, session_over
 from support.laws import ROUNDING, fits
 from support.sets_kit import Seen, articles, goodness_of, seen, spent, worst_excess
-from unit.mechanisms.test_top_stable import law_of_positions
-from unit.session.test_session_all_groups import drawn, session_over
+from support.top_stable_kit import law_of_positions
 
 import dpsql
 from dpsql.mechanisms import TopStable

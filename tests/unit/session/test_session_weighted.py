@@ -10,23 +10,11 @@ from itertools import combinations, pairwise, permutations, product
 
 import numpy as np
 import pytest
-from properties.session.test_session_audit import interval
-from scipy import stats
+from support.groups_kit import COUNTS, LABELS, LEVELS, NAMES, Law, Unit, counted, drawn, rows_of, session_over, stick
+from support.intervals_kit import interval
 from support.laws import ROUNDING, cks, fits, goodness
 from support.session_kit import filled, session_on
-from unit.session.test_session_all_groups import (
-    COUNTS,
-    LABELS,
-    LEVELS,
-    NAMES,
-    Law,
-    Unit,
-    counted,
-    drawn,
-    rows_of,
-    session_over,
-    stick,
-)
+from support.weights_kit import Weights, reaching, weights_of
 
 import dpsql
 from dpsql.accounting import ZCDP
@@ -38,21 +26,11 @@ from dpsql.sql.rewrite.engine_query import Bound, rewrite_weighted
 OWN = ", mechanism = weighted_gaussian"
 TWO = f"{OWN}, max_groups_contributed = 2"
 CELL = WEIGHT_STEPS // 5  # noisy weights are told apart no finer than this: post-processing, so still within the claim
-Weights = dict[object, int]
 
 
 def mechanism_of(plan: Plan) -> WeightedGaussian:
     assert isinstance(plan.selection, WeightedGaussian)
     return plan.selection
-
-
-def weights_of(rows: Sequence[tuple[object, ...]]) -> Weights:
-    return {row[0]: int(str(row[2])) for row in rows}
-
-
-def reaching(mechanism: WeightedGaussian, weight: int, at_least: int) -> float:
-    """Return the probability that a noisy weight is at least so much: a sum over a million steps is an integral."""
-    return float(stats.norm.sf((at_least - weight - 0.5) / math.sqrt(mechanism.variance)))
 
 
 def cells_of(mechanism: WeightedGaussian, weight: int | None, *, cell: int = CELL, reach: int = 40) -> Law:

@@ -1,0 +1,42 @@
+"""Answers and receipts made by hand."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pyarrow as pa
+
+from dpsql.accounting import ZCDP, ApproximateDP
+from dpsql.answer import Answer, CountColumns, Promise, Receipt
+from dpsql.quantities import Delta, Epsilon, Rho
+
+LOSS = ZCDP(Rho("0.00625"), Delta("2.5e-8"))
+
+
+LEFT = ZCDP(Rho("0.0166875"), Delta("4.75e-7"))
+
+
+def receipt(*, stopped: bool = False) -> Receipt:
+    return Receipt(
+        mechanism="limited_domain",
+        k=10,
+        k_bar=200,
+        epsilon=Epsilon("0.05"),
+        delta=Delta("2.5e-8"),
+        threshold_offset=Fraction(457),
+        items_charged=20,
+        loss=LOSS,
+        remaining=LEFT,
+        stopped_at_bottom=stopped,
+        sealed=True,
+    )
+
+
+def answer_of(columns: dict[str, pa.Array], *, counts: CountColumns | None = None) -> Answer:
+    promise = Promise("user_id", "reads", ApproximateDP(Epsilon(1), Delta("1e-6")))
+    return Answer(pa.table(columns), receipt(), counts=counts, promise=promise)
+
+
+def counted(counts: list[int], variance: object = 1600) -> Answer:
+    columns = {"key": pa.array([f"k{at}" for at in range(len(counts))], pa.string()), "n": pa.array(counts, pa.int64())}
+    return answer_of(columns, counts=CountColumns((1,), Fraction(variance)))  # type: ignore[arg-type]
