@@ -113,7 +113,9 @@ def test_a_token_is_needed_for_every_call(served: Served) -> None:
     for header in (b"", b"Bearer", b"Bearer " + b"x" * 32, b"Basic YWxpY2U6", b"x" * 5_000):
         options = fl.FlightCallOptions(headers=[(b"authorization", header)] if header else [])
         for call in calls:
-            with pytest.raises((fl.FlightUnauthenticatedError, OSError), match=r"^\[flight-login\]: This call has no login"):
+            with pytest.raises(
+                (fl.FlightUnauthenticatedError, OSError), match=r"^\[flight-login\]: This call has no login"
+            ):
                 call(options)
 
 
