@@ -22,7 +22,9 @@ class Terminal:
         self.leader, follower = pty.openpty()
         termios.tcsetwinsize(follower, (40, 120))
         code = (
-            "import fcntl, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); sys.argv[0] = 'dpsql'\n"
+            "import fcntl, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); sys.argv[0] = 'dpsql'\n"
+            # as a login shell does: earlier tests of this process may have left signals blocked or ignored
+            "signal.pthread_sigmask(signal.SIG_SETMASK, []); signal.signal(signal.SIGINT, signal.default_int_handler)\n"
             f"{before}\nfrom dpsql.cli import main; main()"
         )
         plain = {**os.environ, "TERM": "xterm", "XDG_STATE_HOME": str(folder / "state")}
