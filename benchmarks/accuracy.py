@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 from data_sets import Integers, Log
 
-from dpsql.accounting import ZCDP, ApproximateDP
+from dpsql.accounting import ZCDP, ApproximateDP, BudgetVector
 from dpsql.mechanisms import (
     WEIGHT_STEPS,
     DomainDiscovery,
@@ -253,7 +253,8 @@ def planned(k: int, rho: Rho, *, delta: Delta, most: int | None, population: int
     own = Question(Sample(np.zeros(0, dtype=np.int64)), k, rho, delta).epsilon(k)
     total = ApproximateDP(Epsilon(1), delta)  # which decides nothing: the defaults of a query do
     tables = {"events": PrivateTable("unit", max_groups_contributed=most, population=population)}
-    return build_plan(query, Terms(total, ZCDP(rho, delta), own, delta, Limits(), tables), salts=(0, 0))
+    budget = BudgetVector.of(ZCDP(rho, delta))
+    return build_plan(query, Terms(total, budget, own, delta, Limits(), tables), salts=(0, 0))
 
 
 def auto(question: Question, *, most: int | None = None, told: bool = True) -> Answer:

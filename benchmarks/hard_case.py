@@ -82,7 +82,7 @@ def ask(database: Path, mechanism: str, *, k: int, truth: Mapping[str, int]) -> 
         granted = session.terms.budget
     kth = sorted(truth.values(), reverse=True)[k - 1]
     hits = sum(truth[row["item"]] >= kth for row in answer.arrow().to_pylist())
-    reserved = plan.columns(plan.worst_case).rho.value / granted.rho.value
+    reserved = plan.price(plan.worst_case).rho.value / granted.rho.value
     return Trial(hits / k, len(answer), float(reserved), seconds, plan.mechanism)
 
 

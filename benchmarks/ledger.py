@@ -17,6 +17,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
+from fractions import Fraction
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -25,20 +26,20 @@ from program.main import alone
 from program.row import Row, Value
 from program.times import Times, timed
 
-from dpsql.accounting import ZCDP, ApproximateDP, FilterState
+from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector
 from dpsql.ledger import Account, Ledger, Request, SQLiteLedger, verify
 from dpsql.ledger.base import Outcome
 from dpsql.ledger.base_ledger import told_request, told_settlement
 from dpsql.ledger.record import now
 from dpsql.ledger.sqlite.transaction import Rows
-from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.quantities import Delta, Epsilon
 
 QUICK = {"queries": 20, "writers": [1, 2], "events": [100, 1_000]}
-BUDGET = ZCDP(Rho(10**6), Delta("0.5"))
+BUDGET = BudgetVector(10**6, "0.5")
 TOTAL = ApproximateDP(Epsilon(1), Delta("1e-6"))
 QUERY = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads WHERE country = 'DE' GROUP BY article TOP 20 PRIVATE"
-REQUEST = Request(QUERY, ZCDP(Rho("0.00625"), Delta("1e-9")), Account("alice", BUDGET), key="0" * 64)
-LOSS = Rho("0.0053125")
+REQUEST = Request(QUERY, BudgetVector("0.00625", "1e-9"), Account("alice", BUDGET), key="0" * 64)
+LOSS = Fraction("0.0053125")
 
 
 def options(parser: ArgumentParser) -> None:
@@ -161,11 +162,10 @@ def fill(path: Path, events: int, *, answer: bytes = b"", distinct: bool = True)
         connection.execute("COMMIT")
 
 
-def after(state: FilterState, queries: int) -> FilterState:
+def after(state: BudgetState, queries: int) -> BudgetState:
     """Return what is spent after so many queries more."""
-    rho = state.spent.rho.value + queries * LOSS.value
-    delta = state.spent.delta.value + queries * REQUEST.worst_case.delta.value
-    return FilterState(ZCDP(Rho(rho), Delta(delta)), state.reserved)
+    permanent = state.permanent + queries * REQUEST.worst_case.permanent
+    return BudgetState(state.spent + queries * LOSS, permanent, state.reserved)
 
 
 def key_of(number: int) -> str:

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpsql.accounting import ZCDP, Amount, ApproximateDP, Certificate, Loss, Periods, Steps, discrete_gaussian_offset
+from dpsql.accounting import (
+    ZCDP,
+    ApproximateDP,
+    BudgetVector,
+    Certificate,
+    Loss,
+    Periods,
+    Steps,
+    discrete_gaussian_offset,
+)
 from dpsql.display import MAX_ROWS, Column, Cost, Released, released_html, replace_unprintable
 from dpsql.errors import UsageError
 from dpsql.mechanisms.sampling.laplace_tails import laplace_offset
@@ -67,7 +76,7 @@ class Receipt:
     threshold_offset: Fraction
     items_charged: int
     loss: Loss
-    remaining: ZCDP | Amount
+    remaining: BudgetVector
     stopped_at_bottom: bool
     sealed: bool
     replayed: bool = False
@@ -81,7 +90,7 @@ class Receipt:
     @classmethod
     def free(
         cls,
-        remaining: ZCDP | Amount,
+        remaining: BudgetVector,
         *,
         sealed: bool,
         nothing: Loss = _NOTHING,
@@ -101,7 +110,7 @@ class Receipt:
             remaining=remaining,
             stopped_at_bottom=False,
             sealed=sealed,
-            certificate=remaining.certificate if isinstance(remaining, Amount) else Certificate.zcdp,
+            certificate=remaining.certificate,
             isolation=isolation,
             confinement=confinement,
         )
@@ -196,7 +205,7 @@ class Answer:
         *,
         counts: CountColumns | None = None,
         promise: Promise | None = None,
-        granted: ZCDP | Amount | None = None,
+        granted: BudgetVector | None = None,
     ) -> None:
         self._table = table
         self.receipt = receipt
@@ -329,7 +338,6 @@ class Answer:
             loss=None if receipt.mechanism == NO_MECHANISM else receipt.loss,
             remaining=receipt.remaining,
             granted=self._granted,
-            certificate=receipt.certificate,
             replayed=receipt.replayed,
         )
         return released_html(released, cost)

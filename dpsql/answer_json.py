@@ -8,7 +8,7 @@ from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from dpsql.accounting import ZCDP, Amount, BudgetVector, Certificate, Loss, PureLoss, Steps
+from dpsql.accounting import BudgetVector, Certificate, Loss, PureLoss, Steps
 from dpsql.answer import Answer, Receipt
 from dpsql.plan.report.tables import describe_outcome
 
@@ -51,7 +51,7 @@ def encode_receipt(receipt: Receipt) -> dict[str, object]:
         "threshold_offset": float(receipt.threshold_offset),
         "items_charged": receipt.items_charged,
         "loss": _encode_loss(receipt.loss),
-        "remaining": _encode_remaining(receipt.remaining),
+        "remaining": _encode_amounts(receipt.remaining),
         "stopped_at_bottom": receipt.stopped_at_bottom,
         "sealed": receipt.sealed,
         "isolation": receipt.isolation,
@@ -93,11 +93,9 @@ def _encode_loss(loss: Loss) -> dict[str, float]:
     return {"rho": float(loss.rho), "delta": float(loss.delta)}
 
 
-def _encode_remaining(left: ZCDP | Amount) -> dict[str, float]:
-    if isinstance(left, Amount):
-        first, second = left.certificate.currencies
-        return {first: float(left.refunded), second: float(left.gone)}
-    return {"rho": float(left.rho), "delta": float(left.delta)}
+def _encode_amounts(amounts: BudgetVector) -> dict[str, float]:
+    first, second = amounts.certificate.currencies
+    return {first: float(amounts.refundable), second: float(amounts.permanent)}
 
 
 def _encode_period(calendar: Calendar) -> dict[str, object]:
@@ -111,28 +109,24 @@ def _encode_period(calendar: Calendar) -> dict[str, object]:
 
 
 def _encode_account(spender: Spender, currencies: tuple[str, str]) -> dict[str, object]:
-    limit, spent = spender.limit, spender.state.spent
+    limit, state, (first, second) = spender.limit, spender.state, currencies
     return {
         "account": spender.name,
-        "limit": None if limit is None else _encode_amounts(limit, currencies),
-        "spent": _encode_amounts(spent, currencies),
-        "reserved": {currencies[0]: float(spender.state.reserved)},
+        "limit": None if limit is None else _encode_amounts(limit),
+        "spent": {first: float(state.spent), second: float(state.permanent)},
+        "reserved": {first: float(state.reserved)},
     }
 
 
-def _encode_amounts(columns: BudgetVector, currencies: tuple[str, str]) -> dict[str, float]:
-    return dict(zip(currencies, (float(columns.rho), float(columns.delta)), strict=True))
-
-
 def _encode_query(entry: Entry) -> dict[str, object]:
-    first, second = entry.certificate.currencies
+    first, second = entry.worst_case.certificate.currencies
     return {
         "asked_at": entry.opened_at.isoformat(),
         "account": entry.account,
         "query": entry.query,
         "data_version": entry.data_version,
-        f"{first}_reserved": float(entry.worst_case.rho),
+        f"{first}_reserved": float(entry.worst_case.refundable),
         f"{first}_charged": None if entry.settlement is None else float(entry.settlement.loss),
-        f"{second}_charged": float(entry.delta),
+        f"{second}_charged": float(entry.permanent),
         "state": describe_outcome(entry),
     }

@@ -89,7 +89,7 @@ class Session:
         own, view = self._dependencies, planning.result_view(statement)
         plan, stored = self._plan(view.inner, stop)
         if plan.query.explained:
-            forecast = planning.forecast(plan, self.budget.columns, times=1)
+            forecast = planning.forecast(plan, self.budget.remaining, times=1)
             return self._free(planning.plan_table(plan, forecast, wrapped=view.outer is not None))
         view = replace(view.fetch(lambda query: self._free_answers.answer(query, stop)), stop=stop)
         if stored is not None and not plan.fresh:
@@ -100,7 +100,7 @@ class Session:
         def draw(exact: engines.Exact) -> planning.PackedRelease:
             return planning.pack_release(plan, planning.release(plan, exact, noise=own.noise))
 
-        worst, shared = plan.columns(plan.worst_case), own.terms.limits.share_replays and not plan.fresh
+        worst, shared = plan.price(plan.worst_case), own.terms.limits.share_replays and not plan.fresh
         request = self._request(plan.query.text, worst, key=plan.key, repeated=not plan.fresh)
         short = None
         try:
@@ -156,7 +156,9 @@ class Session:
                 failure.__context__ = failure.__cause__ = None
             else:
                 return reservation.settle(drawn.loss, drawn.digest, answer=drawn.answer, shared=shared)
-            reservation.settle(request.worst_case.rho, FAILED if isinstance(failure, EngineError) else "interrupted")
+            reservation.settle(
+                request.worst_case.refundable, FAILED if isinstance(failure, EngineError) else "interrupted"
+            )
             raise failure
 
     def explain(self, text: str, parameters: ParameterValues = ()) -> planning.Plan:
@@ -178,7 +180,7 @@ class Session:
         Counts are for the worst case, and for half of the items returned. Raises as `explain`, and `UsageError` for
         `times` < 1.
         """
-        return planning.forecast(self.explain(text, parameters), self.budget.columns, times=times)
+        return planning.forecast(self.explain(text, parameters), self.budget.remaining, times=times)
 
     def describe(self, text: str, parameters: ParameterValues = ()) -> pa.Schema:
         """Return the columns that the answer of `sql` would have; reads no private row and charges nothing.
@@ -288,7 +290,7 @@ class Session:
     def _request(self, text: str, worst: BudgetVector, *, key: str, repeated: bool) -> ledgers.Request:
         terms, limit = self._dependencies.terms, self._dependencies.terms.account
         account = None if limit is None else ledgers.Account(limit.name, limit.budget)
-        return ledgers.Request(text, worst, account, key, terms.certificate, terms.limits.failures_per_day, repeated)
+        return ledgers.Request(text, worst, account, key, terms.limits.failures_per_day, repeated)
 
     def _answer(self, plan: planning.Plan, stored: bytes, *, view: planning.ResultView, replayed: bool) -> Answer:
         """Return a released answer, unpacked and seen through the outer SELECT, with its receipt."""
@@ -342,7 +344,7 @@ class Session:
 
         def draw(exact: engines.Exact) -> planning.PackedRelease:
             drawn = release.draw(exact, noise=own.noise)
-            return planning.PackedRelease(drawn, hashlib.sha256(drawn).hexdigest(), release.loss.rho)
+            return planning.PackedRelease(drawn, hashlib.sha256(drawn).hexdigest(), release.loss.refundable)
 
         if stored is None:
             request = self._request(release.text, release.loss, key=release.key, repeated=True)

@@ -1,10 +1,8 @@
 """Guarantees as numbers: what a release costs, how costs add up, and what a total promises."""
 
+from dpsql.accounting.budget import BudgetState, BudgetVector
 from dpsql.accounting.calibration import delta_of_each, discrete_gaussian_offset, discrete_gaussian_tail
 from dpsql.accounting.certificates.filters import (
-    Amount,
-    BudgetState,
-    BudgetVector,
     CertificateFilter,
     CertificateTerms,
     OptimalFilter,
@@ -15,14 +13,13 @@ from dpsql.accounting.certificates.filters import (
 from dpsql.accounting.certificates.optimal import adaptive_delta, adaptive_epsilon, adaptive_items
 from dpsql.accounting.certificates.purchases import item_epsilon, items_bought
 from dpsql.accounting.conversions import delta_of_zcdp, epsilon_of_zcdp, rho_of_total
-from dpsql.accounting.filters import Filter, FilterState, check_settlement
+from dpsql.accounting.filter import Filter, add_worst_case, check_settlement
 from dpsql.accounting.guarantees import ZCDP, ApproximateDP, BoundedRange, Certificate, Loss, PureLoss, Steps
 from dpsql.accounting.periods import Periods, total_after, words_of
 from dpsql.accounting.renyi import RenyiCurve
 
 __all__ = [
     "ZCDP",
-    "Amount",
     "ApproximateDP",
     "BoundedRange",
     "BudgetState",
@@ -31,7 +28,6 @@ __all__ = [
     "CertificateFilter",
     "CertificateTerms",
     "Filter",
-    "FilterState",
     "Loss",
     "OptimalFilter",
     "Periods",
@@ -43,6 +39,7 @@ __all__ = [
     "adaptive_delta",
     "adaptive_epsilon",
     "adaptive_items",
+    "add_worst_case",
     "check_settlement",
     "delta_of_each",
     "delta_of_zcdp",

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
 
+from dpsql.accounting.budget import BudgetVector
 from dpsql.accounting.certificates.filters import CertificateFilter
 from dpsql.accounting.conversions import epsilon_of_zcdp
-from dpsql.accounting.guarantees import ZCDP, ApproximateDP
+from dpsql.accounting.guarantees import ApproximateDP
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon
 
@@ -51,7 +52,7 @@ def words_of(periods: Periods | None) -> str:
 
 
 def total_after(
-    periods: int, each: ApproximateDP, *, budget: ZCDP, rule: CertificateFilter | None = None
+    periods: int, each: ApproximateDP, *, budget: BudgetVector, rule: CertificateFilter | None = None
 ) -> ApproximateDP | None:
     """Return what holds after so many periods, each of which promises `each` and may spend `budget`, rounded up.
 

@@ -55,13 +55,14 @@ def _format_accounts(spending: Spending) -> Iterator[str]:
 
 def _format_use(spender: Spender, currencies: tuple[str, str]) -> str:
     """Return the bars of an account, one for each currency."""
-    spent, held, limit = spender.state.spent, spender.state.reserved.value, spender.limit
+    state, limit = spender.state, spender.limit
     if limit is None:
         first, second = currencies
-        used = f"spent {first} {spent.rho}, {second} {spent.delta}, held {first} {spender.state.reserved}"
+        spent, permanent, reserved = map(float, (state.spent, state.permanent, state.reserved))
+        used = f"spent {first} {spent:.6g}, {second} {permanent:.6g}, held {first} {reserved:.6g}"
         return f"may run no query; {used}"
-    rho = _draw_bar(spent.rho.value, held, limit=limit.rho.value)
-    return f"{rho}  {_draw_bar(spent.delta.value, Fraction(0), limit=limit.delta.value)}"
+    refundable = _draw_bar(state.spent, state.reserved, limit=limit.refundable)
+    return f"{refundable}  {_draw_bar(state.permanent, Fraction(0), limit=limit.permanent)}"
 
 
 def _draw_bar(spent: Fraction, held: Fraction, *, limit: Fraction) -> str:
@@ -80,8 +81,10 @@ def _format_queries(latest: Sequence[Entry], count: int) -> Iterator[str]:
     yield f"the latest {len(latest)} of {count} queries, times in UTC"
     for entry in latest:
         text = replace_unprintable(" ".join(entry.query.split()))
-        rho = entry.worst_case.rho if entry.settlement is None else entry.settlement.loss
-        charged = f"{'holds' if entry.settlement is None else entry.certificate.currencies[0]} {float(rho):.4g}"
+        amount = entry.worst_case.refundable if entry.settlement is None else entry.settlement.loss
+        charged = (
+            f"{'holds' if entry.settlement is None else entry.worst_case.certificate.currencies[0]} {float(amount):.4g}"
+        )
         when = entry.opened_at.strftime("%Y-%m-%d %H:%M:%S")
         yield f"{when}  {_name(entry.account):{width}}  {describe_outcome(entry):11}  {charged}"
         yield "    " + (text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}\N{HORIZONTAL ELLIPSIS}")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpsql.accounting import ZCDP, Amount, Certificate, Loss, Steps
+from dpsql.accounting import ZCDP, BudgetVector, Loss, Steps
 from dpsql.display.meter import Meter, Part
 from dpsql.display.sheet import Bar, Column, Sheet, sheet_html
 
@@ -39,9 +39,8 @@ class Cost:
 
     words: str
     loss: Loss | None
-    remaining: ZCDP | Amount
-    granted: ZCDP | Amount | None
-    certificate: Certificate
+    remaining: BudgetVector
+    granted: BudgetVector | None
     replayed: bool
 
 
@@ -85,11 +84,9 @@ def _make_meters(cost: Cost) -> list[Meter]:
     """Return a meter for each currency of the account: used before, used by this answer, and left."""
     if cost.granted is None or cost.loss is None:
         return []
-    granted, left, took = (
-        _split_amount(cost.granted),
-        _split_amount(cost.remaining),
-        _split_loss(cost.loss, cost.certificate),
-    )
+    currencies = cost.granted.certificate.currencies
+    granted, left = ((amount.refundable, amount.permanent) for amount in (cost.granted, cost.remaining))
+    took = _split_loss(cost.loss, currencies)
     return [
         Meter(
             name,
@@ -100,17 +97,13 @@ def _make_meters(cost: Cost) -> list[Meter]:
             ],
             left[at],
         )
-        for at, name in enumerate(cost.certificate.currencies)
+        for at, name in enumerate(currencies)
     ]
 
 
-def _split_amount(amount: ZCDP | Amount) -> tuple[Fraction, Fraction]:
-    return (amount.refunded, amount.gone) if isinstance(amount, Amount) else (amount.rho.value, amount.delta.value)
-
-
-def _split_loss(loss: Loss, certificate: Certificate) -> tuple[Fraction, Fraction]:
+def _split_loss(loss: Loss, currencies: tuple[str, str]) -> tuple[Fraction, Fraction]:
     """Return the amounts of both currencies that a loss uses."""
     delta = loss.delta.value
     if isinstance(loss, Steps):
-        return Fraction(loss.items), Fraction(delta > 0) if "queries" in certificate.currencies else delta
+        return Fraction(loss.items), Fraction(delta > 0) if "queries" in currencies else delta
     return (loss.rho.value if isinstance(loss, ZCDP) else loss.epsilon), delta

@@ -8,11 +8,10 @@ from fractions import Fraction
 from functools import partial
 from typing import Protocol
 
-from dpsql.accounting import ZCDP, Amount, ApproximateDP, Certificate, CertificateTerms, FilterState, Periods, words_of
+from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector, CertificateTerms, Periods, words_of
 from dpsql.errors import BudgetExceeded, LedgerError, UsageError
 from dpsql.ledger.calendar import Calendar
 from dpsql.ledger.record import Entry, Event, Settlement, Terms
-from dpsql.quantities import Delta, Rho
 
 __all__ = [
     "Account",
@@ -41,7 +40,7 @@ class Account:
     """An analyst, and the sub-limit of the total that is theirs: what they have spent is in the ledger, this is not."""
 
     name: str
-    budget: ZCDP
+    budget: BudgetVector
 
     def __post_init__(self) -> None:
         if not self.name or not self.name.isprintable():
@@ -55,17 +54,16 @@ class Request:
     """What a query asks of the ledger before a row is read.
 
     `query` is the analyst's text, kept as a note. `key` is the digest of the canonical query, by which a stored answer
-    is found again; "" for none. Without an account it draws on the total alone. The worst case is counted as the
-    certificate says, which must be the ledger's. An account of which `most_failures` queries failed within a day is
+    is found again; "" for none. Without an account it draws on the total alone. The certificate of the
+    worst case must be the ledger's. An account of which `most_failures` queries failed within a day is
     refused; None for no end. A request that may be `repeated` is content with the answer that its account was given to
     the same key, and is then charged nothing.
     """
 
     query: str
-    worst_case: ZCDP
+    worst_case: BudgetVector
     account: Account | None = None
     key: str = ""
-    certificate: Certificate = Certificate.zcdp
     most_failures: int | None = None
     repeated: bool = False
 
@@ -86,40 +84,37 @@ class Shortfall(BudgetExceeded):
 
     def __init__(
         self,
-        worst_case: ZCDP,
-        remaining: ZCDP,
+        worst_case: BudgetVector,
+        remaining: BudgetVector,
         *,
         account: str | None = None,
-        certificate: Certificate = Certificate.zcdp,
     ) -> None:
-        """Name the one of rho and delta, or of the certificate's currencies, that does not suffice; else the first."""
+        """Name the currency that does not suffice; the refundable one if neither does."""
         self.worst_case = worst_case
         self.remaining = remaining
         self.account = account
-        self.certificate = certificate
         whose = "the budget" if account is None else f"the budget of account {account}"
-        first, second = certificate.currencies
-        if worst_case.rho > remaining.rho:
-            reason = f"This query may cost {first} {worst_case.rho}, and {first} {remaining.rho} is left of {whose}."
+        first, second = worst_case.certificate.currencies
+        if worst_case.refundable > remaining.refundable:
+            cost, rest = float(worst_case.refundable), float(remaining.refundable)
+            reason = f"This query may cost {first} {cost:.6g}, and {first} {rest:.6g} is left of {whose}."
             hint = "Ask for fewer items, or with a smaller epsilon."
         else:
-            reason = (
-                f"This query may cost {second} {worst_case.delta}, and {second} {remaining.delta} is left of {whose}."
-            )
+            cost, rest = float(worst_case.permanent), float(remaining.permanent)
+            reason = f"This query may cost {second} {cost:.6g}, and {second} {rest:.6g} is left of {whose}."
             hint = "Ask with a smaller delta."
         super().__init__("budget-exceeded", reason, hint=hint)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle by what `__init__` wants."""
-        account, certificate = self.account, self.certificate
-        return partial(Shortfall, self.worst_case, self.remaining, account=account, certificate=certificate), ()
+        return partial(Shortfall, self.worst_case, self.remaining, account=self.account), ()
 
 
 class Reservation(Protocol):
     """A worst case that is held for one query until what it returned is known."""
 
-    def settle(self, loss: Rho, digest: str, *, answer: bytes = b"", shared: bool = False) -> Settled:
-        """Charge `loss`, at most the worst case, and free the rest of the rho; exactly once, durable on return.
+    def settle(self, loss: Fraction, digest: str, *, answer: bytes = b"", shared: bool = False) -> Settled:
+        """Charge `loss`, at most the worst case, and free the rest of the reservation; exactly once, durable on return.
 
         `digest` names the outcome without telling it. `answer`, if there is one, is kept and found again by the
         request's key. Returns the answer that stands. A request that may be repeated gets the one that its account was
@@ -133,7 +128,7 @@ class Ledger(Protocol):
     """The record of one budget; safe to share among threads."""
 
     @property
-    def budget(self) -> ZCDP:
+    def budget(self) -> BudgetVector:
         """What may be spent in all, or in a period, as the ledger records it. Read `state` first: a grant only adds."""
         ...
 
@@ -170,7 +165,7 @@ class Ledger(Protocol):
         """
         ...
 
-    def state(self, account: str | None = None) -> FilterState:
+    def state(self, account: str | None = None) -> BudgetState:
         """Return what is spent and what is held, in all or by one account, of the present period if there are periods.
 
         When all periods are over, the whole budget counts as spent.
@@ -185,7 +180,7 @@ class Ledger(Protocol):
         """Return the answer of the newest entry of this key, account and the present data version that kept one."""
         ...
 
-    def grant(self, budget: ZCDP, total: ApproximateDP, *, note: str, periods: Periods | None = None) -> None:
+    def grant(self, budget: BudgetVector, total: ApproximateDP, *, note: str, periods: Periods | None = None) -> None:
         """Replace the total by one that is smaller in nothing; a curator's act, recorded with its `note`.
 
         With `periods` it is granted in each from now on, the present one among them, or in more of the same length.
@@ -216,7 +211,7 @@ class Ledger(Protocol):
 class Outcome:
     """What became of a reservation: its loss, the digest that names it, and the answer to keep, if any."""
 
-    loss: Rho
+    loss: Fraction
     digest: str
     answer: bytes = b""
     shared: bool = False
@@ -231,50 +226,54 @@ class OpenReservation:
     """
 
     number: int
-    worst_case: ZCDP
+    worst_case: BudgetVector
     account: str | None
     question: tuple[str, int]
     settler: Callable[[OpenReservation, Outcome], Settled]
     repeated: bool = False
 
-    def settle(self, loss: Rho, digest: str, *, answer: bytes = b"", shared: bool = False) -> Settled:
-        """Charge `loss`, at most the worst case, free the rest of the rho, and return the answer that stands."""
+    def settle(self, loss: Fraction, digest: str, *, answer: bytes = b"", shared: bool = False) -> Settled:
+        """Charge `loss`, at most the worst case, free the rest, and return the answer that stands."""
         return self.settler(self, Outcome(loss, digest, answer, shared))
 
 
-def left(budget: ZCDP, state: FilterState) -> ZCDP:
+def left(budget: BudgetVector, state: BudgetState) -> BudgetVector:
     """Return what may still be admitted: nothing where a limit was lowered below what has gone."""
-    rho = budget.rho.value - state.spent.rho.value - state.reserved.value
-    delta = budget.delta.value - state.spent.delta.value
-    return ZCDP(Rho(max(rho, Fraction(0))), Delta(max(delta, Fraction(0))))
+    refundable = budget.refundable - state.spent - state.reserved
+    permanent = budget.permanent - state.permanent
+    return BudgetVector(max(refundable, Fraction(0)), max(permanent, Fraction(0)), budget.certificate)
 
 
-def admit(request: Request, of_total: ZCDP, *, of_account: ZCDP) -> None:
+def admit(request: Request, of_total: BudgetVector, *, of_account: BudgetVector) -> None:
     """Raise `Shortfall` if the worst case exceeds what is left of the total or of the account, compared exactly."""
     worst = request.worst_case
-    remaining = ZCDP(min(of_total.rho, of_account.rho), min(of_total.delta, of_account.delta))
-    if worst.rho > remaining.rho:
-        own = of_account.rho < of_total.rho
-    elif worst.delta > remaining.delta:
-        own = of_account.delta < of_total.delta
+    remaining = BudgetVector(
+        min(of_total.refundable, of_account.refundable),
+        min(of_total.permanent, of_account.permanent),
+        worst.certificate,
+    )
+    if worst.refundable > remaining.refundable:
+        own = of_account.refundable < of_total.refundable
+    elif worst.permanent > remaining.permanent:
+        own = of_account.permanent < of_total.permanent
     else:
         return
     account = request.account.name if own and request.account else None
-    raise Shortfall(worst, remaining, account=account, certificate=request.certificate)
+    raise Shortfall(worst, remaining, account=account)
 
 
-def balance_of(entries: Iterable[Entry], account: str | None = None, *, period: int | None = None) -> FilterState:
+def balance_of(entries: Iterable[Entry], account: str | None = None, *, period: int | None = None) -> BudgetState:
     """Return the state that `entries` add up to, all or those of one account or period; whatever order they came in."""
-    spent, held, delta = Rho(0), Rho(0), Delta(0)
+    spent = held = permanent = Fraction(0)
     for entry in entries:
         if account not in {None, entry.account} or period not in {None, entry.period}:
             continue
-        delta += entry.delta
+        permanent += entry.permanent
         if entry.settlement is None:
-            held += entry.worst_case.rho
+            held += entry.worst_case.refundable
         else:
             spent += entry.settlement.loss
-    return FilterState(spent=ZCDP(spent, delta), reserved=held)
+    return BudgetState(spent, permanent, held)
 
 
 def closed() -> LedgerError:
@@ -320,10 +319,9 @@ def _refuse_other_certificate(recorded: Terms, wanted: Terms) -> None:
             hint="Restore the policy's certificate: a ledger keeps the one that it was made with.",
         )
     if recorded.certified.fixes and recorded.total == wanted.total and recorded.budget != wanted.budget:
-        before, after = (Amount.of(terms.budget, old) for terms in (recorded, wanted))
         raise LedgerError(
             "ledger-certificate",
-            f"The ledger fixes {before}, and is now opened for {after}.",
+            f"The ledger fixes {recorded.budget}, and is now opened for {wanted.budget}.",
             hint=f"Restore the policy's items and queries, which the certificate {old.value} fixes for good.",
         )
 

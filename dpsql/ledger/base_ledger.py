@@ -14,10 +14,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
+from fractions import Fraction
 from typing import Protocol
 
-from dpsql.accounting import ZCDP, ApproximateDP, CertificateTerms, Filter, FilterState, Periods, check_settlement
-from dpsql.errors import LedgerError, UsageError
+from dpsql.accounting import (
+    ApproximateDP,
+    BudgetState,
+    BudgetVector,
+    CertificateTerms,
+    Filter,
+    Periods,
+    add_worst_case,
+    check_settlement,
+)
+from dpsql.errors import LedgerError
 from dpsql.ledger.base import OpenReservation, Outcome, Request, Reservation, Settled, admit, left, twice
 from dpsql.ledger.calendar import Calendar, Clock, extended, utc
 from dpsql.ledger.failures import Failures, refuse_after
@@ -36,7 +46,6 @@ from dpsql.ledger.record import (
     written,
 )
 from dpsql.ledger.replay import Replay, refuse_unlinked, tampered, unlinked
-from dpsql.quantities import Delta, Rho
 
 __all__ = ["BaseLedger", "LedgerTransaction", "begin", "new_data_set", "new_terms", "told_request", "told_settlement"]
 
@@ -54,11 +63,11 @@ class LedgerTransaction(Protocol):
         """Put other terms in place of the present ones."""
         ...
 
-    def balance(self, account: str | None) -> FilterState:
+    def balance(self, account: str | None) -> BudgetState:
         """Return what is spent and held; a fresh state for an account that never asked."""
         ...
 
-    def set_balance(self, account: str | None, state: FilterState) -> None:
+    def set_balance(self, account: str | None, state: BudgetState) -> None:
         """Put another state in place of the present one."""
         ...
 
@@ -129,7 +138,7 @@ class BaseLedger(ABC):
         """Open the book as it stands."""
 
     @property
-    def budget(self) -> ZCDP:
+    def budget(self) -> BudgetVector:
         """What may be spent in all, or in a period, as the ledger records it."""
         return self._seen_terms().budget
 
@@ -162,7 +171,8 @@ class BaseLedger(ABC):
         account, worst = request.account, request.worst_case
         name = account.name if account else None
         with self._writing() as book:
-            _refuse_mixed(book.terms(), request)
+            for amounts in (worst, account.budget) if account else (worst,):
+                amounts.require(book.terms().certified.certificate)
             self._agree(book, name)
             if request.repeated:
                 found = _stored(book, request.key, account=name, version=book.terms().data_version)
@@ -171,26 +181,24 @@ class BaseLedger(ABC):
             at, terms = self._turn(book)
             refuse_after(request.most_failures, self._failures.of_day(name, at=at))
             over = terms.calendar is not None and terms.calendar.is_over
-            of_total = ZCDP.nothing() if over else left(terms.budget, book.balance(None))
+            of_total = BudgetVector(0, 0, worst.certificate) if over else left(terms.budget, book.balance(None))
             of_account = left(account.budget, book.balance(account.name)) if account else of_total
             admit(request, of_total, of_account=of_account)
             for holder in dict.fromkeys((None, name)):
-                state = book.balance(holder)
-                spent = ZCDP(state.spent.rho, state.spent.delta + worst.delta)
-                book.set_balance(holder, FilterState(spent, state.reserved + worst.rho))
+                book.set_balance(holder, add_worst_case(book.balance(holder), worst))
             number = book.append("reserved", told_request(request, data_version=terms.data_version), at=at)
         return OpenReservation(number, worst, name, (request.key, terms.data_version), self._settle, request.repeated)
 
     @lets_go
-    def state(self, account: str | None = None) -> FilterState:
+    def state(self, account: str | None = None) -> BudgetState:
         """Return what is spent and what is held, in all or by one account, of the present period."""
         with self._reading() as book:
             self._agree(book, account)
             terms, state = book.terms(), book.balance(account)
         present = self._present(terms)
         if present is not None and present.is_over and account is None:
-            return FilterState(terms.budget, Rho(0))
-        return state if present == terms.calendar else FilterState.fresh()
+            return BudgetState(terms.budget.refundable, terms.budget.permanent)
+        return state if present == terms.calendar else BudgetState()
 
     def entries(self) -> tuple[Entry, ...]:
         """Return all reservations and how they ended, oldest first."""
@@ -205,7 +213,7 @@ class BaseLedger(ABC):
         return None if found is None else found[1]
 
     @lets_go
-    def grant(self, budget: ZCDP, total: ApproximateDP, *, note: str, periods: Periods | None = None) -> None:
+    def grant(self, budget: BudgetVector, total: ApproximateDP, *, note: str, periods: Periods | None = None) -> None:
         """Replace the total by one that is smaller in nothing, once or in each period, and record it."""
         with self._writing() as book:
             self._agree(book)
@@ -281,10 +289,10 @@ class BaseLedger(ABC):
                 rule = Filter(terms.budget)
                 for holder in dict.fromkeys((None, held.account)):
                     state = rule.settle(book.balance(holder), held.worst_case, loss=outcome.loss)
-                    book.set_balance(holder, _without(state, held.worst_case.delta) if frees_delta else state)
+                    book.set_balance(holder, _without(state, held.worst_case.permanent) if frees_delta else state)
             told = told_settlement(held.number, outcome, kept=repeated is None)
             if frees_delta:
-                told["freed_delta"] = written(held.worst_case.delta.value)
+                told["freed_delta"] = written(held.worst_case.permanent)
             book.append("settled", told, at=at)
             if outcome.answer and repeated is None:
                 book.keep(held.number, outcome.answer)
@@ -378,11 +386,11 @@ def _repeated(book: LedgerTransaction, held: OpenReservation) -> Outcome | None:
     settlement = None if found is None else book.settlement(found[0])
     if found is None or settlement is None:
         return None
-    return Outcome(Rho(0), json.loads(settlement.body)["digest"], found[1], repeats=found[0])
+    return Outcome(Fraction(0), json.loads(settlement.body)["digest"], found[1], repeats=found[0])
 
 
-def _without(state: FilterState, delta: Delta) -> FilterState:
-    return replace(state, spent=replace(state.spent, delta=Delta(state.spent.delta.value - delta.value)))
+def _without(state: BudgetState, permanent: Fraction) -> BudgetState:
+    return replace(state, permanent=state.permanent - permanent)
 
 
 def _first(book: LedgerTransaction, key: str, *, data_version: int) -> Outcome | None:
@@ -401,7 +409,7 @@ def _first(book: LedgerTransaction, key: str, *, data_version: int) -> Outcome |
         return None
     told = json.loads(first.body)
     answer = book.answer(told["entry"])
-    return None if answer is None else Outcome(Rho(fraction(told["loss"])), told["digest"], answer)
+    return None if answer is None else Outcome(fraction(told["loss"]), told["digest"], answer)
 
 
 def begin(book: LedgerTransaction, terms: Terms, *, at: str) -> Terms:
@@ -414,8 +422,11 @@ def begin(book: LedgerTransaction, terms: Terms, *, at: str) -> Terms:
     return terms
 
 
-def new_terms(budget: ZCDP, total: ApproximateDP, *, periods: Periods | None, certified: CertificateTerms) -> Terms:
+def new_terms(
+    budget: BudgetVector, total: ApproximateDP, *, periods: Periods | None, certified: CertificateTerms
+) -> Terms:
     """Return the terms of a ledger of a new data set; its periods count from the event that `begin` writes."""
+    budget.require(certified.certificate)
     calendar = None if periods is None else Calendar(periods, datetime.min.replace(tzinfo=UTC))
     return Terms(new_data_set(), budget, total, data_version=0, calendar=calendar, certified=certified)
 
@@ -427,11 +438,11 @@ def new_data_set() -> str:
 
 def told_request(request: Request, *, data_version: int) -> dict[str, object]:
     """Return the body of a reservation."""
-    first, second = request.certificate.currencies
+    first, second = request.worst_case.certificate.currencies
     return {
         "query": request.query,
-        first: written(request.worst_case.rho.value),
-        second: written(request.worst_case.delta.value),
+        first: written(request.worst_case.refundable),
+        second: written(request.worst_case.permanent),
         "account": request.account.name if request.account else None,
         "key": request.key,
         "data_version": data_version,
@@ -441,17 +452,11 @@ def told_request(request: Request, *, data_version: int) -> dict[str, object]:
 def told_settlement(entry: int, outcome: Outcome, *, kept: bool = True) -> dict[str, object]:
     """Return the body of a settlement; it names the answer, if one is kept with it, or the entry that it repeats."""
     answer = hashlib.sha256(outcome.answer).hexdigest() if outcome.answer and kept else ""
-    told = {"entry": entry, "loss": written(outcome.loss.value), "digest": outcome.digest, "answer": answer}
+    told = {"entry": entry, "loss": written(outcome.loss), "digest": outcome.digest, "answer": answer}
     return told if outcome.repeats is None else {**told, "repeats": outcome.repeats}
 
 
-def _refuse_mixed(terms: Terms, request: Request) -> None:
-    if request.certificate is not terms.certified.certificate:
-        reason = "This loss is counted by another certificate than the ledger's."
-        raise UsageError("wrong-certificate", reason, hint="Reserve what the ledger's certificate counts.")
-
-
-def _refuse_less(terms: Terms, budget: ZCDP, *, total: ApproximateDP) -> None:
+def _refuse_less(terms: Terms, budget: BudgetVector, *, total: ApproximateDP) -> None:
     if terms.certified.fixes:
         raise LedgerError(
             "ledger-grant",
@@ -459,16 +464,17 @@ def _refuse_less(terms: Terms, budget: ZCDP, *, total: ApproximateDP) -> None:
             "anything is asked.",
             hint="Plan with the certificate zcdp or pure where more may be granted later.",
         )
+    budget.require(terms.certified.certificate)
     less = (
         total.epsilon < terms.total.epsilon
         or total.delta < terms.total.delta
-        or budget.rho < terms.budget.rho
-        or budget.delta < terms.budget.delta
+        or budget.refundable < terms.budget.refundable
+        or budget.permanent < terms.budget.permanent
     )
     if less:
         raise LedgerError(
             "ledger-grant",
-            f"The ledger stands for {terms.total} ({terms.certified.certificate.currencies[0]} {terms.budget.rho}, "
-            f"delta {terms.budget.delta} for queries), and a grant may be smaller in none of these.",
+            f"The ledger stands for {terms.total} ({terms.budget} for queries), and a grant may be smaller in none of "
+            "these.",
             hint="What was promised stays promised; grant the same or more.",
         )

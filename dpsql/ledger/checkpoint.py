@@ -16,11 +16,10 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
-from dpsql.accounting import ZCDP, FilterState
+from dpsql.accounting import BudgetState
 from dpsql.errors import Error
 from dpsql.ledger.record import fraction, present_of, ratio, told_present, written
 from dpsql.ledger.replay import Replay, Sums
-from dpsql.quantities import Delta, Rho
 
 __all__ = ["LEAST", "due", "sums_of", "told_sums"]
 
@@ -74,7 +73,7 @@ def _read(told: Mapping[str, Any]) -> Sums | None:
         {int(entry): (ratio(rho), _name(account)) for entry, rho, account in told["held"]},
         tuple((_name(account), _moment(when)) for account, when in told["failed"]),
     )
-    return sums if _held_by(sums) == {holder: state.reserved.value for holder, state in sums.states.items()} else None
+    return sums if _held_by(sums) == {holder: state.reserved for holder, state in sums.states.items()} else None
 
 
 def _held_by(sums: Sums) -> dict[str | None, Fraction]:
@@ -101,13 +100,13 @@ def _moment(when: str) -> datetime:
     return moment
 
 
-def _state(values: list[object]) -> FilterState:
-    rho, delta, held = map(fraction, values)
-    return FilterState(ZCDP(Rho(rho), Delta(delta)), Rho(held))
+def _state(values: list[object]) -> BudgetState:
+    spent, permanent, reserved = map(fraction, values)
+    return BudgetState(spent, permanent, reserved)
 
 
-def _values(state: FilterState) -> tuple[Fraction, Fraction, Fraction]:
-    return state.spent.rho.value, state.spent.delta.value, state.reserved.value
+def _values(state: BudgetState) -> tuple[Fraction, Fraction, Fraction]:
+    return state.spent, state.permanent, state.reserved
 
 
 def _digest(line: str) -> str:

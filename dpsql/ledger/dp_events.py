@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from dpsql.accounting import Certificate
 from dpsql.errors import UsageError
 from dpsql.ledger.record import Entry
 from dpsql.quantities import Delta
@@ -38,7 +37,7 @@ def dp_events(entries: Iterable[Entry]) -> Spent:
     `UsageError` without it, and for entries of another certificate than zcdp, which have no rho.
     """
     spent = list(entries)
-    if any(entry.certificate is not Certificate.zcdp for entry in spent):
+    if any("rho" not in entry.worst_case.certificate.currencies for entry in spent):
         reason = "Only a ledger with the certificate zcdp records what an accountant of rho can add up."
         raise UsageError("wrong-certificate", reason, hint="The guarantee is the total of the ledger.")
     try:
@@ -48,12 +47,12 @@ def dp_events(entries: Iterable[Entry]) -> Spent:
         failure = UsageError("not-installed", "The package dp-accounting is not installed.", hint=hint)
     else:
         events = [ZCDpEvent(_rounded_up(_charged(entry))) for entry in spent]
-        return Spent(ComposedDpEvent(events), sum((entry.delta for entry in spent), Delta(0)))
+        return Spent(ComposedDpEvent(events), Delta(sum((entry.permanent for entry in spent), Fraction(0))))
     raise failure
 
 
 def _charged(entry: Entry) -> Fraction:
-    return entry.worst_case.rho.value if entry.settlement is None else entry.settlement.loss.value
+    return entry.worst_case.refundable if entry.settlement is None else entry.settlement.loss
 
 
 def _rounded_up(value: Fraction) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from dpsql.accounting import ZCDP, ApproximateDP, CertificateTerms, FilterState, Periods
+from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector, CertificateTerms, Periods
 from dpsql.ledger.base import closed, forked
 from dpsql.ledger.base_ledger import BaseLedger, LedgerTransaction, begin, new_terms
 from dpsql.ledger.calendar import Clock, utc
@@ -25,7 +25,7 @@ class MemoryLedger(BaseLedger):
 
     def __init__(
         self,
-        budget: ZCDP,
+        budget: BudgetVector,
         *,
         total: ApproximateDP,
         periods: Periods | None = None,
@@ -76,7 +76,7 @@ class _Book:
 
     present: Terms
     count: int = 0
-    balances: dict[str | None, FilterState] = field(default_factory=dict)
+    balances: dict[str | None, BudgetState] = field(default_factory=dict)
     record: list[Event] = field(default_factory=list)
     settlements: dict[int, int] = field(default_factory=dict)
     answers: dict[int, bytes] = field(default_factory=dict)
@@ -95,12 +95,12 @@ class _Book:
         """Put other terms in place of the present ones."""
         self.present = terms
 
-    def balance(self, account: str | None) -> FilterState:
+    def balance(self, account: str | None) -> BudgetState:
         """Return what is spent and held."""
         state = self.balances.get(account)
-        return FilterState.fresh() if state is None else state
+        return BudgetState() if state is None else state
 
-    def set_balance(self, account: str | None, state: FilterState) -> None:
+    def set_balance(self, account: str | None, state: BudgetState) -> None:
         """Put another state in place of the present one."""
         self.balances[account] = state
 

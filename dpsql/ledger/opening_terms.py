@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Generic, Self, TypeVar
 
-from dpsql.accounting import ZCDP, ApproximateDP, CertificateTerms, Periods
+from dpsql.accounting import ApproximateDP, BudgetVector, CertificateTerms, Periods
 from dpsql.ledger.base_ledger import BaseLedger, new_terms
 from dpsql.ledger.calendar import Clock, utc
 from dpsql.ledger.record import Terms
@@ -21,7 +21,7 @@ class Durable(BaseLedger, Generic[Where]):
     def __init__(
         self,
         place: Where,
-        budget: ZCDP,
+        budget: BudgetVector,
         *,
         total: ApproximateDP,
         periods: Periods | None = None,

@@ -1,8 +1,7 @@
 """What a ledger writes down: events, each tied to all before it by a chain of SHA-256, and what they tell.
 
 A body is JSON with sorted keys, no spaces and ASCII only, so that one content has one spelling. Numbers are exact
-fractions as text, "numerator/denominator". In the types both currencies of a budget stand in the places of rho and
-delta, whatever the certificate; in a body they are called what they are.
+fractions as text, "numerator/denominator". Amounts are named by the currencies of the ledger's certificate.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any
 from dpsql.accounting import ApproximateDP, BudgetVector, Certificate, CertificateTerms, Periods
 from dpsql.errors import UsageError
 from dpsql.ledger.calendar import Calendar, Clock, utc
-from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.quantities import Delta, Epsilon
 
 __all__ = [
     "GENESIS",
@@ -93,7 +92,7 @@ class Settlement:
     """
 
     at: datetime
-    loss: Rho
+    loss: Fraction
     digest: str
     repeats: int | None = None
 
@@ -113,13 +112,12 @@ class Entry:
     key: str = ""
     data_version: int = 0
     period: int = 0
-    certificate: Certificate = Certificate.zcdp
 
     @property
-    def delta(self) -> Delta:
-        """The second currency as it is charged: that of the worst case from the reservation on, unless it repeats."""
+    def permanent(self) -> Fraction:
+        """The permanent currency as it is charged: that of the worst case once it is reserved, unless it repeats."""
         repeats = self.settlement is not None and self.settlement.repeats is not None
-        return Delta(0) if repeats else self.worst_case.delta
+        return Fraction(0) if repeats else self.worst_case.permanent
 
 
 def now(clock: Clock = utc) -> str:
@@ -173,8 +171,8 @@ def told_terms(budget: BudgetVector, total: ApproximateDP, *, certified: Certifi
     """Return the part of a body that tells a total, its budget, and the certificate unless it is zcdp."""
     first, second = budget_names(certified.certificate)
     return {
-        first: written(budget.rho.value),
-        second: written(budget.delta.value),
+        first: written(budget.refundable),
+        second: written(budget.permanent),
         "total_epsilon": written(total.epsilon.value),
         "total_delta": written(total.delta.value),
         **told_certified(certified),
@@ -230,7 +228,7 @@ def terms_of(body: Body, data_set: str, *, data_version: int) -> Terms:
     """Return the terms that a body tells; raise ValueError or KeyError if it tells none."""
     certified = certified_of(body)
     first, second = budget_names(certified.certificate)
-    budget = BudgetVector(Rho(fraction(body[first])), Delta(fraction(body[second])))
+    budget = BudgetVector(fraction(body[first]), fraction(body[second]), certified.certificate)
     epsilon = fraction(body["total_epsilon"])
     if not epsilon:
         raise ValueError
@@ -286,21 +284,21 @@ def entries_of(events: Iterable[Event]) -> tuple[Entry, ...]:
         elif event.kind == "settled":
             body = json.loads(event.body)
             settlement = Settlement(
-                datetime.fromisoformat(event.at), _rho(body["loss"]), body["digest"], body.get("repeats")
+                datetime.fromisoformat(event.at), _loss(body["loss"]), body["digest"], body.get("repeats")
             )
             entries[body["entry"]] = replace(entries[body["entry"]], settlement=settlement)
     return tuple(entries.values())
 
 
 @lru_cache(maxsize=4096)
-def _rho(text: object) -> Rho:
+def _loss(text: object) -> Fraction:
     """Return a loss; entries that cost the same share one."""
-    return Rho(fraction(text))
+    return fraction(text)
 
 
 @lru_cache(maxsize=4096)
-def _columns(rho: object, delta: object) -> BudgetVector:
-    return BudgetVector(Rho(fraction(rho)), Delta(fraction(delta)))
+def _worst_case(refundable: object, permanent: object, certificate: Certificate) -> BudgetVector:
+    return BudgetVector(fraction(refundable), fraction(permanent), certificate)
 
 
 def _entry(event: Event, certificate: Certificate, *, period: int) -> Entry:
@@ -309,11 +307,10 @@ def _entry(event: Event, certificate: Certificate, *, period: int) -> Entry:
     return Entry(
         opened_at=datetime.fromisoformat(event.at),
         query=body["query"],
-        worst_case=_columns(body[first], body[second]),
+        worst_case=_worst_case(body[first], body[second], certificate),
         settlement=None,
         account=body["account"],
         key=body["key"],
         data_version=body["data_version"],
         period=period,
-        certificate=certificate,
     )

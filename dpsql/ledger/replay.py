@@ -13,12 +13,11 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
-from dpsql.accounting import ZCDP, Certificate, FilterState, Periods
+from dpsql.accounting import BudgetState, BudgetVector, Periods
 from dpsql.errors import LedgerError
 from dpsql.ledger.calendar import Calendar, extended
 from dpsql.ledger.failures import FAILED
 from dpsql.ledger.record import GENESIS, Event, Terms, chained, periods_of, ratio, terms_of
-from dpsql.quantities import Delta, Rho
 
 __all__ = ["Ratio", "Replay", "Sums", "refuse_unlinked", "tampered", "unlinked"]
 
@@ -31,14 +30,14 @@ class Sums:
     """All that the events up to number `seq` mean for those that follow; `chain` is that event's, and binds the rest.
 
     `states` has that of the total under None and that of every account. `held` has the reservations that are not
-    settled yet: the rho that they hold, and their accounts. `failed` has account and time of each query that
+    settled yet: the amounts that they hold, and their accounts. `failed` has account and time of each query that
     failed.
     """
 
     seq: int
     chain: str
     terms: Terms
-    states: Mapping[str | None, FilterState]
+    states: Mapping[str | None, BudgetState]
     held: Mapping[int, tuple[Ratio, str | None]]
     failed: tuple[tuple[str | None, datetime], ...]
 
@@ -73,44 +72,48 @@ def _unbegun() -> LedgerError:
 
 
 class _Tally:
-    """What one holder has spent and holds, as whole numbers over one denominator for rho and one for delta."""
+    """What one holder has spent and holds, as whole numbers over one denominator for each currency."""
 
-    __slots__ = ("delta", "delta_unit", "held", "rho_unit", "spent")
+    __slots__ = ("held", "permanent", "permanent_unit", "spent", "unit")
 
-    def __init__(self, state: FilterState | None = None) -> None:
-        self.rho_unit = self.delta_unit = 1
-        self.spent = self.held = self.delta = 0
+    def __init__(self, state: BudgetState | None = None) -> None:
+        self.unit = self.permanent_unit = 1
+        self.spent = self.held = self.permanent = 0
         if state is not None:
-            spent, held, delta = (part.as_integer_ratio() for part in _parts(state))
-            self.add_delta(*delta)
-            self.held = self.rho(*held)
-            amount = self.rho(*spent)  # which may make the unit smaller, and then what is held more of them
+            self.add_permanent(*state.permanent.as_integer_ratio())
+            self.held = self.scale(*state.reserved.as_integer_ratio())
+            amount = self.scale(
+                *state.spent.as_integer_ratio()
+            )  # which may make the unit smaller, and then what is held more of them
             self.spent = amount
 
-    def rho(self, numerator: int, denominator: int) -> int:
-        """Return a rho in units of this tally, which become smaller if they must."""
-        if self.rho_unit % denominator:
-            factor = denominator // math.gcd(self.rho_unit, denominator)
-            self.rho_unit, self.spent, self.held = self.rho_unit * factor, self.spent * factor, self.held * factor
-        return numerator * (self.rho_unit // denominator)
+    def scale(self, numerator: int, denominator: int) -> int:
+        """Return a refundable amount in units of this tally, which become smaller if they must."""
+        if self.unit % denominator:
+            factor = denominator // math.gcd(self.unit, denominator)
+            self.unit, self.spent, self.held = self.unit * factor, self.spent * factor, self.held * factor
+        return numerator * (self.unit // denominator)
 
-    def add_delta(self, numerator: int, denominator: int) -> None:
-        """Spend a delta, or free one that is below 0."""
-        if self.delta_unit % denominator:
-            factor = denominator // math.gcd(self.delta_unit, denominator)
-            self.delta_unit, self.delta = self.delta_unit * factor, self.delta * factor
-        self.delta += numerator * (self.delta_unit // denominator)
+    def add_permanent(self, numerator: int, denominator: int) -> None:
+        """Spend a permanent amount, or free one that is below 0."""
+        if self.permanent_unit % denominator:
+            factor = denominator // math.gcd(self.permanent_unit, denominator)
+            self.permanent_unit, self.permanent = self.permanent_unit * factor, self.permanent * factor
+        self.permanent += numerator * (self.permanent_unit // denominator)
 
     def within(self, rho: tuple[int, int], delta: tuple[int, int]) -> bool:
         """Say whether what is spent and held stays within a budget."""
-        return (self.spent + self.held) * rho[1] <= rho[0] * self.rho_unit and (
-            self.delta * delta[1] <= delta[0] * self.delta_unit
+        return (self.spent + self.held) * rho[1] <= rho[0] * self.unit and (
+            self.permanent * delta[1] <= delta[0] * self.permanent_unit
         )
 
-    def state(self) -> FilterState:
+    def state(self) -> BudgetState:
         """Return the same as a state."""
-        spent = ZCDP(Rho(Fraction(self.spent, self.rho_unit)), Delta(Fraction(self.delta, self.delta_unit)))
-        return FilterState(spent, Rho(Fraction(self.held, self.rho_unit)))
+        return BudgetState(
+            Fraction(self.spent, self.unit),
+            Fraction(self.permanent, self.permanent_unit),
+            Fraction(self.held, self.unit),
+        )
 
 
 class Replay:
@@ -127,7 +130,7 @@ class Replay:
         self.answers = self.repeats = 0
         self.failed: list[tuple[str | None, datetime]] = []
         self._budget: tuple[Ratio, Ratio] = _NOTHING
-        self._currencies = Certificate.zcdp.currencies
+        self._currencies = BudgetVector(0, 0).certificate.currencies
         self._tallies: dict[str | None, _Tally] = {None: _Tally()}
         self._open: dict[int, tuple[Ratio, str | None]] = {}
         self._deltas: dict[int, Ratio] = {}  # of the open reservations that were read here
@@ -142,14 +145,14 @@ class Replay:
         if self.terms is None:
             raise _unbegun()
 
-    def states(self) -> dict[str | None, FilterState]:
+    def states(self) -> dict[str | None, BudgetState]:
         """Return the state of the total, under None, and of every account."""
         return {holder: tally.state() for holder, tally in self._tallies.items()}
 
-    def state(self, account: str | None) -> FilterState:
+    def state(self, account: str | None) -> BudgetState:
         """Return the state of the total, or of an account; a fresh one for an account that never reserved."""
         tally = self._tallies.get(account)
-        return FilterState.fresh() if tally is None else tally.state()
+        return BudgetState() if tally is None else tally.state()
 
     def sums(self) -> Sums:
         """Return what was read so far, from which another replay can go on; there was a first event."""
@@ -205,9 +208,9 @@ class Replay:
         self._open[seq], self._deltas[seq] = (rho, account), delta
         total = self._tallies[None]
         for tally in (total,) if account is None else (total, self._tallies.setdefault(account, _Tally())):
-            amount = tally.rho(*rho)
+            amount = tally.scale(*rho)
             tally.held += amount
-            tally.add_delta(*delta)
+            tally.add_permanent(*delta)
         over = self._calendar is not None and self._calendar.is_over
         return total.within(*_NOTHING) if over else total.within(*self._budget)
 
@@ -228,11 +231,11 @@ class Replay:
         if self._calendar is None or self._calendar.includes(entry):
             for holder in (None,) if account is None else (None, account):
                 tally = self._tallies[holder]
-                amount, freed = tally.rho(*loss), tally.rho(*worst)
+                amount, freed = tally.scale(*loss), tally.scale(*worst)
                 tally.spent += amount
                 tally.held -= freed
                 if freed_delta[0]:
-                    tally.add_delta(-freed_delta[0], freed_delta[1])
+                    tally.add_permanent(-freed_delta[0], freed_delta[1])
         return loss[0] * worst[1] <= worst[0] * loss[1]
 
     def _may_repeat(self, body: dict[str, Any]) -> bool:
@@ -273,14 +276,11 @@ class Replay:
         return True
 
     def _set(self, terms: Terms) -> bool:
-        rho, delta = terms.budget.rho.value, terms.budget.delta.value
-        self.terms, self._budget = terms, (rho.as_integer_ratio(), delta.as_integer_ratio())
+        budget = terms.budget
+        self.terms = terms
+        self._budget = budget.refundable.as_integer_ratio(), budget.permanent.as_integer_ratio()
         self._currencies = terms.certified.certificate.currencies
         return True
-
-
-def _parts(state: FilterState) -> tuple[Fraction, Fraction, Fraction]:
-    return state.spent.rho.value, state.reserved.value, state.spent.delta.value
 
 
 def _periods(body: dict[str, Any]) -> Periods | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
 
-from dpsql.accounting import FilterState
+from dpsql.accounting import BudgetState
 from dpsql.errors import LedgerError
 from dpsql.ledger.event_rows import holder_of
 from dpsql.ledger.record import Event, Terms
@@ -42,7 +42,7 @@ class Rows(Protocol):
         """Return the present terms."""
         ...
 
-    def balances(self) -> Mapping[str, FilterState]:
+    def balances(self) -> Mapping[str, BudgetState]:
         """Return the state of every holder: the total and all accounts."""
         ...
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from dpsql.accounting import ZCDP, Amount, Certificate
+from dpsql.accounting import ZCDP, BudgetVector, Certificate
 from dpsql.errors import BudgetExceeded, Refusal
 from dpsql.ledger.base import Shortfall
 from dpsql.pate.methods import Method
@@ -35,7 +35,7 @@ class Receipt:
     examples: int
     each: ZCDP
     loss: ZCDP
-    remaining: ZCDP | Amount
+    remaining: BudgetVector
     sealed: bool
     durable: bool
     replayed: bool
@@ -126,7 +126,9 @@ def _release_batch(session: Session, batch: Batch, *, table: VotesTable) -> Rele
     worst = ZCDP(each.rho * number, each.delta * number)
     statement = batch.method.statement(table, batch.examples)
     try:
-        return release_external(session, ExternalRelease(text, worst, batch.key, statement, partial(release, batch)))
+        return release_external(
+            session, ExternalRelease(text, BudgetVector.of(worst), batch.key, statement, partial(release, batch))
+        )
     except Shortfall as error:
         short = error.remaining
     fit = short.rho.value // each.rho.value

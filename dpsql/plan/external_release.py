@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from dpsql.accounting import ZCDP
+from dpsql.accounting import BudgetVector
 from dpsql.engines import Exact, Statement
 from dpsql.mechanisms import Noise
 
@@ -29,7 +29,7 @@ class ExternalRelease:
     """
 
     text: str
-    loss: ZCDP
+    loss: BudgetVector
     key: str
     statement: Statement
     draw: Draw

@@ -6,10 +6,9 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpsql.accounting import ZCDP, BoundedRange, BudgetVector, Certificate, CertificateFilter, Loss, item_price
+from dpsql.accounting import BoundedRange, BudgetVector, Certificate, CertificateFilter, Loss, item_price
 from dpsql.display import Facts, NotebookRepr, facts_html
 from dpsql.engines import Statement
-from dpsql.errors import UsageError
 from dpsql.mechanisms import CountRelease
 from dpsql.plan.auto import BY_COUNTS, CHOSEN, Candidate
 from dpsql.plan.mechanisms import MechanismPlan, ReleaseSpec, SelectionMechanism
@@ -47,13 +46,9 @@ class Plan(NotebookRepr):
         """What the session's total is proved with."""
         return Certificate.zcdp if self.rule is None else self.rule.certificate
 
-    def columns(self, loss: Loss) -> BudgetVector:
-        """Return a loss as the ledger keeps it; raise UsageError for one that the certificate does not cover."""
-        if self.rule is not None:
-            return self.rule.price(loss)
-        if not isinstance(loss, ZCDP):
-            raise UsageError("wrong-certificate", "This session adds up rho.", hint="Report this as a defect of dpsql.")
-        return loss
+    def price(self, loss: Loss) -> BudgetVector:
+        """Return what a loss uses of the budget; raise UsageError for one that the certificate does not cover."""
+        return BudgetVector.of(loss) if self.rule is None else self.rule.price(loss)
 
     @property
     def mechanism(self) -> str:

@@ -48,13 +48,13 @@ class Sublimit:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the curator grants in all, as (epsilon, delta) and as the filter's rho and delta, and the defaults.
+    """What the curator grants in all, as (epsilon, delta) and in the currencies of the certificate, and the defaults.
 
     `tables` are the policy's private tables by their names. `account` is the analyst's own limit, besides the total,
     which holds for everybody: as much as the total for a name without a limit, so that all that is kept of one who
     gives a name is kept apart; None for the unnamed without a limit. The defaults are the analyst's. With `periods`
-    all of it is granted again in each. `rule` is the filter of another certificate than zcdp, whose currencies `budget`
-    then holds in the places of rho and delta. What depends on rows leaves on the grid of `answer_grid_ms`.
+    all of it is granted again in each. `rule` is the filter of another certificate than zcdp. What depends on rows
+    leaves on the grid of `answer_grid_ms`.
     """
 
     total: ApproximateDP
@@ -82,7 +82,7 @@ class Terms:
     def pool(self) -> Delta:
         """The deltas of all queries together, as many of them as there may be."""
         each = self.certified.delta
-        return self.budget.delta if each is None else Delta(each.value * self.budget.delta.value)
+        return Delta(self.budget.permanent if each is None else each.value * self.budget.permanent)
 
     @property
     def nothing(self) -> Loss:
@@ -121,10 +121,10 @@ class Terms:
     def _of(cls, policy: Policy, account: Sublimit | None, *, items: int, queries: int, place: str) -> Self:
         total = ApproximateDP(policy.budget.epsilon, policy.budget.delta)
         rule = _rule_of(policy, total)
-        budget = compute_budget(total) if rule is None else rule.columns
+        budget = compute_budget(total) if rule is None else rule.limit
         limit = budget if account is None else account.budget
         certified = CertificateTerms() if rule is None else rule.certified
-        epsilon = _item(limit.rho.value, items, certified=certified)
+        epsilon = _item(limit.refundable, items, certified=certified)
         if epsilon < policy.limits.min_epsilon.value:
             reason = f"The budget cannot buy {items} items of at least epsilon {policy.limits.min_epsilon}."
             hint = "Plan for fewer items, or grant a larger epsilon."
@@ -133,7 +133,7 @@ class Terms:
             total=total,
             budget=budget,
             epsilon=Epsilon(min(epsilon, policy.limits.max_epsilon.value)),
-            delta=certified.delta or Delta(limit.delta.value / queries),
+            delta=certified.delta or Delta(limit.permanent / queries),
             limits=policy.limits,
             tables={name: table for name, table in policy.tables.items() if isinstance(table, PrivateTable)},
             account=account,
@@ -177,9 +177,9 @@ def compute_budget(total: ApproximateDP, certificate: Certificate = Certificate.
     Under `pure` nothing is converted. The certificates that fix a number of items count in these, not in a total.
     """
     if certificate is Certificate.pure:
-        return PureFilter(total).columns
+        return PureFilter(total).limit
     conversion, pool = _shares(total)
-    return ZCDP(rho_of_total(ApproximateDP(total.epsilon, conversion)), pool)
+    return BudgetVector.of(ZCDP(rho_of_total(ApproximateDP(total.epsilon, conversion)), pool))
 
 
 def _shares(total: ApproximateDP) -> tuple[Delta, Delta]:

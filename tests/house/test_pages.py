@@ -265,13 +265,13 @@ def test_the_sizes_that_pages_tell_are_those_of_the_defaults(tmp_path: Path) -> 
 
 def test_the_receipt_that_a_page_explains_is_one(picture: Any) -> None:
     from dpsql import Budget, Policy, PrivateTable, Receipt
-    from dpsql.accounting import ZCDP, BoundedRange
+    from dpsql.accounting import ZCDP, BoundedRange, BudgetVector
     from dpsql.plan.terms import Terms
 
     answering = picture.mechanism(1.0)
     terms = Terms.of_policy(Policy(Budget(1, "1e-6"), {"t": PrivateTable("u")}))
     loss = ZCDP(BoundedRange(answering.epsilon).rho * 8, answering.delta)
-    left = ZCDP(terms.budget.rho - loss.rho, terms.budget.delta - loss.delta)
+    left = BudgetVector.of(ZCDP(terms.budget.rho - loss.rho, terms.budget.delta - loss.delta))
     receipt = replace(
         Receipt.free(left, sealed=True),
         mechanism=answering.name,

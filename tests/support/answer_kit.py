@@ -6,14 +6,14 @@ from fractions import Fraction
 
 import pyarrow as pa
 
-from dpsql.accounting import ZCDP, ApproximateDP
+from dpsql.accounting import ZCDP, ApproximateDP, BudgetVector
 from dpsql.answer import Answer, CountColumns, Promise, Receipt
 from dpsql.quantities import Delta, Epsilon, Rho
 
 LOSS = ZCDP(Rho("0.00625"), Delta("2.5e-8"))
 
 
-LEFT = ZCDP(Rho("0.0166875"), Delta("4.75e-7"))
+LEFT = BudgetVector("0.0166875", "4.75e-7")
 
 
 def receipt(*, stopped: bool = False) -> Receipt:

@@ -30,11 +30,11 @@ def outcomes(session: Session, runs: int, sql: str = SQL) -> Outcomes:
     seen: Outcomes = Counter()
     for _ in range(runs):
         ledger = MemoryLedger(parts.terms.budget, total=parts.terms.total)
-        reservation = ledger.reserve(Request(sql, plan.worst_case))
+        reservation = ledger.reserve(Request(sql, plan.price(plan.worst_case)))
         released = release(plan, exact, noise=parts.noise)
-        reservation.settle(released.loss.rho, "")
+        reservation.settle(released.loss.rho.value, "")
         labels = released.table.column(0).to_pylist()
-        assert ledger.state().spent.rho.value == Fraction(released.items_charged, 8)
+        assert ledger.state().spent == Fraction(released.items_charged, 8)
         assert released.items_charged == len(labels) + released.stopped_at_bottom
         seen[tuple(labels)] += 1
     return seen

@@ -31,10 +31,9 @@ from support.disk import Disk, usable
 from support.session_kit import rebuilt
 
 import dpsql
-from dpsql.accounting import ZCDP
+from dpsql.accounting import BudgetVector
 from dpsql.engines import Exact, Statement
 from dpsql.ledger import Request, Shortfall, SQLiteLedger, balance_of, verify
-from dpsql.quantities import Delta, Rho
 
 __all__ = ["Kills", "kill_many"]
 
@@ -266,17 +265,17 @@ def check(path: Path, heard: Heard, told: Kills) -> None:
         for number, loss in heard.shown.items():
             settlement = named[SQL.format(number)].settlement
             assert settlement is not None, "what was shown is not paid"
-            assert settlement.loss.value == loss, "what was shown is not paid in full"
+            assert settlement.loss == loss, "what was shown is not paid in full"
         assert state == balance_of(entries)
-        assert state.spent.rho + state.reserved <= budget.rho
-        assert state.spent.delta <= budget.delta
-        rest = ZCDP(
-            Rho(budget.rho.value - state.spent.rho.value - state.reserved.value),
-            Delta(budget.delta.value - state.spent.delta.value),
+        assert state.spent + state.reserved <= budget.refundable
+        assert state.permanent <= budget.permanent
+        rest = BudgetVector(
+            budget.refundable - state.spent - state.reserved,
+            budget.permanent - state.permanent,
         )
         ledger.reserve(Request("all that is left", rest))
         try:
-            ledger.reserve(Request("more than that", ZCDP(Rho(Fraction(1, 10**30)), Delta(0))))
+            ledger.reserve(Request("more than that", BudgetVector(Fraction(1, 10**30), 0)))
         except Shortfall:
             pass
         else:

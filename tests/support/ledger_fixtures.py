@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ from support.ledger_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, opened
 
 from dpsql.ledger import Request, verification
 from dpsql.ledger.replay import Replay
-from dpsql.quantities import Rho
 
 __all__ = ["made", "path", "read_from", "rich"]
 
@@ -23,7 +23,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def made(path: Path) -> Path:
     with opened(path) as ledger:
-        ledger.reserve(Request("settled", ITEM)).settle(Rho("0.5"), "digest")
+        ledger.reserve(Request("settled", ITEM)).settle(Fraction("0.5"), "digest")
         ledger.reserve(Request("held", ITEM))
     return path
 
@@ -33,10 +33,10 @@ def rich(path: Path) -> Path:
     """Return a ledger in which every kind of event happened."""
     with opened(path) as ledger:
         ledger.register({"reads": "user_id"})
-        ledger.reserve(Request("of alice", ITEM, ALICE, "key")).settle(Rho("0.5"), "digest", answer=b"an answer")
+        ledger.reserve(Request("of alice", ITEM, ALICE, "key")).settle(Fraction("0.5"), "digest", answer=b"an answer")
         held = ledger.reserve(Request("of nobody", ITEM, key="key"))
         ledger.bump("monday")
-        held.settle(Rho(0), "digest", answer=b"another")
+        held.settle(Fraction(0), "digest", answer=b"another")
         ledger.grant(BUDGET, TOTAL, note="the same")
         ledger.reserve(ASK)
     return path

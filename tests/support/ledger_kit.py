@@ -5,23 +5,24 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
-from dpsql.accounting import ZCDP, ApproximateDP
+from dpsql.accounting import ApproximateDP, BudgetVector
 from dpsql.errors import Error, LedgerError
 from dpsql.ledger import Account, Request, SQLiteLedger
-from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.quantities import Delta, Epsilon
 
-BUDGET = ZCDP(Rho(50), Delta("1e-6"))
+BUDGET = BudgetVector(50, "1e-6")
 TOTAL = ApproximateDP(Epsilon(1), Delta("2e-6"))
-ITEM = ZCDP(Rho(1), Delta("1e-9"))
-ALICE = Account("alice", ZCDP(Rho(20), Delta("1e-7")))
+ITEM = BudgetVector(1, "1e-9")
+ALICE = Account("alice", BudgetVector(20, "1e-7"))
 ASK = Request("q", ITEM)
 
 
-def opened(path: Path, budget: ZCDP = BUDGET, total: ApproximateDP = TOTAL) -> contextlib.closing[SQLiteLedger]:
+def opened(path: Path, budget: BudgetVector = BUDGET, total: ApproximateDP = TOTAL) -> contextlib.closing[SQLiteLedger]:
     return contextlib.closing(SQLiteLedger(path, budget, total=total))
 
 
@@ -56,4 +57,4 @@ def come_and_go(path: str, times: int) -> None:
     """Use the ledger from another process, opening it each time."""
     for _ in range(times):
         with opened(Path(path)) as ledger:
-            ledger.reserve(Request("q", ZCDP.nothing(), Account("bob", BUDGET))).settle(Rho(0), "d")
+            ledger.reserve(Request("q", BudgetVector(0, 0), Account("bob", BUDGET))).settle(Fraction(0), "d")

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 from support.postgres_kit import fresh_schema, server
 
-from dpsql.accounting import ZCDP, ApproximateDP, Periods
+from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector, Periods
 from dpsql.ledger import (
     Account,
     Ledger,
@@ -21,7 +21,7 @@ from dpsql.ledger import (
 from dpsql.ledger.calendar import Clock, utc
 from dpsql.ledger.postgres.ledger import PostgresLedger
 from dpsql.ledger.postgres.ledger import verify as verify_postgres
-from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.quantities import Delta, Epsilon
 
 PARTS = st.fractions(min_value=0, max_value=Fraction(2, 5), max_denominator=60)
 
@@ -29,11 +29,11 @@ PARTS = st.fractions(min_value=0, max_value=Fraction(2, 5), max_denominator=60)
 TOTAL = ApproximateDP(Epsilon(1), Delta("2e-6"))
 
 
-def loss(rho: Fraction | int | str, delta: Fraction | int | str = 0) -> ZCDP:
-    return ZCDP(Rho(rho), Delta(delta))
+def loss(rho: Fraction | int | str, delta: Fraction | int | str = 0) -> BudgetVector:
+    return BudgetVector(rho, delta)
 
 
-def ask(ledger: Ledger, worst_case: ZCDP, query: str = "q", *, account: Account | None = None) -> Reservation:
+def ask(ledger: Ledger, worst_case: BudgetVector, query: str = "q", *, account: Account | None = None) -> Reservation:
     return ledger.reserve(Request(query, worst_case, account))
 
 
@@ -43,7 +43,7 @@ class Memory:
     def __init__(self, folder: Path) -> None:
         pass
 
-    def make(self, budget: ZCDP, periods: Periods | None = None, clock: Clock = utc) -> Ledger:
+    def make(self, budget: BudgetVector, periods: Periods | None = None, clock: Clock = utc) -> Ledger:
         return MemoryLedger(budget, total=TOTAL, periods=periods, clock=clock)
 
     def again(self, ledger: Ledger, _: Clock = utc) -> Ledger:
@@ -60,7 +60,7 @@ class SQLite:
         self._folder = folder
         self._paths: dict[int, Path] = {}
 
-    def make(self, budget: ZCDP, periods: Periods | None = None, clock: Clock = utc) -> Ledger:
+    def make(self, budget: BudgetVector, periods: Periods | None = None, clock: Clock = utc) -> Ledger:
         path = self._folder / f"{len(self._paths)}.ledger"
         return self._opened(path, SQLiteLedger(path, budget, total=TOTAL, periods=periods, clock=clock))
 
@@ -83,7 +83,7 @@ class Postgres:
     def __init__(self, folder: Path) -> None:  # noqa: ARG002 - they stand in no folder
         self._urls: dict[int, str] = {}
 
-    def make(self, budget: ZCDP, periods: Periods | None = None, clock: Clock = utc) -> Ledger:
+    def make(self, budget: BudgetVector, periods: Periods | None = None, clock: Clock = utc) -> Ledger:
         url = server().url(fresh_schema())
         return self._opened(url, PostgresLedger(url, budget, total=TOTAL, periods=periods, clock=clock))
 
@@ -104,3 +104,13 @@ MAKERS = [Memory, SQLite, Postgres]  # a ledger in another store joins here, and
 
 
 Maker = Memory | SQLite | Postgres
+
+
+def make_state(spent: BudgetVector, reserved: Fraction | int = 0) -> BudgetState:
+    """Return the state of a budget of which `spent` was settled and `reserved` is held."""
+    return BudgetState(spent.refundable, spent.permanent, Fraction(reserved))
+
+
+def spent_in(state: BudgetState) -> BudgetVector:
+    """Return what was settled and spent of a budget, without what is held."""
+    return BudgetVector(state.spent, state.permanent)

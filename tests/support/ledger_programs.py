@@ -12,14 +12,15 @@ import dpsql
 # The opening of a durable ledger, wherever it stands, as the head of a program.
 HEAD = """
 import os, sys
-from dpsql.accounting import ZCDP, ApproximateDP
+from fractions import Fraction
+from dpsql.accounting import BudgetVector, ApproximateDP
 from dpsql.errors import BudgetExceeded, Error
 from dpsql.ledger import Request, SQLiteLedger
-from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.quantities import Delta, Epsilon
 
-BUDGET = ZCDP(Rho(int(sys.argv[2])), Delta("1e-6"))
+BUDGET = BudgetVector(int(sys.argv[2]), "1e-6")
 TOTAL = ApproximateDP(Epsilon(1), Delta("2e-6"))
-ITEM = ZCDP(Rho(1), Delta("1e-12"))
+ITEM = BudgetVector(1, "1e-12")
 ASK = Request("q", ITEM, key="key")
 
 def say(word):
@@ -65,7 +66,7 @@ for _ in range(16):
             else:
                 say('granted')
                 if number % 2:
-                    reservation.settle(ITEM.rho, 'd')
+                    reservation.settle(ITEM.refundable, 'd')
         ledger.close()
         os._exit(0)
     children.append(child)
@@ -84,7 +85,7 @@ for _ in sys.stdin:
         while True:
             reservation = ledger.reserve(ASK)
             say(f'held {reservation.number}')
-            reservation.settle(ITEM.rho, 'd', answer=b'answer %d' % reservation.number)
+            reservation.settle(ITEM.refundable, 'd', answer=b'answer %d' % reservation.number)
             say(f'settled {reservation.number}')
     os.waitpid(child, 0)
     say('gone')

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 
 from dpsql.accounting import BudgetVector, Certificate, CertificateTerms
 from dpsql.ledger import Account, Request
-from dpsql.quantities import Delta, Epsilon, Rho
-
-
-def columns(first: Fraction | str | int, second: Fraction | str | int) -> BudgetVector:
-    return BudgetVector(Rho(first), Delta(second))
+from dpsql.quantities import Delta, Epsilon
 
 
 @dataclass(frozen=True)
@@ -28,22 +23,17 @@ class Terms:
         return self.certified.certificate
 
     def ask(self, key: str = "", account: Account | None = None) -> Request:
-        return Request("q", self.worst, account, key, self.certificate)
+        return Request("q", self.worst, account, key)
+
+
+def make_terms(certified: CertificateTerms, *amounts: tuple[int | str, int | str]) -> Terms:
+    budget, worst, more = (BudgetVector(*amount, certified.certificate) for amount in amounts)
+    return Terms(certified, budget, worst, more)
 
 
 ALL = [
-    Terms(CertificateTerms(), columns("0.02", "1e-6"), columns("0.008", "1e-8"), columns("0.03", "2e-6")),
-    Terms(CertificateTerms(Certificate.pure), columns(1, "2e-6"), columns("0.4", "1e-8"), columns(2, "4e-6")),
-    Terms(
-        CertificateTerms(Certificate.theorem2, Epsilon("0.03"), Delta("2.5e-8")),
-        columns(100, 20),
-        columns(40, 1),
-        columns(200, 40),
-    ),
-    Terms(
-        CertificateTerms(Certificate.optimal, Epsilon("0.04")),
-        columns(100, "1e-6"),
-        columns(40, "1e-8"),
-        columns(200, "1e-6"),
-    ),
+    make_terms(CertificateTerms(), ("0.02", "1e-6"), ("0.008", "1e-8"), ("0.03", "2e-6")),
+    make_terms(CertificateTerms(Certificate.pure), (1, "2e-6"), ("0.4", "1e-8"), (2, "4e-6")),
+    make_terms(CertificateTerms(Certificate.theorem2, Epsilon("0.03"), Delta("2.5e-8")), (100, 20), (40, 1), (200, 40)),
+    make_terms(CertificateTerms(Certificate.optimal, Epsilon("0.04")), (100, "1e-6"), (40, "1e-8"), (200, "1e-6")),
 ]

@@ -6,21 +6,21 @@ import re
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 from support.ledger_kit import ALICE, ASK, BUDGET, ITEM, TOTAL
 from support.postgres_kit import fresh_schema, server
 
-from dpsql.accounting import ZCDP, ApproximateDP
+from dpsql.accounting import ApproximateDP, BudgetVector
 from dpsql.ledger import Request
 from dpsql.ledger.postgres.ledger import PostgresLedger
-from dpsql.quantities import Rho
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "reference" / "ledger.md"
 
 
-def opened(url: str, budget: ZCDP = BUDGET, total: ApproximateDP = TOTAL) -> closing[PostgresLedger]:
+def opened(url: str, budget: BudgetVector = BUDGET, total: ApproximateDP = TOTAL) -> closing[PostgresLedger]:
     return closing(PostgresLedger(url, budget, total=total))
 
 
@@ -53,10 +53,10 @@ def rich(place: Place) -> Place:
     """Return a ledger in which every kind of event happened."""
     with opened(place.url) as ledger:
         ledger.register({"reads": "user_id"})
-        ledger.reserve(Request("of alice", ITEM, ALICE, "key")).settle(Rho("0.5"), "digest", answer=b"an answer")
+        ledger.reserve(Request("of alice", ITEM, ALICE, "key")).settle(Fraction("0.5"), "digest", answer=b"an answer")
         held = ledger.reserve(Request("of nobody", ITEM, key="key"))
         ledger.bump("monday")
-        held.settle(Rho(0), "digest", answer=b"another")
+        held.settle(Fraction(0), "digest", answer=b"another")
         ledger.grant(BUDGET, TOTAL, note="the same")
         ledger.reserve(ASK)
     return place

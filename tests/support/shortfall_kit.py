@@ -10,9 +10,8 @@ import pytest
 from support.session_kit import PRIVATE, filled, fresh_ledger, rebuilt, session_on, values_rows
 
 import dpsql
-from dpsql.accounting import ZCDP
+from dpsql.accounting import BudgetVector
 from dpsql.ledger import Request
-from dpsql.quantities import Delta, Rho
 from dpsql.session import Session
 
 CONNECTION = filled(*values_rows({}))
@@ -42,8 +41,8 @@ def left_with(
     """Return a session of which so much is left."""
     session = session_on(connection.cursor(), policy)
     ledger = fresh_ledger(session)
-    gone = ZCDP(Rho(ledger.budget.rho.value - rho), Delta(ledger.budget.delta.value - delta))
-    ledger.reserve(Request("earlier", gone)).settle(gone.rho, "")
+    gone = BudgetVector(ledger.budget.rho.value - rho, ledger.budget.delta.value - delta)
+    ledger.reserve(Request("earlier", gone)).settle(gone.refundable, "")
     return rebuilt(session, ledger=ledger)
 
 
@@ -81,7 +80,8 @@ def hint_of(session: Session, sql: str) -> str:
 def assert_fits(session: Session, sql: str) -> None:
     ledger = fresh_ledger(session)
     state = session._dependencies.ledger.state()
-    ledger.reserve(Request("earlier", state.spent)).settle(state.spent.rho, "")
+    spent = BudgetVector(state.spent, state.permanent)
+    ledger.reserve(Request("earlier", spent)).settle(state.spent, "")
     rebuilt(session, ledger=ledger).sql(sql)
 
 

@@ -1,7 +1,7 @@
-"""Filters of the other certificates, and what each certificate buys (`maths.md` 6.3).
+"""Filters of the certificates other than zcdp: what each promises, and the price of a loss (`maths.md` 6.3).
 
-A session is opened with one certificate and keeps it. `zcdp` is `dpsql.accounting.filters.Filter`. The three here act
-alike: of a loss, one part is held on admission and settled on what was returned, the other is spent on admission.
+A session is opened with one certificate and keeps it. Each filter turns losses into a `BudgetVector`, which
+`dpsql.accounting.filter.Filter` admits and settles alike for all certificates.
 
     certificate   refunded    never refunded   fixed beforehand
     zcdp          rho         delta            nothing
@@ -17,28 +17,22 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Self
 
+from dpsql.accounting.budget import BudgetVector
 from dpsql.accounting.certificates.composition import durfee_rogers
 from dpsql.accounting.certificates.optimal import MOST_ITEMS, adaptive_epsilon
 from dpsql.accounting.conversions import epsilon_of_zcdp
-from dpsql.accounting.guarantees import ZCDP, ApproximateDP, BoundedRange, Certificate, PureLoss, Steps
+from dpsql.accounting.guarantees import ApproximateDP, BoundedRange, Certificate, PureLoss, Steps
 from dpsql.errors import UsageError
-from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.quantities import Delta, Epsilon
 
 __all__ = [
-    "Amount",
-    "BudgetState",
-    "BudgetVector",
     "CertificateFilter",
     "CertificateTerms",
     "OptimalFilter",
     "PureFilter",
     "TheoremTwoFilter",
+    "item_price",
 ]
-__all__ += ["item_price"]
-
-BudgetVector = (
-    ZCDP  # both currencies as a ledger keeps them: rho and delta or, under another certificate, what stands there
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,26 +49,6 @@ class CertificateTerms:
         return self.epsilon is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """So much of both currencies of a certificate other than `zcdp`: what is refunded, and what never is."""
-
-    certificate: Certificate
-    refunded: Fraction
-    gone: Fraction
-
-    @classmethod
-    def of(cls, columns: BudgetVector, certificate: Certificate) -> Self:
-        """Return what the columns of a ledger of this certificate hold."""
-        return cls(certificate, columns.rho.value, columns.delta.value)
-
-    def __str__(self) -> str:
-        parts = zip(self.certificate.currencies, (self.refunded, self.gone), strict=True)
-        return ", ".join(
-            f"{name} {float(value):.6g}" if name in {"epsilon", "delta"} else f"{value} {name}" for name, value in parts
-        )
-
-
 def item_price(certificate: Certificate, epsilon: Epsilon) -> Fraction:
     """Return what one item takes of the currency that is refunded."""
     match certificate:
@@ -86,18 +60,8 @@ def item_price(certificate: Certificate, epsilon: Epsilon) -> Fraction:
             return Fraction(1)
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetState:
-    """What has gone of a budget: settled and held of what is refunded, and what never is."""
-
-    certificate: str
-    spent: Fraction = Fraction(0)
-    reserved: Fraction = Fraction(0)
-    gone: Fraction = Fraction(0)
-
-
 class _CertificateFilter(ABC):
-    """The acts that the three filters share; all are pure functions of exact numbers."""
+    """What the three filters share; all are pure functions of exact numbers."""
 
     __slots__ = ()
     certificate: Certificate
@@ -126,46 +90,13 @@ class _CertificateFilter(ABC):
         """Return both parts of a loss; raise UsageError for one that this certificate does not cover."""
 
     @property
-    def columns(self) -> BudgetVector:
-        """Return what is granted, as a ledger keeps it."""
-        first, second = self.limits
-        return BudgetVector(Rho(first), Delta(second))
+    def limit(self) -> BudgetVector:
+        """Return what is granted, in the currencies of the certificate."""
+        return BudgetVector(*self.limits, self.certificate)
 
     def price(self, loss: object) -> BudgetVector:
-        """Return what a loss takes, as a ledger keeps it; raise UsageError for one that is not covered."""
-        first, second = self._price(loss)
-        return BudgetVector(Rho(first), Delta(second))
-
-    def fresh(self) -> BudgetState:
-        """Return the state of a session that has asked nothing."""
-        return BudgetState(self.certificate)
-
-    def remaining(self, state: BudgetState) -> tuple[Fraction, Fraction]:
-        """Return what may still be admitted, refunded part first."""
-        if state.certificate != self.certificate:
-            raise UsageError("wrong-certificate", "This state belongs to a session with another certificate.")
-        first, second = self.limits
-        return first - state.spent - state.reserved, second - state.gone
-
-    def admits(self, state: BudgetState, worst_case: PureLoss | Steps) -> bool:
-        """Say whether `worst_case` fits, compared exactly and without tolerance; refuse a loss of another kind."""
-        price, left = self._price(worst_case), self.remaining(state)
-        return price[0] <= left[0] and price[1] <= left[1]
-
-    def reserve(self, state: BudgetState, worst_case: PureLoss | Steps) -> BudgetState:
-        """Return the state after admission: one part held, the other spent."""
-        if not self.admits(state, worst_case):
-            raise UsageError("not-admitted", "A loss may be reserved only when the filter admits it.")
-        held, gone = self._price(worst_case)
-        return replace(state, reserved=state.reserved + held, gone=state.gone + gone)
-
-    def settle(self, state: BudgetState, worst_case: PureLoss | Steps, *, loss: PureLoss | Steps) -> BudgetState:
-        """Return the state after the answer: what was returned is spent, the rest of the hold is freed."""
-        self.remaining(state)
-        (held, _), (spent, _) = self._price(worst_case), self._price(loss)
-        if spent > held or held > state.reserved:
-            raise UsageError("over-settled", "A release may not cost more than its worst case.")
-        return replace(state, spent=state.spent + spent, reserved=state.reserved - held)
+        """Return what a loss uses of the budget; raise UsageError for a loss that the certificate does not cover."""
+        return BudgetVector(*self._price(loss), self.certificate)
 
 
 @dataclass(frozen=True, slots=True)

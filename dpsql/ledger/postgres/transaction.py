@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any, TypeVar
 
-from dpsql.accounting import ZCDP, FilterState
+from dpsql.accounting import BudgetState
 from dpsql.ledger.event_rows import FIRST, HISTORY, LINKED, EventRows, Found, holder_of
 from dpsql.ledger.postgres.connection import Connection
 from dpsql.ledger.postgres.errors import damaged, newer
 from dpsql.ledger.postgres.schema import PLAIN, VERSION
 from dpsql.ledger.record import Event, Terms, fraction, present_of, told_present, written
-from dpsql.quantities import Delta, Rho
 
 __all__ = ["Rows"]
 
@@ -45,7 +44,7 @@ class Rows(EventRows):
         self._connection = connection
         self._terms: Terms | None = None
         self._version = 0
-        self._balances: dict[str | None, FilterState] = {}
+        self._balances: dict[str | None, BudgetState] = {}
         self._head: tuple[int, str] | None = None
 
     def take_turn(self) -> Terms:
@@ -76,13 +75,13 @@ class Rows(EventRows):
         self.terms()
         return self._version >= VERSION
 
-    def balance(self, account: str | None) -> FilterState:
+    def balance(self, account: str | None) -> BudgetState:
         """Return what is spent and held."""
         if account not in self._balances:
             self._balances[account] = self._read_balance(account)
         return self._balances[account]
 
-    def set_balance(self, account: str | None, state: FilterState) -> None:
+    def set_balance(self, account: str | None, state: BudgetState) -> None:
         """Put another state in place of the present one."""
         self._run(
             "INSERT INTO balances (holder, body) VALUES (?, ?) ON CONFLICT (holder) DO UPDATE SET body = excluded.body",
@@ -92,11 +91,11 @@ class Rows(EventRows):
 
     def start_afresh(self) -> None:
         """Put a fresh state in place of every balance."""
-        self._run("UPDATE balances SET body = ?", _json(_told(FilterState.fresh())))
+        self._run("UPDATE balances SET body = ?", _json(_told(BudgetState())))
         self._balances = {}
-        self.set_balance(None, FilterState.fresh())
+        self.set_balance(None, BudgetState())
 
-    def balances(self) -> dict[str, FilterState]:
+    def balances(self) -> dict[str, BudgetState]:
         """Return the state of every holder: the total and all accounts."""
         return {_read(holder, str): _state(body) for holder, body in self._run("SELECT holder, body FROM balances")}
 
@@ -142,11 +141,11 @@ class Rows(EventRows):
         except (KeyError, TypeError, ValueError) as error:
             raise damaged() from error
 
-    def _read_balance(self, account: str | None) -> FilterState:
+    def _read_balance(self, account: str | None) -> BudgetState:
         row = self._run("SELECT body FROM balances WHERE holder = ?", _json(holder_of(account))).fetchone()
         if row is None and account is None:
             raise damaged()
-        return FilterState.fresh() if row is None else _state(row[0])
+        return BudgetState() if row is None else _state(row[0])
 
     def _run(self, statement: str, *values: object) -> Found:
         return self._connection.execute(statement.replace("?", "%s"), values)
@@ -168,15 +167,14 @@ def _read(text: str, kind: type[Json]) -> Json:
     return value
 
 
-def _told(state: FilterState) -> dict[str, str]:
-    values = (state.spent.rho.value, state.spent.delta.value, state.reserved.value)
+def _told(state: BudgetState) -> dict[str, str]:
+    values = (state.spent, state.permanent, state.reserved)
     return dict(zip(_STATE, map(written, values), strict=True))
 
 
-def _state(body: str) -> FilterState:
+def _state(body: str) -> BudgetState:
     told = _read(body, dict)
     try:
-        spent_rho, spent_delta, reserved = (fraction(told[name]) for name in _STATE)
+        return BudgetState(*(fraction(told[name]) for name in _STATE))
     except (KeyError, ValueError) as error:
         raise damaged() from error
-    return FilterState(ZCDP(Rho(spent_rho), Delta(spent_delta)), Rho(reserved))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import sqlite3
 from datetime import datetime
 
-from dpsql.accounting import ZCDP, FilterState
+from dpsql.accounting import BudgetState, BudgetVector
 from dpsql.ledger.base import Outcome, Request, balance_of
 from dpsql.ledger.base_ledger import begin, new_data_set, told_request, told_settlement
 from dpsql.ledger.record import Entry, Settlement, fraction, terms_of
 from dpsql.ledger.sqlite import schema
 from dpsql.ledger.sqlite.errors import damaged
 from dpsql.ledger.sqlite.transaction import Rows
-from dpsql.quantities import Delta, Rho
 
 __all__ = ["migrate"]
 
@@ -74,8 +73,7 @@ def _take_over(connection: sqlite3.Connection) -> None:
     named = dict(zip(("budget_rho", "budget_delta", "total_epsilon", "total_delta"), told, strict=True))
     begin(rows, terms_of(named, new_data_set(), data_version=0), at=_time(created_at))
     state = balance_of(_carry(rows, entry) for entry in entries)
-    spent_rho, spent_delta, reserved = map(fraction, balance)
-    if state != FilterState(ZCDP(Rho(spent_rho), Delta(spent_delta)), Rho(reserved)):
+    if state != BudgetState(*map(fraction, balance)):
         raise damaged()
     rows.set_balance(None, state)
 
@@ -83,11 +81,11 @@ def _take_over(connection: sqlite3.Connection) -> None:
 def _carry(rows: Rows, row: tuple[str, ...]) -> Entry:
     """Write one entry as its events: the reservation and, if there was one, the settlement right after it."""
     opened_at, query, worst_rho, delta, settled_at, loss_rho, digest = row
-    request = Request(_text(query), ZCDP(Rho(fraction(worst_rho)), Delta(fraction(delta))))
+    request = Request(_text(query), BudgetVector(fraction(worst_rho), fraction(delta)))
     number = rows.append("reserved", told_request(request, data_version=0), at=_time(opened_at))
     settlement = None
     if settled_at is not None:
-        loss = Rho(fraction(loss_rho))
+        loss = fraction(loss_rho)
         rows.append("settled", told_settlement(number, Outcome(loss, _text(digest))), at=_time(settled_at))
         settlement = Settlement(datetime.fromisoformat(settled_at), loss, digest)
     return Entry(datetime.fromisoformat(opened_at), query, request.worst_case, settlement)

@@ -6,7 +6,7 @@ import sqlite3
 from dataclasses import replace
 from datetime import datetime
 
-from dpsql.accounting import ZCDP, CertificateTerms, FilterState
+from dpsql.accounting import BudgetState, CertificateTerms
 from dpsql.ledger.calendar import Calendar
 from dpsql.ledger.event_rows import FIRST, HISTORY, LINKED, EventRows, Found, holder_of
 from dpsql.ledger.record import (
@@ -23,7 +23,6 @@ from dpsql.ledger.record import (
 )
 from dpsql.ledger.sqlite import schema
 from dpsql.ledger.sqlite.errors import damaged
-from dpsql.quantities import Delta, Rho
 
 __all__ = ["Rows"]
 
@@ -106,18 +105,18 @@ class Rows(EventRows):
         seconds, most, began, number, since = row
         return Calendar(periods_of(seconds, most), datetime.fromisoformat(began), int(number), int(since))
 
-    def balance(self, account: str | None) -> FilterState:
+    def balance(self, account: str | None) -> BudgetState:
         """Return what is spent and held."""
         row = self._connection.execute(
             "SELECT spent_rho, spent_delta, reserved_rho FROM balances WHERE holder = ?", (holder_of(account),)
         ).fetchone()
         if row is None and account is None:
             raise damaged()
-        return FilterState.fresh() if row is None else _state(row)
+        return BudgetState() if row is None else _state(row)
 
-    def set_balance(self, account: str | None, state: FilterState) -> None:
+    def set_balance(self, account: str | None, state: BudgetState) -> None:
         """Put another state in place of the present one."""
-        values = (state.spent.rho.value, state.spent.delta.value, state.reserved.value)
+        values = (state.spent, state.permanent, state.reserved)
         self._connection.execute(
             "REPLACE INTO balances (holder, spent_rho, spent_delta, reserved_rho) VALUES (?, ?, ?, ?)",
             (holder_of(account), *map(written, values)),
@@ -126,14 +125,14 @@ class Rows(EventRows):
     def start_afresh(self) -> None:
         """Put a fresh state in place of every balance."""
         self._connection.execute("UPDATE balances SET spent_rho = '0/1', spent_delta = '0/1', reserved_rho = '0/1'")
-        self.set_balance(None, FilterState.fresh())
+        self.set_balance(None, BudgetState())
 
     def tell_repeats(self) -> bool:
         """Say in the ledger's version that entries may repeat others."""
         schema.tell_repeats(self._connection)
         return True
 
-    def balances(self) -> dict[str, FilterState]:
+    def balances(self) -> dict[str, BudgetState]:
         """Return the state of every holder: the total and all accounts."""
         rows = self._connection.execute("SELECT holder, spent_rho, spent_delta, reserved_rho FROM balances")
         return {holder: _state(row) for holder, *row in rows}
@@ -146,9 +145,8 @@ class Rows(EventRows):
         return self._connection.execute(statement, values)
 
 
-def _state(row: tuple[object, ...] | list[object]) -> FilterState:
+def _state(row: tuple[object, ...] | list[object]) -> BudgetState:
     try:
-        spent_rho, spent_delta, reserved_rho = map(fraction, row)
+        return BudgetState(*map(fraction, row))
     except ValueError as error:
         raise damaged() from error
-    return FilterState(ZCDP(Rho(spent_rho), Delta(spent_delta)), Rho(reserved_rho))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.accounting import ZCDP
@@ -30,26 +31,26 @@ _MARK = b"dpsql release 1 "
 
 @dataclass(frozen=True, slots=True)
 class PackedRelease:
-    """A release ready to be settled: the bytes to store, the digest of what is shown, and the rho to charge."""
+    """A release ready to be settled: the bytes to store, the digest of what is shown, and the amount to charge."""
 
     answer: bytes
     digest: str
-    loss: Rho
+    loss: Fraction
 
 
 def pack_release(plan: Plan, release: Release) -> PackedRelease:
     """Return the release of `plan` as the ledger settles it."""
-    loss = plan.columns(release.loss)
+    loss = plan.price(release.loss)
     facts = {
         "key": plan.key,
         "items": release.items_charged,
-        "loss": [str(loss.rho.value), str(loss.delta.value)],
+        "loss": [str(loss.refundable), str(loss.permanent)],
         "bottom": release.stopped_at_bottom,
         "chosen": release.chosen,
     }
     content = json.dumps(facts).encode("ascii") + b"\n" + _stream(release.canonical)
     digest = hashlib.sha256(_stream(release.table)).hexdigest()
-    return PackedRelease(_head(content) + content, digest, loss.rho)
+    return PackedRelease(_head(content) + content, digest, loss.refundable)
 
 
 def unpack(plan: Plan, stored: bytes) -> Release:

@@ -9,13 +9,13 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from dpsql.accounting import ZCDP, Amount, ApproximateDP, BudgetVector, Certificate, FilterState, item_price
+from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector, Certificate, item_price
 from dpsql.display import Meter, NotebookRepr, Part, budget_html
 from dpsql.errors import UsageError
 from dpsql.ledger.base import Ledger, left
 from dpsql.ledger.calendar import Calendar
 from dpsql.plan.terms import Terms
-from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.quantities import Epsilon
 
 __all__ = ["Account", "Balance", "compute_balance", "read_balance"]
 
@@ -70,22 +70,14 @@ class Balance(NotebookRepr):
         raise UsageError("wrong-certificate", reason, hint="Read balance.refunded and balance.gone.")
 
     @property
-    def columns(self) -> BudgetVector:
-        """What may still be asked for, as the ledger keeps it."""
-        return BudgetVector(Rho(self.refunded.remaining), Delta(self.gone.remaining))
-
-    @property
-    def remaining(self) -> ZCDP | Amount:
+    def remaining(self) -> BudgetVector:
         """What may still be asked for."""
-        return self._told(self.columns)
+        return BudgetVector(self.refunded.remaining, self.gone.remaining, self.certificate)
 
     @property
-    def limit(self) -> ZCDP | Amount:
+    def limit(self) -> BudgetVector:
         """What was granted to this account, in the present period where there are any."""
-        return self._told(BudgetVector(Rho(self.refunded.granted), Delta(self.gone.granted)))
-
-    def _told(self, columns: BudgetVector) -> ZCDP | Amount:
-        return columns if self.certificate is Certificate.zcdp else Amount.of(columns, self.certificate)
+        return BudgetVector(self.refunded.granted, self.gone.granted, self.certificate)
 
     def rows(self) -> list[tuple[str, float, float, float, float]]:
         """Return one row for each currency and for items: name, granted, spent, reserved, remaining."""
@@ -140,18 +132,18 @@ class Balance(NotebookRepr):
 
 
 def compute_balance(
-    terms: Terms, total: FilterState, *, own: FilterState | None = None, calendar: Calendar | None = None
+    terms: Terms, total: BudgetState, *, own: BudgetState | None = None, calendar: Calendar | None = None
 ) -> Balance:
     """Return the balance for the ledger's state and calendar, and that of the account where the terms have one."""
     limit, state = (terms.budget, total) if terms.account is None or own is None else (terms.account.budget, own)
     of_total, of_own = left(terms.budget, total), left(limit, state)
-    rho, delta = min(of_total.rho.value, of_own.rho.value), min(of_total.delta.value, of_own.delta.value)
+    refundable = min(of_total.refundable, of_own.refundable)
     return Balance(
         granted=terms.total,
-        refunded=Account(limit.rho.value, state.spent.rho.value, state.reserved.value, rho),
-        gone=Account(limit.delta.value, state.spent.delta.value, Fraction(0), delta),
+        refunded=Account(limit.refundable, state.spent, state.reserved, refundable),
+        gone=Account(limit.permanent, state.permanent, Fraction(0), min(of_total.permanent, of_own.permanent)),
         epsilon=terms.epsilon,
-        items=math.floor(rho / item_price(terms.certificate, terms.epsilon)),
+        items=math.floor(refundable / item_price(terms.certificate, terms.epsilon)),
         analyst=None if terms.account is None else terms.account.name,
         calendar=calendar,
         certificate=terms.certificate,

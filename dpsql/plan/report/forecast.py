@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dpsql.accounting import ZCDP, Amount, BudgetVector, Loss
+from dpsql.accounting import BudgetVector, Loss
 from dpsql.display import Facts, NotebookRepr, facts_html
 from dpsql.errors import UsageError
 from dpsql.plan.plan import Plan
@@ -28,7 +28,7 @@ class Forecast(NotebookRepr):
     at_half: int
     loss: Loss
     half_loss: Loss
-    remaining: ZCDP | Amount
+    remaining: BudgetVector
 
     @property
     def fits(self) -> bool:
@@ -61,27 +61,25 @@ class Forecast(NotebookRepr):
 
 
 def forecast(plan: Plan, remaining: BudgetVector, *, times: int) -> Forecast:
-    """Return how often queries of the price of `plan` are admitted by what remains, as the ledger keeps it.
+    """Return how often queries of the price of `plan` are admitted by what remains.
 
     Raises `UsageError` unless `times` is a whole number of at least 1.
     """
     if type(times) is not int or times < 1:
         raise UsageError("times-range", "times must be a whole number of at least 1.", hint="Such as times=30.")
-    worst, half = plan.columns(plan.worst_case), plan.columns(plan.spec.half)
+    worst, half = plan.price(plan.worst_case), plan.price(plan.spec.half)
     return Forecast(
         times,
         _count_admitted(remaining, worst, loss=worst),
         _count_admitted(remaining, worst, loss=half),
         loss=plan.worst_case,
         half_loss=plan.spec.half,
-        remaining=remaining if plan.rule is None else Amount.of(remaining, plan.certificate),
+        remaining=remaining,
     )
 
 
 def _count_admitted(remaining: BudgetVector, worst: BudgetVector, *, loss: BudgetVector) -> int:
     """Return how many fit one after another, each reserved at `worst` and then settled at `loss`."""
-    spare = remaining.rho.value - worst.rho.value
-    by_rho = math.floor(spare / loss.rho.value) + 1 if spare >= 0 else 0
-    if not loss.delta.value:
-        return by_rho
-    return min(by_rho, math.floor(remaining.delta.value / loss.delta.value))
+    spare = remaining.refundable - worst.refundable
+    admitted = math.floor(spare / loss.refundable) + 1 if spare >= 0 else 0
+    return min(admitted, math.floor(remaining.permanent / loss.permanent)) if loss.permanent else admitted

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import cast
 
-from dpsql.accounting import FilterState
+from dpsql.accounting import BudgetState
 from dpsql.mechanisms import CountRelease
 from dpsql.plan.plan import Plan
 from dpsql.plan.planner import build_plan
@@ -55,12 +55,12 @@ def report_policy(policy: Policy, stored: StoredColumns, *, reach: Callable[[Cou
     return Check(
         epsilon=float(terms.total.epsilon),
         delta=float(terms.total.delta),
-        rho=None if terms.rule else float(terms.budget.rho),
+        rho=None if terms.rule else float(terms.budget.refundable),
         delta_of_queries=float(terms.pool),
         item_epsilon=float(usual.epsilon),
-        items=compute_balance(terms, FilterState.fresh()).items,
+        items=compute_balance(terms, BudgetState()).items,
         query_delta=float(usual.delta),
-        queries=terms.budget.delta.value // usual.columns(usual.worst_case).delta.value,
+        queries=terms.budget.permanent // usual.price(usual.worst_case).permanent,
         ledger=None if policy.ledger is None else str(policy.ledger),
         tables=tables,
         buys=buys,
@@ -82,7 +82,7 @@ def _asking(policy: Policy, terms: Terms) -> Iterator[AccountLimit]:
             name=None if name == UNLISTED else name,
             epsilon=None if epsilon is None else float(epsilon),
             delta=float(own.delta or grant.delta),
-            share=float(limit_of(own, grant).rho.value / terms.budget.rho.value) if epsilon is not None else 0.0,
+            share=float(limit_of(own, grant).refundable / terms.budget.refundable) if epsilon is not None else 0.0,
             items=own.items or grant.items,
             queries=own.queries or grant.queries,
         )
@@ -127,7 +127,7 @@ def _table(policy: Policy, name: str, *, stored: tuple[tuple[str, str], ...] | N
 def _buys(terms: Terms, kind: PrivateTable, *, reach: Callable[[CountRelease], int]) -> Iterator[CertificatePurchase]:
     for k, counts in dict.fromkeys((min(k, terms.limits.max_k), counts) for k, counts in _ASKED):
         plan = _plan(terms, kind, k=k, counts=counts)
-        worst, budget = plan.columns(plan.worst_case), terms.budget
+        worst, budget = plan.price(plan.worst_case), terms.budget
         yield CertificatePurchase(
             k=k,
             counts=counts,
@@ -135,7 +135,7 @@ def _buys(terms: Terms, kind: PrivateTable, *, reach: Callable[[CountRelease], i
             min_units=kind.min_units,
             k_bar=plan.k_bar,
             worst_items=plan.worst_items,
-            queries=min(budget.rho.value // worst.rho.value, budget.delta.value // worst.delta.value),
+            queries=min(budget.refundable // worst.refundable, budget.permanent // worst.permanent),
             threshold=float(plan.threshold_offset),
             least_threshold=float(plan.least_threshold),
             reach=None if plan.counts is None else reach(plan.counts),

@@ -25,20 +25,20 @@ def explain_shortfall(
 ) -> BudgetExceeded:
     """Return the error for a plan whose worst case is more than what remains, with the nearest queries that fit.
 
-    Given: what the ledger said of it; where both rho and delta are short it speaks of rho, and so does this error.
+    Given: what the ledger said of it; where both currencies are short it names the refundable one, and so does this.
     `least_epsilon` is the policy's, below which nothing may be asked; `calendar` tells when more is granted.
     """
-    remaining, worst = short.remaining, plan.columns(plan.worst_case)
+    remaining, worst = short.remaining, plan.price(plan.worst_case)
     whose = "the total" if short.account is None else f"the limit of account {short.account}"
-    affordable = math.floor(remaining.rho.value / plan.item_price)
-    if worst.rho > remaining.rho:
+    affordable = math.floor(remaining.refundable / plan.item_price)
+    if worst.refundable > remaining.refundable:
         items = "1 item" if plan.worst_items == 1 else f"{plan.worst_items} items"
         buys = f"what is left of {whose} buys {affordable} of them"
         reason = f"This query may cost {items} of epsilon {plan.epsilon}, and {buys}."
     elif plan.certificate is Certificate.theorem2:
         reason = f"This query has a delta, and of {whose} no such query is left."
     else:
-        reason = f"This query spends delta {plan.delta}, and {remaining.delta} is left of {whose}."
+        reason = f"This query spends delta {plan.delta}, and {float(remaining.permanent):.6g} is left of {whose}."
     hint = _what_fits(plan, remaining, affordable=affordable, least_epsilon=least_epsilon)
     if calendar is not None:
         hint += f" Now: {calendar}."
@@ -47,12 +47,12 @@ def explain_shortfall(
 
 def _what_fits(plan: Plan, remaining: BudgetVector, *, affordable: int, least_epsilon: Epsilon) -> str:
     """Return the hint: each of its queries would be admitted now."""
-    delta, worst = "", plan.columns(plan.worst_case)
-    if worst.delta > remaining.delta:
-        if remaining.delta.value < LEAST_DELTA:
+    delta, worst = "", plan.price(plan.worst_case)
+    if worst.permanent > remaining.permanent:
+        if remaining.permanent < LEAST_DELTA:
             return "No delta is left: no further query of an unknown domain fits."
-        delta = f"delta = {_rounded_down(remaining.delta.value)}"
-    if worst.rho <= remaining.rho:
+        delta = f"delta = {_rounded_down(remaining.permanent)}"
+    if worst.refundable <= remaining.refundable:
         return f"WITH ({delta}) would fit."
     fits = []
     adaptive = plan.query.clause.k is None
@@ -66,7 +66,7 @@ def _what_fits(plan: Plan, remaining: BudgetVector, *, affordable: int, least_ep
         fits.append(
             f"{affordable // each} of the {plan.spec.rows.partitions} partitions{f' WITH ({delta})' if delta else ''}"
         )
-    epsilon = _rounded_down(_epsilon_left(plan, remaining.rho.value))
+    epsilon = _rounded_down(_epsilon_left(plan, remaining.refundable))
     if Fraction(epsilon) >= least_epsilon.value and plan.takes(plan.k, Fraction(epsilon)):
         these = f"at most {plan.k}" if adaptive else f"these {plan.k}"
         fits.append(f"WITH (epsilon = {epsilon}{delta and ', '}{delta}) for {these}")

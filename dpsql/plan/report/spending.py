@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dpsql.accounting import BudgetVector, FilterState
+from dpsql.accounting import BudgetState, BudgetVector
 from dpsql.ledger.base import Entry
 from dpsql.ledger.base import balance_of as state_of
 from dpsql.ledger.calendar import Calendar
@@ -13,7 +13,6 @@ from dpsql.plan.report.balance import Balance, compute_balance
 from dpsql.plan.terms import Terms, limit_of
 from dpsql.policy import Policy
 from dpsql.policy.analysts import UNLISTED
-from dpsql.quantities import Rho
 
 __all__ = ["Spender", "Spending", "report_spending"]
 
@@ -24,7 +23,7 @@ class Spender:
 
     name: str | None
     limit: BudgetVector | None
-    state: FilterState
+    state: BudgetState
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ def report_spending(
     """
     present = [entry for entry in entries if calendar is None or entry.period == calendar.number]
     over = calendar is not None and calendar.is_over
-    total = FilterState(terms.budget, Rho(0)) if over else state_of(present)
+    total = BudgetState(terms.budget.refundable, terms.budget.permanent) if over else state_of(present)
     if terms.account is None:
         balance = compute_balance(terms, total, calendar=calendar)
         return Spending(balance, tuple(_spenders(policy, present, terms=terms)), tuple(entries))

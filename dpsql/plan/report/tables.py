@@ -59,9 +59,9 @@ def history_table(entries: Iterable[Entry], certificate: Certificate) -> pa.Tabl
             "asked_at": pa.array([entry.opened_at for entry in asked], pa.timestamp("us", "UTC")),
             "query": pa.array([entry.query for entry in asked], pa.string()),
             "data_version": pa.array([entry.data_version for entry in asked], pa.int64()),
-            f"{first}_reserved": pa.array([float(entry.worst_case.rho) for entry in asked], pa.float64()),
+            f"{first}_reserved": pa.array([float(entry.worst_case.refundable) for entry in asked], pa.float64()),
             f"{first}_charged": pa.array(charged, pa.float64()),
-            f"{second}_charged": pa.array([float(entry.delta) for entry in asked], pa.float64()),
+            f"{second}_charged": pa.array([float(entry.permanent) for entry in asked], pa.float64()),
             "state": pa.array([describe_outcome(entry) for entry in asked], pa.string()),
         }
     )

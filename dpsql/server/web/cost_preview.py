@@ -40,7 +40,7 @@ def preview_of(session: Session, text: str) -> Preview:
     facts = remove_style(plan._repr_html_())
     if plan.stored and not plan.fresh:
         return Preview("stored", "Answered before: asking again shows that answer and costs nothing.", facts=facts)
-    fits = forecast(plan, balance.columns, times=1)
+    fits = forecast(plan, balance.remaining, times=1)
     if not fits.at_worst:
         return Preview("short", f"This may cost {plan.worst_case}, and {balance.remaining} is left.", facts=facts)
     return Preview("priced", _words(plan, fits), meters=_meters(plan, balance), facts=facts)
@@ -65,8 +65,8 @@ def _words(plan: Plan, fits: Forecast) -> str:
 
 def _meters(plan: Plan, balance: Balance) -> str:
     """Return both currencies: what has gone, what this takes at most, and what is then left."""
-    worst = plan.columns(plan.worst_case)
-    accounts = (balance.refunded, worst.rho.value), (balance.gone, worst.delta.value)
+    worst = plan.price(plan.worst_case)
+    accounts = (balance.refunded, worst.refundable), (balance.gone, worst.permanent)
     meters = [
         Meter(
             name,

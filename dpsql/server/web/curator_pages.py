@@ -36,8 +36,8 @@ async def spending(visit: VisitorRequest) -> Response:
             "query": entry.query,
             "state": describe_outcome(entry),
             "charged": None if entry.settlement is None else float(entry.settlement.loss),
-            "held": float(entry.worst_case.rho),
-            "second": float(entry.delta),
+            "held": float(entry.worst_case.refundable),
+            "second": float(entry.permanent),
         }
         for entry in found.entries[: -_LATEST - 1 : -1]
     ]
@@ -126,12 +126,12 @@ def _accounts(found: Spending) -> Iterator[dict[str, object]]:
 
 def _meters(spender: Spender, found: Spending) -> str:
     """Return both currencies of an account against its limit, or a sentence for an account without access."""
-    spent, held, limit = spender.state.spent, spender.state.reserved.value, spender.limit
+    state, limit = spender.state, spender.limit
     first, second = found.balance.certificate.currencies
     if limit is None:
-        note = f"No access; spent {first} {spent.rho}, {second} {spent.delta}."
+        note = f"No access; spent {first} {float(state.spent):.6g}, {second} {float(state.permanent):.6g}."
         return budget_html("", [], notes=[note])
-    amounts = (first, limit.rho.value, spent.rho.value, held), (second, limit.delta.value, spent.delta.value, 0)
+    amounts = (first, limit.refundable, state.spent, state.reserved), (second, limit.permanent, state.permanent, 0)
     meters = [
         Meter(
             name,

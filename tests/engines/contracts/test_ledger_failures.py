@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,6 @@ from dpsql.accounting import Periods
 from dpsql.errors import BudgetExceeded, Refusal
 from dpsql.ledger import Account, Ledger, Request, Reservation
 from dpsql.ledger.failures import FAILED
-from dpsql.quantities import Rho
 
 START = datetime(2028, 2, 1, 9, 30, tzinfo=UTC)
 DAY, TICK = timedelta(days=1), timedelta(microseconds=1)
@@ -65,14 +65,14 @@ def ask(ledger: Ledger, account: Account | None = ALICE, most: int | None = 2) -
 
 
 def fail(ledger: Ledger, account: Account | None = ALICE, most: int | None = None) -> None:
-    ask(ledger, account, most).settle(Rho(1), FAILED)
+    ask(ledger, account, most).settle(Fraction(1), FAILED)
 
 
 def refused(ledger: Ledger, account: Account | None = ALICE, most: int = 2) -> bool:
     """Return whether a request is refused for failures; one that is not is settled with an answer."""
     before = list(ledger.events())
     with contextlib.suppress(Refusal):
-        ask(ledger, account, most).settle(Rho(0), "an answer")
+        ask(ledger, account, most).settle(Fraction(0), "an answer")
         return False
     with pytest.raises(Refusal, match="too-many-failures"):
         ask(ledger, account, most)
@@ -97,12 +97,12 @@ def test_the_failure_that_fills_the_number_is_the_last_for_a_day(ledger: Ledger,
 def test_without_a_number_nobody_is_stopped(ledger: Ledger) -> None:
     for _ in range(5):
         fail(ledger)
-    ask(ledger, most=None).settle(Rho(0), "an answer")
+    ask(ledger, most=None).settle(Fraction(0), "an answer")
 
 
 def test_answers_and_interrupts_are_no_failures(ledger: Ledger) -> None:
     for digest in ("interrupted", "ab" * 32, ""):
-        ask(ledger).settle(Rho(1), digest)
+        ask(ledger).settle(Fraction(1), digest)
     ask(ledger)  # and what nobody settles is not either
     assert not refused(ledger, most=1)
 
@@ -119,7 +119,7 @@ def test_every_account_has_failures_of_its_own_and_so_have_those_without_a_name(
 def test_a_name_is_not_mistaken_for_a_failure(ledger: Ledger) -> None:
     odd = Account('"digest":"failed"', loss(100, 1))
     for _ in range(3):
-        ledger.reserve(Request('"digest":"failed"', loss(1), odd, '"digest":"failed"')).settle(Rho(1), "an answer")
+        ledger.reserve(Request('"digest":"failed"', loss(1), odd, '"digest":"failed"')).settle(Fraction(1), "an answer")
     assert not refused(ledger, odd, most=1)
 
 
@@ -158,5 +158,5 @@ def test_an_act_that_is_undone_hides_no_failure_that_gets_its_number(maker: Make
         ahead.time += timedelta(hours=2)
         with pytest.raises(BudgetExceeded):  # this began a period, which is undone
             beside.reserve(Request("q", loss(1000), ALICE, most_failures=9))
-        held.settle(Rho(1), FAILED)
+        held.settle(Fraction(1), FAILED)
         assert refused(beside, most=1)

@@ -11,15 +11,15 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from support.ledger_makers import MAKERS, TOTAL, Maker, loss
+from support.ledger_makers import MAKERS, TOTAL, Maker, loss, make_state, spent_in
 from support.ledger_terms import ALL, Terms
 
-from dpsql.accounting import ZCDP, FilterState, Periods
+from dpsql.accounting import BudgetState, BudgetVector, Periods
 from dpsql.errors import LedgerError, Refusal, UsageError
 from dpsql.ledger import Account, Ledger, MemoryLedger, Request, Shortfall, SQLiteLedger, balance_of, dp_events
 from dpsql.ledger.base import OpenReservation, Settled
 from dpsql.ledger.failures import FAILED
-from dpsql.quantities import Delta, Rho
+from dpsql.quantities import Delta
 
 ALICE, BOB = Account("alice", loss(100, 1)), Account("bob", loss(100, 1))
 START = datetime(2028, 2, 1, tzinfo=UTC)
@@ -75,7 +75,7 @@ def hold(ledger: Ledger, account: Account | None = ALICE, key: str = "key") -> O
 
 
 def settle(held: OpenReservation, answer: bytes, rho: str = "0.5", *, shared: bool = False) -> Settled:
-    return held.settle(Rho(rho), f"digest of {answer!r}", answer=answer, shared=shared)
+    return held.settle(Fraction(rho), f"digest of {answer!r}", answer=answer, shared=shared)
 
 
 @pytest.mark.parametrize("account", [ALICE, None])
@@ -88,12 +88,12 @@ def test_of_two_who_are_under_way_the_second_repeats_the_first_and_pays_nothing(
     assert settle(first, b"first", "1") == Settled(b"second", repeats=True)
     for each in (ledger, other):
         assert each.stored("key", name) == b"second"
-        assert each.state() == each.state(name) == FilterState(loss("0.5", "0.01"), Rho(0))
+        assert each.state() == each.state(name) == make_state(loss("0.5", "0.01"), Fraction(0))
         assert each.state() == balance_of(each.entries())
     repeated, paid = ledger.entries()
-    assert (repeated.settlement.repeats, repeated.settlement.loss, repeated.delta) == (3, Rho(0), Delta(0))
+    assert (repeated.settlement.repeats, repeated.settlement.loss, repeated.permanent) == (3, Fraction(0), Fraction(0))
     assert repeated.settlement.digest == paid.settlement.digest
-    assert (paid.settlement.repeats, paid.delta) == (None, Delta("0.01"))
+    assert (paid.settlement.repeats, paid.permanent) == (None, Fraction("0.01"))
     with pytest.raises(LedgerError, match="already-settled"):
         settle(first, b"again")
 
@@ -112,7 +112,7 @@ def test_what_was_settled_between_a_look_and_a_reservation_is_returned_and_nothi
 def test_a_stored_answer_is_returned_when_no_budget_is_left_or_too_many_failed(ledger: Ledger) -> None:
     settle(hold(ledger), b"first", "1")
     for _ in range(9):
-        ledger.reserve(question(key="")).settle(Rho(1), FAILED)
+        ledger.reserve(question(key="")).settle(Fraction(1), FAILED)
     with pytest.raises(Shortfall):
         ledger.reserve(question(key="another", repeated=True))
     with pytest.raises(Refusal):
@@ -125,7 +125,7 @@ def test_only_an_answer_to_the_same_question_of_the_same_account_and_data_is_rep
     settle(hold(ledger, BOB), b"of bob")
     settle(hold(ledger, None), b"of nobody")
     settle(hold(ledger, key="other"), b"other")
-    hold(ledger).settle(Rho(1), FAILED)
+    hold(ledger).settle(Fraction(1), FAILED)
     ledger.bump("more rows")
     settle(hold(ledger), b"later")
     assert settle(mine, b"mine") == Settled(b"mine")
@@ -136,7 +136,7 @@ def test_an_answer_of_the_version_of_the_reservation_is_found_below_later_ones(l
     first, second = hold(ledger), hold(ledger)
     ledger.bump("more rows")
     for _ in range(3):
-        ledger.reserve(question()).settle(Rho(0), "d", answer=b"later")
+        ledger.reserve(question()).settle(Fraction(0), "d", answer=b"later")
     assert settle(first, b"first").repeats is False
     assert settle(second, b"second") == Settled(b"first", repeats=True)
 
@@ -144,14 +144,14 @@ def test_an_answer_of_the_version_of_the_reservation_is_found_below_later_ones(l
 def test_a_fresh_question_is_answered_on_its_own_and_pays(ledger: Ledger) -> None:
     mine, fresh = hold(ledger), ledger.reserve(question())
     settle(mine, b"first")
-    assert fresh.settle(Rho("0.5"), "d", answer=b"fresh") == Settled(b"fresh")
-    assert ledger.state().spent == loss(1, "0.02")
+    assert fresh.settle(Fraction("0.5"), "d", answer=b"fresh") == Settled(b"fresh")
+    assert spent_in(ledger.state()) == loss(1, "0.02")
     assert ledger.stored("key", "alice") == b"fresh"
 
 
 def test_a_question_under_way_repeats_a_fresh_answer_as_a_replay_does(ledger: Ledger) -> None:
     mine, fresh = hold(ledger), ledger.reserve(question())
-    fresh.settle(Rho("0.5"), "d", answer=b"fresh")
+    fresh.settle(Fraction("0.5"), "d", answer=b"fresh")
     assert settle(mine, b"mine") == Settled(b"fresh", repeats=True)
 
 
@@ -164,8 +164,8 @@ def test_a_question_without_a_key_is_never_repeated(ledger: Ledger) -> None:
 def test_a_failure_beside_an_answer_is_charged_and_counted(ledger: Ledger) -> None:
     first, second = hold(ledger), hold(ledger)
     settle(first, b"first")
-    second.settle(Rho(1), FAILED)
-    assert ledger.state() == FilterState(loss("1.5", "0.02"), Rho(0))
+    second.settle(Fraction(1), FAILED)
+    assert ledger.state() == make_state(loss("1.5", "0.02"), Fraction(0))
     with pytest.raises(Refusal):
         ledger.reserve(replace(question(), most_failures=1))
 
@@ -174,9 +174,9 @@ def test_a_shared_answer_of_another_account_is_charged_and_ones_own_is_not(ledge
     early, late, of_bob = hold(ledger), hold(ledger), hold(ledger, BOB)
     assert settle(of_bob, b"of bob", "0.25", shared=True) == Settled(b"of bob")
     assert settle(late, b"of alice", "0.75", shared=True) == Settled(b"of bob")
-    assert ledger.state("alice").spent == loss("0.25", "0.02")
+    assert spent_in(ledger.state("alice")) == loss("0.25", "0.02")
     assert settle(early, b"of alice, early", "0.75", shared=True) == Settled(b"of bob", repeats=True)
-    assert ledger.state("alice") == FilterState(loss("0.25", "0.01"), Rho(0))
+    assert ledger.state("alice") == make_state(loss("0.25", "0.01"), Fraction(0))
 
 
 def test_a_loss_above_the_worst_case_is_refused_unless_nothing_is_charged(ledger: Ledger) -> None:
@@ -193,10 +193,10 @@ def test_what_is_repeated_late_gives_nothing_to_a_later_period(ledger: Ledger, c
     clock.time += timedelta(days=31)
     other = hold(ledger, key="other")
     assert settle(second, b"second") == Settled(b"first", repeats=True)
-    assert ledger.state("alice") == FilterState(loss(0, "0.01"), Rho(1))
+    assert ledger.state("alice") == make_state(loss(0, "0.01"), Fraction(1))
     settle(other, b"other")
     for period in (0, 1):
-        assert balance_of(ledger.entries(), period=period).spent == loss("0.5", "0.01")
+        assert spent_in(balance_of(ledger.entries(), period=period)) == loss("0.5", "0.01")
 
 
 def test_what_was_repeated_is_there_after_opening_again(ledger: Ledger, again: Callable[[], Ledger]) -> None:
@@ -206,9 +206,9 @@ def test_what_was_repeated_is_there_after_opening_again(ledger: Ledger, again: C
     other = again()
     assert other.state() == ledger.state()
     assert other.stored("key", "alice") == b"first"
-    assert ledger.state().reserved == Rho(1)  # of the third
-    assert third.settle(Rho(1), "d", answer=b"third") == Settled(b"first", repeats=True)
-    assert other.state() == FilterState(loss("0.5", "0.01"), Rho(0))
+    assert ledger.state().reserved == Fraction(1)  # of the third
+    assert third.settle(Fraction(1), "d", answer=b"third") == Settled(b"first", repeats=True)
+    assert other.state() == make_state(loss("0.5", "0.01"), Fraction(0))
 
 
 @pytest.mark.parametrize("terms", ALL, ids=lambda terms: terms.certificate.value)
@@ -221,12 +221,12 @@ def test_under_every_certificate_both_currencies_are_free_again(tmp_path: Path, 
         made = MemoryLedger(terms.budget, total=TOTAL, certified=terms.certified)
     with contextlib.closing(made) as ledger:
         held = [ledger.reserve(replace(terms.ask("key"), repeated=True)) for _ in range(2)]
-        rho = terms.worst.rho
-        assert [each.settle(rho, "d", answer=b"%d" % at) for at, each in enumerate(held)] == [  # type: ignore[union-attr]
+        most = terms.worst.refundable
+        assert [each.settle(most, "d", answer=b"%d" % at) for at, each in enumerate(held)] == [  # type: ignore[union-attr]
             Settled(b"0"),
             Settled(b"0", repeats=True),
         ]
-        assert ledger.state() == FilterState(terms.worst, Rho(0)) == balance_of(ledger.entries())
+        assert ledger.state() == BudgetState(most, terms.worst.permanent) == balance_of(ledger.entries())
         ledger.reserve(terms.ask())  # there is room for it again
 
 
@@ -258,12 +258,12 @@ def test_threads_that_ask_one_question_at_once_get_one_answer_charged_once(
         each.join()
     assert len(answers) == 6
     assert set(answers) == {ledger.stored("key", "alice")}
-    assert ledger.state() == FilterState(loss("0.5", "0.01"), Rho(0))
+    assert ledger.state() == make_state(loss("0.5", "0.01"), Fraction(0))
 
 
 def test_the_worst_case_of_both_is_held_until_one_settles(ledger: Ledger) -> None:
     hold(ledger)
     hold(ledger)
-    assert ledger.state().reserved == Rho(2)
+    assert ledger.state().reserved == Fraction(2)
     with pytest.raises(Shortfall):
-        ledger.reserve(Request("q", ZCDP(Rho("8.5"), Delta(0))))
+        ledger.reserve(Request("q", BudgetVector("8.5", 0)))

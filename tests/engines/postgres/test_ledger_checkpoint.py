@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 from contextlib import closing
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 from support.ledger_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, code_of
 from support.postgres_kit import fresh_schema, server
 
-from dpsql.accounting import FilterState
+from dpsql.accounting import BudgetState
 from dpsql.ledger import Request, checkpoint
 from dpsql.ledger.postgres.ledger import PostgresLedger, verify
-from dpsql.quantities import Rho
 
 
 @pytest.fixture
@@ -29,13 +30,13 @@ def url(cache: Path) -> str:
     """Return the address of a ledger of eight events, whose checkpoint is of seven."""
     url = server().url(fresh_schema())
     with closing(PostgresLedger(url, BUDGET, total=TOTAL)) as ledger:
-        ledger.reserve(Request("q", ITEM, ALICE, "key")).settle(Rho("0.5"), "digest", answer=b"kept")
-        ledger.reserve(ASK).settle(Rho("0.5"), "digest")
+        ledger.reserve(Request("q", ITEM, ALICE, "key")).settle(Fraction("0.5"), "digest", answer=b"kept")
+        ledger.reserve(ASK).settle(Fraction("0.5"), "digest")
         held = ledger.reserve(Request("q", ITEM, ALICE))
         ledger.register({"reads": "user_id"})
         shutil.rmtree(cache)
         PostgresLedger.open(url).close()
-        held.settle(Rho("0.25"), "digest")
+        held.settle(Fraction("0.25"), "digest")
     return url
 
 
@@ -44,7 +45,7 @@ def file_in(cache: Path) -> Path:
     return found
 
 
-def seen(url: str) -> tuple[FilterState, FilterState, bytes | None]:
+def seen(url: str) -> tuple[BudgetState, BudgetState, bytes | None]:
     with closing(PostgresLedger.open(url)) as ledger:
         return ledger.state(), ledger.state("alice"), ledger.stored("key", "alice")
 
@@ -53,7 +54,7 @@ def test_an_opening_reads_on_from_the_checkpoint_that_the_same_user_kept(
     url: str, cache: Path, read_from: list[int]
 ) -> None:
     first = seen(url)
-    assert first[1:] == (FilterState(first[1].spent, Rho(0)), b"kept")
+    assert first[1:] == (replace(first[1], reserved=Fraction(0)), b"kept")
     shutil.rmtree(cache)
     assert seen(url) == first
     assert read_from == [7, 0]

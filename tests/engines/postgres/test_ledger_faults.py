@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from fractions import Fraction
 
 import psycopg
 import pytest
@@ -17,15 +18,14 @@ from support.ledger_kit import ASK, BUDGET, ITEM, TOTAL, code_of
 from support.ledger_programs import FORKED, NURSERY, RACE, start
 from support.postgres_kit import fresh_schema, server
 
-from dpsql.accounting import ZCDP, FilterState
+from dpsql.accounting import BudgetState, BudgetVector
 from dpsql.errors import LedgerError
 from dpsql.ledger import balance_of
 from dpsql.ledger.postgres import connection as postgres_server
 from dpsql.ledger.postgres.ledger import PostgresLedger, verify
-from dpsql.quantities import Delta, Rho
 
 KILLS = int(os.environ.get("DPSQL_KILLS", "60")) // 4
-HELD = FilterState(spent=ZCDP(Rho(0), Delta("1e-9")), reserved=Rho(1))
+HELD = BudgetState(Fraction(0), Fraction("1e-9"), Fraction(1))
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def test_sixteen_processes_racing_for_the_last_items_get_exactly_those(url: str)
     with closing(PostgresLedger.open(url)) as ledger:
         state = ledger.state()
         assert len(ledger.entries()) == 50
-        assert state.spent.rho + state.reserved == BUDGET.rho
-        assert state.spent.delta == Delta("1e-12") * 50
+        assert state.spent + state.reserved == BUDGET.refundable
+        assert state.permanent == Fraction("1e-12") * 50
 
 
 def acknowledged_of(lines: list[str]) -> dict[str, set[int]]:
@@ -81,7 +81,7 @@ def refuse_loss(url: str, acknowledged: dict[str, set[int]], *, unheard: int) ->
         assert acknowledged["settled"] <= settled
         assert len(set(held) - acknowledged["held"]) <= unheard
         assert ledger.state() == balance_of(entries)
-        assert ledger.state().reserved == ITEM.rho * (len(held) - len(settled))
+        assert ledger.state().reserved == ITEM.refundable * (len(held) - len(settled))
 
 
 def test_what_was_acknowledged_before_a_client_was_killed_is_recorded(url: str) -> None:
@@ -109,7 +109,7 @@ try:
     while True:
         reservation = ledger.reserve(ASK)
         say(f'held {reservation.number}')
-        reservation.settle(ITEM.rho, 'd', answer=b'answer')
+        reservation.settle(ITEM.refundable, 'd', answer=b'answer')
         say(f'settled {reservation.number}')
 except Error as error:
     say(error.code)
@@ -131,12 +131,12 @@ def test_what_was_acknowledged_before_the_server_was_killed_is_recorded(url: str
 def test_a_reservation_outlives_the_server_and_settles_when_it_is_back(ledger: PostgresLedger) -> None:
     held = ledger.reserve(ASK)
     server().kill()
-    for act in (ledger.state, lambda: ledger.reserve(ASK), lambda: held.settle(Rho(0), "d")):
+    for act in (ledger.state, lambda: ledger.reserve(ASK), lambda: held.settle(Fraction(0), "d")):
         assert code_of(act) == "ledger-unreachable"
     server().start()
     assert ledger.state() == HELD
-    held.settle(Rho("0.5"), "d")
-    assert ledger.state() == FilterState(spent=ZCDP(Rho("0.5"), Delta("1e-9")), reserved=Rho(0))
+    held.settle(Fraction("0.5"), "d")
+    assert ledger.state() == BudgetState(Fraction("0.5"), Fraction("1e-9"), Fraction(0))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
@@ -152,9 +152,9 @@ def test_a_connection_lost_between_reserve_and_settle_is_replaced(ledger: Postgr
     held = ledger.reserve(ASK)
     before = backend(ledger)
     server().run(f"SELECT pg_terminate_backend({before}, 5000)")
-    held.settle(Rho("0.5"), "d")
+    held.settle(Fraction("0.5"), "d")
     assert backend(ledger) != before
-    assert ledger.state().spent.rho == Rho("0.5")
+    assert ledger.state().spent == Fraction("0.5")
     assert [event.kind for event in ledger.events()] == ["created", "reserved", "settled"]
 
 
@@ -163,20 +163,20 @@ def test_a_connection_lost_within_an_act_charges_nothing_and_costs_that_act(ledg
 
     def cut_short() -> None:
         with ledger._writing() as book:
-            book.set_balance(None, FilterState.fresh())
+            book.set_balance(None, BudgetState())
             server().run(f"SELECT pg_terminate_backend({backend(ledger)}, 5000)")
             book.append("settled", {"entry": 2, "loss": "0/1", "digest": "", "answer": ""}, at="2026-01-01")
 
     assert code_of(cut_short) == "ledger-unreachable"
     assert ledger.state() == HELD
-    held.settle(Rho(1), "d")
+    held.settle(Fraction(1), "d")
     assert len(list(ledger.events())) == 3
 
 
 def test_an_error_that_was_passed_over_is_not_committed_as_if_nothing_were(ledger: PostgresLedger) -> None:
     def careless() -> None:
         with ledger._writing() as book:
-            book.set_balance(None, FilterState.fresh())
+            book.set_balance(None, BudgetState())
             with contextlib.suppress(psycopg.Error):
                 book._run("SELECT 1 / 0")
 
@@ -201,7 +201,7 @@ def test_an_act_interrupted_twice_leaves_no_half_to_the_next(url: str, monkeypat
 
         def interrupted() -> None:
             with ledger._writing() as book:
-                book.set_balance(None, FilterState.fresh())
+                book.set_balance(None, BudgetState())
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
@@ -244,8 +244,8 @@ def test_an_error_at_any_statement_leaves_all_as_it_was(url: str, monkeypatch: p
         held = ledger.reserve(ASK)
         acts = {
             "reserve": lambda: ledger.reserve(ASK),
-            "settle": lambda: held.settle(Rho("0.5"), "d", answer=b"answer"),
-            "grant": lambda: ledger.grant(ZCDP(Rho(60), Delta("1e-6")), TOTAL, note="more"),
+            "settle": lambda: held.settle(Fraction("0.5"), "d", answer=b"answer"),
+            "grant": lambda: ledger.grant(BudgetVector(60, "1e-6"), TOTAL, note="more"),
             "bump": lambda: ledger.bump("note"),
             "register": lambda: ledger.register({"t": "u"}),
         }
@@ -270,9 +270,9 @@ def test_who_waits_too_long_for_a_turn_is_told_so_and_is_not_charged(url: str, l
         other.execute(f"SELECT one FROM {schema}.terms FOR UPDATE")
         impatient(patience, 0.2)
         assert code_of(lambda: ledger.reserve(ASK)) == "ledger-busy"
-        assert code_of(lambda: held.settle(Rho(0), "d")) == "ledger-busy"
+        assert code_of(lambda: held.settle(Fraction(0), "d")) == "ledger-busy"
         assert ledger.state() == HELD
-    held.settle(Rho(1), "d")
+    held.settle(Fraction(1), "d")
 
 
 def test_who_stands_still_within_a_turn_loses_it(url: str, ledger: PostgresLedger) -> None:
@@ -281,7 +281,7 @@ def test_who_stands_still_within_a_turn_loses_it(url: str, ledger: PostgresLedge
 
         def stand_still() -> None:
             with ledger._writing() as book:
-                book.set_balance(None, FilterState.fresh())
+                book.set_balance(None, BudgetState())
                 other.reserve(ASK)  # comes to its turn when ours is taken away
                 book.append("bumped", {"data_version": 1, "note": ""}, at="2026-01-01")
 
@@ -297,11 +297,11 @@ def test_a_process_of_the_server_that_stands_still_is_left_behind(ledger: Postgr
     try:
         with pytest.MonkeyPatch.context() as patience:
             impatient(patience, 0.5)
-            held.settle(Rho("0.5"), "d")  # through another, because this one had not begun
+            held.settle(Fraction("0.5"), "d")  # through another, because this one had not begun
         assert backend(ledger) != stopped
     finally:
         os.kill(stopped, signal.SIGCONT)
-    assert ledger.state().spent.rho == Rho("0.5")
+    assert ledger.state().spent == Fraction("0.5")
 
 
 def test_a_process_of_the_server_that_stands_still_within_an_act_charges_nothing(ledger: PostgresLedger) -> None:
@@ -310,16 +310,16 @@ def test_a_process_of_the_server_that_stands_still_within_an_act_charges_nothing
 
     def stand_still() -> None:
         with ledger._writing() as book:
-            book.set_balance(None, FilterState.fresh())
+            book.set_balance(None, BudgetState())
             os.kill(stopped, signal.SIGSTOP)
             book.append("bumped", {"data_version": 1, "note": ""}, at="2026-01-01")
 
     with pytest.MonkeyPatch.context() as patience:
         impatient(patience, 0.5)
         assert code_of(stand_still) == "ledger-unreachable"
-        assert code_of(lambda: held.settle(Rho(0), "d")) == "ledger-busy"  # the lock is still held
+        assert code_of(lambda: held.settle(Fraction(0), "d")) == "ledger-busy"  # the lock is still held
     os.kill(stopped, signal.SIGCONT)
-    held.settle(Rho("0.5"), "d")
+    held.settle(Fraction("0.5"), "d")
     assert [event.kind for event in ledger.events()] == ["created", "reserved", "settled"]
 
 
@@ -356,7 +356,7 @@ def test_a_commit_of_unknown_outcome_is_not_taken_for_done_nor_refunded(lonely: 
         assert time.monotonic() < deadline
     assert lonely.state() == HELD
     lonely.reserve(ASK)
-    assert lonely.state().reserved == Rho(2)
+    assert lonely.state().reserved == Fraction(2)
 
 
 # servers
@@ -372,17 +372,17 @@ def test_a_server_that_may_lose_a_commit_is_refused(url: str, ledger: PostgresLe
             assert code_of(lambda: ledger.reserve(ASK)) == "ledger-not-durable"
     finally:
         server().configure(**{setting: "on"})
-    assert ledger.state() == FilterState.fresh()
+    assert ledger.state() == BudgetState()
 
 
 def test_a_standby_may_be_verified_and_not_opened(url: str, ledger: PostgresLedger) -> None:
     held = ledger.reserve(ASK)
     with server().as_standby():
         assert code_of(lambda: PostgresLedger.open(url)) == "ledger-read-only"
-        assert code_of(lambda: held.settle(Rho(0), "d")) == "ledger-read-only"
+        assert code_of(lambda: held.settle(Fraction(0), "d")) == "ledger-read-only"
         assert verify(url).events == 2
-    held.settle(Rho("0.5"), "d")
-    assert ledger.state().spent.rho == Rho("0.5")
+    held.settle(Fraction("0.5"), "d")
+    assert ledger.state().spent == Fraction("0.5")
 
 
 def test_a_server_that_is_not_there_is_named_without_its_words(url: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from fractions import Fraction
 
 import pytest
 from support.ledger_kit import ALICE, ITEM, code_of
@@ -11,7 +12,6 @@ from support.postgres_ledger_kit import Place
 
 from dpsql.ledger import Request, Reservation
 from dpsql.ledger.postgres.ledger import PostgresLedger
-from dpsql.quantities import Rho
 
 OF_ALICE = Request("of alice", ITEM, ALICE, "another")
 USING = {"total": {"reserve", "settle", "state"}, "account alice": {"reserve", "settle", "state of alice"}}
@@ -21,7 +21,7 @@ EVERY = {"reserve", "settle", "state", "state of alice", "budget", "stored", "bu
 def acts(ledger: PostgresLedger, held: Reservation) -> dict[str, Callable[[], object]]:
     return {
         "reserve": lambda: ledger.reserve(OF_ALICE),
-        "settle": lambda: held.settle(Rho(0), "d"),
+        "settle": lambda: held.settle(Fraction(0), "d"),
         "state": ledger.state,
         "state of alice": lambda: ledger.state("alice"),
         "budget": lambda: ledger.budget,
@@ -51,8 +51,8 @@ def test_a_balance_that_is_changed_under_an_open_ledger_is_not_believed(
             assert code_of(acts(ledger, held)[name]) in {"ledger-tampered", "ledger-damaged"}, name
         assert rich.rows("SELECT count(*) FROM events") == [count]
         rich.tamper(f"UPDATE balances SET body = '{before}' WHERE {where}")
-        held.settle(Rho("0.5"), "d")
-        assert ledger.state("alice").spent.rho == Rho(1)
+        held.settle(Fraction("0.5"), "d")
+        assert ledger.state("alice").spent == Fraction(1)
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_terms_that_are_changed_under_an_open_ledger_are_not_believed(rich: Plac
         for name in EVERY:
             assert code_of(acts(ledger, held)[name]) == "ledger-tampered", name
         rich.tamper(f"UPDATE terms SET body = '{before}'")
-        held.settle(Rho("0.5"), "d")
-        assert ledger.state("alice").spent.rho == Rho(1)
+        held.settle(Fraction("0.5"), "d")
+        assert ledger.state("alice").spent == Fraction(1)
 
 
 def test_a_row_that_is_deleted_under_an_open_ledger_is_missed(rich: Place) -> None:

@@ -16,11 +16,12 @@ import pytest
 from support.analysts import Outcome, Query, optimum, query
 from support.laws import cks
 
-from dpsql.accounting import ZCDP, BoundedRange, Filter, FilterState
+from dpsql.accounting import ZCDP, BoundedRange, BudgetState, BudgetVector, Filter
 from dpsql.errors import UsageError
 from dpsql.mechanisms import LimitedDomain, Selection
 from dpsql.quantities import Delta, Epsilon, Rho
 
+price = BudgetVector.of
 LEVELS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
@@ -28,40 +29,40 @@ class Books:
     """Production: the worst case is reserved before, what was returned is settled after, delta is not refunded."""
 
     def __init__(self, budget: ZCDP) -> None:
-        self.filter = Filter(budget)
+        self.filter = Filter(price(budget))
 
-    def fresh(self) -> FilterState:
-        return FilterState.fresh()
+    def fresh(self) -> BudgetState:
+        return BudgetState()
 
-    def admits(self, state: FilterState, asked: Query) -> bool:
+    def admits(self, state: BudgetState, asked: Query) -> bool:
         for part in asked.parts:
-            if not self.filter.admits(state, part.worst_case):
+            if not self.filter.admits(state, price(part.worst_case)):
                 return False
-            state = self.filter.reserve(state, part.worst_case)
+            state = self.filter.reserve(state, price(part.worst_case))
         return True
 
-    def after(self, state: FilterState, asked: Query, outcome: Outcome) -> FilterState:
+    def after(self, state: BudgetState, asked: Query, outcome: Outcome) -> BudgetState:
         for part in asked.parts:
-            state = self.filter.reserve(state, part.worst_case)
+            state = self.filter.reserve(state, price(part.worst_case))
         for part, selection in zip(asked.parts, outcome.selections, strict=True):
-            state = self.filter.settle(state, part.worst_case, loss=part.loss(selection).rho)
+            state = self.filter.settle(state, price(part.worst_case), loss=part.loss(selection).rho.value)
         return state
 
 
 class Careless(Books):
     """Books that write down a loss afterwards, whatever was there before."""
 
-    def admits(self, state: FilterState, asked: Query) -> bool:
+    def admits(self, state: BudgetState, asked: Query) -> bool:
         try:
-            return all(self.filter.admits(state, self.expected(part, asked)) for part in asked.parts)
+            return all(self.filter.admits(state, price(self.expected(part, asked))) for part in asked.parts)
         except UsageError:
             return False  # the budget is overdrawn
 
-    def after(self, state: FilterState, asked: Query, outcome: Outcome) -> FilterState:
-        spent = state.spent
+    def after(self, state: BudgetState, asked: Query, outcome: Outcome) -> BudgetState:
         for part, selection in zip(asked.parts, outcome.selections, strict=True):
-            spent = spent + self.charged(part, selection)
-        return replace(state, spent=spent)
+            took = price(self.charged(part, selection))
+            state = replace(state, spent=state.spent + took.refundable, permanent=state.permanent + took.permanent)
+        return state
 
     def expected(self, part: LimitedDomain, _: Query) -> ZCDP:
         return part.worst_case
@@ -102,7 +103,7 @@ def worst_excess(books: Books, menu: Sequence[Query]) -> float:
     """Return the worst ratio of an optimum to what the budget promises, over levels and both orders."""
     budget = books.filter.budget
     return max(
-        optimum(books, asked, level) / (float(budget.delta) + cks(budget.rho.value, level))
+        optimum(books, asked, level) / (float(budget.permanent) + cks(budget.refundable, level))
         for asked in (menu, [each.turned() for each in menu])
         for level in LEVELS
     )

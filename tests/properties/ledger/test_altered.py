@@ -8,15 +8,16 @@ import shutil
 import sqlite3
 import time
 from contextlib import closing, suppress
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 from support.ledger_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, code_of, come_and_go, opened, raw, tampering
 
-from dpsql.accounting import ZCDP
+from dpsql.accounting import BudgetVector
 from dpsql.errors import BudgetExceeded, LedgerError
 from dpsql.ledger import Request, SQLiteLedger
-from dpsql.quantities import Delta, Rho
+from dpsql.quantities import Rho
 
 BALANCES = [
     (column, value, holder)
@@ -27,9 +28,9 @@ BALANCES = [
 
 
 def used(ledger: SQLiteLedger) -> None:
-    ledger.reserve(Request("q", ITEM, ALICE)).settle(Rho("0.5"), "d")
+    ledger.reserve(Request("q", ITEM, ALICE)).settle(Fraction("0.5"), "d")
     ledger.reserve(Request("held", ITEM, ALICE))
-    ledger.reserve(Request("q", ITEM)).settle(Rho("0.25"), "d")
+    ledger.reserve(Request("q", ITEM)).settle(Fraction("0.25"), "d")
 
 
 @pytest.mark.parametrize(("column", "value", "holder"), BALANCES)
@@ -42,7 +43,7 @@ def test_a_balance_that_is_changed_while_it_is_open_is_not_believed(
         other.execute(f"UPDATE balances SET {column} = ? WHERE holder = ?", (value, holder))
         acts = (
             lambda: ledger.reserve(Request("q", ITEM, ALICE)),
-            lambda: reservation.settle(Rho(0), "d"),
+            lambda: reservation.settle(Fraction(0), "d"),
             lambda: ledger.state("alice"),
         )
         rows = other.execute("SELECT * FROM events").fetchall()
@@ -94,10 +95,10 @@ def test_what_other_processes_did_is_believed(path: Path) -> None:
         held = other.reserve(Request("theirs", ITEM, ALICE))
         assert ledger.state() == other.state()
         ledger.reserve(Request("mine", ITEM, ALICE))
-        held.settle(Rho(0), "d")
+        held.settle(Fraction(0), "d")
         other.bump("new")
         assert ledger.data_version == 1
-        other.grant(ZCDP(BUDGET.rho + Rho(1), BUDGET.delta), TOTAL, note="more")
+        other.grant(BudgetVector((BUDGET.rho + Rho(1)).value, BUDGET.delta.value), TOTAL, note="more")
         assert ledger.budget.rho == BUDGET.rho + Rho(1)
         assert ledger.state("alice") == other.state("alice")
 
@@ -117,10 +118,10 @@ def test_an_act_that_was_undone_is_not_remembered(path: Path) -> None:
 def test_a_page_that_is_damaged_while_it_is_open_gives_no_budget(path: Path, tmp_path: Path) -> None:
     """Bytes are changed under an open ledger, as a disk or a program that goes astray would."""
     rng = random.Random(20261123)
-    budget = ZCDP(Rho(4), Delta("1e-6"))
+    budget = BudgetVector(4, "1e-6")
     with closing(SQLiteLedger(path, budget, total=TOTAL)) as ledger:
         for _ in range(3):
-            ledger.reserve(Request("q", ITEM)).settle(Rho(1), "d")
+            ledger.reserve(Request("q", ITEM)).settle(Fraction(1), "d")
     whole = path.read_bytes()
     for number in range(120):
         copy = tmp_path / f"copy {number}"
@@ -177,7 +178,7 @@ def test_processes_that_come_and_go_are_no_false_alarm(path: Path) -> None:
         for each in others:
             each.start()
         while any(each.is_alive() for each in others):
-            ledger.reserve(Request("q", ZCDP.nothing(), ALICE)).settle(Rho(0), "d")
+            ledger.reserve(Request("q", BudgetVector(0, 0), ALICE)).settle(Fraction(0), "d")
             ledger.state("bob")
             time.sleep(0.05)  # every opening reads all that was written
         for each in others:

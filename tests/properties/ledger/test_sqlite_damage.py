@@ -7,6 +7,7 @@ import random
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,6 @@ from support.ledger_kit import ALICE, ITEM, code_of, opened
 from dpsql.curator import back_up, bump, read_history
 from dpsql.errors import LedgerError
 from dpsql.ledger import Request, SQLiteLedger, verify
-from dpsql.quantities import Rho
 
 PAGE = 4096
 
@@ -33,7 +33,7 @@ def used(path: Path) -> None:
     with opened(path) as ledger:
         ledger.register({"another": "user_id"})
         ledger.stored("key", "alice")
-        ledger.reserve(Request("q", ITEM, ALICE, "key")).settle(Rho(0), "d", answer=b"x", shared=True)
+        ledger.reserve(Request("q", ITEM, ALICE, "key")).settle(Fraction(0), "d", answer=b"x", shared=True)
         assert ledger.entries()
 
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,6 @@ from support.ledger_programs import start
 
 from dpsql.errors import LedgerError
 from dpsql.ledger import Request, SQLiteLedger, balance_of, verify
-from dpsql.quantities import Rho
 
 REFUSED = {"ledger-failed", "ledger-disk-full", "ledger-cannot-open"}
 reachable = pytest.mark.skipif(not usable, reason="this Python keeps its SQLite to itself")
@@ -35,7 +35,7 @@ class Acts:
 
     def settle(self) -> None:
         number, reservation = self.last
-        reservation.settle(Rho("0.25"), "d", answer=b"answer")
+        reservation.settle(Fraction("0.25"), "d", answer=b"answer")
         self.settled.add(number)
 
     def ask(self) -> None:
@@ -144,13 +144,13 @@ def test_a_directory_in_the_place_of_a_file_beside_it_refuses_uncharged(made: Pa
         beside.unlink()
         beside.mkdir()
         assert code_of(lambda: ledger.reserve(ASK)) == "ledger-cannot-open"
-        assert code_of(lambda: held.settle(Rho(0), "d")) == "ledger-cannot-open"
+        assert code_of(lambda: held.settle(Fraction(0), "d")) == "ledger-cannot-open"
         assert code_of(lambda: SQLiteLedger(made, BUDGET, total=TOTAL)) == "ledger-cannot-open"
         assert ledger.state() == before
         beside.rmdir()
         beside.write_bytes(content)
-        held.settle(Rho(1), "d")
-        assert ledger.state().reserved == Rho(1)
+        held.settle(Fraction(1), "d")
+        assert ledger.state().reserved == Fraction(1)
 
 
 EXHAUSTED = """
@@ -162,7 +162,7 @@ free = os.open('/dev/null', os.O_RDONLY)
 os.close(free)
 for more in range(3):
     resource.setrlimit(resource.RLIMIT_NOFILE, (free + more, usual[1]))
-    for act in (lambda: ledger.reserve(ASK), lambda: held.settle(ITEM.rho, 'd'), opened):
+    for act in (lambda: ledger.reserve(ASK), lambda: held.settle(ITEM.refundable, 'd'), opened):
         try:
             act()
             say('done')

@@ -6,17 +6,17 @@ import shutil
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 from support.ledger_kit import ALICE, ASK, ITEM, code_of, opened
 from support.ledger_programs import start
 
-from dpsql.accounting import ZCDP
+from dpsql.accounting import BudgetVector
 from dpsql.errors import LedgerError
 from dpsql.ledger import Request, SQLiteLedger, verify
 from dpsql.ledger.sqlite import ledger as sqlite
-from dpsql.quantities import Rho
 
 
 def delete(file: Path) -> None:
@@ -40,12 +40,12 @@ ENDS = [delete, move, replace]
 @pytest.mark.parametrize("ending", ["-wal", "-shm"])
 def test_a_ledger_whose_log_went_away_answers_no_more(path: Path, ending: str, change: Callable[[Path], None]) -> None:
     with opened(path) as ledger:
-        ledger.reserve(Request("q", ITEM, ALICE, "key")).settle(Rho(0), "d", answer=b"an answer")
+        ledger.reserve(Request("q", ITEM, ALICE, "key")).settle(Fraction(0), "d", answer=b"an answer")
         held = ledger.reserve(ASK)
         change(Path(f"{path}{ending}"))
         acts = (
             lambda: ledger.reserve(ASK),
-            lambda: held.settle(Rho(0), "d"),
+            lambda: held.settle(Fraction(0), "d"),
             lambda: ledger.stored("key", "alice"),
             lambda: ledger.budget,
             lambda: ledger.bump("n"),
@@ -69,7 +69,7 @@ def test_what_goes_away_during_an_act_is_noticed_before_anything_is_returned(pat
                 act()
             return caught.value.code
 
-        assert acting(lambda: held.settle(Rho(0), "d", answer=b"an answer")) == "ledger-moved"
+        assert acting(lambda: held.settle(Fraction(0), "d", answer=b"an answer")) == "ledger-moved"
 
 
 def test_the_hint_works_where_only_the_log_was_deleted(path: Path) -> None:
@@ -80,7 +80,7 @@ def test_the_hint_works_where_only_the_log_was_deleted(path: Path) -> None:
         assert code_of(lambda: ledger.reserve(ASK)) == "ledger-moved"
     assert verify(path).events == 2
     with opened(path) as ledger:
-        assert ledger.state().reserved == Rho(1)
+        assert ledger.state().reserved == Fraction(1)
 
 
 def test_what_only_a_deleted_log_held_is_missed_after_a_kill(path: Path) -> None:
@@ -94,7 +94,7 @@ def test_what_only_a_deleted_log_held_is_missed_after_a_kill(path: Path) -> None
 
 BESIDE = {
     "opens and closes": "ledger = opened(); ledger.close()",
-    "asks": "ledger = opened(); ledger.reserve(ASK).settle(ITEM.rho, 'd'); ledger.close()",
+    "asks": "ledger = opened(); ledger.reserve(ASK).settle(ITEM.refundable, 'd'); ledger.close()",
     "is killed": "import os, signal; ledger = opened(); ledger.reserve(ASK); os.kill(os.getpid(), signal.SIGKILL)",
     "verifies": "from dpsql.ledger import verify; verify(sys.argv[1])",
     "forks": "import os; ledger = opened(); child = os.fork(); child or os._exit(0); os.waitpid(child, 0)",
@@ -135,8 +135,8 @@ def test_nothing_that_another_process_does_with_sqlite_is_an_alarm(path: Path, n
             with start(BESIDE[name], path) as process:
                 while process.poll() is None:
                     ledger.state()
-                    ledger.reserve(Request("q", ZCDP.nothing())).settle(Rho(0), "d")
-        ledger.reserve(ASK).settle(Rho(0), "d")
+                    ledger.reserve(Request("q", BudgetVector(0, 0))).settle(Fraction(0), "d")
+        ledger.reserve(ASK).settle(Fraction(0), "d")
     assert verify(path).events > 4
 
 
@@ -145,7 +145,7 @@ def test_many_processes_that_come_and_go_are_no_alarm(path: Path) -> None:
 for number in range(12):
     ledger = opened()
     for _ in range(3):
-        ledger.reserve(Request("q", ZCDP(Rho(0), Delta(0)))).settle(Rho(0), 'd')
+        ledger.reserve(Request("q", BudgetVector(0, 0))).settle(Fraction(0), 'd')
     ledger.state()
     ledger.close()
 say("done")
@@ -163,7 +163,7 @@ def test_ledgers_of_one_file_in_one_process_come_and_go(path: Path) -> None:
         try:
             for _ in range(10):
                 with opened(path) as ledger:
-                    ledger.reserve(ASK).settle(Rho(0), "d")
+                    ledger.reserve(ASK).settle(Fraction(0), "d")
         except LedgerError as error:
             failed.append(error)
 

@@ -7,13 +7,15 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 from support.ledger_kit import ALICE, BUDGET, ITEM, TOTAL, code_of, opened, raw, tampering
 
-from dpsql.accounting import ZCDP, Certificate, CertificateTerms, Periods
+from dpsql.accounting import BudgetVector, Certificate, CertificateTerms, Periods
 from dpsql.errors import BudgetExceeded, Error, LedgerError
 from dpsql.ledger import Account, Request, Reservation, SQLiteLedger, balance_of, verify
 from dpsql.ledger.record import GENESIS, chained
@@ -22,7 +24,8 @@ from dpsql.quantities import Delta, Epsilon, Rho
 START = datetime(2028, 2, 1, tzinfo=UTC)
 OF_ALICE = Request("of alice", ITEM, ALICE, "key")
 FIXED = CertificateTerms(Certificate.theorem2, Epsilon("0.03"), Delta("1e-9"))
-ITEMS = Request("of alice", ITEM, ALICE, "key", Certificate.theorem2)
+OF_ITEMS = {each: replace(each, certificate=Certificate.theorem2) for each in (BUDGET, ITEM, ALICE.budget)}
+ITEMS = Request("of alice", OF_ITEMS[ITEM], replace(ALICE, budget=OF_ITEMS[ALICE.budget]), "key")
 
 
 class Open:
@@ -35,16 +38,21 @@ class Open:
         self.path = path
         self.request = OF_ALICE if certified is None else ITEMS
         self.ledger = SQLiteLedger(
-            path, BUDGET, total=TOTAL, periods=periods, certified=certified, clock=lambda: self.now
+            path,
+            BUDGET if certified is None else OF_ITEMS[BUDGET],
+            total=TOTAL,
+            periods=periods,
+            certified=certified,
+            clock=lambda: self.now,
         )
-        self.ledger.reserve(self.request).settle(Rho("0.5"), "d", answer=b"an answer")
+        self.ledger.reserve(self.request).settle(Fraction("0.5"), "d", answer=b"an answer")
         self.held: Reservation = self.ledger.reserve(self.request)
 
     def acts(self) -> dict[str, Callable[[], object]]:
         ledger = self.ledger
         return {
             "reserve": lambda: ledger.reserve(self.request),
-            "settle": lambda: self.held.settle(Rho(0), "d"),
+            "settle": lambda: self.held.settle(Fraction(0), "d"),
             "state": ledger.state,
             "state of alice": lambda: ledger.state("alice"),
             "budget": lambda: ledger.budget,
@@ -121,8 +129,8 @@ def test_a_cell_that_is_changed_under_an_open_ledger_is_not_believed(
     open_ = Open(path)
     with closing(open_.ledger):
         refuse(open_, holder, (table, column, value))
-        open_.held.settle(Rho("0.25"), "d")
-        assert open_.ledger.state("alice").spent.rho == Rho("0.75")
+        open_.held.settle(Fraction("0.25"), "d")
+        assert open_.ledger.state("alice").spent == Fraction("0.75")
     assert verify(path).events >= 4
 
 
@@ -157,8 +165,8 @@ def test_acts_that_use_neither_row_go_on(path: Path) -> None:
     open_ = Open(path)
     with closing(open_.ledger), raw(path) as other:
         other.execute("UPDATE balances SET spent_rho = '0/1' WHERE holder = 'account alice'")
-        assert open_.ledger.state().spent.rho == Rho("0.5")
-        assert open_.ledger.reserve(Request("of nobody", ITEM)).settle(Rho(0), "d").answer == b""
+        assert open_.ledger.state().spent == Fraction("0.5")
+        assert open_.ledger.reserve(Request("of nobody", ITEM)).settle(Fraction(0), "d").answer == b""
         assert open_.ledger.stored("key", "alice") == b"an answer"
 
 
@@ -166,11 +174,11 @@ def test_what_other_processes_write_is_read_on_and_believed(path: Path) -> None:
     open_ = Open(path)
     with closing(open_.ledger), opened(path) as beside:
         for number in range(3):
-            beside.reserve(OF_ALICE).settle(Rho("0.5"), "d")
-            assert open_.ledger.state("alice").spent.rho == Rho("0.5") * (number + 2)
-        beside.grant(ZCDP(Rho(60), BUDGET.delta), TOTAL, note="more")
+            beside.reserve(OF_ALICE).settle(Fraction("0.5"), "d")
+            assert open_.ledger.state("alice").spent == Fraction("0.5") * (number + 2)
+        beside.grant(BudgetVector(60, BUDGET.delta.value), TOTAL, note="more")
         assert open_.ledger.budget.rho == Rho(60)
-        open_.held.settle(Rho(0), "d")
+        open_.held.settle(Fraction(0), "d")
         assert beside.state() == open_.ledger.state()
 
 
@@ -179,9 +187,9 @@ def test_a_period_that_another_process_begins_is_read_on(path: Path) -> None:
     with closing(open_.ledger), closing(SQLiteLedger.open(path, clock=lambda: open_.now)) as beside:
         open_.now += timedelta(days=1)
         beside.reserve(OF_ALICE)
-        assert open_.ledger.state("alice").spent.rho == Rho(0)
-        open_.held.settle(Rho(1), "late")  # charged to its own period
-        assert open_.ledger.state("alice").spent.rho == Rho(0)
+        assert open_.ledger.state("alice").spent == Fraction(0)
+        open_.held.settle(Fraction(1), "late")  # charged to its own period
+        assert open_.ledger.state("alice").spent == Fraction(0)
         open_.now += timedelta(days=1)
         open_.held = open_.ledger.reserve(OF_ALICE)
         refuse(open_, "account alice", ("balances", "reserved_rho", "'0/1'"))
@@ -237,7 +245,7 @@ def test_an_event_that_does_not_follow_is_refused_at_every_act_until_it_is_mende
                 assert code_of(open_.acts()[name]) == "ledger-tampered"
         with tampering(path) as other:
             other.execute("UPDATE events SET body = replace(body, 'sunday', 'monday')")
-        open_.held.settle(Rho(0), "d")
+        open_.held.settle(Fraction(0), "d")
         assert open_.ledger.state() == beside.state()
 
 
@@ -246,11 +254,11 @@ def test_an_act_that_is_undone_is_not_believed_later(path: Path) -> None:
     with closing(open_.ledger):
         for _ in range(2):
             with pytest.raises(BudgetExceeded):
-                open_.ledger.reserve(Request("too much", ZCDP(Rho(1000), Delta(0))))
+                open_.ledger.reserve(Request("too much", BudgetVector(1000, 0)))
             with suppress(ZeroDivisionError), open_.ledger._writing() as book:
                 book.append("bumped", {"data_version": 9, "note": "n"}, at=START.isoformat())
                 raise ZeroDivisionError
-        open_.held.settle(Rho(0), "d")
+        open_.held.settle(Fraction(0), "d")
         assert open_.ledger.data_version == 0
         assert open_.ledger.state() == balance_of(open_.ledger.entries())
 
@@ -264,7 +272,7 @@ def test_a_reading_that_is_interrupted_leaves_nothing_half_read(
     open_ = Open(path)
     with closing(open_.ledger), opened(path) as beside:
         for _ in range(2):
-            beside.reserve(OF_ALICE).settle(Rho("0.5"), "d")
+            beside.reserve(OF_ALICE).settle(Fraction("0.5"), "d")
         calls = 0
 
         def interrupted(real: Callable[..., object]) -> Callable[..., object]:
@@ -278,12 +286,17 @@ def test_a_reading_that_is_interrupted_leaves_nothing_half_read(
             return call
 
         with monkeypatch.context() as patch:
-            for owner, name in ((_Tally, "rho"), (_Tally, "add_delta"), (Replay, "_settle"), (Replay, "_reserve")):
+            for owner, name in (
+                (_Tally, "scale"),
+                (_Tally, "add_permanent"),
+                (Replay, "_settle"),
+                (Replay, "_reserve"),
+            ):
                 patch.setattr(owner, name, interrupted(getattr(owner, name)))
             with suppress(KeyboardInterrupt):
                 open_.ledger.state()
         assert open_.ledger.state("alice") == beside.state("alice")
-        open_.held.settle(Rho(0), "d")
+        open_.held.settle(Fraction(0), "d")
         assert open_.ledger.state() == balance_of(open_.ledger.entries())
 
 
@@ -296,7 +309,7 @@ def spends(ledger: SQLiteLedger, limit: int) -> int:
     """Return how many items a ledger still grants, each in an act of its own."""
     for number in range(limit):
         try:
-            ledger.reserve(Request("q", ZCDP(Rho(1), Delta("1e-12")), Account("alice", BUDGET)))
+            ledger.reserve(Request("q", BudgetVector(1, "1e-12"), Account("alice", BUDGET)))
         except (BudgetExceeded, LedgerError):
             return number
     return limit
@@ -306,10 +319,10 @@ def spends(ledger: SQLiteLedger, limit: int) -> int:
 @pytest.mark.parametrize("flip", [0x01, 0x10, 0xFF])
 def test_no_byte_that_is_flipped_under_an_open_ledger_gives_budget(path: Path, file: str, flip: int) -> None:
     """Over the whole file: the ledger grants at most what its history leaves, and every error is one of ours."""
-    with opened(path, budget=ZCDP(Rho(6), Delta("1e-6"))) as ledger:
+    with opened(path, budget=BudgetVector(6, "1e-6")) as ledger:
         for _ in range(3):
-            ledger.reserve(Request("q", ZCDP(Rho(1), Delta("1e-12")), ALICE)).settle(Rho(1), "d", answer=b"x")
-        ledger.reserve(Request("held", ZCDP(Rho(1), Delta("1e-12")), ALICE))
+            ledger.reserve(Request("q", BudgetVector(1, "1e-12"), ALICE)).settle(Fraction(1), "d", answer=b"x")
+        ledger.reserve(Request("held", BudgetVector(1, "1e-12"), ALICE))
         if not file:
             ledger._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         content = Path(f"{path}{file}").read_bytes()  # closing it drops locks that no other process asks for here
@@ -338,6 +351,6 @@ def flipped(copy: Path, file: str, offset: int, flip: int) -> None:
             pages.write(bytes([old[0] ^ flip]))
         assert spends(ledger, 9) <= 2
         with suppress(LedgerError):
-            assert ledger.state().spent.rho + ledger.state().reserved <= Rho(6)
+            assert ledger.state().spent + ledger.state().reserved <= Fraction(6)
         with suppress(Error):
             ledger.stored("key", "alice")

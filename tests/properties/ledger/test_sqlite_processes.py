@@ -9,17 +9,17 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 from support.ledger_kit import ASK, BUDGET, ITEM, TOTAL, code_of, opened, raw
 from support.ledger_programs import FORKED, NURSERY, RACE, start
 
-from dpsql.accounting import ZCDP, FilterState
+from dpsql.accounting import BudgetState
 from dpsql.ledger import SQLiteLedger, balance_of, verify
 from dpsql.ledger.sqlite import errors
 from dpsql.ledger.sqlite.sidecars import Sidecars
-from dpsql.quantities import Delta, Rho
 
 KILLS = int(os.environ.get("DPSQL_KILLS", "60"))
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
@@ -31,7 +31,7 @@ def test_a_reservation_whose_process_was_killed_stays_held(path: Path) -> None:
         process.kill()
     for _ in range(2):
         with opened(path) as ledger:
-            assert ledger.state() == FilterState(spent=ZCDP(Rho(0), Delta("1e-12")), reserved=Rho(1))
+            assert ledger.state() == BudgetState(Fraction(0), Fraction("1e-12"), Fraction(1))
             assert ledger.entries()[0].settlement is None
 
 
@@ -42,8 +42,8 @@ def test_sixteen_processes_racing_for_the_last_items_get_exactly_those(path: Pat
     with opened(path) as ledger:
         state = ledger.state()
         assert len(ledger.entries()) == 50
-        assert state.spent.rho + state.reserved == BUDGET.rho
-        assert state.spent.delta == Delta("1e-12") * 50
+        assert state.spent + state.reserved == BUDGET.refundable
+        assert state.permanent == Fraction("1e-12") * 50
         last = list(ledger.events())[-1]
     mark = Sidecars(path).read_mark()
     assert (mark.seq, mark.chain) == (last.seq, last.chain)
@@ -76,7 +76,7 @@ def test_what_was_acknowledged_before_a_kill_is_in_the_file(path: Path) -> None:
         settled = {seq for seq, entry in zip(sorted(held), entries, strict=True) if entry.settlement}
         assert acknowledged["settled"] <= settled
         assert state == balance_of(entries)
-        assert state.reserved == ITEM.rho * (len(held) - len(settled))
+        assert state.reserved == ITEM.refundable * (len(held) - len(settled))
         assert ledger.stored("key", None) == b"answer %d" % max(settled)
     assert verify(path).events == len(events)
     with raw(path) as connection:
@@ -99,12 +99,12 @@ def test_who_waits_too_long_for_a_turn_is_told_so_and_is_not_charged(
         with Sidecars(path).turn(), monkeypatch.context() as patience:
             patience.setattr(errors, "WAIT", 0.05)
             assert code_of(lambda: ledger.reserve(ASK)) == "ledger-busy"
-            assert code_of(lambda: held.settle(Rho(0), "d")) == "ledger-busy"
+            assert code_of(lambda: held.settle(Fraction(0), "d")) == "ledger-busy"
             assert code_of(lambda: SQLiteLedger(path, BUDGET, total=TOTAL)) == "ledger-busy"
-            assert ledger.state().reserved == Rho(1)
-        held.settle(Rho(1), "those who gave up take no turn for good")
+            assert ledger.state().reserved == Fraction(1)
+        held.settle(Fraction(1), "those who gave up take no turn for good")
         ledger.reserve(ASK)
-        assert ledger.state() == FilterState(spent=ZCDP(Rho(1), Delta("2e-9")), reserved=Rho(1))
+        assert ledger.state() == BudgetState(Fraction(1), Fraction("2e-9"), Fraction(1))
 
 
 def test_writers_take_turns(path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_queue_that_someone_deleted_is_made_again_and_costs_nothing(path: Path
         other.reserve(ASK)
         one.reserve(ASK)
         assert one.state() == other.state()
-        assert one.state().reserved == Rho(3)
+        assert one.state().reserved == Fraction(3)
     assert verify(path).events == 4
 
 
@@ -191,7 +191,7 @@ def test_a_symbolic_link_is_no_second_queue_and_no_second_mark(path: Path) -> No
         link.symlink_to(path)
         with opened(link) as other:
             other.reserve(ASK)
-        assert ledger.state().reserved == Rho(1)
+        assert ledger.state().reserved == Fraction(1)
     assert not list(path.parent.glob("link.*"))
     assert Sidecars(link).read_mark() == Sidecars(path).read_mark()
 

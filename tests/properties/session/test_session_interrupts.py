@@ -51,7 +51,7 @@ def entries_in(path: Path) -> tuple[Entry, ...]:
 def assert_paid_in_full(path: Path) -> None:
     """One query was asked; its worst case is spent, or held for good."""
     (entry,) = entries_in(path)
-    assert entry.settlement is None or entry.settlement.loss == entry.worst_case.rho
+    assert entry.settlement is None or entry.settlement.loss == entry.worst_case.refundable
 
 
 # interrupts
@@ -232,7 +232,7 @@ def test_ctrl_c_during_a_long_statement_is_paid_in_full(path: Path) -> None:
         assert process.communicate(timeout=60)[0] == "interrupted 0\n"
     assert process.returncode == 0
     (entry,) = entries_in(path)
-    assert (entry.settlement.digest, entry.settlement.loss) == ("interrupted", entry.worst_case.rho)
+    assert (entry.settlement.digest, entry.settlement.loss) == ("interrupted", entry.worst_case.refundable)
 
 
 def test_ctrl_c_while_a_settlement_waits_is_paid_in_full_and_the_next_query_goes_on(path: Path) -> None:
@@ -301,7 +301,7 @@ def test_a_cancelled_task_is_paid(path: Path, how: str) -> None:
     session.close()
     (entry,) = entries_in(path)
     assert entry.settlement is not None
-    assert entry.settlement.loss.value > 0
+    assert entry.settlement.loss > 0
 
 
 # a session that is closed meanwhile

@@ -15,8 +15,8 @@ from dpsql.accounting import (
     ApproximateDP,
     BoundedRange,
     BudgetState,
+    BudgetVector,
     Filter,
-    FilterState,
     OptimalFilter,
     PureFilter,
     PureLoss,
@@ -46,6 +46,24 @@ def loss_for(books: AnyFilter, items: int) -> PureLoss | Steps:
     return steps(items).pure if isinstance(books, PureFilter) else steps(items)
 
 
+def remaining(books: AnyFilter, state: BudgetState) -> BudgetVector:
+    return Filter(books.limit).remaining(state)
+
+
+def admits(books: AnyFilter, state: BudgetState, worst_case: PureLoss | Steps) -> bool:
+    return Filter(books.limit).admits(state, books.price(worst_case))
+
+
+def reserve(books: AnyFilter, state: BudgetState, worst_case: PureLoss | Steps) -> BudgetState:
+    return Filter(books.limit).reserve(state, books.price(worst_case))
+
+
+def settle(
+    books: AnyFilter, state: BudgetState, worst_case: PureLoss | Steps, *, loss: PureLoss | Steps
+) -> BudgetState:
+    return Filter(books.limit).settle(state, books.price(worst_case), loss=books.price(loss).refundable)
+
+
 def test_a_loss_of_steps_and_what_it_is_under_pure() -> None:
     assert steps(7).pure == PureLoss(Fraction(7, 10), Delta("1e-8"))
     with pytest.raises(UsageError, match=r"\[items-range\]"):
@@ -67,91 +85,98 @@ def test_the_totals() -> None:
 def test_what_was_not_returned_is_refunded_and_the_rest_is_not(books: AnyFilter) -> None:
     first, second = books.limits
     asked, got = loss_for(books, 4), loss_for(books, 1)
-    state = books.reserve(books.fresh(), asked)
-    held, gone = books.remaining(state)
-    assert (first - held, second - gone) == (Fraction(4, 10) if books is PURE else 4, state.gone)
-    settled = books.settle(state, asked, loss=got)
-    assert settled == BudgetState(books.certificate, state.reserved / 4, Fraction(0), state.gone)
-    assert state.gone == {"pure": Fraction(1, 10**8), "theorem2": 1, "optimal": Fraction(1, 10**8)}[books.certificate]
-    assert books.fresh() == BudgetState(books.certificate)
+    state = reserve(books, BudgetState(), asked)
+    left = remaining(books, state)
+    assert (first - left.refundable, second - left.permanent) == (
+        Fraction(4, 10) if books is PURE else 4,
+        state.permanent,
+    )
+    settled = settle(books, state, asked, loss=got)
+    assert settled == BudgetState(state.reserved / 4, state.permanent, Fraction(0))
+    assert (
+        state.permanent == {"pure": Fraction(1, 10**8), "theorem2": 1, "optimal": Fraction(1, 10**8)}[books.certificate]
+    )
 
 
 @pytest.mark.parametrize("books", FILTERS, ids=lambda books: books.certificate)
 def test_budgets_are_filled_exactly_and_no_further(books: AnyFilter) -> None:
-    state, one = books.fresh(), loss_for(books, 1)
+    state, one = BudgetState(), loss_for(books, 1)
     for _ in range(3):
-        state = books.settle(books.reserve(state, one), one, loss=one)
+        state = settle(books, reserve(books, state, one), one, loss=one)
     if books is THEOREM:
-        assert books.remaining(state)[1] == 0
-        assert not books.admits(state, one)
-        state = replace(state, gone=Fraction(0))
-    left = books.remaining(state)[0]
+        assert remaining(books, state).permanent == 0
+        assert not admits(books, state, one)
+        state = replace(state, permanent=Fraction(0))
+    left = remaining(books, state).refundable
     rest = loss_for(books, int(left * 10 if books is PURE else left))
-    assert books.admits(state, rest)
-    full = books.reserve(state, rest)
-    assert books.remaining(full)[0] == 0
-    assert not books.admits(full, one)
+    assert admits(books, state, rest)
+    full = reserve(books, state, rest)
+    assert remaining(books, full).refundable == 0
+    assert not admits(books, full, one)
     with pytest.raises(UsageError, match=r"\[not-admitted\]"):
-        books.reserve(full, one)
+        reserve(books, full, one)
 
 
 def test_the_least_excess_is_refused() -> None:
     speck = Fraction(1, 10**40)
-    assert PURE.admits(PURE.fresh(), PureLoss(Fraction(1), Delta("1e-6")))
-    assert not PURE.admits(PURE.fresh(), PureLoss(1 + speck, Delta(0)))
-    assert not PURE.admits(PURE.fresh(), PureLoss(Fraction(1), Delta(Fraction(1, 10**6) + speck)))
-    assert OPTIMAL.admits(OPTIMAL.fresh(), steps(40, delta="1e-6"))
-    assert not OPTIMAL.admits(OPTIMAL.fresh(), steps(41))
-    assert not OPTIMAL.admits(OPTIMAL.fresh(), replace(steps(1), delta=Delta(Fraction(1, 10**6) + speck)))
+    assert admits(PURE, BudgetState(), PureLoss(Fraction(1), Delta("1e-6")))
+    assert not admits(PURE, BudgetState(), PureLoss(1 + speck, Delta(0)))
+    assert not admits(PURE, BudgetState(), PureLoss(Fraction(1), Delta(Fraction(1, 10**6) + speck)))
+    assert admits(OPTIMAL, BudgetState(), steps(40, delta="1e-6"))
+    assert not admits(OPTIMAL, BudgetState(), steps(41))
+    assert not admits(OPTIMAL, BudgetState(), replace(steps(1), delta=Delta(Fraction(1, 10**6) + speck)))
 
 
 @pytest.mark.parametrize("books", FILTERS, ids=lambda books: books.certificate)
 def test_more_than_was_held_cannot_be_settled(books: AnyFilter) -> None:
     one, two = loss_for(books, 1), loss_for(books, 2)
-    held = books.reserve(books.fresh(), one)
+    held = reserve(books, BudgetState(), one)
     with pytest.raises(UsageError, match=r"\[over-settled\]"):
-        books.settle(held, one, loss=two)
+        settle(books, held, one, loss=two)
     with pytest.raises(UsageError, match=r"\[over-settled\]"):
-        books.settle(held, two, loss=one)
+        settle(books, held, two, loss=one)
 
 
 def test_a_smaller_epsilon_counts_in_full_under_optimal_and_a_larger_one_is_refused() -> None:
-    state = OPTIMAL.reserve(OPTIMAL.fresh(), steps(3, "0.01"))
+    state = reserve(OPTIMAL, BudgetState(), steps(3, "0.01"))
     assert state.reserved == 3
     with pytest.raises(UsageError, match=r"\[fixed-parameters\]"):
-        OPTIMAL.admits(OPTIMAL.fresh(), steps(1, "0.1000001"))
+        admits(OPTIMAL, BudgetState(), steps(1, "0.1000001"))
 
 
 @pytest.mark.parametrize("other", [steps(1, "0.09"), steps(1, "0.11"), steps(1, delta="1e-9"), steps(1, delta="2e-8")])
 def test_theorem_two_knows_one_epsilon_and_one_delta(other: Steps) -> None:
     with pytest.raises(UsageError, match=r"\[fixed-parameters\]"):
-        THEOREM.admits(THEOREM.fresh(), other)
+        admits(THEOREM, BudgetState(), other)
 
 
-@pytest.mark.parametrize("books", [*FILTERS, Filter(ZCDP(Rho(1), Delta(1)))], ids=str)
-def test_certificates_are_never_mixed(books: AnyFilter | Filter) -> None:
-    own = {PureFilter: PureLoss, TheoremTwoFilter: Steps, OptimalFilter: Steps, Filter: ZCDP}[type(books)]
-    fresh = FilterState.fresh() if isinstance(books, Filter) else books.fresh()
-    losses = [ZCDP(Rho(0), Delta(0)), steps(1), steps(1).pure, ApproximateDP(Epsilon(1), Delta(0))]
-    for loss in losses:
+@pytest.mark.parametrize("books", [*FILTERS, None], ids=str)
+def test_certificates_are_never_mixed(books: AnyFilter | None) -> None:
+    price = BudgetVector.of if books is None else books.price
+    own = {PureFilter: PureLoss, TheoremTwoFilter: Steps, OptimalFilter: Steps, type(None): ZCDP}[type(books)]
+    for loss in [ZCDP(Rho(0), Delta(0)), steps(1), steps(1).pure, ApproximateDP(Epsilon(1), Delta(0))]:
         if type(loss) is not own:
-            for act in (books.admits, books.reserve):
-                with pytest.raises(UsageError, match=r"\[wrong-certificate\]"):
-                    act(fresh, loss)  # type: ignore[arg-type]
+            with pytest.raises(UsageError, match=r"\[wrong-certificate\]"):
+                price(loss)
 
 
-def test_a_state_of_another_certificate_is_refused() -> None:
+def test_amounts_of_another_certificate_are_refused() -> None:
     for books in FILTERS:
         for other in FILTERS:
+            amount = other.price(loss_for(other, 1))
             if books is not other:
+                for act in (Filter(books.limit).admits, Filter(books.limit).reserve):
+                    with pytest.raises(UsageError, match=r"\[wrong-certificate\]"):
+                        act(BudgetState(), amount)
                 with pytest.raises(UsageError, match=r"\[wrong-certificate\]"):
-                    books.admits(other.fresh(), loss_for(books, 1))
+                    Filter(books.limit).settle(BudgetState(reserved=Fraction(9)), amount, loss=Fraction(0))
+                with pytest.raises(UsageError, match=r"\[wrong-certificate\]"):
+                    books.limit + amount
 
 
 def test_a_renyi_bound_that_no_rho_covers_is_refused_with_the_reason() -> None:
-    books, curve = Filter(ZCDP(Rho(1), Delta(1))), RenyiCurve(Rho("0.1"), 5, Delta(0))
     with pytest.raises(UsageError, match=r"\[not-concentrated\].*as the order falls to 1"):
-        books.admits(FilterState.fresh(), curve)  # type: ignore[arg-type]
+        BudgetVector.of(RenyiCurve(Rho("0.1"), 5, Delta(0)))
 
 
 # Against every adaptive analyst
@@ -164,7 +189,7 @@ class Books:
         self.rule = rule
 
     def fresh(self) -> BudgetState:
-        return self.rule.fresh()
+        return BudgetState()
 
     def loss(self, part: LimitedDomain, items: int) -> PureLoss | Steps:
         found = Steps(items, BoundedRange(part.epsilon), part.delta)
@@ -178,16 +203,16 @@ class Books:
 
     def admits(self, state: BudgetState, asked: Query) -> bool:
         for part in asked.parts:
-            if not self.rule.admits(state, self.worst(part)):
+            if not admits(self.rule, state, self.worst(part)):
                 return False
-            state = self.rule.reserve(state, self.worst(part))
+            state = reserve(self.rule, state, self.worst(part))
         return True
 
     def after(self, state: BudgetState, asked: Query, outcome: Outcome) -> BudgetState:
         for part in asked.parts:
-            state = self.rule.reserve(state, self.worst(part))
+            state = reserve(self.rule, state, self.worst(part))
         for part, selection in zip(asked.parts, outcome.selections, strict=True):
-            state = self.rule.settle(state, self.worst(part), loss=self.returned(part, selection))
+            state = settle(self.rule, state, self.worst(part), loss=self.returned(part, selection))
         return state
 
 
@@ -198,7 +223,7 @@ class BottomForFree(Books):
 
 class GoneRefunded(Books):
     def after(self, state: BudgetState, asked: Query, outcome: Outcome) -> BudgetState:
-        return replace(super().after(state, asked, outcome), gone=state.gone)
+        return replace(super().after(state, asked, outcome), permanent=state.permanent)
 
 
 class OneItemForAll(Books):

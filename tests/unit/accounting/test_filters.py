@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.fuzzing import examples
+from support.ledger_makers import make_state
 
-from dpsql.accounting import ZCDP, Filter, FilterState
+from dpsql.accounting import BudgetState, BudgetVector, Filter
 from dpsql.errors import UsageError
-from dpsql.quantities import Delta, Rho
 
 
-def loss(rho: Fraction | int | str, delta: Fraction | int | str = 0) -> ZCDP:
-    return ZCDP(Rho(rho), Delta(delta))
+def loss(rho: Fraction | int | str, delta: Fraction | int | str = 0) -> BudgetVector:
+    return BudgetVector(rho, delta)
 
 
 FRACTIONS = st.fractions(min_value=0, max_value=1, max_denominator=997)
@@ -27,16 +27,16 @@ class Session:
     """A filter driven at random, and what it must have done, added up apart from it."""
 
     filter: Filter
-    state: FilterState = field(default_factory=FilterState.fresh)
-    held: list[ZCDP] = field(default_factory=list)
+    state: BudgetState = field(default_factory=BudgetState)
+    held: list[BudgetVector] = field(default_factory=list)
     committed: Fraction = Fraction(0)
     failures: Fraction = Fraction(0)
 
-    def ask(self, worst: ZCDP) -> None:
-        held = sum(each.rho.value for each in self.held)
+    def ask(self, worst: BudgetVector) -> None:
+        held = sum(each.refundable for each in self.held)
         fits = (
-            self.committed + held + worst.rho.value <= self.filter.budget.rho.value
-            and self.failures + worst.delta.value <= self.filter.budget.delta.value
+            self.committed + held + worst.refundable <= self.filter.budget.refundable
+            and self.failures + worst.permanent <= self.filter.budget.permanent
         )
         assert self.filter.admits(self.state, worst) == fits
         if not fits:
@@ -45,22 +45,22 @@ class Session:
             return
         self.state = self.filter.reserve(self.state, worst)
         self.held.append(worst)
-        self.failures += worst.delta.value
+        self.failures += worst.permanent
 
     def answer(self, which: int, share: Fraction) -> None:
         if self.held:
             worst = self.held.pop(which % len(self.held))
-            self.state = self.filter.settle(self.state, worst, loss=Rho(worst.rho.value * share))
-            self.committed += worst.rho.value * share
+            self.state = self.filter.settle(self.state, worst, loss=Fraction(worst.refundable * share))
+            self.committed += worst.refundable * share
 
     def check(self) -> None:
-        held = sum((each.rho.value for each in self.held), Fraction(0))
-        assert self.state == FilterState(loss(self.committed, self.failures), Rho(held))
-        assert self.committed + held <= self.filter.budget.rho.value
-        assert self.failures <= self.filter.budget.delta.value
+        held = sum((each.refundable for each in self.held), Fraction(0))
+        assert self.state == BudgetState(self.committed, self.failures, held)
+        assert self.committed + held <= self.filter.budget.refundable
+        assert self.failures <= self.filter.budget.permanent
         left = self.filter.remaining(self.state)
-        assert left.rho.value == self.filter.budget.rho.value - self.committed - held
-        assert left.delta.value == self.filter.budget.delta.value - self.failures
+        assert left.refundable == self.filter.budget.refundable - self.committed - held
+        assert left.permanent == self.filter.budget.permanent - self.failures
 
 
 @pytest.mark.properties
@@ -89,50 +89,50 @@ def test_no_sequence_of_acts_exceeds_the_budget(
 
 def test_thirds_fill_a_budget_exactly() -> None:
     books = Filter(loss(1, "1e-6"))
-    state = FilterState.fresh()
+    state = BudgetState()
     for _ in range(3):
         worst = loss(Fraction(1, 3), Fraction(1, 3 * 10**6))
-        state = books.settle(books.reserve(state, worst), worst, loss=worst.rho)
-    assert books.remaining(state) == ZCDP.nothing()
-    assert books.admits(state, ZCDP.nothing())
+        state = books.settle(books.reserve(state, worst), worst, loss=worst.refundable)
+    assert books.remaining(state) == BudgetVector(0, 0)
+    assert books.admits(state, BudgetVector(0, 0))
     assert not books.admits(state, loss(Fraction(1, 10**40)))
     assert not books.admits(state, loss(0, Fraction(1, 10**40)))
 
 
 @pytest.mark.parametrize("worst", [loss(Fraction(10**30 + 1, 10**30)), loss(0, Fraction(10**30 + 1, 10**36))])
-def test_the_least_excess_is_refused(worst: ZCDP) -> None:
-    assert not Filter(loss(1, "1e-6")).admits(FilterState.fresh(), worst)
+def test_the_least_excess_is_refused(worst: BudgetVector) -> None:
+    assert not Filter(loss(1, "1e-6")).admits(BudgetState(), worst)
 
 
 def test_delta_is_spent_on_admission_and_not_refunded() -> None:
     books, worst = Filter(loss(1, "1e-6")), loss("0.5", "1e-6")
-    admitted = books.reserve(FilterState.fresh(), worst)
-    assert admitted.spent == loss(0, "1e-6")
-    settled = books.settle(admitted, worst, loss=Rho(0))
-    assert settled == FilterState(loss(0, "1e-6"), Rho(0))
+    admitted = books.reserve(BudgetState(), worst)
+    assert (admitted.spent, admitted.permanent) == (0, Fraction("1e-6"))
+    settled = books.settle(admitted, worst, loss=Fraction(0))
+    assert settled == BudgetState(Fraction(0), Fraction("1e-6"), Fraction(0))
     assert not books.admits(settled, loss("0.1", "1e-7"))
 
 
 def test_a_second_query_waits_for_the_first_to_settle() -> None:
     books, worst = Filter(loss(1, 1)), loss("0.6", "1e-6")
-    first = books.reserve(FilterState.fresh(), worst)
+    first = books.reserve(BudgetState(), worst)
     assert not books.admits(first, worst)
-    assert books.admits(books.settle(first, worst, loss=Rho("0.1")), worst)
+    assert books.admits(books.settle(first, worst, loss=Fraction("0.1")), worst)
 
 
 def test_a_release_may_not_cost_more_than_was_reserved() -> None:
     books, worst = Filter(loss(1, 1)), loss("0.5")
     with pytest.raises(UsageError, match=r"\[over-settled\]"):
-        books.settle(books.reserve(FilterState.fresh(), worst), worst, loss=Rho(Fraction(10**20 + 2, 2 * 10**20)))
+        books.settle(books.reserve(BudgetState(), worst), worst, loss=Fraction(Fraction(10**20 + 2, 2 * 10**20)))
 
 
 def test_what_was_not_reserved_cannot_be_settled() -> None:
     books, worst = Filter(loss(1, 1)), loss("0.5")
-    with pytest.raises(UsageError, match=r"\[rho-range\]"):
-        books.settle(FilterState.fresh(), worst, loss=Rho("0.1"))
+    with pytest.raises(UsageError, match=r"\[over-settled\]"):
+        books.settle(BudgetState(), worst, loss=Fraction("0.1"))
 
 
 def test_acts_leave_the_state_they_were_given_alone() -> None:
-    books, fresh = Filter(loss(1, 1)), FilterState.fresh()
+    books, fresh = Filter(loss(1, 1)), BudgetState()
     books.reserve(fresh, loss("0.5", "0.5"))
-    assert fresh == FilterState(ZCDP.nothing(), Rho(0))
+    assert fresh == make_state(BudgetVector(0, 0), Fraction(0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import closing
+from fractions import Fraction
 from pathlib import Path
 
 import duckdb
@@ -12,9 +13,8 @@ import pytest
 from support.command_kit import dpsql_command
 
 import dpsql
-from dpsql.accounting import ZCDP
+from dpsql.accounting import BudgetVector
 from dpsql.ledger import Account, Request, SQLiteLedger
-from dpsql.quantities import Delta, Rho
 
 POLICY = """\
 ledger = "ledger.sqlite"
@@ -155,11 +155,11 @@ def test_what_was_spent_by_one_who_is_disabled_now_is_still_shown(folder: Path) 
 
 
 def test_what_is_held_and_what_failed_is_told(folder: Path) -> None:
-    worst = ZCDP(Rho("0.002"), Delta(0))
+    worst = BudgetVector("0.002", 0)
     with closing(SQLiteLedger.open(folder / "ledger.sqlite")) as ledger:
         ledger.reserve(Request("SELECT\n\n held", worst))
         account = Account("dave", ledger.budget)
-        ledger.reserve(Request("\x1b[31mfailed", worst, account)).settle(Rho("0.002"), "failed")
+        ledger.reserve(Request("\x1b[31mfailed", worst, account)).settle(Fraction("0.002"), "failed")
     _, accounts, queries = run(folder, "budget", "--policy", "policy.toml")[1].split("\n\n")
     total, *_, unnamed, dave = accounts.splitlines()[1:]
     assert total.count("▓") == 2

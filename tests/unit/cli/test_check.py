@@ -15,7 +15,7 @@ import pytest
 from support.command_kit import dpsql_command
 
 import dpsql
-from dpsql.accounting import Filter, FilterState
+from dpsql.accounting import BudgetState, Filter
 from dpsql.answer import CountColumns
 from dpsql.curator import check_policy
 from dpsql.engines.duckdb.worker.confinement import MEASURES
@@ -213,10 +213,10 @@ def test_the_numbers_are_those_of_a_session(folder: Path, limits: str) -> None:
             assert (body["item_epsilon"], body["query_delta"]) == (float(plan.epsilon), float(plan.delta))
             expected = None if plan.counts is None else CountColumns((1,), plan.counts.variance).reach(0.95)
             assert kind["reach"] == expected
-            state = FilterState.fresh()
+            state = BudgetState()
             for _ in range(kind["queries"]):
-                state = Filter(budget).reserve(state, plan.worst_case)
-            assert not Filter(budget).admits(state, plan.worst_case)
+                state = Filter(budget).reserve(state, plan.price(plan.worst_case))
+            assert not Filter(budget).admits(state, plan.price(plan.worst_case))
 
 
 def test_a_k_below_ten_is_asked_once(folder: Path) -> None:

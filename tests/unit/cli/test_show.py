@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from dpsql.accounting import ZCDP
+from dpsql.accounting import BudgetVector
 from dpsql.answer import Answer, CountColumns, Receipt
 from dpsql.cli.show import bar_table
 
 
 def shown(counts: list[int], variance: int = 400, **columns: list[object]) -> list[str]:
     table = pa.table({**columns, "n": pa.array(counts, pa.int64())})
-    receipt = Receipt.free(ZCDP.nothing(), sealed=True)
+    receipt = Receipt.free(BudgetVector(0, 0), sealed=True)
     answer = Answer(table, receipt, counts=CountColumns((table.num_columns - 1,), Fraction(variance)))
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(bar_table(answer))

@@ -17,7 +17,7 @@ from support.answer_kit import LEFT, LOSS, counted, receipt
 from support.html_pages import cells, page, words
 
 import dpsql
-from dpsql.accounting import ZCDP
+from dpsql.accounting import ZCDP, BudgetVector
 from dpsql.answer import Answer, CountColumns
 from dpsql.display import (
     Bar,
@@ -35,7 +35,6 @@ from dpsql.display import (
 from dpsql.display.element import element
 from dpsql.display.meter import meter_html
 from dpsql.errors import Place
-from dpsql.quantities import Delta, Rho
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -47,7 +46,7 @@ HOSTILE = [
     "]]>",
     "${alert(1)} {{7*7}} $x^2$",
 ]
-GRANTED = ZCDP(Rho("0.0229375"), Delta("5e-7"))
+GRANTED = BudgetVector("0.0229375", "5e-7")
 
 
 def answer_of(keys: list[str | None], name: str = "key") -> Answer:

@@ -6,16 +6,17 @@ import os
 import stat
 import threading
 import time
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 from support.ledger_kit import ALICE, BUDGET, ITEM, TOTAL, code_of, opened, raw
 
+from dpsql.accounting import BudgetVector
 from dpsql.curator import back_up
 from dpsql.errors import UsageError
 from dpsql.ledger import Request, SQLiteLedger, backup, verify
 from dpsql.ledger.sqlite import file as sqlite_file
-from dpsql.quantities import Rho
 
 
 def test_a_copy_holds_what_the_ledger_holds_and_is_its_owners_alone(rich: Path, tmp_path: Path) -> None:
@@ -71,7 +72,7 @@ def test_a_ledger_is_copied_while_others_write_to_it(path: Path, tmp_path: Path)
     def writing() -> None:
         with opened(path) as ledger:
             while not ended.is_set():
-                ledger.reserve(Request("q", ITEM.nothing(), ALICE)).settle(Rho(0), "d")
+                ledger.reserve(Request("q", BudgetVector(0, 0), ALICE)).settle(Fraction(0), "d")
                 time.sleep(0.002)
 
     SQLiteLedger(path, BUDGET, total=TOTAL).close()

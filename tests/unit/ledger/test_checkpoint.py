@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 from support.ledger_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, code_of, opened, raw, tampering
 
-from dpsql.accounting import ZCDP, ApproximateDP, Certificate, CertificateTerms, Periods
+from dpsql.accounting import ApproximateDP, BudgetVector, Certificate, CertificateTerms, Periods
 from dpsql.curator import read_history
 from dpsql.errors import Error
 from dpsql.ledger import Account, MemoryLedger, Request, SQLiteLedger, checkpoint, verify
 from dpsql.ledger.checkpoint import sums_of, told_sums
 from dpsql.ledger.failures import FAILED
 from dpsql.ledger.replay import Replay
-from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.quantities import Epsilon, Rho
 
-ACCOUNTS = [None, *(Account(name, ZCDP(Rho(9), Delta("1e-3"))) for name in ("ann", "ben", 'c"é'))]
+ACCOUNTS = [None, *(Account(name, BudgetVector(9, "1e-3")) for name in ("ann", "ben", 'c"é'))]
 Row = tuple[Any, ...]
 
 
@@ -37,9 +37,10 @@ def history_of(seed: int) -> list[Row]:
     clock = [datetime(2026, 1, 1, tzinfo=UTC)]
     periods = choose.choice([None, Periods(timedelta(days=7), None), Periods(timedelta(days=7), 4)])
     certified = CertificateTerms(Certificate.pure) if seed % 4 == 1 else CertificateTerms()
-    worst = [ZCDP(Rho(Fraction(1, n)), Delta(0 if seed % 4 == 1 else Fraction(1, 10**n))) for n in (3, 7, 8, 30)]
+    kind = certified.certificate
+    worst = [BudgetVector(Fraction(1, n), 0 if seed % 4 == 1 else Fraction(1, 10**n), kind) for n in (3, 7, 8, 30)]
     held = []
-    budget = ZCDP(Rho(5), Delta(0 if seed % 4 == 1 else "0.01"))
+    budget = BudgetVector(5, 0 if seed % 4 == 1 else "0.01", kind)
     with closing(
         MemoryLedger(budget, total=TOTAL, periods=periods, certified=certified, clock=lambda: clock[0])
     ) as ledger:
@@ -49,11 +50,11 @@ def history_of(seed: int) -> list[Row]:
                 if act == "reserve":
                     loss = choose.choice(worst)
                     key = choose.choice("abc")
-                    request = Request("q", loss, choose.choice(ACCOUNTS), key, certified.certificate)
-                    held.append((ledger.reserve(request), loss.rho))
+                    request = Request("q", loss, choose.choice(ACCOUNTS), key)
+                    held.append((ledger.reserve(request), loss.refundable))
                 elif act == "settle" and held:
-                    reservation, rho = held.pop(choose.randrange(len(held)))
-                    part = Rho(rho.value * choose.choice([0, Fraction(1, 3), 1]))
+                    reservation, most = held.pop(choose.randrange(len(held)))
+                    part = most * choose.choice([Fraction(0), Fraction(1, 3), Fraction(1)])
                     failed = choose.random() < 0.2
                     reservation.settle(part, FAILED if failed else "0", answer=b"" if failed else b"kept")
                 elif act == "wait":
@@ -61,7 +62,7 @@ def history_of(seed: int) -> list[Row]:
                 elif act == "bump":
                     ledger.bump("more")
                 elif act == "grant":
-                    larger = ZCDP(ledger.budget.rho + Rho(1), ledger.budget.delta)
+                    larger = BudgetVector((ledger.budget.rho + Rho(1)).value, ledger.budget.delta.value)
                     ledger.grant(larger, ApproximateDP(Epsilon(1), TOTAL.delta), note="more")
                 else:
                     ledger.register({"reads": choose.choice(["user", "device"])})
@@ -115,11 +116,11 @@ def kept(rich: Path) -> Path:
         ledger.reserve(Request("fails", ITEM, ALICE))
     with opened(rich) as ledger:
         held = ledger.reserve(Request("open", ITEM, ALICE))
-        ledger.reserve(Request("fails", ITEM, ALICE)).settle(Rho(1), FAILED)
+        ledger.reserve(Request("fails", ITEM, ALICE)).settle(Fraction(1), FAILED)
         beside(rich).unlink(missing_ok=True)
         with opened(rich):
             pass
-        held.settle(Rho("0.25"), "digest")
+        held.settle(Fraction("0.25"), "digest")
     return rich
 
 
@@ -176,20 +177,20 @@ def test_a_reservation_that_was_open_at_the_checkpoint_is_held_until_it_is_settl
     path: Path, read_from: list[int]
 ) -> None:
     with opened(path) as ledger:
-        ledger.reserve(ASK).settle(Rho(1), "digest")
+        ledger.reserve(ASK).settle(Fraction(1), "digest")
         held = ledger.reserve(Request("q", ITEM, ALICE))
         with opened(path) as other:
-            assert (other.state("alice").reserved, seq_of(path)) == (Rho(1), 4)
-        held.settle(Rho("0.5"), "digest")
-        assert code_of(lambda: held.settle(Rho(0), "digest")) == "already-settled"
+            assert (other.state("alice").reserved, seq_of(path)) == (Fraction(1), 4)
+        held.settle(Fraction("0.5"), "digest")
+        assert code_of(lambda: held.settle(Fraction(0), "digest")) == "already-settled"
     with opened(path) as ledger:
-        assert (ledger.state("alice").spent.rho, ledger.state("alice").reserved) == (Rho("0.5"), Rho(0))
+        assert (ledger.state("alice").spent, ledger.state("alice").reserved) == (Fraction("0.5"), Fraction(0))
     assert read_from[-1] == 4
 
 
 def test_failures_before_the_checkpoint_are_counted(path: Path) -> None:
     with opened(path) as ledger:
-        ledger.reserve(Request("q", ITEM, ALICE)).settle(Rho(1), FAILED)
+        ledger.reserve(Request("q", ITEM, ALICE)).settle(Fraction(1), FAILED)
     for _ in range(2):
         with opened(path) as ledger:
             with pytest.raises(Error, match="too-many-failures"):
@@ -273,7 +274,7 @@ def test_a_checkpoint_of_another_ledger_or_of_an_older_copy_is_not_believed(
     other = tmp_path / "other.ledger"
     with opened(other) as ledger:
         for _ in range(7):
-            ledger.reserve(ASK).settle(Rho(1), "digest")
+            ledger.reserve(ASK).settle(Fraction(1), "digest")
     seen(other)
     shutil.copy(beside(other), beside(kept))
     assert seen(kept) == right
@@ -283,7 +284,7 @@ def test_a_checkpoint_of_another_ledger_or_of_an_older_copy_is_not_believed(
 def test_an_older_checkpoint_of_the_same_ledger_is_read_on_from(kept: Path, read_from: list[int]) -> None:
     older = beside(kept).read_text()
     with opened(kept) as ledger:
-        ledger.reserve(ASK).settle(Rho(1), "digest")
+        ledger.reserve(ASK).settle(Fraction(1), "digest")
     right = seen(kept)
     beside(kept).write_text(older)
     assert seen(kept) == right
@@ -333,8 +334,8 @@ def test_an_event_before_the_checkpoint_that_was_changed_gives_no_answer(
 ) -> None:
     with opened(path) as ledger:
         ledger.register({"reads": "user_id"})
-        ledger.reserve(Request("of alice", ITEM, ALICE, "key")).settle(Rho("0.5"), "digest", answer=b"an answer")
-        ledger.reserve(Request("of nobody", ITEM, key="key")).settle(Rho("0.5"), "digest", answer=b"another")
+        ledger.reserve(Request("of alice", ITEM, ALICE, "key")).settle(Fraction("0.5"), "digest", answer=b"an answer")
+        ledger.reserve(Request("of nobody", ITEM, key="key")).settle(Fraction("0.5"), "digest", answer=b"another")
     with opened(path) as ledger:
         assert ledger.stored(key, account) is not None
     with tampering(path) as connection:

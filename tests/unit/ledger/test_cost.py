@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from dpsql.accounting import ZCDP, ApproximateDP
+from dpsql.accounting import ApproximateDP, BudgetVector
 from dpsql.ledger import Account, Ledger, MemoryLedger, Request, SQLiteLedger, base_ledger
 from dpsql.ledger.base import Event
-from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.quantities import Delta, Epsilon
 
-BUDGET, TOTAL = ZCDP(Rho(1_000), Delta("0.5")), ApproximateDP(Epsilon(1), Delta("1e-6"))
+BUDGET, TOTAL = BudgetVector(1_000, "0.5"), ApproximateDP(Epsilon(1), Delta("1e-6"))
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -38,8 +39,8 @@ def bodies(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def answered(ledger: Ledger, times: int, *, key: str = "key", name: str = "ana") -> None:
     for _ in range(times):
-        request = Request("q", ZCDP(Rho(1), Delta(0)), Account(name, BUDGET), key=key)
-        ledger.reserve(request).settle(Rho(1), "0" * 64, answer=b"answer")
+        request = Request("q", BudgetVector(1, 0), Account(name, BUDGET), key=key)
+        ledger.reserve(request).settle(Fraction(1), "0" * 64, answer=b"answer")
 
 
 def test_an_answer_is_found_without_reading_those_that_the_same_question_got_before(
@@ -66,21 +67,21 @@ def test_the_answer_that_all_share_is_found_without_reading_those_that_came_afte
     answered(ledger, 30)
     ledger.bump("more rows")
     answered(ledger, 30)
-    request = Request("q", ZCDP(Rho(1), Delta(0)), Account("ben", BUDGET), key="key")
+    request = Request("q", BudgetVector(1, 0), Account("ben", BUDGET), key="key")
     held = ledger.reserve(request)
     bodies.clear()
-    assert held.settle(Rho(1), "0" * 64, answer=b"of ben", shared=True).answer == b"answer"
+    assert held.settle(Fraction(1), "0" * 64, answer=b"of ben", shared=True).answer == b"answer"
     assert len(bodies) == 2
 
 
 def test_the_answer_that_all_share_is_the_first_that_was_settled_whoever_reserved_first(ledger: Ledger) -> None:
     first, second, third, fourth = (
-        ledger.reserve(Request("q", ZCDP(Rho(1), Delta(0)), Account(name, BUDGET), key="key")) for name in "abcd"
+        ledger.reserve(Request("q", BudgetVector(1, 0), Account(name, BUDGET), key="key")) for name in "abcd"
     )
-    third.settle(Rho(1), "0" * 64, answer=b"third")
-    first.settle(Rho(1), "0" * 64)
-    second.settle(Rho(1), "0" * 64, answer=b"second")
-    assert fourth.settle(Rho(1), "0" * 64, answer=b"fourth", shared=True).answer == b"third"
+    third.settle(Fraction(1), "0" * 64, answer=b"third")
+    first.settle(Fraction(1), "0" * 64)
+    second.settle(Fraction(1), "0" * 64, answer=b"second")
+    assert fourth.settle(Fraction(1), "0" * 64, answer=b"fourth", shared=True).answer == b"third"
 
 
 def test_each_event_is_held_against_the_balances_once(ledger: Ledger) -> None:
@@ -91,7 +92,7 @@ def test_each_event_is_held_against_the_balances_once(ledger: Ledger) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(book), "events", lambda self, after, most: looked.append(after) or found(self, after, most))
         answered(ledger, 2)
-        assert ledger.state().spent.rho == Rho(5)
+        assert ledger.state().spent == Fraction(5)
     assert [*dict.fromkeys(looked)] == [6, 7, 8, 9, 10, 11]
 
 

@@ -17,20 +17,20 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 from support.ledger_kit import TOTAL
 
-from dpsql.accounting import ZCDP, epsilon_of_zcdp
+from dpsql.accounting import BudgetVector, epsilon_of_zcdp
 from dpsql.accounting.conversions import best_alpha
 from dpsql.ledger import Entry, MemoryLedger, Request, SQLiteLedger, dp_events
 from dpsql.quantities import Delta, Rho
 
-BUDGET = ZCDP(Rho(5), Delta("1e-5"))
+BUDGET = BudgetVector(5, "1e-5")
 
 
 def used(*losses: tuple[Fraction, Fraction | None]) -> tuple[Entry, ...]:
     ledger = MemoryLedger(BUDGET, total=TOTAL)
     for worst, loss in losses:
-        held = ledger.reserve(Request("q", ZCDP(Rho(worst), Delta("1e-8"))))
+        held = ledger.reserve(Request("q", BudgetVector(worst, "1e-8")))
         if loss is not None:
-            held.settle(Rho(loss), "d")
+            held.settle(Fraction(loss), "d")
     return ledger.entries()
 
 
@@ -105,7 +105,7 @@ def test_the_example_of_the_documentation(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with closing(SQLiteLedger("ledger.sqlite", BUDGET, total=TOTAL)) as ledger:
-        ledger.reserve(Request("q", ZCDP(Rho("0.01"), Delta("1e-8")))).settle(Rho("0.01"), "d")
+        ledger.reserve(Request("q", BudgetVector("0.01", "1e-8"))).settle(Fraction("0.01"), "d")
     text = (Path(__file__).parents[3] / "docs" / "reference" / "ledger.md").read_text()
     (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(compile(block, "ledger.md", "exec"), {})

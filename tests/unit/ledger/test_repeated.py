@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 from support.ledger_kit import BUDGET, TOTAL, opened, raw
 
-from dpsql.accounting import ZCDP
+from dpsql.accounting import BudgetState, BudgetVector
 from dpsql.ledger import Account, Ledger, MemoryLedger, Request, SQLiteLedger, verify
 from dpsql.ledger.base import Settled, balance_of
-from dpsql.quantities import Delta, Rho
 
-COST = ZCDP(Rho(1), Delta("1e-8"))
+COST = BudgetVector(1, "1e-8")
 ANA, BEN = Account("ana", BUDGET), Account("ben", BUDGET)
 
 
@@ -32,27 +32,27 @@ def make(request: pytest.FixtureRequest, path: Path) -> Callable[[], Ledger]:
 def test_what_was_answered_meanwhile_stands_and_nothing_more_is_charged(make: Callable[[], Ledger]) -> None:
     one, two = make(), make()
     first, second = one.reserve(asked()), two.reserve(asked())
-    assert first.settle(Rho("0.5"), "d", answer=b"one") == Settled(b"one")
-    assert second.settle(Rho("0.25"), "e", answer=b"two") == Settled(b"one", repeats=True)
+    assert first.settle(Fraction("0.5"), "d", answer=b"one") == Settled(b"one")
+    assert second.settle(Fraction("0.25"), "e", answer=b"two") == Settled(b"one", repeats=True)
     for account in (None, "ana"):
         state = two.state(account)
-        assert (state.spent, state.reserved) == (ZCDP(Rho("0.5"), COST.delta), Rho(0))
+        assert state == BudgetState(Fraction("0.5"), COST.permanent)
     assert one.state() == two.state() == balance_of(one.entries())
-    assert [entry.delta for entry in one.entries()] == [COST.delta, Delta(0)]
+    assert [entry.permanent for entry in one.entries()] == [COST.permanent, Fraction(0)]
     assert one.stored("key", "ana") == b"one"
 
 
 def test_what_was_answered_before_the_reservation_is_returned_in_its_place(make: Callable[[], Ledger]) -> None:
     ledger = make()
-    ledger.reserve(asked()).settle(Rho("0.5"), "d", answer=b"one")
+    ledger.reserve(asked()).settle(Fraction("0.5"), "d", answer=b"one")
     assert ledger.reserve(asked()) == Settled(b"one", repeats=True)
     assert len(ledger.entries()) == 1
     assert not isinstance(ledger.reserve(asked(repeated=False)), Settled)
 
 
 def test_it_is_returned_though_the_budget_is_spent(path: Path) -> None:
-    with opened(path, ZCDP(Rho(1), Delta("1e-6"))) as ledger:
-        ledger.reserve(asked()).settle(Rho(1), "d", answer=b"one")
+    with opened(path, BudgetVector(1, "1e-6")) as ledger:
+        ledger.reserve(asked()).settle(Fraction(1), "d", answer=b"one")
         assert ledger.reserve(asked()) == Settled(b"one", repeats=True)
 
 
@@ -60,17 +60,17 @@ def test_it_is_returned_though_the_budget_is_spent(path: Path) -> None:
 def test_another_account_key_or_wish_is_another_question(make: Callable[[], Ledger], other: Request) -> None:
     ledger = make()
     first, second = ledger.reserve(asked()), ledger.reserve(other)
-    first.settle(Rho("0.5"), "d", answer=b"one")
-    assert second.settle(Rho("0.25"), "e", answer=b"two") == Settled(b"two")
-    assert ledger.state().spent.rho == Rho("0.75")
+    first.settle(Fraction("0.5"), "d", answer=b"one")
+    assert second.settle(Fraction("0.25"), "e", answer=b"two") == Settled(b"two")
+    assert ledger.state().spent == Fraction("0.75")
 
 
 def test_what_failed_is_charged_and_repeats_nothing(make: Callable[[], Ledger]) -> None:
     ledger = make()
     first, second = ledger.reserve(asked()), ledger.reserve(asked())
-    first.settle(Rho("0.5"), "d", answer=b"one")
-    assert second.settle(Rho(1), "failed") == Settled(b"")
-    assert ledger.state().spent.rho == Rho("1.5")
+    first.settle(Fraction("0.5"), "d", answer=b"one")
+    assert second.settle(Fraction(1), "failed") == Settled(b"")
+    assert ledger.state().spent == Fraction("1.5")
 
 
 def test_another_version_of_the_data_is_another_question(make: Callable[[], Ledger]) -> None:
@@ -78,26 +78,26 @@ def test_another_version_of_the_data_is_another_question(make: Callable[[], Ledg
     first = ledger.reserve(asked())
     ledger.bump("new rows")
     second = ledger.reserve(asked())
-    first.settle(Rho("0.5"), "d", answer=b"one")
-    assert second.settle(Rho("0.25"), "e", answer=b"two") == Settled(b"two")
+    first.settle(Fraction("0.5"), "d", answer=b"one")
+    assert second.settle(Fraction("0.25"), "e", answer=b"two") == Settled(b"two")
 
 
 def test_the_rule_for_one_account_comes_before_that_of_sharing(make: Callable[[], Ledger]) -> None:
     ledger = make()
     ben, one, two = ledger.reserve(asked(BEN)), ledger.reserve(asked()), ledger.reserve(asked())
-    ben.settle(Rho("0.5"), "d", answer=b"ben", shared=True)
-    assert one.settle(Rho("0.25"), "e", answer=b"one", shared=True) == Settled(b"ben")
-    assert two.settle(Rho("0.25"), "f", answer=b"two", shared=True) == Settled(b"ben", repeats=True)
-    assert ledger.state("ana").spent == ZCDP(Rho("0.5"), COST.delta)
+    ben.settle(Fraction("0.5"), "d", answer=b"ben", shared=True)
+    assert one.settle(Fraction("0.25"), "e", answer=b"one", shared=True) == Settled(b"ben")
+    assert two.settle(Fraction("0.25"), "f", answer=b"two", shared=True) == Settled(b"ben", repeats=True)
+    assert ledger.state("ana") == BudgetState(Fraction("0.5"), COST.permanent)
 
 
 def test_a_file_says_so_in_its_version_and_is_verified_and_opened_again(path: Path) -> None:
     with opened(path) as ledger:
         first, second = ledger.reserve(asked()), ledger.reserve(asked())
-        first.settle(Rho("0.5"), "d", answer=b"one")
+        first.settle(Fraction("0.5"), "d", answer=b"one")
         with raw(path) as other:
             assert other.execute("PRAGMA user_version").fetchone() == (2,)
-        second.settle(Rho("0.25"), "e", answer=b"two")
+        second.settle(Fraction("0.25"), "e", answer=b"two")
         state = ledger.state()
     with raw(path) as other:
         assert other.execute("PRAGMA user_version").fetchone() == (5,)

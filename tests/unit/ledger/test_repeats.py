@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
@@ -15,7 +16,7 @@ from support.postgres_kit import server
 from support.postgres_ledger_kit import Place, recipe
 from support.replay_kit import CREATED, Act, rows, settled
 
-from dpsql.accounting import ZCDP, Certificate, CertificateTerms, FilterState, Periods
+from dpsql.accounting import BudgetState, Certificate, CertificateTerms, Periods
 from dpsql.errors import LedgerError
 from dpsql.ledger import Ledger, Request, SQLiteLedger, checkpoint, verify
 from dpsql.ledger.base import OpenReservation, Settled
@@ -26,10 +27,10 @@ from dpsql.ledger.postgres.ledger import verify as verify_postgres
 from dpsql.ledger.record import GENESIS, chained
 from dpsql.ledger.replay import Replay
 from dpsql.ledger.sqlite import schema as sqlite_schema
-from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.quantities import Epsilon
 
 QUESTION = Request("q", ITEM, ALICE, "key", repeated=True)
-ONCE = FilterState(ZCDP(Rho(1), ITEM.delta), Rho(0))
+ONCE = BudgetState(Fraction(1), ITEM.delta.value, Fraction(0))
 
 
 def repeat(ledger: Ledger, question: Request = QUESTION) -> None:
@@ -37,8 +38,8 @@ def repeat(ledger: Ledger, question: Request = QUESTION) -> None:
     first, second = ledger.reserve(question), ledger.reserve(question)
     assert isinstance(first, OpenReservation)
     assert isinstance(second, OpenReservation)
-    assert first.settle(ITEM.rho, "d", answer=b"first") == Settled(b"first")
-    assert second.settle(ITEM.rho, "e", answer=b"second") == Settled(b"first", repeats=True)
+    assert first.settle(ITEM.refundable, "d", answer=b"first") == Settled(b"first")
+    assert second.settle(ITEM.refundable, "e", answer=b"second") == Settled(b"first", repeats=True)
 
 
 # a history
@@ -57,7 +58,7 @@ def repeats(entry: object, repeated: object, delta: str = "1/100", **more: objec
 def test_a_settlement_that_repeats_frees_rho_and_delta() -> None:
     replay = Replay()
     replay.read(rows(CREATED, reserved(), reserved("1/5", "1/30"), reserved(), settled(2), repeats(3, 2, "1/30")))
-    third = FilterState(ZCDP(Rho(Fraction(1, 7)), Delta(Fraction(2, 100))), Rho(Fraction(1, 3)))
+    third = BudgetState(Fraction(1, 7), Fraction(2, 100), Fraction(1, 3))
     assert replay.states()[None] == third
     assert replay.repeats == 1
 
@@ -113,9 +114,9 @@ def test_an_opening_from_a_checkpoint_believes_a_repeat(path: Path, monkeypatch:
     with opened(path) as ledger:
         first, second = ledger.reserve(QUESTION), ledger.reserve(QUESTION)
         with opened(path) as beside:  # which writes the checkpoint
-            assert beside.state().reserved == Rho(2)
-        first.settle(ITEM.rho, "d", answer=b"first")
-        second.settle(ITEM.rho, "e", answer=b"second")
+            assert beside.state().reserved == Fraction(2)
+        first.settle(ITEM.refundable, "d", answer=b"first")
+        second.settle(ITEM.refundable, "e", answer=b"second")
     with opened(path) as ledger:
         assert ledger.state() == ONCE
     assert verify(path).events == 5
@@ -135,19 +136,20 @@ def test_only_a_file_in_which_something_is_repeated_has_the_newest_version(
     path: Path, monkeypatch: pytest.MonkeyPatch, certified: CertificateTerms, periods: int | None
 ) -> None:
     length = None if periods is None else Periods(timedelta(days=periods))
-    question = Request("q", ITEM, None, "key", certified.certificate, repeated=True)
+    item, budget = (replace(amounts, certificate=certified.certificate) for amounts in (ITEM, BUDGET))
+    question = Request("q", item, None, "key", repeated=True)
     least = 4 if certified.certificate is not Certificate.zcdp else 3 if periods else 2
-    with closing(SQLiteLedger(path, BUDGET, total=TOTAL, periods=length, certified=certified)) as ledger:
+    with closing(SQLiteLedger(path, budget, total=TOTAL, periods=length, certified=certified)) as ledger:
         held = ledger.reserve(question)
         assert isinstance(held, OpenReservation)
-        held.settle(ITEM.rho, "d", answer=b"x")
+        held.settle(ITEM.refundable, "d", answer=b"x")
         assert ledger.reserve(question) == Settled(b"x", repeats=True)
         assert version_of(path) == least
-        repeat(ledger, Request("q", ITEM, None, "another", certified.certificate, repeated=True))
+        repeat(ledger, Request("q", item, None, "another", repeated=True))
         assert version_of(path) == 5
         assert ledger.certified == certified
     with closing(SQLiteLedger.open(path)) as ledger:
-        assert ledger.state() == FilterState(ZCDP(Rho(2), ITEM.delta + ITEM.delta), Rho(0))
+        assert ledger.state() == BudgetState(Fraction(2), (ITEM.delta + ITEM.delta).value, Fraction(0))
         if periods is None and certified.certificate is Certificate.zcdp:
             ledger.grant(BUDGET, TOTAL, note="in periods", periods=Periods(timedelta(days=7)))
             assert version_of(path) == 5
@@ -179,8 +181,8 @@ def retell(path: Path, *changes: tuple[str, str]) -> None:
 def test_a_repeat_of_another_question_or_of_no_answer_is_found_by_verifying(path: Path) -> None:
     with opened(path) as ledger:
         other, failed = (ledger.reserve(Request("q", ITEM, ALICE, key)) for key in ("other", "key"))
-        other.settle(Rho(0), "d", answer=b"other")
-        failed.settle(Rho(0), "d")
+        other.settle(Fraction(0), "d", answer=b"other")
+        failed.settle(Fraction(0), "d")
         repeat(ledger)
     assert verify(path).events == 9
     for before, after in (("6", "2"), ("2", "3"), ("3", "6")):
@@ -209,11 +211,11 @@ def test_a_kill_after_the_reservation_leaves_it_held_beside_the_answer_of_anothe
             assert process.stdout.readline() == "held\n"
             held = ledger.reserve(ask)
             assert isinstance(held, OpenReservation)
-            assert not held.settle(ITEM.rho, "d", answer=b"first").repeats
+            assert not held.settle(ITEM.refundable, "d", answer=b"first").repeats
             process.kill()
         assert ledger.reserve(ask) == Settled(b"first", repeats=True)
         before = ledger.state()
-        assert (before.spent.rho, before.reserved) == (Rho(1), Rho(1))
+        assert (before.spent, before.reserved) == (Fraction(1), Fraction(1))
     with opened(path) as ledger:
         assert ledger.state() == before
 
@@ -227,14 +229,15 @@ def test_a_schema_repeats_under_every_certificate_and_no_earlier_version_opens_i
     monkeypatch: pytest.MonkeyPatch,
     certified: CertificateTerms,
 ) -> None:
-    question = Request("q", ITEM, None, "key", certified.certificate, repeated=True)
-    with closing(PostgresLedger(place.url, BUDGET, total=TOTAL, certified=certified)) as ledger:
+    item, budget = (replace(amounts, certificate=certified.certificate) for amounts in (ITEM, BUDGET))
+    question = Request("q", item, None, "key", repeated=True)
+    with closing(PostgresLedger(place.url, budget, total=TOTAL, certified=certified)) as ledger:
         repeat(ledger, question)
         assert ledger.certified == certified
         ledger.bump("more rows")
         repeat(ledger, question)
     with closing(PostgresLedger.open(place.url)) as ledger:
-        assert ledger.state() == FilterState(ZCDP(Rho(2), ITEM.delta + ITEM.delta), Rho(0))
+        assert ledger.state() == BudgetState(Fraction(2), (ITEM.delta + ITEM.delta).value, Fraction(0))
     assert verify_postgres(place.url).events == 10
     monkeypatch.setattr(transaction, "VERSION", 2)  # what an earlier dpsql knows
     assert code_of(lambda: PostgresLedger.open(place.url)) == "ledger-newer"
@@ -249,7 +252,7 @@ def test_a_role_that_may_not_raise_an_old_version_leaves_the_delta_spent(
     server().run(*recipe(place.schema, role))
     with closing(PostgresLedger(server().url(place.schema, role), BUDGET, total=TOTAL)) as ledger:
         repeat(ledger)
-        assert ledger.state() == FilterState(ZCDP(Rho(1), ITEM.delta + ITEM.delta), Rho(0))
+        assert ledger.state() == BudgetState(Fraction(1), (ITEM.delta + ITEM.delta).value, Fraction(0))
         assert place.rows("SELECT version FROM terms") == [(1,)]
         assert ledger.stored("key", "alice") == b"first"
     assert verify_postgres(place.url).events == 5

@@ -5,9 +5,10 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
+from support.ledger_makers import make_state
 from support.replay_kit import AT, CREATED, TERMS, Act, rows, settled
 
-from dpsql.accounting import ZCDP, FilterState
+from dpsql.accounting import BudgetState, BudgetVector
 from dpsql.errors import LedgerError
 from dpsql.ledger.record import follow
 from dpsql.ledger.replay import Replay
@@ -32,9 +33,9 @@ def test_a_history_adds_up_exactly() -> None:
     replay.read(rows(*acts))
     states = replay.states()
     delta = Delta(Fraction(1, 100) + Fraction(1, 30))
-    assert states[None] == FilterState(ZCDP(Rho(Fraction(1, 7)), delta), Rho(Fraction(1, 11)))
-    assert states["a"] == FilterState(ZCDP(Rho(0), Delta(Fraction(1, 30))), Rho(0))
-    assert states["b"] == FilterState(ZCDP.nothing(), Rho(Fraction(1, 11)))
+    assert states[None] == BudgetState(Fraction(1, 7), delta.value, Fraction(1, 11))
+    assert states["a"] == BudgetState(Fraction(0), Fraction(1, 30), Fraction(0))
+    assert states["b"] == make_state(BudgetVector(0, 0), Fraction(1, 11))
     assert replay.terms.data_set == "x"
 
 
@@ -42,7 +43,7 @@ def test_a_grant_counts_from_its_event_on() -> None:
     granted = ("granted", {**TERMS, "budget_rho": "2/1", "note": ""})
     replay = Replay()
     replay.read(rows(CREATED, reserved("1/1"), granted, reserved("1/1")))
-    assert replay.states()[None].reserved == Rho(2)
+    assert replay.states()[None].reserved == Fraction(2)
     assert replay.terms.budget.rho == Rho(2)
     with pytest.raises(LedgerError, match="event 3 "):
         Replay().read(rows(CREATED, reserved("1/1"), reserved("1/1"), granted))
@@ -120,7 +121,7 @@ def test_numbers_of_unlike_denominators_are_summed_exactly() -> None:
     replay = Replay()
     acts = [CREATED, *(reserved(f"1/{part.denominator}", "0/1") for part in parts)]
     replay.read(rows(*acts))
-    assert replay.states()[None].reserved == Rho(sum(parts, Fraction(0)))
+    assert replay.states()[None].reserved == Fraction(sum(parts, Fraction(0)))
     left = 1 - sum(parts, Fraction(0))
     replay.read([])
     exact = reserved(f"{left.numerator}/{left.denominator}", "0/1")

@@ -14,10 +14,10 @@ import pytest
 from support.ledger_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, code_of, opened, raw
 from support.ledger_programs import start
 
-from dpsql.accounting import ZCDP, ApproximateDP, FilterState
+from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector
 from dpsql.errors import Error, LedgerError, UsageError
 from dpsql.ledger import Request, SQLiteLedger, verify
-from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.quantities import Delta, Epsilon
 
 # what stays
 
@@ -25,18 +25,18 @@ from dpsql.quantities import Delta, Epsilon, Rho
 def test_everything_is_there_after_reopening(made: Path) -> None:
     with opened(made) as ledger:
         assert ledger.durable
-        assert ledger.state() == FilterState(spent=ZCDP(Rho("0.5"), Delta("2e-9")), reserved=Rho(1))
+        assert ledger.state() == BudgetState(Fraction("0.5"), Fraction("2e-9"), Fraction(1))
         assert [entry.query for entry in ledger.entries()] == ["settled", "held"]
-        ledger.reserve(Request("the rest", ZCDP(Rho("48.5"), Delta(0))))
+        ledger.reserve(Request("the rest", BudgetVector("48.5", 0)))
         with pytest.raises(Error, match="budget-exceeded"):
-            ledger.reserve(Request("too much", ZCDP(Rho("1e-12"), Delta(0))))
+            ledger.reserve(Request("too much", BudgetVector("1e-12", 0)))
 
 
 def test_two_ledgers_on_one_file_share_the_budget(path: Path) -> None:
     with opened(path) as one, opened(path) as other:
-        one.reserve(Request("a", ZCDP(Rho(30), Delta(0)))).settle(Rho(20), "d")
-        other.reserve(Request("b", ZCDP(Rho(30), Delta(0))))
-        assert one.state() == other.state() == FilterState(spent=ZCDP(Rho(20), Delta(0)), reserved=Rho(30))
+        one.reserve(Request("a", BudgetVector(30, 0))).settle(Fraction(20), "d")
+        other.reserve(Request("b", BudgetVector(30, 0)))
+        assert one.state() == other.state() == BudgetState(Fraction(20), Fraction(0), Fraction(30))
         with pytest.raises(Error, match="budget-exceeded"):
             one.reserve(ASK)
 
@@ -56,8 +56,8 @@ def test_numbers_are_kept_as_exact_fractions(made: Path) -> None:
 def test_everything_of_a_rich_ledger_is_there_after_reopening(rich: Path) -> None:
     with contextlib.closing(SQLiteLedger.open(rich)) as ledger:
         assert (ledger.budget, ledger.total, ledger.data_version) == (BUDGET, TOTAL, 1)
-        assert ledger.state("alice") == FilterState(spent=ZCDP(Rho("0.5"), Delta("1e-9")), reserved=Rho(0))
-        assert ledger.state() == FilterState(spent=ZCDP(Rho("0.5"), Delta("3e-9")), reserved=Rho(1))
+        assert ledger.state("alice") == BudgetState(Fraction("0.5"), Fraction("1e-9"), Fraction(0))
+        assert ledger.state() == BudgetState(Fraction("0.5"), Fraction("3e-9"), Fraction(1))
         kinds = "created registered reserved settled reserved bumped settled granted reserved".split()
         assert [event.kind for event in ledger.events()] == kinds
         assert ledger.stored("key", None) is None
@@ -81,8 +81,8 @@ def test_a_text_path_with_odd_letters_names_that_file(tmp_path: Path) -> None:
 def test_a_number_too_long_to_keep_is_refused_uncharged(path: Path) -> None:
     with opened(path) as ledger:
         with pytest.raises(UsageError, match="number-too-long"):
-            ledger.reserve(Request("q", ZCDP(Rho(Fraction(1, 10**400)), Delta(0))))
-        assert ledger.state() == FilterState.fresh()
+            ledger.reserve(Request("q", BudgetVector(Fraction(1, 10**400), 0)))
+        assert ledger.state() == BudgetState()
         assert ledger.entries() == ()
 
 
@@ -101,25 +101,25 @@ def test_another_total_is_refused(made: Path, total: ApproximateDP) -> None:
     assert "epsilon 1 and delta 2e-06" in caught.value.reason
     assert "dpsql ledger grant" in caught.value.hint
     with opened(made) as ledger:
-        assert ledger.state().reserved == Rho(1)
+        assert ledger.state().reserved == Fraction(1)
 
 
 @pytest.mark.parametrize("rho", [1, 49, 51, 1000])
 def test_the_budget_is_what_the_file_says_whatever_the_total_is_converted_to_today(made: Path, rho: int) -> None:
-    with opened(made, ZCDP(Rho(rho), Delta("0.5"))) as ledger:
+    with opened(made, BudgetVector(rho, "0.5")) as ledger:
         assert ledger.budget == BUDGET
         with pytest.raises(Error, match=r"rho 48\.5 is left"):
-            ledger.reserve(Request("q", ZCDP(Rho(49), Delta(0))))
+            ledger.reserve(Request("q", BudgetVector(49, 0)))
 
 
 def test_a_grant_is_seen_by_those_who_have_the_ledger_open(path: Path) -> None:
-    more, total = ZCDP(Rho(60), Delta("2e-6")), ApproximateDP(Epsilon(2), Delta("3e-6"))
+    more, total = BudgetVector(60, "2e-6"), ApproximateDP(Epsilon(2), Delta("3e-6"))
     with opened(path) as one, opened(path) as other:
-        one.reserve(Request("q", ZCDP(Rho(50), Delta(0))))
+        one.reserve(Request("q", BudgetVector(50, 0)))
         other.grant(more, total, note="more")
-        one.reserve(Request("q", ZCDP(Rho(10), Delta(0))))
+        one.reserve(Request("q", BudgetVector(10, 0)))
         assert (one.budget, one.total) == (more, total)
-        assert one.state().reserved == Rho(60)
+        assert one.state().reserved == Fraction(60)
     assert code_of(lambda: SQLiteLedger(path, BUDGET, total=TOTAL)) == "ledger-budget"
     with opened(path, more, total) as ledger:
         assert ledger.budget == more
@@ -181,14 +181,14 @@ class Contended(sqlite3.Connection):
 def test_an_opening_among_others_asks_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite3, "connect", functools.partial(sqlite3.connect, factory=Contended))
     with opened(path) as ledger:
-        assert ledger.state() == FilterState.fresh()
+        assert ledger.state() == BudgetState()
 
 
 def test_a_making_cut_short_is_taken_up_again(path: Path) -> None:
     with raw(path) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
     with opened(path) as ledger:
-        assert ledger.state() == FilterState.fresh()
+        assert ledger.state() == BudgetState()
 
 
 class Failing(sqlite3.Connection):
@@ -226,8 +226,8 @@ def test_an_error_at_any_statement_leaves_all_as_it_was(path: Path, monkeypatch:
         held = ledger.reserve(Request("q", ITEM, ALICE, "key"))
         acts = {
             "reserve": lambda: ledger.reserve(Request("q", ITEM, ALICE, "key")),
-            "settle": lambda: held.settle(Rho("0.5"), "d", answer=b"answer"),
-            "grant": lambda: ledger.grant(ZCDP(Rho(60), Delta("1e-6")), TOTAL, note="more"),
+            "settle": lambda: held.settle(Fraction("0.5"), "d", answer=b"answer"),
+            "grant": lambda: ledger.grant(BudgetVector(60, "1e-6"), TOTAL, note="more"),
             "bump": lambda: ledger.bump("note"),
             "register": lambda: ledger.register({"t": "u"}),
         }
@@ -251,7 +251,7 @@ for number in range(1000):
     try:
         held = ledger.reserve(ASK)
         say("reserved")
-        held.settle(ITEM.rho, "d", answer=b"x" * 500)
+        held.settle(ITEM.refundable, "d", answer=b"x" * 500)
         say("settled")
     except Error as error:
         say(error.code)

@@ -137,7 +137,7 @@ ledger = opened()
 say("begun")
 while True:
     try:
-        ledger.reserve(Request("q" * 500, ZCDP(Rho(0), Delta(0)), key="key")).settle(Rho(0), 'd', answer=b'x' * 3000)
+        ledger.reserve(Request("q" * 500, BudgetVector(0, 0), key="key")).settle(Fraction(0), 'd', answer=b'x' * 3000)
     except BrokenPipeError:
         break
 """

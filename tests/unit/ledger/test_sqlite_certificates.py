@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from datetime import timedelta
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,10 @@ from support.ledger_kit import BUDGET, TOTAL, code_of, raw, tampering
 from dpsql.accounting import BudgetVector, Certificate, CertificateTerms, Periods
 from dpsql.ledger import Request, SQLiteLedger, verify
 from dpsql.ledger.sqlite import schema
-from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.quantities import Delta, Epsilon
 
 FIXED = CertificateTerms(Certificate.theorem2, Epsilon("0.03"), Delta("2.5e-8"))
-ITEMS = BudgetVector(Rho(100), Delta(20))
+ITEMS = BudgetVector(100, 20, Certificate.theorem2)
 MONTHLY = Periods(timedelta(days=30), 12)
 
 
@@ -27,7 +28,7 @@ def version_of(path: Path) -> int:
 @pytest.fixture
 def fixed(path: Path) -> Path:
     ledger = SQLiteLedger(path, ITEMS, total=TOTAL, certified=FIXED)
-    ledger.reserve(Request("q", BudgetVector(Rho(5), Delta(1)), certificate=Certificate.theorem2)).settle(Rho(2), "d")
+    ledger.reserve(Request("q", BudgetVector(5, 1, Certificate.theorem2))).settle(Fraction(2), "d")
     ledger.close()
     return path
 

@@ -6,16 +6,16 @@ import errno
 import functools
 import os
 import sqlite3
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 from support.ledger_kit import BUDGET, ITEM, TOTAL, code_of, opened, raw
+from support.ledger_makers import make_state
 
-from dpsql.accounting import FilterState
 from dpsql.ledger import Request, SQLiteLedger, verify
 from dpsql.ledger.sqlite import errors, location
 from dpsql.ledger.sqlite import file as sqlite_file
-from dpsql.quantities import Rho
 
 
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:
@@ -70,11 +70,11 @@ def test_a_full_disk_refuses_and_changes_nothing(path: Path) -> None:
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages}")
         assert code_of(lambda: ledger.reserve(Request("x" * 10**5, ITEM))) == "ledger-disk-full"
-        assert code_of(lambda: held.settle(Rho(1), "x" * 10**5)) == "ledger-disk-full"
+        assert code_of(lambda: held.settle(Fraction(1), "x" * 10**5)) == "ledger-disk-full"
         assert ledger.state() == before
         connection.execute("PRAGMA max_page_count = 1000000")
-        held.settle(Rho(1), "after room was made")
-        assert ledger.state() == FilterState(spent=ITEM, reserved=Rho(0))
+        held.settle(Fraction(1), "after room was made")
+        assert ledger.state() == make_state(ITEM, Fraction(0))
 
 
 def test_a_file_held_by_someone_is_busy_and_nothing_is_charged(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,11 +83,11 @@ def test_a_file_held_by_someone_is_busy_and_nothing_is_charged(path: Path, monke
         held = ledger.reserve(Request("before", ITEM))
         other.execute("BEGIN IMMEDIATE")
         assert code_of(lambda: ledger.reserve(Request("during", ITEM))) == "ledger-busy"
-        assert code_of(lambda: held.settle(Rho(0), "during")) == "ledger-busy"
+        assert code_of(lambda: held.settle(Fraction(0), "during")) == "ledger-busy"
         assert code_of(lambda: SQLiteLedger(path, BUDGET, total=TOTAL)) == "ledger-busy"
         other.execute("ROLLBACK")
-        held.settle(Rho(1), "after")
-        assert ledger.state() == FilterState(spent=ITEM, reserved=Rho(0))
+        held.settle(Fraction(1), "after")
+        assert ledger.state() == make_state(ITEM, Fraction(0))
 
 
 def test_a_file_being_made_by_someone_is_busy(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_a_ledger_whose_file_went_away_writes_no_more(path: Path, change: str) -
             copy.write_bytes(path.read_bytes())
             copy.replace(path)
         assert code_of(lambda: ledger.reserve(Request("lost", ITEM))) == "ledger-moved"
-        assert code_of(lambda: held.settle(Rho(0), "lost")) == "ledger-moved"
+        assert code_of(lambda: held.settle(Fraction(0), "lost")) == "ledger-moved"
         assert code_of(ledger.state) == "ledger-moved"
 
 
@@ -194,7 +194,11 @@ def test_what_someone_writes_while_it_is_open_is_found(path: Path, held: str) ->
     with opened(path) as ledger, raw(path) as other:
         reservation = ledger.reserve(Request("q", ITEM))
         other.execute("UPDATE balances SET reserved_rho = ?", (held,))
-        for act in (ledger.state, lambda: ledger.reserve(Request("q", ITEM)), lambda: reservation.settle(Rho(0), "d")):
+        for act in (
+            ledger.state,
+            lambda: ledger.reserve(Request("q", ITEM)),
+            lambda: reservation.settle(Fraction(0), "d"),
+        ):
             assert code_of(act) == ("ledger-damaged" if held == "much" else "ledger-tampered")
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 from support.ledger_kit import ASK, BUDGET, ITEM, TOTAL, code_of, opened, raw, tampering
+from support.ledger_makers import spent_in
 
 from dpsql.errors import LedgerError
 from dpsql.ledger import Request, SQLiteLedger, verify
 from dpsql.ledger.record import GENESIS, chained
 from dpsql.ledger.sqlite.sidecars import Sidecars
 from dpsql.ledger.verification import Mark
-from dpsql.quantities import Rho
 
 # verify
 
@@ -103,7 +104,7 @@ def test_every_cell_that_is_changed_is_found(rich: Path, table: str, column: str
 
 def test_a_changed_answer_is_never_given_out(path: Path) -> None:
     with opened(path) as ledger:
-        ledger.reserve(Request("q", ITEM, key="key")).settle(Rho(0), "d", answer=b"what was released")
+        ledger.reserve(Request("q", ITEM, key="key")).settle(Fraction(0), "d", answer=b"what was released")
     for change in ("UPDATE answers SET content = x'00'", "UPDATE answers SET content = 'text'", "DELETE FROM answers"):
         with tampering(path) as connection:
             connection.execute(change)
@@ -158,10 +159,10 @@ def test_a_history_told_anew_from_some_event_on_is_found_by_the_mark(rich: Path)
 def older(path: Path) -> Path:
     """Return an older copy of the ledger at `path`, which has been spent from since."""
     with opened(path) as ledger:
-        ledger.reserve(ASK).settle(ITEM.rho, "d")
+        ledger.reserve(ASK).settle(ITEM.refundable, "d")
     copy = shutil.copy(path, path.with_name("backup"))
     with opened(path) as ledger:
-        ledger.reserve(ASK).settle(ITEM.rho, "d")
+        ledger.reserve(ASK).settle(ITEM.refundable, "d")
     return Path(copy)
 
 
@@ -184,7 +185,7 @@ def test_an_older_copy_is_refused_until_the_newest_is_back(
         assert code_of(act) == "ledger-rolled-back"
     path.write_bytes(newest)
     with opened(path) as ledger:
-        assert ledger.state().spent.rho == Rho(2)
+        assert ledger.state().spent == Fraction(2)
 
 
 def test_a_deleted_ledger_is_not_begun_anew_beside_its_mark(path: Path, older: Path) -> None:
@@ -213,12 +214,12 @@ def test_a_ledger_that_falls_behind_its_mark_while_it_is_open_writes_no_more(pat
         mark = Sidecars(path).read_mark()
         Sidecars(path).write_mark(Mark(mark.data_set, mark.seq + 1, mark.chain))
         assert code_of(lambda: ledger.reserve(ASK)) == "ledger-rolled-back"
-        assert code_of(lambda: held.settle(Rho(0), "d")) == "ledger-rolled-back"
+        assert code_of(lambda: held.settle(Fraction(0), "d")) == "ledger-rolled-back"
         assert code_of(lambda: ledger.bump("n")) == "ledger-rolled-back"
         Sidecars(path).write_mark(Mark("another", mark.seq, mark.chain))
         assert code_of(lambda: ledger.reserve(ASK)) == "ledger-rolled-back"
         Sidecars(path).write_mark(mark)
-        held.settle(Rho(0), "d")
+        held.settle(Fraction(0), "d")
 
 
 FILES = ("", "-wal", "-shm", ".mark", ".lock")
@@ -269,7 +270,7 @@ def test_the_mark_follows_every_act(path: Path) -> None:
         seen = [Sidecars(path).read_mark()]
         held = ledger.reserve(ASK)
         acts = [
-            lambda: held.settle(Rho(0), "d"),
+            lambda: held.settle(Fraction(0), "d"),
             lambda: ledger.grant(BUDGET, TOTAL, note="more"),
             lambda: ledger.bump("n"),
             lambda: ledger.register({"t": "u"}),
@@ -316,6 +317,6 @@ def test_a_mark_that_cannot_be_written_undoes_no_commit(path: Path) -> None:
         mark.unlink()
         (mark.with_name("elsewhere")).mkdir()
         mark.symlink_to(mark.with_name("elsewhere") / "no" / "such")
-        ledger.reserve(ASK).settle(ITEM.rho, "d")
-        assert ledger.state().spent == ITEM
+        ledger.reserve(ASK).settle(ITEM.refundable, "d")
+        assert spent_in(ledger.state()) == ITEM
     assert code_of(lambda: SQLiteLedger(path, BUDGET, total=TOTAL)) == "ledger-directory"

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from support.ledger_kit import code_of, raw, tampering
 
-from dpsql.accounting import ZCDP, ApproximateDP, FilterState
+from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector
 from dpsql.errors import BudgetExceeded
 from dpsql.ledger import Request, SQLiteLedger, balance_of, verify
 from dpsql.ledger.sqlite.sidecars import Sidecars
-from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.quantities import Delta, Epsilon
 
 ITEM = Fraction("0.05") ** 2 / 8
-BUDGET, TOTAL = ZCDP(Rho("0.0123456789"), Delta("5e-7")), ApproximateDP(Epsilon(1), Delta("1e-6"))
-STATE = FilterState(spent=ZCDP(Rho(7 * ITEM), Delta("3.5e-8")), reserved=Rho(Fraction(1, 3000)))
+BUDGET, TOTAL = BudgetVector("0.0123456789", "5e-7"), ApproximateDP(Epsilon(1), Delta("1e-6"))
+STATE = BudgetState(Fraction(7 * ITEM), Fraction("3.5e-8"), Fraction(1, 3000))
 
 
 @pytest.fixture
@@ -30,14 +30,14 @@ def old(path: Path) -> Path:
 
 def test_what_was_spent_and_held_stays_spent_and_held(old: Path) -> None:
     for _ in range(2):
-        with closing(SQLiteLedger(old, ZCDP(Rho(5), Delta(1)), total=TOTAL)) as ledger:
+        with closing(SQLiteLedger(old, BudgetVector(5, 1), total=TOTAL)) as ledger:
             assert (ledger.budget, ledger.total, ledger.data_version) == (BUDGET, TOTAL, 0)
             assert ledger.state() == STATE == balance_of(ledger.entries())
-    left = BUDGET.rho.value - STATE.spent.rho.value - STATE.reserved.value
+    left = BUDGET.refundable - STATE.spent - STATE.reserved
     with closing(SQLiteLedger.open(old)) as ledger:
         with pytest.raises(BudgetExceeded):
-            ledger.reserve(Request("q", ZCDP(Rho(left + Fraction(1, 10**30)), Delta(0))))
-        ledger.reserve(Request("q", ZCDP(Rho(left), Delta(0)))).settle(Rho(left), "d")
+            ledger.reserve(Request("q", BudgetVector(left + Fraction(1, 10**30), 0)))
+        ledger.reserve(Request("q", BudgetVector(left, 0))).settle(Fraction(left), "d")
     assert verify(old).events == 8
 
 

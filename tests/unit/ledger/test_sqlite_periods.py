@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 from support.ledger_kit import ALICE, ASK, BUDGET, ITEM, TOTAL, code_of, raw, tampering
+from support.ledger_makers import make_state
 from support.ledger_programs import start
 
-from dpsql.accounting import ZCDP, FilterState, Periods
+from dpsql.accounting import BudgetState, BudgetVector, Periods
 from dpsql.ledger import Request, SQLiteLedger, balance_of, verify
 from dpsql.ledger.calendar import Clock
 from dpsql.ledger.record import GENESIS, chained, told_terms
-from dpsql.quantities import Delta, Rho
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -37,10 +37,10 @@ def opened(path: Path, days: float, periods: Periods | None = YEAR) -> closing[S
 def used(path: Path) -> Path:
     """Return a ledger of three periods, the second of which was passed over."""
     with opened(path, 0) as ledger:
-        ledger.reserve(Request("of alice", ITEM, ALICE)).settle(Rho("0.5"), "digest")
+        ledger.reserve(Request("of alice", ITEM, ALICE)).settle(Fraction("0.5"), "digest")
         ledger.reserve(ASK)
     with opened(path, 61) as ledger:
-        ledger.reserve(ASK).settle(Rho("0.25"), "digest")
+        ledger.reserve(ASK).settle(Fraction("0.25"), "digest")
         ledger.bump("monday")
     with opened(path, 90) as ledger:
         ledger.reserve(ASK)
@@ -58,7 +58,7 @@ def test_a_ledger_without_periods_stays_what_it_was_for_an_earlier_dpsql(path: P
     assert verify(path).events == 7
     with closing(SQLiteLedger(path, BUDGET, total=TOTAL)) as ledger:
         assert ledger.calendar is None
-        assert ledger.state() == FilterState(ZCDP(Rho("0.5"), Delta("2e-9")), Rho(1))
+        assert ledger.state() == BudgetState(Fraction("0.5"), Fraction("2e-9"), Fraction(1))
         assert ledger.stored("key", "alice") is None  # of the data before monday
         told = [event.kind for event in ledger.events()]
     assert told == ["created", "registered", "reserved", "settled", "reserved", "bumped", "granted"]
@@ -73,21 +73,21 @@ def test_a_ledger_without_periods_is_given_some_by_a_grant(path: Path) -> None:
     assert code_of(lambda: opened(path, 0)) == "ledger-period"
     with closing(SQLiteLedger.open(path, clock=at(0))) as ledger:
         ledger.grant(BUDGET, TOTAL, note="monthly", periods=YEAR)
-        assert ledger.state().reserved == Rho(1)
+        assert ledger.state().reserved == Fraction(1)
     assert version_of(path) == 3
     with opened(path, 30) as ledger:
-        assert (ledger.calendar.number, ledger.state()) == (1, FilterState.fresh())
-        ledger.reserve(Request("all of it", BUDGET)).settle(BUDGET.rho, "d")
+        assert (ledger.calendar.number, ledger.state()) == (1, BudgetState())
+        ledger.reserve(Request("all of it", BUDGET)).settle(BUDGET.refundable, "d")
     verify(path)
 
 
 def test_what_was_begun_is_found_by_the_next_process(used: Path) -> None:
     with opened(used, 0) as ledger:  # its clock is set back
         assert (ledger.calendar.number, ledger.calendar.since) == (3, 9)
-        assert ledger.state() == FilterState(ZCDP(Rho(0), ITEM.delta), Rho(1))
-        assert ledger.state("alice") == FilterState.fresh()
+        assert ledger.state() == BudgetState(Fraction(0), ITEM.delta.value, Fraction(1))
+        assert ledger.state("alice") == BudgetState()
         assert [entry.period for entry in ledger.entries()] == [0, 0, 2, 3]
-        assert balance_of(ledger.entries(), period=0).spent.rho == Rho("0.5")
+        assert balance_of(ledger.entries(), period=0).spent == Fraction("0.5")
     assert verify(used).events == 10
 
 
@@ -209,9 +209,9 @@ def test_the_moment_of_a_period_may_be_any_within_it(used: Path) -> None:
 
 def test_a_reservation_taken_out_of_a_full_period_into_the_next_is_found(path: Path) -> None:
     with opened(path, 0) as ledger:
-        ledger.reserve(Request("most", ZCDP(Rho(40), Delta(0))))
+        ledger.reserve(Request("most", BudgetVector(40, 0)))
     with opened(path, 30) as ledger:
-        ledger.reserve(Request("as much again", ZCDP(Rho(40), Delta(0))))
+        ledger.reserve(Request("as much again", BudgetVector(40, 0)))
     retell(path, 3, """kind = 'registered', body = '{"units":{}}', at = '2026-01-02T00:00:00+00:00'""")
     assert code_of(lambda: verify(path)) == "ledger-tampered"
 
@@ -235,7 +235,7 @@ for _ in range(2):
         for now[0] in moments:
             for _ in range(int(sys.argv[2])):
                 try:
-                    ledger.reserve(ASK).settle(ITEM.rho, 'd')
+                    ledger.reserve(ASK).settle(ITEM.refundable, 'd')
                 except BudgetExceeded:
                     pass
         ledger.close()
@@ -257,8 +257,8 @@ def test_two_processes_at_a_rollover_begin_each_period_once(path: Path) -> None:
         entries = ledger.entries()
     assert turns == [1, 2, 3, 4, 5]
     for number in range(6):
-        assert balance_of(entries, period=number).spent.rho <= Rho(20)
-    assert balance_of(entries, period=5).spent.rho == Rho(20)
+        assert balance_of(entries, period=number).spent <= Fraction(20)
+    assert balance_of(entries, period=5).spent == Fraction(20)
     verify(path)
 
 
@@ -267,11 +267,11 @@ def test_a_ledger_that_is_open_sees_the_periods_that_another_process_grants(path
         closing(SQLiteLedger(path, BUDGET, total=TOTAL, clock=at(31))) as mine,
         closing(SQLiteLedger.open(path, clock=at(0))) as other,
     ):
-        held = mine.reserve(Request("q", ZCDP(Rho(Fraction(40)), Delta(0))))
+        held = mine.reserve(Request("q", BudgetVector(Fraction(40), 0)))
         other.grant(BUDGET, TOTAL, note="monthly", periods=YEAR)
         assert mine.calendar.number == 1
-        assert mine.state() == FilterState.fresh()
-        mine.reserve(Request("q", ZCDP(Rho(40), Delta(0))))
-        held.settle(Rho(40), "late")
-        assert mine.state() == other.state() == FilterState(ZCDP.nothing(), Rho(40))
+        assert mine.state() == BudgetState()
+        mine.reserve(Request("q", BudgetVector(40, 0)))
+        held.settle(Fraction(40), "late")
+        assert mine.state() == other.state() == make_state(BudgetVector(0, 0), Fraction(40))
     verify(path)

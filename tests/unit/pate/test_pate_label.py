@@ -20,7 +20,7 @@ from support.session_kit import WatchedLedger, filled, rebuilt, session_on
 import dpsql
 import dpsql.pate
 from dpsql import Delta, Epsilon, Rho
-from dpsql.accounting import ZCDP
+from dpsql.accounting import ZCDP, BudgetVector
 from dpsql.engines import Exact, Statement
 from dpsql.ledger import SQLiteLedger
 from dpsql.mechanisms import VOTE_STEPS
@@ -122,7 +122,7 @@ def test_the_loss_of_a_batch_is_that_of_its_examples_together(name: str) -> None
         assert receipt.remaining == budget.remaining
         assert receipt.method == name
         (entry,) = session._dependencies.ledger.entries()
-        assert entry.worst_case == receipt.loss
+        assert entry.worst_case == BudgetVector.of(receipt.loss)
         assert entry.query.startswith(f"PATE {name}: 3 examples of votes, epsilon 0.5")
 
 

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.accounting import ZCDP
+from dpsql.accounting import BudgetVector
 from dpsql.ledger import MemoryLedger, Request
 from dpsql.plan import Plan
 from dpsql.plan.report.forecast import forecast
@@ -32,15 +32,15 @@ def plan_of(sql: str) -> Plan:
         return session.explain(sql)
 
 
-def admitted(plan: Plan, remaining: ZCDP, *, loss: Rho) -> int:
+def admitted(plan: Plan, remaining: BudgetVector, *, loss: Rho) -> int:
     ledger = MemoryLedger(remaining, total=plan_total())
     asked = 0
     while True:
         try:
-            reservation = ledger.reserve(Request("", plan.worst_case))
+            reservation = ledger.reserve(Request("", plan.price(plan.worst_case)))
         except dpsql.BudgetExceeded:
             return asked
-        reservation.settle(loss, "")
+        reservation.settle(loss.value, "")
         asked += 1
 
 
@@ -56,7 +56,7 @@ def test_as_many_fit_as_a_ledger_admits(sql: str, k: int, more: str) -> None:
     for _ in range(8):
         times = Fraction(source.randint(0, 4000), 1000)
         pool = Fraction(source.randint(0, 4000), 1000)
-        remaining = ZCDP(Rho(plan.worst_case.rho.value * times), Delta(plan.worst_case.delta.value * pool))
+        remaining = BudgetVector(plan.worst_case.rho.value * times, plan.worst_case.delta.value * pool)
         told = forecast(plan, remaining, times=2)
         assert told.at_worst == admitted(plan, remaining, loss=plan.worst_case.rho)
         assert told.at_half == admitted(plan, remaining, loss=told.half_loss.rho)
@@ -82,14 +82,14 @@ def test_as_many_fit_as_a_ledger_admits(sql: str, k: int, more: str) -> None:
 )
 def test_what_a_query_costs_of_which_half_comes_back(sql: str, more: str, k: int, items: int) -> None:
     plan = plan_of(sql.format(k=k, epsilon="0.01", more=more))
-    told = forecast(plan, plan.worst_case, times=1)
+    told = forecast(plan, plan.price(plan.worst_case), times=1)
     assert told.half_loss.rho == Rho(plan.item_loss.rho.value * items)
     assert told.half_loss.delta == plan.delta
 
 
 def test_the_words_say_whether_the_planned_queries_fit() -> None:
     plan = plan_of(NAMES.format(k=10, epsilon="0.01", more=""))
-    three = ZCDP(Rho(plan.worst_case.rho.value * 3), Delta(plan.delta.value * 100))
+    three = BudgetVector(plan.worst_case.rho.value * 3, plan.delta.value * 100)
     assert str(forecast(plan, three, times=3)) == (
         "3 such queries fit, whatever they return. What is left admits 3 in the worst case, and 4 when half of the "
         "items come back."

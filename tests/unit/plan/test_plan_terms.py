@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 
 import dpsql
-from dpsql.accounting import ZCDP, FilterState, epsilon_of_zcdp
+from dpsql.accounting import BudgetState, BudgetVector, epsilon_of_zcdp
 from dpsql.plan import Sublimit, Terms, compute_balance
 from dpsql.plan.report.policy_check import report_policy
 from dpsql.plan.report.policy_report import Check
@@ -86,7 +86,7 @@ def test_the_default_delta_is_exactly_a_share(queries: int) -> None:
 def test_a_balance_adds_up() -> None:
     terms = terms_of(1, "1e-6")
     rho = Rho(30 * terms.epsilon.value**2 / 8)
-    state = FilterState(ZCDP(rho, Delta("1e-7")), Rho(20 * terms.epsilon.value**2 / 8))
+    state = BudgetState(rho.value, Fraction("1e-7"), Fraction(20 * terms.epsilon.value**2 / 8))
     balance = compute_balance(terms, state)
     assert balance.rho.granted == terms.budget.rho.value
     assert balance.rho.granted == balance.rho.spent + balance.rho.reserved + balance.rho.remaining
@@ -111,34 +111,34 @@ def test_a_balance_of_an_account_is_never_more_than_the_total_has() -> None:
     terms = terms_for("alice", alice=dpsql.Analyst("0.5"))
     assert terms.account is not None
     own, total = terms.account.budget, terms.budget
-    third = Rho(own.rho.value / 3)
-    mine = FilterState(ZCDP(third, Delta("1e-7")), third)
+    third = own.refundable / 3
+    mine = BudgetState(third, Fraction("1e-7"), third)
     for of_all, left in (
         (mine, (own.rho.value / 3, Fraction("4e-7"))),
-        (FilterState(ZCDP(total.rho, Delta("1e-7")), Rho(0)), (0, Fraction("4e-7"))),
-        (FilterState(ZCDP(third, Delta("4.5e-7")), third), (own.rho.value / 3, Fraction("5e-8"))),
+        (BudgetState(total.rho.value, Fraction("1e-7"), Fraction(0)), (0, Fraction("4e-7"))),
+        (BudgetState(third, Fraction("4.5e-7"), third), (own.rho.value / 3, Fraction("5e-8"))),
     ):
         balance = compute_balance(terms, of_all, own=mine)
         assert (balance.remaining.rho.value, balance.remaining.delta.value) == left
         assert (balance.rho.granted, balance.rho.spent, balance.rho.reserved) == (
             own.rho.value,
-            third.value,
-            third.value,
+            third,
+            third,
         )
         assert ("others drew on the total" in str(balance)) == (of_all is not mine)
         assert balance.items == left[0] // (terms.epsilon.value**2 / 8)
         assert str(balance).splitlines()[1] == "of it, the account alice:"
         assert balance.granted == terms.total
-    assert compute_balance(terms, mine, own=FilterState(ZCDP(own.rho, own.delta), third)).remaining == ZCDP(
-        Rho(0), Delta(0)
-    )
+    assert compute_balance(
+        terms, mine, own=BudgetState(own.rho.value, own.delta.value, third)
+    ).remaining == BudgetVector(0, 0)
 
 
 def test_a_balance_never_shows_a_running_epsilon() -> None:
     """What was spent so far is no guarantee (`maths.md` 2.4)."""
     terms = terms_of(1, "1e-6")
     half = Rho(terms.budget.rho.value / 2)
-    text = str(compute_balance(terms, FilterState(ZCDP(half, Delta("1e-7")), Rho(0))))
+    text = str(compute_balance(terms, BudgetState(half.value, Fraction("1e-7"), Fraction(0))))
     assert text.count("epsilon") == 1
     assert "differential privacy" in text.splitlines()[0]
 

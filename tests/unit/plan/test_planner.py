@@ -187,7 +187,7 @@ def test_it_costs_no_more_than_a_limited_domain_and_explain_shows_what_answers(
     text = statement(*bounded(groups), k=k, per=per, epsilon=epsilon)
     plan, usual = SESSION.explain(text), SESSION.explain(text.replace("WITH (", "WITH (mechanism = limited_domain, "))
     assert plan.worst_items <= usual.worst_items
-    assert plan.columns(plan.worst_case).rho <= usual.columns(usual.worst_case).rho
+    assert plan.price(plan.worst_case).rho <= usual.price(usual.worst_case).rho
     assert plan.delta.value <= usual.delta.value
     answer = SESSION._plan(SESSION._analyze(text, ()))[0]
     assert (answer.mechanism, answer.mechanism_plan) == (plan.mechanism, plan.mechanism_plan)

@@ -16,9 +16,10 @@ from pathlib import Path
 import duckdb
 import pytest
 from support.command_kit import dpsql_command
+from support.ledger_makers import make_state
 
 import dpsql
-from dpsql.accounting import ZCDP, FilterState, Periods, epsilon_of_zcdp
+from dpsql.accounting import BudgetState, BudgetVector, Periods, epsilon_of_zcdp
 from dpsql.connect import open_session
 from dpsql.curator import check_policy, grant
 from dpsql.engines.duckdb.engine import DuckDBEngine
@@ -208,13 +209,13 @@ def test_a_session_asks_again_in_the_next_period_and_no_more_after_the_last(open
 
 def test_nobody_drew_on_the_total_when_all_periods_are_over() -> None:
     terms = Terms.of_policy(policy_of(period="30d", periods=3), "alice")
-    gone = FilterState(terms.budget, Rho(0))
+    gone = make_state(terms.budget, Fraction(0))
     calendar = Calendar(Periods(MONTH, 3), START, 2)
-    last = compute_balance(terms, gone, own=FilterState.fresh(), calendar=calendar)
-    over = compute_balance(terms, gone, own=FilterState.fresh(), calendar=replace(calendar, number=3))
+    last = compute_balance(terms, gone, own=BudgetState(), calendar=calendar)
+    over = compute_balance(terms, gone, own=BudgetState(), calendar=replace(calendar, number=3))
     assert "others drew on the total" in str(last)
     assert "others drew on the total" not in str(over)
-    assert over.remaining == last.remaining == ZCDP.nothing()
+    assert over.remaining == last.remaining == BudgetVector(0, 0)
 
 
 def test_show_budget_says_which_period_it_is_and_until_when(opened: Opened) -> None:

@@ -15,7 +15,7 @@ import pytest
 from support.session_kit import filled, values_rows
 
 import dpsql
-from dpsql.accounting import FilterState
+from dpsql.accounting import BudgetState
 from dpsql.curator import grant, read_history
 from dpsql.ledger import SQLiteLedger, balance_of, verify
 from dpsql.session import Session
@@ -39,7 +39,7 @@ def opened(folder: Path, analyst: str | None = None, *, policy: str = "policy.to
     return dpsql.connect(folder / "events.duckdb", policy=folder / policy, analyst=analyst)
 
 
-def spent(folder: Path) -> FilterState:
+def spent(folder: Path) -> BudgetState:
     with closing(SQLiteLedger.open(folder / "ledger.sqlite")) as ledger:
         return ledger.state()
 
@@ -67,8 +67,8 @@ def test_everyone_pays_from_their_own_limit_and_all_from_the_total(folder: Path)
             assert shown["rho"] == tuple(map(float, (balance.rho.granted, own, 0, balance.rho.remaining)))
     assert set(costs.values()) == {8 * ITEM}
     with closing(SQLiteLedger.open(folder / "ledger.sqlite")) as ledger:
-        assert ledger.state().spent.rho.value == 32 * ITEM
-        assert [ledger.state(name).spent.rho.value for name in ("alice", "bob", "carol")] == [8 * ITEM] * 3
+        assert ledger.state().spent == 32 * ITEM
+        assert [ledger.state(name).spent for name in ("alice", "bob", "carol")] == [8 * ITEM] * 3
 
 
 def test_what_remains_is_the_lesser_of_ones_own_and_of_the_total_for_each_quantity(folder: Path) -> None:
@@ -220,11 +220,11 @@ def test_all_analysts_together_never_pass_the_total(example: Path, listed: bool)
     assert "budget-exceeded" in outcomes
     total = sessions[-1].budget
     with closing(SQLiteLedger.open(example / "ledger.sqlite")) as ledger:
-        assert ledger.state().spent.rho.value == charged * item <= ledger.budget.rho.value
-        assert ledger.state().reserved.value == 0
+        assert ledger.state().spent == charged * item <= ledger.budget.refundable
+        assert ledger.state().reserved == 0
         assert ledger.state() == balance_of(ledger.entries())
         assert ledger.budget.rho.value - charged * item < 22 * item  # and nothing that fits was refused
-        each = [ledger.state(name).spent.rho.value for name in names if name]
+        each = [ledger.state(name).spent for name in names if name]
     assert sum(each) <= charged * item
     assert total.rho.remaining == total.rho.granted - charged * item
     assert all(session.budget.remaining.rho.value <= total.rho.remaining for session in sessions)

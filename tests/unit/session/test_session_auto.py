@@ -109,7 +109,7 @@ def test_whichever_was_chosen_answers_and_charges_no_more_than_it_said(
     assert session.sql(text).receipt.replayed
     assert session.sql(text).fetchall() == answer.fetchall()
     assert answer.receipt.items_charged <= plan.worst_items
-    assert session.budget.rho.spent <= plan.columns(plan.worst_case).rho.value
+    assert session.budget.rho.spent <= plan.price(plan.worst_case).rho.value
     at = columns.split(", ").index("article")
     found = [row[at] for row in answer.fetchall()]
     if per:

@@ -10,6 +10,7 @@ from support.disk import Disk, Fault, usable
 from support.session_kit import filled, rebuilt, values_rows
 
 import dpsql
+from dpsql.accounting import BudgetVector
 from dpsql.engines import Exact, Statement
 from dpsql.ledger import verify
 from dpsql.session import Session
@@ -58,7 +59,7 @@ def test_whichever_step_of_a_query_the_disk_fails_at_what_is_shown_is_paid(fault
     outcomes: set[str] = set()
     for step in range(1000):
         sql, times = asked.next(), asked.times
-        worst = session.explain(sql).worst_case
+        worst = BudgetVector.of(session.explain(sql).worst_case)
         fault.arm(step)
         shown, code = None, ""
         try:
@@ -69,7 +70,7 @@ def test_whichever_step_of_a_query_the_disk_fails_at_what_is_shown_is_paid(fault
         assert (shown is None) == (code in CODES)
         entries = [entry for entry in ledger.entries() if entry.query == sql]
         if shown is not None:
-            assert [entry.settlement.loss for entry in entries] == [shown.receipt.loss.rho]
+            assert [entry.settlement.loss for entry in entries] == [shown.receipt.loss.rho.value]
             outcomes.add("shown")
         elif asked.times == times:
             assert entries == []
@@ -77,7 +78,7 @@ def test_whichever_step_of_a_query_the_disk_fails_at_what_is_shown_is_paid(fault
         else:
             (entry,) = entries
             assert entry.worst_case == worst
-            assert entry.settlement is None or entry.settlement.loss <= worst.rho
+            assert entry.settlement is None or entry.settlement.loss <= worst.refundable
             outcomes.add("charged")
         if not fault.failed:
             break

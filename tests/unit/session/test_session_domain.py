@@ -15,7 +15,7 @@ from support.laws import Law, fits, goodness, peeling_law, rejects
 from support.session_kit import filled, fresh_ledger, rebuilt, session_on
 
 import dpsql
-from dpsql.accounting import ZCDP
+from dpsql.accounting import ZCDP, BudgetState
 from dpsql.engines import Exact, Statement
 from dpsql.errors import EngineError
 from dpsql.ledger import MemoryLedger, Request
@@ -53,10 +53,10 @@ def drawn(session: Session, sql: str, runs: int) -> Counter[Hashable]:
     seen: Counter[Hashable] = Counter()
     for _ in range(runs):
         ledger = MemoryLedger(parts.terms.budget, total=parts.terms.total)
-        reservation = ledger.reserve(Request(sql, plan.worst_case))
+        reservation = ledger.reserve(Request(sql, plan.price(plan.worst_case)))
         released = release(plan, exact, noise=parts.noise)
-        reservation.settle(released.loss.rho, "")
-        assert ledger.state().spent == ZCDP(dpsql.Rho(Fraction(2, 8)), dpsql.Delta(0))
+        reservation.settle(released.loss.rho.value, "")
+        assert ledger.state() == BudgetState(Fraction(2, 8))
         seen[tuple(released.table.column(0).to_pylist())] += 1
     return seen
 

@@ -159,7 +159,7 @@ def test_a_settlement_that_fails_leaves_the_worst_case_held(session: Session) ->
     worst = broken.explain(NAMES).worst_case
     with pytest.raises(dpsql.LedgerError):
         broken.sql(NAMES)
-    assert (memory.state().reserved, memory.state().spent.delta) == (worst.rho, worst.delta)
+    assert (memory.state().reserved, memory.state().permanent) == (worst.rho.value, worst.delta.value)
 
 
 def test_a_session_closes_its_ledger_though_the_engine_fails(session: Session) -> None:

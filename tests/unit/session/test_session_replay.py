@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from fractions import Fraction
 from pathlib import Path
 
 import duckdb
@@ -16,7 +17,7 @@ import pytest
 from support.session_kit import WatchedLedger, filled, rebuilt, session_on, values_rows
 
 import dpsql
-from dpsql.accounting import ZCDP
+from dpsql.accounting import ZCDP, BudgetVector
 from dpsql.curator import bump, read_history
 from dpsql.engines import Exact, Statement
 from dpsql.ledger import Request, SQLiteLedger
@@ -413,8 +414,8 @@ def stored_as(folder: Path, content: bytes) -> None:
     """Keep `content` as the newest answer to SQL, as if a later or earlier dpsql had."""
     with opened(folder) as session:
         plan = session.explain(SQL)
-        held = session._dependencies.ledger.reserve(Request(SQL, ZCDP.nothing(), key=compute_replay_key(plan)))
-        held.settle(plan.item_loss.rho * 0, "0" * 64, answer=content)
+        held = session._dependencies.ledger.reserve(Request(SQL, BudgetVector(0, 0), key=compute_replay_key(plan)))
+        held.settle(Fraction(0), "0" * 64, answer=content)
 
 
 @pytest.mark.parametrize("content", [b"dpsql release 2 x\n{}", b"x", b"dpsql release 1 " + b"0" * 64 + b"\n{}\n"])
