@@ -8,7 +8,7 @@ from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from dpsql.accounting import BudgetVector, Certificate, Loss, PureLoss, Steps
+from dpsql.accounting import BudgetVector, Loss, PureLoss, Steps
 from dpsql.answer import Answer, Receipt
 from dpsql.plan.report.tables import describe_outcome
 
@@ -69,7 +69,7 @@ def encode_balance(balance: Balance) -> dict[str, object]:
     total = {"epsilon": float(balance.granted.epsilon), "delta": float(balance.granted.delta)}
     rows = [dict(zip(_MEASURES, row, strict=True)) for row in balance.rows()]
     sums = {"total": total, "measures": rows, "items": balance.items, "epsilon": float(balance.epsilon)}
-    if balance.certificate is not Certificate.zcdp:
+    if "rho" not in balance.certificate.currencies:
         sums["certificate"] = balance.certificate.value
     return sums if balance.calendar is None else {**sums, "period": _encode_period(balance.calendar)}
 

@@ -232,7 +232,7 @@ class Session:
         self._check_open()
         own = self._dependencies
         entries = (entry for entry in own.ledger.entries() if entry.account == self._account)
-        return planning.history_table(entries, own.terms.certificate)
+        return planning.history_table(entries, own.terms.certificate.currencies)
 
     def close(self) -> None:
         """Close the engine, the evaluator and the ledger; further use raises `UsageError`."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from dpsql.accounting import ZCDP, BudgetVector, Certificate
+from dpsql.accounting import ZCDP, BudgetVector
 from dpsql.errors import BudgetExceeded, Refusal
 from dpsql.ledger.base import Shortfall
 from dpsql.pate.methods import Method
@@ -91,7 +91,7 @@ def label(session: Session, votes: str, *, examples: Iterable[Value], method: Me
 def _check_terms(terms: Terms, table: VotesTable, *, method: Method) -> None:
     """Refuse a method outside the limits that the policy sets for a query; an example is one query."""
     private, limits = terms.tables[table.name], terms.limits
-    if terms.certificate is not Certificate.zcdp:
+    if terms.rule is not None:
         reason = f"Labels have no loss under the certificate {terms.certificate.value}."
         raise Refusal("certificate", reason, hint="Label with a policy and a ledger of the certificate zcdp.")
     if private.min_units is not None:

@@ -8,7 +8,6 @@ from dpsql.plan.mechanisms.base import (
     ReleaseSpec,
     RowsRead,
     SelectionMechanism,
-    sqrt_rounded_down,
 )
 from dpsql.plan.mechanisms.request import LEAST_DELTA, MechanismRequest
 
@@ -22,5 +21,4 @@ __all__ = [
     "ReleaseSpec",
     "RowsRead",
     "SelectionMechanism",
-    "sqrt_rounded_down",
 ]

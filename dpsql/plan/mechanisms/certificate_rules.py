@@ -5,15 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from dpsql.accounting import BoundedRange, Certificate, Loss, Steps
+from dpsql.accounting import BoundedRange, BudgetVector, Certificate, Loss, Steps
 from dpsql.errors import Refusal
 from dpsql.mechanisms import CountRelease, LaplaceCounts, NoisyCounts
-from dpsql.plan.mechanisms.base import ItemLoss
+from dpsql.plan.mechanisms.base import ItemLoss, sqrt_rounded_down
 from dpsql.plan.terms import Terms
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.statements import Clause, Option, Partitions
 
-__all__ = ["CertifiedPrice", "check_delta", "check_epsilon", "check_mechanism", "check_partitions", "price_items"]
+__all__ = [
+    "CertifiedPrice",
+    "check_delta",
+    "check_epsilon",
+    "check_mechanism",
+    "check_partitions",
+    "find_epsilon_within",
+    "price_items",
+]
 
 _BY_ITEM = ("limited_domain", "peeling")  # proved for every certificate (`maths.md` 6.3); nothing else enters
 
@@ -36,6 +44,17 @@ def price_items(epsilon: Epsilon, groups: int | None, *, counted: bool, certific
         return ItemLoss(epsilon, NoisyCounts(epsilon, groups) if counted else None)
     counts: CountRelease = LaplaceCounts(epsilon, 1 if certificate is Certificate.pure else 2, groups)
     return CertifiedPrice(epsilon, counts if counted else None, certificate=certificate)
+
+
+def find_epsilon_within(left: BudgetVector, items: int) -> Fraction:
+    """Return an epsilon at which all items fit into what is left; 0 where an item's price does not depend on it."""
+    match left.certificate:
+        case Certificate.zcdp:
+            return sqrt_rounded_down(8 * left.refundable / items)
+        case Certificate.pure:
+            return left.refundable / items
+        case Certificate.theorem2 | Certificate.optimal:
+            return Fraction(0)
 
 
 def check_mechanism(name: str, clause: Clause, *, certificate: Certificate) -> None:

@@ -6,11 +6,12 @@ import math
 from bisect import bisect_right
 from fractions import Fraction
 
-from dpsql.accounting import BudgetVector, Certificate
+from dpsql.accounting import BudgetVector
 from dpsql.errors import BudgetExceeded
 from dpsql.ledger.base import Shortfall
 from dpsql.ledger.calendar import Calendar
-from dpsql.plan.mechanisms import LEAST_DELTA, sqrt_rounded_down
+from dpsql.plan.mechanisms import LEAST_DELTA
+from dpsql.plan.mechanisms.certificate_rules import find_epsilon_within
 from dpsql.plan.plan import Plan
 from dpsql.quantities import Epsilon
 
@@ -35,7 +36,7 @@ def explain_shortfall(
         items = "1 item" if plan.worst_items == 1 else f"{plan.worst_items} items"
         buys = f"what is left of {whose} buys {affordable} of them"
         reason = f"This query may cost {items} of epsilon {plan.epsilon}, and {buys}."
-    elif plan.certificate is Certificate.theorem2:
+    elif "queries" in remaining.certificate.currencies:
         reason = f"This query has a delta, and of {whose} no such query is left."
     else:
         reason = f"This query spends delta {plan.delta}, and {float(remaining.permanent):.6g} is left of {whose}."
@@ -66,22 +67,11 @@ def _what_fits(plan: Plan, remaining: BudgetVector, *, affordable: int, least_ep
         fits.append(
             f"{affordable // each} of the {plan.spec.rows.partitions} partitions{f' WITH ({delta})' if delta else ''}"
         )
-    epsilon = _rounded_down(_epsilon_left(plan, remaining.refundable))
+    epsilon = _rounded_down(find_epsilon_within(remaining, plan.worst_items))
     if Fraction(epsilon) >= least_epsilon.value and plan.takes(plan.k, Fraction(epsilon)):
         these = f"at most {plan.k}" if adaptive else f"these {plan.k}"
         fits.append(f"WITH (epsilon = {epsilon}{delta and ', '}{delta}) for {these}")
     return f"{' or '.join(fits)} would fit." if fits else "What is left buys no item."
-
-
-def _epsilon_left(plan: Plan, left: Fraction) -> Fraction:
-    """Return an epsilon at which all items fit into what is left; 0 where items count alike whatever theirs is."""
-    match plan.certificate:
-        case Certificate.zcdp:
-            return sqrt_rounded_down(8 * left / plan.worst_items)
-        case Certificate.pure:
-            return left / plan.worst_items
-        case Certificate.theorem2 | Certificate.optimal:
-            return Fraction(0)
 
 
 def _rounded_down(value: Fraction) -> str:

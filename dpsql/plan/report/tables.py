@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from dpsql.accounting import Certificate
 from dpsql.ledger.base import Entry
 from dpsql.ledger.failures import FAILED
 from dpsql.plan.plan import Plan
@@ -45,14 +44,14 @@ def budget_table(balance: Balance) -> pa.Table:
     return table.append_column("until", pa.array([until] * table.num_rows, pa.timestamp("us", "UTC")))
 
 
-def history_table(entries: Iterable[Entry], certificate: Certificate) -> pa.Table:
+def history_table(entries: Iterable[Entry], currencies: tuple[str, str]) -> pa.Table:
     """Return what was asked and what became of it, in the order of `entries`; rho_charged is NULL while it is open.
 
-    Under another certificate than zcdp its currencies stand in place of rho and delta.
+    `currencies` are those of the certificate, which name the columns: rho and delta for zcdp.
     """
     import pyarrow as pa
 
-    asked, (first, second) = list(entries), certificate.currencies
+    asked, (first, second) = list(entries), currencies
     charged = [None if entry.settlement is None else float(entry.settlement.loss) for entry in asked]
     return pa.table(
         {
