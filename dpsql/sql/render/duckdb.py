@@ -244,6 +244,11 @@ class Writer:
         groups = f" GROUP BY {derived.grouping}" if derived.grouping else ""
         return f"SELECT {outputs} {self.body(derived.body)}{groups}"
 
+    def select(self, columns: Sequence[str], body: FromWhere, *, where: str = "", distinct: bool = False) -> str:
+        """Return SELECT of columns that are SQL already; `where` is one more condition on the rows of the body."""
+        more = "" if not where else f" {'WHERE' if body.where is None else 'AND'} {where}"
+        return f"SELECT {'DISTINCT ' if distinct else ''}{', '.join(columns)} {self.body(body)}{more}"
+
     def adapt_joins(self, body: FromWhere) -> FromWhere:
         """Return FROM and WHERE in a form that the engine can join; DuckDB takes every form."""
         return body

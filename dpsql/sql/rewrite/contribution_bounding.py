@@ -24,6 +24,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dpsql.sql.render.clauses import (
+    alias,
+    at_most,
+    combine,
+    compare,
+    count,
+    cte,
+    decide,
+    join,
+    least,
+    least_struct,
+    list_parts,
+    number_rows,
+    select,
+    sort_nulls_last,
+    struct_field,
+    subquery,
+)
 from dpsql.sql.render.duckdb import Writer
 
 __all__ = [
@@ -71,20 +89,20 @@ def bound_contributions(
     With `ranked`, the rows of `base` are distinct and have two more columns: RANK, the rank of the row within its
     unit, and GROUPS, the number of rows of the unit.
     """
-    columns = ", ".join((*names, UNIT))
+    columns = (*names, UNIT)
     if ranked:
-        return BoundedRows((), f"SELECT {columns} FROM ({base}) WHERE {RANK} <= {bound.groups:d}")  # noqa: S608 - nothing in it is the analyst's text
+        return BoundedRows((), select(columns, subquery(base), where=at_most(RANK, bound.groups)))
     draw = writer.draw(names, UNIT, salts=bound.salts)
-    pairs = f"SELECT DISTINCT {columns} FROM ({base})"  # noqa: S608 - nothing in it is the analyst's text
+    pairs = select(columns, subquery(base), distinct=True)
     if bound.groups == 1 and writer.native:
         return BoundedRows((), _select_minimum(base, names, draw=draw))
     if bound.groups < MIN_GROUPS_SORTED_APART or not writer.native:
-        return BoundedRows((), _select_first(f"({pairs})", names, draw=draw, groups=bound.groups))
-    above = f"SELECT {UNIT} FROM dpsql_pairs GROUP BY {UNIT} HAVING system.main.count() > {bound.groups:d}"  # noqa: S608 - as above
-    ctes = f"dpsql_pairs AS MATERIALIZED ({pairs})", f"dpsql_above AS MATERIALIZED ({above})"
-    within = f"SELECT {columns} FROM dpsql_pairs ANTI JOIN dpsql_above USING ({UNIT})"  # noqa: S608 - as above
-    rest = f"dpsql_pairs SEMI JOIN dpsql_above USING ({UNIT})"
-    return BoundedRows(ctes, f"{within} UNION ALL {_select_first(rest, names, draw=draw, groups=bound.groups)}")
+        return BoundedRows((), _select_first(subquery(pairs), names, draw=draw, groups=bound.groups))
+    above = select([UNIT], "dpsql_pairs", group_by=UNIT, having=compare(count(), ">", str(bound.groups)))
+    within = select(columns, join("dpsql_pairs", "dpsql_above", kind="ANTI", using=[UNIT]))
+    rest = join("dpsql_pairs", "dpsql_above", kind="SEMI", using=[UNIT])
+    first = _select_first(rest, names, draw=draw, groups=bound.groups)
+    return BoundedRows((cte("dpsql_pairs", pairs), cte("dpsql_above", above)), combine("UNION ALL", within, first))
 
 
 def weigh_contributions(
@@ -99,13 +117,12 @@ def weigh_contributions(
     if ranked or not writer.native:
         weight = _look_up_weight(writer, bound, weights=weights)
         rows = base if ranked else _rank_in_one_pass(writer, base, names=names, bound=bound)
-        selected = f"SELECT {', '.join(names)}, {weight} AS {WEIGHT} FROM ({rows}) WHERE {RANK} <= {bound.groups:d}"  # noqa: S608 - nothing in it is the analyst's text
-        return BoundedRows((), selected)
+        columns = (*names, alias(weight, WEIGHT))
+        return BoundedRows((), select(columns, subquery(rows), where=at_most(RANK, bound.groups)))
     table, ctes, within = _build_weight_ctes(writer, base, names=names, bound=bound, weights=weights)
-    most = f"{bound.groups:d}"
     first = _select_first(_ABOVE, names, draw=writer.draw(names, UNIT, salts=bound.salts), groups=bound.groups)
-    cut = f"SELECT {', '.join(names)}, {writer.looked_up(table, most)} AS {WEIGHT} FROM ({first})"  # noqa: S608 - nothing in it is the analyst's text
-    return BoundedRows(ctes, f"{within} UNION ALL {cut}")
+    cut = select((*names, alias(writer.looked_up(table, str(bound.groups)), WEIGHT)), subquery(first))
+    return BoundedRows(ctes, combine("UNION ALL", within, cut))
 
 
 def weigh_all_pairs(
@@ -115,18 +132,18 @@ def weigh_all_pairs(
     if ranked or not writer.native:
         weight = _look_up_weight(writer, bound, weights=weights)
         rows = base if ranked else _rank_in_one_pass(writer, base, names=names, bound=bound)
-        own = f"CASE WHEN {RANK} <= {bound.groups:d} THEN {weight} ELSE 0 END AS {WEIGHT}"
-        return BoundedRows((), f"SELECT {', '.join(names)}, {own} FROM ({rows})")  # noqa: S608 - as above
+        own = alias(decide(at_most(RANK, bound.groups), weight, "0"), WEIGHT)
+        return BoundedRows((), select((*names, own), subquery(rows)))
     table, ctes, within = _build_weight_ctes(writer, base, names=names, bound=bound, weights=weights)
-    most = f"{bound.groups:d}"
     rows = _rank_pairs(_ABOVE, names, draw=writer.draw(names, UNIT, salts=bound.salts))
-    own = f"CASE WHEN {RANK} <= {most} THEN {writer.looked_up(table, most)} ELSE 0 END AS {WEIGHT}"
-    return BoundedRows(ctes, f"{within} UNION ALL SELECT {', '.join(names)}, {own} FROM ({rows})")  # noqa: S608 - as above
+    weight = writer.looked_up(table, str(bound.groups))
+    own = alias(decide(at_most(RANK, bound.groups), weight, "0"), WEIGHT)
+    return BoundedRows(ctes, combine("UNION ALL", within, select((*names, own), subquery(rows))))
 
 
 def _look_up_weight(writer: Writer, bound: Bound, *, weights: Sequence[int]) -> str:
     """Return the SQL for the weight of a row by GROUPS, the number of groups of its unit."""
-    return writer.looked_up(writer.listed(weights), f"system.main.least({GROUPS}, {bound.groups:d})")
+    return writer.looked_up(writer.listed(weights), least(GROUPS, str(bound.groups)))
 
 
 def _rank_in_one_pass(writer: Writer, base: str, *, names: Sequence[str], bound: Bound) -> str:
@@ -135,46 +152,40 @@ def _rank_in_one_pass(writer: Writer, base: str, *, names: Sequence[str], bound:
     An engine other than DuckDB may evaluate a CTE twice, and the table may change in between. A unit could then get
     the large weight of few groups and add it to many.
     """
-    pairs = f"(SELECT DISTINCT {', '.join((*names, UNIT))} FROM ({base}))"  # noqa: S608 - as above
-    ranked = _rank_pairs(pairs, names, draw=writer.draw(names, UNIT, salts=bound.salts))
-    return f"SELECT *, system.main.count() OVER (PARTITION BY {UNIT}) AS {GROUPS} FROM ({ranked})"  # noqa: S608 - as above
+    pairs = select((*names, UNIT), subquery(base), distinct=True)
+    ranked = _rank_pairs(subquery(pairs), names, draw=writer.draw(names, UNIT, salts=bound.salts))
+    return select(["*", alias(count(partition_by=UNIT), GROUPS)], subquery(ranked))
 
 
-_ABOVE = f"dpsql_pairs SEMI JOIN (SELECT {UNIT} FROM dpsql_units WHERE dpsql_above) USING ({UNIT})"  # noqa: S608 - as above
+_ABOVE = join("dpsql_pairs", subquery(select([UNIT], "dpsql_units", where="dpsql_above")), kind="SEMI", using=[UNIT])
 
 
 def _build_weight_ctes(
     writer: Writer, base: str, *, names: Sequence[str], bound: Bound, weights: Sequence[int]
 ) -> tuple[str, tuple[str, ...], str]:
     """Return the list of weights, the CTEs of pairs and units, and the SELECT of the units within the bound."""
-    keys, most = ", ".join(names), f"{bound.groups:d}"
-    table, count = writer.listed(weights), "system.main.count()"
-    own = f"{writer.looked_up(table, f'system.main.least({count}, {most})')} AS {WEIGHT}"
-    units = f"SELECT {UNIT}, {own}, {count} > {most} AS dpsql_above FROM dpsql_pairs GROUP BY {UNIT}"  # noqa: S608 - as above
-    pairs = f"SELECT DISTINCT {keys}, {UNIT} FROM ({base})"  # noqa: S608 - as above
-    ctes = f"dpsql_pairs AS MATERIALIZED ({pairs})", f"dpsql_units AS MATERIALIZED ({units})"
-    within = f"SELECT {keys}, {WEIGHT} FROM dpsql_pairs JOIN dpsql_units USING ({UNIT}) WHERE NOT dpsql_above"  # noqa: S608 - as above
-    return table, ctes, within
+    table, most = writer.listed(weights), str(bound.groups)
+    own = alias(writer.looked_up(table, least(count(), most)), WEIGHT)
+    above = alias(compare(count(), ">", most), "dpsql_above")
+    units = select([UNIT, own, above], "dpsql_pairs", group_by=UNIT)
+    pairs = select((*names, UNIT), subquery(base), distinct=True)
+    within = select((*names, WEIGHT), join("dpsql_pairs", "dpsql_units", using=[UNIT]), where="NOT dpsql_above")
+    return table, (cte("dpsql_pairs", pairs), cte("dpsql_units", units)), within
 
 
 def _select_minimum(rows: str, names: Sequence[str], *, draw: str) -> str:
     """Return the SQL for the first group of each unit: the fields of the minimum struct of (draw, keys)."""
-    least = f"system.main.min(system.main.row({draw}, {', '.join(names)})) AS dpsql_least"
-    keys = ", ".join(
-        f"system.main.struct_extract_at(dpsql_least, {at}) AS {name}" for at, name in enumerate(names, start=2)
-    )
-    return f"SELECT {keys}, {UNIT} FROM (SELECT {UNIT}, {least} FROM ({rows}) GROUP BY {UNIT})"  # noqa: S608 - nothing in it is the analyst's text
+    first = select([UNIT, alias(least_struct([draw, *names]), "dpsql_least")], subquery(rows), group_by=UNIT)
+    keys = (alias(struct_field("dpsql_least", at), name) for at, name in enumerate(names, start=2))
+    return select((*keys, UNIT), subquery(first))
 
 
 def _select_first(pairs: str, names: Sequence[str], *, draw: str, groups: int) -> str:
     """Return the SQL for the first `groups` groups of each unit in a relation of distinct pairs."""
-    columns, ranked = ", ".join((*names, UNIT)), _rank_pairs(pairs, names, draw=draw)
-    return f"SELECT {columns} FROM ({ranked}) WHERE {RANK} <= {groups:d}"  # noqa: S608 - nothing in it is the analyst's text
+    return select((*names, UNIT), subquery(_rank_pairs(pairs, names, draw=draw)), where=at_most(RANK, groups))
 
 
 def _rank_pairs(pairs: str, names: Sequence[str], *, draw: str) -> str:
     """Return the SQL for a relation of distinct pairs with the RANK of each pair within its unit."""
-    columns = ", ".join((*names, UNIT))
-    order = ", ".join((draw, *(f"{name} ASC NULLS LAST" for name in names)))
-    rank = f"system.main.row_number() OVER (PARTITION BY {UNIT} ORDER BY {order}) AS {RANK}"
-    return f"SELECT {columns}, {rank} FROM {pairs}"  # noqa: S608 - as above
+    rank = number_rows(UNIT, list_parts([draw, sort_nulls_last(names)]))
+    return select((*names, UNIT, alias(rank, RANK)), pairs)

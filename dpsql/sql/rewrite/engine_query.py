@@ -15,6 +15,28 @@ from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.statements import Domain, LiteralDomain, PrivateQuery, TableDomain
 from dpsql.sql.ir.types import BIGINT
 from dpsql.sql.ir.visitor import rebuild_body
+from dpsql.sql.render.clauses import (
+    alias,
+    bigint,
+    column_of,
+    compare,
+    count,
+    cte,
+    descending,
+    distinct,
+    in_query,
+    left_join,
+    list_parts,
+    not_null,
+    or_zero,
+    order_by,
+    select,
+    sort_nulls_last,
+    subquery,
+    sum_of,
+    values,
+    with_ctes,
+)
 from dpsql.sql.render.duckdb import Writer
 from dpsql.sql.render.portable import writer_for
 from dpsql.sql.rewrite.contribution_bounding import (
@@ -101,12 +123,12 @@ def rewrite(query: PrivateQuery, rows: int | None, *, bound: Bound | None = None
 
     None selects every candidate of a domain.
     """
-    return _rewrite_counts(query, bound, first=(f"{COUNT} DESC",), rows=rows)
+    return _rewrite_counts(query, bound, first=(descending(COUNT),), rows=rows)
 
 
 def rewrite_unordered(query: PrivateQuery, rows: int, *, bound: Bound | None = None) -> CountingQuery:
     """Return the SQL for the first `rows` groups by distinct units, sorted by the keys and not by the counts."""
-    return _rewrite_counts(query, bound, first=(f"{COUNT} DESC",), rows=rows, unordered=True)
+    return _rewrite_counts(query, bound, first=(descending(COUNT),), rows=rows, unordered=True)
 
 
 def rewrite_all(query: PrivateQuery, *, bound: Bound | None = None) -> CountingQuery:
@@ -138,19 +160,22 @@ def _rewrite_weights(
     query, ranked = _apply_passes(found.query), found.form is Form.RANKS
     writer = writer_for(query.dialect)
     names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
-    keys, base = ", ".join(names), _build_unit_rows(writer, query, names=names, form=found.form)
+    base = _build_unit_rows(writer, query, names=names, form=found.form)
     listed: tuple[str, ...] = ()
     if query.partitions is not None:
         listed, base = filter_partitions(writer, base, names=names, partitions=query.partitions)
     bounded = spread(writer, base, names=names, bound=bound, weights=weights, ranked=ranked)
-    measures = f"system.main.count() AS {COUNT}, CAST(system.main.sum({WEIGHT}) AS BIGINT) AS {WEIGHT}"
-    groups = f"SELECT {keys}, {measures} FROM ({bounded.source}) GROUP BY {keys} HAVING system.main.sum({WEIGHT}) > 0"  # noqa: S608 - as above
-    order = ", ".join(f"{name} ASC NULLS LAST" for name in names)
-    sql = f"{groups} ORDER BY {order}"
-    if query.partitions is not None:
+    weight = sum_of(WEIGHT)
+    measures = alias(count(), COUNT), alias(bigint(weight), WEIGHT)
+    positive = compare(weight, ">", "0")
+    groups = select((*names, *measures), subquery(bounded.source), group_by=list_parts(names), having=positive)
+    order = sort_nulls_last(names)
+    if query.partitions is None:
+        sql = order_by(groups, order)
+    else:
         sql = order_groups(groups, order, key=names[query.partitions.key])
-    ctes = ", ".join((*listed, *bounded.ctes))
-    return _finish(writer, f"WITH {ctes} {sql}" if ctes else sql, query=query, measures=2, reads=found.description)
+    sql = with_ctes((*listed, *bounded.ctes), sql)
+    return _finish(writer, sql, query=query, measures=2, reads=found.description)
 
 
 def _rewrite_counts(
@@ -162,19 +187,17 @@ def _rewrite_counts(
     writer = writer_for(query.dialect)
     names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
     ctes, counted = _build_groups(writer, query, bound=bound, names=names, form=found.form)
-    labels = [f"{name} ASC NULLS LAST" for name in names]
-    order = ", ".join([*first, *labels])
-    opening = f"WITH {', '.join(ctes)} " if ctes else ""
+    order = list_parts([*first, sort_nulls_last(names)])
     if query.partitions is not None and rows is not None:
         key, columns = names[query.partitions.key], (*names, COUNT)
         sql = select_leading_groups(writer, counted, order=order, rows=rows, key=key, columns=columns)
     elif query.partitions is not None:
         sql = order_groups(counted, order, key=names[query.partitions.key])
     else:
-        sql = f"{counted} ORDER BY {order}{'' if rows is None else f' LIMIT {rows:d}'}"
-    sql = f"{opening}{sql}"
+        sql = order_by(counted, order, limit=rows)
+    sql = with_ctes(ctes, sql)
     if unordered:
-        sql = f"SELECT * FROM ({sql}) ORDER BY {', '.join(labels)}"  # noqa: S608 - as above
+        sql = select(["*"], subquery(sql), order_by=sort_nulls_last(names))
     return _finish(writer, sql, query=query, measures=1, reads=found.description)
 
 
@@ -182,30 +205,28 @@ def _build_groups(
     writer: Writer, query: PrivateQuery, *, bound: Bound | None, names: list[str], form: Form
 ) -> tuple[list[str], str]:
     """Return the CTEs, and the SELECT of all groups, or of all candidates, with their counts."""
-    keys, ctes = ", ".join(names), list[str]()
+    keys, ctes = list_parts(names), list[str]()
     base = _build_unit_rows(writer, query, names=names, form=form)
     if query.partitions is not None:
         listed, base = filter_partitions(writer, base, names=names, partitions=query.partitions)
         ctes += listed
     if query.domain is not None:
-        ctes.append(f"{DOMAIN} AS MATERIALIZED ({_build_candidates(writer, query.domain, name=keys)})")
+        ctes.append(cte(DOMAIN, _build_candidates(writer, query.domain, name=keys)))
         measure = COUNT if form is Form.COUNTS else UNIT
-        base = f"SELECT {keys}, {measure} FROM ({base}) WHERE {keys} IN (SELECT {keys} FROM {DOMAIN})"  # noqa: S608 - nothing in it is the analyst's text
+        base = select([keys, measure], subquery(base), where=in_query(keys, select([keys], DOMAIN)))
     if form is Form.COUNTS:
         counted = base
     else:
         if bound is None:
-            bounded, count = BoundedRows((), base), "" if form is Form.PAIRS else f"DISTINCT {UNIT}"
+            bounded, what = BoundedRows((), base), "" if form is Form.PAIRS else distinct(UNIT)
         else:
             ranked = form is Form.RANKS
-            bounded, count = bound_contributions(writer, base, names=names, bound=bound, ranked=ranked), ""
+            bounded, what = bound_contributions(writer, base, names=names, bound=bound, ranked=ranked), ""
         ctes += bounded.ctes
-        counted = f"SELECT {keys}, system.main.count({count}) AS {COUNT} FROM ({bounded.source}) GROUP BY {keys}"  # noqa: S608 - as above
+        counted = select([keys, alias(count(what), COUNT)], subquery(bounded.source), group_by=keys)
     if query.domain is not None:
-        counted = (
-            f"SELECT {DOMAIN}.{keys} AS {keys}, COALESCE({COUNT}, 0) AS {COUNT} "  # noqa: S608 - as above
-            f"FROM {DOMAIN} LEFT JOIN ({counted}) AS dpsql_counted ON {DOMAIN}.{keys} = dpsql_counted.{keys}"
-        )
+        columns = alias(column_of(DOMAIN, keys), keys), alias(or_zero(COUNT), COUNT)
+        counted = select(columns, left_join(DOMAIN, subquery(counted), name="dpsql_counted", on=keys))
     return ctes, counted
 
 
@@ -219,20 +240,19 @@ def _finish(writer: Writer, sql: str, *, query: PrivateQuery, measures: int, rea
 def _build_candidates(writer: Writer, domain: Domain, *, name: str) -> str:
     """Return the SQL for the distinct values of a known domain except NULL."""
     if isinstance(domain, TableDomain):
-        values = f"SELECT {writer.expression(domain.value)} AS {name} {writer.body(domain.body)}"
+        found = writer.select([alias(writer.expression(domain.value), name)], domain.body)
     else:
-        rows = ", ".join(f"({writer.expression(value)})" for value in domain.values)
-        values = f"SELECT {name} FROM (VALUES {rows}) AS dpsql_listed({name})"  # noqa: S608 - as above
-    return f"SELECT DISTINCT {name} FROM ({values}) WHERE {name} IS NOT NULL"  # noqa: S608 - as above
+        rows = ([writer.expression(value)] for value in domain.values)
+        found = select([name], values(rows, "dpsql_listed", [name]))
+    return select([name], subquery(found), distinct=True, where=not_null(name))
 
 
 def _build_unit_rows(writer: Writer, query: PrivateQuery, *, names: list[str], form: Form) -> str:
     """Return the SQL for the rows to count: keys and unit, without rows that have no unit; or keys and counts."""
-    keys = ", ".join(f"{writer.expression(key)} AS {name}" for key, name in zip(query.keys, names, strict=True))
+    keys = [alias(writer.expression(key), name) for key, name in zip(query.keys, names, strict=True)]
     if form is Form.COUNTS:
-        return f"SELECT {keys}, {UNITS} AS {COUNT} {writer.body(query.body)}"
+        return writer.select([*keys, alias(UNITS, COUNT)], query.body)
     unit = writer.expression(canonicalize(query.unit))
-    ranks = f", {RANK}, {GROUPS}" if form is Form.RANKS else ""
+    ranks = [RANK, GROUPS] if form is Form.RANKS else []
     body = writer.adapt_joins(query.body)
-    joint = "WHERE" if body.where is None else "AND"
-    return f"SELECT {keys}, {unit} AS {UNIT}{ranks} {writer.body(body)} {joint} ({unit} IS NOT NULL)"
+    return writer.select([*keys, alias(unit, UNIT), *ranks], body, where=subquery(not_null(unit)))

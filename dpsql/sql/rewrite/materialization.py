@@ -12,9 +12,30 @@ An ENUM is stored as its text, as queries read it, because its labels, codes and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dpsql.sql.render.clauses import (
+    alias,
+    both,
+    combine,
+    compare,
+    count,
+    create_table,
+    delete,
+    descending,
+    hash_of,
+    in_query,
+    insert,
+    join,
+    list_parts,
+    not_null,
+    number_rows,
+    path,
+    select,
+    sort_nulls_last,
+    subquery,
+    text,
+)
 from dpsql.sql.render.duckdb import Writer, identifier
 from dpsql.sql.rewrite.contribution_bounding import GROUPS, RANK
 
@@ -43,48 +64,46 @@ class MaterializationStatements:
 
     def made(self) -> list[tuple[str, list[object]]]:
         """Return the statements that build both tables from all rows."""
-        ranked, parameters = self._rank(f"({self._select_distinct(self.source)})")
-        return [
-            (f"CREATE TABLE {_path(self.pairs)} AS {ranked} ORDER BY {_join_columns(self.columns)}", parameters),
-            *self._build_counts(),
-        ]
+        ranked, parameters = self._rank(subquery(self._select_distinct(self.source)))
+        return [(create_table(path(self.pairs), ranked), parameters), *self._build_counts()]
 
     def appended(self, source: tuple[str, ...], first: int | None) -> list[tuple[str, list[object]]]:
         """Return the statements that add the rows of `source`, or only its rows from number `first` on."""
-        own = _join_columns((self.unit, *self.columns))
-        fresh = f"{self._select_distinct(source, first)} EXCEPT SELECT {own} FROM {_path(self.pairs)}"  # noqa: S608 - quoted
-        touched = f"SELECT DISTINCT {identifier(self.unit)} FROM {_FRESH}"  # noqa: S608 - quoted
-        known = f"SELECT {own} FROM {_path(self.pairs)} SEMI JOIN {_TOUCHED} USING ({identifier(self.unit)})"  # noqa: S608 - quoted
-        again = f"CREATE OR REPLACE TEMP TABLE dpsql_again AS {known} UNION ALL SELECT {own} FROM {_FRESH}"  # noqa: S608 - quoted
+        unit, pairs = identifier(self.unit), path(self.pairs)
+        own = [unit, *map(identifier, self.columns)]
+        fresh = combine("EXCEPT", self._select_distinct(source, first), select(own, pairs))
+        touched = select([unit], _FRESH, distinct=True)
+        known = select(own, join(pairs, _TOUCHED, kind="SEMI", using=[unit]))
+        again = combine("UNION ALL", known, select(own, _FRESH))
         ranked, parameters = self._rank("temp.main.dpsql_again")
-        touched_unit = f"{identifier(self.unit)} IN (SELECT {identifier(self.unit)} FROM {_TOUCHED})"  # noqa: S608 - quoted
         return [
-            (f"CREATE OR REPLACE TEMP TABLE dpsql_fresh AS {fresh}", []),
-            (f"CREATE OR REPLACE TEMP TABLE dpsql_touched AS {touched}", []),
-            (again, []),
-            (f"DELETE FROM {_path(self.pairs)} WHERE {touched_unit}", []),  # noqa: S608 - quoted
-            (f"INSERT INTO {_path(self.pairs)} {ranked} ORDER BY {_join_columns(self.columns)}", parameters),
+            (create_table("dpsql_fresh", fresh, replace=True, temporary=True), []),
+            (create_table("dpsql_touched", touched, replace=True, temporary=True), []),
+            (create_table("dpsql_again", again, replace=True, temporary=True), []),
+            (delete(pairs, where=in_query(unit, select([unit], _TOUCHED))), []),
+            (insert(pairs, ranked), parameters),
             *self._build_counts(),
         ]
 
     def _select_distinct(self, source: tuple[str, ...], first: int | None = None) -> str:
-        new = "" if first is None else f" AND rowid >= {first:d}"
-        own = ", ".join(f"{_read(column, self.enums)} AS {identifier(column)}" for column in (self.unit, *self.columns))
-        return f"SELECT DISTINCT {own} FROM {_path(source)} WHERE {identifier(self.unit)} IS NOT NULL{new}"  # noqa: S608 - quoted
+        own = (alias(_read(column, self.enums), identifier(column)) for column in (self.unit, *self.columns))
+        new = [] if first is None else [compare("rowid", ">=", str(first))]
+        return select(own, path(source), distinct=True, where=both(not_null(identifier(self.unit)), *new))
 
     def _rank(self, rows: str) -> tuple[str, list[object]]:
         writer = Writer()
         unit, columns = identifier(self.unit), list(map(identifier, self.columns))
         draw = writer.draw(columns, unit, salts=self.salts)
-        order = ", ".join((draw, *(f"{column} ASC NULLS LAST" for column in columns)))
-        rank = f"system.main.row_number() OVER (PARTITION BY {unit} ORDER BY {order}) AS {RANK}"
-        groups = f"system.main.count() OVER (PARTITION BY {unit}) AS {GROUPS}"
-        return f"SELECT {', '.join((unit, *columns))}, {rank}, {groups} FROM {rows}", writer.parameters  # noqa: S608 - quoted
+        rank = alias(number_rows(unit, list_parts([draw, sort_nulls_last(columns)])), RANK)
+        groups = alias(count(partition_by=unit), GROUPS)
+        sql = select((unit, *columns, rank, groups), rows, order_by=list_parts(columns))
+        return sql, writer.parameters
 
     def _build_counts(self) -> list[tuple[str, list[object]]]:
-        columns = _join_columns(self.columns)
-        counted = f"SELECT {columns}, system.main.count() AS {UNITS} FROM {_path(self.pairs)} GROUP BY {columns}"  # noqa: S608 - quoted
-        return [(f"CREATE OR REPLACE TABLE {_path(self.counts)} AS {counted} ORDER BY {UNITS} DESC", [])]
+        columns = list_parts(map(identifier, self.columns))
+        units = alias(count(), UNITS)
+        counted = select([columns, units], path(self.pairs), group_by=columns, order_by=descending(UNITS))
+        return [(create_table(path(self.counts), counted, replace=True), [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +123,20 @@ class AppendCheck:
     def written(self) -> tuple[str, list[object]]:
         """Statement that records number and checksum of all current rows."""
         last = "coalesce(system.main.max(number) + 1, 0) AS next_number"
-        return f"CREATE OR REPLACE TABLE {_path(self.place)} AS SELECT {last}, {_SUMS} FROM ({self._rows})", []  # noqa: S608 - quoted
+        return create_table(path(self.place), select([last, _SUMS], subquery(self._rows)), replace=True), []
 
     @property
     def next_number(self) -> str:
         """SELECT of the number of the first new row; it returns no row if earlier rows changed."""
-        known = f"SELECT next_number FROM {_path(self.place)}"  # noqa: S608 - quoted
-        sums = f"SELECT {_SUMS} FROM ({self._rows}) WHERE number < ({known})"  # noqa: S608 - quoted
-        return f"SELECT next_number FROM {_path(self.place)} JOIN ({sums}) USING (number_of_rows, total, mixed)"  # noqa: S608 - quoted
+        known = subquery(select(["next_number"], path(self.place)))
+        sums = subquery(select([_SUMS], subquery(self._rows), where=compare("number", "<", known)))
+        same = join(path(self.place), sums, using=["number_of_rows", "total", "mixed"])
+        return select(["next_number"], same)
 
     @property
     def _rows(self) -> str:
-        columns = ", ".join(_read(column, self.enums) for column in self.columns)
-        mixed = f"system.main.hash(system.main.hash({columns})) AS mixed_row"
-        return f"SELECT rowid AS number, {mixed} FROM {_path(self.source)}"  # noqa: S608 - quoted
+        mixed = hash_of([hash_of(_read(column, self.enums) for column in self.columns)])
+        return select(["rowid AS number", alias(mixed, "mixed_row")], path(self.source))
 
 
 _SUMS = (
@@ -126,15 +145,6 @@ _SUMS = (
 )
 
 
-def _join_columns(columns: Sequence[str]) -> str:
-    """Return the quoted columns, separated by commas."""
-    return ", ".join(map(identifier, columns))
-
-
 def _read(column: str, enums: frozenset[str]) -> str:
     """Return the expression that reads a column of the source, an ENUM as its text."""
-    return f"CAST({identifier(column)} AS VARCHAR)" if column in enums else identifier(column)
-
-
-def _path(parts: tuple[str, ...]) -> str:
-    return ".".join(map(identifier, parts))
+    return text(identifier(column)) if column in enums else identifier(column)

@@ -11,6 +11,19 @@ from collections.abc import Sequence
 
 from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.statements import Partitions
+from dpsql.sql.render.clauses import (
+    alias,
+    at_most,
+    bigint,
+    cte,
+    in_query,
+    join,
+    list_parts,
+    number_rows,
+    select,
+    subquery,
+    values,
+)
 from dpsql.sql.render.duckdb import Writer
 from dpsql.sql.rewrite.contribution_bounding import UNIT, Bound, bound_contributions
 
@@ -28,23 +41,22 @@ def filter_partitions(
 
     Return the CTEs, and the SELECT over them.
     """
-    key, columns = names[partitions.key], ", ".join((*names, UNIT))
-    values = enumerate(map(writer.expression, map(canonicalize, partitions.values)))
-    rows = ", ".join(f"({value}, CAST({position:d} AS BIGINT))" for position, value in values)
-    listed = f"{_LIST} AS MATERIALIZED (SELECT * FROM (VALUES {rows}) AS dpsql_listed({key}, {POSITION}))"  # noqa: S608 - nothing in it is the analyst's text
-    inside = f"SELECT {columns} FROM ({base}) WHERE {key} IN (SELECT {key} FROM {_LIST})"  # noqa: S608 - as above
+    key, columns = names[partitions.key], (*names, UNIT)
+    found = enumerate(map(writer.expression, map(canonicalize, partitions.values)))
+    rows = ((value, bigint(str(position))) for position, value in found)
+    listed = cte(_LIST, select(["*"], values(rows, "dpsql_listed", [key, POSITION])))
+    inside = select(columns, subquery(base), where=in_query(key, select([key], _LIST)))
     if partitions.salts is None:
         return (listed,), inside
-    distinct = f"{_ROWS} AS MATERIALIZED (SELECT DISTINCT {columns} FROM ({inside}))"  # noqa: S608 - as above
-    pairs = f"SELECT {key}, {UNIT} FROM {_ROWS}"  # noqa: S608 - as above
-    own = bound_contributions(writer, pairs, names=[key], bound=Bound(1, partitions.salts))
-    selected = f"SELECT {columns} FROM {_ROWS} {writer.semi} JOIN ({own.source}) AS dpsql_own USING ({key}, {UNIT})"  # noqa: S608 - as above
-    return (listed, distinct, *own.ctes), selected
+    distinct = cte(_ROWS, select(columns, subquery(inside), distinct=True))
+    own = bound_contributions(writer, select([key, UNIT], _ROWS), names=[key], bound=Bound(1, partitions.salts))
+    ours = alias(subquery(own.source), "dpsql_own")
+    return (listed, distinct, *own.ctes), select(columns, join(_ROWS, ours, kind=writer.semi, using=[key, UNIT]))
 
 
 def order_groups(counted: str, order: str, *, key: str) -> str:
     """Sort all counted groups by `order`, and add the position of the partition of each group as the last column."""
-    return f"SELECT * FROM ({_add_position(counted, key)}) ORDER BY {order}"  # noqa: S608 - nothing in it is the analyst's text
+    return select(["*"], subquery(_add_position(counted, key)), order_by=order)
 
 
 def select_leading_groups(
@@ -54,13 +66,15 @@ def select_leading_groups(
 
     `columns` names the columns of `counted`. The position of the partition is added as the last column.
     """
-    rank = f"system.main.row_number() OVER (PARTITION BY {POSITION} ORDER BY {order})"
+    rank, positioned = number_rows(POSITION, order), subquery(_add_position(counted, key))
+    by_partition = list_parts([POSITION, order])
     if writer.native:
-        return f"SELECT * FROM ({_add_position(counted, key)}) QUALIFY {rank} <= {rows:d} ORDER BY {POSITION}, {order}"  # noqa: S608 - as above
-    names = ", ".join((*columns, POSITION))
-    ranked = f"SELECT {names}, {rank} AS dpsql_rank FROM ({_add_position(counted, key)})"  # noqa: S608 - as above
-    return f"SELECT {names} FROM ({ranked}) WHERE dpsql_rank <= {rows:d} ORDER BY {POSITION}, {order}"  # noqa: S608 - as above
+        return select(["*"], positioned, qualify=at_most(rank, rows), order_by=by_partition)
+    names = (*columns, POSITION)
+    ranked = select((*names, alias(rank, "dpsql_rank")), positioned)
+    return select(names, subquery(ranked), where=at_most("dpsql_rank", rows), order_by=by_partition)
 
 
 def _add_position(counted: str, key: str) -> str:
-    return f"SELECT dpsql_counted.*, {POSITION} FROM ({counted}) AS dpsql_counted JOIN {_LIST} USING ({key})"  # noqa: S608 - as above
+    groups = alias(subquery(counted), "dpsql_counted")
+    return select(["dpsql_counted.*", POSITION], join(groups, _LIST, using=[key]))

@@ -1,0 +1,254 @@
+"""Text of statements and clauses, from parts that are SQL already: names, numbers, and expressions that a writer wrote.
+
+The passes of `rewrite` compose their SQL with these functions, so that SQL is formatted in this package alone. No part
+is ever the text of an analyst, and names that come from data are quoted before.
+"""
+
+# ruff: noqa: S608 - every part is SQL of our own
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dpsql.sql.ir.tree import Sorted
+from dpsql.sql.render.duckdb import format_direction, identifier
+
+__all__ = [
+    "alias",
+    "at_most",
+    "bigint",
+    "both",
+    "column_of",
+    "combine",
+    "compare",
+    "count",
+    "create_table",
+    "cte",
+    "decide",
+    "delete",
+    "descending",
+    "distinct",
+    "hash_of",
+    "in_query",
+    "insert",
+    "join",
+    "least",
+    "least_struct",
+    "left_join",
+    "list_parts",
+    "not_null",
+    "number_rows",
+    "or_zero",
+    "order_by",
+    "path",
+    "select",
+    "sort_by",
+    "sort_nulls_last",
+    "struct_field",
+    "subquery",
+    "sum_of",
+    "text",
+    "try_text",
+    "values",
+    "with_ctes",
+]
+
+
+def list_parts(parts: Iterable[str]) -> str:
+    """Return parts separated by commas."""
+    return ", ".join(parts)
+
+
+def path(parts: Sequence[str]) -> str:
+    """Return the quoted name of a table, from its catalog to its own."""
+    return ".".join(map(identifier, parts))
+
+
+def alias(sql: str, name: str) -> str:
+    """Return an expression or a relation with its name."""
+    return f"{sql} AS {name}"
+
+
+def subquery(sql: str) -> str:
+    """Return a statement in parentheses."""
+    return f"({sql})"
+
+
+def select(  # noqa: PLR0913 - one for each clause
+    columns: Iterable[str],
+    source: str,
+    *,
+    distinct: bool = False,
+    where: str = "",
+    group_by: str = "",
+    having: str = "",
+    qualify: str = "",
+    order_by: str = "",
+) -> str:
+    """Return SELECT ... FROM with those of its clauses that are given."""
+    clauses = [f"SELECT {'DISTINCT ' if distinct else ''}{list_parts(columns)} FROM {source}"]
+    given = {"WHERE": where, "GROUP BY": group_by, "HAVING": having, "QUALIFY": qualify, "ORDER BY": order_by}
+    return " ".join([*clauses, *(f"{name} {clause}" for name, clause in given.items() if clause)])
+
+
+def order_by(sql: str, terms: str, *, limit: int | None = None, offset: int | None = None) -> str:
+    """Return a statement with ORDER BY, unless there are no terms, and with LIMIT and OFFSET where they are given."""
+    clauses = [sql] if not terms else [sql, f"ORDER BY {terms}"]
+    clauses += [f"{name} {rows:d}" for name, rows in (("LIMIT", limit), ("OFFSET", offset)) if rows is not None]
+    return " ".join(clauses)
+
+
+def sort_by(expression: str, term: Sorted) -> str:
+    """Return an ORDER BY term: an expression in the direction of `term`."""
+    return f"{expression} {format_direction(term)}"
+
+
+def combine(kind: str, *selects: str) -> str:
+    """Return statements combined by UNION ALL or EXCEPT."""
+    return f" {kind} ".join(selects)
+
+
+def cte(name: str, sql: str) -> str:
+    """Return a common table expression that is computed once."""
+    return f"{name} AS MATERIALIZED ({sql})"
+
+
+def with_ctes(ctes: Sequence[str], sql: str) -> str:
+    """Return a statement after its common table expressions, if there are any."""
+    return f"WITH {list_parts(ctes)} {sql}" if ctes else sql
+
+
+def join(left: str, right: str, *, kind: str = "", using: Iterable[str]) -> str:
+    """Return a join on columns of the same names; `kind` is LEFT, SEMI, ANTI or nothing."""
+    return f"{left} {kind + ' ' if kind else ''}JOIN {right} USING ({list_parts(using)})"
+
+
+def left_join(left: str, right: str, *, name: str, on: str) -> str:
+    """Return a left join with a relation that is then called `name`, on a column that both have."""
+    return f"{left} LEFT JOIN {right} AS {name} ON {column_of(left, on)} = {column_of(name, on)}"
+
+
+def values(rows: Iterable[Sequence[str]], name: str, columns: Iterable[str]) -> str:
+    """Return a list of rows as a relation."""
+    listed = list_parts(subquery(list_parts(row)) for row in rows)
+    return f"(VALUES {listed}) AS {name}({list_parts(columns)})"
+
+
+def column_of(relation: str, column: str) -> str:
+    """Return a column by the name of its relation."""
+    return f"{relation}.{column}"
+
+
+def distinct(expression: str) -> str:
+    """Return the argument of COUNT that counts each value once."""
+    return f"DISTINCT {expression}"
+
+
+def or_zero(expression: str) -> str:
+    """Return a number, 0 in place of NULL."""
+    return f"COALESCE({expression}, 0)"
+
+
+def descending(expression: str) -> str:
+    """Return the term that sorts the largest first."""
+    return f"{expression} DESC"
+
+
+def compare(left: str, operator: str, right: str) -> str:
+    """Return a comparison of two expressions."""
+    return f"{left} {operator} {right}"
+
+
+def at_most(expression: str, number: int) -> str:
+    """Return the condition that a number is at most a constant."""
+    return f"{expression} <= {number:d}"
+
+
+def text(expression: str) -> str:
+    """Return an expression as text."""
+    return f"CAST({expression} AS VARCHAR)"
+
+
+def try_text(expression: str) -> str:
+    """Return an expression as text, NULL where it has none."""
+    return f"TRY_CAST({expression} AS VARCHAR)"
+
+
+def bigint(expression: str) -> str:
+    """Return an expression as a BIGINT."""
+    return f"CAST({expression} AS BIGINT)"
+
+
+def both(*conditions: str) -> str:
+    """Return the conjunction of conditions."""
+    return " AND ".join(conditions)
+
+
+def not_null(expression: str) -> str:
+    """Return the condition that an expression is not NULL."""
+    return f"{expression} IS NOT NULL"
+
+
+def in_query(expression: str, sql: str) -> str:
+    """Return the condition that a value is among those of a statement."""
+    return f"{expression} IN ({sql})"
+
+
+def decide(condition: str, then: str, default: str) -> str:
+    """Return a CASE of one branch."""
+    return f"CASE WHEN {condition} THEN {then} ELSE {default} END"
+
+
+def count(what: str = "", *, partition_by: str = "") -> str:
+    """Return the number of rows, or of what is given, of a group or of a partition."""
+    return f"system.main.count({what})" + (f" OVER (PARTITION BY {partition_by})" if partition_by else "")
+
+
+def least(*expressions: str) -> str:
+    """Return the least of several numbers."""
+    return f"system.main.least({list_parts(expressions)})"
+
+
+def least_struct(expressions: Iterable[str]) -> str:
+    """Return the least struct of a group, compared by its fields in order."""
+    return f"system.main.min(system.main.row({list_parts(expressions)}))"
+
+
+def struct_field(struct: str, position: int) -> str:
+    """Return a field of a struct by its position, counted from 1."""
+    return f"system.main.struct_extract_at({struct}, {position:d})"
+
+
+def hash_of(expressions: Iterable[str]) -> str:
+    """Return the 64-bit hash of several values."""
+    return f"system.main.hash({list_parts(expressions)})"
+
+
+def sum_of(column: str) -> str:
+    """Return the sum of a column."""
+    return f"system.main.sum({column})"
+
+
+def number_rows(partition_by: str, order_by: str) -> str:
+    """Return the number of a row within its partition."""
+    return f"system.main.row_number() OVER (PARTITION BY {partition_by} ORDER BY {order_by})"
+
+
+def sort_nulls_last(names: Iterable[str]) -> str:
+    """Return the terms that sort by the names in order, NULL last."""
+    return list_parts(f"{name} ASC NULLS LAST" for name in names)
+
+
+def create_table(name: str, sql: str, *, replace: bool = False, temporary: bool = False) -> str:
+    """Return the statement that creates a table of the rows of another statement."""
+    return f"CREATE {'OR REPLACE ' if replace else ''}{'TEMP ' if temporary else ''}TABLE {name} AS {sql}"
+
+
+def insert(name: str, sql: str) -> str:
+    """Return the statement that adds the rows of another statement to a table."""
+    return f"INSERT INTO {name} {sql}"
+
+
+def delete(name: str, *, where: str) -> str:
+    """Return the statement that deletes rows of a table."""
+    return f"DELETE FROM {name} WHERE {where}"
