@@ -80,7 +80,7 @@ class _Connection(HarlequinConnection):  # type: ignore[misc, unused-ignore]
         try:
             return _Cursor(self._session.sql(query).arrow())
         except Error as error:
-            failure = _failure(error)
+            failure = HarlequinQueryError(_words(error), title=f"dpsql: {error.code}")
         raise failure
 
     def get_catalog(self) -> Catalog:
@@ -133,10 +133,6 @@ class DpsqlAdapter(HarlequinAdapter):  # type: ignore[misc, unused-ignore]
         return "\n".join(
             ["dpsql", self._database or "", *(f"{name}={given}" for name, given in self._settings.items())]
         )
-
-
-def _failure(error: Error) -> HarlequinQueryError:
-    return HarlequinQueryError(_words(error), title=f"dpsql: {error.code}")
 
 
 def _words(error: Error) -> str:

@@ -135,7 +135,10 @@ class Replay:
         self._open: dict[int, tuple[Ratio, str | None]] = {}
         self._deltas: dict[int, Ratio] = {}  # of the open reservations that were read here
         if after is not None:
-            self._resume(after)
+            self.seq = self.began = after.seq
+            self.chain, self.failed, self._open = after.chain, list(after.failed), dict(after.held)
+            self._tallies = {holder: _Tally(state) for holder, state in after.states.items()}
+            self._set(after.terms)
 
     def read(self, rows: Iterable[tuple[Any, ...]]) -> None:
         """Take rows of seq, at, kind, body and chain; raise `ledger-tampered` at the first that does not fit."""
@@ -159,12 +162,6 @@ class Replay:
         if self.terms is None:
             raise _unbegun()
         return Sums(self.seq, self.chain, self.terms, self.states(), dict(self._open), tuple(self.failed))
-
-    def _resume(self, after: Sums) -> None:
-        self.seq = self.began = after.seq
-        self.chain, self.failed, self._open = after.chain, list(after.failed), dict(after.held)
-        self._tallies = {holder: _Tally(state) for holder, state in after.states.items()}
-        self._set(after.terms)
 
     def _fits(self, row: tuple[Any, ...]) -> bool:
         seq, at, kind, body, chain = row

@@ -121,7 +121,7 @@ class FixedStableTopK:
         start = selection.proposed if selection.held else 0
         if start >= self.k:
             draws = self._draws_to_cut(start)
-            paid = ZCDP(_cost(self.fill(draws), draws) if draws else Rho(0), Delta(self.delta.value / 2))
+            paid = ZCDP(BoundedRange(self.fill(draws)).rho * draws if draws else Rho(0), Delta(self.delta.value / 2))
         else:
             drawn = Selection(selection.filled, stopped_at_bottom=selection.stopped_at_bottom)
             paid = self._limited(self.k - start, self.k_bar - start).loss(drawn)
@@ -156,7 +156,3 @@ def _epsilon_of(rho: Fraction) -> Epsilon:
     """Return sqrt(8 * rho), rounded down to a grid of 1e-12, so that epsilon**2 / 8 is never above rho."""
     scaled = 8 * rho * _GRID**2
     return Epsilon(Fraction(math.isqrt(scaled.numerator // scaled.denominator), _GRID))
-
-
-def _cost(epsilon: Epsilon, draws: int) -> Rho:
-    return BoundedRange(epsilon).rho * draws

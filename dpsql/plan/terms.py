@@ -124,7 +124,7 @@ class Terms:
         budget = compute_budget(total) if rule is None else rule.limit
         limit = budget if account is None else account.budget
         certified = CertificateTerms() if rule is None else rule.certified
-        epsilon = _item(limit.refundable, items, certified=certified)
+        epsilon = _spread_over_items(limit.refundable, items, certified=certified)
         if epsilon < policy.limits.min_epsilon.value:
             reason = f"The budget cannot buy {items} items of at least epsilon {policy.limits.min_epsilon}."
             hint = "Plan for fewer items, or grant a larger epsilon."
@@ -220,13 +220,18 @@ def _refuse_limits_of_analysts(policy: Policy) -> None:
             raise PolicyError("policy-certificate", reason, hint=hint, place=policy.where(f"analysts.{name}"))
 
 
-def _item(limit: Fraction, items: int, *, certified: CertificateTerms) -> Fraction:
+def _spread_over_items(limit: Fraction, items: int, *, certified: CertificateTerms) -> Fraction:
     """Return the epsilon of each of so many items that a limit is spread over."""
     if certified.epsilon is not None:
         return certified.epsilon.value
     if certified.certificate is Certificate.pure:
         return _rounded_down(limit / items)
-    return _per_item(limit, items)
+    square = 8 * limit / items  # the items' rho, epsilon^2 / 8 each, must fit exactly: round down to four digits
+    if square <= 0:
+        return Fraction(0)
+    grid = Fraction(10) ** (_DIGITS - 1 - math.floor(math.log10(square) / 2))
+    steps = math.isqrt(math.floor(square * grid * grid))
+    return steps / grid
 
 
 def _rounded_down(value: Fraction) -> Fraction:
@@ -234,13 +239,3 @@ def _rounded_down(value: Fraction) -> Fraction:
     exponent = _DIGITS - 1 - math.floor(math.log10(value.numerator) - math.log10(value.denominator))
     grid = Fraction(10) ** exponent
     return math.floor(value * grid) / grid
-
-
-def _per_item(rho: Fraction, items: int) -> Fraction:
-    """Return sqrt(8 rho / items) rounded down to four digits, so that `items` of them fit exactly."""
-    square = 8 * rho / items
-    if square <= 0:
-        return Fraction(0)
-    grid = Fraction(10) ** (_DIGITS - 1 - math.floor(math.log10(square) / 2))
-    steps = math.isqrt(math.floor(square * grid * grid))
-    return steps / grid

@@ -65,7 +65,15 @@ class ServerSettings:
         fill(self, catalog=_catalog(catalog))
         fill(self, statements_per_minute=check_count(statements_per_minute, "server.statements_per_minute"))
         fill(self, max_connections=check_count(max_connections, "server.max_connections"))
-        _check_certificate(self)
+        if (self.certificate is None) != (self.key is None):
+            place = "server.key" if self.certificate is None else "server.certificate"
+            reason = "A certificate and its key belong together, and one of them is missing."
+            raise PolicyError("policy-tls", reason, hint="Name both files, in PEM.", place=place)
+        for name, (host, _) in self.listens().items():
+            if self.certificate is None and not is_loopback(host):
+                reason = "Other machines can reach this address, and passwords and answers would travel unencrypted."
+                hint = "Name a certificate and its key, or listen on 127.0.0.1."
+                raise PolicyError("policy-tls", reason, hint=hint, place=f"server.{name}")
 
     def listens(self) -> dict[str, tuple[str, int]]:
         """Return host and port of every surface that is on, by its name."""
@@ -135,15 +143,3 @@ def _catalog(value: str | DatabaseUrl) -> str | DatabaseUrl:
         hint = f"Write one of {', '.join(CATALOGS)}, or the postgresql:// address of an empty database."
         raise PolicyError("policy-catalog", "There is no such catalog.", hint=hint, place="server.catalog")
     return value
-
-
-def _check_certificate(settings: ServerSettings) -> None:
-    if (settings.certificate is None) != (settings.key is None):
-        place = "server.key" if settings.certificate is None else "server.certificate"
-        reason = "A certificate and its key belong together, and one of them is missing."
-        raise PolicyError("policy-tls", reason, hint="Name both files, in PEM.", place=place)
-    for name, (host, _) in settings.listens().items():
-        if settings.certificate is None and not is_loopback(host):
-            reason = "Other machines can reach this address, and passwords and answers would travel unencrypted."
-            hint = "Name a certificate and its key, or listen on 127.0.0.1."
-            raise PolicyError("policy-tls", reason, hint=hint, place=f"server.{name}")

@@ -68,15 +68,11 @@ def registered(connection: Connection, name: str, *, source: Path | CsvFile | Fo
     quoted = ".".join('"' + part.replace('"', '""') + '"' for part in relation)
     rows: list[_Row] = []
     with suppress(Exception), connection.cursor() as cursor:
-        cursor.execute(_COLUMNS.replace("$2", _listed(_KINDS)), (quoted,))
+        cursor.execute(_COLUMNS.replace("$2", "'{" + ",".join(_KINDS) + "}'"), (quoted,))
         rows = cursor.fetchall()
     if not rows or source is not None:
         raise table_missing(name, engine="PostgreSQL")
     return Registered(relation, tuple(Column(row[0], _type(row)) for row in rows))
-
-
-def _listed(words: tuple[str, ...]) -> str:
-    return "'{" + ",".join(words) + "}'"
 
 
 def _type(row: _Row) -> str:

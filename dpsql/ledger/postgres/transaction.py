@@ -78,7 +78,10 @@ class Rows(EventRows):
     def balance(self, account: str | None) -> BudgetState:
         """Return what is spent and held."""
         if account not in self._balances:
-            self._balances[account] = self._read_balance(account)
+            row = self._run("SELECT body FROM balances WHERE holder = ?", _json(holder_of(account))).fetchone()
+            if row is None and account is None:
+                raise damaged()
+            self._balances[account] = BudgetState() if row is None else _state(row[0])
         return self._balances[account]
 
     def set_balance(self, account: str | None, state: BudgetState) -> None:
@@ -140,12 +143,6 @@ class Rows(EventRows):
             return present_of(told)
         except (KeyError, TypeError, ValueError) as error:
             raise damaged() from error
-
-    def _read_balance(self, account: str | None) -> BudgetState:
-        row = self._run("SELECT body FROM balances WHERE holder = ?", _json(holder_of(account))).fetchone()
-        if row is None and account is None:
-            raise damaged()
-        return BudgetState() if row is None else _state(row[0])
 
     def _run(self, statement: str, *values: object) -> Found:
         return self._connection.execute(statement.replace("?", "%s"), values)

@@ -54,28 +54,24 @@ def migrate(connection: sqlite3.Connection) -> None:
     if not schema.holds(connection, _SCHEMA):
         raise damaged()
     try:
-        _take_over(connection)
+        terms = connection.execute("SELECT * FROM terms").fetchone()
+        balance = connection.execute("SELECT spent_rho, spent_delta, reserved_rho FROM balance").fetchone()
+        entries = connection.execute(
+            "SELECT opened_at, query, worst_rho, delta, settled_at, loss_rho, digest FROM entries ORDER BY id"
+        ).fetchall()
+        for table in ("terms", "balance", "entries"):
+            connection.execute(f"DROP TABLE {table}")
+        schema.build(connection)
+        rows = Rows(connection)
+        _, created_at, *told = terms
+        named = dict(zip(("budget_rho", "budget_delta", "total_epsilon", "total_delta"), told, strict=True))
+        begin(rows, terms_of(named, new_data_set(), data_version=0), at=_time(created_at))
+        state = balance_of(_carry(rows, entry) for entry in entries)
+        if state != BudgetState(*map(fraction, balance)):
+            raise damaged()
+        rows.set_balance(None, state)
     except (TypeError, ValueError) as error:
         raise damaged() from error
-
-
-def _take_over(connection: sqlite3.Connection) -> None:
-    terms = connection.execute("SELECT * FROM terms").fetchone()
-    balance = connection.execute("SELECT spent_rho, spent_delta, reserved_rho FROM balance").fetchone()
-    entries = connection.execute(
-        "SELECT opened_at, query, worst_rho, delta, settled_at, loss_rho, digest FROM entries ORDER BY id"
-    ).fetchall()
-    for table in ("terms", "balance", "entries"):
-        connection.execute(f"DROP TABLE {table}")
-    schema.build(connection)
-    rows = Rows(connection)
-    _, created_at, *told = terms
-    named = dict(zip(("budget_rho", "budget_delta", "total_epsilon", "total_delta"), told, strict=True))
-    begin(rows, terms_of(named, new_data_set(), data_version=0), at=_time(created_at))
-    state = balance_of(_carry(rows, entry) for entry in entries)
-    if state != BudgetState(*map(fraction, balance)):
-        raise damaged()
-    rows.set_balance(None, state)
 
 
 def _carry(rows: Rows, row: tuple[str, ...]) -> Entry:

@@ -61,7 +61,7 @@ def combine_branches(reader: Reader, node: Node, *, left: Branch, right: Branch,
             relation.number,
             f"c{at}",
             set_collations(one.type, find_collations(one) | find_collations(two)),
-            _longest(one, two),
+            None if one.longest is None or two.longest is None else max(one.longest, two.longest),
         )
         for at, (one, two) in enumerate(pairs, start=1)
     )
@@ -120,7 +120,3 @@ def _alike(
         hint = "Use UNION ALL, or cast the column to VARCHAR."
         raise Unsupported("type", f"Columns of type {one.type} are not compared.", hint=hint, place=where)
     return canonicalize(one), canonicalize(two)
-
-
-def _longest(one: Expression, two: Expression) -> int | None:
-    return None if one.longest is None or two.longest is None else max(one.longest, two.longest)
