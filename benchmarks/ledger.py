@@ -29,7 +29,7 @@ from program.times import Times, timed
 from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector
 from dpsql.ledger import Account, Ledger, Request, SQLiteLedger, verify
 from dpsql.ledger.base import Outcome
-from dpsql.ledger.base_ledger import told_request, told_settlement
+from dpsql.ledger.base_ledger import encode_request, encode_settlement
 from dpsql.ledger.record import now
 from dpsql.ledger.sqlite.transaction import Rows
 from dpsql.quantities import Delta, Epsilon
@@ -153,8 +153,8 @@ def fill(path: Path, events: int, *, answer: bytes = b"", distinct: bool = True)
         for number in numbers:
             key = key_of(number) if distinct else REQUEST.key
             request = replace(REQUEST, query=f"{QUERY} -- {number}", key=key)
-            entry = rows.append("reserved", told_request(request, data_version=0), at=at)
-            rows.append("settled", told_settlement(entry, outcome), at=at)
+            entry = rows.append("reserved", encode_request(request, data_version=0), at=at)
+            rows.append("settled", encode_settlement(entry, outcome), at=at)
             if answer:
                 rows.keep(entry, answer)
         for holder in (None, "alice"):

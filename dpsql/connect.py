@@ -89,9 +89,9 @@ def open_session(
 
 def _declare(record: Ledger, policy: Policy) -> None:
     """Record what the policy declares and the ledger does not know yet: privacy units, and a later data version."""
-    from dpsql.policy.owners import owner_of
+    from dpsql.policy.owners import find_owner
 
     private = [name for name, table in policy.tables.items() if isinstance(table, PrivateTable)]
-    record.register({name: str(owner_of(policy.tables, name)) for name in private})
+    record.register({name: str(find_owner(policy.tables, name)) for name in private})
     if policy.data_version is not None:
         record.bump("the policy's data_version", to=policy.data_version)

@@ -40,11 +40,11 @@ __all__ = [
 
 def write_starter(database: str | Path) -> Starter:
     """Return a starter policy from the schema of a DuckDB file; no row is read. Raises `EngineError`."""
-    from dpsql.engines.duckdb.schema import schema_of
+    from dpsql.engines.duckdb.schema import describe_schema
     from dpsql.policy.quoting import policy_names
     from dpsql.policy.starter_toml import Found, starter
 
-    schema = schema_of(database)
+    schema = describe_schema(database)
     names = policy_names([table.key for table in schema.tables])
     tables = tuple(_describe_table(table, names) for table in schema.tables if table.key in names)
     unnamed = [".".join(table.key) for table in schema.tables if table.key not in names]
@@ -87,7 +87,7 @@ def check_policy(policy: Policy | str | Path, *, database: str | Path | None = N
     Raises `PolicyError` or `EngineError`.
     """
     from dpsql.engines.scratch import sweep
-    from dpsql.policy.owners import path_of
+    from dpsql.policy.owners import find_path
 
     sweep()
     known = load_policy(policy)
@@ -96,7 +96,7 @@ def check_policy(policy: Policy | str | Path, *, database: str | Path | None = N
         for name, table in known.tables.items()
         if database is not None
         or known.source is not None
-        or all(known.tables[passed].source is not None for passed in path_of(known.tables, name))
+        or all(known.tables[passed].source is not None for passed in find_path(known.tables, name))
     }
     if not near:
         return check_engine(None, known, tables=())

@@ -256,7 +256,7 @@ def _find_table_source(name: str, table: Table) -> Path | CsvFile | Folder | Non
     if table.columns is None or table.types is None:
         if table.source.suffix.lower() == ".parquet" and not table.source.is_dir():
             return table.source
-        from dpsql.engines.lakes.detection import folder_of
+        from dpsql.engines.lakes.detection import find_folder
 
-        return folder_of(table.source, place=f"table {name}")
+        return find_folder(table.source, place=f"table {name}")
     return CsvFile(table.source, tuple(map(Column, table.columns, table.types)))

@@ -134,7 +134,7 @@ class Session:
         Whether there was one must not be seen or timed: by then the engine has run and the noise is drawn either way.
         """
         own = self._dependencies
-        with engines.turn_of(own.engine, stop):  # an engine that cannot run is found out before anything is reserved
+        with engines.take_turn(own.engine, stop):  # an engine that cannot run is found out before anything is reserved
             if stop is not None and stop():
                 raise engines.statement_stopped()
             reservation = own.ledger.reserve(request)

@@ -15,7 +15,7 @@ from dpsql.accounting.certificates.purchases import item_epsilon, items_bought
 from dpsql.accounting.conversions import delta_of_zcdp, epsilon_of_zcdp, rho_of_total
 from dpsql.accounting.filter import Filter, add_worst_case, check_settlement
 from dpsql.accounting.guarantees import ZCDP, ApproximateDP, BoundedRange, Certificate, Loss, PureLoss, Steps
-from dpsql.accounting.periods import Periods, total_after, words_of
+from dpsql.accounting.periods import Periods, describe_periods, total_after
 from dpsql.accounting.renyi import RenyiCurve
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "check_settlement",
     "delta_of_each",
     "delta_of_zcdp",
+    "describe_periods",
     "discrete_gaussian_offset",
     "discrete_gaussian_tail",
     "epsilon_of_zcdp",
@@ -51,5 +52,4 @@ __all__ = [
     "items_bought",
     "rho_of_total",
     "total_after",
-    "words_of",
 ]

@@ -14,7 +14,7 @@ from dpsql.accounting.guarantees import ApproximateDP
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon
 
-__all__ = ["Periods", "total_after", "words_of"]
+__all__ = ["Periods", "describe_periods", "total_after"]
 
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 _LONGEST = 10_000 * _DAY
@@ -43,7 +43,7 @@ class Periods:
         return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
-def words_of(periods: Periods | None) -> str:
+def describe_periods(periods: Periods | None) -> str:
     """Return how often a budget is granted, in words."""
     if periods is None:
         return "once"

@@ -63,11 +63,11 @@ def grant(ledger: str, *, epsilon: str, delta: str, note: str, period: str | Non
 
     Set the same total in the policy afterwards. The budget used so far stays used.
     """
-    from dpsql.accounting import ApproximateDP, words_of
+    from dpsql.accounting import ApproximateDP, describe_periods
     from dpsql.curator import grant as raise_total
     from dpsql.policy import Budget
 
     budget = Budget(epsilon, delta, period=period, periods=periods)
     before, now = raise_total(ledger, budget, note=note)
-    when = "" if now is None else f" {words_of(now)}"
+    when = "" if now is None else f" {describe_periods(now)}"
     click.echo(f"The total was {before} and is {ApproximateDP(budget.epsilon, budget.delta)}{when}.")

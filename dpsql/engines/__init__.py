@@ -19,7 +19,7 @@ from dpsql.engines.base import (
     open_exact,
     read_confinement,
     statement_stopped,
-    turn_of,
+    take_turn,
 )
 from dpsql.engines.recording import RecordingEngine
 from dpsql.engines.remote import RemoteEngine, table_missing
@@ -36,4 +36,4 @@ __all__ = [
     "ResultEvaluator",
 ]
 __all__ += ["Registered", "RemoteEngine", "Statement", "Stop", "Watchable", "open_exact", "read_confinement"]
-__all__ += ["statement_stopped", "table_missing", "turn_of"]
+__all__ += ["statement_stopped", "table_missing", "take_turn"]

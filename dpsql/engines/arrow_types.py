@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["arrow_of", "conformed"]
+__all__ = ["conformed", "find_arrow_type"]
 
 _DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
 
 
-def arrow_of(type_: str) -> pa.DataType | None:
+def find_arrow_type(type_: str) -> pa.DataType | None:
     """Return the Arrow type of values of a type of DuckDB's; None for one that dpsql does not compute with."""
     import pyarrow as pa
 
@@ -46,13 +46,13 @@ def conformed(table: pa.Table, types: Sequence[str]) -> pa.Table:
     import pyarrow as pa
 
     for at, type_ in enumerate(types):
-        wanted, column = arrow_of(type_), table.column(at)
+        wanted, column = find_arrow_type(type_), table.column(at)
         if wanted is not None and column.null_count == len(column):  # of any type, where a driver tells it by values
             table = table.set_column(at, table.field(at).name, pa.chunked_array([pa.nulls(len(column), wanted)]))
         elif wanted is not None and type_ == "VARCHAR":
-            table = table.set_column(at, table.field(at).name, _text(_stored(column)))
+            table = table.set_column(at, table.field(at).name, _text(_storage_values(column)))
         elif wanted is not None and column.type != wanted:
-            table = table.set_column(at, table.field(at).name, _stored(column).cast(wanted))
+            table = table.set_column(at, table.field(at).name, _storage_values(column).cast(wanted))
     return table
 
 
@@ -71,7 +71,7 @@ def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return text
 
 
-def _stored(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _storage_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the values of a column of an extension type as what they are stored as."""
     import pyarrow as pa
 

@@ -30,7 +30,7 @@ __all__ = [
     "ResultEvaluator",
 ]
 __all__ += ["LOOK", "Statement", "Watchable", "engine_closed", "engine_failed", "holding", "open_exact"]
-__all__ += ["read_confinement", "statement_stopped", "table_of", "turn_of"]
+__all__ += ["open_exact_table", "read_confinement", "statement_stopped", "take_turn"]
 
 Stop = Callable[[], bool]  # returns True once the caller no longer waits; called from the waiting thread
 
@@ -62,7 +62,7 @@ class Registered:
     columns: tuple[Column, ...]
 
 
-def table_of(tables: Mapping[str, Registered], name: str) -> Registered:
+def open_exact_table(tables: Mapping[str, Registered], name: str) -> Registered:
     """Return the table of this name; raise `UsageError` for one that the policy did not name."""
     try:
         return tables[name]
@@ -195,7 +195,7 @@ class Engine(Protocol):
         ...
 
 
-def turn_of(engine: Engine, stop: Stop | None = None) -> AbstractContextManager[None]:
+def take_turn(engine: Engine, stop: Stop | None = None) -> AbstractContextManager[None]:
     """Return the turn of an engine; one that has none, as an adapter written by hand may, is taken to be ready."""
     return engine.turn(stop) if hasattr(engine, "turn") else nullcontext()
 

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from dpsql.dialects import Dialect
-from dpsql.engines.base import Column, Engine, Exact, Statement, turn_of
+from dpsql.engines.base import Column, Engine, Exact, Statement, take_turn
 from dpsql.errors import EngineError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class RecordingEngine:
 
     def turn(self, stop: Stop | None = None) -> AbstractContextManager[None]:
         """Return the turn of the wrapped engine."""
-        return turn_of(self._engine, stop)
+        return take_turn(self._engine, stop)
 
     def execute(self, statement: Statement, *, stop: Stop | None = None) -> Exact:
         """Keep `statement`, then run it or fail as ordered."""

@@ -27,7 +27,7 @@ from dpsql.engines.base import (
     engine_closed,
     engine_failed,
     holding,
-    table_of,
+    open_exact_table,
 )
 from dpsql.errors import EngineError
 
@@ -115,17 +115,17 @@ class RemoteEngine(ABC):
 
     def relation(self, name: str) -> tuple[str, ...]:
         """Return the qualified identifier of the table that was registered as `name`."""
-        return table_of(self._tables, name).relation
+        return open_exact_table(self._tables, name).relation
 
     def columns(self, name: str) -> tuple[Column, ...]:
         """Return the columns of the table that was registered as `name`, as they were when the engine opened."""
-        return table_of(self._tables, name).columns
+        return open_exact_table(self._tables, name).columns
 
     def unique(self, name: str, column: str) -> bool:
         """Return whether no value but NULL stands twice in a column of the table that was registered as `name`."""
         from sqlglot.expressions import to_identifier
 
-        table, dialect = table_of(self._tables, name), self._dialect
+        table, dialect = open_exact_table(self._tables, name), self._dialect
         quoted = [
             str(to_identifier(each, quoted=True).sql(dialect=dialect.sqlglot)) for each in (column, *table.relation)
         ]

@@ -140,7 +140,7 @@ class DPSQLDialect(default.DefaultDialect):
 
     def get_columns(self, connection: Connection, table_name: str, schema: str | None = None, **_: object) -> list[Any]:
         """Return the columns that exist for analysts, with their types; the privacy unit's comment says that it is."""
-        _known(connection, table_name, schema=schema)
+        _find_table(connection, table_name, schema=schema)
         named = ".".join('"' + part.replace('"', '""') + '"' for part in (schema or _MAIN, table_name))
         return [
             {
@@ -156,17 +156,17 @@ class DPSQLDialect(default.DefaultDialect):
 
     def get_table_comment(self, connection: Connection, table_name: str, schema: str | None = None, **_: object) -> Any:
         """Return whose rows a table holds."""
-        unit = _known(connection, table_name, schema=schema).privacy_unit
+        unit = _find_table(connection, table_name, schema=schema).privacy_unit
         return {"text": "public" if unit is None else f"private; the privacy unit is {unit}"}
 
     def get_pk_constraint(self, connection: Connection, table_name: str, schema: str | None = None, **_: object) -> Any:
         """Return no key: whether one holds is a fact of the data."""
-        _known(connection, table_name, schema=schema)
+        _find_table(connection, table_name, schema=schema)
         return {"constrained_columns": [], "name": None}
 
     def _nothing(self, connection: Connection, table_name: str, schema: str | None = None, **_: object) -> list[Any]:
         """Return no constraint and no index: whether one holds is a fact of the data."""
-        _known(connection, table_name, schema=schema)
+        _find_table(connection, table_name, schema=schema)
         return []
 
     get_foreign_keys = get_indexes = get_unique_constraints = get_check_constraints = _nothing
@@ -193,7 +193,7 @@ def _tables(connection: Connection) -> dict[tuple[str, str], Any]:
     return rows
 
 
-def _known(connection: Connection, table_name: str, *, schema: str | None) -> Any:
+def _find_table(connection: Connection, table_name: str, *, schema: str | None) -> Any:
     """Return the row of SHOW TABLES for a table that must be there."""
     row = _tables(connection).get((schema or _MAIN, table_name))
     if row is None:

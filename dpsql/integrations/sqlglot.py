@@ -48,13 +48,16 @@ class Dpsql(DuckDB):
         """Return the trees of the statements; raises sqlglot's `ParseError`."""
         marked = _Marked(sql)
         tokens = marked.tokens(self.tokenize(sql))
-        return [_kept(marked.restored(tree)) for tree in self.parser(**opts).parse(tokens, sql)]
+        return [_preserve_syntax(marked.restored(tree)) for tree in self.parser(**opts).parse(tokens, sql)]
 
     def parse_into(self, expression_type: Any, sql: str, **opts: Any) -> list[Any]:  # noqa: ANN401 - as above
         """Return the trees, read as the given kind of expression; raises sqlglot's `ParseError`."""
         marked = _Marked(sql)
         tokens = marked.tokens(self.tokenize(sql))
-        return [_kept(marked.restored(tree)) for tree in self.parser(**opts).parse_into(expression_type, tokens, sql)]
+        return [
+            _preserve_syntax(marked.restored(tree))
+            for tree in self.parser(**opts).parse_into(expression_type, tokens, sql)
+        ]
 
     def generate(self, expression: Any, copy: bool = True, **opts: Any) -> str:  # noqa: ANN401, FBT001, FBT002 - as above
         """Return the text of a tree; where it is laid out in lines, the clause has one of its own."""
@@ -79,7 +82,7 @@ def _dated(tokens: list[Token]) -> list[Token]:
     return found
 
 
-def _kept(tree: Tree) -> Tree:
+def _preserve_syntax(tree: Tree) -> Tree:
     """Return the tree with what DuckDB's generator would write otherwise than it was.
 
     It would add ON TRUE to a comma before UNNEST, which is a CROSS JOIN, and write - ~age without the space.

@@ -4,7 +4,7 @@ A query's worst case is reserved, durably, while the data is still untouched; wh
 answer leaves. A reservation that nobody settles stays held for ever, so a crash can waste budget and never refund it.
 """
 
-from dpsql.ledger.base import Account, Ledger, Request, Reservation, Shortfall, balance_of
+from dpsql.ledger.base import Account, Ledger, Request, Reservation, Shortfall, sum_entries
 from dpsql.ledger.calendar import Calendar
 from dpsql.ledger.dp_events import Spent, dp_events
 from dpsql.ledger.memory import MemoryLedger
@@ -29,7 +29,7 @@ __all__ = [
     "Spent",
     "Verified",
     "backup",
-    "balance_of",
     "dp_events",
+    "sum_entries",
     "verify",
 ]

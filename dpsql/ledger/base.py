@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Protocol
 
-from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector, CertificateTerms, Periods, words_of
+from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector, CertificateTerms, Periods, describe_periods
 from dpsql.errors import BudgetExceeded, LedgerError, UsageError
 from dpsql.ledger.calendar import Calendar
 from dpsql.ledger.record import Entry, Event, Settlement, Terms
@@ -26,12 +26,12 @@ __all__ = [
     "Settlement",
     "Shortfall",
     "admit",
-    "balance_of",
-    "closed",
-    "forked",
-    "left",
+    "already_settled",
+    "compute_remaining",
+    "ledger_closed",
+    "ledger_forked",
     "refuse_other",
-    "twice",
+    "sum_entries",
 ]
 
 
@@ -237,7 +237,7 @@ class OpenReservation:
         return self.settler(self, Outcome(loss, digest, answer, shared))
 
 
-def left(budget: BudgetVector, state: BudgetState) -> BudgetVector:
+def compute_remaining(budget: BudgetVector, state: BudgetState) -> BudgetVector:
     """Return what may still be admitted: nothing where a limit was lowered below what has gone."""
     refundable = budget.refundable - state.spent - state.reserved
     permanent = budget.permanent - state.permanent
@@ -262,7 +262,7 @@ def admit(request: Request, of_total: BudgetVector, *, of_account: BudgetVector)
     raise Shortfall(worst, remaining, account=account)
 
 
-def balance_of(entries: Iterable[Entry], account: str | None = None, *, period: int | None = None) -> BudgetState:
+def sum_entries(entries: Iterable[Entry], account: str | None = None, *, period: int | None = None) -> BudgetState:
     """Return the state that `entries` add up to, all or those of one account or period; whatever order they came in."""
     spent = held = permanent = Fraction(0)
     for entry in entries:
@@ -276,12 +276,12 @@ def balance_of(entries: Iterable[Entry], account: str | None = None, *, period: 
     return BudgetState(spent, permanent, held)
 
 
-def closed() -> LedgerError:
+def ledger_closed() -> LedgerError:
     """Return the error of every act upon a closed ledger."""
     return LedgerError("ledger-closed", "This ledger is closed.", hint="Connect again to ask further.")
 
 
-def forked() -> LedgerError:
+def ledger_forked() -> LedgerError:
     """Return the error for a ledger that a fork carried into another process."""
     return LedgerError(
         "ledger-forked",
@@ -304,7 +304,8 @@ def refuse_other(recorded: Terms, wanted: Terms) -> None:
     if before != after:
         raise LedgerError(
             "ledger-period",
-            f"The ledger grants its budget {words_of(before)}, and is now opened to grant it {words_of(after)}.",
+            f"The ledger grants its budget {describe_periods(before)}, and is now opened to grant it "
+            f"{describe_periods(after)}.",
             hint="Restore the policy's period and periods, or add to the ledger's with dpsql ledger grant.",
         )
 
@@ -326,7 +327,7 @@ def _refuse_other_certificate(recorded: Terms, wanted: Terms) -> None:
         )
 
 
-def twice() -> LedgerError:
+def already_settled() -> LedgerError:
     """Return the error of a second settlement, whatever it says."""
     return LedgerError(
         "already-settled", "A reservation is settled exactly once.", hint="Reserve again for a new query."

@@ -28,26 +28,43 @@ from dpsql.accounting import (
     check_settlement,
 )
 from dpsql.errors import LedgerError
-from dpsql.ledger.base import OpenReservation, Outcome, Request, Reservation, Settled, admit, left, twice
+from dpsql.ledger.base import (
+    OpenReservation,
+    Outcome,
+    Request,
+    Reservation,
+    Settled,
+    admit,
+    already_settled,
+    compute_remaining,
+)
 from dpsql.ledger.calendar import Calendar, Clock, extended, utc
 from dpsql.ledger.failures import Failures, refuse_after
-from dpsql.ledger.interrupts import lets_go
+from dpsql.ledger.interrupts import release_on_interrupt
 from dpsql.ledger.record import (
     GENESIS,
     Body,
     Entry,
     Event,
     Terms,
-    entries_of,
-    fraction,
+    decode_fraction,
+    encode_fraction,
+    encode_periods,
+    encode_terms,
     now,
-    told_periods,
-    told_terms,
-    written,
+    read_entries,
 )
 from dpsql.ledger.replay import Replay, refuse_unlinked, tampered, unlinked
 
-__all__ = ["BaseLedger", "LedgerTransaction", "begin", "new_data_set", "new_terms", "told_request", "told_settlement"]
+__all__ = [
+    "BaseLedger",
+    "LedgerTransaction",
+    "begin",
+    "encode_request",
+    "encode_settlement",
+    "new_data_set",
+    "new_terms",
+]
 
 _PAGE = 1000
 
@@ -162,7 +179,7 @@ class BaseLedger(ABC):
         """An operator's public counter."""
         return self._seen_terms().data_version
 
-    @lets_go
+    @release_on_interrupt
     def reserve(self, request: Request) -> Reservation | Settled:
         """Hold the worst case of `request`, or raise `Shortfall` or `Refusal` and leave the ledger as it was.
 
@@ -175,21 +192,23 @@ class BaseLedger(ABC):
                 amounts.require(book.terms().certified.certificate)
             self._agree(book, name)
             if request.repeated:
-                found = _stored(book, request.key, account=name, version=book.terms().data_version)
+                found = _find_stored(book, request.key, account=name, version=book.terms().data_version)
                 if found is not None:
                     return Settled(found[1], repeats=True)
             at, terms = self._turn(book)
             refuse_after(request.most_failures, self._failures.of_day(name, at=at))
             over = terms.calendar is not None and terms.calendar.is_over
-            of_total = BudgetVector(0, 0, worst.certificate) if over else left(terms.budget, book.balance(None))
-            of_account = left(account.budget, book.balance(account.name)) if account else of_total
+            of_total = (
+                BudgetVector(0, 0, worst.certificate) if over else compute_remaining(terms.budget, book.balance(None))
+            )
+            of_account = compute_remaining(account.budget, book.balance(account.name)) if account else of_total
             admit(request, of_total, of_account=of_account)
             for holder in dict.fromkeys((None, name)):
                 book.set_balance(holder, add_worst_case(book.balance(holder), worst))
-            number = book.append("reserved", told_request(request, data_version=terms.data_version), at=at)
+            number = book.append("reserved", encode_request(request, data_version=terms.data_version), at=at)
         return OpenReservation(number, worst, name, (request.key, terms.data_version), self._settle, request.repeated)
 
-    @lets_go
+    @release_on_interrupt
     def state(self, account: str | None = None) -> BudgetState:
         """Return what is spent and what is held, in all or by one account, of the present period."""
         with self._reading() as book:
@@ -202,17 +221,17 @@ class BaseLedger(ABC):
 
     def entries(self) -> tuple[Entry, ...]:
         """Return all reservations and how they ended, oldest first."""
-        return entries_of(self.events())
+        return read_entries(self.events())
 
-    @lets_go
+    @release_on_interrupt
     def stored(self, key: str, account: str | None) -> bytes | None:
         """Return the answer of the newest entry of this key, account and the present data version that kept one."""
         with self._reading() as book:
             self._agree(book)
-            found = _stored(book, key, account=account, version=book.terms().data_version)
+            found = _find_stored(book, key, account=account, version=book.terms().data_version)
         return None if found is None else found[1]
 
-    @lets_go
+    @release_on_interrupt
     def grant(self, budget: BudgetVector, total: ApproximateDP, *, note: str, periods: Periods | None = None) -> None:
         """Replace the total by one that is smaller in nothing, once or in each period, and record it."""
         with self._writing() as book:
@@ -222,11 +241,11 @@ class BaseLedger(ABC):
             calendar = extended(terms.calendar, periods, at=datetime.fromisoformat(at))
             terms = replace(terms, budget=budget, total=total, calendar=calendar)
             book.set_terms(terms)
-            told = {**told_terms(budget, total, certified=terms.certified), **told_periods(terms.periods)}
+            told = {**encode_terms(budget, total, certified=terms.certified), **encode_periods(terms.periods)}
             book.append("granted", {**told, "note": note}, at=at)
         self._terms = terms
 
-    @lets_go
+    @release_on_interrupt
     def bump(self, note: str, *, to: int | None = None) -> int:
         """Raise the data version by one, or to `to` if it is below, record that and return the version."""
         with self._writing() as book:
@@ -240,7 +259,7 @@ class BaseLedger(ABC):
         self._terms = terms
         return version
 
-    @lets_go
+    @release_on_interrupt
     def register(self, units: Mapping[str, str]) -> None:
         """Record the privacy units that are new or declared otherwise than before."""
         with self._writing() as book:
@@ -268,18 +287,18 @@ class BaseLedger(ABC):
             if len(page) < _PAGE:
                 return
 
-    @lets_go
+    @release_on_interrupt
     def _settle(self, held: OpenReservation, outcome: Outcome) -> Settled:
         with self._writing() as book:
             self._agree(book, held.account)
             if book.settlement(held.number) is not None:
-                raise twice()
+                raise already_settled()
             key, version = held.question
-            repeated = _repeated(book, held) if outcome.answer else None
+            repeated = _find_repeated(book, held) if outcome.answer else None
             if repeated is not None:
                 outcome = repeated
             elif outcome.shared:
-                outcome = _first(book, key, data_version=version) or outcome
+                outcome = _find_first(book, key, data_version=version) or outcome
             check_settlement(held.worst_case, outcome.loss)
             frees_delta = repeated is not None and book.tell_repeats()
             if not frees_delta:
@@ -289,10 +308,12 @@ class BaseLedger(ABC):
                 rule = Filter(terms.budget)
                 for holder in dict.fromkeys((None, held.account)):
                     state = rule.settle(book.balance(holder), held.worst_case, loss=outcome.loss)
-                    book.set_balance(holder, _without(state, held.worst_case.permanent) if frees_delta else state)
-            told = told_settlement(held.number, outcome, kept=repeated is None)
+                    book.set_balance(
+                        holder, _free_permanent(state, held.worst_case.permanent) if frees_delta else state
+                    )
+            told = encode_settlement(held.number, outcome, kept=repeated is None)
             if frees_delta:
-                told["freed_delta"] = written(held.worst_case.permanent)
+                told["freed_delta"] = encode_fraction(held.worst_case.permanent)
             book.append("settled", told, at=at)
             if outcome.answer and repeated is None:
                 book.keep(held.number, outcome.answer)
@@ -340,7 +361,7 @@ class BaseLedger(ABC):
             return None
         return terms.calendar.at(datetime.fromisoformat(now(self._clock) if at is None else at))
 
-    @lets_go
+    @release_on_interrupt
     def _seen_terms(self) -> Terms:
         try:
             with self._reading() as book:
@@ -352,7 +373,7 @@ class BaseLedger(ABC):
         return self._terms
 
 
-def _asked(book: LedgerTransaction, key: str, *, account: str | None, version: int) -> Iterator[int]:
+def _find_entries(book: LedgerTransaction, key: str, *, account: str | None, version: int) -> Iterator[int]:
     """Yield the entries of a key, an account and a data version, newest first; none for "".
 
     A version only ever rises, so nothing is read beyond the first entry of an earlier one, or that the caller wants:
@@ -366,15 +387,15 @@ def _asked(book: LedgerTransaction, key: str, *, account: str | None, version: i
             yield event.seq
 
 
-def _stored(book: LedgerTransaction, key: str, *, account: str | None, version: int) -> tuple[int, bytes] | None:
+def _find_stored(book: LedgerTransaction, key: str, *, account: str | None, version: int) -> tuple[int, bytes] | None:
     """Return number and answer of the newest entry of this key, account and data version that has one."""
-    for number in _asked(book, key, account=account, version=version):
+    for number in _find_entries(book, key, account=account, version=version):
         if (answer := book.answer(number)) is not None:
             return number, answer
     return None
 
 
-def _repeated(book: LedgerTransaction, held: OpenReservation) -> Outcome | None:
+def _find_repeated(book: LedgerTransaction, held: OpenReservation) -> Outcome | None:
     """Return the outcome that stands for a reservation whose account was given an answer since it was made, if any.
 
     What is released is then a function of that answer alone, and costs nothing more.
@@ -382,18 +403,18 @@ def _repeated(book: LedgerTransaction, held: OpenReservation) -> Outcome | None:
     key, version = held.question
     if not held.repeated:
         return None
-    found = _stored(book, key, account=held.account, version=version)
+    found = _find_stored(book, key, account=held.account, version=version)
     settlement = None if found is None else book.settlement(found[0])
     if found is None or settlement is None:
         return None
     return Outcome(Fraction(0), json.loads(settlement.body)["digest"], found[1], repeats=found[0])
 
 
-def _without(state: BudgetState, permanent: Fraction) -> BudgetState:
+def _free_permanent(state: BudgetState, permanent: Fraction) -> BudgetState:
     return replace(state, permanent=state.permanent - permanent)
 
 
-def _first(book: LedgerTransaction, key: str, *, data_version: int) -> Outcome | None:
+def _find_first(book: LedgerTransaction, key: str, *, data_version: int) -> Outcome | None:
     """Return the outcome of the entry of this key and data version that was settled with an answer first.
 
     What was reserved after a settlement is settled after it, so nothing is read beyond.
@@ -409,7 +430,7 @@ def _first(book: LedgerTransaction, key: str, *, data_version: int) -> Outcome |
         return None
     told = json.loads(first.body)
     answer = book.answer(told["entry"])
-    return None if answer is None else Outcome(fraction(told["loss"]), told["digest"], answer)
+    return None if answer is None else Outcome(decode_fraction(told["loss"]), told["digest"], answer)
 
 
 def begin(book: LedgerTransaction, terms: Terms, *, at: str) -> Terms:
@@ -417,7 +438,7 @@ def begin(book: LedgerTransaction, terms: Terms, *, at: str) -> Terms:
     terms = replace(terms, calendar=extended(None, terms.periods, at=datetime.fromisoformat(at)))
     book.set_terms(terms)
     book.start_afresh()
-    told = {**told_terms(terms.budget, terms.total, certified=terms.certified), **told_periods(terms.periods)}
+    told = {**encode_terms(terms.budget, terms.total, certified=terms.certified), **encode_periods(terms.periods)}
     book.append("created", {"data_set": terms.data_set, **told}, at=at)
     return terms
 
@@ -436,23 +457,23 @@ def new_data_set() -> str:
     return uuid.uuid4().hex
 
 
-def told_request(request: Request, *, data_version: int) -> dict[str, object]:
+def encode_request(request: Request, *, data_version: int) -> dict[str, object]:
     """Return the body of a reservation."""
     first, second = request.worst_case.certificate.currencies
     return {
         "query": request.query,
-        first: written(request.worst_case.refundable),
-        second: written(request.worst_case.permanent),
+        first: encode_fraction(request.worst_case.refundable),
+        second: encode_fraction(request.worst_case.permanent),
         "account": request.account.name if request.account else None,
         "key": request.key,
         "data_version": data_version,
     }
 
 
-def told_settlement(entry: int, outcome: Outcome, *, kept: bool = True) -> dict[str, object]:
+def encode_settlement(entry: int, outcome: Outcome, *, kept: bool = True) -> dict[str, object]:
     """Return the body of a settlement; it names the answer, if one is kept with it, or the entry that it repeats."""
     answer = hashlib.sha256(outcome.answer).hexdigest() if outcome.answer and kept else ""
-    told = {"entry": entry, "loss": written(outcome.loss), "digest": outcome.digest, "answer": answer}
+    told = {"entry": entry, "loss": encode_fraction(outcome.loss), "digest": outcome.digest, "answer": answer}
     return told if outcome.repeats is None else {**told, "repeats": outcome.repeats}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from dpsql.accounting import Periods, words_of
+from dpsql.accounting import Periods, describe_periods
 from dpsql.errors import LedgerError
 
 __all__ = ["Calendar", "Clock", "extended", "utc"]
@@ -84,7 +84,7 @@ def extended(calendar: Calendar | None, periods: Periods | None, *, at: datetime
     if periods.length != old.length or fewer:
         raise LedgerError(
             "ledger-grant",
-            f"The ledger grants its budget {words_of(old)}, and a grant keeps the period and takes none away.",
+            f"The ledger grants its budget {describe_periods(old)}, and a grant keeps the period and takes none away.",
             hint="Grant the same period, and at least as many.",
         )
     return replace(calendar, periods=periods)

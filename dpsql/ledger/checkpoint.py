@@ -18,33 +18,33 @@ from typing import Any
 
 from dpsql.accounting import BudgetState
 from dpsql.errors import Error
-from dpsql.ledger.record import fraction, present_of, ratio, told_present, written
+from dpsql.ledger.record import decode_fraction, decode_present, decode_ratio, encode_fraction, encode_present
 from dpsql.ledger.replay import Replay, Sums
 
-__all__ = ["LEAST", "due", "sums_of", "told_sums"]
+__all__ = ["LEAST", "checkpoint_if_due", "decode_checkpoint", "encode_checkpoint"]
 
 LEAST = 10_000  # events; fewer are read in about the time in which a process imports what it needs
 _SHARE = 4  # things that a checkpoint may tell of for each event that was added
 _FORM = 1
 
 
-def due(replay: Replay) -> str | None:
+def checkpoint_if_due(replay: Replay) -> str | None:
     """Return the checkpoint to keep, if so much was read that it is worth what it takes to write."""
     read = replay.seq - replay.began
     if read < LEAST:
         return None
     sums = replay.sums()
-    return told_sums(sums) if _SHARE * read >= sums.size else None
+    return encode_checkpoint(sums) if _SHARE * read >= sums.size else None
 
 
-def told_sums(sums: Sums) -> str:
+def encode_checkpoint(sums: Sums) -> str:
     """Return a checkpoint as text: a line of JSON, and its SHA-256."""
     told = {
         "form": _FORM,
         "seq": sums.seq,
         "chain": sums.chain,
-        "terms": told_present(sums.terms),
-        "states": [[holder, *map(written, _values(state))] for holder, state in sums.states.items()],
+        "terms": encode_present(sums.terms),
+        "states": [[holder, *map(encode_fraction, _values(state))] for holder, state in sums.states.items()],
         "held": [[entry, f"{rho[0]}/{rho[1]}", account] for entry, (rho, account) in sums.held.items()],
         "failed": [[account, when.isoformat()] for account, when in sums.failed],
     }
@@ -52,8 +52,8 @@ def told_sums(sums: Sums) -> str:
     return f"{line}\n{_digest(line)}\n"
 
 
-def sums_of(text: str | None) -> Sums | None:
-    """Return what `told_sums` told; None for any other text."""
+def decode_checkpoint(text: str | None) -> Sums | None:
+    """Return what `encode_checkpoint` told; None for any other text."""
     line, _, rest = (text or "").partition("\n")
     if rest != f"{_digest(line)}\n":
         return None
@@ -68,9 +68,9 @@ def _read(told: Mapping[str, Any]) -> Sums | None:
     sums = Sums(
         int(told["seq"]),
         str(told["chain"]),
-        present_of(told["terms"]),
+        decode_present(told["terms"]),
         {_name(holder): _state(values) for holder, *values in told["states"]},
-        {int(entry): (ratio(rho), _name(account)) for entry, rho, account in told["held"]},
+        {int(entry): (decode_ratio(rho), _name(account)) for entry, rho, account in told["held"]},
         tuple((_name(account), _moment(when)) for account, when in told["failed"]),
     )
     return sums if _held_by(sums) == {holder: state.reserved for holder, state in sums.states.items()} else None
@@ -101,7 +101,7 @@ def _moment(when: str) -> datetime:
 
 
 def _state(values: list[object]) -> BudgetState:
-    spent, permanent, reserved = map(fraction, values)
+    spent, permanent, reserved = map(decode_fraction, values)
     return BudgetState(spent, permanent, reserved)
 
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from itertools import chain, repeat
 from typing import Any, ClassVar, Protocol
 
-from dpsql.ledger.record import GENESIS, Body, Event, follow, told_account, told_version
+from dpsql.ledger.record import GENESIS, Body, Event, encode_account_prefix, encode_version, make_event
 from dpsql.ledger.replay import refuse_unlinked, tampered
 
-__all__ = ["FIRST", "HISTORY", "LINKED", "EventRows", "Found", "holder_of"]
+__all__ = ["FIRST", "HISTORY", "LINKED", "EventRows", "Found", "encode_holder"]
 
 HISTORY = "SELECT seq, at, kind, body, chain FROM events WHERE seq > ? ORDER BY seq"
 LINKED = """SELECT seq, at, kind, body, chain, (
@@ -49,7 +49,7 @@ class EventRows(ABC):
 
     def append(self, kind: str, body: Body, *, at: str) -> int:
         """Write an event after all others and return its number."""
-        event = follow(self.head(), kind, body=body, at=at)
+        event = make_event(self.head(), kind, body=body, at=at)
         self._insert(event)
         return event.seq
 
@@ -74,7 +74,7 @@ class EventRows(ABC):
 
     def asked(self, key: str, *, account: str | None, version: int) -> Iterator[Event]:
         """Return the reservations under a key, newest first, without those of other accounts on this data version."""
-        whose = told_account(account)
+        whose = encode_account_prefix(account)
         return self._pages(self.ASKED, key, given=(len(whose), whose, _like(version)), beyond=LAST)
 
     def first_asked(self, key: str, *, version: int) -> Iterator[Event]:
@@ -126,7 +126,7 @@ class EventRows(ABC):
 
 
 def _like(version: int) -> str:
-    return f"%{told_version(version)}%"
+    return f"%{encode_version(version)}%"
 
 
 def _linked(row: tuple[Any, ...], kind: str, *, part: str = "") -> Event:
@@ -143,6 +143,6 @@ def _linked(row: tuple[Any, ...], kind: str, *, part: str = "") -> Event:
     return event
 
 
-def holder_of(account: str | None) -> str:
+def encode_holder(account: str | None) -> str:
     """Return the name under which a balance stands: no account's is the total's."""
     return "total" if account is None else f"account {account}"

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-__all__ = ["lets_go"]
+__all__ = ["release_on_interrupt"]
 
 _Given = ParamSpec("_Given")
 _Returned = TypeVar("_Returned")
 
 
-def lets_go(act: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:
+def release_on_interrupt(act: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:
     """Return the same act, which holds no lock, turn or transaction once it was interrupted.
 
     An interrupt may come when a `with` has been entered and its block has not begun, or has ended and is not left yet.

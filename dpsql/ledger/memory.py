@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector, CertificateTerms, Periods
-from dpsql.ledger.base import closed, forked
+from dpsql.ledger.base import ledger_closed, ledger_forked
 from dpsql.ledger.base_ledger import BaseLedger, LedgerTransaction, begin, new_terms
 from dpsql.ledger.calendar import Clock, utc
 from dpsql.ledger.failures import Failures
-from dpsql.ledger.record import GENESIS, Body, Event, Terms, follow, now, told_account, told_version
+from dpsql.ledger.record import GENESIS, Body, Event, Terms, encode_account_prefix, encode_version, make_event, now
 from dpsql.ledger.replay import Replay
 
 __all__ = ["MemoryLedger"]
@@ -60,10 +60,10 @@ class MemoryLedger(BaseLedger):
     @contextmanager
     def _reading(self) -> Iterator[LedgerTransaction]:
         if os.getpid() != self._process:  # both halves would spend the whole budget
-            raise forked()
+            raise ledger_forked()
         with self._lock:
             if self._closed:
-                raise closed()
+                raise ledger_closed()
             yield self._book
 
 
@@ -110,7 +110,7 @@ class _Book:
 
     def append(self, kind: str, body: Body, *, at: str) -> int:
         """Write an event after all others and return its number."""
-        event = follow(self.head(), kind, body=body, at=at)
+        event = make_event(self.head(), kind, body=body, at=at)
         self.record.append(event)
         self.count = event.seq
         if kind == "settled":
@@ -145,13 +145,13 @@ class _Book:
 
     def asked(self, key: str, *, account: str | None, version: int) -> Iterator[Event]:
         """Return the reservations under a key, newest first, without those of other accounts on this data version."""
-        whose, when = told_account(account), told_version(version)
+        whose, when = encode_account_prefix(account), encode_version(version)
         under = self._under(key, reversed(self.keys.get(key, ())))
         return (event for event in under if event.body.startswith(whose) or when not in event.body)
 
     def first_asked(self, key: str, *, version: int) -> Iterator[Event]:
         """Return the reservations under a key on a data version, oldest first."""
-        when = told_version(version)
+        when = encode_version(version)
         return (event for event in self._under(key, self.keys.get(key, ())) if when in event.body)
 
     def _under(self, key: str, numbers: Iterable[int]) -> Iterator[Event]:

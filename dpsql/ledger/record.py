@@ -29,23 +29,23 @@ __all__ = [
     "Settlement",
     "Terms",
     "budget_names",
-    "certified_of",
-    "chained",
-    "entries_of",
-    "follow",
-    "fraction",
+    "compute_chain",
+    "decode_certificate",
+    "decode_fraction",
+    "decode_periods",
+    "decode_present",
+    "decode_ratio",
+    "decode_terms",
+    "encode_account_prefix",
+    "encode_certificate",
+    "encode_fraction",
+    "encode_periods",
+    "encode_present",
+    "encode_terms",
+    "encode_version",
+    "make_event",
     "now",
-    "periods_of",
-    "present_of",
-    "ratio",
-    "terms_of",
-    "told_account",
-    "told_certified",
-    "told_periods",
-    "told_present",
-    "told_terms",
-    "told_version",
-    "written",
+    "read_entries",
 ]
 
 Body = Mapping[str, object]
@@ -125,18 +125,18 @@ def now(clock: Clock = utc) -> str:
     return clock().astimezone(UTC).isoformat(timespec="microseconds")
 
 
-def chained(chain: str, seq: int, *, at: str, kind: str, body: str) -> str:
+def compute_chain(chain: str, seq: int, *, at: str, kind: str, body: str) -> str:
     """Return the chain of an event that follows one whose chain is `chain`; no part but the time can hold a newline."""
     return hashlib.sha256(f"{chain}\n{seq}\n{at}\n{kind}\n{body}".encode()).hexdigest()
 
 
-def follow(last: tuple[int, str], kind: str, *, body: Body, at: str) -> Event:
+def make_event(last: tuple[int, str], kind: str, *, body: Body, at: str) -> Event:
     """Return the event that comes after the one of this number and chain."""
     seq, text = last[0] + 1, json.dumps(body, sort_keys=True, separators=(",", ":"))
-    return Event(seq, at, kind, text, chained(last[1], seq, at=at, kind=kind, body=text))
+    return Event(seq, at, kind, text, compute_chain(last[1], seq, at=at, kind=kind, body=text))
 
 
-def written(value: Fraction) -> str:
+def encode_fraction(value: Fraction) -> str:
     """Return an exact number as text; refuse one that is too long to keep."""
     if max(value.numerator, value.denominator) >= _TOO_LONG:
         raise UsageError(
@@ -148,17 +148,17 @@ def written(value: Fraction) -> str:
 
 
 @lru_cache(maxsize=4096)
-def ratio(text: object) -> tuple[int, int]:
-    """Return numerator and denominator of what `written` wrote; raise ValueError for anything else."""
+def decode_ratio(text: object) -> tuple[int, int]:
+    """Return numerator and denominator of what `encode_fraction` wrote; raise ValueError for anything else."""
     match = _FRACTION.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         raise ValueError
     return int(match[1]), int(match[2])
 
 
-def fraction(text: object) -> Fraction:
-    """Return the number that `written` wrote; raise ValueError for anything else."""
-    return Fraction(*ratio(text))
+def decode_fraction(text: object) -> Fraction:
+    """Return the number that `encode_fraction` wrote; raise ValueError for anything else."""
+    return Fraction(*decode_ratio(text))
 
 
 def budget_names(certificate: Certificate) -> tuple[str, str]:
@@ -167,55 +167,57 @@ def budget_names(certificate: Certificate) -> tuple[str, str]:
     return f"budget_{first}", f"budget_{second}"
 
 
-def told_terms(budget: BudgetVector, total: ApproximateDP, *, certified: CertificateTerms = _ZCDP) -> dict[str, object]:
+def encode_terms(
+    budget: BudgetVector, total: ApproximateDP, *, certified: CertificateTerms = _ZCDP
+) -> dict[str, object]:
     """Return the part of a body that tells a total, its budget, and the certificate unless it is zcdp."""
     first, second = budget_names(certified.certificate)
     return {
-        first: written(budget.refundable),
-        second: written(budget.permanent),
-        "total_epsilon": written(total.epsilon.value),
-        "total_delta": written(total.delta.value),
-        **told_certified(certified),
+        first: encode_fraction(budget.refundable),
+        second: encode_fraction(budget.permanent),
+        "total_epsilon": encode_fraction(total.epsilon.value),
+        "total_delta": encode_fraction(total.delta.value),
+        **encode_certificate(certified),
     }
 
 
-def told_certified(certified: CertificateTerms) -> dict[str, object]:
+def encode_certificate(certified: CertificateTerms) -> dict[str, object]:
     """Return the part of a body that tells a certificate and what it fixes; nothing for zcdp."""
     if certified.certificate is Certificate.zcdp:
         return {}
     epsilon, delta = certified.epsilon, certified.delta
     return {
         "certificate": certified.certificate.value,
-        "item_epsilon": None if epsilon is None else written(epsilon.value),
-        "query_delta": None if delta is None else written(delta.value),
+        "item_epsilon": None if epsilon is None else encode_fraction(epsilon.value),
+        "query_delta": None if delta is None else encode_fraction(delta.value),
     }
 
 
-def certified_of(body: Body) -> CertificateTerms:
-    """Return the certificate of which `told_certified` told; raise ValueError or KeyError for what is none."""
+def decode_certificate(body: Body) -> CertificateTerms:
+    """Return the certificate of which `encode_certificate` told; raise ValueError or KeyError for what is none."""
     if "certificate" not in body:
         return CertificateTerms()
     certificate, epsilon, delta = Certificate(str(body["certificate"])), body["item_epsilon"], body["query_delta"]
     fixed = (epsilon is not None, delta is not None)
     expected = (certificate in {Certificate.theorem2, Certificate.optimal}, certificate is Certificate.theorem2)
-    if certificate is Certificate.zcdp or fixed != expected or (epsilon is not None and not fraction(epsilon)):
+    if certificate is Certificate.zcdp or fixed != expected or (epsilon is not None and not decode_fraction(epsilon)):
         raise ValueError
     return CertificateTerms(
         certificate,
-        None if epsilon is None else Epsilon(fraction(epsilon)),
-        None if delta is None else Delta(fraction(delta)),
+        None if epsilon is None else Epsilon(decode_fraction(epsilon)),
+        None if delta is None else Delta(decode_fraction(delta)),
     )
 
 
-def told_periods(periods: Periods | None) -> dict[str, object]:
+def encode_periods(periods: Periods | None) -> dict[str, object]:
     """Return the part of a body that tells how often the budget is granted; nothing for once."""
     if periods is None:
         return {}
     return {"period_seconds": periods.length // timedelta(seconds=1), "periods": periods.most}
 
 
-def periods_of(seconds: object, most: object) -> Periods:
-    """Return the periods of which `told_periods` told; raise ValueError for what are none."""
+def decode_periods(seconds: object, most: object) -> Periods:
+    """Return the periods of which `encode_periods` told; raise ValueError for what are none."""
     if type(seconds) is not int or not (most is None or type(most) is int):
         raise ValueError
     try:
@@ -224,24 +226,24 @@ def periods_of(seconds: object, most: object) -> Periods:
         raise ValueError from error
 
 
-def terms_of(body: Body, data_set: str, *, data_version: int) -> Terms:
+def decode_terms(body: Body, data_set: str, *, data_version: int) -> Terms:
     """Return the terms that a body tells; raise ValueError or KeyError if it tells none."""
-    certified = certified_of(body)
+    certified = decode_certificate(body)
     first, second = budget_names(certified.certificate)
-    budget = BudgetVector(fraction(body[first]), fraction(body[second]), certified.certificate)
-    epsilon = fraction(body["total_epsilon"])
+    budget = BudgetVector(decode_fraction(body[first]), decode_fraction(body[second]), certified.certificate)
+    epsilon = decode_fraction(body["total_epsilon"])
     if not epsilon:
         raise ValueError
-    total = ApproximateDP(Epsilon(epsilon), Delta(fraction(body["total_delta"])))
+    total = ApproximateDP(Epsilon(epsilon), Delta(decode_fraction(body["total_delta"])))
     return Terms(data_set, budget, total, data_version, certified=certified)
 
 
-def told_account(account: str | None) -> str:
+def encode_account_prefix(account: str | None) -> str:
     """Return how the body of a reservation begins that is of this account: no name in it sorts before this one."""
     return f'{{"account":{json.dumps(account)},'
 
 
-def told_version(version: int) -> str:
+def encode_version(version: int) -> str:
     """Return what stands in the body of a reservation on this data version, and of no other.
 
     In a text every quote is escaped, so that a bare one begins a name.
@@ -249,34 +251,34 @@ def told_version(version: int) -> str:
     return f'"data_version":{version},'
 
 
-def told_present(terms: Terms) -> dict[str, object]:
+def encode_present(terms: Terms) -> dict[str, object]:
     """Return terms as JSON has them, with where in its periods a ledger stands."""
-    told = told_terms(terms.budget, terms.total, certified=terms.certified)
+    told = encode_terms(terms.budget, terms.total, certified=terms.certified)
     told |= {"data_set": terms.data_set, "data_version": terms.data_version}
     calendar = terms.calendar
     if calendar is not None:
         began = calendar.began.isoformat(timespec="microseconds")
-        told |= {**told_periods(calendar.periods), "began": began, "number": calendar.number, "since": calendar.since}
+        told |= {**encode_periods(calendar.periods), "began": began, "number": calendar.number, "since": calendar.since}
     return told
 
 
-def present_of(told: Mapping[str, Any]) -> Terms:
-    """Return the terms of which `told_present` told; raise KeyError, TypeError or ValueError for what are none."""
-    terms = terms_of(told, told["data_set"], data_version=int(told["data_version"]))
+def decode_present(told: Mapping[str, Any]) -> Terms:
+    """Return the terms of which `encode_present` told; raise KeyError, TypeError or ValueError for what are none."""
+    terms = decode_terms(told, told["data_set"], data_version=int(told["data_version"]))
     if "period_seconds" not in told:
         return terms
-    periods = periods_of(told["period_seconds"], told["periods"])
+    periods = decode_periods(told["period_seconds"], told["periods"])
     began = datetime.fromisoformat(told["began"])
     return replace(terms, calendar=Calendar(periods, began, int(told["number"]), int(told["since"])))
 
 
-def entries_of(events: Iterable[Event]) -> tuple[Entry, ...]:
+def read_entries(events: Iterable[Event]) -> tuple[Entry, ...]:
     """Return what was reserved and how it ended, in the order of reserving; of events that were verified."""
     entries: dict[int, Entry] = {}
     period, certificate = 0, Certificate.zcdp
     for event in events:
         if event.kind == "created":
-            certificate = certified_of(json.loads(event.body)).certificate
+            certificate = decode_certificate(json.loads(event.body)).certificate
         elif event.kind == "period":
             period = json.loads(event.body)["number"]
         elif event.kind == "reserved":
@@ -293,12 +295,12 @@ def entries_of(events: Iterable[Event]) -> tuple[Entry, ...]:
 @lru_cache(maxsize=4096)
 def _loss(text: object) -> Fraction:
     """Return a loss; entries that cost the same share one."""
-    return fraction(text)
+    return decode_fraction(text)
 
 
 @lru_cache(maxsize=4096)
 def _worst_case(refundable: object, permanent: object, certificate: Certificate) -> BudgetVector:
-    return BudgetVector(fraction(refundable), fraction(permanent), certificate)
+    return BudgetVector(decode_fraction(refundable), decode_fraction(permanent), certificate)
 
 
 def _entry(event: Event, certificate: Certificate, *, period: int) -> Entry:

@@ -17,7 +17,7 @@ from dpsql.accounting import BudgetState, BudgetVector, Periods
 from dpsql.errors import LedgerError
 from dpsql.ledger.calendar import Calendar, extended
 from dpsql.ledger.failures import FAILED
-from dpsql.ledger.record import GENESIS, Event, Terms, chained, periods_of, ratio, terms_of
+from dpsql.ledger.record import GENESIS, Event, Terms, compute_chain, decode_periods, decode_ratio, decode_terms
 
 __all__ = ["Ratio", "Replay", "Sums", "refuse_unlinked", "tampered", "unlinked"]
 
@@ -63,7 +63,7 @@ def unlinked(seq: int) -> LedgerError:
 
 def refuse_unlinked(event: Event, before: str) -> None:
     """Raise `ledger-tampered` if an event is not the one that was written after that of the chain `before`."""
-    if chained(before, event.seq, at=event.at, kind=event.kind, body=event.body) != event.chain:
+    if compute_chain(before, event.seq, at=event.at, kind=event.kind, body=event.body) != event.chain:
         raise unlinked(event.seq)
 
 
@@ -166,7 +166,7 @@ class Replay:
     def _fits(self, row: tuple[Any, ...]) -> bool:
         seq, at, kind, body, chain = row
         try:
-            if seq != self.seq + 1 or chained(self.chain, seq, at=at, kind=kind, body=body) != chain:
+            if seq != self.seq + 1 or compute_chain(self.chain, seq, at=at, kind=kind, body=body) != chain:
                 return False
             if not self._take(seq, kind, body=json.loads(body), at=datetime.fromisoformat(at)):
                 return False
@@ -188,7 +188,7 @@ class Replay:
             case "reserved":
                 return self._reserve(seq, body)
             case "created":
-                terms = terms_of(body, body["data_set"], data_version=0)
+                terms = decode_terms(body, body["data_set"], data_version=0)
                 return self._set(replace(terms, calendar=extended(None, _periods(body), at=at)))
             case "granted":
                 return self._grant(body, at)
@@ -201,7 +201,7 @@ class Replay:
 
     def _reserve(self, seq: int, body: dict[str, Any]) -> bool:
         first, second = self._currencies
-        rho, delta, account = ratio(body[first]), ratio(body[second]), body["account"]
+        rho, delta, account = decode_ratio(body[first]), decode_ratio(body[second]), body["account"]
         self._open[seq], self._deltas[seq] = (rho, account), delta
         total = self._tallies[None]
         for tally in (total,) if account is None else (total, self._tallies.setdefault(account, _Tally())):
@@ -212,9 +212,9 @@ class Replay:
         return total.within(*_NOTHING) if over else total.within(*self._budget)
 
     def _settle(self, body: dict[str, Any], at: datetime) -> bool:
-        entry, loss = body["entry"], ratio(body["loss"])
+        entry, loss = body["entry"], decode_ratio(body["loss"])
         worst, account = self._open.pop(entry)
-        reserved, freed_delta = self._deltas.pop(entry, None), ratio(body.get("freed_delta", "0/1"))
+        reserved, freed_delta = self._deltas.pop(entry, None), decode_ratio(body.get("freed_delta", "0/1"))
         if ("repeats" in body) != ("freed_delta" in body):
             return False
         if "repeats" in body:
@@ -239,13 +239,13 @@ class Replay:
         """Say whether a settlement that repeats an entry costs nothing, stores nothing, and follows that one's."""
         entry = body["repeats"]
         before = type(entry) is int and 1 < entry <= self.seq and entry != body["entry"] and entry not in self._open
-        return before and not ratio(body["loss"])[0] and not body["answer"]
+        return before and not decode_ratio(body["loss"])[0] and not body["answer"]
 
     def _grant(self, body: dict[str, Any], at: datetime) -> bool:
         old, periods = self.terms, _periods(body)
         if old is None or (old.calendar is not None and periods is None):
             return False
-        terms = terms_of(body, old.data_set, data_version=old.data_version)
+        terms = decode_terms(body, old.data_set, data_version=old.data_version)
         if old.certified.fixes or terms.certified != old.certified:
             return False
         return self._set(replace(terms, calendar=extended(old.calendar, periods, at=at)))
@@ -281,4 +281,4 @@ class Replay:
 
 
 def _periods(body: dict[str, Any]) -> Periods | None:
-    return periods_of(body["period_seconds"], body["periods"]) if "period_seconds" in body else None
+    return decode_periods(body["period_seconds"], body["periods"]) if "period_seconds" in body else None

@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 from dpsql.accounting import BudgetState
 from dpsql.errors import LedgerError
-from dpsql.ledger.event_rows import holder_of
+from dpsql.ledger.event_rows import encode_holder
 from dpsql.ledger.record import Event, Terms
 from dpsql.ledger.replay import Replay, Sums, tampered
 
-__all__ = ["Mark", "Verified", "is_behind", "replayed", "verified"]
+__all__ = ["Mark", "Verified", "is_behind", "replayed", "verify_rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +84,12 @@ def _agreeing(rows: Rows, replay: Replay) -> tuple[Replay, Terms]:
     terms = rows.terms()
     if terms != replay.terms:
         raise tampered("its terms are not those of its events")
-    if rows.balances() != {holder_of(account): state for account, state in replay.states().items()}:
+    if rows.balances() != {encode_holder(account): state for account, state in replay.states().items()}:
         raise tampered("its balances are not those of its events")
     return replay, terms
 
 
-def verified(rows: Rows, checkpoint: Sums | None = None) -> tuple[Replay, Terms]:
+def verify_rows(rows: Rows, checkpoint: Sums | None = None) -> tuple[Replay, Terms]:
     """Return the same from the first event, whatever there is; raise also for answers, and for a false checkpoint."""
     replay, terms = replayed(rows)
     _check_answers(rows, replay)

@@ -87,7 +87,7 @@ class FixedStableTopK:
     def choice(self) -> GapChoice:
         """Return the proposal of k, for a quarter of rho."""
         regulariser = distance_regulariser(self.k, self.k_bar, penalty=self.penalty)
-        return GapChoice(_epsilon_of(self.rho.value / 4), self.k_bar, regulariser)
+        return GapChoice(_compute_epsilon(self.rho.value / 4), self.k_bar, regulariser)
 
     @property
     def test(self) -> PTRGaussian:
@@ -96,7 +96,7 @@ class FixedStableTopK:
 
     def fill(self, draws: int) -> Epsilon:
         """Return the epsilon of each of `draws` draws that cost half of rho together."""
-        return _epsilon_of(self.rho.value / (2 * draws))
+        return _compute_epsilon(self.rho.value / (2 * draws))
 
     @property
     def worst_case(self) -> ZCDP:
@@ -138,21 +138,21 @@ class FixedStableTopK:
         counts, draws = histogram.leaders[:proposed], self._draws_to_cut(proposed)
         surplus = max(0, len(counts) - self.k)  # fewer groups may exist than were proposed
         if surplus == 0:
-            return _held(proposed, stable=frozenset(range(len(counts))), filled=())
+            return _make_selection(proposed, stable=frozenset(range(len(counts))), filled=())
         drops = proposed - self.k < self.k
         scores = [-count for count in counts] if drops else counts
         steps = surplus if drops else self.k
         drawn = race(scores, None, epsilon=self.fill(draws).value, steps=steps, noise=noise)
         if drops:
-            return _held(proposed, stable=frozenset(range(len(counts))).difference(drawn), filled=())
-        return _held(proposed, stable=frozenset(), filled=tuple(drawn))
+            return _make_selection(proposed, stable=frozenset(range(len(counts))).difference(drawn), filled=())
+        return _make_selection(proposed, stable=frozenset(), filled=tuple(drawn))
 
 
-def _held(proposed: int, *, stable: frozenset[int], filled: tuple[int, ...]) -> FixedStableSelection:
+def _make_selection(proposed: int, *, stable: frozenset[int], filled: tuple[int, ...]) -> FixedStableSelection:
     return FixedStableSelection(proposed, held=True, stable=stable, filled=filled, stopped_at_bottom=False)
 
 
-def _epsilon_of(rho: Fraction) -> Epsilon:
+def _compute_epsilon(rho: Fraction) -> Epsilon:
     """Return sqrt(8 * rho), rounded down to a grid of 1e-12, so that epsilon**2 / 8 is never above rho."""
     scaled = 8 * rho * _GRID**2
     return Epsilon(Fraction(math.isqrt(scaled.numerator // scaled.denominator), _GRID))

@@ -157,7 +157,7 @@ class Majority:
 
     def statement(self, table: VotesTable, examples: Sequence[Value]) -> Statement:
         """Return the SQL that reads the votes for the listed labels."""
-        return _listed(table, examples, labels=self.labels, max_labels=self.mechanism.max_labels)
+        return _weighted_statement(table, examples, labels=self.labels, max_labels=self.mechanism.max_labels)
 
     def draw(self, votes: Votes, noise: Noise) -> tuple[Value, ...]:
         """Return the labels of the majority, in the order of the list; it may be none."""
@@ -206,7 +206,7 @@ class Argmax:
 
     def statement(self, table: VotesTable, examples: Sequence[Value]) -> Statement:
         """Return the SQL that reads the votes for the listed labels."""
-        return _listed(table, examples, labels=self.labels, max_labels=1)
+        return _weighted_statement(table, examples, labels=self.labels, max_labels=1)
 
     def draw(self, votes: Votes, noise: Noise) -> tuple[Value, ...]:
         """Return the label of the most noisy votes; of equal ones the first of the list."""
@@ -218,7 +218,9 @@ def _noisy(epsilon: Epsilon, labels: Sequence[Value], *, max_labels: int | None)
     return NoisyVotes(epsilon, len(labels), len(labels) if max_labels is None else max_labels)
 
 
-def _listed(table: VotesTable, examples: Sequence[Value], *, labels: Sequence[Value], max_labels: int) -> Statement:
+def _weighted_statement(
+    table: VotesTable, examples: Sequence[Value], *, labels: Sequence[Value], max_labels: int
+) -> Statement:
     known = check_values(labels, table.label.type, what="labels")
     weights = [vote_weight(number, max_labels) for number in range(1, len(known) + 1)]
     return weighted_votes(table, examples, labels=known, weights=weights)

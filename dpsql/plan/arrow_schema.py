@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpsql.engines.arrow_types import arrow_of
+from dpsql.engines.arrow_types import find_arrow_type
 from dpsql.sql.ir.statements import HavingTerm, Order
 from dpsql.sql.ir.types import Family, Type
 
@@ -30,7 +30,7 @@ _COMPARISONS = {
 
 def arrow_type(type_: Type) -> pa.DataType:
     """Return the Arrow type of a key, whose type is one that dpsql computes with."""
-    known = None if type_.family is Family.OPAQUE else arrow_of(type_.name)
+    known = None if type_.family is Family.OPAQUE else find_arrow_type(type_.name)
     if known is None:
         raise KeyError(type_.name)
     return known

@@ -13,7 +13,7 @@ from dpsql.engines import Column, Engine
 from dpsql.errors import PolicyError
 from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.links import Link as Declared
-from dpsql.policy.owners import owner_of, shadowed, target_of
+from dpsql.policy.owners import find_owner, find_target, shadowed
 from dpsql.sql.ir.catalog import Catalog, Link, Table
 from dpsql.sql.ir.types import Type, parse_type
 from dpsql.sql.lexer import ascii_lower
@@ -43,7 +43,7 @@ def may_be_unit(type_: str) -> bool:
 def _known_table(engine: Engine, policy: Policy, *, name: str) -> Table:
     """Return what the analyst may see of a table, having checked the policy's words against its columns."""
     table, place = policy.tables[name], f"tables.{name}"
-    stored = _stored(engine, name)
+    stored = _read_columns(engine, name)
     _check_columns(policy, f"{place}.columns", names=table.columns or (), stored=stored)
     exposed = [stored[ascii_lower(column)] for column in table.columns] if table.columns else list(stored.values())
     columns = tuple((column.name, parse_type(column.type, column.collation)) for column in exposed)
@@ -52,7 +52,7 @@ def _known_table(engine: Engine, policy: Policy, *, name: str) -> Table:
     _check_columns(policy, f"{place}.one_value_per_unit", names=table.one_value_per_unit, stored=stored)
     for names in table.materialized:
         _check_materialized(policy, f"{place}.materialized", names=names, stored=stored)
-    owner = owner_of(policy.tables, name)
+    owner = find_owner(policy.tables, name)
     if table.link is None:
         _check_unit(policy, f"{place}.privacy_unit", name=owner.column, stored=stored)
         return Table(name, engine.relation(name), columns, owner.column)
@@ -66,8 +66,8 @@ def _known_table(engine: Engine, policy: Policy, *, name: str) -> Table:
 
 def _link(engine: Engine, policy: Policy, *, declared: Declared, name: str) -> Link:
     """Return how the rows of a linked table find their unit, having checked the columns on both sides."""
-    place, target = f"tables.{name}.link", target_of(policy.tables, declared) or ""
-    own, others = _stored(engine, name), _stored(engine, target)
+    place, target = f"tables.{name}.link", find_target(policy.tables, declared) or ""
+    own, others = _read_columns(engine, name), _read_columns(engine, target)
     _check_unit(policy, place, name=declared.column, stored=own)
     _check_unit(policy, place, name=declared.key, stored=others)
     column, key = own[ascii_lower(declared.column)], others[ascii_lower(declared.key)]
@@ -75,7 +75,7 @@ def _link(engine: Engine, policy: Policy, *, declared: Declared, name: str) -> L
         reason = f"The link compares {column.type} with {key.type}."
         hint = "Store both columns in one type, or link a view that casts one of them."
         raise PolicyError("policy-link", reason, hint=hint, place=policy.where(place))
-    if owner_of(policy.tables, name).links and not engine.unique(target, key.name):
+    if find_owner(policy.tables, name).links and not engine.unique(target, key.name):
         reason = "Two rows have the same key where the link leads, so a row could belong to two units."
         hint = "Link to a column that is unique, such as the primary key, or remove the duplicates."
         raise PolicyError("policy-link", reason, hint=hint, place=policy.where(place))
@@ -85,17 +85,17 @@ def _link(engine: Engine, policy: Policy, *, declared: Declared, name: str) -> L
 
 def _unit(engine: Engine, policy: Policy, *, name: str) -> tuple[str, Type, Link | None]:
     """Return the unit of a private table, with its type, and the link that leads to it if it is not a column there."""
-    table, owner = policy.tables[name], owner_of(policy.tables, name)
+    table, owner = policy.tables[name], find_owner(policy.tables, name)
     if owner.links and isinstance(table, PrivateTable) and table.link is not None:
         link = _link(engine, policy, declared=table.link, name=name)
         return link.unit, link.unit_type, link
-    stored = _stored(engine, name)
+    stored = _read_columns(engine, name)
     _check_unit(policy, f"tables.{name}.privacy_unit", name=owner.column, stored=stored)
     found = stored[ascii_lower(owner.column)]
     return found.name, parse_type(found.type, found.collation), None
 
 
-def _stored(engine: Engine, name: str) -> TableColumns:
+def _read_columns(engine: Engine, name: str) -> TableColumns:
     """Return the columns by their names in lower case; a name that means two of them means none."""
     columns = engine.columns(name)
     spelled = Counter(ascii_lower(column.name) for column in columns)

@@ -32,7 +32,7 @@ from dpsql.policy import Analyst, Budget, Limits, Policy, PrivateTable
 from dpsql.policy.analysts import UNLISTED
 from dpsql.quantities import Delta, Epsilon
 
-__all__ = ["CONVERSION_SHARE", "Sublimit", "Terms", "compute_budget", "limit_of"]
+__all__ = ["CONVERSION_SHARE", "Sublimit", "Terms", "compute_budget", "compute_limit"]
 
 CONVERSION_SHARE = Fraction(1, 2)  # of the total delta; the rest is the pool that queries draw from (`maths.md` 4)
 _DIGITS = 4
@@ -105,7 +105,7 @@ class Terms:
         if own is None:
             terms = cls.of_total(policy)
             return terms if analyst is None else replace(terms, account=Sublimit(analyst, terms.budget))
-        account = Sublimit(analyst or UNLISTED, limit_of(own, grant))
+        account = Sublimit(analyst or UNLISTED, compute_limit(own, grant))
         place = f"analysts.{analyst if analyst in policy.analysts else UNLISTED}"
         return cls._of(
             policy, account, items=own.items or grant.items, queries=own.queries or grant.queries, place=place
@@ -120,7 +120,7 @@ class Terms:
     @classmethod
     def _of(cls, policy: Policy, account: Sublimit | None, *, items: int, queries: int, place: str) -> Self:
         total = ApproximateDP(policy.budget.epsilon, policy.budget.delta)
-        rule = _rule_of(policy, total)
+        rule = _choose_filter(policy, total)
         budget = compute_budget(total) if rule is None else rule.limit
         limit = budget if account is None else account.budget
         certified = CertificateTerms() if rule is None else rule.certified
@@ -165,7 +165,7 @@ class Terms:
         return replace(self, rule=replace(rule, each=epsilon), epsilon=epsilon)
 
 
-def limit_of(own: Analyst, grant: Budget) -> BudgetVector:
+def compute_limit(own: Analyst, grant: Budget) -> BudgetVector:
     """Return an analyst's limit as the filter counts it; what they do not say is the total's."""
     total = ApproximateDP(own.epsilon or grant.epsilon, own.delta or grant.delta)
     return compute_budget(total, Certificate(grant.certificate))
@@ -188,7 +188,7 @@ def _shares(total: ApproximateDP) -> tuple[Delta, Delta]:
     return Delta(conversion), Delta(total.delta.value - conversion)
 
 
-def _rule_of(policy: Policy, total: ApproximateDP) -> CertificateFilter | None:
+def _choose_filter(policy: Policy, total: ApproximateDP) -> CertificateFilter | None:
     """Return the filter of the policy's certificate, None for zcdp; refuse what it cannot be."""
     grant, limits, certificate = policy.budget, policy.limits, Certificate(policy.budget.certificate)
     if certificate is Certificate.zcdp:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["NO_IDS", "Naming", "identifier_of", "naming_of", "people_of", "somebody_in"]
+__all__ = ["NO_IDS", "Naming", "find_identifier", "find_people", "judge_name", "somebody_in"]
 
 NO_IDS = frozenset(["BOOLEAN", "DATE", "TIMESTAMP"])  # they could name units; a column named so is a flag or a date
 # Whom the rows are usually about.
@@ -83,7 +83,7 @@ class Naming:
     reason: str
 
 
-def naming_of(column: str) -> Naming | None:
+def judge_name(column: str) -> Naming | None:
     """Return what the column's name says of whom its values name, or None.
 
     >>> naming_of("customerId").reason
@@ -111,12 +111,12 @@ def naming_of(column: str) -> Naming | None:
 
 
 def somebody_in(column: str, type_: str | None) -> Naming | None:
-    """Return what `naming_of` says if it is about a person and the type, where it is known, is no flag and no date."""
-    naming = None if type_ in NO_IDS else naming_of(column)
+    """Return what `judge_name` says if it is about a person and the type, where it is known, is no flag and no date."""
+    naming = None if type_ in NO_IDS else judge_name(column)
     return naming if naming is not None and (naming.is_person or naming.is_role) else None
 
 
-def identifier_of(column: str) -> str | None:
+def find_identifier(column: str) -> str | None:
     """Return what the values of the column seem to be that tells who a person is, or None.
 
     >>> identifier_of("home_address"), identifier_of("product_name"), identifier_of("page")
@@ -128,7 +128,7 @@ def identifier_of(column: str) -> str | None:
     return _LOOKS.get("".join(words)) or next((_LOOKS[word] for word in reversed(words) if word in _LOOKS), None)
 
 
-def people_of(table: str) -> str | None:
+def find_people(table: str) -> str | None:
     """Return the word for the people that the table seems to list, one in a row, or None.
 
     >>> people_of("dim_customers"), people_of("People"), people_of("user_events")

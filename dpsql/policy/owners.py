@@ -14,7 +14,7 @@ from dpsql.policy.links import Link
 from dpsql.policy.tables import PrivateTable, Table
 from dpsql.policy.validation import fold
 
-__all__ = ["Owner", "check_links", "owner_of", "path_of", "shadowed", "target_of"]
+__all__ = ["Owner", "check_links", "find_owner", "find_path", "find_target", "shadowed"]
 
 Tables = Mapping[str, Table]
 
@@ -34,31 +34,31 @@ class Owner:
         return self.column if not self.links else f"{self.table}.{self.column} via {', '.join(map(str, self.links))}"
 
 
-def owner_of(tables: Tables, name: str) -> Owner:
+def find_owner(tables: Tables, name: str) -> Owner:
     """Return whose rows a private table holds; its links have passed `check_links`."""
     table = tables[name]
     link, unit = (table.link, table.privacy_unit) if isinstance(table, PrivateTable) else (None, None)
     if link is None:
         return Owner(name, unit or "")
-    beyond = owner_of(tables, target_of(tables, link) or "")
+    beyond = find_owner(tables, find_target(tables, link) or "")
     if not beyond.links and fold(beyond.column) == fold(link.key):
         return Owner(name, link.column)
     return Owner(beyond.table, beyond.column, (link, *beyond.links))
 
 
-def target_of(tables: Tables, link: Link) -> str | None:
+def find_target(tables: Tables, link: Link) -> str | None:
     """Return the name of the table that a link leads to, compared as statements compare names, or None."""
     return next((name for name in tables if _spoken(name) == _spoken(link.table)), None)
 
 
-def path_of(tables: Tables, name: str) -> tuple[str, ...]:
+def find_path(tables: Tables, name: str) -> tuple[str, ...]:
     """Return the tables that links lead through, from `name` on, each once."""
     path: list[str] = []
     at: str | None = name
     while at is not None and at not in path:
         path.append(at)
         link = _link(tables, at)
-        at = None if link is None else target_of(tables, link)
+        at = None if link is None else find_target(tables, link)
     return tuple(path)
 
 
@@ -68,13 +68,13 @@ def check_links(tables: Tables) -> None:
     for name in linked:
         _check_target(tables, name)
     for name, table in linked.items():
-        for error in _misnamed(table, owner_of(tables, name), place=f"tables.{name}"):
+        for error in _misnamed(table, find_owner(tables, name), place=f"tables.{name}"):
             raise error
 
 
 def _check_target(tables: Tables, name: str) -> None:
     link, place = _link(tables, name), f"tables.{name}.link"
-    target = None if link is None else target_of(tables, link)
+    target = None if link is None else find_target(tables, link)
     if target is None:
         hint = "Declare that table too, or correct its name."
         raise PolicyError("policy-link", "The link leads to a table that is not named here.", hint=hint, place=place)
@@ -82,7 +82,7 @@ def _check_target(tables: Tables, name: str) -> None:
         reason = "The link leads to a public table, whose rows belong to no privacy unit."
         hint = "Link to a private table, or declare that one with a privacy_unit."
         raise PolicyError("policy-link", reason, hint=hint, place=place)
-    if name in path_of(tables, target):
+    if name in find_path(tables, target):
         reason, hint = "The links go round in a circle.", "Give one of these tables a privacy_unit of its own."
         raise PolicyError("policy-link", reason, hint=hint, place=place)
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dpsql.policy.name_evidence import NO_IDS, naming_of, people_of
+from dpsql.policy.name_evidence import NO_IDS, find_people, judge_name
 from dpsql.policy.quoting import spell
 from dpsql.policy.validation import fold
 
@@ -116,8 +116,8 @@ def _candidate(column: FoundColumn, table: FoundTable, *, spread: Mapping[str, i
     """Return what the schema says for `column`, or None when it says nothing."""
     if column.type in NO_IDS:
         return None
-    naming, target, people = naming_of(column.name), table.leads_to.get(column.name), people_of(table.name)
-    leads = target is not None and people_of(target) is not None
+    naming, target, people = judge_name(column.name), table.leads_to.get(column.name), find_people(table.name)
+    leads = target is not None and find_people(target) is not None
     is_key = table.primary_key == (column.name,)
     is_own_key = is_key and people is not None
     is_person = naming is not None and naming.is_person
@@ -145,7 +145,7 @@ def _reasons_of_keys(column: FoundColumn, table: FoundTable, *, leads_to: str | 
     if leads_to is not None:
         yield f"foreign key to {spell(leads_to)}, a table of people"
     if table.primary_key == (column.name,):
-        listed = " of a table of people" if people_of(table.name) else ""
+        listed = " of a table of people" if find_people(table.name) else ""
         yield f"primary key{listed}: one row for each unit"
     elif column.name in table.unique:
         yield "unique: one row for each unit"

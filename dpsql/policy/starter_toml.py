@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dpsql.policy.model import Budget, Limits
-from dpsql.policy.name_evidence import identifier_of
+from dpsql.policy.name_evidence import find_identifier
 from dpsql.policy.quoting import quote, spell
 from dpsql.policy.starter import Decision, FoundColumn, FoundTable, decide
 from dpsql.quantities import Delta
@@ -84,7 +84,7 @@ class Starter:
         """Return for every table what was decided or why not, and what is left to do, for the terminal."""
         decided = sum(decision.unit is not None for decision in self.decisions)
         left = len(self.decisions) - decided
-        told = [line for decision in self.decisions for line in _told(decision)]
+        told = [line for decision in self.decisions for line in _explain_decision(decision)]
         told += [f"{name}: skipped. {why}" for name, why in self.skipped]
         if not decided:
             end = "No table was decided, so this policy cannot be used yet: decide at least one in the file."
@@ -181,7 +181,7 @@ def _columns(decision: Decision) -> Iterator[str]:
 
 
 def _remark(column: FoundColumn, decision: Decision) -> str:
-    looks = identifier_of(column.name)
+    looks = find_identifier(column.name)
     if decision.unit is not None and column == decision.unit.column:
         return ""
     if decision.unit is not None and any(column == other.column and other.is_somebody for other in decision.others):
@@ -189,7 +189,7 @@ def _remark(column: FoundColumn, decision: Decision) -> str:
     return "" if looks is None else f"  # looks like {looks}: consider leaving it out"
 
 
-def _told(decision: Decision) -> Iterator[str]:
+def _explain_decision(decision: Decision) -> Iterator[str]:
     name, unit = spell(decision.table.name), decision.unit
     if unit is None:
         yield f"{name}: left to you. {decision.open_question} {_advice(decision)}"

@@ -203,7 +203,7 @@ def read_toml(path: Path) -> Section:
         ) from None
     except RecursionError:
         raise _unusable("policy-syntax", "The policy file is nested too deeply.", path=path) from None
-    return Section(Lines(path.name, dict(_spelled(data, _key_lines(text), above=(), line=1))), (), data)
+    return Section(Lines(path.name, dict(_iterate_keys(data, _key_lines(text), above=(), line=1))), (), data)
 
 
 def _unusable(code: str, reason: str, *, path: Path) -> PolicyError:
@@ -215,7 +215,7 @@ def _join(path: KeyPath) -> str:
     return ".".join(key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False) for key in path)
 
 
-def _spelled(
+def _iterate_keys(
     data: Mapping[str, object], lines: Mapping[KeyPath, int], *, above: KeyPath, line: int
 ) -> Iterator[tuple[str, int]]:
     """Yield every key path of `data`, as TOML and plainly, with its line or that of the key which encloses it."""
@@ -225,7 +225,7 @@ def _spelled(
         yield ".".join(path), here
         yield _join(path), here
         if isinstance(value, dict):
-            yield from _spelled(value, lines, above=path, line=here)
+            yield from _iterate_keys(value, lines, above=path, line=here)
 
 
 def _key_lines(text: str) -> dict[KeyPath, int]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from dpsql.engines import read_confinement, turn_of
+from dpsql.engines import read_confinement, take_turn
 from dpsql.server.fair_queue import FairQueue
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class SharedEngine:
     @contextmanager
     def turn(self, stop: Stop | None = None) -> Iterator[None]:
         """Wait for this analyst's turn, and run the body in it."""
-        with self._queue.place(self._analyst, stop=stop), self._gate.run_statement(), turn_of(self._engine, stop):
+        with self._queue.place(self._analyst, stop=stop), self._gate.run_statement(), take_turn(self._engine, stop):
             self._turn.has_begun = True
             try:
                 yield

@@ -33,7 +33,7 @@ from support.session_kit import rebuilt
 import dpsql
 from dpsql.accounting import BudgetVector
 from dpsql.engines import Exact, Statement
-from dpsql.ledger import Request, Shortfall, SQLiteLedger, balance_of, verify
+from dpsql.ledger import Request, Shortfall, SQLiteLedger, sum_entries, verify
 
 __all__ = ["Kills", "kill_many"]
 
@@ -266,7 +266,7 @@ def check(path: Path, heard: Heard, told: Kills) -> None:
             settlement = named[SQL.format(number)].settlement
             assert settlement is not None, "what was shown is not paid"
             assert settlement.loss == loss, "what was shown is not paid in full"
-        assert state == balance_of(entries)
+        assert state == sum_entries(entries)
         assert state.spent + state.reserved <= budget.refundable
         assert state.permanent <= budget.permanent
         rest = BudgetVector(

@@ -12,14 +12,14 @@ import pytest
 
 from dpsql.engines import Column, Statement, open_exact
 from dpsql.engines.duckdb.engine import DuckDBEngine
-from dpsql.engines.lakes.detection import folder_of
+from dpsql.engines.lakes.detection import find_folder
 from dpsql.errors import Error
 
 PLACE = "table t"
 
 
 def opened(path: Path) -> DuckDBEngine:
-    return DuckDBEngine.open(None, {"t": folder_of(path, place=PLACE)}, threads=2)
+    return DuckDBEngine.open(None, {"t": find_folder(path, place=PLACE)}, threads=2)
 
 
 def table_of(engine: DuckDBEngine, sql: str = "SELECT * FROM memory.main.t") -> pa.Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dpsql.ledger.record import GENESIS, Event, follow
+from dpsql.ledger.record import GENESIS, Event, make_event
 
 AT = "2026-01-01T00:00:00+00:00"
 
@@ -26,5 +26,5 @@ def rows(*acts: Act) -> list[tuple[object, ...]]:
     events: list[Event] = []
     for kind, body in acts:
         last = (events[-1].seq, events[-1].chain) if events else (0, GENESIS)
-        events.append(follow(last, kind, body=body, at=AT))
+        events.append(make_event(last, kind, body=body, at=AT))
     return [(event.seq, event.at, event.kind, event.body, event.chain) for event in events]

@@ -17,7 +17,7 @@ import duckdb
 from dpsql.dialects import release
 from dpsql.engines.base import AttachedTable, Column, CsvFile, Registered
 from dpsql.engines.duckdb.collations import collations
-from dpsql.engines.duckdb.folder_scan import rows_of
+from dpsql.engines.duckdb.folder_scan import scan_folder
 from dpsql.engines.lakes.folder import Folder
 from dpsql.errors import EngineError, UsageError
 
@@ -264,7 +264,7 @@ def _make_view(connection: duckdb.DuckDBPyConnection, name: str, *, file: Path, 
 
 
 def _make_folder_view(connection: duckdb.DuckDBPyConnection, name: str, *, folder: Folder, kind: str) -> None:
-    rows = rows_of(connection, folder, place=f"table {name}")
+    rows = scan_folder(connection, folder, place=f"table {name}")
     if _trouble(connection, f"CREATE {kind} {_identifier(name)} AS {rows}"):
         hint = "See that its files may be read, and that DuckDB reads them."
         raise EngineError(

@@ -26,7 +26,7 @@ from dpsql.engines.base import (
     engine_closed,
     engine_failed,
     holding,
-    table_of,
+    open_exact_table,
 )
 from dpsql.engines.duckdb import catalog
 from dpsql.engines.lakes.folder import Folder
@@ -136,15 +136,15 @@ class DuckDBEngine:
 
     def relation(self, name: str) -> tuple[str, ...]:
         """Return the fully qualified identifier of the table that was registered as `name`."""
-        return table_of(self._tables, name).relation
+        return open_exact_table(self._tables, name).relation
 
     def columns(self, name: str) -> tuple[Column, ...]:
         """Return the columns of the table that was registered as `name`, as they were when the engine opened."""
-        return table_of(self._tables, name).columns
+        return open_exact_table(self._tables, name).columns
 
     def unique(self, name: str, column: str) -> bool:
         """Return whether no value but NULL stands twice in a column; DuckDB says no more than that one does."""
-        sql = catalog.repeated(table_of(self._tables, name), column)
+        sql = catalog.repeated(open_exact_table(self._tables, name), column)
         with self._lock:
             self._require_open()
             table = self._run(Statement(sql))

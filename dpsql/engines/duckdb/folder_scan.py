@@ -20,7 +20,7 @@ from dpsql.dialects import release, strip_type_details
 from dpsql.engines.lakes.folder import DataFile, Field, Folder
 from dpsql.errors import EngineError
 
-__all__ = ["rows_of"]
+__all__ = ["scan_folder"]
 
 _TROUBLE = (duckdb.Error, RuntimeError, ValueError)
 _FOOTERS = """
@@ -50,7 +50,7 @@ class _Stored:
     physical: str
 
 
-def rows_of(connection: duckdb.DuckDBPyConnection, folder: Folder, *, place: str) -> str:
+def scan_folder(connection: duckdb.DuckDBPyConnection, folder: Folder, *, place: str) -> str:
     """Return the SELECT of all rows of a folder, having looked at the footer of each of its files.
 
     Raises `EngineError` for files that are not there, are no Parquet, or do not have the columns of the table.
@@ -143,7 +143,7 @@ def _check_names(names: Sequence[str], *, place: str, also: str | None = None) -
 
 def _column(folder: Folder, field: Field, *, stored: Sequence[_Stored], place: str) -> str:
     """Return the expression that reads a column from a file; "" for a value that belongs to the whole file."""
-    found = _found(folder, field, stored=stored)
+    found = _find_column(folder, field, stored=stored)
     if found is None and any(column.name.lower() == field.name.lower() for column in stored) and folder.kind == "delta":
         raise _unfit(f'has the column "{field.name}" in another spelling', place=place)
     if folder.kind == "iceberg" and any(column.id is None for column in stored):
@@ -167,7 +167,7 @@ def _column(folder: Folder, field: Field, *, stored: Sequence[_Stored], place: s
     raise _unfit(f'has the column "{field.name}" as {types[0]}, the table as {types[1]}', place=place)
 
 
-def _found(folder: Folder, field: Field, *, stored: Sequence[_Stored]) -> _Stored | None:
+def _find_column(folder: Folder, field: Field, *, stored: Sequence[_Stored]) -> _Stored | None:
     """Return the column of a file that is meant: by its id where the table has ids, else by its name."""
     if folder.kind != "iceberg":
         return next((column for column in stored if column.name == field.name), None)

@@ -15,7 +15,7 @@ from dpsql.engines.duckdb import catalog
 from dpsql.engines.scratch import ScratchFolder
 from dpsql.errors import EngineError
 
-__all__ = ["Schema", "StoredTable", "schema_of"]
+__all__ = ["Schema", "StoredTable", "describe_schema"]
 
 _NAMES = """
     SELECT schema_name, table_name FROM system.main.duckdb_tables() WHERE database_name = $1 AND NOT internal
@@ -58,7 +58,7 @@ class Schema:
     unread: tuple[Name, ...]
 
 
-def schema_of(database: Path | str) -> Schema:
+def describe_schema(database: Path | str) -> Schema:
     """Return the schema of a database file, read in a sealed instance; raise what opening the file raises."""
     with (
         ScratchFolder() as folder,
@@ -78,7 +78,7 @@ def schema_of(database: Path | str) -> Schema:
             )
         found = {name: columns for name in names if (columns := _columns(connection, name, home=home))}
         by_table = _by_table(keys)
-        tables = tuple(_stored(name, columns, keys=by_table[name]) for name, columns in found.items())
+        tables = tuple(_make_stored_table(name, columns, keys=by_table[name]) for name, columns in found.items())
         return Schema(tables, tuple(name for name in names if name not in found))
 
 
@@ -96,7 +96,7 @@ def _by_table(rows: list[tuple[str, str, str, list[str], str | None]]) -> Mappin
     return keys
 
 
-def _stored(name: Name, columns: tuple[Column, ...], *, keys: list[Key]) -> StoredTable:
+def _make_stored_table(name: Name, columns: tuple[Column, ...], *, keys: list[Key]) -> StoredTable:
     return StoredTable(
         *name,
         columns=columns,

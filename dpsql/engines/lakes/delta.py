@@ -18,10 +18,10 @@ from urllib.parse import unquote
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from dpsql.engines.lakes.folder import DataFile, Field, Folder, text_of, within
+from dpsql.engines.lakes.folder import DataFile, Field, Folder, read_text, within
 from dpsql.errors import EngineError
 
-__all__ = ["opened"]
+__all__ = ["open_delta"]
 
 _TYPES = {
     "boolean": "BOOLEAN",
@@ -54,7 +54,7 @@ class _Head:
     partitions: tuple[str, ...]
 
 
-def opened(root: Path, *, place: str) -> Folder:
+def open_delta(root: Path, *, place: str) -> Folder:
     """Return the newest version of the table in a folder; raise `EngineError` for one that cannot be read for certain.
 
     Whether a row is deleted is asked of every file: the package names those that have deleted rows, if it can.
@@ -63,7 +63,7 @@ def opened(root: Path, *, place: str) -> Folder:
         reason = "The folder of the Delta Lake table, or one above it, has a percent sign in its name."
         hint = "Give it another name: the package deltalake would decode it, and read the log of another folder."
         raise EngineError("source-unreadable", reason, hint=hint, place=place)
-    table, head = _opened(root)
+    table, head = _open_newest(root)
     if table is None or head is None:
         reason = "The log of the Delta Lake table cannot be read, or needs a reader feature that is not supported."
         hint = "Open it with the package deltalake itself, or write a plain copy of the table."
@@ -77,7 +77,7 @@ def opened(root: Path, *, place: str) -> Folder:
     return Folder(root, "delta", tuple(sorted(files, key=_path)), head.partitions, fields)
 
 
-def _opened(root: Path) -> tuple[DeltaTable | None, _Head | None]:
+def _open_newest(root: Path) -> tuple[DeltaTable | None, _Head | None]:
     """Return the newest version, or None: the package's words may tell of values, and are let go here and below."""
     with suppress(Exception):
         table = DeltaTable(root.as_uri())
@@ -98,7 +98,7 @@ def _added(table: DeltaTable, partitions: tuple[str, ...]) -> Sequence[tuple[str
         added = pa.table(table.get_add_actions())
         wanted = [name for name in ("path", "partition") if name in added.column_names]  # and no statistics
         files = [
-            (add["path"], tuple(text_of(add["partition"][name]) for name in partitions))
+            (add["path"], tuple(read_text(add["partition"][name]) for name in partitions))
             for add in added.select(wanted).to_pylist()
         ]
         return None if pa.table(table.deletion_vectors().read_all()).num_rows else files

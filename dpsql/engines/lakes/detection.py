@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from dpsql.engines.lakes.folder import DataFile, Folder, within
 from dpsql.errors import EngineError, UsageError
 
-__all__ = ["MOST_FILES", "folder_of"]
+__all__ = ["MOST_FILES", "find_folder"]
 
 MOST_FILES = 10_000
 METADATA = ".metadata.json"
@@ -26,7 +26,7 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 _WORDS = {"delta": "a Delta Lake table", "iceberg": "an Iceberg table", "hudi": "a Hudi table"}
 
 
-def folder_of(path: Path, *, place: str) -> Folder:
+def find_folder(path: Path, *, place: str) -> Folder:
     """Return the table that a folder, or a metadata file of Iceberg, is at this moment.
 
     Raises `EngineError` for what cannot be read for certain, and `UsageError` where the package is missing that knows
@@ -34,7 +34,7 @@ def folder_of(path: Path, *, place: str) -> Folder:
     """
     root = path.resolve()
     if root.name.endswith(METADATA) and root.parent.name == "metadata" and root.is_file():
-        return _held(_iceberg(root.parents[1], root, place=place), place=place)
+        return _check_file_count(_iceberg(root.parents[1], root, place=place), place=place)
     if not root.is_dir():
         hint = "Check the path; in a policy file it is relative to the policy file."
         raise EngineError("source-missing", f'There is no folder "{path.name}".', hint=hint, place=place)
@@ -48,10 +48,10 @@ def folder_of(path: Path, *, place: str) -> Folder:
         hint = "Give a folder of Parquet files, or that of one Delta Lake or Iceberg table."
         raise EngineError("source-ambiguous", reason, hint=hint, place=place)
     if kinds == ["delta"]:
-        return _held(_delta(root, place=place), place=place)
+        return _check_file_count(_delta(root, place=place), place=place)
     if kinds == ["iceberg"]:
-        return _held(_iceberg(root, None, place=place), place=place)
-    return _held(_parquet(root, place=place), place=place)
+        return _check_file_count(_iceberg(root, None, place=place), place=place)
+    return _check_file_count(_parquet(root, place=place), place=place)
 
 
 def _kinds(root: Path) -> list[str]:
@@ -64,7 +64,7 @@ def _kinds(root: Path) -> list[str]:
     return [kind for kind, there in found.items() if there]
 
 
-def _held(folder: Folder, *, place: str) -> Folder:
+def _check_file_count(folder: Folder, *, place: str) -> Folder:
     """Return the folder if its files are not too many, each there once."""
     if len(folder.files) > MOST_FILES:
         reason = f"The table has more than {MOST_FILES} files."
@@ -79,14 +79,14 @@ def _delta(root: Path, *, place: str) -> Folder:
     _require("deltalake", "A Delta Lake table", extra="delta")
     from dpsql.engines.lakes import delta as delta_table
 
-    return delta_table.opened(root, place=place)
+    return delta_table.open_delta(root, place=place)
 
 
 def _iceberg(root: Path, metadata: Path | None, *, place: str) -> Folder:
     _require("pyiceberg", "An Iceberg table", extra="iceberg")
     from dpsql.engines.lakes import iceberg as iceberg_table
 
-    return iceberg_table.opened(root, metadata, place=place)
+    return iceberg_table.open_iceberg(root, metadata, place=place)
 
 
 def _require(package: str, what: str, *, extra: str) -> None:
@@ -99,10 +99,10 @@ def _parquet(root: Path, *, place: str) -> Folder:
     """Return the Parquet files below a folder, by their paths; of `key=value` folders the keys are columns."""
     for above in root.parents:
         if kinds := _kinds(above):
-            raise _part_of(_WORDS[kinds[0]], place=place, way="lies in")
+            raise _mixed_folder(_WORDS[kinds[0]], place=place, way="lies in")
     files = None
     with suppress(OSError):  # of a folder below that may not be listed: its files would be left out without a word
-        files = sorted(_listed(root, place=place))
+        files = sorted(_list_parquet(root, place=place))
     if files is None:
         raise _unlisted(place)
     if not files:
@@ -122,7 +122,7 @@ def _unlisted(place: str) -> EngineError:
     return EngineError("source-unreadable", "The folder cannot be listed.", hint=hint, place=place)
 
 
-def _part_of(table: str, *, place: str, way: str) -> EngineError:
+def _mixed_folder(table: str, *, place: str, way: str) -> EngineError:
     return EngineError(
         "source-ambiguous",
         f"The folder {way} {table}, and not every file of that holds rows of it.",
@@ -131,13 +131,13 @@ def _part_of(table: str, *, place: str, way: str) -> EngineError:
     )
 
 
-def _listed(root: Path, *, place: str) -> list[Path]:
+def _list_parquet(root: Path, *, place: str) -> list[Path]:
     """Return the Parquet files below a folder; what Spark leaves out is left out."""
     found: list[Path] = []
     for folder, names, files in os.walk(root, onerror=_raise):
         here = Path(folder)
         if here != root and (kinds := _kinds(here)):
-            raise _part_of(_WORDS[kinds[0]], place=place, way="has in it")
+            raise _mixed_folder(_WORDS[kinds[0]], place=place, way="has in it")
         names[:] = [name for name in names if not _hidden(name)]
         wanted = [name for name in files if name.lower().endswith(".parquet") and not _hidden(name)]
         for name in [*names, *wanted]:

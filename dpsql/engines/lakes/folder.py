@@ -14,7 +14,7 @@ from uuid import UUID
 
 from dpsql.errors import EngineError
 
-__all__ = ["DataFile", "Field", "Folder", "heard", "spelled", "text_of", "within"]
+__all__ = ["DataFile", "Field", "Folder", "decode_name", "heard", "read_text", "within"]
 
 Spelled = tuple[str, str, list[list[object]], list[str], list[list[object]]]
 
@@ -52,7 +52,7 @@ class Folder:
     fields: tuple[Field, ...] = ()
 
 
-def spelled(folder: Folder) -> Spelled:
+def decode_name(folder: Folder) -> Spelled:
     """Return the folder as JSON has it, for another process."""
     files: list[list[object]] = [[str(file.path), *file.values] for file in folder.files]
     fields: list[list[object]] = [[field.name, field.type, field.id, field.required] for field in folder.fields]
@@ -60,7 +60,7 @@ def spelled(folder: Folder) -> Spelled:
 
 
 def heard(words: Spelled) -> Folder:
-    """Return the folder that `spelled` spelled."""
+    """Return the folder that `decode_name` spelled."""
     path, kind, files, partitions, fields = words
     found = tuple(DataFile(Path(str(file)), tuple(_text(value) for value in values)) for file, *values in files)
     named = tuple(
@@ -74,7 +74,7 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def text_of(value: object) -> str | None:
+def read_text(value: object) -> str | None:
     """Return a value of a partition as text that DuckDB's CAST reads as the same; raise `TypeError` for others."""
     match value:
         case None:

@@ -39,10 +39,10 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from dpsql.engines.lakes.folder import DataFile, Field, Folder, text_of, within
+from dpsql.engines.lakes.folder import DataFile, Field, Folder, read_text, within
 from dpsql.errors import EngineError
 
-__all__ = ["opened"]
+__all__ = ["open_iceberg"]
 
 _FORMATS = (1, 2)
 _TYPES: Mapping[type[IcebergType], str] = {
@@ -69,7 +69,7 @@ class _Unknown(Exception):
     """The table has something that is not read here: in words, for our own error."""
 
 
-def opened(root: Path, metadata: Path | None, *, place: str) -> Folder:
+def open_iceberg(root: Path, metadata: Path | None, *, place: str) -> Folder:
     """Return the current snapshot of the table in a folder, by the `metadata` file that is given, or by the newest.
 
     Raises `EngineError` for a table that cannot be read for certain.
@@ -132,7 +132,7 @@ def _table(metadata: TableMetadata, io: _Local) -> Folder:
     fields = tuple(field for column in columns if (field := _field(column)) is not None)
     types = {column.field_id: column.field_type for column in columns}
     files: list[tuple[Path, Mapping[int, str | None]]] = []
-    for manifest, listed in _listed(metadata, io):
+    for manifest, listed in _list_data_files(metadata, io):
         spec = metadata.specs()[manifest.partition_spec_id]
         files.append((io.path(listed.file_path), _values(listed, spec, types=types)))
     given = sorted({field_id for _, values in files for field_id in values})
@@ -143,7 +143,7 @@ def _table(metadata: TableMetadata, io: _Local) -> Folder:
     return Folder(io.root, "iceberg", tuple(found), tuple(names[field_id] for field_id in partitions), fields)
 
 
-def _listed(metadata: TableMetadata, io: _Local) -> Iterable[tuple[ManifestFile, Listed]]:
+def _list_data_files(metadata: TableMetadata, io: _Local) -> Iterable[tuple[ManifestFile, Listed]]:
     """Yield the files of data in the current snapshot; refuse the table if it has any other."""
     snapshot = None
     if metadata.current_snapshot_id is not None:
@@ -183,13 +183,13 @@ def _values(listed: Listed, spec: PartitionSpec, *, types: Mapping[int, IcebergT
 def _value(value: object, type_: IcebergType) -> str | None:
     """Return a value of a partition as text; dates and times are counted from 1970, and a DOUBLE comes as a FLOAT."""
     if isinstance(type_, DateType) and isinstance(value, int):
-        return text_of((_EPOCH + timedelta(days=value)).date())
+        return read_text((_EPOCH + timedelta(days=value)).date())
     if isinstance(type_, TimestampType | TimestamptzType) and isinstance(value, int):
         moment = _EPOCH + timedelta(microseconds=value)
-        return text_of(moment if isinstance(type_, TimestamptzType) else moment.replace(tzinfo=None))
+        return read_text(moment if isinstance(type_, TimestamptzType) else moment.replace(tzinfo=None))
     if isinstance(type_, BinaryType | FixedType | TimeType | FloatType | DoubleType):
         raise _Unknown("a partition by bytes, times of day or floating-point numbers")
-    return text_of(value)
+    return read_text(value)
 
 
 class _Local(FileIO):

@@ -12,10 +12,10 @@ from contextlib import closing, contextmanager
 
 import psycopg
 
-from dpsql.ledger.base import closed, forked, refuse_other
+from dpsql.ledger.base import ledger_closed, ledger_forked, refuse_other
 from dpsql.ledger.base_ledger import LedgerTransaction, begin
 from dpsql.ledger.calendar import Clock
-from dpsql.ledger.checkpoint import due, sums_of
+from dpsql.ledger.checkpoint import checkpoint_if_due, decode_checkpoint
 from dpsql.ledger.failures import Failures
 from dpsql.ledger.opening_terms import Durable
 from dpsql.ledger.postgres import checkpoint as postgres_checkpoint
@@ -26,7 +26,7 @@ from dpsql.ledger.postgres.errors import missing, rolled_back, sealed
 from dpsql.ledger.postgres.transaction import Rows
 from dpsql.ledger.record import Terms, now
 from dpsql.ledger.replay import Sums
-from dpsql.ledger.verification import Mark, Verified, is_behind, replayed, verified
+from dpsql.ledger.verification import Mark, Verified, is_behind, replayed, verify_rows
 from dpsql.policy import DatabaseUrl
 
 __all__ = ["PostgresLedger", "verify"]
@@ -65,7 +65,7 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
             replay, terms = replayed(rows, _checkpoint(rows))
         if wanted is not None:
             refuse_other(terms, wanted)
-        if (told := due(replay)) is not None:
+        if (told := checkpoint_if_due(replay)) is not None:
             postgres_checkpoint.write(terms.data_set, told)
         self._replay, self._failures = replay, Failures()
         return terms, Mark(terms.data_set, replay.seq, replay.chain)
@@ -90,10 +90,10 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
     def _transaction(self, level: str) -> Iterator[Connection]:
         """Give one thread the connection for one transaction."""
         if os.getpid() != self._process:  # before the lock, which a thread of the parent may hold for ever
-            raise forked()
+            raise ledger_forked()
         with self._lock, sealed():
             if self._closed:
-                raise closed()
+                raise ledger_closed()
             connection = self._begun(level)
             with postgres_server.until_committed(connection, level):
                 yield connection
@@ -135,13 +135,13 @@ def verify(url: str | DatabaseUrl) -> Verified:
         with postgres_server.until_committed(connection, READING):
             if postgres_schema.is_blank(connection, address.schema):
                 raise missing()
-            rows = _known(connection, address.schema)
-            replay, _ = verified(rows, _checkpoint(rows))
+            rows = _open_rows(connection, address.schema)
+            replay, _ = verify_rows(rows, _checkpoint(rows))
     return Verified(replay.seq, replay.chain)
 
 
 def _checkpoint(rows: Rows) -> Sums | None:
-    return sums_of(postgres_checkpoint.read(rows.terms().data_set))
+    return decode_checkpoint(postgres_checkpoint.read(rows.terms().data_set))
 
 
 def _prepare(connection: Connection, schema: str, *, wanted: Terms | None, clock: Clock) -> None:
@@ -154,12 +154,12 @@ def _prepare(connection: Connection, schema: str, *, wanted: Terms | None, clock
             postgres_schema.build(connection, schema)
             begin(Rows(connection), wanted, at=now(clock))
             return
-    _known(connection, schema)
+    _open_rows(connection, schema)
     postgres_schema.refuse_unwritable(connection)
     postgres_schema.raise_version(connection)
 
 
-def _known(connection: Connection, schema: str) -> Rows:
+def _open_rows(connection: Connection, schema: str) -> Rows:
     """Return the book of tables that are a ledger's, of this version, and as they were made."""
     postgres_schema.refuse_foreign(connection, schema)
     rows = Rows(connection)

@@ -12,11 +12,11 @@ from itertools import count
 from typing import Any, TypeVar
 
 from dpsql.accounting import BudgetState
-from dpsql.ledger.event_rows import FIRST, HISTORY, LINKED, EventRows, Found, holder_of
+from dpsql.ledger.event_rows import FIRST, HISTORY, LINKED, EventRows, Found, encode_holder
 from dpsql.ledger.postgres.connection import Connection
 from dpsql.ledger.postgres.errors import damaged, newer
 from dpsql.ledger.postgres.schema import PLAIN, VERSION
-from dpsql.ledger.record import Event, Terms, fraction, present_of, told_present, written
+from dpsql.ledger.record import Event, Terms, decode_fraction, decode_present, encode_fraction, encode_present
 
 __all__ = ["Rows"]
 
@@ -60,7 +60,7 @@ class Rows(EventRows):
 
     def set_terms(self, terms: Terms) -> None:
         """Put other terms in place of the present ones."""
-        told = told_present(terms)
+        told = encode_present(terms)
         changed = self._connection.execute("UPDATE terms SET body = %s", (_json(told),)).rowcount
         if not changed:  # a new ledger; those who come later need no right to insert
             self._run("INSERT INTO terms (one, version, body) VALUES (1, ?, ?)", VERSION, _json(told))
@@ -78,7 +78,7 @@ class Rows(EventRows):
     def balance(self, account: str | None) -> BudgetState:
         """Return what is spent and held."""
         if account not in self._balances:
-            row = self._run("SELECT body FROM balances WHERE holder = ?", _json(holder_of(account))).fetchone()
+            row = self._run("SELECT body FROM balances WHERE holder = ?", _json(encode_holder(account))).fetchone()
             if row is None and account is None:
                 raise damaged()
             self._balances[account] = BudgetState() if row is None else _state(row[0])
@@ -88,13 +88,13 @@ class Rows(EventRows):
         """Put another state in place of the present one."""
         self._run(
             "INSERT INTO balances (holder, body) VALUES (?, ?) ON CONFLICT (holder) DO UPDATE SET body = excluded.body",
-            *(_json(holder_of(account)), _json(_told(state))),
+            *(_json(encode_holder(account)), _json(_encode_state(state))),
         )
         self._balances[account] = state
 
     def start_afresh(self) -> None:
         """Put a fresh state in place of every balance."""
-        self._run("UPDATE balances SET body = ?", _json(_told(BudgetState())))
+        self._run("UPDATE balances SET body = ?", _json(_encode_state(BudgetState())))
         self._balances = {}
         self.set_balance(None, BudgetState())
 
@@ -140,7 +140,7 @@ class Rows(EventRows):
             raise damaged()
         self._version = version
         try:
-            return present_of(told)
+            return decode_present(told)
         except (KeyError, TypeError, ValueError) as error:
             raise damaged() from error
 
@@ -164,14 +164,14 @@ def _read(text: str, kind: type[Json]) -> Json:
     return value
 
 
-def _told(state: BudgetState) -> dict[str, str]:
+def _encode_state(state: BudgetState) -> dict[str, str]:
     values = (state.spent, state.permanent, state.reserved)
-    return dict(zip(_STATE, map(written, values), strict=True))
+    return dict(zip(_STATE, map(encode_fraction, values), strict=True))
 
 
 def _state(body: str) -> BudgetState:
     told = _read(body, dict)
     try:
-        return BudgetState(*(fraction(told[name]) for name in _STATE))
+        return BudgetState(*(decode_fraction(told[name]) for name in _STATE))
     except (KeyError, ValueError) as error:
         raise damaged() from error

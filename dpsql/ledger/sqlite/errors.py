@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from dpsql.errors import LedgerError
 
-__all__ = ["WAIT", "because", "busy", "damaged", "kind_of", "not_durable", "sealed", "unopened"]
+__all__ = ["WAIT", "because", "busy", "classify", "damaged", "not_durable", "sealed", "unopened"]
 
 WAIT = 30.0  # seconds; a commit takes milliseconds, so this is a queue of thousands
 
@@ -92,12 +92,12 @@ def sealed() -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise because(kind_of(error)) from error
+        raise because(classify(error)) from error
     except UnicodeDecodeError as error:
         raise damaged() from error
 
 
-def kind_of(error: sqlite3.Error) -> int:
+def classify(error: sqlite3.Error) -> int:
     """Return SQLite's primary code; that of damage where Python could not decode a text, or our statements fail.
 
     They are right for tables of ours, so one that cannot run, or that breaks a rule of the file, means another file.

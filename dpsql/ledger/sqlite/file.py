@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dpsql.ledger.sqlite import errors
-from dpsql.ledger.sqlite.errors import because, kind_of, not_durable, sealed, unopened
+from dpsql.ledger.sqlite.errors import because, classify, not_durable, sealed, unopened
 from dpsql.ledger.sqlite.schema import APPLICATION_ID, header, is_blank
 
 __all__ = ["connect", "create", "make_durable", "snapshot", "transaction"]
@@ -102,6 +102,6 @@ def _write_ahead(connection: sqlite3.Connection) -> object:
         try:
             return connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         except sqlite3.OperationalError as error:
-            if kind_of(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+            if classify(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(_PAUSE)

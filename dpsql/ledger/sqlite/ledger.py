@@ -14,10 +14,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dpsql.errors import LedgerError
-from dpsql.ledger.base import closed, forked, refuse_other
+from dpsql.ledger.base import ledger_closed, ledger_forked, refuse_other
 from dpsql.ledger.base_ledger import LedgerTransaction, begin
 from dpsql.ledger.calendar import Clock
-from dpsql.ledger.checkpoint import due, sums_of
+from dpsql.ledger.checkpoint import checkpoint_if_due, decode_checkpoint
 from dpsql.ledger.failures import Failures
 from dpsql.ledger.opening_terms import Durable
 from dpsql.ledger.record import Terms, now
@@ -78,11 +78,11 @@ class SQLiteLedger(Durable[Path | str]):
                     _prepare(connection, wanted, mark=mark, clock=self._clock)
                 self._logs = self._sidecars.identify_logs()
             with sqlite_file.snapshot(connection):  # long for a long history, and nobody else need wait
-                replay, terms = check(connection, mark, checkpoint=sums_of(checkpoint))
+                replay, terms = check(connection, mark, checkpoint=decode_checkpoint(checkpoint))
             if wanted is not None:
                 refuse_other(terms, wanted)
             self._replay, self._failures = replay, Failures()
-            told = due(replay)
+            told = checkpoint_if_due(replay)
             with self._sidecars.turn():
                 head = Mark(terms.data_set, *Rows(connection).head())
                 if self._sidecars.read_mark() != head:
@@ -117,10 +117,10 @@ class SQLiteLedger(Durable[Path | str]):
         What is committed to a file that has lost its name is lost; so nothing is answered on the strength of it.
         """
         if os.getpid() != self._process:  # before the lock, which a thread of the parent may hold for ever
-            raise forked()
+            raise ledger_forked()
         with self._lock, sealed():
             if self._connection is None:
-                raise closed()
+                raise ledger_closed()
             self._check_files()
             yield self._connection
             self._check_files()
@@ -150,7 +150,7 @@ def _prepare(connection: sqlite3.Connection, wanted: Terms | None, *, mark: Mark
             raise rolled_back()
         schema.build(connection)
         begin(Rows(connection), wanted, at=now(clock))
-    elif schema.version_of(connection) == 1:
+    elif schema.read_version(connection) == 1:
         migrate(connection)
     elif not schema.is_whole(connection):
         raise damaged()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dpsql.ledger.sqlite.errors import not_durable
 
-__all__ = ["MOUNTS", "file_system_of", "refuse_network"]
+__all__ = ["MOUNTS", "find_file_system", "refuse_network"]
 
 MOUNTS = Path("/proc/self/mounts")
 _NETWORK = frozenset(
@@ -31,11 +31,11 @@ def refuse_network(path: Path) -> None:
         place = os.path.realpath(path)
     except (OSError, ValueError):  # no such table here; a path that is none is refused when it is opened
         return
-    if file_system_of(place, mounts) in _NETWORK:
+    if find_file_system(place, mounts) in _NETWORK:
         raise not_durable()
 
 
-def file_system_of(path: str, mounts: str) -> str:
+def find_file_system(path: str, mounts: str) -> str:
     """Return the kind of the file system that holds `path`, by a table of mounts; the last of equals hides the others.
 
     >>> file_system_of("/data/a.ledger", "host:/data /data nfs4 rw 0 0")

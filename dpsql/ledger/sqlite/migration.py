@@ -6,9 +6,9 @@ import sqlite3
 from datetime import datetime
 
 from dpsql.accounting import BudgetState, BudgetVector
-from dpsql.ledger.base import Outcome, Request, balance_of
-from dpsql.ledger.base_ledger import begin, new_data_set, told_request, told_settlement
-from dpsql.ledger.record import Entry, Settlement, fraction, terms_of
+from dpsql.ledger.base import Outcome, Request, sum_entries
+from dpsql.ledger.base_ledger import begin, encode_request, encode_settlement, new_data_set
+from dpsql.ledger.record import Entry, Settlement, decode_fraction, decode_terms
 from dpsql.ledger.sqlite import schema
 from dpsql.ledger.sqlite.errors import damaged
 from dpsql.ledger.sqlite.transaction import Rows
@@ -65,9 +65,9 @@ def migrate(connection: sqlite3.Connection) -> None:
         rows = Rows(connection)
         _, created_at, *told = terms
         named = dict(zip(("budget_rho", "budget_delta", "total_epsilon", "total_delta"), told, strict=True))
-        begin(rows, terms_of(named, new_data_set(), data_version=0), at=_time(created_at))
-        state = balance_of(_carry(rows, entry) for entry in entries)
-        if state != BudgetState(*map(fraction, balance)):
+        begin(rows, decode_terms(named, new_data_set(), data_version=0), at=_time(created_at))
+        state = sum_entries(_carry(rows, entry) for entry in entries)
+        if state != BudgetState(*map(decode_fraction, balance)):
             raise damaged()
         rows.set_balance(None, state)
     except (TypeError, ValueError) as error:
@@ -77,12 +77,12 @@ def migrate(connection: sqlite3.Connection) -> None:
 def _carry(rows: Rows, row: tuple[str, ...]) -> Entry:
     """Write one entry as its events: the reservation and, if there was one, the settlement right after it."""
     opened_at, query, worst_rho, delta, settled_at, loss_rho, digest = row
-    request = Request(_text(query), BudgetVector(fraction(worst_rho), fraction(delta)))
-    number = rows.append("reserved", told_request(request, data_version=0), at=_time(opened_at))
+    request = Request(_text(query), BudgetVector(decode_fraction(worst_rho), decode_fraction(delta)))
+    number = rows.append("reserved", encode_request(request, data_version=0), at=_time(opened_at))
     settlement = None
     if settled_at is not None:
-        loss = fraction(loss_rho)
-        rows.append("settled", told_settlement(number, Outcome(loss, _text(digest))), at=_time(settled_at))
+        loss = decode_fraction(loss_rho)
+        rows.append("settled", encode_settlement(number, Outcome(loss, _text(digest))), at=_time(settled_at))
         settlement = Settlement(datetime.fromisoformat(settled_at), loss, digest)
     return Entry(datetime.fromisoformat(opened_at), query, request.worst_case, settlement)
 

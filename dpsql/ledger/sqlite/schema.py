@@ -8,7 +8,7 @@ from dpsql.errors import LedgerError
 from dpsql.ledger.sqlite.errors import damaged
 
 __all__ = ["APPLICATION_ID", "VERSION", "build", "has_certificate", "has_periods", "header", "holds", "is_blank"]
-__all__ += ["is_whole", "make_certificate", "make_periods", "tell_repeats", "version_of"]
+__all__ += ["is_whole", "make_certificate", "make_periods", "read_version", "tell_repeats"]
 
 APPLICATION_ID = 0x64707371  # "dpsq", in the header of the file
 # A ledger has the least version that tells all of it, so that an earlier dpsql reads what it understands.
@@ -139,7 +139,7 @@ def make_certificate(connection: sqlite3.Connection) -> None:
     _raise_version(connection, _WITH_CERTIFICATE)
 
 
-def version_of(connection: sqlite3.Connection) -> int:
+def read_version(connection: sqlite3.Connection) -> int:
     """Return the version of a ledger's tables; refuse one that this dpsql does not know."""
     application, version = header(connection)
     if version > VERSION:

@@ -8,18 +8,18 @@ from datetime import datetime
 
 from dpsql.accounting import BudgetState, CertificateTerms
 from dpsql.ledger.calendar import Calendar
-from dpsql.ledger.event_rows import FIRST, HISTORY, LINKED, EventRows, Found, holder_of
+from dpsql.ledger.event_rows import FIRST, HISTORY, LINKED, EventRows, Found, encode_holder
 from dpsql.ledger.record import (
     Terms,
     budget_names,
-    certified_of,
-    fraction,
-    periods_of,
-    terms_of,
-    told_certified,
-    told_periods,
-    told_terms,
-    written,
+    decode_certificate,
+    decode_fraction,
+    decode_periods,
+    decode_terms,
+    encode_certificate,
+    encode_fraction,
+    encode_periods,
+    encode_terms,
 )
 from dpsql.ledger.sqlite import schema
 from dpsql.ledger.sqlite.errors import damaged
@@ -53,22 +53,22 @@ class Rows(EventRows):
         try:
             certified = self._certified()
             names = (*budget_names(certified.certificate), *_TOTAL)
-            body = {**dict(zip(names, told, strict=True)), **told_certified(certified)}
-            terms = terms_of(body, data_set, data_version=int(version))
+            body = {**dict(zip(names, told, strict=True)), **encode_certificate(certified)}
+            terms = decode_terms(body, data_set, data_version=int(version))
             return replace(terms, calendar=self._calendar())
         except (TypeError, ValueError) as error:
             raise damaged() from error
 
     def set_terms(self, terms: Terms) -> None:
         """Put other terms in place of the present ones."""
-        told = told_terms(terms.budget, terms.total, certified=terms.certified)
+        told = encode_terms(terms.budget, terms.total, certified=terms.certified)
         names = (*budget_names(terms.certified.certificate), *_TOTAL)
         self._connection.execute(
             "REPLACE INTO terms (one, budget_rho, budget_delta, total_epsilon, total_delta, data_set, data_version) "
             "VALUES (1, ?, ?, ?, ?, ?, ?)",
             (*(told[name] for name in names), terms.data_set, terms.data_version),
         )
-        if certificate := told_certified(terms.certified):
+        if certificate := encode_certificate(terms.certified):
             self._set_certificate(tuple(certificate.values()))
         if terms.calendar is not None:
             self._set_calendar(terms.calendar)
@@ -86,12 +86,12 @@ class Rows(EventRows):
             return CertificateTerms()
         row = self._connection.execute("SELECT certificate, item_epsilon, query_delta FROM certificate").fetchone()
         certificate, epsilon, delta = row
-        return certified_of({"certificate": certificate, "item_epsilon": epsilon, "query_delta": delta})
+        return decode_certificate({"certificate": certificate, "item_epsilon": epsilon, "query_delta": delta})
 
     def _set_calendar(self, calendar: Calendar) -> None:
         if not schema.has_periods(self._connection):
             schema.make_periods(self._connection)
-        seconds, most = told_periods(calendar.periods).values()
+        seconds, most = encode_periods(calendar.periods).values()
         self._connection.execute(
             "REPLACE INTO periods (one, length_seconds, most, began, number, since) VALUES (1, ?, ?, ?, ?, ?)",
             (seconds, most, calendar.began.isoformat(timespec="microseconds"), calendar.number, calendar.since),
@@ -103,12 +103,12 @@ class Rows(EventRows):
             return None
         row = self._connection.execute("SELECT length_seconds, most, began, number, since FROM periods").fetchone()
         seconds, most, began, number, since = row
-        return Calendar(periods_of(seconds, most), datetime.fromisoformat(began), int(number), int(since))
+        return Calendar(decode_periods(seconds, most), datetime.fromisoformat(began), int(number), int(since))
 
     def balance(self, account: str | None) -> BudgetState:
         """Return what is spent and held."""
         row = self._connection.execute(
-            "SELECT spent_rho, spent_delta, reserved_rho FROM balances WHERE holder = ?", (holder_of(account),)
+            "SELECT spent_rho, spent_delta, reserved_rho FROM balances WHERE holder = ?", (encode_holder(account),)
         ).fetchone()
         if row is None and account is None:
             raise damaged()
@@ -119,7 +119,7 @@ class Rows(EventRows):
         values = (state.spent, state.permanent, state.reserved)
         self._connection.execute(
             "REPLACE INTO balances (holder, spent_rho, spent_delta, reserved_rho) VALUES (?, ?, ?, ?)",
-            (holder_of(account), *map(written, values)),
+            (encode_holder(account), *map(encode_fraction, values)),
         )
 
     def start_afresh(self) -> None:
@@ -147,6 +147,6 @@ class Rows(EventRows):
 
 def _state(row: tuple[object, ...] | list[object]) -> BudgetState:
     try:
-        return BudgetState(*map(fraction, row))
+        return BudgetState(*map(decode_fraction, row))
     except ValueError as error:
         raise damaged() from error

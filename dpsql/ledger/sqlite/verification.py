@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from dpsql.errors import LedgerError
-from dpsql.ledger.checkpoint import sums_of
+from dpsql.ledger.checkpoint import decode_checkpoint
 from dpsql.ledger.record import Terms
 from dpsql.ledger.replay import Replay, Sums
 from dpsql.ledger.sqlite import file as sqlite_file
@@ -15,7 +15,7 @@ from dpsql.ledger.sqlite import schema
 from dpsql.ledger.sqlite.errors import damaged, sealed
 from dpsql.ledger.sqlite.sidecars import Sidecars, rolled_back
 from dpsql.ledger.sqlite.transaction import Rows
-from dpsql.ledger.verification import Mark, Verified, is_behind, replayed, verified
+from dpsql.ledger.verification import Mark, Verified, is_behind, replayed, verify_rows
 
 __all__ = ["check", "hold_against", "missing", "refuse_missing", "verify", "verify_file"]
 
@@ -28,7 +28,10 @@ def verify(path: Path | str) -> Verified:
     file = Path(path).absolute()
     refuse_missing(file)
     beside = Sidecars(file)
-    mark, checkpoint = beside.read_mark(), sums_of(beside.read_checkpoint())  # before the file, which only ever goes on
+    mark, checkpoint = (
+        beside.read_mark(),
+        decode_checkpoint(beside.read_checkpoint()),
+    )  # before the file, which only ever goes on
     before = beside.identify_rest()
     if before is not None:  # nobody has it open, and reading it need not make a log beside it
         found, failure = None, None
@@ -49,14 +52,14 @@ def verify_file(file: Path, mark: Mark | None, *, checkpoint: Sums | None = None
     with closing(sqlite_file.connect(file, mode)) as connection, sealed(), sqlite_file.snapshot(connection):
         if schema.is_blank(connection):
             raise missing()
-        if schema.version_of(connection) == 1:
+        if schema.read_version(connection) == 1:
             raise LedgerError(
                 "ledger-older",
                 "The ledger has the tables of an earlier version, which had no chain to verify.",
                 hint="Open it once with this version of dpsql, which upgrades it in place.",
             )
         rows = _whole(connection)
-        replay, terms = verified(rows, checkpoint)
+        replay, terms = verify_rows(rows, checkpoint)
         hold_against(mark, rows, data_set=terms.data_set)
         if connection.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
             raise damaged()

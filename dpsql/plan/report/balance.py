@@ -12,7 +12,7 @@ from fractions import Fraction
 from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector, Certificate, item_price
 from dpsql.display import Meter, NotebookRepr, Part, budget_html
 from dpsql.errors import UsageError
-from dpsql.ledger.base import Ledger, left
+from dpsql.ledger.base import Ledger, compute_remaining
 from dpsql.ledger.calendar import Calendar
 from dpsql.plan.terms import Terms
 from dpsql.quantities import Epsilon
@@ -136,7 +136,7 @@ def compute_balance(
 ) -> Balance:
     """Return the balance for the ledger's state and calendar, and that of the account where the terms have one."""
     limit, state = (terms.budget, total) if terms.account is None or own is None else (terms.account.budget, own)
-    of_total, of_own = left(terms.budget, total), left(limit, state)
+    of_total, of_own = compute_remaining(terms.budget, total), compute_remaining(limit, state)
     refundable = min(of_total.refundable, of_own.refundable)
     return Balance(
         granted=terms.total,

@@ -16,10 +16,10 @@ from dpsql.plan.planner import build_plan
 from dpsql.plan.report.balance import compute_balance
 from dpsql.plan.report.policy_lint import lint_policy
 from dpsql.plan.report.policy_report import AccountLimit, CertificatePurchase, Check, CheckedTable, Exposed, TotalAfter
-from dpsql.plan.terms import Terms, limit_of
+from dpsql.plan.terms import Terms, compute_limit
 from dpsql.policy import Policy, PrivateTable
 from dpsql.policy.analysts import UNLISTED
-from dpsql.policy.owners import owner_of
+from dpsql.policy.owners import find_owner
 from dpsql.policy.validation import fold
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog
@@ -82,7 +82,7 @@ def _asking(policy: Policy, terms: Terms) -> Iterator[AccountLimit]:
             name=None if name == UNLISTED else name,
             epsilon=None if epsilon is None else float(epsilon),
             delta=float(own.delta or grant.delta),
-            share=float(limit_of(own, grant).refundable / terms.budget.refundable) if epsilon is not None else 0.0,
+            share=float(compute_limit(own, grant).refundable / terms.budget.refundable) if epsilon is not None else 0.0,
             items=own.items or grant.items,
             queries=own.queries or grant.queries,
         )
@@ -101,7 +101,7 @@ def _totals(terms: Terms) -> Iterator[TotalAfter]:
 def _table(policy: Policy, name: str, *, stored: tuple[tuple[str, str], ...] | None) -> CheckedTable:
     table = policy.tables[name]
     private = table if isinstance(table, PrivateTable) else None
-    owner = None if private is None else owner_of(policy.tables, name)
+    owner = None if private is None else find_owner(policy.tables, name)
     types = {fold(column): (column, type_) for column, type_ in stored or ()}
     names = [column for column, _ in types.values()] if table.columns is None else table.columns
     exposed = tuple(Exposed(*types.get(fold(column), (column, None))) for column in names)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from dpsql.accounting import BudgetState, BudgetVector
 from dpsql.ledger.base import Entry
-from dpsql.ledger.base import balance_of as state_of
+from dpsql.ledger.base import sum_entries as state_of
 from dpsql.ledger.calendar import Calendar
 from dpsql.plan.report.balance import Balance, compute_balance
-from dpsql.plan.terms import Terms, limit_of
+from dpsql.plan.terms import Terms, compute_limit
 from dpsql.policy import Policy
 from dpsql.policy.analysts import UNLISTED
 
@@ -61,5 +61,5 @@ def _spenders(policy: Policy, entries: Sequence[Entry], *, terms: Terms) -> Iter
     for name in dict.fromkeys([*may, *asked]):
         state = state_of(entry for entry in entries if entry.account == name)
         own = None if name is None else policy.analysts.get(name, policy.analysts.get(UNLISTED))
-        limit = terms.budget if own is None else limit_of(own, policy.budget)
+        limit = terms.budget if own is None else compute_limit(own, policy.budget)
         yield Spender(name, limit if own is None or own.enabled else None, state)

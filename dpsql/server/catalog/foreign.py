@@ -49,7 +49,7 @@ def open_foreign(url: str, tables: Tables) -> Shadow:
             raise UsageError(
                 "catalog-in-use", "The database of the catalog has tables that are not dpsql's.", hint=hint
             )
-        run(connection, *_made(connection, tables), "COMMIT")
+        run(connection, *_replace_tables(connection, tables), "COMMIT")
     except (CatalogError, psycopg.Error):
         hint = "The role must own the database: CREATE DATABASE dpsql_catalog OWNER ..."
         raise UsageError("catalog-unavailable", "The tables cannot be made there.", hint=hint) from None
@@ -67,7 +67,7 @@ def _conninfo(url: str) -> str:
         raise UsageError("catalog-url", "The address of the catalog cannot be read.", hint=hint) from None
 
 
-def _made(connection: PGconn, tables: Tables) -> list[str]:
+def _replace_tables(connection: PGconn, tables: Tables) -> list[str]:
     """Return the statements that put the tables in place of those that were made before."""
     found = connection.exec_(_SCHEMAS.encode())
     quote = pq.Escaping(connection).escape_identifier

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from dpsql.server.catalog.ddl import HOME
 from dpsql.server.catalog.minimal_sql import BUILT_IN, PREFIX, Translated, cannot, translated
-from dpsql.server.catalog.minimal_tables import DATABASE, RELATIONS, TYPES, rows_of, type_named
+from dpsql.server.catalog.minimal_tables import DATABASE, RELATIONS, TYPES, read_rows, type_named
 from dpsql.server.catalog.query_result import CatalogError, CatalogRows, Column, Description, Parameter
 from dpsql.server.catalog.statement_guard import MAX_BYTES, MAX_ROWS, check_statement, too_large_error
 from dpsql.server.catalog.value_formats import decode_parameter, encode_value
@@ -83,7 +83,7 @@ class Minimal:
         self._lock = threading.Lock()
         self._user = ""
         self._deadline = 0.0
-        self._rows = rows_of(tables)
+        self._rows = read_rows(tables)
         self._oids = {str(row["relname"]): int(str(row["oid"])) for row in self._rows.get("pg_class", ())}
         self._functions = self._made()
         self._types = {name: function.type_oid for name, function in self._functions.items()}

@@ -9,7 +9,7 @@ from itertools import count
 from dpsql.server.catalog.ddl import HOME, list_tables
 from dpsql.sql.ir.catalog import Catalog as Tables
 
-__all__ = ["DATABASE", "RELATIONS", "TYPES", "Rows", "TypeRow", "rows_of", "type_named"]
+__all__ = ["DATABASE", "RELATIONS", "TYPES", "Rows", "TypeRow", "read_rows", "type_named"]
 
 DATABASE = "dpsql"
 _OWNER = 10
@@ -191,7 +191,7 @@ def type_named(name: str) -> TypeRow | None:
     return _NAMED.get(_SPOKEN.get(bare, bare))
 
 
-def rows_of(tables: Tables) -> Rows:
+def read_rows(tables: Tables) -> Rows:
     """Return the rows of the relations that have any."""
     paths = list_tables(tables)
     schemas = {HOME: _HOME} | {name: at for at, name in enumerate(sorted({path[0] for path in paths} - {HOME}), _FIRST)}

@@ -13,7 +13,7 @@ from dpsql.sql.ir.types import WIDEST_DECIMAL
 if TYPE_CHECKING:
     import pyarrow.flight as fl
 
-__all__ = ["parameter_schema", "parameters_of"]
+__all__ = ["parameter_schema", "read_parameters"]
 
 _MOST_PARAMETERS = 3_100  # as many as a statement has literals
 _MOST_BATCHES = 16
@@ -46,7 +46,7 @@ def parameter_schema(types: tuple[str, ...]) -> pa.Schema:
     return pa.schema([pa.field(str(position), _arrow(name)) for position, name in enumerate(types, start=1)])
 
 
-def parameters_of(reader: fl.MetadataRecordBatchReader) -> tuple[object, ...]:
+def read_parameters(reader: fl.MetadataRecordBatchReader) -> tuple[object, ...]:
     """Return the one row of values that a client sends. Raises `UsageError` for none, several, and what is no value."""
     if len(reader.schema) > _MOST_PARAMETERS:
         raise _unbound("There are too many parameters.")

@@ -22,7 +22,7 @@ __all__ = [
     "Ticket",
     "TypeInfo",
     "read_command",
-    "ticket_of",
+    "read_ticket",
 ]
 
 _MOST_INFO = 1 << 32
@@ -119,7 +119,7 @@ def read_command(message: bytes) -> Command:
     return reader(fields)
 
 
-def ticket_of(handle: bytes) -> bytes:
+def read_ticket(handle: bytes) -> bytes:
     """Return the ticket for an answer."""
     return packed("TicketStatementQuery", (1, handle))
 

@@ -95,12 +95,12 @@ def unprintably(
 
 def flight_error(error: Error) -> Exception:
     """Return an error of dpsql as the one that carries its status: text for a person, and JSON in `extra_info`."""
-    text, kind = str(error)[:_LONGEST], _kind_of(error)
+    text, kind = str(error)[:_LONGEST], _classify(error)
     failure: Exception = kind(text, _extra(error)) if issubclass(kind, fl.FlightError) else kind(text)
     return failure
 
 
-def _kind_of(error: Error) -> type[Exception]:
+def _classify(error: Error) -> type[Exception]:
     kind: type[Exception]
     match error:
         case UsageError() if error.code in _ENTRANCE:

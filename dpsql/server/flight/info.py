@@ -88,7 +88,7 @@ TYPE_INFO = pa.schema(
 )
 
 
-def _told() -> Mapping[int, tuple[int, InfoValue]]:
+def _known_values() -> Mapping[int, tuple[int, InfoValue]]:
     """Return what is known, by number: which of the union it is, and the value."""
     return MappingProxyType(
         {
@@ -139,7 +139,7 @@ def _told() -> Mapping[int, tuple[int, InfoValue]]:
 
 def server_info(asked: ServerInfo) -> pa.Table:
     """Return what is asked of the server, or all that is known of it; what is not known is left out."""
-    known = _told()
+    known = _known_values()
     codes = [code for code in dict.fromkeys(asked.wanted) if code in known] if asked.wanted else sorted(known)
     values: dict[int, list[InfoValue]] = {kind: [] for kind in range(_VALUE.num_fields)}
     kinds, offsets = [], []

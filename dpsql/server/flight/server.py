@@ -15,7 +15,7 @@ import pyarrow.flight as fl
 
 from dpsql.errors import Refusal
 from dpsql.server.flight.actions import ACTIONS, Acts
-from dpsql.server.flight.binding import parameters_of
+from dpsql.server.flight.binding import read_parameters
 from dpsql.server.flight.codec import malformed
 from dpsql.server.flight.commands import (
     Command,
@@ -25,13 +25,13 @@ from dpsql.server.flight.commands import (
     Ticket,
     TypeInfo,
     read_command,
-    ticket_of,
+    read_ticket,
 )
 from dpsql.server.flight.failures import cleanly, unprintably
 from dpsql.server.flight.info import SERVER_INFO, TYPE_INFO, server_info, type_info
 from dpsql.server.flight.login import SURFACE, Caller, Calls, Doors, Login, Tokens
 from dpsql.server.flight.statements import Statements
-from dpsql.server.flight.table_listing import listed, schema_of
+from dpsql.server.flight.table_listing import list_tables, read_schema
 
 if TYPE_CHECKING:
     from dpsql.server.gateway import Gateway
@@ -83,11 +83,11 @@ class FlightSQLServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         if isinstance(command, Prepared):
             found = self._statements.prepared(user, command.handle)
             schema = self._statements.described(user, found.text, parameters=found.bound)
-            ticket = ticket_of(self._statements.ticket(user, found.text, parameters=found.bound))
+            ticket = read_ticket(self._statements.ticket(user, found.text, parameters=found.bound))
         else:
             schema = self._columns(user, command)
             if isinstance(command, Statement):
-                ticket = ticket_of(self._statements.ticket(user, command.text))
+                ticket = read_ticket(self._statements.ticket(user, command.text))
         endpoint = fl.FlightEndpoint(fl.Ticket(ticket), [])
         return fl.FlightInfo(schema, descriptor, [endpoint], _UNKNOWN, _UNKNOWN)
 
@@ -110,7 +110,7 @@ class FlightSQLServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has
             case TypeInfo():
                 return _stream(type_info(command))
             case _:
-                return _stream(listed(command, self._gateway.look(user, lambda session: session.catalog)))
+                return _stream(list_tables(command, self._gateway.look(user, lambda session: session.catalog)))
 
     @cleanly
     def do_put(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor, *streams: object) -> None:
@@ -119,7 +119,7 @@ class FlightSQLServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has
         if not isinstance(command, Prepared):
             raise malformed()
         prepared = self._statements.prepared(user, command.handle)
-        prepared.bound = parameters_of(streams[0])
+        prepared.bound = read_parameters(streams[0])
 
     @cleanly
     def do_action(self, context: fl.ServerCallContext, action: fl.Action) -> Iterator[fl.Result]:
@@ -160,7 +160,7 @@ class FlightSQLServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has
             case Ticket():
                 raise malformed()
             case _:
-                return schema_of(command)
+                return read_schema(command)
 
 
 def _stream(table: pa.Table) -> fl.RecordBatchStream:

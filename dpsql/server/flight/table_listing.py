@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dpsql.sql.ir.catalog import Catalog, Table
     from dpsql.sql.ir.types import Type
 
-__all__ = ["Listing", "listed", "schema_of"]
+__all__ = ["Listing", "list_tables", "read_schema"]
 
 CATALOG = ""  # no statement can name a catalog, so that the tables are those without one
 TYPE = "TABLE"
@@ -48,7 +48,7 @@ _FOREIGN_KEYS = pa.schema(
 )
 
 
-def schema_of(asked: Listing) -> pa.Schema:
+def read_schema(asked: Listing) -> pa.Schema:
     """Return the columns of a list, as Flight SQL wants them."""
     match asked:
         case Catalogs():
@@ -65,9 +65,9 @@ def schema_of(asked: Listing) -> pa.Schema:
             return _PRIMARY_KEYS if asked.is_primary else _FOREIGN_KEYS
 
 
-def listed(asked: Listing, catalog: Catalog) -> pa.Table:
+def list_tables(asked: Listing, catalog: Catalog) -> pa.Table:
     """Return a list of what is in a catalog; no row of a table is read for it."""
-    schema = schema_of(asked)
+    schema = read_schema(asked)
     columns = list(zip(*sorted(_rows(asked, catalog)), strict=True)) or [()] * len(schema)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)

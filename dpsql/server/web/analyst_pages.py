@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from dpsql.completion.candidates import find_completions
 from dpsql.display import remove_style
 from dpsql.errors import Error, UsageError
-from dpsql.server.web.cost_preview import Preview, balance_html, preview_of
+from dpsql.server.web.cost_preview import Preview, balance_html, preview_cost
 from dpsql.server.web.render import answered_html
 from dpsql.server.web.visitor_request import VisitorRequest
 
@@ -71,7 +71,7 @@ async def preview(visit: VisitorRequest) -> Response:
     if visit.text.strip():
         try:
             found = _encode_preview(
-                await visit.dispatch.look(visit.user, lambda session: preview_of(session, visit.text))
+                await visit.dispatch.look(visit.user, lambda session: preview_cost(session, visit.text))
             )
         except Error as error:
             problem = error
@@ -85,7 +85,7 @@ async def replay(visit: VisitorRequest) -> Response:
 
     def look(session: Session) -> tuple[str, Preview]:
         text = _asked_before(session, visit.form.get("number", ""))
-        return text, preview_of(session, text)
+        return text, preview_cost(session, text)
 
     text, found = await visit.dispatch.look(visit.user, look)
     shown, preview = None, None

@@ -22,8 +22,8 @@ from dpsql.errors import Error, Refusal
 from dpsql.plan.report.tables import columns_table, tables_table
 from dpsql.server.users import User
 from dpsql.server.web import curator_actions
-from dpsql.server.web.bodies import json_of
-from dpsql.server.web.problem_details import plain_problem, status_of, without_paths
+from dpsql.server.web.bodies import parse_json
+from dpsql.server.web.problem_details import choose_status, plain_problem, without_paths
 from dpsql.server.web.request_dispatch import RequestDispatch, require_curator
 from dpsql.server.web.schemas import ASKED, DESCRIBED, EXPLAINED, GRANTED, LAST, Schema, check, number_in
 
@@ -99,7 +99,7 @@ async def answer_call(dispatch: RequestDispatch, request: Request, *, operation:
         }
         body: object = {}
         if operation.body is not None:
-            body = await json_of(request)
+            body = await parse_json(request)
             check(operation.body, body)
         known = body if isinstance(body, dict) else {}
         return await operation.act(Call(dispatch, user, known, numbers, token, request))
@@ -109,7 +109,7 @@ async def answer_call(dispatch: RequestDispatch, request: Request, *, operation:
 
 def problem_answer(error: Error) -> Response:
     """Return an error as a problem."""
-    status = status_of(error)
+    status = choose_status(error)
     headers = {"www-authenticate": 'Basic realm="dpsql", charset="UTF-8"'} if status == status.UNAUTHORIZED else {}
     return json_answer(plain_problem(error), status=status, kind="application/problem+json", headers=headers)
 

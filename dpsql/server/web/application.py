@@ -173,7 +173,7 @@ async def _logout(asks: visitor_request.VisitorRequest) -> Response:
 
 def _login_page(dispatch: RequestDispatch, request: Request, *, error: Error | None = None) -> Response:
     token, proof = visitor_request.proof_for(dispatch, request)
-    status = 200 if error is None else visitor_request.status_of(error)
+    status = 200 if error is None else visitor_request.choose_status(error)
     response = page("login.html", {"proof": proof, "box": error and visitor_request.box(error)}, status=status)
     visitor_request.set_cookie(dispatch, response, token=token)
     return response

@@ -10,14 +10,14 @@ from starlette.requests import Request
 
 from dpsql.errors import Refusal, UsageError
 
-__all__ = ["LONGEST_BODY", "form_of", "json_of"]
+__all__ = ["LONGEST_BODY", "parse_form", "parse_json"]
 
 LONGEST_BODY = 1 << 20  # bytes; a statement has 16 KiB at most, and its parameters are many
 _LONGEST_TIME = 10.0  # seconds
 _MOST_FIELDS = 20
 
 
-async def form_of(request: Request) -> dict[str, str]:
+async def parse_form(request: Request) -> dict[str, str]:
     """Return the fields of a form; raise `UsageError` for what is none, and `Refusal` for too much."""
     _require(request, "application/x-www-form-urlencoded")
     body = await _body(request)
@@ -32,7 +32,7 @@ async def form_of(request: Request) -> dict[str, str]:
     raise _malformed("The form cannot be read.")
 
 
-async def json_of(request: Request) -> object:
+async def parse_json(request: Request) -> object:
     """Return the JSON of a request; raise `UsageError` for what is none."""
     _require(request, "application/json")
     body = await _body(request)

@@ -11,7 +11,7 @@ from dpsql.plan import Balance, Forecast, Plan
 from dpsql.plan.report.forecast import forecast
 from dpsql.session import Session
 
-__all__ = ["Preview", "balance_html", "preview_of"]
+__all__ = ["Preview", "balance_html", "preview_cost"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Preview:
     facts: str = ""
 
 
-def preview_of(session: Session, text: str) -> Preview:
+def preview_cost(session: Session, text: str) -> Preview:
     """Return the preview of a statement; raise as `dpsql.Session.explain` for one that cannot be asked."""
     try:
         plan = session.explain(text)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dpsql.accounting import ApproximateDP, Periods, words_of
+from dpsql.accounting import ApproximateDP, Periods, describe_periods
 from dpsql.answer_json import encode_spending
 from dpsql.curator import grant, read_spending, verify_ledger
 from dpsql.errors import PolicyError, UsageError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dpsql.plan.report.spending import Spending
     from dpsql.policy import DatabaseUrl
 
-__all__ = ["Granted", "budget_asked", "ledger_of", "plain_spent", "raise_total", "spent", "verify"]
+__all__ = ["Granted", "budget_asked", "find_ledger", "plain_spent", "raise_total", "spent", "verify"]
 
 _LONGEST_NOTE = 500
 
@@ -42,12 +42,12 @@ class Granted:
         return {
             "before": {"epsilon": float(self.before.epsilon), "delta": float(self.before.delta)},
             "now": {"epsilon": float(self.now.epsilon), "delta": float(self.now.delta)},
-            "periods": None if self.periods is None else words_of(self.periods),
+            "periods": None if self.periods is None else describe_periods(self.periods),
             "next": "Write the same total into the policy, and have the server read it again.",
         }
 
 
-def ledger_of(gateway: Gateway) -> Path | DatabaseUrl:
+def find_ledger(gateway: Gateway) -> Path | DatabaseUrl:
     """Return the ledger's place; raise `PolicyError` for a policy without one."""
     place = gateway.service.policy.ledger
     if place is None:
@@ -58,7 +58,7 @@ def ledger_of(gateway: Gateway) -> Path | DatabaseUrl:
 
 def spent(gateway: Gateway) -> Spending:
     """Return who spent what, of the ledger as it is now."""
-    ledger_of(gateway)
+    find_ledger(gateway)
     return read_spending(gateway.service.policy)
 
 
@@ -70,7 +70,7 @@ def plain_spent(gateway: Gateway, *, last: int) -> dict[str, object]:
 
 def verify(gateway: Gateway) -> Verified:
     """Compute the chain of all events again; raise `LedgerError` at the first thing that does not fit."""
-    return verify_ledger(ledger_of(gateway))
+    return verify_ledger(find_ledger(gateway))
 
 
 def budget_asked(given: Mapping[str, object]) -> Budget:
@@ -92,7 +92,7 @@ def raise_total(gateway: Gateway, user: User, *, given: Mapping[str, object]) ->
     if not note or len(note) > _LONGEST_NOTE or not note.isprintable():
         hint = "In one line, such as: agreed on 12 May, for the survey of the spring."
         raise UsageError("grant-note", f"A grant has a note of 1 to {_LONGEST_NOTE} printable characters.", hint=hint)
-    before, periods = grant(ledger_of(gateway), budget, note=f"{note} (by {user.name}, on the page)")
+    before, periods = grant(find_ledger(gateway), budget, note=f"{note} (by {user.name}, on the page)")
     gateway.telemetry.log("granted", surface="web", user=user.name)
     return Granted(before, ApproximateDP(budget.epsilon, budget.delta), periods)
 

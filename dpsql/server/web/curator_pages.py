@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
-from dpsql.accounting import ApproximateDP, words_of
+from dpsql.accounting import ApproximateDP, describe_periods
 from dpsql.display import Meter, Part, budget_html, remove_style
 from dpsql.errors import Error, LedgerError, UsageError
 from dpsql.plan.report.policy_text import describe_policy
@@ -101,9 +101,9 @@ async def _ledger(visit: VisitorRequest, *, verified: object = None, problem: ob
     except LedgerError as error:  # such as after a grant that the policy does not know of yet
         problem = problem or visit.box(error)
     else:
-        total, periods = balance.granted, "" if balance.calendar is None else words_of(balance.calendar.periods)
+        total, periods = balance.granted, "" if balance.calendar is None else describe_periods(balance.calendar.periods)
     given = {
-        "place": str(curator_actions.ledger_of(visit.dispatch.gateway)),
+        "place": str(curator_actions.find_ledger(visit.dispatch.gateway)),
         "total": total,
         "periods": periods,
         "form": _fields(visit.form),

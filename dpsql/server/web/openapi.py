@@ -57,7 +57,10 @@ def _operation(operation: Operation) -> dict[str, object]:
         "operationId": operation.name,
         "summary": operation.summary,
         "tags": ["curator" if operation.curators_only else "analyst"],
-        "responses": {made: _made(operation), **{status: _problem(words) for status, words in _PROBLEMS.items()}},
+        "responses": {
+            made: _success_response(operation),
+            **{status: _problem(words) for status, words in _PROBLEMS.items()},
+        },
     }
     if operation.numbers:
         told["parameters"] = [
@@ -69,7 +72,7 @@ def _operation(operation: Operation) -> dict[str, object]:
     return told
 
 
-def _made(operation: Operation) -> dict[str, object]:
+def _success_response(operation: Operation) -> dict[str, object]:
     if operation.name == "endToken":
         return {"description": "The token has ended."}
     content: dict[str, object] = {"application/json": {"schema": {"type": "object"}}}

@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 from dpsql.errors import BudgetExceeded, EngineError, Error, LedgerError, Place, PolicyError
 
-__all__ = ["fault", "plain_problem", "status_of", "without_paths"]
+__all__ = ["choose_status", "fault", "plain_problem", "without_paths"]
 
 _STATUS = {
     "analyst-disabled": HTTPStatus.FORBIDDEN,
@@ -30,7 +30,7 @@ _STATUS = {
 }
 
 
-def status_of(error: Error) -> HTTPStatus:
+def choose_status(error: Error) -> HTTPStatus:
     """Return the status that tells an error: of a statement that is not answered 422, and 409 for a short budget."""
     known = _STATUS.get(error.code)
     if known is not None:
@@ -48,7 +48,7 @@ def status_of(error: Error) -> HTTPStatus:
 
 def plain_problem(error: Error) -> dict[str, object]:
     """Return an error as values that JSON has; the place is that of a `Place`, or words."""
-    status, place = status_of(error), error.place
+    status, place = choose_status(error), error.place
     where: object = None if place is None else str(place)
     if isinstance(place, Place):
         where = {"line": place.line, "column": place.column, "fragment": place.fragment}

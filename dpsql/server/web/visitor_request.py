@@ -12,13 +12,13 @@ from dpsql.display import Message, box_html, remove_style
 from dpsql.errors import Error, Refusal
 from dpsql.server.random_bytes import draw_text
 from dpsql.server.users import User
-from dpsql.server.web.bodies import form_of
-from dpsql.server.web.problem_details import status_of, without_paths
+from dpsql.server.web.bodies import parse_form
+from dpsql.server.web.problem_details import choose_status, without_paths
 from dpsql.server.web.render import answered_html, page
 from dpsql.server.web.request_dispatch import RequestDispatch, require_curator
 
 __all__ = ["PROOF", "Handler", "VisitorRequest", "answer", "box", "cookie_name", "plain_page", "proof_for"]
-__all__ += ["proven_form", "set_cookie", "status_of"]
+__all__ += ["choose_status", "proven_form", "set_cookie"]
 
 PROOF = "proof"  # the field of every form that proves where it came from
 _FRAGMENT = "hx-request"
@@ -80,7 +80,7 @@ async def answer(
     except Error as error:
         if visit.is_fragment:
             return page("box.html", {"box": visit.box(error)}, status=200)
-        return visit.page("problem.html", {"box": visit.box(error)}, status=status_of(error))
+        return visit.page("problem.html", {"box": visit.box(error)}, status=choose_status(error))
 
 
 def box(error: Error, statement: str = "") -> object:
@@ -90,7 +90,7 @@ def box(error: Error, statement: str = "") -> object:
 
 def plain_page(error: Error) -> Response:
     """Return the page of an error without a login."""
-    return page("alone.html", {"box": box(error)}, status=status_of(error))
+    return page("alone.html", {"box": box(error)}, status=choose_status(error))
 
 
 def cookie_name(dispatch: RequestDispatch) -> str:
@@ -113,7 +113,7 @@ def proof_for(dispatch: RequestDispatch, request: Request) -> tuple[str, str]:
 
 async def proven_form(dispatch: RequestDispatch, request: Request, *, token: str) -> Mapping[str, str]:
     """Return the fields of a form that came from our page; raise `Refusal` for any other."""
-    form = await form_of(request)
+    form = await parse_form(request)
     if not dispatch.visits.proves(token, form.get(PROOF, "")):
         raise Refusal("form-expired", "This form is no longer good.", hint="Load the page again, and send it again.")
     return form

@@ -110,7 +110,7 @@ def _exact(reader: Reader, node: Node) -> Expression:
         return cast_sum(Call(name, (argument,), decimal(38, 0)), argument)
     if name == "sum" and type_.family is Family.DECIMAL:
         return Call(name, (argument,), decimal(38, type_.precision[1]))
-    stored = _stored(argument)
+    stored = _find_stored_column(argument)
     if stored is not None and name != "sum":
         return Cast(Call(name, (stored,), stored.type), type_)
     return Call(name, (argument,), type_, argument.longest)
@@ -164,7 +164,7 @@ def cast_sum(total: Expression, argument: Expression) -> Expression:
     return Cast(total, decimal(WIDEST_DECIMAL, argument.type.precision[1]))
 
 
-def _stored(argument: Expression) -> Column | None:
+def _find_stored_column(argument: Expression) -> Column | None:
     """Return the column that is only read as another type, in whose order it is also stored: all but an ENUM."""
     inner = argument.argument if isinstance(argument, Cast) else None
     if not isinstance(inner, Column) or inner.type.name == ENUM:

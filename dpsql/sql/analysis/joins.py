@@ -55,7 +55,10 @@ def read_join(reader: Reader, join: Node, *, left: Side, right: Side, commas: bo
     conditions: list[Expression] = []
     after = replace(
         scope,
-        tables=(*_kept(scope, added, lonely=kind in _KEEPS_RIGHT), *_kept(added, scope, lonely=kind in _KEEPS_LEFT)),
+        tables=(
+            *_tables_after_join(scope, added, lonely=kind in _KEEPS_RIGHT),
+            *_tables_after_join(added, scope, lonely=kind in _KEEPS_LEFT),
+        ),
     )
     if join.args.get("using"):
         after, conditions = _using(reader, join, scope=scope, table=table, after=after)
@@ -71,7 +74,7 @@ def read_join(reader: Reader, join: Node, *, left: Side, right: Side, commas: bo
     return joined_, scope if kind in _FILTERS else after
 
 
-def _kept(scope: Scope, other: Scope, *, lonely: bool) -> tuple[ScopeTable, ...]:
+def _tables_after_join(scope: Scope, other: Scope, *, lonely: bool) -> tuple[ScopeTable, ...]:
     """Return the tables of a side, whose units are absent where rows of another private side are kept `lonely`."""
     if not lonely or other.private is None:
         return scope.tables

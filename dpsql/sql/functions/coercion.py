@@ -186,7 +186,9 @@ def _as_stored(expressions: Sequence[Expression], place: Place) -> Sequence[Expr
     stored = {inner.type.name for inner in map(_read_column, expressions) if inner is not None}
     if not stored & {"FLOAT", "UUID"}:
         return expressions
-    return [_stored(each, stored, place=place) if isinstance(each, Literal) else each for each in expressions]
+    return [
+        _match_stored_type(each, stored, place=place) if isinstance(each, Literal) else each for each in expressions
+    ]
 
 
 def _read_column(expression: Expression) -> Column | None:
@@ -195,7 +197,7 @@ def _read_column(expression: Expression) -> Column | None:
     return inner if isinstance(inner, Column) and inner.type.family is Family.OPAQUE else None
 
 
-def _stored(literal: Literal, stored: set[str], *, place: Place) -> Literal:
+def _match_stored_type(literal: Literal, stored: set[str], *, place: Place) -> Literal:
     if "UUID" in stored and isinstance(literal, Open):
         literal.hole.fill(TEXT, such_as=_SOME_UUID)
     value = literal.value

@@ -18,7 +18,6 @@ __all__ = [
     "at_most",
     "bigint",
     "both",
-    "column_of",
     "combine",
     "compare",
     "count",
@@ -28,7 +27,7 @@ __all__ = [
     "delete",
     "descending",
     "distinct",
-    "hash_of",
+    "hash_values",
     "in_query",
     "insert",
     "join",
@@ -41,12 +40,13 @@ __all__ = [
     "or_zero",
     "order_by",
     "path",
+    "qualify_column",
     "select",
     "sort_by",
     "sort_nulls_last",
     "struct_field",
     "subquery",
-    "sum_of",
+    "sum_column",
     "text",
     "try_text",
     "values",
@@ -125,7 +125,7 @@ def join(left: str, right: str, *, kind: str = "", using: Iterable[str]) -> str:
 
 def left_join(left: str, right: str, *, name: str, on: str) -> str:
     """Return a left join with a relation that is then called `name`, on a column that both have."""
-    return f"{left} LEFT JOIN {right} AS {name} ON {column_of(left, on)} = {column_of(name, on)}"
+    return f"{left} LEFT JOIN {right} AS {name} ON {qualify_column(left, on)} = {qualify_column(name, on)}"
 
 
 def values(rows: Iterable[Sequence[str]], name: str, columns: Iterable[str]) -> str:
@@ -134,7 +134,7 @@ def values(rows: Iterable[Sequence[str]], name: str, columns: Iterable[str]) -> 
     return f"(VALUES {listed}) AS {name}({list_parts(columns)})"
 
 
-def column_of(relation: str, column: str) -> str:
+def qualify_column(relation: str, column: str) -> str:
     """Return a column by the name of its relation."""
     return f"{relation}.{column}"
 
@@ -219,12 +219,12 @@ def struct_field(struct: str, position: int) -> str:
     return f"system.main.struct_extract_at({struct}, {position:d})"
 
 
-def hash_of(expressions: Iterable[str]) -> str:
+def hash_values(expressions: Iterable[str]) -> str:
     """Return the 64-bit hash of several values."""
     return f"system.main.hash({list_parts(expressions)})"
 
 
-def sum_of(column: str) -> str:
+def sum_column(column: str) -> str:
     """Return the sum of a column."""
     return f"system.main.sum({column})"
 

@@ -18,7 +18,6 @@ from dpsql.sql.ir.visitor import rebuild_body
 from dpsql.sql.render.clauses import (
     alias,
     bigint,
-    column_of,
     compare,
     count,
     cte,
@@ -30,10 +29,11 @@ from dpsql.sql.render.clauses import (
     not_null,
     or_zero,
     order_by,
+    qualify_column,
     select,
     sort_nulls_last,
     subquery,
-    sum_of,
+    sum_column,
     values,
     with_ctes,
 )
@@ -165,7 +165,7 @@ def _rewrite_weights(
     if query.partitions is not None:
         listed, base = filter_partitions(writer, base, names=names, partitions=query.partitions)
     bounded = spread(writer, base, names=names, bound=bound, weights=weights, ranked=ranked)
-    weight = sum_of(WEIGHT)
+    weight = sum_column(WEIGHT)
     measures = alias(count(), COUNT), alias(bigint(weight), WEIGHT)
     positive = compare(weight, ">", "0")
     groups = select((*names, *measures), subquery(bounded.source), group_by=list_parts(names), having=positive)
@@ -225,7 +225,7 @@ def _build_groups(
         ctes += bounded.ctes
         counted = select([keys, alias(count(what), COUNT)], subquery(bounded.source), group_by=keys)
     if query.domain is not None:
-        columns = alias(column_of(DOMAIN, keys), keys), alias(or_zero(COUNT), COUNT)
+        columns = alias(qualify_column(DOMAIN, keys), keys), alias(or_zero(COUNT), COUNT)
         counted = select(columns, left_join(DOMAIN, subquery(counted), name="dpsql_counted", on=keys))
     return ctes, counted
 

@@ -23,7 +23,7 @@ from dpsql.sql.render.clauses import (
     create_table,
     delete,
     descending,
-    hash_of,
+    hash_values,
     in_query,
     insert,
     join,
@@ -135,7 +135,7 @@ class AppendCheck:
 
     @property
     def _rows(self) -> str:
-        mixed = hash_of([hash_of(_read(column, self.enums) for column in self.columns)])
+        mixed = hash_values([hash_values(_read(column, self.enums) for column in self.columns)])
         return select(["rowid AS number", alias(mixed, "mixed_row")], path(self.source))
 
 

@@ -30,7 +30,7 @@ from dpsql.ledger import (
     Request,
     Reservation,
     Shortfall,
-    balance_of,
+    sum_entries,
 )
 from dpsql.quantities import Delta, Epsilon
 
@@ -177,7 +177,7 @@ def test_the_state_is_the_sum_of_the_entries(make: Make) -> None:
     for reservation in held[::2]:
         reservation.settle(Fraction(1, 100), "")
     expected = make_state(loss(Fraction(3, 100), "6e-8"), Fraction(Fraction(1, 8) + Fraction(1, 10) + Fraction(1, 12)))
-    assert ledger.state() == expected == balance_of(ledger.entries())
+    assert ledger.state() == expected == sum_entries(ledger.entries())
 
 
 def test_a_closed_ledger_refuses_everything_but_closing(make: Make) -> None:
@@ -284,7 +284,7 @@ def test_an_account_draws_on_its_own_limit_and_on_the_total(make: Make) -> None:
     assert ledger.state() == make_state(loss("0.125", "6e-8"), Fraction("0.375"))
     assert [entry.account for entry in ledger.entries()] == ["alice", "bob", None]
     for account in ("alice", "bob", None):
-        assert ledger.state(account) == balance_of(ledger.entries(), account)
+        assert ledger.state(account) == sum_entries(ledger.entries(), account)
 
 
 @pytest.mark.parametrize(
@@ -733,7 +733,7 @@ class Model(RuleBasedStateMachine):
         for holder in (None, "a", "b"):
             state = self.ledger.state(holder)
             assert state == make_state(loss(self.spent[holder], self.delta[holder]), Fraction(self.held[holder]))
-            assert state == balance_of(entries, holder)
+            assert state == sum_entries(entries, holder)
             most = Fraction(self.LIMIT if holder else self.budget)
             assert state.spent <= state.spent + state.reserved <= most
             assert state.permanent <= most

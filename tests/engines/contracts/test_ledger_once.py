@@ -16,7 +16,7 @@ from support.ledger_terms import ALL, Terms
 
 from dpsql.accounting import BudgetState, BudgetVector, Periods
 from dpsql.errors import LedgerError, Refusal, UsageError
-from dpsql.ledger import Account, Ledger, MemoryLedger, Request, Shortfall, SQLiteLedger, balance_of, dp_events
+from dpsql.ledger import Account, Ledger, MemoryLedger, Request, Shortfall, SQLiteLedger, dp_events, sum_entries
 from dpsql.ledger.base import OpenReservation, Settled
 from dpsql.ledger.failures import FAILED
 from dpsql.quantities import Delta
@@ -89,7 +89,7 @@ def test_of_two_who_are_under_way_the_second_repeats_the_first_and_pays_nothing(
     for each in (ledger, other):
         assert each.stored("key", name) == b"second"
         assert each.state() == each.state(name) == make_state(loss("0.5", "0.01"), Fraction(0))
-        assert each.state() == balance_of(each.entries())
+        assert each.state() == sum_entries(each.entries())
     repeated, paid = ledger.entries()
     assert (repeated.settlement.repeats, repeated.settlement.loss, repeated.permanent) == (3, Fraction(0), Fraction(0))
     assert repeated.settlement.digest == paid.settlement.digest
@@ -196,7 +196,7 @@ def test_what_is_repeated_late_gives_nothing_to_a_later_period(ledger: Ledger, c
     assert ledger.state("alice") == make_state(loss(0, "0.01"), Fraction(1))
     settle(other, b"other")
     for period in (0, 1):
-        assert spent_in(balance_of(ledger.entries(), period=period)) == loss("0.5", "0.01")
+        assert spent_in(sum_entries(ledger.entries(), period=period)) == loss("0.5", "0.01")
 
 
 def test_what_was_repeated_is_there_after_opening_again(ledger: Ledger, again: Callable[[], Ledger]) -> None:
@@ -226,7 +226,7 @@ def test_under_every_certificate_both_currencies_are_free_again(tmp_path: Path, 
             Settled(b"0"),
             Settled(b"0", repeats=True),
         ]
-        assert ledger.state() == BudgetState(most, terms.worst.permanent) == balance_of(ledger.entries())
+        assert ledger.state() == BudgetState(most, terms.worst.permanent) == sum_entries(ledger.entries())
         ledger.reserve(terms.ask())  # there is room for it again
 
 

@@ -18,7 +18,7 @@ from support.ledger_makers import MAKERS, PARTS, TOTAL, Maker, Memory, SQLite, a
 
 from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector, Periods
 from dpsql.errors import BudgetExceeded, LedgerError, UsageError
-from dpsql.ledger import Account, Ledger, Request, Reservation, Shortfall, balance_of
+from dpsql.ledger import Account, Ledger, Request, Reservation, Shortfall, sum_entries
 from dpsql.quantities import Delta, Epsilon, Rho
 
 START = datetime(2028, 2, 1, 9, 30, 0, 1, tzinfo=UTC)
@@ -161,8 +161,8 @@ def test_what_is_settled_late_is_charged_to_its_own_period(make: Make, clock: Ha
     assert ledger.state() == ledger.state("bob") == make_state(loss(0, "1e-8"), Fraction("0.5"))
     other.settle(Fraction("0.125"), "in time")
     assert ledger.state() == make_state(loss("0.125", "1e-8"), Fraction(0))
-    assert balance_of(ledger.entries(), period=0) == make_state(loss("0.625", "1e-7"), Fraction(0))
-    assert balance_of(ledger.entries(), "bob", period=1) == ledger.state("bob")
+    assert sum_entries(ledger.entries(), period=0) == make_state(loss("0.625", "1e-7"), Fraction(0))
+    assert sum_entries(ledger.entries(), "bob", period=1) == ledger.state("bob")
 
 
 def test_a_late_settlement_may_begin_the_period_and_does_not_touch_it(make: Make, clock: Hands) -> None:
@@ -198,7 +198,7 @@ def test_what_nobody_settles_stays_spent_in_its_period(make: Make, clock: Hands)
     assert ledger.state() == FRESH
     (entry,) = ledger.entries()
     assert (entry.period, entry.settlement) == (0, None)
-    assert balance_of(ledger.entries(), period=0).reserved == Fraction("0.75")
+    assert sum_entries(ledger.entries(), period=0).reserved == Fraction("0.75")
 
 
 def test_the_limit_of_an_account_is_granted_anew_too(make: Make, clock: Hands) -> None:
@@ -413,7 +413,7 @@ class Model(RuleBasedStateMachine):
         entries, now = self.ledger.entries(), self.turn()
         assert [entry.period for entry in entries] == list(self.period.values())
         for number in {*self.period.values(), now}:
-            balance = balance_of(entries, period=number)
+            balance = sum_entries(entries, period=number)
             assert (balance.spent + balance.reserved, balance.permanent) == self.gone(number)
             assert max(self.gone(number)) <= (0 if number == self.MOST else 1)
         begun = numbers(self.ledger)
@@ -421,8 +421,8 @@ class Model(RuleBasedStateMachine):
         assert self.begun == max(begun, default=0)
         assert self.ledger.calendar.number == now
         if now < self.MOST:
-            assert self.ledger.state() == balance_of(entries, period=now)
-            assert self.ledger.state("a") == balance_of(entries, "a", period=now)
+            assert self.ledger.state() == sum_entries(entries, period=now)
+            assert self.ledger.state("a") == sum_entries(entries, "a", period=now)
 
     def teardown(self) -> None:
         for ledger in self.opened:

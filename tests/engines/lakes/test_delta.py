@@ -23,7 +23,7 @@ from support.lake_kit import PLACE, counted, opened, refused, rows, table_of, ty
 
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.duckdb.worker.engine import WorkerEngine
-from dpsql.engines.lakes.detection import folder_of
+from dpsql.engines.lakes.detection import find_folder
 from dpsql.errors import UsageError
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -149,7 +149,7 @@ def test_moments_as_spark_writes_them_are_the_same_moments(tmp_path: Path) -> No
     assert rows(tmp_path) == Counter({(1, NOON): 2})
     with closing(duckdb.connect()) as connection:
         connection.execute("SET GLOBAL TimeZone = 'America/New_York'")
-        with closing(DuckDBEngine.borrow(connection, {"t": folder_of(tmp_path, place=PLACE)})) as engine:
+        with closing(DuckDBEngine.borrow(connection, {"t": find_folder(tmp_path, place=PLACE)})) as engine:
             (row,) = table_of(
                 engine, "SELECT count(DISTINCT tz) AS n, max(epoch_us(tz)) AS us FROM temp.main.t"
             ).to_pylist()
@@ -326,7 +326,7 @@ def test_a_folder_whose_name_means_something_in_an_address_is_that_folder(tmp_pa
 
 def test_a_worker_reads_the_version_that_was_found_and_so_does_the_one_that_replaces_it(table: Path) -> None:
     with closing(
-        WorkerEngine.open(None, {"t": folder_of(table, place=PLACE)}, memory_limit="1GB", threads=2)
+        WorkerEngine.open(None, {"t": find_folder(table, place=PLACE)}, memory_limit="1GB", threads=2)
     ) as worker:
         assert counted(table_of(worker)) == counted(READS.select(["user_id", "land", "n"]))  # type: ignore[arg-type]
         DeltaTable(table).delete("user_id > 2")

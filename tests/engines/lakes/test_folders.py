@@ -15,8 +15,8 @@ from support.lake_kit import PLACE, opened, refused, rows, table_of, types, writ
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.duckdb.worker.engine import WorkerEngine
 from dpsql.engines.lakes import detection
-from dpsql.engines.lakes.detection import folder_of
-from dpsql.engines.lakes.folder import heard, spelled
+from dpsql.engines.lakes.detection import find_folder
+from dpsql.engines.lakes.folder import decode_name, heard
 from dpsql.errors import EngineError
 
 
@@ -279,14 +279,14 @@ def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_folder_in_words_is_the_folder(tmp_path: Path) -> None:
     for key in ("1", "__HIVE_DEFAULT_PARTITION__"):
         write(tmp_path / f"k={key}" / "a.parquet", user_id=[1])
-    folder = folder_of(tmp_path, place=PLACE)
-    assert heard(spelled(folder)) == folder
+    folder = find_folder(tmp_path, place=PLACE)
+    assert heard(decode_name(folder)) == folder
 
 
 def test_a_worker_and_a_borrowed_connection_read_the_same(tmp_path: Path) -> None:
     for number in range(60):
         write(tmp_path / "t" / f"k={number}" / "a.parquet", user_id=[number, number])
-    folder = folder_of(tmp_path / "t", place=PLACE)
+    folder = find_folder(tmp_path / "t", place=PLACE)
     five = " UNION ALL ".join(["SELECT user_id, k FROM {t}"] * 5)
     with closing(WorkerEngine.open(None, {"t": folder}, memory_limit="1GB", threads=2)) as worker:
         assert table_of(

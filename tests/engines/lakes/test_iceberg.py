@@ -45,7 +45,7 @@ from pyiceberg.types import (
 from support.lake_kit import PLACE, counted, opened, refused, rows, table_of, types
 
 from dpsql.engines.duckdb.worker.engine import WorkerEngine
-from dpsql.engines.lakes.detection import folder_of
+from dpsql.engines.lakes.detection import find_folder
 from dpsql.errors import UsageError
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -154,7 +154,7 @@ def test_a_table_without_a_snapshot_is_empty(catalog: SqlCatalog) -> None:
 
 
 def test_the_snapshot_is_that_of_when_the_session_opened(table: Table) -> None:
-    folder = folder_of(root(table), place=PLACE)
+    folder = find_folder(root(table), place=PLACE)
     with (
         closing(opened(root(table))) as engine,
         closing(WorkerEngine.open(None, {"t": folder}, memory_limit="1GB", threads=2)) as worker,

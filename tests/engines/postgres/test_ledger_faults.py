@@ -20,7 +20,7 @@ from support.postgres_kit import fresh_schema, server
 
 from dpsql.accounting import BudgetState, BudgetVector
 from dpsql.errors import LedgerError
-from dpsql.ledger import balance_of
+from dpsql.ledger import sum_entries
 from dpsql.ledger.postgres import connection as postgres_server
 from dpsql.ledger.postgres.ledger import PostgresLedger, verify
 
@@ -80,7 +80,7 @@ def refuse_loss(url: str, acknowledged: dict[str, set[int]], *, unheard: int) ->
         assert acknowledged["held"] <= set(held)
         assert acknowledged["settled"] <= settled
         assert len(set(held) - acknowledged["held"]) <= unheard
-        assert ledger.state() == balance_of(entries)
+        assert ledger.state() == sum_entries(entries)
         assert ledger.state().reserved == ITEM.refundable * (len(held) - len(settled))
 
 

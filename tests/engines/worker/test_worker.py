@@ -21,7 +21,7 @@ from dpsql.engines import Column, CsvFile, Statement, open_exact
 from dpsql.engines.duckdb.worker import protocol
 from dpsql.engines.duckdb.worker.confinement import MEASURES
 from dpsql.engines.duckdb.worker.engine import WorkerEngine, _bytes_of
-from dpsql.engines.duckdb.worker.received import sent, table_of
+from dpsql.engines.duckdb.worker.received import read_table, sent
 from dpsql.errors import EngineError, UsageError
 
 SLOW = "SELECT count(*) AS n FROM range(400000) AS a, range(400000) AS b WHERE a.range * b.range = 7"
@@ -501,14 +501,14 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
 @pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE.keys())
 def test_what_no_worker_of_ours_sends_is_not_read(make: Callable[[], bytes]) -> None:
     with pytest.raises((pa.ArrowException, ValueError, OSError)):
-        table_of(make())
+        read_table(make())
 
 
 def test_every_cut_of_a_table_is_refused_or_a_table() -> None:
     whole = bytes_of(pa.table({"x": ["a", None], "n": [1, 2], "e": pa.array(["p", "q"]).dictionary_encode()}))
-    assert table_of(whole).num_rows == 2
+    assert read_table(whole).num_rows == 2
     for end in range(len(whole)):
         try:
-            table_of(whole[:end])
+            read_table(whole[:end])
         except (pa.ArrowException, ValueError, OSError, IndexError, StopIteration):
             continue

@@ -15,7 +15,7 @@ from support.ledger_kit import ASK, BUDGET, ITEM, TOTAL, code_of, opened
 from support.ledger_programs import start
 
 from dpsql.errors import LedgerError
-from dpsql.ledger import Request, SQLiteLedger, balance_of, verify
+from dpsql.ledger import Request, SQLiteLedger, sum_entries, verify
 
 REFUSED = {"ledger-failed", "ledger-disk-full", "ledger-cannot-open"}
 reachable = pytest.mark.skipif(not usable, reason="this Python keeps its SQLite to itself")
@@ -70,7 +70,7 @@ class Acts:
             settled = {seq for seq, entry in zip(reserved, entries, strict=True) if entry.settlement}
             assert self.settled <= settled
             assert len(set(reserved) - self.held) + len(settled - self.settled) <= 1  # the one that failed may stand
-            assert ledger.state() == balance_of(entries)
+            assert ledger.state() == sum_entries(entries)
         assert verify(self.path)
 
 

@@ -17,8 +17,8 @@ from support.ledger_kit import ALICE, BUDGET, ITEM, TOTAL, code_of, opened, raw,
 
 from dpsql.accounting import BudgetVector, Certificate, CertificateTerms, Periods
 from dpsql.errors import BudgetExceeded, Error, LedgerError
-from dpsql.ledger import Account, Request, Reservation, SQLiteLedger, balance_of, verify
-from dpsql.ledger.record import GENESIS, chained
+from dpsql.ledger import Account, Request, Reservation, SQLiteLedger, sum_entries, verify
+from dpsql.ledger.record import GENESIS, compute_chain
 from dpsql.quantities import Delta, Epsilon, Rho
 
 START = datetime(2028, 2, 1, tzinfo=UTC)
@@ -204,7 +204,7 @@ def retold(connection: sqlite3.Connection, first: int, change: str) -> None:
     connection.execute(f"UPDATE events SET body = {change} WHERE seq >= {first}")
     chain = GENESIS
     for seq, at, kind, body in connection.execute("SELECT seq, at, kind, body FROM events ORDER BY seq").fetchall():
-        chain = chained(chain, seq, at=at, kind=kind, body=body)
+        chain = compute_chain(chain, seq, at=at, kind=kind, body=body)
         connection.execute("UPDATE events SET chain = ? WHERE seq = ?", (chain, seq))
 
 
@@ -260,7 +260,7 @@ def test_an_act_that_is_undone_is_not_believed_later(path: Path) -> None:
                 raise ZeroDivisionError
         open_.held.settle(Fraction(0), "d")
         assert open_.ledger.data_version == 0
-        assert open_.ledger.state() == balance_of(open_.ledger.entries())
+        assert open_.ledger.state() == sum_entries(open_.ledger.entries())
 
 
 @pytest.mark.parametrize("step", range(1, 12))
@@ -297,7 +297,7 @@ def test_a_reading_that_is_interrupted_leaves_nothing_half_read(
                 open_.ledger.state()
         assert open_.ledger.state("alice") == beside.state("alice")
         open_.held.settle(Fraction(0), "d")
-        assert open_.ledger.state() == balance_of(open_.ledger.entries())
+        assert open_.ledger.state() == sum_entries(open_.ledger.entries())
 
 
 # pages

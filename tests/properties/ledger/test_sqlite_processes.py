@@ -17,7 +17,7 @@ from support.ledger_kit import ASK, BUDGET, ITEM, TOTAL, code_of, opened, raw
 from support.ledger_programs import FORKED, NURSERY, RACE, start
 
 from dpsql.accounting import BudgetState
-from dpsql.ledger import SQLiteLedger, balance_of, verify
+from dpsql.ledger import SQLiteLedger, sum_entries, verify
 from dpsql.ledger.sqlite import errors
 from dpsql.ledger.sqlite.sidecars import Sidecars
 
@@ -75,7 +75,7 @@ def test_what_was_acknowledged_before_a_kill_is_in_the_file(path: Path) -> None:
         assert len(held - acknowledged["held"]) <= KILLS  # of each that was killed, one may be unheard
         settled = {seq for seq, entry in zip(sorted(held), entries, strict=True) if entry.settlement}
         assert acknowledged["settled"] <= settled
-        assert state == balance_of(entries)
+        assert state == sum_entries(entries)
         assert state.reserved == ITEM.refundable * (len(held) - len(settled))
         assert ledger.stored("key", None) == b"answer %d" % max(settled)
     assert verify(path).events == len(events)

@@ -27,7 +27,7 @@ from dpsql.plan.report.policy_text import describe_policy
 from dpsql.server.catalog import open_catalog
 from dpsql.server.catalog.ddl import create_definitions
 from dpsql.server.flight.commands import Tables
-from dpsql.server.flight.table_listing import listed
+from dpsql.server.flight.table_listing import list_tables
 from dpsql.server.users import User
 from dpsql.server.users_file import add_user
 from dpsql.session import Session
@@ -229,7 +229,7 @@ def postgres(folder: Path) -> str:
 
 def flight(folder: Path) -> bytes:
     with session(folder) as opened_:
-        table = listed(Tables(None, None, None, (), with_columns=True), opened_.catalog)
+        table = list_tables(Tables(None, None, None, (), with_columns=True), opened_.catalog)
     return b"".join(table["table_schema"].to_pylist()) + str(table.to_pylist()).encode()
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dpsql.errors import Refusal, UsageError
 from dpsql.server.flight.codec import Fields, packed, unpacked, written
-from dpsql.server.flight.commands import Catalogs, Statement, Tables, TypeInfo, read_command, ticket_of
+from dpsql.server.flight.commands import Catalogs, Statement, Tables, TypeInfo, read_command, read_ticket
 
 TYPES = "type.googleapis.com/arrow.flight.protocol.sql."
 WHOLE = st.integers(0, 2**64 - 1)
@@ -70,7 +70,7 @@ def test_repeated_numbers_are_read_in_both_forms(values: list[int]) -> None:
 
 @given(st.text(max_size=50), st.binary(max_size=50))
 def test_a_ticket_holds_its_handle(text: str, handle: bytes) -> None:
-    kind, fields = unpacked(ticket_of(handle))
+    kind, fields = unpacked(read_ticket(handle))
     assert (kind, fields.raw(1)) == ("TicketStatementQuery", handle)
     assert unpacked(packed("Some", (1, text)))[1].text(1) == text
 

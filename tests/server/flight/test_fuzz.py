@@ -16,7 +16,7 @@ from support.surfaces_kit import TOP
 
 from dpsql.errors import UsageError
 from dpsql.server.flight.actions import ACTIONS
-from dpsql.server.flight.binding import parameters_of
+from dpsql.server.flight.binding import read_parameters
 from dpsql.server.flight.codec import packed
 from dpsql.server.flight.frames import PREFACE, Frame
 
@@ -103,7 +103,7 @@ def bound(sent: bytes) -> tuple[object, ...] | str:
         return "no schema"  # pyarrow refuses it before the server is asked
     named = SimpleNamespace(schema=reader.schema, read_chunk=lambda: SimpleNamespace(data=reader.read_next_batch()))
     try:
-        return parameters_of(named)
+        return read_parameters(named)
     except UsageError as error:
         return error.code
 

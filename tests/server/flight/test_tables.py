@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dpsql.server.flight.commands import Catalogs, Keys, Schemas, ServerInfo, Tables, TableTypes, TypeInfo
 from dpsql.server.flight.info import SERVER_INFO, TYPE_INFO, server_info, type_info
-from dpsql.server.flight.table_listing import Listing, _fits, listed, schema_of
+from dpsql.server.flight.table_listing import Listing, _fits, list_tables, read_schema
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.types import parse_type
 
@@ -50,7 +50,7 @@ def test_a_pattern_takes_no_longer_than_its_length_allows() -> None:
     ],
 )
 def test_tables_are_found_by_what_is_asked(asked: Tables, found: list[str]) -> None:
-    assert listed(asked, CATALOG)["table_name"].to_pylist() == found
+    assert list_tables(asked, CATALOG)["table_name"].to_pylist() == found
 
 
 @pytest.mark.parametrize(
@@ -67,14 +67,14 @@ def test_tables_are_found_by_what_is_asked(asked: Tables, found: list[str]) -> N
     ],
 )
 def test_lists_have_the_columns_that_they_announce(asked: Listing) -> None:
-    table = listed(asked, CATALOG)
-    assert table.schema == schema_of(asked)
+    table = list_tables(asked, CATALOG)
+    assert table.schema == read_schema(asked)
     table.validate(full=True)
 
 
 def test_columns_have_the_types_in_which_they_are_answered() -> None:
     asked = Tables(None, None, "reads", (), with_columns=True)
-    (message,) = listed(asked, CATALOG)["table_schema"].to_pylist()
+    (message,) = list_tables(asked, CATALOG)["table_schema"].to_pylist()
     schema = pa.ipc.read_schema(pa.py_buffer(message))
     assert schema.types == [pa.int64(), pa.string(), pa.string(), pa.string()]
     assert schema.field("c0").metadata[b"dpsql.is_privacy_unit"] == b"1"

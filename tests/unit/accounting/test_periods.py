@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from dpsql.accounting import ZCDP, ApproximateDP, Periods, delta_of_zcdp, epsilon_of_zcdp, total_after, words_of
+from dpsql.accounting import ZCDP, ApproximateDP, Periods, delta_of_zcdp, describe_periods, epsilon_of_zcdp, total_after
 from dpsql.errors import UsageError
 from dpsql.plan.terms import compute_budget
 from dpsql.quantities import Delta, Epsilon, Rho
@@ -23,10 +23,10 @@ BUDGET = compute_budget(EACH)
 )
 def test_a_period_in_words(length: timedelta, words: str) -> None:
     assert str(Periods(length)) == words
-    assert words_of(Periods(length)) == f"per {words}"
-    assert words_of(Periods(length, 1)) == f"per {words}, at most 1 time"
-    assert words_of(Periods(length, 3)) == f"per {words}, at most 3 times"
-    assert words_of(None) == "once"
+    assert describe_periods(Periods(length)) == f"per {words}"
+    assert describe_periods(Periods(length, 1)) == f"per {words}, at most 1 time"
+    assert describe_periods(Periods(length, 3)) == f"per {words}, at most 3 times"
+    assert describe_periods(None) == "once"
 
 
 @pytest.mark.parametrize("length", [timedelta(0), -DAY, timedelta(minutes=30), timedelta(minutes=90), 10_001 * DAY])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dpsql.policy.name_evidence import identifier_of, naming_of, people_of
+from dpsql.policy.name_evidence import find_identifier, find_people, judge_name
 from dpsql.policy.quoting import quote
 from dpsql.policy.starter import Decision, FoundColumn, FoundTable, decide
 
@@ -126,14 +126,14 @@ def test_keys_and_shared_names_are_reasons() -> None:
     "column", "id uuid order_id created_at user_agent username_count user_type is_user page".split()
 )
 def test_names_that_name_nobody(column: str) -> None:
-    assert naming_of(column) is None
+    assert judge_name(column) is None
 
 
 @pytest.mark.parametrize("column", ["", "_", "___", "1", "é", "\n", "漢字", "id_id", "ID", "no"])
 def test_odd_names_say_nothing(column: str) -> None:
-    assert naming_of(column) is None
-    assert identifier_of(column) is None
-    assert people_of(column) is None
+    assert judge_name(column) is None
+    assert find_identifier(column) is None
+    assert find_people(column) is None
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_odd_names_say_nothing(column: str) -> None:
     ],
 )
 def test_direct_identifiers(column: str, looks: str | None) -> None:
-    assert identifier_of(column) == looks
+    assert find_identifier(column) == looks
 
 
 def test_quoting_leaves_one_printable_line() -> None:

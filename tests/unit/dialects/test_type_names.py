@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dpsql.dialects import strip_type_details
 from dpsql.engines.base import Column
 from dpsql.engines.duckdb.engine import DuckDBEngine
-from dpsql.engines.duckdb.schema import schema_of
+from dpsql.engines.duckdb.schema import describe_schema
 
 LABELS = st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=3)
 
@@ -66,7 +66,7 @@ def test_no_engine_and_no_schema_of_duckdb_tells_labels(tmp_path: Path) -> None:
         kinds = {name: [column.type for column in borrowed.columns(name)] for name in ("t", "v")}
         borrowed.close()
     assert kinds == {"t": ["ENUM", "ENUM[]", "STRUCT", "INTEGER"], "v": ["ENUM", "STRUCT"]}
-    assert {table.name: [column.type for column in table.columns] for table in schema_of(place).tables} == kinds
+    assert {table.name: [column.type for column in table.columns] for table in describe_schema(place).tables} == kinds
     opened = DuckDBEngine.open(place, {"t": None, "v": None})
     assert {name: [column.type for column in opened.columns(name)] for name in ("t", "v")} == kinds
     opened.close()

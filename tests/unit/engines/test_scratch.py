@@ -19,7 +19,7 @@ from support.scratch_kit import made_and_left
 
 from dpsql.engines import scratch
 from dpsql.engines.duckdb.engine import DuckDBEngine
-from dpsql.engines.duckdb.schema import schema_of
+from dpsql.engines.duckdb.schema import describe_schema
 from dpsql.engines.duckdb.worker.engine import WorkerEngine
 from dpsql.engines.scratch import ScratchFolder, sweep
 
@@ -82,7 +82,7 @@ def test_every_opening_sweeps(place: Path, database: Path) -> None:
     for opening in (
         lambda: DuckDBEngine.open(database, {"reads": None}).close(),
         lambda: WorkerEngine.open(database, {"reads": None}, threads=1).close(),
-        lambda: schema_of(database),
+        lambda: describe_schema(database),
     ):
         dead = killed(place)
         opening()

@@ -19,7 +19,7 @@ from dpsql.accounting import ApproximateDP, BudgetVector, Certificate, Certifica
 from dpsql.curator import read_history
 from dpsql.errors import Error
 from dpsql.ledger import Account, MemoryLedger, Request, SQLiteLedger, checkpoint, verify
-from dpsql.ledger.checkpoint import sums_of, told_sums
+from dpsql.ledger.checkpoint import decode_checkpoint, encode_checkpoint
 from dpsql.ledger.failures import FAILED
 from dpsql.ledger.replay import Replay
 from dpsql.quantities import Epsilon, Rho
@@ -76,7 +76,7 @@ def test_what_is_read_on_from_any_checkpoint_is_what_is_read_from_the_first_even
     full.read(history)
     for number, row in enumerate(history, 1):
         growing.read([row])
-        before = sums_of(told_sums(growing.sums()))
+        before = decode_checkpoint(encode_checkpoint(growing.sums()))
         assert before == growing.sums()
         resumed = Replay(before)
         resumed.read(history[number:])
@@ -126,7 +126,7 @@ def kept(rich: Path) -> Path:
 
 def seq_of(path: Path) -> int | None:
     """Return the number of the event up to which the checkpoint beside a ledger tells, if it tells anything."""
-    sums = sums_of(beside(path).read_text("utf-8", "replace"))
+    sums = decode_checkpoint(beside(path).read_text("utf-8", "replace"))
     return None if sums is None else sums.seq
 
 

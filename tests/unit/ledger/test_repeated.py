@@ -11,7 +11,7 @@ from support.ledger_kit import BUDGET, TOTAL, opened, raw
 
 from dpsql.accounting import BudgetState, BudgetVector
 from dpsql.ledger import Account, Ledger, MemoryLedger, Request, SQLiteLedger, verify
-from dpsql.ledger.base import Settled, balance_of
+from dpsql.ledger.base import Settled, sum_entries
 
 COST = BudgetVector(1, "1e-8")
 ANA, BEN = Account("ana", BUDGET), Account("ben", BUDGET)
@@ -37,7 +37,7 @@ def test_what_was_answered_meanwhile_stands_and_nothing_more_is_charged(make: Ca
     for account in (None, "ana"):
         state = two.state(account)
         assert state == BudgetState(Fraction("0.5"), COST.permanent)
-    assert one.state() == two.state() == balance_of(one.entries())
+    assert one.state() == two.state() == sum_entries(one.entries())
     assert [entry.permanent for entry in one.entries()] == [COST.permanent, Fraction(0)]
     assert one.stored("key", "ana") == b"one"
 

@@ -20,11 +20,11 @@ from dpsql.accounting import BudgetState, Certificate, CertificateTerms, Periods
 from dpsql.errors import LedgerError
 from dpsql.ledger import Ledger, Request, SQLiteLedger, checkpoint, verify
 from dpsql.ledger.base import OpenReservation, Settled
-from dpsql.ledger.checkpoint import sums_of, told_sums
+from dpsql.ledger.checkpoint import decode_checkpoint, encode_checkpoint
 from dpsql.ledger.postgres import transaction
 from dpsql.ledger.postgres.ledger import PostgresLedger
 from dpsql.ledger.postgres.ledger import verify as verify_postgres
-from dpsql.ledger.record import GENESIS, chained
+from dpsql.ledger.record import GENESIS, compute_chain
 from dpsql.ledger.replay import Replay
 from dpsql.ledger.sqlite import schema as sqlite_schema
 from dpsql.quantities import Epsilon
@@ -104,7 +104,7 @@ def test_what_is_repeated_after_a_checkpoint_frees_what_was_held_before_it() -> 
     growing = Replay()
     for number, row in enumerate(history, 1):
         growing.read([row])
-        resumed = Replay(sums_of(told_sums(growing.sums())))
+        resumed = Replay(decode_checkpoint(encode_checkpoint(growing.sums())))
         resumed.read(history[number:])
         assert resumed.sums() == full.sums()
 
@@ -173,7 +173,7 @@ def retell(path: Path, *changes: tuple[str, str]) -> None:
             connection.execute("UPDATE events SET body = replace(body, ?, ?)", (old, new))
         chain = GENESIS
         for seq, at, kind, body in connection.execute("SELECT seq, at, kind, body FROM events ORDER BY seq").fetchall():
-            chain = chained(chain, seq, at=at, kind=kind, body=body)
+            chain = compute_chain(chain, seq, at=at, kind=kind, body=body)
             connection.execute("UPDATE events SET chain = ? WHERE seq = ?", (chain, seq))
     Path(f"{path}.mark").unlink(missing_ok=True)
 

@@ -10,7 +10,7 @@ from support.replay_kit import AT, CREATED, TERMS, Act, rows, settled
 
 from dpsql.accounting import BudgetState, BudgetVector
 from dpsql.errors import LedgerError
-from dpsql.ledger.record import follow
+from dpsql.ledger.record import make_event
 from dpsql.ledger.replay import Replay
 from dpsql.quantities import Delta, Rho
 
@@ -102,7 +102,7 @@ def test_a_history_begins_with_its_creation(acts: list[Act]) -> None:
 def test_a_number_left_out_is_found_though_the_chain_fits() -> None:
     history = rows(CREATED, reserved())
     kind, body = reserved()
-    event = follow((3, history[-1][4]), kind, body=body, at=AT)
+    event = make_event((3, history[-1][4]), kind, body=body, at=AT)
     with pytest.raises(LedgerError, match="event 3 "):
         Replay().read([*history, (event.seq, event.at, event.kind, event.body, event.chain)])
 

@@ -270,7 +270,7 @@ broken
     ],
 )
 def test_the_file_system_of_a_place_is_the_innermost_and_last_that_was_mounted(place: str, kind: str) -> None:
-    assert location.file_system_of(place, MOUNTS) == kind
+    assert location.find_file_system(place, MOUNTS) == kind
 
 
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "lustre", "afs"])

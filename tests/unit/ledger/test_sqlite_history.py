@@ -14,7 +14,7 @@ from support.ledger_makers import spent_in
 
 from dpsql.errors import LedgerError
 from dpsql.ledger import Request, SQLiteLedger, verify
-from dpsql.ledger.record import GENESIS, chained
+from dpsql.ledger.record import GENESIS, compute_chain
 from dpsql.ledger.sqlite.sidecars import Sidecars
 from dpsql.ledger.verification import Mark
 
@@ -146,7 +146,7 @@ def test_a_history_told_anew_from_some_event_on_is_found_by_the_mark(rich: Path)
         connection.execute("UPDATE events SET body = replace(body, 'monday', 'sunday')")
         chain = GENESIS
         for seq, at, kind, body in connection.execute("SELECT seq, at, kind, body FROM events ORDER BY seq").fetchall():
-            chain = chained(chain, seq, at=at, kind=kind, body=body)
+            chain = compute_chain(chain, seq, at=at, kind=kind, body=body)
             connection.execute("UPDATE events SET chain = ? WHERE seq = ?", (chain, seq))
     assert code_of(lambda: verify(rich)) == "ledger-rolled-back"
     assert code_of(lambda: SQLiteLedger.open(rich)) == "ledger-rolled-back"

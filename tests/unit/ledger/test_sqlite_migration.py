@@ -13,7 +13,7 @@ from support.ledger_kit import code_of, raw, tampering
 
 from dpsql.accounting import ApproximateDP, BudgetState, BudgetVector
 from dpsql.errors import BudgetExceeded
-from dpsql.ledger import Request, SQLiteLedger, balance_of, verify
+from dpsql.ledger import Request, SQLiteLedger, sum_entries, verify
 from dpsql.ledger.sqlite.sidecars import Sidecars
 from dpsql.quantities import Delta, Epsilon
 
@@ -32,7 +32,7 @@ def test_what_was_spent_and_held_stays_spent_and_held(old: Path) -> None:
     for _ in range(2):
         with closing(SQLiteLedger(old, BudgetVector(5, 1), total=TOTAL)) as ledger:
             assert (ledger.budget, ledger.total, ledger.data_version) == (BUDGET, TOTAL, 0)
-            assert ledger.state() == STATE == balance_of(ledger.entries())
+            assert ledger.state() == STATE == sum_entries(ledger.entries())
     left = BUDGET.refundable - STATE.spent - STATE.reserved
     with closing(SQLiteLedger.open(old)) as ledger:
         with pytest.raises(BudgetExceeded):

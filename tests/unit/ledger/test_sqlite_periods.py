@@ -16,9 +16,9 @@ from support.ledger_makers import make_state
 from support.ledger_programs import start
 
 from dpsql.accounting import BudgetState, BudgetVector, Periods
-from dpsql.ledger import Request, SQLiteLedger, balance_of, verify
+from dpsql.ledger import Request, SQLiteLedger, sum_entries, verify
 from dpsql.ledger.calendar import Clock
-from dpsql.ledger.record import GENESIS, chained, told_terms
+from dpsql.ledger.record import GENESIS, compute_chain, encode_terms
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -87,7 +87,7 @@ def test_what_was_begun_is_found_by_the_next_process(used: Path) -> None:
         assert ledger.state() == BudgetState(Fraction(0), ITEM.delta.value, Fraction(1))
         assert ledger.state("alice") == BudgetState()
         assert [entry.period for entry in ledger.entries()] == [0, 0, 2, 3]
-        assert balance_of(ledger.entries(), period=0).spent == Fraction("0.5")
+        assert sum_entries(ledger.entries(), period=0).spent == Fraction("0.5")
     assert verify(used).events == 10
 
 
@@ -150,12 +150,12 @@ def retell(path: Path, seq: int, change: str) -> None:
         chain = GENESIS
         for number, *rest in connection.execute("SELECT seq, at, kind, body FROM events ORDER BY seq").fetchall():
             moment, kind, body = rest
-            chain = chained(chain, number, at=moment, kind=kind, body=body)
+            chain = compute_chain(chain, number, at=moment, kind=kind, body=body)
             connection.execute("UPDATE events SET chain = ? WHERE seq = ?", (chain, number))
     Path(f"{path}.mark").unlink()
 
 
-ONCE = json.dumps(told_terms(BUDGET, TOTAL))  # a grant that says nothing of periods
+ONCE = json.dumps(encode_terms(BUDGET, TOTAL))  # a grant that says nothing of periods
 
 
 def test_the_history_is_the_one_that_is_edited_below(used: Path) -> None:
@@ -257,8 +257,8 @@ def test_two_processes_at_a_rollover_begin_each_period_once(path: Path) -> None:
         entries = ledger.entries()
     assert turns == [1, 2, 3, 4, 5]
     for number in range(6):
-        assert balance_of(entries, period=number).spent <= Fraction(20)
-    assert balance_of(entries, period=5).spent == Fraction(20)
+        assert sum_entries(entries, period=number).spent <= Fraction(20)
+    assert sum_entries(entries, period=5).spent == Fraction(20)
     verify(path)
 
 

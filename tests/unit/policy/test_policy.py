@@ -12,7 +12,7 @@ import pytest
 
 from dpsql.errors import PolicyError, Refusal, UsageError
 from dpsql.policy import Analyst, Budget, Limits, Policy, PrivateTable, PublicTable
-from dpsql.policy.owners import owner_of
+from dpsql.policy.owners import find_owner
 from dpsql.quantities import Delta, Epsilon
 
 
@@ -482,7 +482,7 @@ def test_whose_rows_a_table_holds() -> None:
     }
     policy = Policy(Budget(1, 1e-6), tables)
     assert pickle.loads(pickle.dumps(policy)) == policy
-    owners = {name: str(owner_of(policy.tables, name)) for name in ("items", "orders", "visits", "customers")}
+    owners = {name: str(find_owner(policy.tables, name)) for name in ("items", "orders", "visits", "customers")}
     assert owners == {
         "items": "customers.household_id via order_id -> orders.order_id, customer_id -> MAIN.Customers.id",
         "orders": "customers.household_id via customer_id -> MAIN.Customers.id",

@@ -17,7 +17,7 @@ from support.session_kit import filled, values_rows
 import dpsql
 from dpsql.accounting import BudgetState
 from dpsql.curator import grant, read_history
-from dpsql.ledger import SQLiteLedger, balance_of, verify
+from dpsql.ledger import SQLiteLedger, sum_entries, verify
 from dpsql.session import Session
 
 SQL = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 4 PRIVATE WITH (epsilon = 0.02)"
@@ -222,7 +222,7 @@ def test_all_analysts_together_never_pass_the_total(example: Path, listed: bool)
     with closing(SQLiteLedger.open(example / "ledger.sqlite")) as ledger:
         assert ledger.state().spent == charged * item <= ledger.budget.refundable
         assert ledger.state().reserved == 0
-        assert ledger.state() == balance_of(ledger.entries())
+        assert ledger.state() == sum_entries(ledger.entries())
         assert ledger.budget.rho.value - charged * item < 22 * item  # and nothing that fits was refused
         each = [ledger.state(name).spent for name in names if name]
     assert sum(each) <= charged * item

@@ -28,14 +28,14 @@ from dpsql.engines.base import (
     engine_closed,
     engine_failed,
     holding,
-    table_of,
+    open_exact_table,
 )
 from dpsql.engines.duckdb.memory_limit import parse_bytes as _bytes_of
 from dpsql.engines.duckdb.worker import protocol
 from dpsql.engines.duckdb.worker.confinement import select_measures
 from dpsql.engines.duckdb.worker.process import WorkerProcess as _Worker
 from dpsql.engines.file_versions import file_versions
-from dpsql.engines.lakes.folder import Folder, spelled
+from dpsql.engines.lakes.folder import Folder, decode_name
 from dpsql.engines.scratch import ScratchFolder
 from dpsql.errors import EngineError, UsageError
 
@@ -106,7 +106,7 @@ class WorkerEngine:
             raise UsageError("isolation-unavailable", "Processes are isolated on POSIX systems alone.", hint=hint)
         opening = protocol.message(
             database=None if database is None else str(database),
-            sources={name: _spelled(source) for name, source in sources.items()},
+            sources={name: _encode_source(source) for name, source in sources.items()},
             memory=_bytes_of(memory_limit),
             memory_limit=memory_limit,
             threads=threads,
@@ -125,15 +125,15 @@ class WorkerEngine:
 
     def relation(self, name: str) -> tuple[str, ...]:
         """Return the fully qualified identifier of the table that was registered as `name`."""
-        return table_of(self._tables, name).relation
+        return open_exact_table(self._tables, name).relation
 
     def columns(self, name: str) -> tuple[Column, ...]:
         """Return the columns of the table that was registered as `name`, as they were when the engine opened."""
-        return table_of(self._tables, name).columns
+        return open_exact_table(self._tables, name).columns
 
     def unique(self, name: str, column: str) -> bool:
         """Return whether no value but NULL stands twice in a column, asked in the worker."""
-        table_of(self._tables, name)
+        open_exact_table(self._tables, name)
         return self._judged(do="unique", name=name, column=column)
 
     def accepts_pattern(self, pattern: str) -> bool:
@@ -224,7 +224,7 @@ class WorkerEngine:
         from dpsql.engines.duckdb.worker import received
 
         with suppress(Exception):
-            return received.table_of(reply)
+            return received.read_table(reply)
         with self._lock:
             self._drop()
         return None
@@ -302,11 +302,11 @@ def _refusal(words: object) -> EngineError | None:
     return None
 
 
-def _spelled(source: Path | CsvFile | Folder | AttachedTable | None) -> object:
+def _encode_source(source: Path | CsvFile | Folder | AttachedTable | None) -> object:
     if isinstance(source, AttachedTable):
         return {"path": str(source.path), "table": source.table}
     if isinstance(source, Folder):
-        return spelled(source)
+        return decode_name(source)
     if isinstance(source, CsvFile):
         return [str(source.path), [[column.name, column.type] for column in source.columns]]
     return None if source is None else str(source)

@@ -36,7 +36,7 @@ def main() -> None:
     while True:
         request = protocol.heard(protocol.receive(questions, protocol.MOST_JSON))
         paths = _paths(request)
-        tables = {path: received.table_of(protocol.receive(questions, protocol.MOST_TABLE)) for path in paths}
+        tables = {path: received.read_table(protocol.receive(questions, protocol.MOST_TABLE)) for path in paths}
         parameters = protocol.decoded(request["parameters"])
         statement = Statement(str(request["sql"]), tuple(parameters) if isinstance(parameters, list) else ())
         set_alarm(request["limit"])

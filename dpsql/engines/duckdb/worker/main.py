@@ -43,7 +43,7 @@ def main() -> None:
         readable, writable=scratch, threads=threads, has_left_network=has_left_network
     )
     threading.Thread(target=end_with_front, args=(questions, scratch), name="dpsql-front", daemon=True).start()
-    engine = _opened(asked, sources, answers=answers)
+    engine = _open_engine(asked, sources, answers=answers)
     while engine is not None:
         asked = protocol.heard(protocol.receive(questions, protocol.MOST_JSON))
         set_alarm(asked["limit"])
@@ -85,7 +85,7 @@ def _files(database: object, sources: Sources) -> list[Path]:
     return [*files, Path(database), Path(database + ".wal")] if isinstance(database, str) else files
 
 
-def _opened(asked: Mapping[str, object], sources: Sources, *, answers: int) -> DuckDBEngine | None:
+def _open_engine(asked: Mapping[str, object], sources: Sources, *, answers: int) -> DuckDBEngine | None:
     """Open the data and tell its tables, or which of our errors says why not."""
     from dpsql.engines.duckdb.engine import DuckDBEngine
 

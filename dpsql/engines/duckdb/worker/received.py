@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-__all__ = ["sent", "table_of"]
+__all__ = ["read_table", "sent"]
 
 _DICTIONARY, _RECORDS = 2, 3  # the kinds of a message that have a body (Arrow's Message.fbs)
 _HEADER_TYPE, _HEADER = 1, 2  # fields of a Message
@@ -25,7 +25,7 @@ def sent(table: pa.Table) -> memoryview:
     return memoryview(sink.getvalue())
 
 
-def table_of(stream: bytes | bytearray) -> pa.Table:
+def read_table(stream: bytes | bytearray) -> pa.Table:
     """Return the table in a stream; raise some `Exception` where it is not one that `sent` writes."""
     whole = pa.py_buffer(stream)
     for message in pa.ipc.MessageReader.open_stream(whole):
