@@ -29,7 +29,7 @@ class BudgetVector:
     permanent: Fraction
     certificate: Certificate = Certificate.zcdp
 
-    def __init__(self, refundable: Number, permanent: Number, certificate: Certificate = Certificate.zcdp) -> None:
+    def __init__(self, refundable: Number, permanent: Number, *, certificate: Certificate = Certificate.zcdp) -> None:
         """Read both amounts exactly; raise `UsageError` for one below 0."""
         amounts = exact(refundable, "An amount"), exact(permanent, "An amount")
         if min(amounts) < 0:
@@ -73,7 +73,9 @@ class BudgetVector:
 
     def __add__(self, other: BudgetVector) -> BudgetVector:
         other.require(self.certificate)
-        return BudgetVector(self.refundable + other.refundable, self.permanent + other.permanent, self.certificate)
+        return BudgetVector(
+            self.refundable + other.refundable, self.permanent + other.permanent, certificate=self.certificate
+        )
 
     def __str__(self) -> str:
         amounts = zip(self.certificate.currencies, (self.refundable, self.permanent), strict=True)

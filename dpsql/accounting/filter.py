@@ -27,7 +27,7 @@ class Filter:
         return BudgetVector(
             self.budget.refundable - state.spent - state.reserved,
             self.budget.permanent - state.permanent,
-            self.budget.certificate,
+            certificate=self.budget.certificate,
         )
 
     def admits(self, state: BudgetState, worst_case: BudgetVector) -> bool:

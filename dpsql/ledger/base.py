@@ -241,7 +241,7 @@ def compute_remaining(budget: BudgetVector, state: BudgetState) -> BudgetVector:
     """Return what may still be admitted: nothing where a limit was lowered below what has gone."""
     refundable = budget.refundable - state.spent - state.reserved
     permanent = budget.permanent - state.permanent
-    return BudgetVector(max(refundable, Fraction(0)), max(permanent, Fraction(0)), budget.certificate)
+    return BudgetVector(max(refundable, Fraction(0)), max(permanent, Fraction(0)), certificate=budget.certificate)
 
 
 def admit(request: Request, of_total: BudgetVector, *, of_account: BudgetVector) -> None:
@@ -250,7 +250,7 @@ def admit(request: Request, of_total: BudgetVector, *, of_account: BudgetVector)
     remaining = BudgetVector(
         min(of_total.refundable, of_account.refundable),
         min(of_total.permanent, of_account.permanent),
-        worst.certificate,
+        certificate=worst.certificate,
     )
     if worst.refundable > remaining.refundable:
         own = of_account.refundable < of_total.refundable

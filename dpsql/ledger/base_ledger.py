@@ -199,7 +199,9 @@ class BaseLedger(ABC):
             refuse_after(request.most_failures, self._failures.of_day(name, at=at))
             over = terms.calendar is not None and terms.calendar.is_over
             of_total = (
-                BudgetVector(0, 0, worst.certificate) if over else compute_remaining(terms.budget, book.balance(None))
+                BudgetVector(0, 0, certificate=worst.certificate)
+                if over
+                else compute_remaining(terms.budget, book.balance(None))
             )
             of_account = compute_remaining(account.budget, book.balance(account.name)) if account else of_total
             admit(request, of_total, of_account=of_account)

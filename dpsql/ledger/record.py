@@ -230,7 +230,9 @@ def decode_terms(body: Body, data_set: str, *, data_version: int) -> Terms:
     """Return the terms that a body tells; raise ValueError or KeyError if it tells none."""
     certified = decode_certificate(body)
     first, second = budget_names(certified.certificate)
-    budget = BudgetVector(decode_fraction(body[first]), decode_fraction(body[second]), certified.certificate)
+    budget = BudgetVector(
+        decode_fraction(body[first]), decode_fraction(body[second]), certificate=certified.certificate
+    )
     epsilon = decode_fraction(body["total_epsilon"])
     if not epsilon:
         raise ValueError
@@ -299,8 +301,8 @@ def _loss(text: object) -> Fraction:
 
 
 @lru_cache(maxsize=4096)
-def _worst_case(refundable: object, permanent: object, certificate: Certificate) -> BudgetVector:
-    return BudgetVector(decode_fraction(refundable), decode_fraction(permanent), certificate)
+def _worst_case(refundable: object, permanent: object, *, certificate: Certificate) -> BudgetVector:
+    return BudgetVector(decode_fraction(refundable), decode_fraction(permanent), certificate=certificate)
 
 
 def _entry(event: Event, certificate: Certificate, *, period: int) -> Entry:
@@ -309,7 +311,7 @@ def _entry(event: Event, certificate: Certificate, *, period: int) -> Entry:
     return Entry(
         opened_at=datetime.fromisoformat(event.at),
         query=body["query"],
-        worst_case=_worst_case(body[first], body[second], certificate),
+        worst_case=_worst_case(body[first], body[second], certificate=certificate),
         settlement=None,
         account=body["account"],
         key=body["key"],

@@ -27,7 +27,7 @@ class Terms:
 
 
 def make_terms(certified: CertificateTerms, *amounts: tuple[int | str, int | str]) -> Terms:
-    budget, worst, more = (BudgetVector(*amount, certified.certificate) for amount in amounts)
+    budget, worst, more = (BudgetVector(*amount, certificate=certified.certificate) for amount in amounts)
     return Terms(certified, budget, worst, more)
 
 

@@ -92,11 +92,11 @@ class _CertificateFilter(ABC):
     @property
     def limit(self) -> BudgetVector:
         """Return what is granted, in the currencies of the certificate."""
-        return BudgetVector(*self.limits, self.certificate)
+        return BudgetVector(*self.limits, certificate=self.certificate)
 
     def price(self, loss: object) -> BudgetVector:
         """Return what a loss uses of the budget; raise UsageError for a loss that the certificate does not cover."""
-        return BudgetVector(*self._price(loss), self.certificate)
+        return BudgetVector(*self._price(loss), certificate=self.certificate)
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,12 +72,12 @@ class Balance(NotebookRepr):
     @property
     def remaining(self) -> BudgetVector:
         """What may still be asked for."""
-        return BudgetVector(self.refunded.remaining, self.gone.remaining, self.certificate)
+        return BudgetVector(self.refunded.remaining, self.gone.remaining, certificate=self.certificate)
 
     @property
     def limit(self) -> BudgetVector:
         """What was granted to this account, in the present period where there are any."""
-        return BudgetVector(self.refunded.granted, self.gone.granted, self.certificate)
+        return BudgetVector(self.refunded.granted, self.gone.granted, certificate=self.certificate)
 
     def rows(self) -> list[tuple[str, float, float, float, float]]:
         """Return one row for each currency and for items: name, granted, spent, reserved, remaining."""

@@ -82,7 +82,7 @@ def test_the_one_that_settles_second_repeats_the_first_at_no_charge(
         assert answer.fetchall() == first[0].fetchall()
         assert (answer.receipt.replayed, first[0].receipt.replayed) == (True, False)
         assert (answer.receipt.items_charged, answer.receipt.loss) == (0, ZCDP.nothing())
-        assert one.budget.columns == other.budget.columns
+        assert one.budget.remaining == other.budget.remaining
         paid = first[0].receipt.loss
         assert (one.budget.rho.spent, one.budget.delta.spent) == (paid.rho.value, first[0].receipt.delta.value)
         assert one.budget.rho.reserved == 0

@@ -113,14 +113,14 @@ def test_a_second_name_of_the_ledger_is_no_second_budget(tmp_path: Path, connect
 
 
 def test_a_fork_does_not_double_a_budget_in_memory() -> None:
-    from dpsql.accounting import ZCDP, ApproximateDP
-    from dpsql.quantities import Delta, Epsilon, Rho
+    from dpsql.accounting import ApproximateDP, BudgetVector
+    from dpsql.quantities import Delta, Epsilon
 
-    ledger = MemoryLedger(ZCDP(Rho(1), Delta("1e-6")), total=ApproximateDP(Epsilon(1), Delta("2e-6")))
+    ledger = MemoryLedger(BudgetVector(1, "1e-6"), total=ApproximateDP(Epsilon(1), Delta("2e-6")))
     child = os.fork()
     if child == 0:
         try:
-            ledger.reserve(Request("SELECT 1", ZCDP(Rho(1), Delta(0))))
+            ledger.reserve(Request("SELECT 1", BudgetVector(1, 0)))
         except dpsql.LedgerError as error:
             os._exit(7 if error.code == "ledger-forked" else 8)
         os._exit(9)

@@ -38,9 +38,12 @@ def history_of(seed: int) -> list[Row]:
     periods = choose.choice([None, Periods(timedelta(days=7), None), Periods(timedelta(days=7), 4)])
     certified = CertificateTerms(Certificate.pure) if seed % 4 == 1 else CertificateTerms()
     kind = certified.certificate
-    worst = [BudgetVector(Fraction(1, n), 0 if seed % 4 == 1 else Fraction(1, 10**n), kind) for n in (3, 7, 8, 30)]
+    worst = [
+        BudgetVector(Fraction(1, n), 0 if seed % 4 == 1 else Fraction(1, 10**n), certificate=kind)
+        for n in (3, 7, 8, 30)
+    ]
     held = []
-    budget = BudgetVector(5, 0 if seed % 4 == 1 else "0.01", kind)
+    budget = BudgetVector(5, 0 if seed % 4 == 1 else "0.01", certificate=kind)
     with closing(
         MemoryLedger(budget, total=TOTAL, periods=periods, certified=certified, clock=lambda: clock[0])
     ) as ledger:

@@ -16,7 +16,7 @@ from dpsql.ledger.sqlite import schema
 from dpsql.quantities import Delta, Epsilon
 
 FIXED = CertificateTerms(Certificate.theorem2, Epsilon("0.03"), Delta("2.5e-8"))
-ITEMS = BudgetVector(100, 20, Certificate.theorem2)
+ITEMS = BudgetVector(100, 20, certificate=Certificate.theorem2)
 MONTHLY = Periods(timedelta(days=30), 12)
 
 
@@ -28,7 +28,7 @@ def version_of(path: Path) -> int:
 @pytest.fixture
 def fixed(path: Path) -> Path:
     ledger = SQLiteLedger(path, ITEMS, total=TOTAL, certified=FIXED)
-    ledger.reserve(Request("q", BudgetVector(5, 1, Certificate.theorem2))).settle(Fraction(2), "d")
+    ledger.reserve(Request("q", BudgetVector(5, 1, certificate=Certificate.theorem2))).settle(Fraction(2), "d")
     ledger.close()
     return path
 
