@@ -38,7 +38,7 @@ def refuse_network(path: Path) -> None:
 def find_file_system(path: str, mounts: str) -> str:
     """Return the kind of the file system that holds `path`, by a table of mounts; the last of equals hides the others.
 
-    >>> file_system_of("/data/a.ledger", "host:/data /data nfs4 rw 0 0")
+    >>> find_file_system("/data/a.ledger", "host:/data /data nfs4 rw 0 0")
     'nfs4'
     """
     kind, longest = "", -1

@@ -15,15 +15,14 @@ from dpsql.sql.render.duckdb import format_direction, identifier
 
 __all__ = [
     "alias",
+    "at_least",
     "at_most",
     "bigint",
     "both",
     "combine",
-    "compare",
     "count",
     "create_table",
     "cte",
-    "decide",
     "delete",
     "descending",
     "distinct",
@@ -34,7 +33,9 @@ __all__ = [
     "least",
     "least_struct",
     "left_join",
+    "less_than",
     "list_parts",
+    "more_than",
     "not_null",
     "number_rows",
     "or_zero",
@@ -51,6 +52,7 @@ __all__ = [
     "try_text",
     "values",
     "with_ctes",
+    "zero_unless",
 ]
 
 
@@ -128,7 +130,7 @@ def left_join(left: str, right: str, *, name: str, on: str) -> str:
     return f"{left} LEFT JOIN {right} AS {name} ON {qualify_column(left, on)} = {qualify_column(name, on)}"
 
 
-def values(rows: Iterable[Sequence[str]], name: str, columns: Iterable[str]) -> str:
+def values(rows: Iterable[Sequence[str]], name: str, *, columns: Iterable[str]) -> str:
     """Return a list of rows as a relation."""
     listed = list_parts(subquery(list_parts(row)) for row in rows)
     return f"(VALUES {listed}) AS {name}({list_parts(columns)})"
@@ -154,9 +156,19 @@ def descending(expression: str) -> str:
     return f"{expression} DESC"
 
 
-def compare(left: str, operator: str, right: str) -> str:
-    """Return a comparison of two expressions."""
-    return f"{left} {operator} {right}"
+def more_than(left: str, right: str) -> str:
+    """Return the condition that one expression is greater than another."""
+    return f"{left} > {right}"
+
+
+def less_than(left: str, right: str) -> str:
+    """Return the condition that one expression is less than another."""
+    return f"{left} < {right}"
+
+
+def at_least(expression: str, number: int) -> str:
+    """Return the condition that a number is at least a constant."""
+    return f"{expression} >= {number:d}"
 
 
 def at_most(expression: str, number: int) -> str:
@@ -194,9 +206,9 @@ def in_query(expression: str, sql: str) -> str:
     return f"{expression} IN ({sql})"
 
 
-def decide(condition: str, then: str, default: str) -> str:
-    """Return a CASE of one branch."""
-    return f"CASE WHEN {condition} THEN {then} ELSE {default} END"
+def zero_unless(condition: str, expression: str) -> str:
+    """Return an expression where a condition holds, else 0."""
+    return f"CASE WHEN {condition} THEN {expression} ELSE 0 END"
 
 
 def count(what: str = "", *, partition_by: str = "") -> str:

@@ -28,19 +28,19 @@ from dpsql.sql.render.clauses import (
     alias,
     at_most,
     combine,
-    compare,
     count,
     cte,
-    decide,
     join,
     least,
     least_struct,
     list_parts,
+    more_than,
     number_rows,
     select,
     sort_nulls_last,
     struct_field,
     subquery,
+    zero_unless,
 )
 from dpsql.sql.render.duckdb import Writer
 
@@ -98,7 +98,7 @@ def bound_contributions(
         return BoundedRows((), _select_minimum(base, names, draw=draw))
     if bound.groups < MIN_GROUPS_SORTED_APART or not writer.native:
         return BoundedRows((), _select_first(subquery(pairs), names, draw=draw, groups=bound.groups))
-    above = select([UNIT], "dpsql_pairs", group_by=UNIT, having=compare(count(), ">", str(bound.groups)))
+    above = select([UNIT], "dpsql_pairs", group_by=UNIT, having=more_than(count(), str(bound.groups)))
     within = select(columns, join("dpsql_pairs", "dpsql_above", kind="ANTI", using=[UNIT]))
     rest = join("dpsql_pairs", "dpsql_above", kind="SEMI", using=[UNIT])
     first = _select_first(rest, names, draw=draw, groups=bound.groups)
@@ -132,12 +132,12 @@ def weigh_all_pairs(
     if ranked or not writer.native:
         weight = _look_up_weight(writer, bound, weights=weights)
         rows = base if ranked else _rank_in_one_pass(writer, base, names=names, bound=bound)
-        own = alias(decide(at_most(RANK, bound.groups), weight, "0"), WEIGHT)
+        own = alias(zero_unless(at_most(RANK, bound.groups), weight), WEIGHT)
         return BoundedRows((), select((*names, own), subquery(rows)))
     table, ctes, within = _build_weight_ctes(writer, base, names=names, bound=bound, weights=weights)
     rows = _rank_pairs(_ABOVE, names, draw=writer.draw(names, UNIT, salts=bound.salts))
     weight = writer.looked_up(table, str(bound.groups))
-    own = alias(decide(at_most(RANK, bound.groups), weight, "0"), WEIGHT)
+    own = alias(zero_unless(at_most(RANK, bound.groups), weight), WEIGHT)
     return BoundedRows(ctes, combine("UNION ALL", within, select((*names, own), subquery(rows))))
 
 
@@ -166,7 +166,7 @@ def _build_weight_ctes(
     """Return the list of weights, the CTEs of pairs and units, and the SELECT of the units within the bound."""
     table, most = writer.listed(weights), str(bound.groups)
     own = alias(writer.looked_up(table, least(count(), most)), WEIGHT)
-    above = alias(compare(count(), ">", most), "dpsql_above")
+    above = alias(more_than(count(), most), "dpsql_above")
     units = select([UNIT, own, above], "dpsql_pairs", group_by=UNIT)
     pairs = select((*names, UNIT), subquery(base), distinct=True)
     within = select((*names, WEIGHT), join("dpsql_pairs", "dpsql_units", using=[UNIT]), where="NOT dpsql_above")

@@ -18,7 +18,6 @@ from dpsql.sql.ir.visitor import rebuild_body
 from dpsql.sql.render.clauses import (
     alias,
     bigint,
-    compare,
     count,
     cte,
     descending,
@@ -26,6 +25,7 @@ from dpsql.sql.render.clauses import (
     in_query,
     left_join,
     list_parts,
+    more_than,
     not_null,
     or_zero,
     order_by,
@@ -167,7 +167,7 @@ def _rewrite_weights(
     bounded = spread(writer, base, names=names, bound=bound, weights=weights, ranked=ranked)
     weight = sum_column(WEIGHT)
     measures = alias(count(), COUNT), alias(bigint(weight), WEIGHT)
-    positive = compare(weight, ">", "0")
+    positive = more_than(weight, "0")
     groups = select((*names, *measures), subquery(bounded.source), group_by=list_parts(names), having=positive)
     order = sort_nulls_last(names)
     if query.partitions is None:
@@ -243,7 +243,7 @@ def _build_candidates(writer: Writer, domain: Domain, *, name: str) -> str:
         found = writer.select([alias(writer.expression(domain.value), name)], domain.body)
     else:
         rows = ([writer.expression(value)] for value in domain.values)
-        found = select([name], values(rows, "dpsql_listed", [name]))
+        found = select([name], values(rows, "dpsql_listed", columns=[name]))
     return select([name], subquery(found), distinct=True, where=not_null(name))
 
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from dpsql.sql.render.clauses import (
     alias,
+    at_least,
     both,
     combine,
-    compare,
     count,
     create_table,
     delete,
@@ -27,6 +27,7 @@ from dpsql.sql.render.clauses import (
     in_query,
     insert,
     join,
+    less_than,
     list_parts,
     not_null,
     number_rows,
@@ -87,7 +88,7 @@ class MaterializationStatements:
 
     def _select_distinct(self, source: tuple[str, ...], first: int | None = None) -> str:
         own = (alias(_read(column, self.enums), identifier(column)) for column in (self.unit, *self.columns))
-        new = [] if first is None else [compare("rowid", ">=", str(first))]
+        new = [] if first is None else [at_least("rowid", first)]
         return select(own, path(source), distinct=True, where=both(not_null(identifier(self.unit)), *new))
 
     def _rank(self, rows: str) -> tuple[str, list[object]]:
@@ -129,7 +130,7 @@ class AppendCheck:
     def next_number(self) -> str:
         """SELECT of the number of the first new row; it returns no row if earlier rows changed."""
         known = subquery(select(["next_number"], path(self.place)))
-        sums = subquery(select([_SUMS], subquery(self._rows), where=compare("number", "<", known)))
+        sums = subquery(select([_SUMS], subquery(self._rows), where=less_than("number", known)))
         same = join(path(self.place), sums, using=["number_of_rows", "total", "mixed"])
         return select(["next_number"], same)
 

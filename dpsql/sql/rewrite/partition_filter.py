@@ -44,7 +44,7 @@ def filter_partitions(
     key, columns = names[partitions.key], (*names, UNIT)
     found = enumerate(map(writer.expression, map(canonicalize, partitions.values)))
     rows = ((value, bigint(str(position))) for position, value in found)
-    listed = cte(_LIST, select(["*"], values(rows, "dpsql_listed", [key, POSITION])))
+    listed = cte(_LIST, select(["*"], values(rows, "dpsql_listed", columns=[key, POSITION])))
     inside = select(columns, subquery(base), where=in_query(key, select([key], _LIST)))
     if partitions.salts is None:
         return (listed,), inside
