@@ -86,9 +86,9 @@ class Naming:
 def judge_name(column: str) -> Naming | None:
     """Return what the column's name says of whom its values name, or None.
 
-    >>> naming_of("customerId").reason
+    >>> judge_name("customerId").reason
     'named like the id of a customer'
-    >>> naming_of("user_agent"), naming_of("order_id"), naming_of("is_member")
+    >>> judge_name("user_agent"), judge_name("order_id"), judge_name("is_member")
     (None, None, None)
     """
     words = _words(column)
@@ -119,7 +119,7 @@ def somebody_in(column: str, type_: str | None) -> Naming | None:
 def find_identifier(column: str) -> str | None:
     """Return what the values of the column seem to be that tells who a person is, or None.
 
-    >>> identifier_of("home_address"), identifier_of("product_name"), identifier_of("page")
+    >>> find_identifier("home_address"), find_identifier("product_name"), find_identifier("page")
     ('an address', None, None)
     """
     words = _words(column)
@@ -131,7 +131,7 @@ def find_identifier(column: str) -> str | None:
 def find_people(table: str) -> str | None:
     """Return the word for the people that the table seems to list, one in a row, or None.
 
-    >>> people_of("dim_customers"), people_of("People"), people_of("user_events")
+    >>> find_people("dim_customers"), find_people("People"), find_people("user_events")
     ('customer', 'person', None)
     """
     words = [_kind(_singular(word)) for word in _words(table) if word not in _AROUND_TABLES]

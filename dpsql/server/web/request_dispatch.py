@@ -64,11 +64,11 @@ class RequestDispatch:
 
     def visitor(self, token: str) -> User | None:
         """Return whose visit this is; None if it has ended, if the user was removed or has another password now."""
-        name = self.visits.name_of(token)
+        name = self.visits.find_user(token)
         if name is None:
             return None
         user = self.gateway.users.get(name)
-        if user is None or self.gateway.users.verifier(name).stored_key != self.visits.mark_of(token):
+        if user is None or self.gateway.users.verifier(name).stored_key != self.visits.find_mark(token):
             self.visits.end(token)
             return None
         return user

@@ -49,7 +49,7 @@ class Visits:
         self._visits[_digest(token)] = _Visit(name, mark, now, now)
         return token
 
-    def name_of(self, token: str) -> str | None:
+    def find_user(self, token: str) -> str | None:
         """Return whose visit this is, and let it go on; None if it has ended or never was."""
         visit, now = self._visits.get(_digest(token)), self._clock()
         if visit is None or _is_over(visit, now):
@@ -57,7 +57,7 @@ class Visits:
         visit.asked = now
         return visit.name
 
-    def mark_of(self, token: str) -> bytes | None:
+    def find_mark(self, token: str) -> bytes | None:
         """Return the mark that a visit began with, or None."""
         visit = self._visits.get(_digest(token))
         return None if visit is None else visit.mark

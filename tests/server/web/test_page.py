@@ -278,14 +278,14 @@ def test_a_visit_ends_by_itself() -> None:
     for _ in range(25):
         now += IDLE - 1
         if now <= LONGEST:
-            assert visits.name_of(token) == "alice"
-    assert visits.name_of(token) is None
+            assert visits.find_user(token) == "alice"
+    assert visits.find_user(token) is None
     token = visits.begin("alice")
     now += IDLE + 1
-    assert visits.name_of(token) is None
+    assert visits.find_user(token) is None
     tokens = [visits.begin("alice") for _ in range(21)]
-    assert [visits.name_of(each) for each in tokens] == [None, *["alice"] * 20]
-    assert visits.name_of("") is None
+    assert [visits.find_user(each) for each in tokens] == [None, *["alice"] * 20]
+    assert visits.find_user("") is None
 
 
 def test_a_user_who_was_removed_or_has_another_password_is_logged_out(world: World) -> None:
