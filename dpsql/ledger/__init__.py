@@ -1,7 +1,7 @@
-"""The ledger: what was promised, what was held and what was spent, recorded before any row is read.
+"""The ledger: a record of the budget, of reservations and of charges, written before any row is read.
 
-A query's worst case is reserved, durably, while the data is still untouched; what was returned is settled before the
-answer leaves. A reservation that nobody settles stays held for ever, so a crash can waste budget and never refund it.
+The worst case of a query is reserved durably before the data is read, and its actual cost is settled before the answer
+is returned. A reservation that is never settled stays reserved: a crash can waste budget, but never refunds it.
 """
 
 from dpsql.ledger.base import Account, Ledger, Request, Reservation, Shortfall, sum_entries

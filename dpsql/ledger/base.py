@@ -1,4 +1,4 @@
-"""The seam of the ledger, and what every ledger shares: requests, entries, admission, and the sum of entries."""
+"""Interface of the ledger, and the parts all ledgers share: requests, entries, admission, and the sum of entries."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An analyst, and the sub-limit of the total that is theirs: what they have spent is in the ledger, this is not."""
+    """An analyst and their limit within the total. The ledger records what they spent, and not their limit."""
 
     name: str
     budget: BudgetVector
@@ -51,13 +51,13 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a query asks of the ledger before a row is read.
+    """Request of a query to the ledger, before a row is read.
 
-    `query` is the analyst's text, kept as a note. `key` is the digest of the canonical query, by which a stored answer
-    is found again; "" for none. Without an account it draws on the total alone. The certificate of the
-    worst case must be the ledger's. An account of which `most_failures` queries failed within a day is
-    refused; None for no end. A request that may be `repeated` is content with the answer that its account was given to
-    the same key, and is then charged nothing.
+    `query` is the analyst's text, for the record. `key` is the digest of the canonical query, by which a stored answer
+    is found again; "" for none. Without an account the request draws on the total alone. The certificate of the worst
+    case must be the ledger's. An account with `most_failures` failed queries within a day is refused; None means no
+    limit. A request that may be `repeated` accepts the answer that its account already has for the same key, and is
+    then charged nothing.
     """
 
     query: str
@@ -70,7 +70,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The answer that stands for a reservation, and whether it was given before, so that nothing is charged."""
+    """Final answer of a request, and whether it repeats an earlier one, in which case nothing is charged."""
 
     answer: bytes
     repeats: bool = False
@@ -111,15 +111,15 @@ class Shortfall(BudgetExceeded):
 
 
 class Reservation(Protocol):
-    """A worst case that is held for one query until what it returned is known."""
+    """Worst case that is reserved for one query until its actual cost is known."""
 
     def settle(self, loss: Fraction, digest: str, *, answer: bytes = b"", shared: bool = False) -> Settled:
-        """Charge `loss`, at most the worst case, and free the rest of the reservation; exactly once, durable on return.
+        """Charge `loss`, at most the worst case, and free the rest of the reservation; once only, and durably.
 
-        `digest` names the outcome without telling it. `answer`, if there is one, is kept and found again by the
-        request's key. Returns the answer that stands. A request that may be repeated gets the one that its account was
-        given meanwhile, at no charge. With `shared` it is that of the entry of this key and data version which was
-        settled with one first, of any account, at what it cost then. Otherwise it is this one.
+        `digest` identifies the outcome without revealing it. `answer`, if there is one, is stored under the key of the
+        request. Returns the final answer. A request that may be repeated gets the answer that its account received in
+        the meantime, free of charge. With `shared`, the final answer is the first one settled under this key and data
+        version by any account, at its cost then. Otherwise it is `answer`.
         """
         ...
 
@@ -129,12 +129,12 @@ class Ledger(Protocol):
 
     @property
     def budget(self) -> BudgetVector:
-        """What may be spent in all, or in a period, as the ledger records it. Read `state` first: a grant only adds."""
+        """Recorded budget, in all or of a period. Read `state` first: a grant in between only adds."""
         ...
 
     @property
     def total(self) -> ApproximateDP:
-        """The guarantee that the budget stands for, once or in each period."""
+        """Guarantee of the budget, once or in each period."""
         ...
 
     @property
@@ -158,15 +158,15 @@ class Ledger(Protocol):
         ...
 
     def reserve(self, request: Request) -> Reservation | Settled:
-        """Hold the worst case, durably, if the total and the account's own limit admit it; or raise `Shortfall`.
+        """Reserve the worst case durably if the total and the limit of the account admit it; else raise `Shortfall`.
 
-        For a request that may be repeated, the answer that is stored by now is returned, and nothing is held. Raises
-        `Refusal` for an account that the engine failed too often of late.
+        For a request that may be repeated, return the stored answer if there is one, and reserve nothing. Raises
+        `Refusal` for an account with too many recent failures of the engine.
         """
         ...
 
     def state(self, account: str | None = None) -> BudgetState:
-        """Return what is spent and what is held, in all or by one account, of the present period if there are periods.
+        """Return the spent and reserved amounts of the total or of an account, in the current period.
 
         When all periods are over, the whole budget counts as spent.
         """
@@ -177,7 +177,7 @@ class Ledger(Protocol):
         ...
 
     def stored(self, key: str, account: str | None) -> bytes | None:
-        """Return the answer of the newest entry of this key, account and the present data version that kept one."""
+        """Return the newest stored answer for this key, account and current data version."""
         ...
 
     def grant(self, budget: BudgetVector, total: ApproximateDP, *, note: str, periods: Periods | None = None) -> None:
@@ -203,13 +203,13 @@ class Ledger(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the record; again is no harm. Reservations still open stay held."""
+        """Close the ledger; closing it twice is allowed. Open reservations stay reserved."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a reservation: its loss, the digest that names it, and the answer to keep, if any."""
+    """Outcome of a reservation: its loss, its digest, and the answer to store, if any."""
 
     loss: Fraction
     digest: str
@@ -233,12 +233,12 @@ class OpenReservation:
     repeated: bool = False
 
     def settle(self, loss: Fraction, digest: str, *, answer: bytes = b"", shared: bool = False) -> Settled:
-        """Charge `loss`, at most the worst case, free the rest, and return the answer that stands."""
+        """Charge `loss`, at most the worst case, free the rest, and return the final answer."""
         return self.settler(self, Outcome(loss, digest, answer, shared))
 
 
 def compute_remaining(budget: BudgetVector, state: BudgetState) -> BudgetVector:
-    """Return what may still be admitted: nothing where a limit was lowered below what has gone."""
+    """Return what may still be admitted: 0 where a limit was lowered below what was already used."""
     refundable = budget.refundable - state.spent - state.reserved
     permanent = budget.permanent - state.permanent
     return BudgetVector(max(refundable, Fraction(0)), max(permanent, Fraction(0)), certificate=budget.certificate)
@@ -263,7 +263,7 @@ def admit(request: Request, of_total: BudgetVector, *, of_account: BudgetVector)
 
 
 def sum_entries(entries: Iterable[Entry], account: str | None = None, *, period: int | None = None) -> BudgetState:
-    """Return the state that `entries` add up to, all or those of one account or period; whatever order they came in."""
+    """Return the sum of `entries` in any order: of all, or of one account or period."""
     spent = held = permanent = Fraction(0)
     for entry in entries:
         if account not in {None, entry.account} or period not in {None, entry.period}:
@@ -328,7 +328,7 @@ def _refuse_other_certificate(recorded: Terms, wanted: Terms) -> None:
 
 
 def already_settled() -> LedgerError:
-    """Return the error of a second settlement, whatever it says."""
+    """Return the error for settling a reservation twice."""
     return LedgerError(
         "already-settled", "A reservation is settled exactly once.", hint="Reserve again for a new query."
     )

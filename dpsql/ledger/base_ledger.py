@@ -1,7 +1,7 @@
-"""The acts of every ledger, upon the book that its store opens for one transaction.
+"""Operations of every ledger, on the transaction that its store opens.
 
-A store says how a transaction begins, ends and is undone, and keeps rows; what is admitted, charged and recorded is
-decided here, once for all of them.
+A store begins, commits and rolls back transactions, and stores rows. What is admitted, charged and recorded is decided
+here, once for all stores.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class LedgerTransaction(Protocol):
         ...
 
     def balance(self, account: str | None) -> BudgetState:
-        """Return what is spent and held; a fresh state for an account that never asked."""
+        """Return the spent and reserved amounts; zeros for an account that has made no request."""
         ...
 
     def set_balance(self, account: str | None, state: BudgetState) -> None:
@@ -113,7 +113,7 @@ class LedgerTransaction(Protocol):
         ...
 
     def answer(self, entry: int) -> bytes | None:
-        """Return the answer of an entry, if it kept one."""
+        """Return the stored answer of an entry, if there is one."""
         ...
 
     def head(self) -> tuple[int, str]:
@@ -138,7 +138,7 @@ class LedgerTransaction(Protocol):
 
 
 class BaseLedger(ABC):
-    """A ledger, but for where it stands."""
+    """Ledger without its store."""
 
     _terms: Terms  # the last that were seen, for a ledger that is closed
     _replay: Replay  # what the events read so far add up to
@@ -148,20 +148,20 @@ class BaseLedger(ABC):
 
     @abstractmethod
     def _writing(self) -> AbstractContextManager[LedgerTransaction]:
-        """Open the book alone among all writers; kept when the block ends, undone if it raises."""
+        """Open a transaction as the only writer; committed when the block ends, rolled back if it raises."""
 
     @abstractmethod
     def _reading(self) -> AbstractContextManager[LedgerTransaction]:
-        """Open the book as it stands."""
+        """Open a transaction for reading."""
 
     @property
     def budget(self) -> BudgetVector:
-        """What may be spent in all, or in a period, as the ledger records it."""
+        """Recorded budget, in all or of a period."""
         return self._seen_terms().budget
 
     @property
     def total(self) -> ApproximateDP:
-        """The guarantee that the budget stands for, once or in each period."""
+        """Guarantee of the budget, once or in each period."""
         return self._seen_terms().total
 
     @property
@@ -212,7 +212,7 @@ class BaseLedger(ABC):
 
     @release_on_interrupt
     def state(self, account: str | None = None) -> BudgetState:
-        """Return what is spent and what is held, in all or by one account, of the present period."""
+        """Return the spent and reserved amounts of the total or of an account, in the current period."""
         with self._reading() as book:
             self._agree(book, account)
             terms, state = book.terms(), book.balance(account)
@@ -227,7 +227,7 @@ class BaseLedger(ABC):
 
     @release_on_interrupt
     def stored(self, key: str, account: str | None) -> bytes | None:
-        """Return the answer of the newest entry of this key, account and the present data version that kept one."""
+        """Return the newest stored answer for this key, account and current data version."""
         with self._reading() as book:
             self._agree(book)
             found = _find_stored(book, key, account=account, version=book.terms().data_version)
@@ -275,7 +275,7 @@ class BaseLedger(ABC):
                 book.append("registered", {"units": fresh}, at=at)
 
     def events(self) -> Iterator[Event]:
-        """Yield the whole history as it was recorded, oldest first; each event is held against the one before it."""
+        """Yield the whole history, oldest first; check the link of each event to the one before it."""
         after, chain = 0, GENESIS
         while True:
             with self._reading() as book:
@@ -322,10 +322,11 @@ class BaseLedger(ABC):
         return Settled(outcome.answer, repeats=repeated is not None)
 
     def _agree(self, book: LedgerTransaction, account: str | None = None) -> None:
-        """Read the events that were added, and hold terms, total and account against what all of them add up to.
+        """Read the new events, and check that terms, total and account are what all events add up to.
 
-        At the beginning of an act, before it writes: what it writes may be undone. Whatever else has changed the ledger
-        since it was opened, a balance or an event that was read already, is found here. Raises `ledger-tampered`.
+        Called at the beginning of an operation, before it writes, because its writes may be rolled back. Finds every
+        change that was made to balances or events by other means since the ledger was opened. Raises
+        `ledger-tampered`.
         """
         replay = self._replay
         if replay.seq > self._seen[0]:
@@ -346,7 +347,7 @@ class BaseLedger(ABC):
                 raise tampered("its balances are not those of its events")
 
     def _turn(self, book: LedgerTransaction) -> tuple[str, Terms]:
-        """Return the time and the terms of an act that writes; the first act in a new period begins it."""
+        """Return time and terms for an operation that writes; the first one in a new period begins the period."""
         at, terms = now(self._clock), book.terms()
         present = self._present(terms, at)
         if present is None or present == terms.calendar:
@@ -358,7 +359,7 @@ class BaseLedger(ABC):
         return at, terms
 
     def _present(self, terms: Terms, at: str | None = None) -> Calendar | None:
-        """Return the calendar as it stands now, or at a time."""
+        """Return the calendar now, or at a given time."""
         if terms.calendar is None:
             return None
         return terms.calendar.at(datetime.fromisoformat(now(self._clock) if at is None else at))
@@ -378,8 +379,8 @@ class BaseLedger(ABC):
 def _find_entries(book: LedgerTransaction, key: str, *, account: str | None, version: int) -> Iterator[int]:
     """Yield the entries of a key, an account and a data version, newest first; none for "".
 
-    A version only ever rises, so nothing is read beyond the first entry of an earlier one, or that the caller wants:
-    a question may have been asked afresh very often.
+    Versions only increase, so reading stops at the first entry of an earlier version, or when the caller stops: a
+    query may have been repeated with fresh noise very often.
     """
     for event in book.asked(key, account=account, version=version) if key else ():
         body = json.loads(event.body)
@@ -398,9 +399,9 @@ def _find_stored(book: LedgerTransaction, key: str, *, account: str | None, vers
 
 
 def _find_repeated(book: LedgerTransaction, held: OpenReservation) -> Outcome | None:
-    """Return the outcome that stands for a reservation whose account was given an answer since it was made, if any.
+    """Return the outcome to repeat if the account of a reservation has received an answer since, else None.
 
-    What is released is then a function of that answer alone, and costs nothing more.
+    The release is then a function of that answer alone, and costs nothing more.
     """
     key, version = held.question
     if not held.repeated:
@@ -473,7 +474,7 @@ def encode_request(request: Request, *, data_version: int) -> dict[str, object]:
 
 
 def encode_settlement(entry: int, outcome: Outcome, *, kept: bool = True) -> dict[str, object]:
-    """Return the body of a settlement; it names the answer, if one is kept with it, or the entry that it repeats."""
+    """Return the body of a settlement, with the digest of its stored answer or the entry that it repeats."""
     answer = hashlib.sha256(outcome.answer).hexdigest() if outcome.answer and kept else ""
     told = {"entry": entry, "loss": encode_fraction(outcome.loss), "digest": outcome.digest, "answer": answer}
     return told if outcome.repeats is None else {**told, "repeats": outcome.repeats}

@@ -62,7 +62,7 @@ class Calendar:
         return number if self.periods.most is None else min(number, self.periods.most)
 
     def at(self, at: datetime) -> Calendar:
-        """Return the calendar as it stands by a clock; a period that was begun stays begun."""
+        """Return the calendar at the time of a clock; a period that has begun never becomes an earlier one."""
         return replace(self, number=max(self.number, self.reached(at)))
 
     def includes(self, entry: int) -> bool:

@@ -1,9 +1,8 @@
-"""What a history was found to add up to when it was last read, kept so that the next opening reads on from there.
+"""Checkpoints: the sums of a history when it was last read, so that the next opening continues from there.
 
-A checkpoint is a note and never a source. It is used only if the ledger still has its event under its chain, and if
-what it says and the events since add up to the very terms and balances that the ledger has; otherwise everything is
-read again, as it is without one. It is no better guarded than the mark: its digest finds what was cut short or changed
-by accident, and not who knows the format.
+A checkpoint is used only if its event is still in the ledger with the same chain, and if the checkpoint and the events
+since then add up to the terms and balances of the ledger. Otherwise the whole history is read. A checkpoint is as well
+protected as the mark: its digest detects truncation and accidental changes, but not a forger who knows the format.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _FORM = 1
 
 
 def checkpoint_if_due(replay: Replay) -> str | None:
-    """Return the checkpoint to keep, if so much was read that it is worth what it takes to write."""
+    """Return the checkpoint to write, if enough events were read to make it worth writing."""
     read = replay.seq - replay.began
     if read < LEAST:
         return None
@@ -53,7 +52,7 @@ def encode_checkpoint(sums: Sums) -> str:
 
 
 def decode_checkpoint(text: str | None) -> Sums | None:
-    """Return what `encode_checkpoint` told; None for any other text."""
+    """Return the sums that `encode_checkpoint` encoded; None for any other text."""
     line, _, rest = (text or "").partition("\n")
     if rest != f"{_digest(line)}\n":
         return None
@@ -95,7 +94,7 @@ def _name(account: object) -> str | None:
 
 def _moment(when: str) -> datetime:
     moment = datetime.fromisoformat(when)
-    if moment.tzinfo is None:  # it could not be held against others
+    if moment.tzinfo is None:  # it could not be compared with others
         raise ValueError
     return moment
 

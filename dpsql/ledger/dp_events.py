@@ -1,4 +1,4 @@
-"""What a ledger records, in the terms of Google's `dp_accounting`, for accountants other than dpsql's."""
+"""Export of a ledger as events of Google's `dp_accounting`, for other privacy accountants."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["Spent", "dp_events"]
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What was spent: the events of all entries but for the probability `delta` that a query fails.
+    """Spent budget: the events of all entries, and `delta`, the probability that a query fails, which they leave out.
 
-    `dp_accounting` has no event for a mechanism that fails so, hence the two parts: if an accountant finds epsilon at
-    some delta for `event`, what holds is epsilon at that delta and this one together (`maths.md` 2.4).
+    `dp_accounting` has no event for such a mechanism. If an accountant finds epsilon at some delta for `event`, the
+    guarantee is epsilon at the sum of that delta and this one (`maths.md` 2.4).
     """
 
     event: ComposedDpEvent
@@ -31,7 +31,7 @@ class Spent:
 
 
 def dp_events(entries: Iterable[Entry]) -> Spent:
-    """Return one zero-concentrated event for each of the `entries`: its loss, or its worst case if nobody settled it.
+    """Return one zero-concentrated event for each of the `entries`: its loss, or its worst case if it is not settled.
 
     Take all entries of a ledger, or those of one `period` or `account`. Needs the extra dpsql[dp-accounting]; raises
     `UsageError` without it, and for entries of another certificate than zcdp, which have no rho.

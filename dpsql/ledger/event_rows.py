@@ -23,7 +23,7 @@ _PAGE = 100
 
 
 class Found(Protocol):
-    """What a statement found."""
+    """Result of a statement."""
 
     def fetchone(self) -> Any:  # noqa: ANN401 - as the database says
         """Return the next row, or None."""
@@ -92,7 +92,7 @@ class EventRows(ABC):
             beyond = found[-1].seq
 
     def answer(self, entry: int) -> bytes | None:
-        """Return the answer of an entry, if it kept one; it must be the one that its settlement names."""
+        """Return the stored answer of an entry, if there is one; its digest must be that of the settlement."""
         settlement = self.settlement(entry)
         digest = "" if settlement is None else json.loads(settlement.body)["answer"]
         if not digest:
@@ -144,5 +144,5 @@ def _linked(row: tuple[Any, ...], kind: str, *, part: str = "") -> Event:
 
 
 def encode_holder(account: str | None) -> str:
-    """Return the name under which a balance stands: no account's is the total's."""
+    """Return the key of a balance: no account has the key of the total."""
     return "total" if account is None else f"account {account}"

@@ -1,7 +1,7 @@
-"""How often the engine failed an account of late.
+"""Recent failures of the engine, by account.
 
-A failure is an answer that no noise was added to: whether a query runs out of memory or of time can depend on the rows
-of one unit. It is charged in full, which bounds what all of them tell; this bounds how many there are in a day.
+A failure is an answer without noise: whether a query runs out of memory or time can depend on the rows of one unit.
+A failed query is charged in full, which bounds what all failures reveal. The limit here bounds their number in a day.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dpsql.errors import Refusal
 
 __all__ = ["FAILED", "Failures", "refuse_after"]
 
-FAILED = "failed"  # what stands in place of the digest of an answer that the engine, or the release, failed to give
+FAILED = "failed"  # digest of the outcome of a query that failed in the engine or in the release
 _DAY = timedelta(days=1)
 
 
@@ -42,7 +42,7 @@ class Failures:
 
 
 def refuse_after(most: int | None, failed: int) -> None:
-    """Raise `Refusal` if so many queries have failed, or more; None stands for no end."""
+    """Raise `Refusal` if at least `most` queries have failed; None means no limit."""
     if most is not None and failed >= most:
         reason = f"The engine failed {failed} of this account's queries within a day, and the policy allows {most}."
         hint = (

@@ -1,4 +1,4 @@
-"""What an interrupt must not leave behind: a ledger that is held."""
+"""Decorator for operations of a ledger: an interrupt never leaves a lock or transaction behind."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _Returned = TypeVar("_Returned")
 
 
 def release_on_interrupt(act: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:
-    """Return the same act, which holds no lock, turn or transaction once it was interrupted.
+    """Return the operation, which keeps no lock, turn or transaction alive once it was interrupted.
 
-    An interrupt may come when a `with` has been entered and its block has not begun, or has ended and is not left yet.
-    The block then ends when it is forgotten, and the traceback, which a notebook keeps, would remember it.
+    An interrupt may arrive after a `with` was entered and before its block begins, or after the block and before the
+    exit. The context then ends when its frame is freed, and a traceback, which a notebook stores, would keep the frame.
     """
 
     @wraps(act)

@@ -1,4 +1,4 @@
-"""A ledger that ends with its process: for examples, tests and public data."""
+"""Ledger in memory, which ends with its process: for examples, tests and public data."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ class MemoryLedger(BaseLedger):
 
 @dataclass(slots=True)
 class _Book:
-    """A book of which `count` events are valid; lists, answers and keys are shared with the draft that may replace it.
+    """Transaction of which `count` events are valid; lists, answers and keys are shared with its draft.
 
-    `keys` has the numbers of what was reserved under a key, ascending, and now and then one that is not valid.
+    `keys` has the ascending numbers of the reservations under a key, some of which may no longer be valid.
     """
 
     present: Terms
@@ -96,7 +96,7 @@ class _Book:
         self.present = terms
 
     def balance(self, account: str | None) -> BudgetState:
-        """Return what is spent and held."""
+        """Return the spent and reserved amounts."""
         state = self.balances.get(account)
         return BudgetState() if state is None else state
 
@@ -160,7 +160,7 @@ class _Book:
         return (event for event in under if event.kind == "reserved" and told in event.body)
 
     def answer(self, entry: int) -> bytes | None:
-        """Return the answer of an entry, if it kept one."""
+        """Return the stored answer of an entry, if there is one."""
         return None if self.settlement(entry) is None else self.answers.get(entry)
 
     def registrations(self) -> Iterator[Event]:

@@ -1,4 +1,4 @@
-"""How a durable ledger is opened, wherever it stands: on the terms of a policy, or on those that it records."""
+"""Opening of a durable ledger, with the terms of a policy or with its own recorded terms."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Durable(BaseLedger, Generic[Where]):
         certified: CertificateTerms | None = None,
         clock: Clock = utc,
     ) -> None:
-        """Open the ledger at `place`, or make it for these terms.
+        """Open the ledger at `place`, or create it with these terms.
 
-        One that is there must have the same certificate (zcdp unless `certified` says otherwise) and stand for the same
-        `total` and `periods`; it keeps the budget that it was made with or granted since. `clock` tells the time of
-        events and so when a period begins.
+        An existing ledger must have the same certificate (zcdp unless `certified` says otherwise), `total` and
+        `periods`; its budget stays as it was created or last granted. `clock` gives the time of events, and so decides
+        when a period begins.
         """
         terms = new_terms(budget, total, periods=periods, certified=certified or CertificateTerms())
         self._start(place, terms, clock=clock)
@@ -51,4 +51,4 @@ class Durable(BaseLedger, Generic[Where]):
 
     @abstractmethod
     def _start(self, place: Where, wanted: Terms | None, *, clock: Clock) -> None:
-        """Open what stands at `place`, or make it for the terms that are wanted."""
+        """Open the ledger at `place`, or create it with the wanted terms."""

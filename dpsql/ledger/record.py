@@ -1,6 +1,6 @@
-"""What a ledger writes down: events, each tied to all before it by a chain of SHA-256, and what they tell.
+"""Events of a ledger, each linked to all before it by a chain of SHA-256, and the encoding of their content.
 
-A body is JSON with sorted keys, no spaces and ASCII only, so that one content has one spelling. Numbers are exact
+A body is JSON with sorted keys, no spaces and ASCII only, so equal content has equal bytes. Numbers are exact
 fractions as text, "numerator/denominator". Amounts are named by the currencies of the ledger's certificate.
 """
 
@@ -69,7 +69,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a ledger stands for at one moment: whose data, what may be spent, and when, and the data's version."""
+    """Terms of a ledger at one moment: data set, budget, guarantee, data version, periods and certificate."""
 
     data_set: str
     budget: BudgetVector
@@ -80,15 +80,15 @@ class Terms:
 
     @property
     def periods(self) -> Periods | None:
-        """How often the budget is granted; None for once."""
+        """Periods in which the budget is granted; None if it is granted once."""
         return None if self.calendar is None else self.calendar.periods
 
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """How an entry ended: what was returned cost `loss`, and `digest` names the answer without telling it.
+    """Settlement of an entry: the `loss` that was charged, and the `digest` of the outcome.
 
-    An entry that `repeats` an earlier one was given that one's answer, and is charged nothing.
+    An entry that `repeats` an earlier one returned the answer of that one, and is charged nothing.
     """
 
     at: datetime
@@ -99,9 +99,9 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One reservation of the record; without a settlement its worst case is held, also after a crash.
+    """Recorded reservation; without a settlement its worst case stays reserved, also after a crash.
 
-    It was made in period number `period`, and is charged to that one whenever it is settled.
+    It was made in period number `period`, and is charged to that period whenever it is settled.
     """
 
     opened_at: datetime
@@ -170,7 +170,7 @@ def budget_names(certificate: Certificate) -> tuple[str, str]:
 def encode_terms(
     budget: BudgetVector, total: ApproximateDP, *, certified: CertificateTerms = _ZCDP
 ) -> dict[str, object]:
-    """Return the part of a body that tells a total, its budget, and the certificate unless it is zcdp."""
+    """Return the part of a body with a total, its budget, and the certificate unless it is zcdp."""
     first, second = budget_names(certified.certificate)
     return {
         first: encode_fraction(budget.refundable),
@@ -182,7 +182,7 @@ def encode_terms(
 
 
 def encode_certificate(certified: CertificateTerms) -> dict[str, object]:
-    """Return the part of a body that tells a certificate and what it fixes; nothing for zcdp."""
+    """Return the part of a body with a certificate and what it fixes; nothing for zcdp."""
     if certified.certificate is Certificate.zcdp:
         return {}
     epsilon, delta = certified.epsilon, certified.delta
@@ -194,7 +194,7 @@ def encode_certificate(certified: CertificateTerms) -> dict[str, object]:
 
 
 def decode_certificate(body: Body) -> CertificateTerms:
-    """Return the certificate of which `encode_certificate` told; raise ValueError or KeyError for what is none."""
+    """Return the certificate of a body; raise ValueError or KeyError if it is malformed."""
     if "certificate" not in body:
         return CertificateTerms()
     certificate, epsilon, delta = Certificate(str(body["certificate"])), body["item_epsilon"], body["query_delta"]
@@ -210,14 +210,14 @@ def decode_certificate(body: Body) -> CertificateTerms:
 
 
 def encode_periods(periods: Periods | None) -> dict[str, object]:
-    """Return the part of a body that tells how often the budget is granted; nothing for once."""
+    """Return the part of a body with the periods of the budget; nothing for a budget that is granted once."""
     if periods is None:
         return {}
     return {"period_seconds": periods.length // timedelta(seconds=1), "periods": periods.most}
 
 
 def decode_periods(seconds: object, most: object) -> Periods:
-    """Return the periods of which `encode_periods` told; raise ValueError for what are none."""
+    """Return the periods of a body; raise ValueError if they are malformed."""
     if type(seconds) is not int or not (most is None or type(most) is int):
         raise ValueError
     try:
@@ -227,7 +227,7 @@ def decode_periods(seconds: object, most: object) -> Periods:
 
 
 def decode_terms(body: Body, data_set: str, *, data_version: int) -> Terms:
-    """Return the terms that a body tells; raise ValueError or KeyError if it tells none."""
+    """Return the terms of a body; raise ValueError or KeyError if they are malformed."""
     certified = decode_certificate(body)
     first, second = budget_names(certified.certificate)
     budget = BudgetVector(
@@ -246,15 +246,15 @@ def encode_account_prefix(account: str | None) -> str:
 
 
 def encode_version(version: int) -> str:
-    """Return what stands in the body of a reservation on this data version, and of no other.
+    """Return the text that is in the body of a reservation if and only if it has this data version.
 
-    In a text every quote is escaped, so that a bare one begins a name.
+    Quotes inside texts are escaped, so an unescaped quote always begins a name.
     """
     return f'"data_version":{version},'
 
 
 def encode_present(terms: Terms) -> dict[str, object]:
-    """Return terms as JSON has them, with where in its periods a ledger stands."""
+    """Return terms as JSON, with the current period of the ledger."""
     told = encode_terms(terms.budget, terms.total, certified=terms.certified)
     told |= {"data_set": terms.data_set, "data_version": terms.data_version}
     calendar = terms.calendar
@@ -265,7 +265,7 @@ def encode_present(terms: Terms) -> dict[str, object]:
 
 
 def decode_present(told: Mapping[str, Any]) -> Terms:
-    """Return the terms of which `encode_present` told; raise KeyError, TypeError or ValueError for what are none."""
+    """Return the terms that `encode_present` encoded; raise KeyError, TypeError or ValueError if they are malformed."""
     terms = decode_terms(told, told["data_set"], data_version=int(told["data_version"]))
     if "period_seconds" not in told:
         return terms

@@ -1,4 +1,4 @@
-"""The history read again, from its first event or a checkpoint on: whether the chain holds, and what it adds up to.
+"""Replay of the history from its first event or from a checkpoint: check the chain, and sum up the events.
 
 This runs at every opening, so it sums whole numbers over common denominators and looks each fraction up once.
 """
@@ -27,11 +27,10 @@ _NOTHING = (0, 1), (0, 1)
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """All that the events up to number `seq` mean for those that follow; `chain` is that event's, and binds the rest.
+    """Sums of the events up to number `seq`, from which later events continue; `chain` is the chain of that event.
 
-    `states` has that of the total under None and that of every account. `held` has the reservations that are not
-    settled yet: the amounts that they hold, and their accounts. `failed` has account and time of each query that
-    failed.
+    `states` has the state of the total under None, and the states of all accounts. `held` has the open reservations:
+    the amounts that they reserve, and their accounts. `failed` has account and time of each query that failed.
     """
 
     seq: int
@@ -43,7 +42,7 @@ class Sums:
 
     @property
     def size(self) -> int:
-        """How many things this has to tell, one by one."""
+        """Number of items in the sums."""
         return len(self.states) + len(self.held) + len(self.failed)
 
 
@@ -72,7 +71,7 @@ def _unbegun() -> LedgerError:
 
 
 class _Tally:
-    """What one holder has spent and holds, as whole numbers over one denominator for each currency."""
+    """Spent and reserved amounts of one holder, as whole numbers over one denominator for each currency."""
 
     __slots__ = ("held", "permanent", "permanent_unit", "spent", "unit")
 
@@ -82,9 +81,7 @@ class _Tally:
         if state is not None:
             self.add_permanent(*state.permanent.as_integer_ratio())
             self.held = self.scale(*state.reserved.as_integer_ratio())
-            amount = self.scale(
-                *state.spent.as_integer_ratio()
-            )  # which may make the unit smaller, and then what is held more of them
+            amount = self.scale(*state.spent.as_integer_ratio())  # may make the unit smaller, which rescales `held`
             self.spent = amount
 
     def scale(self, numerator: int, denominator: int) -> int:
@@ -102,7 +99,7 @@ class _Tally:
         self.permanent += numerator * (self.permanent_unit // denominator)
 
     def within(self, rho: tuple[int, int], delta: tuple[int, int]) -> bool:
-        """Say whether what is spent and held stays within a budget."""
+        """Say whether the spent and reserved amounts are within a budget."""
         return (self.spent + self.held) * rho[1] <= rho[0] * self.unit and (
             self.permanent * delta[1] <= delta[0] * self.permanent_unit
         )
@@ -117,10 +114,10 @@ class _Tally:
 
 
 class Replay:
-    """What a history adds up to, event by event: from the first on, or from where `after` was taken.
+    """Sums of a history, event by event, from the first event or from the checkpoint `after`.
 
-    `began` is the number of the last event that was not read here. `answers` counts the settlements that were, and name
-    an answer; `repeats` those that repeat one.
+    `began` is the number of the last event that was not read here. Of the settlements that were read, `answers` counts
+    those with an answer, and `repeats` those that repeat one.
     """
 
     def __init__(self, after: Sums | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Whether the rows of a ledger say what its history says, in whatever database they stand; nothing here writes."""
+"""Check that the rows of a ledger agree with its history, in every database; nothing here writes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Mark", "Verified", "is_behind", "replayed", "verify_rows"]
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far a ledger had come: of which data set, its last event and that event's chain."""
+    """Last known end of a ledger: its data set, its last event and the chain of that event."""
 
     data_set: str
     seq: int
@@ -29,14 +29,14 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A ledger whose whole history holds together: how many events, and the chain of the last, which stands for all."""
+    """Verified ledger: the number of its events, and the chain of the last one, which identifies the whole history."""
 
     events: int
     head: str
 
 
 class Rows(Protocol):
-    """What is looked at."""
+    """Rows to verify."""
 
     def terms(self) -> Terms:
         """Return the present terms."""
@@ -55,7 +55,7 @@ class Rows(Protocol):
         ...
 
     def answer(self, entry: int) -> bytes | None:
-        """Return the answer of an entry, if it kept one; it must be the one that its settlement names."""
+        """Return the stored answer of an entry, if there is one; its digest must be that of the settlement."""
         ...
 
     def events(self, after: int, most: int) -> list[Event]:
@@ -90,7 +90,7 @@ def _agreeing(rows: Rows, replay: Replay) -> tuple[Replay, Terms]:
 
 
 def verify_rows(rows: Rows, checkpoint: Sums | None = None) -> tuple[Replay, Terms]:
-    """Return the same from the first event, whatever there is; raise also for answers, and for a false checkpoint."""
+    """Replay from the first event, and check the stored answers and the checkpoint as well."""
     replay, terms = replayed(rows)
     _check_answers(rows, replay)
     if replay.repeats:
@@ -104,9 +104,9 @@ def verify_rows(rows: Rows, checkpoint: Sums | None = None) -> tuple[Replay, Ter
 
 
 def _check_answers(rows: Rows, replay: Replay) -> None:
-    """Raise `ledger-tampered` if an answer is not the one it was given, is missing, or belongs to no event.
+    """Raise `ledger-tampered` if an answer was changed, is missing, or belongs to no event.
 
-    As many answers as events that name one, each named by its own: then none is missing. None is kept here.
+    None is missing if there are as many answers as events that name one, and each has the digest of its event.
     """
     found = 0
     for entry in rows.answers():

@@ -1,8 +1,8 @@
-"""Where the checkpoint of a ledger in PostgreSQL is kept: with whoever opens it, and not in the database.
+"""Storage of the checkpoint of a ledger in PostgreSQL: with the user who opens it, not in the database.
 
-A role that serves analysts may write balances and append events. A checkpoint that it could write as well would have
-the next opening believe what it wrote. So it lies in a folder of the user who opened the ledger, XDG_CACHE_HOME or
-~/.cache, and tells no one else anything.
+A role that serves analysts may write balances and append events. If it could also write the checkpoint, the next
+opening would trust what it wrote. The checkpoint is therefore in a folder of the user who opened the ledger,
+XDG_CACHE_HOME or ~/.cache, which nobody else can read.
 """
 
 from __future__ import annotations

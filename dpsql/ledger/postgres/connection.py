@@ -70,9 +70,9 @@ def is_idle(connection: Connection) -> bool:
 
 
 def begin(connection: Connection, level: str, *, schema: str) -> None:
-    """Begin a transaction that nobody need wait for long, and whose commit is on the disk when it returns.
+    """Begin a short transaction whose commit is on the disk when it returns.
 
-    A process that stands still within it loses it, and the lock with it.
+    A process that stalls within it loses the transaction and its lock.
     """
     limits = {"lock_timeout": WAIT, "statement_timeout": 1.5 * WAIT, "idle_in_transaction_session_timeout": WAIT / 2}
     settings = {
@@ -130,9 +130,9 @@ def _commit(connection: Connection) -> None:
 
 @contextmanager
 def _patience(connection: Connection, seconds: float) -> Iterator[None]:
-    """End the connection under a body that takes longer: no timeout of the server's ends a commit.
+    """Close the connection of a body that takes longer: no timeout of the server ends a commit.
 
-    It may wait for a standby that is gone, and a server that stands still watches no clock.
+    A commit may wait for a missing standby, and a stalled server enforces no timeout.
     """
     timer = threading.Timer(seconds, _hang_up, (connection,))
     timer.daemon = True

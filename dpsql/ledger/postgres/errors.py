@@ -116,7 +116,7 @@ def rolled_back() -> LedgerError:
 
 
 def unknown() -> LedgerError:
-    """Return the error of a commit of which nobody heard the outcome."""
+    """Return the error for a commit whose outcome is unknown."""
     return LedgerError(
         "ledger-unconfirmed",
         "The connection was lost while the ledger was being written, and whether it was is not known.",

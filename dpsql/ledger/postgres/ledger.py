@@ -49,7 +49,7 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
             raise
 
     def close(self) -> None:
-        """Let go of the connection; again is no harm. Reservations still open stay held."""
+        """Close the connection; closing it twice is allowed. Open reservations stay reserved."""
         if os.getpid() != self._process:
             return  # the connection is the parent's
         with self._lock:
@@ -57,10 +57,10 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
             self._drop()
 
     def _open_book(self, wanted: Terms | None) -> tuple[Terms, Mark]:
-        """Make the tables of a new ledger, and verify what no checkpoint tells of."""
+        """Create the tables of a new ledger, or verify the events that no checkpoint covers."""
         with self._transaction(WRITING) as connection:
             _prepare(connection, self._url.schema, wanted=wanted, clock=self._clock)
-        with self._transaction(READING) as connection:  # long for a long history, and nobody else need wait
+        with self._transaction(READING) as connection:  # takes long for a long history; others need not wait
             rows = Rows(connection)
             replay, terms = replayed(rows, _checkpoint(rows))
         if wanted is not None:
@@ -113,7 +113,7 @@ class PostgresLedger(Durable[str | DatabaseUrl]):
             postgres_server.refuse_unsafe(connection)
             postgres_server.begin(connection, level, schema=self._url.schema)
         except BaseException:
-            connection.close()  # nobody may use it unlooked at
+            connection.close()  # it must not be used before it was verified
             raise
         self._connection = connection
         return connection

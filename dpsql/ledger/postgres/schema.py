@@ -63,7 +63,7 @@ CREATE TRIGGER terms_stay BEFORE DELETE OR TRUNCATE ON terms FOR EACH STATEMENT 
 CREATE TRIGGER balances_stay BEFORE DELETE OR TRUNCATE ON balances FOR EACH STATEMENT EXECUTE FUNCTION stay();
 """
 
-# What stands in the schema, line by line and without what versions of PostgreSQL word differently.
+# The content of the schema, line by line, without the parts that differ by version of PostgreSQL.
 _RELATIONS = """
 SELECT c.relname, c.relkind::text || c.relpersistence::text, (
     SELECT string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod), ', ' ORDER BY a.attnum)
@@ -106,7 +106,7 @@ _EXPECTED_TRIGGERS = {
     ("balances_stay", "balances", "stay", _BEFORE_DELETE_OR_TRUNCATE, "O", True),
 }
 
-# Each is refused to whoever lacks the right, though none changes a row.
+# Each fails for a role without the right, although none changes a row.
 _WRITES = """
 SELECT one FROM terms WHERE false FOR UPDATE;
 INSERT INTO events SELECT * FROM events WHERE false;
@@ -117,12 +117,12 @@ UPDATE balances SET body = body WHERE false
 
 
 def is_blank(connection: Connection, schema: str) -> bool:
-    """Say whether nothing stands in the schema: it is new, or somebody made it for a ledger."""
+    """Say whether the schema is empty: new, or created for a ledger."""
     return not _relations(connection, schema)
 
 
 def lock_making(connection: Connection) -> None:
-    """Wait until nobody else is making a ledger in this database."""
+    """Wait until no other process is creating a ledger in this database."""
     connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
 
 
@@ -146,7 +146,7 @@ def refuse_strange(connection: Connection, schema: str) -> None:
 
 
 def refuse_foreign(connection: Connection, schema: str) -> None:
-    """Raise `not-a-ledger` if what stands in the schema is no ledger of any version."""
+    """Raise `not-a-ledger` if the schema holds something else than a ledger of any version."""
     if _TERMS not in _relations(connection, schema):
         raise not_a_ledger()
 

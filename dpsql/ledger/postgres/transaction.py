@@ -70,13 +70,13 @@ class Rows(EventRows):
     def tell_repeats(self) -> bool:
         """Return whether the ledger's version says that entries may repeat others; a new ledger's does.
 
-        An older one's is raised when somebody opens it who may change it: a role that only asks may not.
+        The version of an older ledger is raised when a role opens it that may change it; roles for analysts may not.
         """
         self.terms()
         return self._version >= VERSION
 
     def balance(self, account: str | None) -> BudgetState:
-        """Return what is spent and held."""
+        """Return the spent and reserved amounts."""
         if account not in self._balances:
             row = self._run("SELECT body FROM balances WHERE holder = ?", _json(encode_holder(account))).fetchone()
             if row is None and account is None:
@@ -111,7 +111,7 @@ class Rows(EventRows):
     def history(self, after: int = FIRST) -> Iterator[tuple[Any, ...]]:
         """Return seq, at, kind, body and chain of all events that follow number `after`, oldest first.
 
-        Not all are held at once.
+        They are read in pages.
         """
         with self._connection.cursor(f"history_{next(_CURSORS)}") as cursor:
             cursor.itersize = _PAGE
@@ -149,7 +149,7 @@ class Rows(EventRows):
 
 
 def _json(value: object) -> str:
-    """Return a value in ASCII, which every encoding of a database keeps."""
+    """Return a value in ASCII, which every encoding of a database preserves."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 

@@ -43,7 +43,7 @@ def transaction(connection: sqlite3.Connection, kind: str = "IMMEDIATE") -> Iter
 
 @contextmanager
 def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
-    """Let the body read one state of the file, whatever others write; it may not write."""
+    """Let the body read one state of the file while others write; it may not write."""
     with transaction(connection, "DEFERRED"):
         yield
 
@@ -62,7 +62,8 @@ def create(path: Path) -> None:
 def connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
     """Open the file at `path`; one of another application is left exactly as it is.
 
-    `mode` is one of SQLite's, such as "ro"; "ro&immutable=1" reads a file that nobody writes, and makes none beside it.
+    `mode` is one of SQLite's, such as "ro"; "ro&immutable=1" reads a file that no process
+    writes, and creates none beside it.
     """
     with _CREATING, sealed():
         address = f"{path.as_uri()}?mode={mode}"
@@ -96,7 +97,7 @@ def make_durable(connection: sqlite3.Connection) -> None:
 
 
 def _write_ahead(connection: sqlite3.Connection) -> object:
-    """Ask for the write-ahead log; processes that make a file together are told "busy" at once and must ask again."""
+    """Switch to the write-ahead log; retry, because processes that create a file together get "busy" at once."""
     deadline = time.monotonic() + errors.WAIT
     while True:
         try:

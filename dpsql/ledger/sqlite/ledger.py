@@ -60,7 +60,7 @@ class SQLiteLedger(Durable[Path | str]):
             raise
 
     def close(self) -> None:
-        """Let go of the file; again is no harm. Reservations still open stay held."""
+        """Close the file; closing it twice is allowed. Open reservations stay reserved."""
         if os.getpid() != self._process:
             return  # the file's locks are the parent's
         with self._lock, sealed():
@@ -69,7 +69,7 @@ class SQLiteLedger(Durable[Path | str]):
                 connection.close()
 
     def _open_book(self, wanted: Terms | None) -> Terms:
-        """Make the tables of a new ledger, or take an old one over, and verify what no checkpoint tells of."""
+        """Create the tables of a new ledger, or migrate an old one, and verify the events that no checkpoint covers."""
         with self._file() as connection:
             with self._sidecars.turn():
                 mark, checkpoint = self._sidecars.read_mark(), self._sidecars.read_checkpoint()
@@ -77,7 +77,7 @@ class SQLiteLedger(Durable[Path | str]):
                 with sqlite_file.transaction(connection):
                     _prepare(connection, wanted, mark=mark, clock=self._clock)
                 self._logs = self._sidecars.identify_logs()
-            with sqlite_file.snapshot(connection):  # long for a long history, and nobody else need wait
+            with sqlite_file.snapshot(connection):  # takes long for a long history; others need not wait
                 replay, terms = check(connection, mark, checkpoint=decode_checkpoint(checkpoint))
             if wanted is not None:
                 refuse_other(terms, wanted)
@@ -102,7 +102,7 @@ class SQLiteLedger(Durable[Path | str]):
                 yield rows
                 head = Mark(data_set, *rows.head())
             if head != mark:
-                with suppress(LedgerError):  # the commit stands, and an older mark only notices less
+                with suppress(LedgerError):  # the commit is done, and an older mark only detects less
                     self._sidecars.write_mark(head)
 
     @contextmanager
@@ -159,7 +159,7 @@ def _prepare(connection: sqlite3.Connection, wanted: Terms | None, *, mark: Mark
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    """Return what tells the file at `path` from every other that may take its name."""
+    """Return the identity of the file at `path`, which another file of the same name does not have."""
     try:
         found = path.stat()
     except OSError as error:

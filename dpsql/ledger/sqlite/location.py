@@ -1,4 +1,4 @@
-"""Where a ledger may stand: on a disk of this machine.
+"""Check of the location of a ledger: it must be on a disk of this machine.
 
 A network file system may acknowledge what it has not written, and two machines that share a file do not share the
 memory in which SQLite keeps its write-ahead log in order. Linux names the kind of every mounted file system; elsewhere,

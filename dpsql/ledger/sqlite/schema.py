@@ -11,7 +11,7 @@ __all__ = ["APPLICATION_ID", "VERSION", "build", "has_certificate", "has_periods
 __all__ += ["is_whole", "make_certificate", "make_periods", "read_version", "tell_repeats"]
 
 APPLICATION_ID = 0x64707371  # "dpsq", in the header of the file
-# A ledger has the least version that tells all of it, so that an earlier dpsql reads what it understands.
+# A ledger has the lowest version that describes all of it, so that an earlier dpsql can read it where possible.
 VERSION = 5  # with entries that repeat others, and certificate and periods or none
 _WITH_CERTIFICATE = 4  # other than zcdp, and periods or none
 _WITH_PERIODS = 3
@@ -88,7 +88,7 @@ def header(connection: sqlite3.Connection) -> tuple[int, int]:
 
 
 def is_blank(connection: sqlite3.Connection) -> bool:
-    """Say whether nobody has written to the file: it is new, or its making was cut short."""
+    """Say whether nothing was written to the file: it is new, or its creation was interrupted."""
     (things,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     return header(connection) == (0, 0) and things == 0
 

@@ -27,7 +27,7 @@ __all__ = ["Sidecars", "rolled_back"]
 _SIZE = 256
 _WORDS = 4
 _READINGS = 3
-_held: set[int] = set()  # descriptors of queues; a forked child that kept one would keep its parent's turn
+_held: set[int] = set()  # descriptors of queues; a forked child with one would hold the turn of its parent
 
 
 class Sidecars:
@@ -67,9 +67,9 @@ class Sidecars:
         return tuple(map(_identify, self._logs))
 
     def identify_rest(self) -> tuple[int, ...] | None:
-        """Return what a change of the ledger's file would change, if all of the ledger is in it and nobody writes.
+        """Return a value that changes with the file of the ledger, if no process has the ledger open.
 
-        None where something of it may be in a log or a journal, as it is while a process has it open.
+        None where a log or a journal may hold part of the ledger, as while a process has it open.
         """
         if os.path.lexists(self._logs[0]) or os.path.lexists(self._journal):
             return None
@@ -95,9 +95,9 @@ class Sidecars:
     def write_mark(self, mark: Mark) -> None:
         """Write the mark over the one before.
 
-        In place, because a rename would make every commit of the ledger flush the file system's journal as well; one
-        sector, so that it is written whole. Not flushed: it follows the commit that it tells of, which was, and a mark
-        that is older than the ledger, or lost with the power, refuses nothing that it should not.
+        In place, because a rename would make every commit of the ledger flush the journal of the file system too; in
+        one sector, so that it is written whole. Not flushed: the commit before it was, and a mark that is older than
+        the ledger, or lost in a power failure, causes no false alarm.
         """
         words = [mark.data_set, str(mark.seq), mark.chain]
         text = " ".join([*words, _digest(words)]).ljust(_SIZE - 1) + "\n"
@@ -113,7 +113,7 @@ class Sidecars:
     def write_checkpoint(self, text: str) -> None:
         """Write the checkpoint over the one before, in place and not flushed; in a turn, so that it is read whole.
 
-        One that a crash cut short is told by its digest, and then all is read again.
+        The digest reveals one that a crash cut short; the whole history is then read again.
         """
         self._write(self._checkpoint, text, flags=os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
 
@@ -130,7 +130,7 @@ class Sidecars:
             os.close(descriptor)
 
     def _open(self, path: Path, flags: int) -> int:
-        """Open a file beside the ledger, as private and as owned as the ledger, whoever comes first to make it."""
+        """Open a file beside the ledger, with its owner and permissions; create it if it is missing."""
         try:
             ledger = self._ledger.stat()
             descriptor = os.open(path, flags, 0o600)
@@ -179,7 +179,7 @@ if sys.platform != "win32":
             raise because(0) from error
         else:
             return
-        # The system's queue knows no patience, so a thread of its own stands in it. A thread that is given up still
+        # The queue of the system has no timeout, so a separate thread waits in it. A thread that is given up still
         # comes to its turn, and closing its descriptor, then the last of that opening, ends the turn at once.
         turn, failed = threading.Event(), list[OSError]()
         copy = os.dup(descriptor)

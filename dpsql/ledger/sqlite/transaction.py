@@ -27,7 +27,7 @@ from dpsql.ledger.sqlite.errors import damaged
 __all__ = ["Rows"]
 
 _TOTAL = ("total_epsilon", "total_delta")
-# the key is read as the index read it, whatever letters it holds
+# the key is read as the index reads it, for all characters
 _UNDER = f"""{LINKED} WHERE kind = 'reserved' AND json_extract(body, '$.key') <> ''
 AND json_extract(body, '$.key') = json_extract(?, '$')"""
 
@@ -81,7 +81,7 @@ class Rows(EventRows):
         )
 
     def _certified(self) -> CertificateTerms:
-        """Return the certificate; raise ValueError or TypeError if what stands for it is none."""
+        """Return the certificate; raise ValueError or TypeError if it is malformed."""
         if not schema.has_certificate(self._connection):
             return CertificateTerms()
         row = self._connection.execute("SELECT certificate, item_epsilon, query_delta FROM certificate").fetchone()
@@ -98,7 +98,7 @@ class Rows(EventRows):
         )
 
     def _calendar(self) -> Calendar | None:
-        """Return the calendar; raise ValueError, or TypeError, if what stands for it is none."""
+        """Return the calendar; raise ValueError or TypeError if it is malformed."""
         if not schema.has_periods(self._connection):
             return None
         row = self._connection.execute("SELECT length_seconds, most, began, number, since FROM periods").fetchone()
@@ -106,7 +106,7 @@ class Rows(EventRows):
         return Calendar(decode_periods(seconds, most), datetime.fromisoformat(began), int(number), int(since))
 
     def balance(self, account: str | None) -> BudgetState:
-        """Return what is spent and held."""
+        """Return the spent and reserved amounts."""
         row = self._connection.execute(
             "SELECT spent_rho, spent_delta, reserved_rho FROM balances WHERE holder = ?", (encode_holder(account),)
         ).fetchone()

@@ -33,7 +33,7 @@ def verify(path: Path | str) -> Verified:
         decode_checkpoint(beside.read_checkpoint()),
     )  # before the file, which only ever goes on
     before = beside.identify_rest()
-    if before is not None:  # nobody has it open, and reading it need not make a log beside it
+    if before is not None:  # no process has it open, and reading it need not create a log beside it
         found, failure = None, None
         try:
             found = verify_file(file, mark, checkpoint=checkpoint, mode="ro&immutable=1")
@@ -92,7 +92,7 @@ def refuse_missing(path: Path) -> None:
         path.stat()
     except FileNotFoundError as error:
         raise missing() from error
-    except (OSError, ValueError):  # told better when it is opened
+    except (OSError, ValueError):  # the opening has a better error
         return
 
 
