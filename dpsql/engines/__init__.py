@@ -1,4 +1,4 @@
-"""Where the data is: SQL text and bound values in, exact results out; no engine knows what privacy is.
+"""Engines: SQL text and bound values in, exact results out; engines know nothing about privacy.
 
 The engines themselves are imported by name (`dpsql.engines.duckdb.engine`), so that this package starts without one.
 """

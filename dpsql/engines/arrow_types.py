@@ -47,7 +47,7 @@ def conformed(table: pa.Table, types: Sequence[str]) -> pa.Table:
 
     for at, type_ in enumerate(types):
         wanted, column = find_arrow_type(type_), table.column(at)
-        if wanted is not None and column.null_count == len(column):  # of any type, where a driver tells it by values
+        if wanted is not None and column.null_count == len(column):  # of any type, where a driver infers it from values
             table = table.set_column(at, table.field(at).name, pa.chunked_array([pa.nulls(len(column), wanted)]))
         elif wanted is not None and type_ == "VARCHAR":
             table = table.set_column(at, table.field(at).name, _text(_storage_values(column)))

@@ -56,7 +56,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A table that an engine may be asked about: the parts of its qualified name, and its columns."""
+    """Table that an engine may read: the parts of its qualified name, and its columns."""
 
     relation: tuple[str, ...]
     columns: tuple[Column, ...]
@@ -105,7 +105,7 @@ class Statement:
 
 @final
 class Exact:
-    """An exact result, sealed: it cannot be printed, iterated, measured, copied or pickled.
+    """Exact result, sealed: it cannot be printed, iterated, measured, copied or pickled.
 
     The object itself is empty; `open_exact` knows its table, and only a release calls that. Python keeps no secrets:
     this guards against accidents (a log line, a traceback with local variables), not against code in this process.
@@ -144,12 +144,12 @@ class Engine(Protocol):
 
     @property
     def sealed(self) -> bool:
-        """Whether the engine was opened by dpsql, read-only and locked, and not lent by the user."""
+        """Whether the engine was opened by dpsql, read-only and locked, and not by the user."""
         ...
 
     @property
     def isolation(self) -> str:
-        """Where the data is open: a "process" that has nothing else, the analyst's own ("in_process"), or "remote"."""
+        """Place where the data is open: a separate "process", the analyst's own ("in_process"), or "remote"."""
         ...
 
     def relation(self, name: str) -> tuple[str, ...]:
@@ -164,9 +164,9 @@ class Engine(Protocol):
         ...
 
     def unique(self, name: str, column: str) -> bool:
-        """Return whether no value but NULL stands twice in a column of the table that was registered as `name`.
+        """Return whether all values but NULL are distinct in a column of the table registered as `name`.
 
-        Text is compared by its bytes. Whatever goes wrong is an `EngineError` of fixed words.
+        Text is compared by its bytes. Every failure is an `EngineError` with a fixed text.
         """
         ...
 
@@ -183,7 +183,7 @@ class Engine(Protocol):
         ...
 
     def execute(self, statement: Statement, *, stop: Stop | None = None) -> Exact:
-        """Run one SELECT; whatever goes wrong is an `EngineError` of fixed words.
+        """Run one SELECT; every failure is an `EngineError` with a fixed text.
 
         A statement is interrupted, and fails, soon after `stop` returns True. Statements over private rows have none:
         whether one was stopped in time would depend on rows.
@@ -225,7 +225,7 @@ def holding(lock: Lock, stop: Stop | None) -> Iterator[None]:
 
 
 def statement_stopped() -> EngineError:
-    """Return the error of a statement that was stopped because nobody waits for its answer."""
+    """Return the error for a statement that was stopped because its client is gone."""
     return EngineError(
         "statement-stopped",
         "The statement was stopped; nothing was charged.",
@@ -253,7 +253,7 @@ def engine_failed() -> EngineError:
 
 @runtime_checkable
 class Watchable(Protocol):
-    """An engine that also tells how far a statement is; what it tells depends on rows, as the time it takes does."""
+    """Engine that also reports the progress of a statement, which depends on rows, as running time does."""
 
     def progress(self) -> float | None:
         """Return the share of the statement that is done, 0 to 1, or None where that is not known; from any thread."""

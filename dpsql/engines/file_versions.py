@@ -1,4 +1,4 @@
-"""Versions of files, by which one that was loaded is told from one that was written since."""
+"""Versions of files, which show whether a file was written since it was loaded."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Engines for statements over public tables alone, apart from the one that reads private rows.
 
 Such a statement is free and may be sent at will, so it must not delay a private one: it has engines, memory and threads
-of its own, ends at a time limit, and is stopped when nobody waits for its answer. No private row is read here.
+of its own, ends at a time limit, and is stopped when its client is gone. No private row is read here.
 """
 
 from __future__ import annotations

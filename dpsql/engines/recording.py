@@ -16,7 +16,7 @@ __all__ = ["RecordingEngine"]
 
 
 class RecordingEngine:
-    """Wraps an engine and keeps every statement it was asked to run; raises `fail_with` instead, when that is set."""
+    """Wrapper of an engine that records every statement; if `fail_with` is set, it raises that instead."""
 
     def __init__(self, engine: Engine, *, fail_with: EngineError | None = None) -> None:
         self.statements: list[Statement] = []
@@ -35,7 +35,7 @@ class RecordingEngine:
 
     @property
     def isolation(self) -> str:
-        """Where the wrapped engine has the data open."""
+        """Place where the wrapped engine has the data open."""
         return self._engine.isolation
 
     def relation(self, name: str) -> tuple[str, ...]:

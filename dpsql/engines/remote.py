@@ -1,4 +1,4 @@
-"""What engines outside this process have in common: one statement at a time, sealed answers, no word of theirs.
+"""Common part of engines outside this process: one statement at a time, sealed answers, no error texts of theirs.
 
 An engine is a class below this one that says how a statement is sent, how a running one is stopped, and what there is
 to close; `docs/how-to/engines.md` shows two. Code that runs in this process can use its connection, the curator's.
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 __all__ = ["RemoteEngine", "table_missing"]
 
 _PATIENCE = 0.5  # seconds between two looks at a statement that runs; where waiting cannot be interrupted, this can
-_LAST_WAIT = 10.0  # seconds that a statement has to end once it was told to
+_LAST_WAIT = 10.0  # seconds that a statement has to end after a cancel
 
 
 class RemoteEngine(ABC):
-    """Runs one SELECT at a time elsewhere, hands out its result sealed, and tells nobody why one failed.
+    """Engine that runs one SELECT at a time elsewhere, seals its result, and does not say why one failed.
 
-    `tables` are all that it may be asked about, by the names of the policy. A statement that takes longer than
+    `tables` are all the tables it may read, by the names of the policy. A statement that takes longer than
     `time_limit` seconds is stopped, and fails; so does one that is interrupted.
     """
 
@@ -122,7 +122,7 @@ class RemoteEngine(ABC):
         return open_exact_table(self._tables, name).columns
 
     def unique(self, name: str, column: str) -> bool:
-        """Return whether no value but NULL stands twice in a column of the table that was registered as `name`."""
+        """Return whether all values but NULL are distinct in a column of the table registered as `name`."""
         from sqlglot.expressions import to_identifier
 
         table, dialect = open_exact_table(self._tables, name), self._dialect
@@ -189,7 +189,7 @@ class RemoteEngine(ABC):
         return table
 
     def _run(self, statement: Statement, stop: Stop | None) -> pa.Table | None:
-        """Return the answer, or None whatever went wrong; wait where an interrupt can come through."""
+        """Return the answer, or None after any failure; wait where an interrupt can be received."""
         outcome: list[pa.Table] = []
         done = self._done = threading.Event()
         task = partial(self._carry_out, statement, outcome=outcome, done=done)

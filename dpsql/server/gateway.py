@@ -164,7 +164,7 @@ class Gateway:
         return "stopping" if self.service.is_closed else "ok"
 
     def may_see_metrics(self, user: User | None, *, address: str, is_forwarded: bool) -> bool:
-        """Return whether a client may read the metrics: a curator, or this machine itself if it forwards nobody."""
+        """Return whether a client may read the metrics: a curator, or this machine unless it forwards requests."""
         current = None if user is None else self.users.get(user.name)
         return (current is not None and current.is_curator) or (is_loopback(address) and not is_forwarded)
 

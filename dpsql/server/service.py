@@ -53,7 +53,7 @@ class Service:
         self._stopping = threading.Event()
         self._retiring: list[threading.Thread] = []
         self._statements = FairQueue(_UNLIMITED, each=_STATEMENTS_OF_ONE)
-        self._private = FairQueue(1)  # whatever policy a statement began under
+        self._private = FairQueue(1)  # under the policy that was in force when a statement began
         self._descriptions = FairQueue(_UNLIMITED)
         self._share = ProcessorShare()
         self._resources = self._open_resources(policy)

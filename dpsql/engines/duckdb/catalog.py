@@ -1,7 +1,6 @@
-"""How DuckDB is opened and what it is asked about its tables, before any question about the data is.
+"""Opening of DuckDB and queries about its tables, before any query of the data.
 
-What goes wrong here depends on files and names, and on rows only while a CSV file is loaded; still only our own words
-leave.
+Errors here depend on files and names, and on rows only while a CSV file is loaded; only texts of our own are passed on.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ _TOTALITY = {"ieee_floating_point_ops": True, "integer_division": False, "arrow_
 # this, even to draw nothing, and the bar is off there.
 _TOLD, _QUIET = {"enable_progress_bar_print": False, "enable_progress_bar": True}, {"enable_progress_bar": False}
 _DEPTH = {"max_expression_depth": 500}  # far above any statement that dpsql writes, far below what the stack carries
-# What DuckDB's errors say of a file that somebody has open for writing: by its kind, or by words.
+# Kind or text of DuckDB's errors for a file that another process has open for writing.
 _LOCKED = ("ResourceInUseException", "Could not set lock", "Unique file handle conflict")
 _LAST_SETTINGS = (
     "SET GLOBAL TimeZone = 'UTC'",
@@ -232,8 +231,8 @@ def _load(
 ) -> tuple[str | None, bool]:
     """Fill a new table from the file; return the declared column that is not named once, and whether all went well.
 
-    What was read stays in this frame, which is gone when an error of ours is raised. After one, the connection is to
-    be closed, and what was loaded goes with it.
+    The data that was read stays in this frame, which ends before an error of ours is raised. After an error, close the
+    connection, and with it the loaded rows.
     """
     from dpsql.engines.duckdb import csv_file  # start-up: Arrow
 
@@ -377,7 +376,7 @@ def compiles(bare: duckdb.DuckDBPyConnection, pattern: str) -> bool:
 
 
 def repeated(table: Registered, column: str) -> str:
-    """Return the SELECT of one row if a value of a column, NULL aside, stands twice; text is compared by its bytes."""
+    """Return the SELECT that yields one row if a column has a duplicate value other than NULL; text by its bytes."""
     (kind,) = (known.type for known in table.columns if known.name == column)
     value = f"{_identifier(column)} COLLATE C" if kind == "VARCHAR" else _identifier(column)
     relation = ".".join(map(_identifier, table.relation))

@@ -1,8 +1,8 @@
-"""A CSV file, read once from front to back by one fixed grammar: RFC 4180 in UTF-8, with or without a byte order mark.
+"""Check of a CSV file against one fixed grammar: RFC 4180 in UTF-8, with or without a byte order mark.
 
-Readers of CSV repair what they meet. DuckDB's, told to be strict, still drops an empty field too many, empty lines and
-spaces around quotes; Arrow's closes a quote that the file leaves open. So every byte is held against the grammar
-first; what passes can be cut up in one way only.
+Readers of CSV repair errors. DuckDB's strict mode still drops an extra empty field, empty lines and spaces around
+quotes; Arrow's reader closes an open quote. Every byte is therefore checked first; a file that passes can be parsed in
+one way only.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def header(stream: BinaryIO) -> list[str]:
 
 
 def positions(names: Sequence[str], name: str) -> list[int]:
-    """Return where `name` stands in a header, compared without regard to ASCII case."""
+    """Return the positions of `name` in a header, compared without regard to ASCII case."""
     return [place for place, found in enumerate(names) if found.translate(_FOLD) == name.translate(_FOLD)]
 
 

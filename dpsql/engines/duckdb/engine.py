@@ -1,4 +1,4 @@
-"""DuckDB: opened by dpsql, read-only and sealed, or lent by the user through a fresh cursor."""
+"""DuckDB: opened by dpsql, read-only and sealed, or passed in by the user and used through a fresh cursor."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ _HEARTBEAT = 0.05  # seconds between two requests that a statement stop
 
 
 class DuckDBEngine:
-    """Runs one SELECT at a time, hands out its result sealed, and tells nobody what DuckDB said when it failed.
+    """Engine that runs one SELECT at a time, seals its result, and never passes on the texts of DuckDB's errors.
 
-    The lock of a sealed instance is defence in depth: DuckDB would still overwrite the very files it may read. So
-    whatever is not one SELECT is not run at all.
+    The lock of a sealed instance is defence in depth: DuckDB could still overwrite the files that it may read. A
+    statement that is not a single SELECT is therefore not run at all.
     """
 
     dialect = DUCKDB
@@ -73,7 +73,7 @@ class DuckDBEngine:
         self._holds = holds
         self._time_limit = time_limit
         self._lock = threading.RLock()  # taken again by the statement of a turn
-        self._watch = threading.Lock()  # who asks how far a statement is does not wait for its end
+        self._watch = threading.Lock()  # asking for the progress of a statement must not wait for its end
         self._patterns = threading.Lock()  # nor does who tries a regular expression
         self._bare: duckdb.DuckDBPyConnection | None = None
         self._release = weakref.finalize(self, holds.close)
@@ -91,12 +91,12 @@ class DuckDBEngine:
     ) -> DuckDBEngine:
         """Open a database file, files of tables or both; `sources` names every table, and its file if it has its own.
 
-        A path is that of a Parquet file, which every statement reads again, as it does the files of a `Folder`; a
-        `CsvFile` is read here and never again; a table that stands `AttachedTable` the data is attached.
-        The instance lives in memory and attaches the database, so that several can read one file side by side. What
-        does not fit in memory is spilled into a folder that only this user can enter and that goes with the engine, or
-        into the folder `spill`, which the caller removes.
-        A statement that takes longer than the limit, in seconds, is asked to stop, and fails; some go on for long.
+        A path is that of a Parquet file, which every statement reads again, as it does the files of a `Folder`. A
+        `CsvFile` is read once, here. An `AttachedTable` is in a database of its own, which is attached.
+        The instance is in memory and attaches the database, so that several instances can read one file side by side.
+        Data that does not fit in memory is spilled into a private folder that is removed with the engine, or into the
+        folder `spill`, which the caller removes.
+        A statement that takes longer than the limit, in seconds, is interrupted and fails; some go on for long.
         """
         with ExitStack() as holds:
             folder = spill or holds.enter_context(ScratchFolder()).path
@@ -123,7 +123,7 @@ class DuckDBEngine:
             cursor = holds.enter_context(connection.cursor())
             catalog.refuse_macros(cursor)
             catalog.make_total(cursor)
-            with suppress(EngineError):  # the settings of a connection that is lent may be locked
+            with suppress(EngineError):  # the settings of a user's connection may be locked
                 catalog.make_quiet(cursor)
             paths = catalog.place(cursor, sources, home=home, sealed=False)
             tables = {name: catalog.describe(cursor, name, relation=path) for name, path in paths.items()}
@@ -143,7 +143,7 @@ class DuckDBEngine:
         return open_exact_table(self._tables, name).columns
 
     def unique(self, name: str, column: str) -> bool:
-        """Return whether no value but NULL stands twice in a column; DuckDB says no more than that one does."""
+        """Return whether all values but NULL are distinct in a column; no value leaves DuckDB."""
         sql = catalog.repeated(open_exact_table(self._tables, name), column)
         with self._lock:
             self._require_open()
@@ -197,7 +197,7 @@ class DuckDBEngine:
         return False
 
     def _run(self, statement: Statement, stop: Stop | None = None) -> pa.Table | None:
-        """Return the result, or None whatever went wrong.
+        """Return the result, or None after any failure.
 
         DuckDB's own handling of Ctrl-C comes late and as an ordinary error, so the statement runs in a thread while
         this one waits where Python can be interrupted.
@@ -228,7 +228,7 @@ class DuckDBEngine:
 def _fetch(
     connection: duckdb.DuckDBPyConnection, statement: Statement, *, outcome: list[pa.Table], done: threading.Event
 ) -> None:
-    """Put the result into `outcome`, or nothing: every error ends here, where nobody reads it."""
+    """Put the result into `outcome`; every error ends here and is discarded."""
     with suppress(BaseException):
         (only,) = connection.extract_statements(statement.sql)
         if only.type == duckdb.StatementType.SELECT:

@@ -74,7 +74,7 @@ def scan_folder(connection: duckdb.DuckDBPyConnection, folder: Folder, *, place:
 
 
 def _check_files(files: Sequence[DataFile], *, place: str) -> None:
-    """Refuse files that are not there, and names that DuckDB takes for patterns, of which others may be meant."""
+    """Refuse missing files, and names that DuckDB reads as patterns, which could match other files."""
     for file in files:
         if not file.path.is_file():
             hint = "Restore it, or repair the table with what wrote it."

@@ -22,5 +22,5 @@ def parse_bytes(memory_limit: str | None) -> int:
 
 
 def choose_smaller(memory_limit: str | None, other: str) -> str:
-    """Return the smaller of two limits, of which the first may be none."""
+    """Return the smaller of two limits, where the first may be None."""
     return memory_limit if memory_limit is not None and parse_bytes(memory_limit) < parse_bytes(other) else other

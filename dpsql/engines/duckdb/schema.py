@@ -1,4 +1,4 @@
-"""What a DuckDB file says of its tables: names, types and keys, from the catalogue alone; no row is read or counted."""
+"""Names, types and keys of the tables in a DuckDB file, from its catalog alone; no row is read or counted."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which files make up a Delta Lake table now, as the package deltalake reads its log; statistics are not looked at.
+"""Current files of a Delta Lake table, as the package deltalake reads its log; statistics are not used.
 
-A log can say more of a table than which files it has: rows deleted by vectors, columns stored under other names. That
-package lists such files without a word, so what is not known here, or not read as it is meant, is refused first.
+A log can contain more than the list of files: rows deleted by vectors, or columns stored under other names. The package
+lists such files without a warning, so tables with features that are unknown or not supported here are refused first.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MAPPING = "delta.columnMapping."
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """What one version of a table asks of its readers, and its columns."""
+    """Requirements of one version of a table for its readers, and its columns."""
 
     reader: int
     features: frozenset[str]
@@ -57,7 +57,7 @@ class _Head:
 def open_delta(root: Path, *, place: str) -> Folder:
     """Return the newest version of the table in a folder; raise `EngineError` for one that cannot be read for certain.
 
-    Whether a row is deleted is asked of every file: the package names those that have deleted rows, if it can.
+    Every file is checked for deleted rows: the package names the files with deleted rows, if it can.
     """
     if "%" in str(root):
         reason = "The folder of the Delta Lake table, or one above it, has a percent sign in its name."

@@ -1,7 +1,7 @@
-"""What a folder is, a Delta Lake or Iceberg table or Parquet files alone, and which files are in it right now.
+"""Detection of the kind of a folder (a Delta Lake table, an Iceberg table, or Parquet files) and of its current files.
 
-Only names and metadata are looked at here. Whatever could make a deleted row count again, or a row twice, is refused: a
-folder that is part of a table or has one in it, symbolic links, and files that lie elsewhere.
+Only names and metadata are read. Everything that could count a deleted row, or a row twice, is refused: a folder that
+is part of a table or contains one, symbolic links, and files in other places.
 """
 
 from __future__ import annotations

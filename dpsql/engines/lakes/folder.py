@@ -14,7 +14,7 @@ from uuid import UUID
 
 from dpsql.errors import EngineError
 
-__all__ = ["DataFile", "Field", "Folder", "decode_name", "heard", "read_text", "within"]
+__all__ = ["DataFile", "Field", "Folder", "encode_folder", "decode_folder", "read_text", "within"]
 
 Spelled = tuple[str, str, list[list[object]], list[str], list[list[object]]]
 
@@ -52,15 +52,15 @@ class Folder:
     fields: tuple[Field, ...] = ()
 
 
-def decode_name(folder: Folder) -> Spelled:
+def encode_folder(folder: Folder) -> Spelled:
     """Return the folder as JSON has it, for another process."""
     files: list[list[object]] = [[str(file.path), *file.values] for file in folder.files]
     fields: list[list[object]] = [[field.name, field.type, field.id, field.required] for field in folder.fields]
     return str(folder.path), folder.kind, files, list(folder.partitions), fields
 
 
-def heard(words: Spelled) -> Folder:
-    """Return the folder that `decode_name` spelled."""
+def decode_folder(words: Spelled) -> Folder:
+    """Return the folder that `encode_folder` encoded."""
     path, kind, files, partitions, fields = words
     found = tuple(DataFile(Path(str(file)), tuple(_text(value) for value in values)) for file, *values in files)
     named = tuple(

@@ -1,7 +1,7 @@
-"""Which files make up an Iceberg table now, as the package pyiceberg reads its metadata; statistics are not looked at.
+"""Current files of an Iceberg table, as the package pyiceberg reads its metadata; statistics are not used.
 
-No catalog is asked and nothing outside of the folder is opened. Files of deleted rows, a later format, and files that
-are no Parquet are refused: nothing here takes the deleted rows away.
+No catalog is contacted and nothing outside of the folder is opened. Delete files, later formats, and files other than
+Parquet are refused: nothing here removes deleted rows.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def _type(row: _Row) -> str:
     _, schema, name, modifier, kind, written, as_text = row
     if kind == "e":
         return ENUM
-    if as_text:  # varchar, and citext too: as text it is told apart by its bytes
+    if as_text:  # varchar, and citext too: as text it is compared by its bytes
         return "VARCHAR"
     if schema != "pg_catalog":
         return written

@@ -1,8 +1,8 @@
-"""PostgreSQL, by ADBC: one connection that reads alone; what crosses is the answer, in Arrow.
+"""PostgreSQL over ADBC: one read-only connection; only the answer crosses it, in Arrow.
 
 The connection is PostgreSQL's own client's: the address may leave out what PGPASSWORD, a password file or a service
-says. What it is told on opening holds for all it does: it may only read, names of functions and operators are those of
-pg_catalog, clock and dates are UTC and ISO. A connection that breaks is made again for the next statement, no earlier.
+says. Its settings apply to every statement: it is read-only, names of functions and operators are those of pg_catalog,
+clock and dates are UTC and ISO. A broken connection is replaced for the next statement.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SETTINGS = {
 }
 _PINNED = frozenset([*_SETTINGS, "transaction_read_only", "statement_timeout", "session_authorization"])
 _ONE_SELECT = re.compile(r"(?:SELECT|WITH)\b")
-_GRACE = 2.0  # seconds after its time limit that the server itself stops a statement, should we be gone
+_GRACE = 2.0  # seconds after its time limit until the server itself stops a statement, in case this process died
 _ENDS = "CASE {{0}} WHEN 'infinity' THEN {last} WHEN '-infinity' THEN -{last} ELSE {since} END"
 _SENT = {  # dates and time stamps as numbers, since Arrow counts from another day and has no room for the infinite
     "DATE": _ENDS.format(last=2**31 - 1, since="{0} - DATE '1970-01-01'"),
@@ -52,7 +52,7 @@ Sources = Mapping[str, Path | CsvFile | Folder | None]
 
 
 class PostgresEngine(RemoteEngine):
-    """Asks a PostgreSQL server; the tables stay where they are."""
+    """Engine on a PostgreSQL server; the tables stay there."""
 
     def __init__(
         self, connect: Callable[[], Connection], tables: Mapping[str, Registered], *, time_limit: float | None

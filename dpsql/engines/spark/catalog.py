@@ -44,9 +44,9 @@ _GLOB = re.compile(r"([{}\[\]*?\\])")
 
 
 def tables(own: SparkSession, sources: Sources, *, lent: SparkSession | None = None) -> dict[str, Registered]:
-    """Return the tables by the names of the policy; `lent` is the user's session, which may have views for a while.
+    """Return the tables by the names of the policy; `lent` is a session of the user, which may have temporary views.
 
-    Raises `EngineError` for what is not there, and `PolicyError` for a CSV file.
+    Raises `EngineError` for a missing table, and `PolicyError` for a CSV file.
     """
     return {name: _registered(own, name, source=source, lent=lent) for name, source in sources.items()}
 
@@ -118,7 +118,7 @@ def _borrowed(own: SparkSession, lent: SparkSession, *, relation: tuple[str, ...
 
 
 def _safe(own: SparkSession, relation: tuple[str, ...], *, found: list[tuple[str, str]], name: str) -> Registered:
-    """Return the table, or a view of it where some column cannot be asked for as it is."""
+    """Return the table, or a view of it where some column cannot be read as it is."""
     spelled = Counter(column.lower() for column, _ in found)
     kept = [(column, kind) for column, kind in found if spelled[column.lower()] == 1]
     columns = tuple(Column(column, _type(kind)) for column, kind in kept)

@@ -1,7 +1,7 @@
-"""Spark, by a session of its own or one beside a user's: what leaves the cluster are the few rows of the answer.
+"""Spark, in a session of its own or beside one of the user: only the few rows of the answer leave the cluster.
 
-A statement is a function of the rows alone, whatever Spark does with them: partitions may be cut otherwise, tasks run
-twice and machines go, and the answer is the same.
+The answer of a statement is a function of the rows alone: it stays the same under other partitions, repeated tasks and
+lost machines.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["SparkEngine"]
 
 
 class SparkEngine(RemoteEngine):
-    """Asks a Spark session; the tables stay where they are."""
+    """Engine on a Spark session; the tables stay there."""
 
     def __init__(
         self, session: SparkSession, known: Mapping[str, Registered], *, owned: bool, time_limit: float | None
@@ -43,10 +43,10 @@ class SparkEngine(RemoteEngine):
         options: Mapping[str, str],
         time_limit: float | None = None,
     ) -> SparkEngine:
-        """Start a session: "sc://host" is Spark Connect, and what stands behind "spark:" the name of a master.
+        """Start a session: "sc://host" is Spark Connect, and "spark:" is followed by the name of a master.
 
-        Raises `EngineError` where Spark or a table is not there, `UsageError` for what is not installed, and
-        `PolicyError` for settings and sources that Spark is not given.
+        Raises `EngineError` if Spark or a table is missing, `UsageError` for a missing package, and `PolicyError` for
+        settings and sources that are not allowed.
         """
         session = started(url, options)
         try:
@@ -74,7 +74,7 @@ class SparkEngine(RemoteEngine):
             return self._session.sql(statement.sql, args=named).toArrow()
 
     def cancel(self) -> None:
-        """Stop what runs in this session, which asks one thing at a time."""
+        """Stop the running statement of this session, which runs one at a time."""
         with quiet():
             self._session.interruptAll()
 

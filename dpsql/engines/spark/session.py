@@ -1,7 +1,7 @@
-"""The sessions that Spark is asked through: started by dpsql, or beside one that a user has, which stays as it is.
+"""Sessions of Spark: started by dpsql, or beside a session of the user, which stays as it is.
 
-Either way it is a session of dpsql's own, with the settings that the forms of the dialect rely on. What Spark, its Java
-and its clients say goes nowhere: they quote queries, and the values on which one failed.
+Both are sessions of dpsql, with the settings that the forms of the dialect need. Messages of Spark, its Java and its
+clients are discarded: they quote queries, and the values on which one failed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PINNED: Mapping[str, str] = {
 _LEGACY = "spark.sql.legacy."  # settings that bring back what earlier versions did otherwise
 _OURS = {
     "spark.app.name": "dpsql",
-    "spark.ui.enabled": "false",  # its pages show exact numbers of rows to whoever reaches the port
+    "spark.ui.enabled": "false",  # its pages show exact numbers of rows to everybody who reaches the port
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "OFF",
 }
@@ -217,7 +217,7 @@ def _connected(url: str, options: Mapping[str, str]) -> SparkSession:
     for name, value in options.items():
         builder = builder.config(name, value)
     session: SparkSession = builder.create()
-    session.version  # noqa: B018 - the server is asked for the first time here
+    session.version  # noqa: B018 - this is the first contact with the server
     return session
 
 

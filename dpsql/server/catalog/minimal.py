@@ -230,7 +230,7 @@ _NEVER = "pg_total_relation_size pg_relation_size pg_table_size pg_database_size
 
 
 def _of_role(column: str) -> str:
-    """Return a column of the one role that there is: whoever asks."""
+    """Return a column of the only role, which is the current user."""
     value = _ROLE.get(column, "0" if column.startswith(("rol", "use")) else "NULL")
     return f'{f"{PREFIX}current_user()" if value == "name" else value} AS "{column}"'
 
@@ -248,7 +248,7 @@ def _columns(asked: Translated, cursor: sqlite3.Cursor) -> tuple[Column, ...]:
     names = [str(told[0]) for told in cursor.description]
     if asked.names is not None and len(asked.names) == len(names):
         paired = zip(asked.names, asked.types, strict=True)
-    else:  # a star: SQLite knows which columns it stands for
+    else:  # a star: SQLite knows its columns
         paired = zip(names, [asked.by_name.get(name, 25) for name in names], strict=True)
     return tuple(Column(name, oid, TYPES[oid].size if oid in TYPES else -1, -1) for name, oid in paired)
 

@@ -20,7 +20,7 @@ from dpsql.sql.lexer import ascii_lower
 
 __all__ = ["BUILT_IN", "PREFIX", "Translated", "cannot", "translated"]
 
-PREFIX = "fn_"  # our own functions, told from SQLite's
+PREFIX = "fn_"  # our own functions, distinct from those of SQLite
 BUILT_IN = frozenset(
     "count max min coalesce ifnull nullif lower upper length substr substring trim ltrim rtrim replace like "
     "row_number group_concat".split()
@@ -91,7 +91,7 @@ def _placed(tree: exp.Query, tables: Collection[str]) -> dict[str, Mapping[str, 
     known: dict[str, Mapping[str, int]] = {}
     for table in list(tree.find_all(exp.Table)):
         name, schema = table.name.lower(), table.db.lower()
-        if isinstance(table.this, exp.Func):  # one that returns rows, of which some are relations of ours
+        if isinstance(table.this, exp.Func):  # one that returns rows, some of which are our relations
             name = table.this.name.lower()
         if not schema and name in defined:
             continue
@@ -168,7 +168,7 @@ def _step(node: exp.Expr) -> exp.Expr:  # noqa: C901 - a case for each thing tha
 
 
 def _without_array(node: exp.Expr) -> exp.Expr:
-    """Return what stands for an array: those that are stored are of keys, indexes and rights, which have no rows."""
+    """Return a substitute for an array: stored arrays are those of keys, indexes and privileges, which have no rows."""
     match node:
         case exp.EQ() if isinstance(node.expression, exp.Any):
             return _among(node.this, node.expression.this)

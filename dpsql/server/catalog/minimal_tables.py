@@ -182,7 +182,7 @@ _NAMED = {each.name: each for each in TYPES.values()}
 
 
 def type_named(name: str) -> TypeRow | None:
-    """Return the type that SQL calls so, whatever stands in parentheses behind the name.
+    """Return the type with this name in SQL, without the modifiers in parentheses.
 
     >>> type_named("numeric(9,2)").oid, type_named("double precision").oid
     (1700, 701)

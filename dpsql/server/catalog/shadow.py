@@ -1,8 +1,8 @@
-"""The catalog that a real PostgreSQL is: one that has the tables of the policy, and not a row.
+"""Catalog in a real PostgreSQL that has the tables of the policy, without rows.
 
-Every statement has a transaction of its own that is rolled back. Our own server makes the role of whoever asks in it,
-so that current_user is right and nobody sees who else may ask, and becomes that role before it reads the statement.
-Which tables a statement names, PostgreSQL tells itself: it holds a lock on each until the transaction ends.
+Every statement runs in a transaction of its own, which is rolled back. In our own server, the transaction creates the
+role of the user and switches to it before it reads the statement, so that current_user is right and other users are
+not visible. PostgreSQL itself shows which tables a statement names: it has a lock on each until the transaction ends.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _OURS = frozenset(["dpsql", "public", "none"])
 
 
 class Shadow:
-    """Statements over the catalogs of one PostgreSQL; `becoming` says whether they are asked as roles of the users."""
+    """Statements over the catalogs of one PostgreSQL; `becoming` says whether they run under the role of the user."""
 
     def __init__(self, conninfo: str, *, becoming: bool, stop: Callable[[], None] = lambda: None) -> None:
-        """Connect once, to see that somebody is there. Raises `UsageError`; `stop` is called when this is closed."""
+        """Connect once, to check that the server answers. Raises `UsageError`; `close` calls `stop`."""
         self._conninfo = conninfo
         self._becoming = becoming
         self._stop = stop
@@ -91,7 +91,7 @@ class Shadow:
         return self._asked(user, answer)
 
     def close(self) -> None:
-        """Close the connections that nobody uses, then stop the server if it is ours."""
+        """Close the idle connections, then stop the server if it is ours."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -112,7 +112,7 @@ class Shadow:
                     connection.exec_(b"ROLLBACK")
 
     def _beginning(self, connection: PGconn, name: str) -> bytes:
-        """Return what begins a transaction in which nothing can be written, as the role of who asks."""
+        """Return the statements that begin a read-only transaction under the role of the user."""
         limits = f"SET LOCAL statement_timeout = '{_STATEMENT_LIMIT}'; SET LOCAL lock_timeout = '{_STATEMENT_LIMIT}';"
         begin = f"BEGIN ISOLATION LEVEL REPEATABLE READ; {limits}".encode()
         if not self._becoming:
@@ -207,7 +207,7 @@ def _prepared(connection: PGconn, text: bytes, *, types: Sequence[int]) -> Descr
         Column((told.fname(at) or b"").decode(), told.ftype(at), told.fsize(at), told.fmod(at))
         for at in range(told.nfields)
     )
-    if not columns:  # so is whatever acts, and it would end our transaction
+    if not columns:  # so are statements that act, which could end our transaction
         raise CatalogError("0A000", "This statement returns no column.", hint="Write what to select.")
     # by another prepared statement: a query of any other kind would forget the one without a name
     if _checked(connection, connection.exec_prepared(_LOCKS, [])).ntuples:
@@ -218,7 +218,7 @@ def _prepared(connection: PGconn, text: bytes, *, types: Sequence[int]) -> Descr
 def _rows(
     connection: PGconn, parameters: Sequence[Parameter], *, code: int
 ) -> tuple[list[tuple[bytes | None, ...]], str]:
-    """Run what is prepared and return its rows and tag; row by row, so that too many are never held."""
+    """Run a prepared statement and return its rows and tag; read it row by row, which bounds the memory."""
     values, shapes = [each.value for each in parameters], [int(each.is_binary) for each in parameters]
     connection.send_query_prepared(b"", values, shapes, code)
     connection.set_single_row_mode()

@@ -36,7 +36,7 @@ _ENDPOINTS = 3  # of a FlightInfo: each has a ticket, which has its bytes
 
 
 class Acts:
-    """Does what an action asks for."""
+    """Handler of the actions of Flight SQL."""
 
     def __init__(self, statements: Statements, tokens: Tokens) -> None:
         self._statements = statements

@@ -1,7 +1,7 @@
-"""The fields of a protobuf message: whole numbers and bytes, which is all that Flight SQL's messages are made of.
+"""Codec for protobuf messages of whole numbers and bytes, the only field types in messages of Flight SQL.
 
-A message comes from whoever has connected, so that what is read of it is bounded, and what does not read is refused
-in one way. Fields that are not asked for are passed over, as the format wants it.
+Messages come from unauthenticated clients, so the decoder is bounded, and refuses malformed messages in one way.
+Unknown fields are skipped, as the format requires.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Fields:
             self._found.setdefault(number, []).append(value)
 
     def has(self, number: int) -> bool:
-        """Say whether a field stands in the message, though it may be empty."""
+        """Say whether a field is in the message, possibly empty."""
         return number in self._found
 
     def whole(self, number: int) -> int:
@@ -99,7 +99,7 @@ def unpacked(message: bytes) -> tuple[str, Fields]:
 
 
 def malformed() -> UsageError:
-    """Return what a client is told whose message is none of Flight SQL's."""
+    """Return the error for a client whose message is not one of Flight SQL."""
     hint = "Connect with a client of Arrow Flight SQL, such as adbc-driver-flightsql."
     return UsageError("flight-message", "This is no message of Flight SQL.", hint=hint)
 

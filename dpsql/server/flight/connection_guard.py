@@ -1,8 +1,7 @@
-"""The door of the Flight SQL server: TLS, who may connect, and how much they may send; behind it pyarrow's server.
+"""Guard in front of pyarrow's Flight server: TLS, admission of connections, and limits on what they send.
 
-That one listens on a socket of the file system, in a directory of its own that nobody else may enter. It takes
-messages of any length, says nothing of where a call comes from, and knows no limit of connections; so it sees only
-what the guard passes on.
+pyarrow's server listens on a Unix socket in a private directory. It accepts messages of any length, does not say where
+a call comes from, and has no limit on connections. It therefore receives only what the guard forwards.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class Guard:
         return int(self._server.sockets[0].getsockname()[1])
 
     def refuse(self) -> None:
-        """Let nobody in any more; who is in stays."""
+        """Accept no further connections; existing ones stay."""
         if self._server is not None:
             self._server.close()
 

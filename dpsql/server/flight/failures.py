@@ -29,9 +29,10 @@ _BUSY = frozenset(["closed", "server-busy", "too-many-statements"])
 
 
 class _Unprintable(Exception):
-    """An exception of which pyarrow tells the client the text and the name, since its cause cannot be asked for.
+    """Exception of which pyarrow sends only text and name to the client, because reading its cause fails.
 
-    pyarrow adds what Python's `traceback` makes of an exception; that asks for its cause, fails, and leaves the name.
+    pyarrow adds the formatted traceback of an exception. Python's `traceback` reads the cause, fails, and leaves only
+    the name.
     """
 
     @property
@@ -58,7 +59,7 @@ class _Faulty(Protocol):
 def cleanly(
     act: Callable[Concatenate[_Owner, _Given], _Returned],
 ) -> Callable[Concatenate[_Owner, _Given], _Returned]:
-    """Return the same method, out of which only clean errors come; of any other it tells the kind, and no words."""
+    """Return the method with sanitized errors: of an unexpected exception only the kind is sent, never its text."""
 
     @wraps(act)
     def acting(owner: _Owner, /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Returned:
@@ -66,7 +67,7 @@ def cleanly(
             return act(owner, *args, **kwargs)
         except Error as error:
             failure = flight_error(error)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, its words may hold what nobody may see
+        except BaseException as error:  # noqa: BLE001 - its text may hold private values
             owner.fault(type(error).__name__)
             failure = fl.FlightInternalError("[internal]: The server could not do this.", b'{"code": "internal"}')
         raise failure  # here and not where it was caught: no context hangs on it

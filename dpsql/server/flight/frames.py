@@ -1,9 +1,8 @@
-"""The frames of HTTP/2 that a client sends, as far as a guard must know them: how large a message of gRPC becomes.
+"""Parser for the HTTP/2 frames of a client, as far as the guard needs it: to bound the length of gRPC messages.
 
-pyarrow's server takes a message of any length from whoever connects, before a password is looked at. So its messages
-are measured before they reach it: by the length that each announces, as they arrive. The headers of a call are not
-read, since they are compressed against all earlier ones; one more is written behind them, in the one form that needs
-no knowledge of those: a literal that is not remembered (RFC 7541, 6.2.2).
+pyarrow's server accepts messages of any length before it checks a password. The guard therefore checks the announced
+length of each message as it arrives. It does not read the headers of a call, which are compressed with a shared state;
+it appends one header in the only form that needs no such state: a literal without indexing (RFC 7541, 6.2.2).
 """
 
 from __future__ import annotations

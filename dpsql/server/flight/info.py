@@ -138,7 +138,7 @@ def _known_values() -> Mapping[int, tuple[int, InfoValue]]:
 
 
 def server_info(asked: ServerInfo) -> pa.Table:
-    """Return what is asked of the server, or all that is known of it; what is not known is left out."""
+    """Return the requested information about the server, or all of it; unknown items are left out."""
     known = _known_values()
     codes = [code for code in dict.fromkeys(asked.wanted) if code in known] if asked.wanted else sorted(known)
     values: dict[int, list[InfoValue]] = {kind: [] for kind in range(_VALUE.num_fields)}

@@ -23,10 +23,10 @@ _STEP_SECONDS = 0.05
 
 
 async def serve_flight(gateway: Gateway, address: tuple[str, int], *, tls: ssl.SSLContext | None = None) -> Flight:
-    """Listen for clients of Flight SQL on a host and port, of which 0 is any; return what stops it again.
+    """Listen for clients of Flight SQL on a host and port (0: any free port); return the handle that stops it.
 
-    `tls` is a context of its own, which is told that HTTP/2 is spoken. Raises `PolicyError` for an address that other
-    machines reach without one, and `OSError` for one that cannot be had.
+    `tls` is a separate context, which is set up for HTTP/2. Raises `PolicyError` for an address that other machines
+    can reach without TLS, and `OSError` for an address that is not available.
     """
     host, _ = address
     if tls is None and not is_loopback(host):
@@ -56,7 +56,7 @@ class Flight:
         self.port = port
 
     async def close(self, grace: float = _GRACE_SECONDS) -> None:
-        """Let nobody in, wait so many seconds for the calls that run, and end; a statement that runs is settled."""
+        """Accept no further calls, wait `seconds` for the running ones, and stop; a running statement is settled."""
         self._guard.refuse()
         for _ in range(int(grace / _STEP_SECONDS)):
             if not len(self._server.calls):

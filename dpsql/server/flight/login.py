@@ -32,10 +32,10 @@ Headers = Mapping[str, list[str | bytes]]
 
 
 class Doors:
-    """The connections through the guard, where they come from, and which had a call of a user; threads may share it.
+    """Connections through the guard, their addresses, and whether a user has called through them; thread-safe.
 
-    Each has a name that nobody can guess. A client can write headers, and can have what the guard writes behind them be
-    read as a part of its own; so a call says by such a name alone at which door it came in.
+    Each has a random name. A client can write headers, and can make the header that the guard appends look like part of
+    its own. A call therefore identifies its connection only by that name.
     """
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class Caller(fl.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
 
 
 class Login(fl.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
-    """Lets nobody in but users: every call has a token, or is the handshake, with name and password."""
+    """Authentication of calls: every call has a token, or is the handshake with name and password."""
 
     def __init__(self, gateway: Gateway, tokens: Tokens, *, doors: Doors, calls: Calls) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ class Login(fl.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no
 
     @cleanly
     def start_call(self, info: fl.CallInfo, headers: Headers) -> fl.ServerMiddleware:
-        """Return who calls. Raises what Flight calls unauthenticated, in the same words whatever was wrong."""
+        """Return the user of a call. Raises `unauthenticated` with the same text in every case."""
         kind, _, shown = _header(headers, "authorization").partition(" ")
         door = _header(headers, DOOR)
         address = self._doors.address(door)

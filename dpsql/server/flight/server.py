@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["FlightSQLServer"]
 
 _LARGEST_BATCH = 4 << 20  # bytes: clients of gRPC read messages of some megabytes
-_UNKNOWN = -1  # how many rows and bytes an answer has is not told before it is there
+_UNKNOWN = -1  # the number of rows and bytes of an answer is unknown before it exists
 
 
 class _Anybody(fl.ServerAuthHandler):  # type: ignore[misc]  # pyarrow has no types
@@ -55,10 +55,10 @@ class _Anybody(fl.ServerAuthHandler):  # type: ignore[misc]  # pyarrow has no ty
 
 
 class FlightSQLServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-    """Flight SQL on one address, from the moment that it is made until `shutdown`.
+    """Flight SQL server on one address, from its creation until `shutdown`.
 
-    `location` is where it listens, as pyarrow writes it; `serve_flight` puts a guard in front of it, which alone lets
-    anybody in: calls that come through none of its `doors` are refused.
+    `location` is its address in pyarrow's notation. `serve_flight` puts a guard in front of it; calls that do not come
+    through one of its `doors` are refused.
     """
 
     def __init__(self, gateway: Gateway, location: str, *, doors: Doors) -> None:

@@ -30,7 +30,7 @@ _LARGEST_KEPT = 256 * 1024  # bytes of an answer that stays with its ticket
 
 @dataclass(slots=True)
 class Ask:
-    """A statement and its parameters, which a ticket stands for; once it is answered, what the answer was."""
+    """Statement and parameters of a ticket and, once it has run, its answer."""
 
     text: str
     parameters: tuple[object, ...]
@@ -67,11 +67,11 @@ class Statements:
         return self._tickets.put(user.name, Ask(text, parameters))
 
     def answered(self, user: User, handle: bytes, *, stop: Stop) -> pa.Table:
-        """Return the answer that a ticket stands for; the same one however often it is fetched, charged at most once.
+        """Return the answer of a ticket: the same one every time it is fetched, charged at most once.
 
-        What was released stays with the ticket, so that a client that fetches again what WITH (fresh = true) drew is
-        not charged again; where it is too large for that the ticket is used up. What read no private row is computed
-        again. The schema has the receipt, as JSON under "dpsql.receipt".
+        A released answer stays with the ticket, so that a client that fetches an answer of WITH (fresh = true) again is
+        not charged again. An answer that is too large for that can be fetched once. A statement without private rows
+        is computed again. The schema has the receipt as JSON under "dpsql.receipt".
         """
         asked = self._tickets.get(user.name, handle)
         if asked is None:

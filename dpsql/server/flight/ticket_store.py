@@ -29,9 +29,9 @@ class _Entry(Generic[Value]):
 
 
 class TicketStore(Generic[Value]):
-    """Values by random names, at most `most` of each owner and each for so many `seconds`; threads may share it.
+    """Values under random names, at most `most` of each owner and each for `seconds`; thread-safe.
 
-    Names are looked up by their digests, so that how long it takes tells nothing of those that there are.
+    Names are looked up by their digests, so that the time of a lookup reveals nothing about existing names.
     """
 
     def __init__(self, *, most: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -54,18 +54,18 @@ class TicketStore(Generic[Value]):
         return name
 
     def find(self, name: bytes) -> tuple[str, Value] | None:
-        """Return what is kept under a name, and for whom; None for a name that is not known, or no more."""
+        """Return the value of a name and its owner; None for an unknown or expired name."""
         with self._lock:
             entry = self._entries.get(_digest(name))
             return None if entry is None or entry.until < self._clock() else (entry.owner, entry.value)
 
     def get(self, owner: str, name: bytes) -> Value | None:
-        """Return what is kept for this owner under a name; None also where it is somebody else's."""
+        """Return the value of a name; None also if it belongs to another owner."""
         found = self.find(name)
         return found[1] if found is not None and found[0] == owner else None
 
     def drop(self, owner: str, name: bytes) -> bool:
-        """Forget what is kept for this owner under a name; return whether there was any."""
+        """Remove the value of a name of this owner; return whether there was one."""
         with self._lock:
             entry = self._entries.get(_digest(name))
             if entry is None or entry.owner != owner:

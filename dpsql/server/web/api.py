@@ -1,7 +1,7 @@
-"""The JSON API: what each operation is called, who may use it, what it takes, and what it does.
+"""JSON API: the operations with their names, permissions, parameters and handlers.
 
-The same declarations make the routes and the OpenAPI document. A request says who asks by itself, with a password or a
-token, never by a cookie: so no other site can have a browser ask.
+The same declarations make the routes and the OpenAPI document. A request authenticates by itself, with a password or a
+token, never by a cookie, so another site cannot make a browser send one.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _basic(given: str) -> tuple[str, str]:
 
 
 async def identified(dispatch: RequestDispatch, request: Request) -> User | None:
-    """Return who asks, or None where nobody says; raise `Refusal` for whoever says it wrongly."""
+    """Return the user of a request, None without credentials; raise `Refusal` for wrong credentials."""
     return (await _who(dispatch, request))[0] if "authorization" in request.headers else None
 
 
@@ -171,7 +171,7 @@ async def _query(call: Call) -> Response:
     answer = await call.dispatch.ask(call.user, call.sql, parameters=call.parameters, request=call.request)
     if ARROW in call.accepts:
         return Response(_stream(answer), media_type=ARROW)
-    if len(answer) > MOST_JSON_ROWS:  # written in one piece, which keeps everybody else waiting
+    if len(answer) > MOST_JSON_ROWS:  # encoded in one step, which blocks all other requests
         hint = f"Send Accept: {ARROW}, or add LIMIT {MOST_JSON_ROWS}; what was charged is stored, and free again."
         reason = f"An answer in JSON has at most {MOST_JSON_ROWS} rows."
         raise Refusal("answer-too-long", reason, hint=hint)

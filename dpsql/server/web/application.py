@@ -40,7 +40,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 def application(gateway: Gateway, *, secure: bool) -> Starlette:
     """Return the application over a gateway; `secure` says that browsers reach it by TLS, and by nothing else.
 
-    Whoever runs it must pass on the address of the peer as it is, and no address that a header names.
+    The server that runs it must pass on the real address of the peer, not one that a header names.
     """
     dispatch = RequestDispatch(gateway, secure)
     return Starlette(
@@ -144,7 +144,7 @@ async def _login_form(dispatch: RequestDispatch, request: Request) -> Response:
 
 
 async def _login(dispatch: RequestDispatch, request: Request) -> Response:
-    """Begin a visit, under a token that nobody has seen before."""
+    """Begin a visit under a new token."""
     try:
         form = await visitor_request.proven_form(
             dispatch, request, token=request.cookies.get(visitor_request.cookie_name(dispatch), "")
@@ -180,7 +180,7 @@ def _login_page(dispatch: RequestDispatch, request: Request, *, error: Error | N
 
 
 def _is_forwarded(request: Request) -> bool:
-    """Return whether a proxy passes the request on for another, or a browser was told another name for this machine."""
+    """Return whether a proxy forwarded the request, or the browser used another name for this machine."""
     host = request.headers.get("host", "").rpartition(":")[0] or request.headers.get("host", "")
     return any(name in request.headers for name in _FORWARDED) or host.strip("[]") not in {
         "localhost",

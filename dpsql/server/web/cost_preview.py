@@ -28,13 +28,13 @@ class Preview:
 
 
 def preview_cost(session: Session, text: str) -> Preview:
-    """Return the preview of a statement; raise as `dpsql.Session.explain` for one that cannot be asked."""
+    """Return the preview of a statement; raise as `dpsql.Session.explain` for one that cannot be run."""
     try:
         plan = session.explain(text)
     except Refusal as refusal:
         if refusal.code != "not-a-query" or refusal.place is not None:
             raise
-        session.describe(text)  # what else it may be is told by its own errors
+        session.describe(text)  # the statement's own errors say what else is wrong
         return Preview("free", "This reads no private row and costs nothing.")
     balance = session.budget
     facts = remove_style(plan._repr_html_())
@@ -47,7 +47,7 @@ def preview_cost(session: Session, text: str) -> Preview:
 
 
 def balance_html(balance: Balance) -> str:
-    """Return both currencies of a balance: what was spent, what is held, and what is left."""
+    """Return both currencies of a balance as meters: spent, reserved and left."""
     pairs = zip(balance.certificate.currencies, (balance.refunded, balance.gone), strict=True)
     meters = [
         Meter(name, part.granted, [Part("spent", part.spent), Part("held", part.reserved, now=True)], part.remaining)
@@ -64,7 +64,7 @@ def _words(plan: Plan, fits: Forecast) -> str:
 
 
 def _meters(plan: Plan, balance: Balance) -> str:
-    """Return both currencies: what has gone, what this takes at most, and what is then left."""
+    """Return both currencies as meters: used before, at most used by this query, and then left."""
     worst = plan.price(plan.worst_case)
     accounts = (balance.refunded, worst.refundable), (balance.gone, worst.permanent)
     meters = [

@@ -74,7 +74,7 @@ def verify(gateway: Gateway) -> Verified:
 
 
 def budget_asked(given: Mapping[str, object]) -> Budget:
-    """Return the total that is asked for; raise `PolicyError` or `UsageError` for what is none."""
+    """Return the requested total; raise `PolicyError` or `UsageError` for an invalid one."""
     periods, period = given.get("periods"), given.get("period")
     if isinstance(periods, str) and periods:
         periods = int(periods) if periods.isascii() and periods.isdigit() and len(periods) < len("1000000") else 0

@@ -31,7 +31,7 @@ _STATUS = {
 
 
 def choose_status(error: Error) -> HTTPStatus:
-    """Return the status that tells an error: of a statement that is not answered 422, and 409 for a short budget."""
+    """Return the HTTP status of an error: 422 for a refused statement, 409 for a short budget."""
     known = _STATUS.get(error.code)
     if known is not None:
         return known
@@ -65,13 +65,13 @@ def plain_problem(error: Error) -> dict[str, object]:
 
 
 def without_paths(error: Error) -> Error:
-    """Return an error without a place of the curator's, such as the path of the ledger, for whoever is no curator."""
+    """Return an error without places of the curator, such as the path of the ledger, unless the user is one."""
     if isinstance(error, EngineError | LedgerError | PolicyError) and error.place is not None:
         return type(error)(error.code, error.reason, hint=error.hint)
     return error
 
 
 def fault() -> EngineError:
-    """Return what is said of whatever nobody foresaw: the same words each time."""
+    """Return the problem of an unexpected error: the same text every time."""
     hint = "Ask the curator: what happened is in the server's log, without values."
     return EngineError("server-failed", "The server could not answer.", hint=hint)

@@ -33,7 +33,7 @@ def answered_html(html: str) -> Markup:
 
 
 def _shown(value: object) -> object:
-    """Return what stands on a page for a value: markup as it is, and nothing that a page would obey."""
+    """Return a value for a page: markup as it is, and everything else escaped."""
     if value is None:
         return ""
     return value if isinstance(value, Markup) else replace_unprintable(str(value))

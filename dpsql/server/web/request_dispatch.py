@@ -51,7 +51,7 @@ class RequestDispatch:
     others: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_OTHERS))
 
     async def login(self, name: str, password: str, *, address: str) -> User:
-        """Return the user whose password this is; raise the same `Refusal` whatever is wrong."""
+        """Return the user with this name and password; raise the same `Refusal` in every other case."""
         user = await self.run(lambda: self.gateway.login(SURFACE, name, password=password, address=address))
         if user is None:
             hint = "Check both; after several failures, wait some minutes."
@@ -127,6 +127,6 @@ async def _watch_disconnect(request: Request, gone: threading.Event) -> None:
 
 
 def require_curator(user: User) -> None:
-    """Raise `Refusal` for whoever is no curator."""
+    """Raise `Refusal` for a user who is not a curator."""
     if not user.is_curator:
         raise Refusal("curators-only", "This is for curators.", hint="Ask a curator; dpsql user add makes one.")

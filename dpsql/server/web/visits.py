@@ -40,7 +40,7 @@ class Visits:
         self._visits: OrderedDict[bytes, _Visit] = OrderedDict()
 
     def begin(self, name: str, *, mark: bytes = b"") -> str:
-        """Return the token of a new visit, which is not kept; `mark` stands for the password that was given."""
+        """Return the token of a new visit, which is not stored; `mark` identifies the password that was given."""
         self._forget()
         own = [kept for kept, visit in self._visits.items() if visit.name == name]
         for oldest in own[: max(0, len(own) - _MOST_OF_ONE + 1)]:
@@ -71,7 +71,7 @@ class Visits:
         return hmac.digest(self._key, token.encode(errors="replace"), "sha256").hex()
 
     def proves(self, token: str, given: str) -> bool:
-        """Return whether a form brought along what `proof` told the page."""
+        """Return whether a form contains the value that `proof` gave the page."""
         return hmac.compare_digest(self.proof(token).encode(), given.encode(errors="replace"))
 
     def _forget(self) -> None:

@@ -249,7 +249,7 @@ class Execution:
     def begin_as(self, role: str) -> None:
         """Act as an analyst for as long as the connection lasts; raise `WireError` if the user may not.
 
-        A tool that connects for a person may let that person write statements, who must not become somebody else.
+        A tool that connects on behalf of a person may let them write statements, who must not become another user.
         """
         self._set_role(role, local=False)
         self._initial_role = role

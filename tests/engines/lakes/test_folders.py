@@ -16,7 +16,7 @@ from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.duckdb.worker.engine import WorkerEngine
 from dpsql.engines.lakes import detection
 from dpsql.engines.lakes.detection import find_folder
-from dpsql.engines.lakes.folder import decode_name, heard
+from dpsql.engines.lakes.folder import encode_folder, decode_folder
 from dpsql.errors import EngineError
 
 
@@ -280,7 +280,7 @@ def test_a_folder_in_words_is_the_folder(tmp_path: Path) -> None:
     for key in ("1", "__HIVE_DEFAULT_PARTITION__"):
         write(tmp_path / f"k={key}" / "a.parquet", user_id=[1])
     folder = find_folder(tmp_path, place=PLACE)
-    assert heard(decode_name(folder)) == folder
+    assert decode_folder(encode_folder(folder)) == folder
 
 
 def test_a_worker_and_a_borrowed_connection_read_the_same(tmp_path: Path) -> None:

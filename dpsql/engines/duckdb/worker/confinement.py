@@ -1,9 +1,9 @@
-"""Measures that a worker takes against itself before it opens any data: limits, files, network, system calls.
+"""Confinement of a worker, by itself and before it opens any data: limits, files, network, system calls.
 
-The limits of the process hold on every POSIX system. The rest is Linux's, and each measure is taken where the kernel
-lets this user take it: a network namespace with nothing in it; Landlock, by which no file opens but those that are
-named; no capabilities, of which root keeps none either; a filter of system calls; and a bound on processes. What was
-taken is returned by name, so that it can be shown; nothing fails for lack of one.
+The limits of the process work on every POSIX system. The other measures are Linux's, and each is applied where the
+kernel allows it to this user: an empty network namespace; Landlock, which opens only the named files; no capabilities,
+not even for root; a filter of system calls; and a limit on processes. The names of the applied measures are returned,
+so that they can be shown; a missing one is not an error.
 """
 
 from __future__ import annotations

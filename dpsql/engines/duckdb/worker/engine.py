@@ -1,9 +1,9 @@
-"""DuckDB in a process of its own: the one that answers analysts never opens the data, and outlives whatever happens.
+"""DuckDB in a process of its own: the process that serves analysts never opens the data, and survives every failure.
 
 The worker (`worker_main`) has the data, read-only, and neither the ledger nor the network; this side has the ledger and
-not the data. A statement that takes too long is killed with its process. So is one that fails in any way: what went
-wrong may depend on one unit's rows, may have damaged the instance, and is the same one error out here. The next
-question finds a fresh worker.
+not the data. A statement that takes too long is killed with its process. So is one that fails in any way: the cause may
+depend on one unit's rows, and may have damaged the instance. Every failure is the same error here, and the next query
+gets a fresh worker.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dpsql.engines.duckdb.worker import protocol
 from dpsql.engines.duckdb.worker.confinement import select_measures
 from dpsql.engines.duckdb.worker.process import WorkerProcess as _Worker
 from dpsql.engines.file_versions import file_versions
-from dpsql.engines.lakes.folder import Folder, decode_name
+from dpsql.engines.lakes.folder import Folder, encode_folder
 from dpsql.engines.scratch import ScratchFolder
 from dpsql.errors import EngineError, UsageError
 
@@ -55,7 +55,7 @@ _LONGEST_WORDS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class _Recipe:
-    """All that a worker is told: what to open and how, from where; and how long a statement may take, in seconds."""
+    """Configuration of a worker: what to open and how, from where, and the time limit of a statement in seconds."""
 
     opening: bytes
     folder: str
@@ -97,9 +97,8 @@ class WorkerEngine:
     ) -> Self:
         """Open what `DuckDBEngine.open` opens, in a worker; a statement that takes longer than the limit is killed.
 
-        A worker that replaces another loads CSV files again, and only if they are as they were when the engine opened:
-        by then nobody knows any more what stood in them. `time_limit` is in seconds. Raises what `DuckDBEngine.open`
-        raises.
+        A worker that replaces another loads CSV files again, and only if they have not changed since the engine opened.
+        `time_limit` is in seconds. Raises what `DuckDBEngine.open` raises.
         """
         if not hasattr(os, "fork"):
             hint = "Leave isolation out, and let only trusted code near."
@@ -132,7 +131,7 @@ class WorkerEngine:
         return open_exact_table(self._tables, name).columns
 
     def unique(self, name: str, column: str) -> bool:
-        """Return whether no value but NULL stands twice in a column, asked in the worker."""
+        """Return whether all values but NULL are distinct in a column, as the worker says."""
         open_exact_table(self._tables, name)
         return self._judged(do="unique", name=name, column=column)
 
@@ -179,7 +178,7 @@ class WorkerEngine:
                 self._patterns.close()
 
     def _judged(self, **words: object) -> bool:
-        """Return the worker's yes or no; one that says something else is not asked again."""
+        """Return the yes or no of the worker; a worker that says something else is discarded."""
         reply = self._asked(protocol.MOST_JSON, words)
         value: object = None
         with suppress(ValueError):
@@ -200,7 +199,7 @@ class WorkerEngine:
         return None if reply is None else self._table(reply)
 
     def _asked(self, most: int, words: Mapping[str, object], *, stop: Stop | None = None) -> bytearray | None:
-        """Return the reply of at most `most` bytes, or None, whatever went wrong; an interrupt passes."""
+        """Return the reply of at most `most` bytes, or None after any failure; an interrupt is passed on."""
         with holding(self._lock, stop):
             if self._closed:
                 raise engine_closed()
@@ -220,7 +219,7 @@ class WorkerEngine:
             return None
 
     def _table(self, reply: bytearray) -> pa.Table | None:
-        """Return the table of a reply; a worker that sends something else is not asked again."""
+        """Return the table of a reply; a worker that sends something else is discarded."""
         from dpsql.engines.duckdb.worker import received
 
         with suppress(Exception):
@@ -262,7 +261,7 @@ def _started(recipe: _Recipe, stop: Stop | None = None) -> tuple[_Worker, Tables
         tables = _tables(reply, recipe.names) if reply.get("kind") == "opened" else None
         confinement = select_measures(reply.get("confinement"))
         refusal = _refusal(reply.get("error"))
-    except Exception:  # noqa: BLE001, S110 - what it sent instead is nobody's business
+    except Exception:  # noqa: BLE001, S110 - the content of a wrong reply is ignored
         pass
     except BaseException:
         if worker is not None:
@@ -281,7 +280,7 @@ def _started(recipe: _Recipe, stop: Stop | None = None) -> tuple[_Worker, Tables
 
 
 def _tables(reply: Mapping[str, object], names: tuple[str, ...]) -> Tables:
-    """Return the tables of a reply, of which every name is there."""
+    """Return the tables of a reply, which has every name."""
     found = reply["tables"]
     if not isinstance(found, dict):
         raise ValueError  # noqa: TRY004 - one kind of error for all that is no message
@@ -306,7 +305,7 @@ def _encode_source(source: Path | CsvFile | Folder | AttachedTable | None) -> ob
     if isinstance(source, AttachedTable):
         return {"path": str(source.path), "table": source.table}
     if isinstance(source, Folder):
-        return decode_name(source)
+        return encode_folder(source)
     if isinstance(source, CsvFile):
         return [str(source.path), [[column.name, column.type] for column in source.columns]]
     return None if source is None else str(source)

@@ -17,7 +17,7 @@ from dpsql.engines.duckdb.worker import confinement as confine
 from dpsql.engines.duckdb.worker import protocol
 from dpsql.engines.duckdb.worker.setup import end_with_front, set_alarm, take_pipes
 from dpsql.engines.duckdb.worker.setup import find_own_files as _own_files
-from dpsql.engines.lakes.folder import Folder, heard
+from dpsql.engines.lakes.folder import Folder, decode_folder
 from dpsql.errors import Error
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ Sources = Mapping[str, Path | CsvFile | Folder | AttachedTable | None]
 
 
 def main() -> None:
-    """Open what the first message names, then answer one question after the other until the front is gone."""
+    """Open the data that the first message names, then answer requests until the other process is gone."""
     questions, answers = take_pipes()
     has_left_network = confine.leave_network()
     asked = protocol.heard(protocol.receive(questions, protocol.MOST_JSON))
@@ -64,7 +64,7 @@ def _sources(given: object) -> dict[str, Path | CsvFile | Folder | AttachedTable
             case [str(path), list(columns)]:
                 found[name] = CsvFile(Path(path), tuple(Column(*column) for column in columns))
             case [str(path), str(kind), list(files), list(partitions), list(fields)]:
-                found[name] = heard((path, kind, files, partitions, fields))
+                found[name] = decode_folder((path, kind, files, partitions, fields))
             case {"path": str(path), "table": str(table)}:
                 found[name] = AttachedTable(Path(path), table)
             case str(path):
@@ -86,7 +86,7 @@ def _files(database: object, sources: Sources) -> list[Path]:
 
 
 def _open_engine(asked: Mapping[str, object], sources: Sources, *, answers: int) -> DuckDBEngine | None:
-    """Open the data and tell its tables, or which of our errors says why not."""
+    """Open the data and send its tables, or the error that says why it failed."""
     from dpsql.engines.duckdb.engine import DuckDBEngine
 
     database, memory, threads = asked["database"], asked["memory_limit"], asked["threads"]

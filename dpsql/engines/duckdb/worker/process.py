@@ -73,9 +73,8 @@ class WorkerProcess:
 def _start(program: str, *, place: str, spilled: str, threads: int) -> subprocess.Popen[bytes]:
     """Start a worker.
 
-    Its addresses are bounded by what it may hold, so nothing may set them aside that does not use them: by themselves
-    the allocator of the C library takes 64 MiB for every thread there ever was, Arrow's a whole GiB at first use, and
-    DuckDB's keeps those of all that it has given back.
+    Its address space is limited, so allocators must not reserve more than they use: by default the allocator of the C
+    library takes 64 MiB for every thread, Arrow's takes a GiB at first use, and DuckDB's never returns addresses.
     """
     memory = {
         "ARROW_DEFAULT_MEMORY_POOL": "system",

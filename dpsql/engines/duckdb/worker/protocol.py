@@ -1,7 +1,7 @@
-"""What the front process and the worker of an engine say to each other: frames of JSON or Arrow over two pipes.
+"""Protocol between an engine and its worker: frames of JSON or Arrow over two pipes.
 
-Nothing is pickled: whoever has taken over one end can send the other wrong answers, but no code. Every frame begins
-with its length, which is held against a bound before a byte of it is read.
+Nothing is pickled: a compromised side can send wrong answers, but no code. Every frame begins with its length, which is
+checked against a limit before the frame is read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["MOST_JSON", "MOST_TABLE", "STEP", "decoded", "encoded", "heard", "me
 
 MOST_JSON = 16 << 20  # bytes: a statement of 128 KiB with its values, or the columns of all tables
 MOST_TABLE = 256 << 20  # bytes of a result
-STEP = 0.25  # seconds between two looks at whether anybody still waits
+STEP = 0.25  # seconds between two checks whether the client still waits
 _LENGTH = 8
 _CHUNK = 1 << 20
 _PLAIN = (bool, int, float, str, type(None))

@@ -1,7 +1,7 @@
-"""A table out of bytes that a worker sent, who may be in the hands of somebody else.
+"""Decoder for tables from a worker, which may be compromised.
 
-Arrow checks every offset when it is asked to. What it would still do is expand a compressed body, or a run, to any
-size; a worker of ours sends neither, so neither is read.
+Arrow can check every offset. It would still expand a compressed body or a run to any size; our workers send neither,
+so both are refused.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _offset(metadata: bytes, place: int) -> int:
 
 
 def _field(metadata: bytes, table: int, *, number: int) -> int:
-    """Return where a field of a table stands, 0 where it is left out."""
+    """Return the position of a field of a table, 0 if it is absent."""
     fields = table - int.from_bytes(metadata[table : table + 4], "little", signed=True)
     slot = 4 + 2 * number
     if slot >= int.from_bytes(metadata[fields : fields + 2], "little"):
