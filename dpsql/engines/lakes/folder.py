@@ -14,7 +14,7 @@ from uuid import UUID
 
 from dpsql.errors import EngineError
 
-__all__ = ["DataFile", "Field", "Folder", "encode_folder", "decode_folder", "read_text", "within"]
+__all__ = ["DataFile", "Field", "Folder", "decode_folder", "encode_folder", "read_text", "within"]
 
 Spelled = tuple[str, str, list[list[object]], list[str], list[list[object]]]
 

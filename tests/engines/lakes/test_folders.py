@@ -16,7 +16,7 @@ from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.duckdb.worker.engine import WorkerEngine
 from dpsql.engines.lakes import detection
 from dpsql.engines.lakes.detection import find_folder
-from dpsql.engines.lakes.folder import encode_folder, decode_folder
+from dpsql.engines.lakes.folder import decode_folder, encode_folder
 from dpsql.errors import EngineError
 
 
