@@ -94,14 +94,14 @@ def __getattr__(name: str) -> object:
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Do what `%load_ext dpsql` asks: register `%dpsql` and `%%dpsql`; needs the extra dpsql[notebook]."""
+    """Handle `%load_ext dpsql`: register `%dpsql` and `%%dpsql`; needs the extra dpsql[notebook]."""
     from dpsql.notebook import load
 
     load(shell)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """Do what `%unload_ext dpsql` asks: take them away, and close the session that they opened."""
+    """Handle `%unload_ext dpsql`: remove the magics, and close the session that they opened."""
     from dpsql.notebook import unload
 
     unload(shell)

@@ -1,4 +1,4 @@
-"""What the analyst holds: the private table, and the receipt that says what it cost.
+"""Answer for the analyst: the private table, and the receipt that says what it cost.
 
 Everything here is post-processing of a release: it may be printed, stored and shared within the guarantee.
 """
@@ -47,24 +47,24 @@ _LAST_DAY, _LAST_MICROSECOND = 2**31 - 1, 2**63 - 1  # DuckDB's infinite date an
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What one statement released and cost; a statement that reads no private row has mechanism "none".
+    """Receipt of one statement: what it released and cost; without private rows the mechanism is "none".
 
-    `epsilon` is that of one item, `delta` that of the query; `items_charged` and `loss` are what was charged, and
-    `remaining` is what the analyst may still ask for. At most `k` keys came back, of each partition with PER; of the
-    exact leaders `k_bar` took part, 0 where all groups did. A key that stands `threshold_offset` above the count of the
-    group after these, or above 0, has an even chance; it is in units, or weights where units are weighed, and the width
-    of a gap where one is looked for. `stopped_at_bottom` says that fewer than k stood out.
+    `epsilon` is that of one item, `delta` that of the query; `items_charged` and `loss` were charged, and `remaining`
+    is what further queries may use. At most `k` keys were returned, of each partition with PER; the mechanism read the
+    `k_bar` exact leaders, or all groups if it is 0. A key whose count is `threshold_offset` above that of the next
+    group, or above 0, has an even chance; the offset is in units, in weights if the mechanism uses weights, and the
+    width of a gap if it looks for one. `stopped_at_bottom` says that fewer than k keys stood out.
 
-    `replayed` says that the answer was stored: it is the one that was given before, and nothing was charged for it.
-    `shared` says that the policy shares answers among analysts: it may be one that another was given first, it was
-    charged in full either way, and what is guaranteed is the data set's total, not what one analyst was charged.
-    `durable` says that what was spent outlives the process, as it does not in a ledger in memory, for trials.
-    `sealed` says that dpsql opened the data itself, read-only and locked, and `isolation` where: in a "process" that
-    has nothing else, "in_process", where the analyst's code runs, or "remote", in another program which this one asks.
-    `confinement` names the measures in force against such a process: "capabilities", "files", "network", "processes",
-    "system calls".
-    `chosen` names what the mechanism chose in private, "k" (ADAPTIVE) or "k_bar" (AUTO), "of each" partition with PER,
-    where k and k_bar are the most that it could be; it is empty where nothing was. Loss and what remains are told in
+    `replayed` says that the answer was stored before, and that nothing was charged. `shared` says that the policy
+    shares answers among analysts: the answer may have been given to another analyst first, it was charged in full
+    either way, and the guarantee is the total of the data set, not the charge of one analyst. `durable` says that
+    spending is recorded beyond the process, unlike in a ledger in memory, for trials.
+    `sealed` says that dpsql opened the data itself, read-only and locked. `isolation` says where: in a separate
+    "process" with nothing else, "in_process" with the analyst's code, or "remote" in another program. `confinement`
+    names the measures that confine a separate process: "capabilities", "files", "network", "processes", "system
+    calls".
+    `chosen` names what the mechanism chose privately, "k" (ADAPTIVE) or "k_bar" (AUTO), "of each" partition with PER,
+    where k and k_bar are the largest possible values; it is empty if nothing was chosen. `loss` and `remaining` are in
     the currencies of the `certificate`.
     """
 
@@ -149,10 +149,10 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class CountColumns:
-    """Which columns, by position, are the released counts, and their noise.
+    """Positions of the columns of released counts, and their noise.
 
-    It is discrete Gaussian of the variance or, with a scale, discrete Laplace, whose variance is at most that. Counts
-    that were `adjusted` after the release (monotone = true) are not the noisy ones.
+    The noise is discrete Gaussian of the variance or, with a scale, discrete Laplace, whose variance is at most that.
+    Counts that were `adjusted` after the release (monotone = true) are not the noisy ones.
     """
 
     columns: tuple[int, ...]
@@ -161,7 +161,7 @@ class CountColumns:
     adjusted: bool = False
 
     def reach(self, level: float) -> int:
-        """Return the least whole distance from its exact count that a released one keeps with probability `level`."""
+        """Return the smallest whole distance from the exact count that contains a released one with probability `level`."""
         if not isinstance(level, int | float) or not 0 < level < 1:
             reason = "The level of an interval must be a number strictly between 0 and 1."
             raise UsageError("level-range", reason, hint="Such as 0.95.")
@@ -175,7 +175,7 @@ class CountColumns:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What the answer's citation speaks of: the protected unit, its tables, the total and how often it is."""
+    """Facts for the citation of an answer: the privacy unit, its tables, the total and its periods."""
 
     unit: str
     table: str
@@ -214,7 +214,7 @@ class Answer:
         self._granted = granted
 
     def arrow(self) -> pa.Table:
-        """Return the released table: exactly the columns asked for, typed by the query, in released order.
+        """Return the released table: the columns of the query, typed by the query, in released order.
 
         At most k rows, of each partition with PER; counts are whole numbers (int64) and may be negative.
         """

@@ -30,17 +30,17 @@ def connect(
 ) -> Session:
     """Open a session over a DuckDB file, an open connection, or what the policy names: files, folders or a source.
 
-    A path is opened read-only in a locked instance of its own; an open connection is used through a fresh cursor, its
-    settings untouched, and the receipts say sealed = False, as for a Spark session. The URL of another engine, such as
-    "postgresql://user@host/db", may stand for the path, and so may an open `dpsql.engines.Engine`. `policy` is a
-    `Policy` or the path of a TOML file.
-    `ledger` overrides the policy's; ":memory:" is the ledger of a trial, forgotten at the end, and
-    "postgresql://..." names one in a database. `analyst` is who asks: the policy limits them by this name, which is
-    taken on trust, and what they were answered is stored under it. `isolation` "process" opens the data in a process
-    of its own, whatever the policy says; what the policy says cannot be undone here.
-    Raises `PolicyError`, `EngineError` or `LedgerError`, and `Refusal` for an analyst who may not ask. Of
-    private rows only two things are read here: CSV files, to be loaded, and the keys that links lead to, to see that
-    none stands twice; of folders the metadata of the table, and of their Parquet files what columns they have.
+    A path is opened read-only in a locked instance of its own. An open connection is used through a fresh cursor, with
+    its settings unchanged, and receipts say sealed = False, as for a Spark session. In place of the path, pass the URL
+    of another engine, such as "postgresql://user@host/db", or an open `dpsql.engines.Engine`. `policy` is a `Policy` or
+    the path of a TOML file.
+    `ledger` overrides that of the policy; ":memory:" is a ledger for trials, lost at the end, and "postgresql://..."
+    names one in a database. `analyst` is the name under which the policy limits the analyst, and under which their
+    answers are stored; it is not verified. `isolation` "process" opens the data in a separate process, also if the
+    policy does not demand it; a policy that demands it cannot be overridden.
+    Raises `PolicyError`, `EngineError` or `LedgerError`, and `Refusal` for an analyst without access. Opening reads
+    private rows for two purposes only: to load CSV files, and to check that the keys of links are unique. Of folders it
+    reads the metadata of the table, and the columns of their Parquet files.
     """
     known = load_policy(policy)
     known.analyst(analyst)  # who may not ask opens nothing

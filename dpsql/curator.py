@@ -81,9 +81,9 @@ def _describe_column(column: Column) -> FoundColumn:
 
 
 def check_policy(policy: Policy | str | Path, *, database: str | Path | None = None) -> Check:
-    """Return what a policy means, checked against its files, its [source] and, if it is given, the database.
+    """Return a report on a policy, checked against its files, its [source] and, if given, the database.
 
-    Of private rows only the keys that links lead to are read, to see that none stands twice, and no ledger is opened.
+    Of private rows only the keys of links are read, to check that they are unique. No ledger is opened.
     Raises `PolicyError` or `EngineError`.
     """
     from dpsql.engines.scratch import sweep
@@ -130,11 +130,11 @@ def check_engine(engine: Engine | None, policy: Policy, *, tables: Collection[st
 
 
 def grant(ledger: str | Path | DatabaseUrl, budget: Budget, *, note: str) -> tuple[ApproximateDP, Periods | None]:
-    """Raise the total of a ledger to that of `budget`, for good; what was spent and the certificate stay.
+    """Raise the total of a ledger to that of `budget`, permanently; spending and certificate stay.
 
-    A `budget` with a period is granted in each from then on, or in more of them; one without keeps those there are.
-    Returns what the total was, and the periods in which it is granted now. Raises `LedgerError` for a total that is
-    smaller in anything, and for a ledger that cannot be used.
+    A `budget` with a period is granted in each period from then on, or in more periods; one without a period keeps the
+    existing periods. Returns the previous total, and the periods in which the new one is granted. Raises `LedgerError`
+    for a total with a smaller part, and for a ledger that cannot be used.
     """
     from dpsql.accounting import ApproximateDP, Periods
     from dpsql.plan.terms import compute_budget
@@ -177,7 +177,7 @@ def read_history(ledger: str | Path) -> Iterator[Event]:
     """Yield the events of a ledger, oldest first, once it has been verified. Raises `LedgerError`."""
     with closing(reopen_ledger(ledger)) as record:
         for _ in record.events():
-            pass  # each is held against the one before it: all of them, before the first is told
+            pass  # the link of every event is checked before the first one is returned
         yield from record.events()
 
 
@@ -219,11 +219,11 @@ def back_up(ledger: str | Path | DatabaseUrl, to: str | Path) -> Verified:
 def materialize(
     policy: Policy | str | Path, table: str | None = None, *, database: str | Path | None = None
 ) -> dict[str, str]:
-    """Materialize a table, or all of which the policy wants something materialized, and return what was done to each.
+    """Materialize one table, or all tables of the policy with `materialized`, and return the result for each.
 
-    That is "current", "appended" or "made". Queries then read what is materialized in place of the rows, wherever that
-    gives the same answer, until the data has another version. The data is the curator's to read: nothing is charged.
-    Raises `PolicyError` for what cannot be materialized, and `EngineError` if it fails.
+    The result is "current", "appended" or "made". Queries then read the materialized tables in place of the rows where
+    the answer is the same, until the data has another version. Nothing is charged, because only the curator sees the
+    data. Raises `PolicyError` for a table that cannot be materialized, and `EngineError` if it fails.
     """
     from dpsql.materialized.build import Data, seal_system_errors
     from dpsql.materialized.build import materialize as materialize_table

@@ -34,7 +34,7 @@ _LONGEST_FRAGMENT = 60
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in the analyst's statement: 1-based line and column of a fragment of it."""
+    """Place in the analyst's statement: 1-based line and column of a fragment of it."""
 
     line: int
     column: int

@@ -1,8 +1,8 @@
-"""Sessions: the one room where question, budget, data and noise meet.
+"""Sessions: query, budget, data and noise meet here.
 
 A query is planned from public numbers, its worst case is reserved durably before a row is read, the answer is drawn,
-and its cost is settled durably before the answer is returned. Whatever fails once the data was touched is charged in
-full: a failure may depend on one unit's rows.
+and its cost is settled durably before the answer is returned. A failure after the data was read is charged in full,
+because it may depend on one unit's rows.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Session:
         """Run SELECT ... TOP k PRIVATE or, free of charge, EXPLAIN, a SELECT of public tables, SHOW or DESCRIBE.
 
         A SELECT around a private query is computed from its released rows and costs what the private query does. Where
-        LIMIT 0 or WHERE 1 = 0 asks for no row, nothing is released or charged. `parameters` are the values of ? and $1
+        LIMIT 0 or WHERE 1 = 0 selects no row, nothing is released or charged. `parameters` are the values of ? and $1
         in order, or a mapping with those of :name.
 
         A query that this analyst ran before on the same version of the data returns the stored answer from the ledger,
@@ -192,8 +192,8 @@ class Session:
     def prepare(self, text: str, types: Sequence[str] = ()) -> planning.Prepared:
         """Return the types of a statement's parameters and the columns of its answer, before any value is bound.
 
-        `types` are those that are known already, as SQL names them, in the order of the parameters; UNKNOWN is none.
-        Raises as `sql` does for a statement that cannot be run whatever is bound; charges nothing.
+        `types` are the known types, as SQL names them, in the order of the parameters; UNKNOWN is a type that is not
+        known yet. Raises as `sql` does for a statement that cannot be run with any values; charges nothing.
         """
         found, statement, is_open = prepare_statement(text, types, read=lambda values: self._analyze(text, values))
         return planning.Prepared(found, self._schema(statement, is_open=is_open))
@@ -210,10 +210,10 @@ class Session:
 
     @property
     def budget(self) -> planning.Balance:
-        """What was granted, spent and reserved, and what remains, in rho and delta; never a running epsilon.
+        """Granted, spent, reserved and remaining amounts in rho and delta; never a running epsilon.
 
-        For an analyst with a limit of their own it is the balance of that limit; what remains is never more than the
-        total has left.
+        For an analyst with a limit of their own it is the balance of that limit; the remaining amount is never more
+        than what is left of the total.
         """
         self._check_open()
         return planning.read_balance(self._dependencies.ledger, self._dependencies.terms)

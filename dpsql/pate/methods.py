@@ -1,6 +1,6 @@
-"""The methods of labelling: each says what to read, what one example costs, and how its labels are drawn.
+"""Methods of labelling: the statement of each, the loss of one example, and the draw of its labels.
 
-All cost rho = epsilon**2 / 4 an example, two items, so that they may be compared at one epsilon. The loss holds for
+All cost rho = epsilon**2 / 4 per example, two items, so that they can be compared at one epsilon. The loss holds for
 sets of teachers of which one is exchanged for another, and for those of which one has a teacher more (`maths.md` 7.6).
 """
 
@@ -24,11 +24,11 @@ Votes = Sequence[tuple[Value, int]]
 
 
 class Method(Protocol):
-    """How the examples of a batch are labelled."""
+    """Method that labels the examples of a batch."""
 
     @property
     def name(self) -> str:
-        """What it is called on receipts."""
+        """Name on receipts."""
         ...
 
     @property
@@ -38,17 +38,17 @@ class Method(Protocol):
 
     @property
     def loss(self) -> ZCDP:
-        """What one example costs, whatever comes out."""
+        """Loss of one example, with or without an answer."""
         ...
 
     @property
     def most_labels(self) -> int:
-        """How many labels an example gets at most; one more may be read."""
+        """Largest number of labels of an example; one more may be read."""
         ...
 
     @property
     def release_identity(self) -> tuple[object, ...]:
-        """What decides the law of an example's labels besides its votes, as JSON holds it."""
+        """Parameters of the distribution of an example's labels besides its votes, as JSON."""
         ...
 
     def statement(self, table: VotesTable, examples: Sequence[Value]) -> Statement:
@@ -78,7 +78,7 @@ class Stable:
 
     @property
     def name(self) -> str:
-        """What it is called on receipts."""
+        """Name on receipts."""
         return "stable"
 
     @property
@@ -88,17 +88,17 @@ class Stable:
 
     @property
     def loss(self) -> ZCDP:
-        """What one example costs, also one without an answer."""
+        """Loss of one example, with or without an answer."""
         return self.mechanism.loss
 
     @property
     def most_labels(self) -> int:
-        """How many labels an example gets at most."""
+        """Largest number of labels of an example."""
         return self.k_bar
 
     @property
     def release_identity(self) -> tuple[object, ...]:
-        """What decides the law of an example's labels besides its votes."""
+        """Parameters of the distribution of an example's labels besides its votes."""
         return self.name, str(self.epsilon.value), str(self.delta.value), self.k_bar, list(self.regulariser)
 
     def statement(self, table: VotesTable, examples: Sequence[Value]) -> Statement:
@@ -132,7 +132,7 @@ class Majority:
 
     @property
     def name(self) -> str:
-        """What it is called on receipts."""
+        """Name on receipts."""
         return "pate" if self.max_labels is None else "pate-tau"
 
     @property
@@ -142,17 +142,17 @@ class Majority:
 
     @property
     def loss(self) -> ZCDP:
-        """What one example costs."""
+        """Loss of one example."""
         return self.mechanism.loss
 
     @property
     def most_labels(self) -> int:
-        """How many labels an example gets at most."""
+        """Largest number of labels of an example."""
         return len(self.labels)
 
     @property
     def release_identity(self) -> tuple[object, ...]:
-        """What decides the law of an example's labels besides its votes."""
+        """Parameters of the distribution of an example's labels besides its votes."""
         return "majority", str(self.epsilon.value), list(self.labels), self.teachers, self.mechanism.max_labels
 
     def statement(self, table: VotesTable, examples: Sequence[Value]) -> Statement:
@@ -181,7 +181,7 @@ class Argmax:
 
     @property
     def name(self) -> str:
-        """What it is called on receipts."""
+        """Name on receipts."""
         return "pate-argmax"
 
     @property
@@ -191,17 +191,17 @@ class Argmax:
 
     @property
     def loss(self) -> ZCDP:
-        """What one example costs."""
+        """Loss of one example."""
         return self.mechanism.loss
 
     @property
     def most_labels(self) -> int:
-        """How many labels an example gets at most."""
+        """Largest number of labels of an example."""
         return len(self.labels)
 
     @property
     def release_identity(self) -> tuple[object, ...]:
-        """What decides the law of an example's labels besides its votes."""
+        """Parameters of the distribution of an example's labels besides its votes."""
         return self.name, str(self.epsilon.value), list(self.labels)
 
     def statement(self, table: VotesTable, examples: Sequence[Value]) -> Statement:

@@ -1,20 +1,20 @@
-"""Which mechanism answers, where the query leaves it open: the one whose keys need the fewest units, as predicted.
+"""Choice of the mechanism for queries without one: the mechanism whose keys are predicted to need the fewest units.
 
-Public numbers alone decide: k, the bound, the domain, epsilon and delta, whether counts are asked for, the number of
-partitions. All mechanisms are asked for no more than one price, so that is compared first, and only then the need: with
-how many units a group has an even chance to be returned. What the data would say is guessed at, once and for all:
+Only public numbers decide: k, the bound, the domain, epsilon and delta, whether counts are released, and the number of
+partitions. The price is compared first, and then the need: the number of units at which a group has an even chance to
+be returned. The prediction replaces the data by fixed guesses:
 
-* a limited domain's threshold stands above the count of group k_bar + 1, which is taken for 0;
-* where units are weighed a unit is taken to be in half as many groups as the bound allows, and in 40 at most, which
-  makes a weight of 1 / sqrt(t) of it. With 40 the mechanisms change places at about k = 11. Of the logs that
-  `benchmarks/recall.py` reads, most have fewer groups to a unit and some have heavier units; below that k a limited
-  domain is seldom far behind, ranks by counts, and charges only for what it returns.
+* the threshold of a limited domain is above the count of group k_bar + 1, which is taken as 0;
+* with weights, a unit is in half as many groups as the bound allows, and in at most 40, so that its weight is
+  1 / sqrt(t). With 40 the mechanisms change places at about k = 11. In the logs that `benchmarks/recall.py` reads, most
+  units have fewer groups and some have larger weights; below that k a limited domain is seldom far behind, ranks by
+  counts, and charges only for what it returns.
 
-Where the policy tells the population in public, and nothing bounds the groups of a unit, the last of k keys is taken to
-have population / k units, as by Zipf's law if the first had all. A mechanism that ranks by counts and needs no more
-then goes before one that ranks by weights: first a limited domain, then domain discovery, for which a unit is taken to
-be in 20 groups. The guess and the 20 were chosen on the logs that `benchmarks/recall.py` reads, which prints what they
-are worth there.
+If the policy gives the population, a public number, and the groups of a unit are not bounded, the last of k keys is
+assumed to have population / k units (Zipf's law, if the first key has all units). A mechanism that ranks by counts and
+needs no more is then preferred to one that ranks by weights: first a limited domain, then domain discovery, with 20
+groups for a unit. This guess and the 20 were chosen on the logs that `benchmarks/recall.py` reads, which prints the
+accuracy that they give.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ __all__ = [
 
 CHOSEN = frozenset("limited_domain gaussian_histogram weighted_gaussian peeling".split())
 BY_COUNTS = ("limited_domain", "domain_discovery")  # those that rank by counts, where nothing bounds them
-_TYPICAL = 40  # groups of a unit that nobody bounds
-_OF_POPULATION = 20  # the same, where the population is told: nothing else need be made up for
+_TYPICAL = 40  # groups of a unit without a bound
+_OF_POPULATION = 20  # the same where the policy gives the population
 _CANDIDATES = 1_000  # of a domain whose size only the database knows
 
 

@@ -1,4 +1,4 @@
-"""Releases that are no statements: what another room plans, and the session reserves, draws, charges and keeps."""
+"""Releases other than statements: another package plans them, and the session reserves, draws, charges and stores."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ __all__ = ["Draw", "ExternalRelease", "ReleaseResult"]
 
 
 class Draw(Protocol):
-    """What makes a release, as bytes, of the engine's answer; it opens that answer, and nobody else does."""
+    """Function that turns the sealed result of the engine into a release, as bytes."""
 
     def __call__(self, exact: Exact, *, noise: Noise) -> bytes:
-        """Return what is released; whatever goes wrong is charged in full."""
+        """Return the release; a failure is charged in full."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalRelease:
-    """A release that is no statement: what it is called, what it costs whatever comes out, and how it is made.
+    """Release other than a statement: its text for the record, its fixed loss, and how it is drawn.
 
-    `key` is the digest of all that its law depends on, by which it is found again. `draw` makes it of the engine's
-    answer to `statement`.
+    `key` is the digest of everything that its distribution depends on, under which it is found again. `draw` makes the
+    release from the result of `statement`.
     """
 
     text: str
@@ -37,7 +37,7 @@ class ExternalRelease:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseResult:
-    """What was released, and what a receipt says of it besides; `replayed` if it was stored, at no cost."""
+    """The release with the facts for its receipt; `replayed` if it was stored before, and free."""
 
     released: bytes
     replayed: bool

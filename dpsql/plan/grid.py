@@ -1,4 +1,4 @@
-"""Answers leave at times that were fixed before a row was read, so that only which of them tells of the rows."""
+"""Grid of times for answers, fixed before a row is read; only the choice among them depends on rows."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def hold_to_grid(milliseconds: int | None) -> Iterator[None]:
 
 
 def read_progress(engine: Engine, milliseconds: int | None) -> float | None:
-    """Return how far a statement is, or None, always so where times are on a grid or the data is in another process.
+    """Return the progress of a statement; None where times are on a grid or the data is in another process.
 
-    How far it is tells of rows what the time tells, and sooner: so it is told to nobody from whom the time is kept, and
-    only by an engine in the process of the one who asks, whose code could read the data itself.
+    Progress reveals about rows what running time reveals, and earlier. It is therefore hidden where the time is hidden,
+    and shown only by an engine in the process of the analyst, whose code could read the data itself.
     """
     if milliseconds is not None or engine.isolation != "in_process" or not isinstance(engine, Watchable):
         return None

@@ -1,6 +1,6 @@
 """The outer SELECT around a private query, applied to the released table: post-processing, free of charge.
 
-Whatever can be refused is refused when the view is built, before anything is reserved.
+Refusals are raised when the view is built, before anything is reserved.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ class ResultView:
 
     @property
     def max_rows(self) -> int:
-        """How many rows may be shown; a join with public tables may have more than any release."""
+        """Largest number of rows to show; a join with public tables may have more than a release."""
         return MOST_PUBLIC_ROWS if self.beside else _NO_LIMIT
 
     @property
     def is_empty(self) -> bool:
-        """Whether the text alone decides that no released row is asked for, so that nothing need be released."""
+        """Whether the text alone shows that no released row is selected, so that nothing need be released."""
         return is_empty_by_text(self.inner) or (self.outer is not None and is_empty_by_text(self.outer))
 
     @property

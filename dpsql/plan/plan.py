@@ -21,14 +21,13 @@ __all__ = ["Plan", "build_statement"]
 
 @dataclass(frozen=True, slots=True)
 class Plan(NotebookRepr):
-    """What will be run, by which mechanism, and what it may cost at most; drawn without touching a row.
+    """Plan of a private query: engine SQL, mechanism and worst-case loss; made without reading a row.
 
-    `max_groups_contributed` is what the engine keeps of each unit: the policy's bound, the query's, or one that the
-    mechanism sets itself, of which the offer tells. `key` is the replay key, the digest of all that the release's law
-    depends on (`replay.py`), by which its answer is found again. `stored` says that the ledger holds this answer for
-    this analyst, who may see it again at no cost. `rule` is the filter of another certificate than zcdp. `considered`
-    are the mechanisms among which the planner chose, or which EXPLAIN shows beside the one that was asked for, and
-    `population` is about how many units there are in public, where the choice looks at it.
+    `max_groups_contributed` bounds the groups of each unit: by the policy, the query, or the mechanism itself. `key` is
+    the replay key, the digest of everything that the distribution of the release depends on (`cache/replay_key.py`).
+    `stored` says that the ledger has this answer for this analyst, who may see it again for free. `rule` is the filter
+    of a certificate other than zcdp. `considered` lists the mechanisms among which the planner chose, or which EXPLAIN
+    shows beside the one of the query. `population` is the public number of units, if the choice used it.
     """
 
     query: PrivateQuery
@@ -43,7 +42,7 @@ class Plan(NotebookRepr):
 
     @property
     def certificate(self) -> Certificate:
-        """What the session's total is proved with."""
+        """Certificate of the session."""
         return Certificate.zcdp if self.rule is None else self.rule.certificate
 
     def price(self, loss: Loss) -> BudgetVector:
@@ -62,26 +61,26 @@ class Plan(NotebookRepr):
 
     @property
     def counts(self) -> CountRelease | None:
-        """What the counts asked for cost in items; None where there are none."""
+        """Release of the counts, with its price; None without counts."""
         return self.mechanism_plan.price.counts
 
     @property
     def counting(self) -> CountingQuery:
-        """What the engine runs."""
+        """Query that the engine runs."""
         return self.spec.rows.counting
 
     @property
     def k(self) -> int:
-        """How many keys are wanted; with ADAPTIVE, the most that can come back."""
+        """Number of keys; with ADAPTIVE, the largest number that can be returned."""
         return self.query.clause.k or self.spec.k
 
     @property
     def k_bar(self) -> int:
-        """How many of the exact leaders are read; 0 where all groups, or every candidate of a known domain, are."""
+        """Number of exact leaders to read; 0 if all groups, or all candidates of a known domain, are read."""
         return self.spec.report.k_bar
 
     def sizes(self, chosen: int | None) -> tuple[int, int]:
-        """Return k and k_bar as a receipt tells them, given what the mechanism chose of them."""
+        """Return k and k_bar for a receipt, one of which the mechanism may have chosen."""
         if chosen is None:
             return self.k, self.k_bar
         return (chosen, self.k_bar) if self.spec.report.chooses == "k" else (self.k, chosen)
@@ -112,17 +111,17 @@ class Plan(NotebookRepr):
 
     @property
     def threshold_offset(self) -> Fraction:
-        """How far above the (k_bar + 1)-th group's count, or above 0, a group must stand to have an even chance."""
+        """Distance above the count of group k_bar + 1, or above 0, at which a group has an even chance."""
         return self.spec.report.threshold_offset
 
     @property
     def least_threshold(self) -> Fraction:
-        """How many units a group needs at least for an even chance, by the policy's min_units; 0 without it."""
+        """Number of units that a group needs for an even chance by min_units of the policy; 0 without it."""
         return self.spec.report.min_threshold
 
     @property
     def worst_items(self) -> int:
-        """How many items are reserved: for k keys, and k counts if they are released (fewer under a bound)."""
+        """Number of items to reserve: for k keys, and for k counts if they are released (fewer under a bound)."""
         return self.items(self.spec.k)
 
     def items(self, k: int) -> int:

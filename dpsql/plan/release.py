@@ -86,7 +86,7 @@ def _to_numpy(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
 
 
 def _in_bounds(expected: RowsRead, rows: int, *, partitions: npt.NDArray[np.int64] | None) -> bool:
-    """Say whether no partition is unknown and none has more rows than were asked for."""
+    """Say whether all partitions are known and none has more rows than the query allows."""
     sizes = np.array([rows])
     if partitions is not None:
         if not 0 <= partitions.min(initial=0) <= partitions.max(initial=0) < expected.partitions:
@@ -116,7 +116,7 @@ def empty_result(query: PrivateQuery) -> pa.Table:
 
 
 def present(plan: Plan, canonical: pa.Table) -> pa.Table:
-    """Return the released columns that were asked for, by their names, adjusted, filtered, ordered and cut as asked.
+    """Return the released columns of the query under their names, adjusted, filtered, ordered and cut as it says.
 
     Post-processing alone: `canonical` may be the release of any plan with the same replay key.
     """
@@ -143,7 +143,7 @@ def _fit_counts(query: PrivateQuery, canonical: pa.Table) -> list[int]:
 
 
 def publish(query: PublicQuery, exact: Exact) -> pa.Table:
-    """Return the answer to a query over public tables, which protect nobody, under the names of its outputs."""
+    """Return the answer to a query over public tables under the names of its outputs."""
     return rename_outputs(query, open_exact(exact))
 
 

@@ -40,7 +40,7 @@ _DIGITS = 4
 
 @dataclass(frozen=True, slots=True)
 class Sublimit:
-    """What one analyst may spend of the total; `name` is that of the account, shared by all who give no name."""
+    """Limit of one analyst within the total; `name` is that of the account, which unnamed analysts share."""
 
     name: str
     budget: BudgetVector
@@ -48,13 +48,13 @@ class Sublimit:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the curator grants in all, as (epsilon, delta) and in the currencies of the certificate, and the defaults.
+    """Terms of a session: the total as (epsilon, delta) and in the currencies of the certificate, and the defaults.
 
-    `tables` are the policy's private tables by their names. `account` is the analyst's own limit, besides the total,
-    which holds for everybody: as much as the total for a name without a limit, so that all that is kept of one who
-    gives a name is kept apart; None for the unnamed without a limit. The defaults are the analyst's. With `periods`
-    all of it is granted again in each. `rule` is the filter of another certificate than zcdp. What depends on rows
-    leaves on the grid of `answer_grid_ms`.
+    `tables` has the private tables of the policy by name. `account` is the limit of the analyst, besides the total,
+    which applies to everybody. For a named analyst without a limit it equals the total, so that their queries are
+    recorded under their name; it is None for unnamed analysts without a limit. The defaults are those of the analyst.
+    With `periods`, everything is granted again in each. `rule` is the filter of a certificate other than zcdp. Results
+    that depend on rows are returned on the grid of `answer_grid_ms`.
     """
 
     total: ApproximateDP
@@ -75,7 +75,7 @@ class Terms:
 
     @property
     def certificate(self) -> Certificate:
-        """What the total is proved with."""
+        """Certificate that proves the total."""
         return self.certified.certificate
 
     @property
@@ -113,7 +113,7 @@ class Terms:
 
     @classmethod
     def of_total(cls, policy: Policy) -> Self:
-        """Work out the terms of whoever may spend all of the total; refuse one that cannot buy what it is meant to."""
+        """Work out the terms for the whole total; refuse a total that cannot buy what the policy plans."""
         grant = policy.budget
         return cls._of(policy, None, items=grant.items, queries=grant.queries, place="budget")
 

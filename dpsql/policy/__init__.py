@@ -1,4 +1,4 @@
-"""What is protected: tables, units, the total budget, who may ask, and the ceilings; frozen, from Python or TOML."""
+"""Policy: tables, privacy units, the total budget, analysts and limits; frozen, from Python or TOML."""
 
 from dpsql.policy.model import Analyst, Budget, DataSource, EngineSettings, Limits, Policy, load_policy
 from dpsql.policy.server import ServerSettings

@@ -1,4 +1,4 @@
-"""Who may ask, and how much of the total each may spend."""
+"""Analysts, and how much of the total each may spend."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _NAME = f"An analyst's name has 1 to {_LONGEST_NAME} printable characters."
 
 @dataclass(frozen=True, slots=True, init=False)
 class Analyst:
-    """One analyst's limit within the total, and what it is meant to buy; one who is not `enabled` may ask nothing.
+    """Limit of one analyst within the total, and what it should buy; one who is not `enabled` may run no query.
 
-    Whoever may ask has an `epsilon`. A `delta` of None stands for the total's, `items` and `queries` of None for
+    An enabled analyst has an `epsilon`. A `delta` of None means that of the total; `items` and `queries` of None mean
     those of the budget.
     """
 
@@ -52,7 +52,7 @@ class Analyst:
 
 
 def check_analysts(analysts: Mapping[str, Analyst] | None, epsilon: Epsilon, *, delta: Delta) -> Mapping[str, Analyst]:
-    """Return an unchangeable copy in which nobody may spend more than the total, (`epsilon`, `delta`)."""
+    """Return a read-only copy; refuse a limit above the total, (`epsilon`, `delta`)."""
     if analysts is None:
         return MappingProxyType({})
     if not isinstance(analysts, Mapping):

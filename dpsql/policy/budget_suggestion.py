@@ -1,9 +1,9 @@
-"""The epsilon and delta that a curator may begin with, from public numbers alone.
+"""Suggestion of epsilon and delta for a start, from public numbers alone.
 
 An item of epsilon e ranks two counts that differ by g units in their right order with probability 1 / (1 + exp(-e g)).
 The total is what so many items of e^2 / 8 come to, by the conversion of Canonne, Kamath and Steinke 2020
-(arXiv:2004.00010, Corollary 13; `maths.md` 2.3) at the best of a few orders alpha, each of which is sound. This floor
-knows no accounting; the tests hold the two together.
+(arXiv:2004.00010, Corollary 13; `maths.md` 2.3) at the best of a few orders alpha, each of which is sound. This package
+cannot import the accounting; tests check that the two agree.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STEPS = 20
 
 
 def separated(users: int) -> int:
-    """Return the difference of counts that an item of a suggested budget tells apart in 95 of 100 cases.
+    """Return the difference of counts that an item of a suggested budget ranks correctly in 95 of 100 cases.
 
     The count of a group that a share p of n users is in has by chance a standard deviation of sqrt(n p (1 - p)), at
     most half of sqrt(n).

@@ -1,4 +1,4 @@
-"""Where the data is open while it is asked, and what a statement may take of the machine."""
+"""Settings of the engine: the process that opens the data, and the resources of a statement."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _LEAST_MEGABYTES = 256  # that an engine of public tables gets, where the policy
 
 @dataclass(frozen=True, slots=True, init=False)
 class EngineSettings:
-    """Where the data is open, and what a statement may take.
+    """Settings of the engine: the process that opens the data, and the resources of a statement.
 
-    With `isolation` "process" only a worker opens it, one that has nothing else; with "in_process", the default, it is
-    open where the analyst's code runs. `memory_limit`, such as "4GB", and `threads` are DuckDB's. A statement that
-    takes longer than `time_limit` seconds fails, and is charged in full like any that fails. A statement over public
-    tables alone, which is free, is stopped after `public_time_limit` seconds, 30 unless said otherwise. With
-    `answer_grid_ms`, what depends on rows is told only 1, 2, 4, 8 ... times so many milliseconds after it was begun.
+    With `isolation` "process" only a confined worker opens the data; with "in_process", the default, it is open in the
+    process of the analyst's code. `memory_limit`, such as "4GB", and `threads` are DuckDB's. A statement that takes
+    longer than `time_limit` seconds fails, and is charged in full like every failure. A statement over public tables
+    alone, which is free, is stopped after `public_time_limit` seconds (30 by default). With `answer_grid_ms`, results
+    that depend on rows are returned only 1, 2, 4, 8 ... times so many milliseconds after the start.
     """
 
     isolation: str
@@ -69,9 +69,9 @@ class EngineSettings:
         return replace(self, memory_limit=memory, threads=threads, time_limit=self.public_time_limit)
 
     def isolates(self, asked: str | None) -> bool:
-        """Return whether the data is opened in a process of its own: these settings say so, or the one who asks.
+        """Return whether the data is opened in a separate process, because of these settings or of the argument.
 
-        Raises `UsageError` for one who asks for less than these settings demand.
+        Raises `UsageError` for an argument that demands less isolation than these settings.
         """
         if asked not in {None, *ISOLATIONS}:
             hint = f"Write one of {', '.join(ISOLATIONS)}, or leave it to the policy."

@@ -16,11 +16,11 @@ _COUNTS = ("max_k", "max_k_bar", "failures_per_day")
 
 @dataclass(frozen=True, slots=True, init=False)
 class Limits:
-    """The ceilings of one query; a `max_delta` of None stands for all the delta that queries draw from.
+    """Limits of one query; a `max_delta` of None means all the delta that queries draw from.
 
-    The two epsilons are those of an item. Raises `PolicyError` for ceilings that contradict each other.
-    With `share_replays` the first draw of a question answers it for all analysts, each of whom is charged in full. An
-    analyst of whose queries the engine failed `failures_per_day` within a day is refused until that day is over.
+    The two epsilons are those of an item. Raises `PolicyError` for limits that contradict each other. With
+    `share_replays`, the first answer to a query is the answer for all analysts, each of whom is charged in full. An
+    analyst with `failures_per_day` failed queries within a day is refused until the day is over.
     """
 
     max_epsilon: Epsilon

@@ -1,7 +1,7 @@
-"""The total budget, the ceilings of a query and all that a policy says: what a curator states once.
+"""Policy and total budget, as the curator states them.
 
-Everything here is frozen and checked when it is made, so whoever holds a `Policy` holds one that can be kept. Whether
-the data has these tables and columns is not known here; that is compared when a session opens.
+Everything here is frozen and checked on creation, so every `Policy` is consistent. Whether the data has these tables
+and columns is checked when a session opens.
 """
 
 from __future__ import annotations
@@ -106,14 +106,14 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Policy:
-    """What is protected and what may be spent; a table that is not named here does not exist.
+    """Policy: what is protected, and what may be spent. A table that is not named here does not exist for analysts.
 
-    Without a `ledger` the record of what was spent lives in memory. `analysts` says who may spend how much of the
-    total; "default" stands for the unlisted, who without it may spend all. `data_version` is the operator's public
-    counter of the data, counted up by an act or a schedule, never because the data changed. `engine` says where the
-    data is open, and what a statement may take; `server` where `dpsql serve` listens, and who may come in. With a
-    `source` the tables are in that engine, and not in a database that is given with the question. `materialized` is the
-    folder in which `dpsql materialize` keeps what the tables say is to be materialized: private rows, as the data is.
+    Without a `ledger`, spending is recorded in memory. `analysts` limits the share of each analyst in the total;
+    "default" is for unlisted analysts, who may spend all without it. `data_version` is a public counter that the
+    operator increments by hand or on a schedule, never as a function of the data. `engine` has the isolation and the
+    resources of statements; `server` the addresses and users of `dpsql serve`. With a `source`, the tables are in that
+    engine and not in a database file. `materialized` is the folder in which `dpsql materialize` stores tables: they
+    hold private rows, as the data does.
 
     >>> policy = Policy(Budget(1, "1e-6"), {"reads": PrivateTable("user_id"), "countries": PublicTable()})
     >>> policy.budget.delta
@@ -218,7 +218,7 @@ class Policy:
         return part
 
     def where(self, key_path: str) -> str:
-        """Return `key_path`, with file and line if this policy came from a file in which the key stands."""
+        """Return `key_path`, with file and line if this policy was read from a file that has the key."""
         return key_path if self.lines is None else self.lines.where(key_path)
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -1,6 +1,6 @@
-"""What names say: which columns look like a person's id, which like a direct identifier, which tables list people.
+"""Evidence in names: columns that look like the id of a person or a direct identifier, and tables that list people.
 
-Names are all that is known here. They suggest; the curator decides.
+Only names are used. They suggest; the curator decides.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOTES = {
     "client": "; see that a client is one person",
     "visitor": "; one person may be several",
 }
-# Somebody who stands in the row, perhaps beside the one it is about.
+# A person in the row, perhaps besides the one it is about.
 _ROLES = frozenset(
     """
     applicant approver assignee author beneficiary borrower buyer cardholder caregiver clinician contact courier
@@ -76,7 +76,7 @@ _CUTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[\W_]+")
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """Whom a column seems to name: the one its row is about, somebody beside them, or (neither) what is no person."""
+    """Person that a column seems to name: the one its row is about, another one, or (neither) none."""
 
     is_person: bool
     is_role: bool
@@ -117,7 +117,7 @@ def somebody_in(column: str, type_: str | None) -> Naming | None:
 
 
 def find_identifier(column: str) -> str | None:
-    """Return what the values of the column seem to be that tells who a person is, or None.
+    """Return the kind of direct identifier that the column seems to hold, or None.
 
     >>> find_identifier("home_address"), find_identifier("product_name"), find_identifier("page")
     ('an address', None, None)

@@ -1,7 +1,7 @@
-"""Whose rows a private table holds: those of a column of its own, or of the unit that its links lead to.
+"""Owners of the rows of a private table: a column of its own, or the unit that its links lead to.
 
-Links form chains; each ends at a table with a privacy unit of its own. Where a link leads to that very unit, the
-column which holds it is the unit already, and no other table needs to be asked.
+Links form chains; each ends at a table with a privacy unit of its own. If a link leads to that unit itself, its column
+is the unit already, and no other table is read.
 """
 
 from __future__ import annotations

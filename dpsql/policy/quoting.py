@@ -1,4 +1,4 @@
-"""How a name from a database is spelled where it could do harm: in a policy, in its comments and on a terminal."""
+"""Quoting of names from a database where they could do harm: in a policy, in its comments and on a terminal."""
 
 from __future__ import annotations
 

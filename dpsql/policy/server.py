@@ -1,4 +1,4 @@
-"""Where `dpsql serve` listens, who may come in, and how much of the machine they may take."""
+"""Settings of `dpsql serve`: addresses, users, and limits."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _COUNTS = ("statements_per_minute", "max_connections")
 
 @dataclass(frozen=True, slots=True, init=False)
 class ServerSettings:
-    """Where `dpsql serve` listens, who may come in, and how much of the machine they may take.
+    """Settings of `dpsql serve`: addresses, users, and limits.
 
     `users` is the file that `dpsql user add` writes. `postgres`, `web` and `flight` are each a "host:port" or "off";
-    one that other machines can reach needs a `certificate` and its `key`, files in PEM. `catalog` says what answers
-    the questions of BI tools for the tables that there are: "minimal" is built in, an address is that of an empty
-    PostgreSQL database, "auto" starts one where the extra `bi` is installed and is "minimal" elsewhere.
-    `statements_per_minute` holds for each analyst, `max_connections` for all together.
+    one that other machines can reach needs a `certificate` and its `key`, files in PEM. `catalog` answers
+    the catalog queries of BI tools: "minimal" is built in, an address is that of an empty PostgreSQL database, and
+    "auto" starts one where the extra `bi` is installed and is "minimal" elsewhere. `statements_per_minute` is a limit
+    for each analyst, `max_connections` for all together.
     """
 
     users: Path | None

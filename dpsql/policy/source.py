@@ -1,4 +1,4 @@
-"""Where the data is, if not in a file that is given with the question: the engine, by its address, and its settings."""
+"""Source of the data, if it is not a file: the address of an engine, and its settings."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _PLACE = re.compile(r"(?:\[[0-9A-Fa-f:.,]*\]|:[0-9]+(?=[,/?;#]|$)|[^?;#=:])*[?;#
 
 @dataclass(frozen=True, slots=True, init=False)
 class DataSource:
-    """The engine that has the tables: its `url`, such as "postgresql://user@host/db" or "sc://host:15002".
+    """Engine with the tables: its `url`, such as "postgresql://user@host/db" or "sc://host:15002".
 
-    What stands before the first colon names the kind of engine. `options` are the engine's own settings, name by name.
-    As text it shows the user and where the data is, and *** for all else, which may hold a password.
+    The text before the first colon names the kind of engine. `options` are the settings of the engine by name. Its text
+    form shows the user and the location of the data, and *** for all else, which may hold a password.
 
     >>> DataSource("postgresql://audit:secret@db.example/main?sslmode=require")
     DataSource('postgresql://audit:***@db.example/main?***')
@@ -81,7 +81,7 @@ def is_address(text: str) -> bool:
 
 
 def read_source(root: Section, folder: Path) -> DataSource | None:
-    """Return where the table [source] of a policy file, which stands in `folder`, says that the data is, or None."""
+    """Return the source in the table [source] of a policy file in `folder`, or None."""
     if "source" not in root.values:
         return None
     section = root.section("source")

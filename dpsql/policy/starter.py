@@ -1,4 +1,4 @@
-"""Which column of each table could be its privacy unit, and why; from names and keys alone, and never a silent guess.
+"""Proposal of a privacy unit for each table, with the reason; from names and keys alone, and never a silent guess.
 
 A table is decided when one column is clear and no other is. Everything else is left to the curator: until a policy
 names a table, it does not exist for analysts.
@@ -135,7 +135,8 @@ def _candidate(column: FoundColumn, table: FoundTable, *, spread: Mapping[str, i
     return Candidate(
         column,
         is_clear=leads or is_own_key or is_person,
-        is_own_key=is_own_key and people != "account",  # an account may be one of several, so it outranks nobody
+        is_own_key=is_own_key
+        and people != "account",  # a person may have several accounts, so an account outranks no person
         is_role=not is_own_key and (naming.is_role if naming else leads),
         reasons=tuple(reasons),
     )

@@ -59,7 +59,7 @@ _BOUNDS = (
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is known of a database: its file's name and its tables, those that no policy can name, broken views."""
+    """Facts about a database: its file name, its tables, tables that no policy can name, and broken views."""
 
     origin: str
     tables: tuple[FoundTable, ...]
@@ -68,7 +68,7 @@ class Found:
 
     @property
     def skipped(self) -> list[tuple[str, str]]:
-        """What is left out, with why."""
+        """Tables that are left out, with the reasons."""
         return [(spell(name), _UNNAMED) for name in self.unnamed] + [(spell(name), _UNREAD) for name in self.unread]
 
 
@@ -202,7 +202,7 @@ def _explain_decision(decision: Decision) -> Iterator[str]:
 
 
 def _comment(text: str) -> list[str]:
-    """Return the text as comment lines, which a name cannot leave: names are spelled on one line."""
+    """Return the text as comment lines, which a name cannot escape: names are written on one line."""
     wrapped = [
         line
         for paragraph in text.splitlines()

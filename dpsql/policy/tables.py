@@ -36,22 +36,22 @@ ExposedColumns = Sequence[str] | Mapping[str, str] | None
 
 @dataclass(frozen=True, slots=True, init=False)
 class PrivateTable:
-    """A table whose rows belong to privacy units; with `columns`, only these exist for analysts.
+    """Table whose rows belong to privacy units; with `columns`, only these columns exist for analysts.
 
     The unit is a column of the table, `privacy_unit`, or that of another table to which a `link` leads, such as
-    "customer_id -> customers.id": a row is then that of the customer whom it names. The unit's column is there for
-    analysts under its own name; a row that names nobody belongs to nobody and is not counted.
+    "customer_id -> customers.id": a row then belongs to the customer whom it names. Analysts can use the column of the
+    unit under its own name. Rows without a unit are not counted.
 
-    With a CSV file as its `source`, `columns` maps every name to its type; the types are then kept in `types`, in the
-    order of `columns`. Every query of the table is bounded so that a unit counts in at most `max_groups_contributed`
-    groups; a query may ask for less, not for more. `min_units` raises the threshold so that a released group has at
-    least so many units, except with probability delta: a noisy rule, never an exact test on the data. PER a column of
-    `one_value_per_unit` costs as one partition: with a mechanism that runs once for each value the engine counts a unit
-    under one value alone, whatever the data holds; with one that releases all groups at once a unit may count under
-    several, which the price includes. `population` is about how many units there are, a public number: the choice of a
-    mechanism looks at it, and what is promised does not rest on it. Of each set of columns in `materialized`, `dpsql
-    materialize` keeps the distinct values of every unit in the policy's folder for that, and queries that need no other
-    columns read these in place of the rows.
+    With a CSV file as its `source`, `columns` maps every name to its type; the types are then in `types`, in the order
+    of `columns`. Every query of the table counts a unit in at most `max_groups_contributed` groups; a query may set a
+    smaller bound, not a larger one. `min_units` raises the threshold so that a released group has at least so many
+    units, except with probability delta: a noisy rule, never an exact test on the data. PER a column of
+    `one_value_per_unit` costs as one partition: with a mechanism that runs once for each value, the engine counts a
+    unit under one value only, for all data; with one that releases all groups at once, a unit may count under several,
+    which the price includes. `population` is a public estimate of the number of units: it helps to choose a mechanism,
+    and the guarantee does not depend on it. For each set of columns in `materialized`, `dpsql materialize` stores the
+    distinct values of every unit in the folder of the policy, and queries that need no other columns read these in
+    place of the rows.
     """
 
     privacy_unit: str | None
@@ -118,7 +118,7 @@ Table = PrivateTable | PublicTable
 
 
 def check_tables(tables: Mapping[str, Table]) -> Mapping[str, Table]:
-    """Return an unchangeable copy in which no data stands twice, once guarded and once not."""
+    """Return a read-only copy; refuse data that is named twice, once as private and once as public."""
     if not isinstance(tables, Mapping):
         raise wrong_type("a mapping of names to tables", tables, place="tables")
     if not tables:
@@ -157,9 +157,9 @@ def _check_apart(sources: Mapping[Path, str]) -> None:
 
 
 def _identities(name: str, table: Table) -> tuple[object, ...]:
-    """Return what tells a table apart: its name in statements, where the schema main may be left out, and its source.
+    """Return the identities of a table: its name in statements, with and without the schema main, and its source.
 
-    A metadata file of Iceberg stands for the folder of its table.
+    The identity of a metadata file of Iceberg is the folder of its table.
     """
     spoken = fold(name).removeprefix("main.")
     if table.source is None:
@@ -169,7 +169,7 @@ def _identities(name: str, table: Table) -> tuple[object, ...]:
 
 
 def read_tables(root: Section, folder: Path) -> dict[str, Table]:
-    """Return the tables that a policy file describes, which stands in `folder`."""
+    """Return the tables of a policy file in `folder`."""
     tables = root.section("tables")
     return {name: _read_table(tables.section(name), folder) for name in tables.values}
 

@@ -51,7 +51,7 @@ class Lines:
     lines: Mapping[str, int]
 
     def where(self, key_path: str) -> str:
-        """Return `key_path`, with the file and the line if the key stands in the file."""
+        """Return `key_path`, with the file and the line if the file has the key."""
         line = self.lines.get(key_path)
         return key_path if line is None else f"{key_path} ({self.name}, line {line})"
 

@@ -1,4 +1,4 @@
-"""The address of a ledger in a database: it may hold a password, and never tells it."""
+"""Address of a ledger in a database; it may hold a password, which is never shown."""
 
 from __future__ import annotations
 
@@ -67,5 +67,5 @@ class DatabaseUrl:
 
 
 def is_url(value: object) -> bool:
-    """Say whether a value is the address of a database and no path; of which kind is seen when it is read."""
+    """Say whether a value is the address of a database of any kind, and not a path."""
     return isinstance(value, DatabaseUrl) or (isinstance(value, str | Path) and _URL.match(str(value)) is not None)

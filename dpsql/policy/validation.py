@@ -43,7 +43,7 @@ __all__ += [
 
 _GREATEST_EPSILON = 100
 _GREATEST_COUNT = 10**6
-_BEYOND_VERSIONS = 1 << 62  # a ledger keeps more, so that it can always be counted on
+_BEYOND_VERSIONS = 1 << 62  # a ledger stores more, so that sums stay exact
 _FOLD = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _TYPES = (
     "BOOLEAN TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER DOUBLE VARCHAR DATE TIMESTAMP UUID".split()
@@ -188,7 +188,7 @@ def check_name(value: str, place: str) -> str:
 
 
 def check_columns(values: Sequence[str] | Mapping[str, str] | None) -> tuple[str, ...] | None:
-    """Return the columns that exist for analysts, each once; None stands for all."""
+    """Return the columns that exist for analysts, each once; None means all."""
     if values is None:
         return None
     if not isinstance(values, list | tuple | Mapping):
@@ -219,7 +219,7 @@ def check_single_valued(values: Sequence[str], columns: tuple[str, ...] | None, 
 def check_materialized(
     values: Sequence[Sequence[str]], columns: tuple[str, ...] | None, *, unit: str | None
 ) -> tuple[tuple[str, ...], ...]:
-    """Return the sets of columns whose distinct values are kept beside the data; the unit is in each of itself."""
+    """Return the sets of columns to materialize; the unit is part of each set anyway."""
     place = "materialized"
     if not isinstance(values, list | tuple) or not all(isinstance(each, list | tuple) for each in values):
         raise wrong_type("a list of lists of texts", values, place=place)

@@ -1,12 +1,12 @@
-"""The replay key: by what a private answer is found again.
+"""Replay key: the digest under which a private answer is stored and found again.
 
-A release is drawn from the rows, the counted groups and the mechanism, so the key is a digest of these alone: of the
-typed form, not of the text. Names of outputs, their order, ORDER BY, LIMIT and HAVING come after the release, and the
-salts of a bound are the session's: none of them is in it. Whoever has the answer of one query may thus be shown that
-of any query with its key, as post-processing. A repeated query is found by its words and never by the data.
+A release is a function of the rows, the counted groups and the mechanism, so the key is a digest of these alone: of the
+typed query, not of its text. Names and order of outputs, ORDER BY, LIMIT and HAVING apply after the release, and the
+salts of a bound belong to the session; the key contains none of them. The answer of one query may therefore be shown
+for every query with its key, as post-processing. A repeated query is recognized by its text, never by the data.
 
-The spelling under the digest is JSON, in which everything but None, truth values, integers and texts says its class:
-two things are spelled alike only if they are the same, whatever the process and the version of Python.
+The digest is that of JSON in which every value but None, booleans, integers and texts names its class. Two values have
+the same JSON only if they are equal, in every process and version of Python.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Numbers(dict[int, int]):
         self.outer = outer
 
     def of(self, relation: int) -> object:
-        """Return how a relation is spelled: by its number, or as one of a block further out."""
+        """Return the JSON of a relation: its number, or that of an enclosing block."""
         if self.outer is not None and self.outer.knows(relation):
             return ["outer", self.outer.of(relation)]
         return self.setdefault(relation, len(self) + 1)
@@ -79,7 +79,7 @@ def compute_replay_key(plan: Plan) -> str:
 
 
 def _partition_fields(partitions: Partitions | None) -> tuple[object, ...]:
-    """Return what partitions decide: which key, its values, and whether each unit is kept to one of them."""
+    """Return the part of the key for partitions: key, values, and whether each unit counts in only one of them."""
     return () if partitions is None else (partitions.key, partitions.values, partitions.salts is not None)
 
 

@@ -31,11 +31,11 @@ class AdaptivePlan:
 
     @property
     def release_identity(self) -> tuple[object, object]:
-        """The mechanism, and the items that its loss is told in."""
+        """The mechanism, and the items of its loss."""
         return self.selection, self.price
 
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
-        """Return the release: k_bar + 1 groups are read, and the choice costs the same, whatever comes back."""
+        """Return the release: it reads k_bar + 1 groups, and the choice has a fixed price."""
         chosen, price = self.selection, self.price
         most, gap = chosen.k_bar, chosen.offset + 1
         paid = "two for the choice of k and the test of its gap, also if nothing comes back"

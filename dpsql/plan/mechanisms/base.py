@@ -1,7 +1,7 @@
-"""What a plan asks of any mechanism: what it reads, what it costs, and what it draws.
+"""Interface between a plan and a mechanism: the rows it reads, its loss, and its draw.
 
-A mechanism pays by the item, for what it returns, or at once, whatever comes back. Both prices are told in items of
-one epsilon, so that plans can be compared: at once costs what the items would cost if all of them came back.
+A mechanism charges by the item, for what it returns, or a fixed price. Both prices are given in items of one epsilon,
+so that plans can be compared: a fixed price is that of all items returned.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Groups:
-    """What was read of the groups, in the order of the engine's rows: distinct units of each, and weights if asked for.
+    """Groups in the order of the engine's rows: their counts of distinct units, and weights if the mechanism uses them.
 
-    All are int64 arrays of one value per row; weights are empty where they are not asked for, and `partitions` are
-    positions in the query's list, if it has one.
+    All are int64 arrays of one value per row. `weights` is empty if the mechanism uses none; `partitions` has positions
+    in the list of the query, if it has one.
     """
 
     counts: npt.NDArray[np.int64]
@@ -51,7 +51,7 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class ItemLoss:
-    """What k keys cost in items of one epsilon, with their counts where `counts` says how these are released.
+    """Price of k keys in items of one epsilon, and of their counts if `counts` says how they are released.
 
     Each key costs `each`, and `once` is paid for all of them together.
     """
@@ -74,7 +74,7 @@ class ItemLoss:
         return BoundedRange(self.epsilon).rho * items
 
     def loss(self, items: int, delta: Delta) -> Loss:
-        """Return the loss of a query of so many items, as the session's certificate tells it."""
+        """Return the loss of a query of so many items, under the certificate of the session."""
         return ZCDP(self.rho(items), delta)
 
     def pure(self, items: int) -> Epsilon:
@@ -83,7 +83,7 @@ class ItemLoss:
 
 
 def require_zcdp(loss: Loss) -> ZCDP:
-    """Return a loss that is told in rho; refuse another, which no mechanism that adds up rho can have drawn."""
+    """Return a loss in rho; refuse any other, which no mechanism that adds up rho can have."""
     if isinstance(loss, ZCDP):
         return loss
     reason = "This mechanism adds up rho, which the session's certificate does not."
@@ -168,10 +168,10 @@ class ReleaseSpec:
 
 @dataclass(frozen=True, slots=True)
 class MechanismOutput:
-    """What was drawn: rows of the engine's answer in released order, noisy counts of them if there are any, and cost.
+    """Result of a draw: rows of the engine's result in released order, their noisy counts, if any, and the loss.
 
     `stopped_at_bottom` says that fewer than k came back because nothing else stood out. `chosen` is the k or k_bar that
-    the mechanism chose, where its offer says so: private in itself.
+    the mechanism chose privately, if it chooses one.
     """
 
     rows: tuple[int, ...]
@@ -183,7 +183,7 @@ class MechanismOutput:
 
 
 class MechanismPlan(Protocol):
-    """What a plan asks of the mechanism that answers it; every part but `draw` is public."""
+    """Plan of a mechanism for one query; every part but `draw` is public."""
 
     @property
     def selection(self) -> SelectionMechanism:
@@ -192,7 +192,7 @@ class MechanismPlan(Protocol):
 
     @property
     def price(self) -> ItemLoss:
-        """What the query costs in items."""
+        """Price of the query in items."""
         ...
 
     @property
@@ -210,7 +210,7 @@ class MechanismPlan(Protocol):
 
 
 class SelectionMechanism(Protocol):
-    """A mechanism, as far as a plan tells of it."""
+    """The parts of a mechanism that a plan shows."""
 
     @property
     def name(self) -> str:

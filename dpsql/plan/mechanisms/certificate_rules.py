@@ -1,4 +1,4 @@
-"""What a certificate other than `zcdp` asks of a query: which mechanisms, options and noise of counts it covers."""
+"""Requirements of certificates other than `zcdp`: the mechanisms, options and noise of counts that they cover."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ __all__ = ["add_counts", "charge_by_item"]
 def charge_by_item(
     chosen: Selection, price: ItemLoss, *, exact: tuple[int, ...], delta: Delta, noise: Noise
 ) -> MechanismOutput:
-    """Return what was chosen, with the counts drawn for it if they are asked for."""
+    """Return the chosen rows, with their counts if the query releases counts."""
     rows, counts, items, private = chosen.positions, price.counts, chosen.steps, None
     if counts is not None:
         private = tuple(counts.release([exact[row] for row in rows], noise))

@@ -48,7 +48,7 @@ class DomainDiscoveryPlan:
 
     @property
     def release_identity(self) -> tuple[object, object]:
-        """The mechanism, the items that its loss is told in, and whether the counts are of all groups."""
+        """The mechanism, the items of its loss, and whether the counts are of all groups."""
         return self.selection, (self.price, self.own_cap)
 
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:

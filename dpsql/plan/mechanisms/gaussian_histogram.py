@@ -25,7 +25,7 @@ class GaussianHistogramPlan:
 
     @property
     def release_identity(self) -> tuple[object, object]:
-        """The mechanism, and the items that its loss is told in."""
+        """The mechanism, and the items of its loss."""
         return self.selection, self.price
 
     def uncut(self, most: int) -> GaussianHistogramPlan:
@@ -33,7 +33,7 @@ class GaussianHistogramPlan:
         return replace(self, selection=replace(self.selection, k=most))
 
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
-        """Return the release: all groups are read, and the price is one, whatever comes back."""
+        """Return the release: it reads all groups, at a fixed price."""
         chosen, threshold = self.selection, self.selection.threshold
         sigma = math.sqrt(chosen.variance)
         return ReleaseSpec(

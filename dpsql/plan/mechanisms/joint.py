@@ -36,7 +36,7 @@ class JointPlan:
 
     @property
     def release_identity(self) -> tuple[object, object]:
-        """The mechanism, and the items that its loss is told in."""
+        """The mechanism, and the items of its loss."""
         return self.selection, self.price
 
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:

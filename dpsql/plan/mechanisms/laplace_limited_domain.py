@@ -24,11 +24,11 @@ class LaplaceLimitedDomainPlan:
 
     @property
     def release_identity(self) -> tuple[object, object]:
-        """The mechanism, and the items that its loss is told in."""
+        """The mechanism, and the items of its loss."""
         return self.selection, self.price
 
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
-        """Return the release: k_bar + 1 groups are read, and the price is one, whatever comes back."""
+        """Return the release: it reads k_bar + 1 groups, at a fixed price."""
         chosen, counted = self.selection, self.price.counts is not None
         threshold = f"{chosen.offset + 1} units above group number {chosen.k_bar + 1}"
         return ReleaseSpec(

@@ -77,7 +77,7 @@ class ChosenLimitedDomainPlan:
 
     @property
     def price(self) -> ItemLoss:
-        """What the query costs in items, the choice among them."""
+        """Price of the query in items, including the choice."""
         return self.largest.price
 
     @property

@@ -1,4 +1,4 @@
-"""Peeling: every candidate of a known domain, paid for by what comes back, which is all that was asked for."""
+"""Peeling over all candidates of a known domain, charged by the item; it always returns all k keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["PeelingPlan", "count_candidates", "peeling"]
 
 @dataclass(frozen=True, slots=True)
 class PeelingPlan:
-    """Peeling: every candidate of a known domain, paid for by what comes back, which is all that was asked for."""
+    """Peeling over all candidates of a known domain, charged by the item; it always returns all k keys."""
 
     selection: Peeling
     price: ItemLoss

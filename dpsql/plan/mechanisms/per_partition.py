@@ -1,9 +1,9 @@
 """TOP k PRIVATE PER a key: one mechanism for each partition, or one for all of them whose answer is cut in each.
 
-A run of its own for each partition costs what the runs add up to in as many partitions as one unit can be in, the
-`charged_partitions`: the dearest of them are charged. That is all of them; at most `max_groups_contributed`; one, where
-the engine keeps each unit to one partition (`maths.md` 4.2). One release of all groups, cut to the first k of each
-partition, costs what it costs without partitions: the cut is post-processing.
+With one run per partition, the price is the sum over as many partitions as one unit can be in, the
+`charged_partitions`, of which the most expensive are charged: all partitions, at most `max_groups_contributed`, or one
+where the engine counts each unit in only one partition (`maths.md` 4.2). One release of all groups, cut to the first k
+of each partition, costs what it costs without partitions: the cut is post-processing.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class EachPartitionPlan:
 
     @property
     def price(self) -> ItemLoss:
-        """What one partition costs in items."""
+        """Price of one partition in items."""
         return self.each.price
 
     @property
     def release_identity(self) -> tuple[object, object]:
-        """That of each partition, and in how many of them a unit counts."""
+        """Identity of each partition, and the number of partitions in which a unit counts."""
         return self.each.release_identity, self.charged_partitions
 
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
@@ -95,7 +95,7 @@ class EachPartitionPlan:
         return f"the dearest {self.charged_partitions} added up, for a unit counts in no more of them"
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
-        """Draw in every partition, also in one without groups, which tells of no presence."""
+        """Draw in every partition, also in one without groups, so that its emptiness is not revealed."""
         rows = _rows_of(groups, self.partitions)
         drawn = [self.each.draw(_part(groups, part), noise) for part in rows]
         losses = [require_zcdp(one.loss) for one in drawn]
@@ -124,12 +124,12 @@ class AllPartitionsPlan:
 
     @property
     def price(self) -> ItemLoss:
-        """What the query costs in items, as it would without partitions."""
+        """Price of the query in items, as without partitions."""
         return self.every.price
 
     @property
     def release_identity(self) -> tuple[object, object]:
-        """That of the release."""
+        """Identity of the release."""
         return self.every.release_identity
 
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:

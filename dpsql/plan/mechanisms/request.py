@@ -1,4 +1,4 @@
-"""What a mechanism is built from: the query's options within the policy's ceilings, the price and the bound."""
+"""Parameters of a mechanism: the options of the query within the limits of the policy, the price and the bound."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class MechanismRequest:
 
     @property
     def k(self) -> int:
-        """How many keys are asked for; with ADAPTIVE, how many may come back: k_bar, or 50, within ceilings."""
+        """Number of keys; with ADAPTIVE, the largest number that can be returned: k_bar, or 50, within the limits."""
         if self.query.clause.k is not None:
             return self.query.clause.k
         most = min(self.terms.limits.max_k, self.terms.limits.max_k_bar)
@@ -51,7 +51,7 @@ class MechanismRequest:
 
     @property
     def delta(self) -> Delta:
-        """The delta of one run: what the query asks for, or the session's default, spread over the runs."""
+        """Delta of one run: that of the query or the default of the session, spread over the runs."""
         terms, option = self.terms, self.query.clause.options.get("delta")
         most = terms.pool.value if terms.limits.max_delta is None else terms.limits.max_delta.value
         default = min(terms.delta.value, most)
@@ -63,7 +63,7 @@ class MechanismRequest:
 
     @property
     def k_bar(self) -> int:
-        """How many of the exact leaders are read: what the query asks for, or 20 k, within the ceiling."""
+        """Number of exact leaders to read: that of the query, or 20 k, within the limit."""
         if self.query.clause.k is None:
             return self.k
         most = self.terms.limits.max_k_bar
@@ -83,14 +83,14 @@ class MechanismRequest:
 
     @property
     def penalty(self) -> Fraction:
-        """How many units wider a gap must be for each rank further from the k preferred: 1 / epsilon, or as asked."""
+        """Penalty in units of a gap for each rank away from the preferred k: 1 / epsilon unless the query sets it."""
         option = self.query.clause.options.get("penalty")
         default = 1 / self.price.epsilon.value
         return default if option is None else _real(option, "penalty", bounds=(Fraction(0), Fraction(MOST_PENALTY)))
 
     @property
     def min_units(self) -> int:
-        """How many units a group must have to be released: the most that a table read wants, 1 where none says."""
+        """Number of units that a group must have: the largest min_units of the tables in the query, 1 without any."""
         return max(self.terms.tables[name].min_units or 1 for name in self.query.tables)
 
     def refuse(self, names: tuple[str, ...], *, reason: str, hint: str) -> None:
@@ -147,14 +147,14 @@ class MechanismRequest:
 
     @property
     def place(self) -> Place:
-        """Where the mechanism is named, or else the clause."""
+        """Place of the mechanism in the statement, or else of the clause."""
         clause = self.query.clause
         option = clause.options.get("mechanism")
         return clause.place if option is None else option.place
 
 
 def read_epsilon(option: Option | None, terms: Terms) -> Epsilon:
-    """Return the epsilon of one item: what the query asks for, or the session's default."""
+    """Return the epsilon of one item: that of the query, or the default of the session."""
     if option is None:
         return terms.epsilon
     value = _real(option, "epsilon", bounds=(terms.limits.min_epsilon.value, terms.limits.max_epsilon.value))
@@ -163,7 +163,7 @@ def read_epsilon(option: Option | None, terms: Terms) -> Epsilon:
 
 
 def read_groups(option: Option | None, tables: Iterable[PrivateTable]) -> int | None:
-    """Return how many groups of each unit count: what the query asks for, at most what the policy says of any table."""
+    """Return the number of groups in which a unit counts: that of the query, at most the bound of any table in it."""
     bounds = [table.max_groups_contributed for table in tables if table.max_groups_contributed is not None]
     most = min(bounds) if bounds else None
     asked = _whole(option, "max_groups_contributed", bounds=(1, most or MOST_GROUPS))

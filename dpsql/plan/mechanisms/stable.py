@@ -29,7 +29,7 @@ class StablePlan:
 
     @property
     def release_identity(self) -> tuple[object, object]:
-        """The mechanism, and the items that its loss is told in."""
+        """The mechanism, and the items of its loss."""
         return self.selection, self.price
 
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
@@ -73,7 +73,7 @@ class StablePlan:
 
 
 def _unheld(returned: int, k: int) -> FixedStableSelection:
-    """Return an answer of so many keys where no gap held, ended by BOTTOM if they are fewer than k."""
+    """Return an answer of so many keys where no gap was confirmed, ended by BOTTOM if they are fewer than k."""
     filled = tuple(range(returned))
     return FixedStableSelection(k, held=False, stable=frozenset(), filled=filled, stopped_at_bottom=returned < k)
 

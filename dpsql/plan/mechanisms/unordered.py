@@ -1,7 +1,7 @@
-"""The leaders as a set, which has no order of its own: rows come by their labels, or by noisy counts if there are any.
+"""Leaders as a set without an order: the released rows are sorted by label, or by noisy counts if there are any.
 
-The engine returns them in the order of the labels. A mechanism takes them in that of the exact counts, ties by the
-labels, and what it chooses is told by rows again: nothing of the exact counts is left in the order.
+The engine returns rows in the order of labels. A mechanism takes them in the order of exact counts, ties by label, and
+its choice is translated back to rows, so that the order reveals nothing about exact counts.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Ranked:
 def rank(groups: Groups, k_bar: int) -> Ranked:
     """Return the leaders of groups that came in the order of their labels: the first k_bar, and the count after."""
     counts = groups.counts.tolist()
-    rows = sorted(range(len(counts)), key=lambda row: -counts[row])  # keeps rows of equal counts in order of labels
+    rows = sorted(range(len(counts)), key=lambda row: -counts[row])  # rows of equal counts stay in the order of labels
     return Ranked(tuple(rows), Histogram.of_leaders(tuple(counts[row] for row in rows), k_bar))
 
 
 def describe_order(drawn: MechanismOutput, groups: Groups, *, price: ItemLoss, noise: Noise) -> MechanismOutput:
-    """Return what was drawn with the counts drawn for it, if they are asked for, and its rows by these."""
+    """Return the draw with its noisy counts, if the query releases counts, and its rows sorted by these."""
     if price.counts is None:
         return drawn
     counts = price.counts.release([int(groups.counts[row]) for row in drawn.rows], noise)
@@ -60,10 +60,10 @@ def describe_order(drawn: MechanismOutput, groups: Groups, *, price: ItemLoss, n
 
 
 def add_count_loss(loss: ZCDP, keys: int, *, price: ItemLoss) -> ZCDP:
-    """Return the loss with that of the counts of so many keys, if they are asked for."""
+    """Return the loss, plus that of the counts of so many keys if the query releases counts."""
     return loss if price.counts is None else loss + ZCDP(price.rho(price.counts.items(keys)), Delta(0))
 
 
 def count_items(loss: ZCDP, price: ItemLoss) -> int:
-    """Return how many items a loss that was paid at once is told as: rounded up."""
+    """Return a fixed price as a number of items, rounded up."""
     return math.ceil(loss.rho.value / price.rho(1).value)

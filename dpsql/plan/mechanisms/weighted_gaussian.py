@@ -42,7 +42,7 @@ class WeightedGaussianPlan:
 
     @property
     def release_identity(self) -> tuple[object, object]:
-        """The mechanism, the items that its loss is told in, and whether the counts are of all groups."""
+        """The mechanism, the items of its loss, and whether the counts are of all groups."""
         return self.selection, (self.price, self.own_cap)
 
     def uncut(self, most: int) -> WeightedGaussianPlan:
@@ -106,7 +106,7 @@ def describe_threshold(mechanism: WeightedGaussian) -> tuple[tuple[str, str], ..
 
 
 def weighted_gaussian(request: MechanismRequest) -> WeightedGaussianPlan:
-    """Return the mechanism of weights, whose keys cost the rho of one item each at once, whatever comes back."""
+    """Return the mechanism of weights, whose keys cost the rho of one item each, at a fixed price."""
     request.refuse(
         ("k_bar",), reason="{name} has no meaning with this mechanism.", hint="Leave it out: all groups are read."
     )

@@ -22,7 +22,7 @@ __all__ = ["Account", "Balance", "compute_balance", "read_balance"]
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One currency of a budget, exact: `remaining` is what may still be asked for.
+    """Exact amounts of one currency of a budget; `remaining` is what further queries may use.
 
     It is granted - spent - reserved, or less for an analyst where others have left less of the total.
     """
@@ -35,12 +35,12 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Balance(NotebookRepr):
-    """The total guarantee, and what is left in both currencies and in items of the default epsilon.
+    """Balance: the total guarantee, and what is left in both currencies and in items of the default epsilon.
 
-    The currencies are those of the certificate: what is `refunded` if it does not come back, and what is `gone` once a
-    query is admitted; `rho` and `delta` where these are meant.
-    Both currencies are those of the analyst's own limit where there is one; `analyst` is then its name. With a
-    `calendar` all of it is of the present period, and granted again in the next.
+    The currencies are those of the certificate: `refunded` is the one whose unused part is returned, and `gone` the one
+    that is spent once a query is admitted. `rho` and `delta` give them by name.
+    If the analyst has a limit, both are those of the limit, and `analyst` is its name. With a `calendar`, all amounts
+    are those of the current period, and are granted again in the next.
     """
 
     granted: ApproximateDP
@@ -71,12 +71,12 @@ class Balance(NotebookRepr):
 
     @property
     def remaining(self) -> BudgetVector:
-        """What may still be asked for."""
+        """Amounts that further queries may use."""
         return BudgetVector(self.refunded.remaining, self.gone.remaining, certificate=self.certificate)
 
     @property
     def limit(self) -> BudgetVector:
-        """What was granted to this account, in the present period where there are any."""
+        """Amounts granted to this account, in the current period if there are periods."""
         return BudgetVector(self.refunded.granted, self.gone.granted, certificate=self.certificate)
 
     def rows(self) -> list[tuple[str, float, float, float, float]]:

@@ -1,4 +1,4 @@
-"""How many more queries like one the budget buys, before one is paid for; from public numbers only."""
+"""Forecast of how many more queries of one price the budget admits, from public numbers only."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["Forecast", "forecast"]
 
 @dataclass(frozen=True, slots=True)
 class Forecast(NotebookRepr):
-    """What becomes of the budget if queries of one price are asked, one after another and each with fresh noise.
+    """Forecast for queries of one price, run one after another, each with fresh noise.
 
-    `times` is how many are planned. `at_worst` of them are admitted if every one costs its worst case, `loss` each;
-    `at_half`, if of the k keys every one returns half (and BOTTOM, where there is one), `half_loss` each. Queries of a
-    known domain always return all, and what is paid at once costs the same, whatever comes back. With a budget per
-    period all of it speaks of the present one. A query that is repeated as it stands is free, and counted by neither.
+    `times` queries are planned. `at_worst` of them are admitted if each costs its worst case, `loss`; `at_half` if each
+    returns half of the k keys (and BOTTOM, where there is one), at `half_loss`. Queries of a known domain always return
+    all keys, and a fixed price does not depend on the answer. With a budget per period, the forecast is for the current
+    period. Repeating a query unchanged is free, and not counted.
     """
 
     times: int
@@ -32,7 +32,7 @@ class Forecast(NotebookRepr):
 
     @property
     def fits(self) -> bool:
-        """Whether all the planned queries are admitted, whatever they return."""
+        """Whether all planned queries are certain to be admitted."""
         return self.times <= self.at_worst
 
     def facts(self) -> list[tuple[str, str]]:

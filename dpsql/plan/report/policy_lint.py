@@ -1,4 +1,4 @@
-"""What a curator should look at again in a policy: from its words and the names of columns, never from data."""
+"""Warnings about a policy, from its text and the names of columns, never from data."""
 
 from __future__ import annotations
 

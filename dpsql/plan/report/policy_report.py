@@ -1,4 +1,4 @@
-"""What is told of a policy, as values: who is protected, what is exposed, what the budget buys."""
+"""Report on a policy as values: who is protected, what is exposed, and what the budget buys."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ class CertificatePurchase:
 
 @dataclass(frozen=True, slots=True)
 class AccountLimit:
-    """An analyst's limit within the total, and what it is meant to buy; without an epsilon they may ask nothing.
+    """Limit of an analyst within the total, and what it should buy; without an epsilon they may run no query.
 
-    The name is None for whoever the policy does not list. `share` is the part of the total's rho, or of its epsilon
-    under the certificate pure.
+    The name is None for analysts that the policy does not list. `share` is the part of the total's rho, or of its
+    epsilon under the certificate pure.
     """
 
     name: str | None
@@ -75,7 +75,7 @@ class AccountLimit:
 
 @dataclass(frozen=True, slots=True)
 class TotalAfter:
-    """What holds in all after so many periods of a budget that is granted in each, rounded up."""
+    """Guarantee after so many periods of a budget that is granted in each, rounded up."""
 
     periods: int
     epsilon: float
@@ -84,10 +84,10 @@ class TotalAfter:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """All that is told of a policy, in values that JSON has.
+    """The whole report, in values that JSON supports.
 
     With a `period`, such as "30 days", everything is granted in each, at most `periods` times if that is a number. The
-    rho is None under a certificate that counts none. The `isolation` is where the data is open, as receipts say it, and
+    rho is None under a certificate without rho. `isolation` is the place where the data is open, as in receipts, and
     `confinement` names the measures in force against a process of its own.
     """
 

@@ -191,7 +191,7 @@ def _accounted(check: Check) -> str:
 
 
 def _terms(kind: CertificatePurchase) -> str:
-    """Return what the policy says of the tables that are asked."""
+    """Return the terms of the tables in the example queries."""
     said = {"max_groups_contributed": kind.max_groups_contributed, "min_units": kind.min_units}
     return " and ".join(f"{name} = {value}" for name, value in said.items() if value is not None)
 

@@ -26,8 +26,8 @@ def explain_shortfall(
 ) -> BudgetExceeded:
     """Return the error for a plan whose worst case is more than what remains, with the nearest queries that fit.
 
-    Given: what the ledger said of it; where both currencies are short it names the refundable one, and so does this.
-    `least_epsilon` is the policy's, below which nothing may be asked; `calendar` tells when more is granted.
+    `short` is the error of the ledger; if both currencies are short, both errors name the refundable one.
+    `least_epsilon` is the smallest epsilon that the policy allows; `calendar` says when more is granted.
     """
     remaining, worst = short.remaining, plan.price(plan.worst_case)
     whose = "the total" if short.account is None else f"the limit of account {short.account}"

@@ -1,4 +1,4 @@
-"""What a mechanism would find if the counts were as somebody guesses, in public: the share of the true top k."""
+"""Simulation of a mechanism on counts that the analyst guesses: the share of the true top k that it finds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who spent what of a ledger: for curators, of all accounts; for an analyst, of their own."""
+"""Spending by account: of all accounts for curators, of their own for an analyst."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Spender", "Spending", "report_spending"]
 
 @dataclass(frozen=True, slots=True)
 class Spender:
-    """An account, None for whoever gave no name, and what it has spent and holds; `limit` is None if it may not ask."""
+    """Spent and reserved amounts of an account, None for unnamed analysts; `limit` is None if it may run no query."""
 
     name: str | None
     limit: BudgetVector | None
@@ -28,7 +28,7 @@ class Spender:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """The balance, the accounts that it is made of, and what was asked, oldest first."""
+    """The balance, the accounts that make it up, and all queries, oldest first."""
 
     balance: Balance
     spenders: tuple[Spender, ...]
@@ -55,7 +55,7 @@ def report_spending(
 
 
 def _spenders(policy: Policy, entries: Sequence[Entry], *, terms: Terms) -> Iterator[Spender]:
-    """Yield who may spend by name, and whoever has spent."""
+    """Yield the accounts that may spend, and those that have spent."""
     asked = dict.fromkeys(entry.account for entry in entries)
     may = [name for name, analyst in policy.analysts.items() if analyst.enabled and name != UNLISTED]
     for name in dict.fromkeys([*may, *asked]):

@@ -27,11 +27,11 @@ __all__ = [
     "tables_table",
 ]
 
-_UNANSWERED = frozenset([FAILED, "interrupted"])  # what stands in place of the digest of an answer
+_UNANSWERED = frozenset([FAILED, "interrupted"])  # in place of the digest of an answer
 
 
 def budget_table(balance: Balance) -> pa.Table:
-    """Return SHOW BUDGET: what was granted, spent and reserved, and what remains; of which period, and until when."""
+    """Return SHOW BUDGET: granted, spent, reserved and remaining amounts, with the period and its end."""
     import pyarrow as pa
 
     columns = list(zip(*balance.rows(), strict=True))
@@ -45,7 +45,7 @@ def budget_table(balance: Balance) -> pa.Table:
 
 
 def history_table(entries: Iterable[Entry], currencies: tuple[str, str]) -> pa.Table:
-    """Return what was asked and what became of it, in the order of `entries`; rho_charged is NULL while it is open.
+    """Return the queries and their outcomes in the order of `entries`; rho_charged is NULL while a query is open.
 
     `currencies` are those of the certificate, which name the columns: rho and delta for zcdp.
     """
@@ -111,7 +111,7 @@ def tables_table(catalog: Catalog, terms: Terms) -> pa.Table:
 
 
 def columns_table(catalog: Catalog, terms: Terms, *, name: str) -> pa.Table:
-    """Return DESCRIBE: the columns that exist for analysts, the privacy unit, and those of which it has one value."""
+    """Return DESCRIBE: the columns for analysts, the privacy unit, and the columns with one value per unit."""
     import pyarrow as pa
 
     (table,) = (known for known in catalog.tables if known.name == name)
