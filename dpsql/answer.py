@@ -161,7 +161,7 @@ class CountColumns:
     adjusted: bool = False
 
     def reach(self, level: float) -> int:
-        """Return the smallest whole distance from the exact count that contains a released one with probability `level`."""
+        """Return the half width, a whole number, of an interval that holds the exact count with probability `level`."""
         if not isinstance(level, int | float) or not 0 < level < 1:
             reason = "The level of an interval must be a number strictly between 0 and 1."
             raise UsageError("level-range", reason, hint="Such as 0.95.")

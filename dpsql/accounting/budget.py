@@ -87,10 +87,10 @@ class BudgetVector:
 
 @dataclass(frozen=True, slots=True)
 class BudgetState:
-    """What has gone of a budget, in the currencies of its certificate.
+    """Used part of a budget, in the currencies of its certificate.
 
-    Of the refundable currency, `spent` was settled and `reserved` is held by queries that have not settled. Of the
-    other, `permanent` was spent.
+    Of the refundable currency, `spent` was settled, and `reserved` belongs to queries that have not settled. Of the
+    other currency, `permanent` was spent.
     """
 
     spent: Fraction = Fraction(0)

@@ -19,7 +19,7 @@ __all__ = ["ZCDP", "ApproximateDP", "BoundedRange", "Certificate", "Loss", "Pure
 
 
 class Certificate(StrEnum):
-    """What a session's promise is proved with; one for the whole session."""
+    """Kind of proof for the guarantee of a session; one for the whole session."""
 
     pure = "pure"
     theorem2 = "theorem2"
@@ -28,7 +28,7 @@ class Certificate(StrEnum):
 
     @property
     def currencies(self) -> tuple[str, str]:
-        """Return what is counted: first what is held on admission and settled on what came back, then what is not."""
+        """Return the two currencies: the refundable one, which is settled at the actual cost, and the permanent one."""
         match self:
             case Certificate.pure:
                 return "epsilon", "delta"
@@ -41,7 +41,7 @@ class Certificate(StrEnum):
 
     @property
     def words(self) -> str:
-        """Return what a loss is accounted in."""
+        """Return the kind of accounting in words."""
         match self:
             case Certificate.pure:
                 return "pure differential privacy but for delta, whose epsilons add up"
@@ -120,7 +120,7 @@ class PureLoss:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The loss of one query of bounded-range steps: how many, of which epsilon each, and the query's own delta.
+    """Loss of one query of bounded-range steps: their number, the epsilon of each, and the delta of the query.
 
     For every ordered pair of neighbours there is a coupled answer that differs from the real one with probability at
     most delta, every step of which is of bounded range given the steps before it (`maths.md` 3.3).
@@ -136,7 +136,7 @@ class Steps:
 
     @property
     def pure(self) -> PureLoss:
-        """Return what the same query costs under `pure`: a range of epsilon that holds 0 keeps within +-epsilon."""
+        """Return the loss of the same query under `pure`: a range of width epsilon around 0 is within +-epsilon."""
         return PureLoss(self.items * self.each.epsilon.value, self.delta)
 
     def __str__(self) -> str:

@@ -23,7 +23,7 @@ _DIGITS = 6  # as many as an epsilon is printed with
 
 @dataclass(frozen=True, slots=True)
 class Periods:
-    """How long a budget's period is, in whole hours, and how many there are at most; None for no end.
+    """Length of the periods of a budget, in whole hours, and their largest number; None for no end.
 
     >>> str(Periods(timedelta(days=30), 12))
     '30 days'
@@ -54,10 +54,10 @@ def describe_periods(periods: Periods | None) -> str:
 def total_after(
     periods: int, each: ApproximateDP, *, budget: BudgetVector, rule: CertificateFilter | None = None
 ) -> ApproximateDP | None:
-    """Return what holds after so many periods, each of which promises `each` and may spend `budget`, rounded up.
+    """Return the guarantee after so many periods, each with the guarantee `each` and the budget `budget`, rounded up.
 
-    The shares of delta for the queries and for the conversion grow alike. `rule` is the filter of one period under
-    another certificate than `zcdp`. None if delta comes to 1: nothing holds.
+    The shares of delta for the queries and for the conversion grow in proportion. `rule` is the filter of one period
+    under a certificate other than `zcdp`. None if delta reaches 1: there is no guarantee.
     """
     delta = each.delta * periods
     if delta.value >= 1:

@@ -1,4 +1,4 @@
-"""What the SQL of each engine can say: data alone, that the rewriter reads and every engine names."""
+"""Dialects: the SQL of each engine as data, which the rewriter reads and every engine names."""
 
 from dpsql.dialects.base import DUCKDB, Dialect, find_family
 from dpsql.dialects.duckdb_releases import release

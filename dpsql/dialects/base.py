@@ -1,9 +1,9 @@
-"""A dialect: how the calls of the language are written for an engine that is not DuckDB.
+"""Dialect: the text of operators and functions for an engine other than DuckDB.
 
-The language is DuckDB's, whatever holds the data. A **form** is the text by which an engine computes what DuckDB would:
-the same value for every row that can be stored, NULL where DuckDB gives NULL or would fail, and never an error, which
-could depend on one unit's row. So forms are an allow-list: what a dialect has no form for is refused, as `Unsupported`,
-before anything is read or charged. The conformance tests hold every form against DuckDB, on values chosen to break it.
+The language is DuckDB's for every engine. A **form** is the text with which an engine computes what DuckDB would: the
+same value for every row that can be stored, NULL where DuckDB gives NULL or would fail, and never an error, which could
+depend on one unit's row. Forms are therefore an allow-list: a call without a form is refused, as `Unsupported`, before
+anything is read or charged. The conformance tests compare every form with DuckDB, on values chosen to break it.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ _INTEGERS = frozenset("TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEG
 class Dialect:
     """The SQL of an engine: its `name` in sentences, sqlglot's name for it, and its `forms`.
 
-    A form stands under the name of an operator or function (`sql/functions.py`), with the families of its operands'
-    types behind it where they matter: "<" is for any, "< TEXT" for text, "cast INTEGER TEXT" from and to; that of the
-    most words is taken. In it {0}, {1} are the operands, {*} all of them and {1*} those from number 1 on, {type} is the
-    type of the result as the engine names it, {least} and {greatest} the ends of an integer or decimal type, {below}
-    and {above} the first values beyond them, {width} and {scale} the digits, in all and behind the point, of
-    the DECIMAL that is the result or else {0}.
+    The key of a form is the name of an operator or function (`sql/functions`), followed by the type families of its
+    operands where they matter: "<" is for all types, "< TEXT" for text, "cast INTEGER TEXT" from and to. The key with
+    the most words is used. In a form, {0} and {1} are the operands, {*} all of them and {1*} those from number 1 on;
+    {type} is the type of the result as the engine names it; {least} and {greatest} are the ends of an integer or
+    decimal type, {below} and {above} the first values beyond them; {width} and {scale} are the digits, in all and after
+    the point, of the DECIMAL that is the result or else {0}.
 
-    What a word tells, as in date_part, stands behind a point: "date_part.year DATE"; "round.2 DOUBLE" is for 2 digits.
-    "like_backslash TEXT" is for any LIKE, its pattern one in which a backslash escapes %, _ and itself.
+    A constant that selects the form, as in date_part, follows a point: "date_part.year DATE"; "round.2 DOUBLE" is for 2
+    digits. "like_backslash TEXT" is for every LIKE; in its pattern a backslash escapes %, _ and itself.
 
-    Three are left out where SQL says it: "column TEXT" is how a column is read that may hold what its type does not say
-    (read twice, it must be as if read once), "literal TEXT" how a bound value gets its type, "order TEXT" what ORDER BY
-    sorts by. `types` are those that the engine names otherwise than sqlglot thinks. `parameter` is how the value number
-    {n} is written, from 1. With `materialized`, AS MATERIALIZED is kept.
+    Three forms are optional: "column TEXT" reads a column that may hold values outside its type (reading it twice must
+    equal reading it once), "literal TEXT" gives a bound value its type, and "order TEXT" is the sort key of ORDER BY.
+    `types` has the types whose names differ from sqlglot's. `parameter` is the text of parameter number {n}, from 1.
+    With `materialized`, AS MATERIALIZED stays in the text.
 
-    `lacks` are the joins, set operations and types that the engine does not have, or has otherwise, of which "SEMI"
-    and "ANTI" are written as EXISTS where that says the same; "FULL unequal" for a FULL JOIN by anything but an
-    equality of its two sides, and so for other kinds; "nested" for joins in parentheses; "avg OVER" for a form of
-    avg that is no one call, and so none in a window; "correlated" for subqueries that name the row outside; "NaN"
-    where a value cannot be that; and "IN" where IN takes NULL for a value: it is then written as equalities, and IN
-    (SELECT ...) by the form "in_query".
+    `lacks` has the joins, set operations and types that the engine lacks or treats differently. "SEMI" and "ANTI" are
+    then written as EXISTS where that is equivalent. "FULL unequal" is a FULL JOIN on anything but an equality of its
+    two sides, and so on for other kinds; "nested" are joins in parentheses; "avg OVER" is a form of avg that is not a
+    single call and cannot be a window; "correlated" are subqueries that name the outer row; "NaN" where values cannot
+    be NaN; "IN" where IN treats NULL as a value: it is then written as equalities, and IN (SELECT ...) by the form
+    "in_query".
     """
 
     name: str

@@ -1,9 +1,9 @@
-"""The releases of DuckDB that dpsql runs on, and in one place all that the older ones do otherwise.
+"""Supported releases of DuckDB, and all differences of the older ones in one place.
 
-The language is that of the newest release. Where an older one raises, the value is NULL, as it is for whatever fails;
-where its result has another type, it is cast. `.ci/versions` runs the tests on the oldest and on the newest: what were
-missing here would fail there. On a release that is not here nobody has tried whether a row can make a statement fail,
-so nothing is opened with it; 1.5 is left out because it fails to plan some statements with TRY.
+The language is that of the newest release. Where an older one raises an error, the value is NULL; where its result has
+another type, it is cast. `.ci/versions` runs the tests on the oldest and on the newest release, and finds omissions. It
+was not tested whether a row can make a statement fail on other releases, so they are refused; 1.5 is excluded because
+it fails to plan some statements with TRY.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _OUTSIDE_THEIR_DOMAIN = frozenset("sqrt ln log log2 log10 sin cos tan cot asin a
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What a release does otherwise than the newest.
+    """Differences of a release from the newest.
 
     `lacks` are settings that it does not have; `raises` functions that fail on some row where the newest gives a value;
     `casts` functions whose result is of another type, and the type that it is to be. `footers` is the
-    ORDER BY by which the columns of Parquet files come as they stand in their footers.
+    ORDER BY that returns the columns of Parquet files in the order of their footers.
     """
 
     lacks: frozenset[str] = frozenset()

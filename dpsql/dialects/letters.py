@@ -1,4 +1,4 @@
-"""Letters and their other case, as DuckDB has them: one character for one, whatever the locale.
+"""Letters and their other case as in DuckDB: one character for one, in every locale.
 
 A run is the first and the last character in hexadecimal, their step if it is not 1, and how far their other case is.
 """

@@ -1,8 +1,8 @@
 """PostgreSQL: text is compared by its bytes, and arithmetic that could overflow is done in numbers that cannot.
 
-A CASE of PostgreSQL computes only the branch that it takes, but for a branch of constants alone, which the planner may
-compute before. In every form here what is looked for and what is computed name the same operands, so that both are
-constant or neither is, and the planner looks first; whatever names fewer operands cannot fail.
+A CASE of PostgreSQL computes only the branch that it takes, except for constant branches, which the planner may compute
+earlier. In every form here the condition and the branch name the same operands, so that both are constant or neither
+is, and the planner evaluates the condition first. A branch with fewer operands cannot fail.
 """
 
 from __future__ import annotations

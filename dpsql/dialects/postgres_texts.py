@@ -1,4 +1,4 @@
-"""Text in PostgreSQL, by its bytes: columns are read, and texts made, under COLLATE "C", whatever the database has."""
+"""Text in PostgreSQL, by its bytes: columns and texts have COLLATE "C" in every database."""
 
 from __future__ import annotations
 

@@ -133,9 +133,9 @@ def _differences() -> dict[str, str]:
 
 
 def _moved(sign: str) -> dict[str, str]:
-    """Return the forms of a date or time stamp and an INTERVAL, or days: NULL beyond the calendar, as told before.
+    """Return the forms of a date or time stamp plus an INTERVAL or days: NULL beyond the calendar, tested before.
 
-    By the second, an INTERVAL is told to within days, or some years where it is hundreds of thousands long.
+    The test in seconds is accurate to days, or to some years for an INTERVAL of hundreds of thousands of years.
     """
     shift = f"{sign} CAST(EXTRACT(epoch FROM {{1}}) AS double precision)"
     forms = {}

@@ -1,8 +1,8 @@
 """Spark SQL as dpsql's own sessions have it: no ANSI mode, so that little raises, UTC, TIMESTAMP without a zone.
 
-Spark leaves whole blocks of a Parquet file out by the least and greatest of their values, which know nothing of NaN and
-take -0.0 for less than 0.0: a comparison of a stored DOUBLE would find a row or not by what other rows stand beside it,
-and so by what other units have. What is compared is therefore x + 0, of which files know nothing.
+Spark skips blocks of a Parquet file by their smallest and largest values, which ignore NaN and order -0.0 before 0.0. A
+comparison of a stored DOUBLE would find a row depending on the rows beside it, and so on other units. Comparisons
+therefore use x + 0, for which files have no statistics.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ _LETTER += _LENGTH + " + {2} + 1 ELSE 10001 END) AS INT), (CASE WHEN {2} BETWEEN
 
 
 def _other_case(function: str) -> str:
-    """Return the form of LOWER or UPPER, of which Spark agrees with DuckDB for ASCII alone."""
+    """Return the form of LOWER or UPPER, for which Spark agrees with DuckDB only on ASCII."""
     one, other = (list_lower_cases if function == "lower" else list_upper_cases)()
     plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     both = (plain + one, plain.lower() + other) if function == "lower" else (plain.lower() + one, plain + other)

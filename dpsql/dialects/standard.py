@@ -1,4 +1,4 @@
-"""What SQL means alike everywhere: the least that a dialect has, to build on.
+"""Forms with the same meaning in every engine, on which dialects build.
 
 An engine whose comparisons of a type differ (text by a locale, NaN unequal to itself) gives its own form for that type.
 """
@@ -11,7 +11,7 @@ from types import MappingProxyType
 __all__ = ["STANDARD"]
 
 _COMPARED = {sign: f"({{0}} {sign} {{1}})" for sign in ("=", "<>", "<", "<=", ">", ">=")}
-_PLAIN = ("INTEGER", "DATE", "TIMESTAMP")  # types of which the order is the same everywhere
+_PLAIN = ("INTEGER", "DATE", "TIMESTAMP")  # types with the same order everywhere
 STANDARD: Mapping[str, str] = MappingProxyType(
     {
         **_COMPARED,

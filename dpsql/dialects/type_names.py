@@ -56,7 +56,7 @@ class _Reader:
         return head + arguments + self._take(_ENDING)
 
     def _arguments(self, head: str) -> str:
-        """Return what stands in parentheses if that is types alone, and nothing if it may be anything else."""
+        """Return the text in parentheses if it consists of types alone, else nothing."""
         if self._peek() not in _CLOSES:
             return ""
         opening, start = self._peek(), self._at

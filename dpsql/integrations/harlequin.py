@@ -1,9 +1,9 @@
-"""The adapter of Harlequin, a SQL IDE for the terminal, found by the entry point `harlequin.adapter`.
+"""Adapter for Harlequin, a SQL IDE for the terminal, found by the entry point `harlequin.adapter`.
 
     harlequin --adapter dpsql events.duckdb --policy policy.toml
 
-It needs the extra dpsql[harlequin]. The catalog is what the policy exposes; a limit is cut from the answer that is
-there, so that it neither asks nor costs anything; a refusal is a dialog with its reason, its place and its hint.
+It needs the extra dpsql[harlequin]. The catalog shows what the policy exposes. A limit cuts the existing answer and
+costs nothing. A refusal is a dialog with its reason, its place and its hint.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _Cursor(HarlequinCursor):  # type: ignore[misc, unused-ignore] # where Har
 
 
 class _Connection(HarlequinConnection):  # type: ignore[misc, unused-ignore]
-    """A session, and what Harlequin asks of it."""
+    """Connection of Harlequin, over a session."""
 
     def __init__(self, session: Session) -> None:
         balance = session.budget
@@ -104,7 +104,7 @@ class _Connection(HarlequinConnection):  # type: ignore[misc, unused-ignore]
 
 
 class DpsqlAdapter(HarlequinAdapter):  # type: ignore[misc, unused-ignore]
-    """What Harlequin opens: at most one DuckDB file, and the options of `dpsql.connect`."""
+    """Adapter over at most one DuckDB file, with the options of `dpsql.connect`."""
 
     ADAPTER_OPTIONS = [TextOption(name, description) for name, description in _OPTIONS.items()]  # noqa: RUF012 - its own name
     ADAPTER_DETAILS = "Private top-k analytics in SQL: `SELECT ... TOP k PRIVATE`; `SHOW BUDGET` says what is left."
@@ -129,7 +129,7 @@ class DpsqlAdapter(HarlequinAdapter):  # type: ignore[misc, unused-ignore]
 
     @property
     def connection_id(self) -> str | None:
-        """Return what tells one set of tables from another, and one analyst."""
+        """Return the identity of a set of tables and an analyst."""
         return "\n".join(
             ["dpsql", self._database or "", *(f"{name}={given}" for name, given in self._settings.items())]
         )

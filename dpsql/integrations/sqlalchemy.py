@@ -49,7 +49,7 @@ _TYPES: dict[str, types.TypeEngine[Any]] = {
 
 
 class DPSQLDialect(default.DefaultDialect):
-    """How SQLAlchemy speaks to dpsql: in its plain SQL, with ? for parameters."""
+    """Dialect of SQLAlchemy for dpsql: its plain SQL, with ? for parameters."""
 
     name = "dpsql"
     driver = "duckdb"
@@ -172,7 +172,7 @@ class DPSQLDialect(default.DefaultDialect):
     get_foreign_keys = get_indexes = get_unique_constraints = get_check_constraints = _nothing
 
     def get_view_names(self, connection: Connection, schema: str | None = None, **_: object) -> list[str]:  # noqa: ARG002
-        """Return none: what a table of the policy is in its database is not told."""
+        """Return none: whether a table of the policy is a view in its database is not shown."""
         return []
 
     def get_materialized_view_names(self, connection: Connection, schema: str | None = None, **_: object) -> list[str]:  # noqa: ARG002
@@ -180,7 +180,7 @@ class DPSQLDialect(default.DefaultDialect):
         return []
 
     def get_sequence_names(self, connection: Connection, schema: str | None = None, **_: object) -> list[str]:  # noqa: ARG002
-        """Return none: what counts up is not told."""
+        """Return none: sequences are not shown."""
         return []
 
 

@@ -139,7 +139,7 @@ class _Marked:
             holder.set("hint", clause)
         elif isinstance(holder, exp.Qualify) and isinstance(holder.parent, exp.Select):
             holder.replace(clause)
-        else:  # beside AND, say: what stands there would be lost
+        else:  # beside AND, for example: its text would be lost
             raise ParseError("TOP k PRIVATE belongs at the end of a SELECT or right after the word SELECT.")
 
     def _taken(self, tokens: list[Token], start: int) -> dict[int, tuple[int, list[Token]]]:
@@ -169,7 +169,7 @@ class _Marked:
         return taken
 
     def _sorted(self, tokens: list[Token], start: int, *, end: int) -> dict[int, tuple[int, list[Token]]]:
-        """Return what stands for a clause that follows: QUALIFY and a mark."""
+        """Return a substitute for a following clause: QUALIFY and a mark."""
         self._check_order(tokens, start, end=end)
         mark = self._mark(tokens, start, end=end)
         return {start: (end, [_like(mark, TokenType.QUALIFY, text="QUALIFY"), mark])}

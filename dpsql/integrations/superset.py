@@ -1,7 +1,7 @@
-"""The engine spec of Apache Superset, found by the entry point group `superset.db_engine_specs`; needs Superset.
+"""Engine spec for Apache Superset, found by the entry point group `superset.db_engine_specs`; needs Superset.
 
-It goes with the SQLAlchemy dialect of the same name. Superset reads each statement with sqlglot and writes it again
-before it sends it, so that loading the spec also tells Superset of `dpsql.integrations.sqlglot`.
+It belongs to the SQLAlchemy dialect of the same name. Superset parses each statement with sqlglot and generates it
+again before it sends it, so loading the spec also registers `dpsql.integrations.sqlglot` with Superset.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ SQLGLOT_DIALECTS.setdefault("dpsql", Dpsql)
 
 
 class DpsqlEngineSpec(BaseEngineSpec):  # type: ignore[misc, unused-ignore] # where Superset is not installed
-    """What Superset is told of dpsql: nothing that it does on its own may ask for more than the analyst did.
+    """Capabilities of dpsql for Superset, which must never send more than the analyst wrote.
 
-    Rows are cut after the answer (FETCH_MANY), so that a statement is sent as it was written; nothing is estimated,
-    uploaded or written.
+    Rows are cut after the answer (FETCH_MANY), so that a statement is sent unchanged; there are no estimates, uploads
+    or writes.
     """
 
     engine = "dpsql"
@@ -71,7 +71,7 @@ class DpsqlEngineSpec(BaseEngineSpec):  # type: ignore[misc, unused-ignore] # wh
 
     @classmethod
     def select_star(cls, database: Any, table: Any, *_: Any, **__: Any) -> str:  # noqa: ANN401, ARG003 - as above
-        """Return what the preview of a table asks: its columns, which is free, and never its rows."""
+        """Return the statement for the preview of a table: its columns, which is free, and never its rows."""
         parts = [part for part in (table.schema, table.table) if part]
         return "DESCRIBE " + ".".join('"' + part.replace('"', '""') + '"' for part in parts)
 

@@ -81,7 +81,7 @@ class Statement:
         return make_place(self.text, first.start, end=(last or first).end + 1)
 
     def value(self, stand_in: str) -> Value | None:
-        """Return the value a token or literal stands for, if it does."""
+        """Return the value of a token or literal, if it has one."""
         return self.values[int(stand_in[1:])] if stand_in.startswith(STAND_IN) else None
 
 

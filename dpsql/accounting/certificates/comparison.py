@@ -61,7 +61,7 @@ def totals(items: int, epsilon: Epsilon, *, delta: Delta) -> Totals:
 
 @dataclass(frozen=True, slots=True)
 class PurchasedItems:
-    """How many items of one epsilon a total buys under each certificate."""
+    """Number of items of one epsilon that a total buys under each certificate."""
 
     epsilon: float
     pure: int
@@ -78,7 +78,7 @@ def bought(epsilon: Epsilon, *, total: ApproximateDP) -> PurchasedItems:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """How much larger the optimal total of plain differential privacy is than those of bounded range, for k items."""
+    """Ratios of the optimal total of plain differential privacy to those of bounded range, for k items."""
 
     k: int
     theorem2: float

@@ -1,6 +1,6 @@
-"""Filters of the certificates other than zcdp: what each promises, and the price of a loss (`maths.md` 6.3).
+"""Filters of the certificates other than zcdp: their guarantee, and the price of a loss (`maths.md` 6.3).
 
-A session is opened with one certificate and keeps it. Each filter turns losses into a `BudgetVector`, which
+A session has one certificate from beginning to end. Each filter turns losses into a `BudgetVector`, which
 `dpsql.accounting.filter.Filter` admits and settles alike for all certificates.
 
     certificate   refunded    never refunded   fixed beforehand
@@ -61,7 +61,7 @@ def item_price(certificate: Certificate, epsilon: Epsilon) -> Fraction:
 
 
 class _CertificateFilter(ABC):
-    """What the three filters share; all are pure functions of exact numbers."""
+    """Common part of the three filters; all methods are pure functions of exact numbers."""
 
     __slots__ = ()
     certificate: Certificate
@@ -73,7 +73,7 @@ class _CertificateFilter(ABC):
 
     @abstractmethod
     def times(self, periods: int) -> Self:
-        """Return the filter of so many periods together, each of which has this one to itself (`maths.md` 6.3)."""
+        """Return the filter for so many periods together, each with a budget like this one (`maths.md` 6.3)."""
 
     @property
     @abstractmethod
@@ -83,7 +83,7 @@ class _CertificateFilter(ABC):
     @property
     @abstractmethod
     def total(self) -> ApproximateDP:
-        """Return what the filter promises for all that it admits, whatever the analyst does."""
+        """Return the guarantee for everything the filter admits, against every analyst."""
 
     @abstractmethod
     def _price(self, loss: object) -> tuple[Fraction, Fraction]:

@@ -28,7 +28,7 @@ __all__ = ["GeneralizedResponse", "fixed_delta", "fixed_epsilon", "pure_delta", 
 _SLACK = 1e-9
 _ULPS = 2.0**-49
 _MOST = 10_000
-_BLOCK = 2**18  # cells of the matrix held at a time
+_BLOCK = 2**18  # cells of the matrix in memory at a time
 Floats = NDArray[np.float64]
 
 

@@ -1,7 +1,7 @@
-"""What a total buys under each certificate, and which epsilon of an item a number of items needs.
+"""Number of items that a total buys under each certificate, and the epsilon of an item for a number of items.
 
-`total.delta` is here the share that pays for the composition alone, as in `rho_of_total`; the deltas of queries come
-out of the rest, in the way of each certificate.
+`total.delta` is the share that pays for the composition alone, as in `rho_of_total`; the deltas of queries come out of
+the rest, as each certificate prescribes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def items_bought(certificate: Certificate, epsilon: Epsilon, *, total: Approxima
 
 
 def item_epsilon(certificate: Certificate, items: int, *, total: ApproximateDP) -> Epsilon:
-    """Return the largest epsilon, on a grid and rounded down, of which the total covers `items` items.
+    """Return the largest epsilon, rounded down to a grid, at which the total covers `items` items.
 
     Raise UsageError when no epsilon of the grid is that small.
     """

@@ -1,4 +1,4 @@
-"""Where a falling curve of deltas meets a level, from the safe side."""
+"""Search for the point where a falling curve of deltas meets a level, from the safe side."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Aggregates: COUNT, SUM, AVG, MIN and MAX, for public tables at the top of a statement, or inside subqueries.
 
-Those inside subqueries are functions of the set of rows alone, whatever order the engine meets them in: DOUBLE is added
-up in the order of its values, and equal values that print differently are made one. A sum that does not fit is NULL.
+Inside subqueries they are functions of the set of rows alone, in every order of reading: DOUBLE is summed in the order
+of its values, and equal values that print differently are made equal. A sum that does not fit is NULL.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["EXACT", "LOCAL", "cast_sum", "has_aggregate", "is_grouped", "read_ar
 
 
 def has_aggregate(expression: Expression) -> bool:
-    """Say whether an aggregate stands in the expression."""
+    """Say whether the expression contains an aggregate."""
     return any(map(is_aggregate, walk(expression)))
 
 

@@ -63,11 +63,10 @@ def analyze(
     accepts_pattern: PatternCheck,
     clock: Clock | None = None,
 ) -> Asked:
-    """Return what the statement asks, or raise `Refusal`, `Unsupported` or `UsageError`.
+    """Analyze the statement, or raise `Refusal`, `Unsupported` or `UsageError`.
 
-    Given: `parameters` are the values of ?, $1 or :name; `accepts_pattern` says whether the engine compiles a
-    regular expression, tried away from all data; `clock` gives the time, and is read once, when the statement asks
-    for it.
+    `parameters` are the values of ?, $1 or :name. `accepts_pattern` says whether the engine compiles a regular
+    expression, without any data. `clock` gives the time, and is read once, if the statement uses it.
     """
     statement = scan(text)
     bound = bind(statement, parameters)
@@ -84,7 +83,7 @@ def analyze(
 
 
 def _free(sources: Sources, lifted: SplitStatement) -> PublicQuery:
-    """Return a SELECT that reads no private row, since it names public tables alone or asks for no row at all."""
+    """Return a SELECT without private rows: it names only public tables, or selects no row."""
     statement = sources.reader.statement
     query = _read(sources, lifted)
     if sources.protected:
@@ -98,7 +97,7 @@ def _free(sources: Sources, lifted: SplitStatement) -> PublicQuery:
 
 
 def _read(sources: Sources, lifted: SplitStatement) -> PublicQuery:
-    """Return what a SELECT without the clause asks; of one that cannot be read, say what helps the most."""
+    """Analyze a SELECT without the clause; if it is refused, raise the most helpful error."""
     statement, helps = sources.reader.statement, _names_public(lifted, sources.catalog)
     helps = helps or all(token.token_type.name != "FROM" for token in lifted.tokens)
     try:

@@ -1,7 +1,7 @@
-"""What the statements of a session ask, each read once while it is asked again and again, as a dashboard does.
+"""Cache of the analyzed statements of a session, for dashboards that repeat them.
 
-What is kept depends on the text, the catalog and the engine's word on patterns alone, which stand as long as the
-session: a statement that is given parameters, or reads the clock, is read again each time, and so is a refused one.
+The cached results depend only on the text, the catalog and the patterns that the engine accepts, which do not change
+in a session. Statements with parameters or a clock call, and refused statements, are never cached.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class AnalysisCache:
         self._kept: dict[str, Asked] = {}
 
     def read(self, text: str, parameters: ParameterValues) -> Asked:
-        """Return what the statement asks."""
+        """Return the analyzed statement."""
         plain = type(text) is str and type(parameters) in {tuple, list, dict} and not parameters
         known = self._kept.get(text) if plain else None
         if known is not None:

@@ -1,4 +1,4 @@
-"""The options `domain` and `partitions`: the public values that a key may take, listed or held by a public table."""
+"""The options `domain` and `partitions`: the public values of a key, from a list or a public table."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Queries that ask for no row by their text alone, as tools write them to learn the columns of an answer.
+"""Detection of statements that cannot return a row (LIMIT 0, WHERE 1 = 0), which tools send to learn the columns.
 
-What such a query answers is the same whatever its tables hold, so nothing need be read, released or charged for it.
-One that only the text of reads private tables is answered from the catalog.
+Their answer does not depend on any table, so nothing is read, released or charged. Where such a statement names
+private tables, the catalog gives its columns.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _COMPARED: Mapping[str, Callable[[int, int], bool]] = {
 
 
 def is_empty_by_text(query: PrivateQuery | PublicQuery) -> bool:
-    """Say whether the text alone decides that no row is asked for: LIMIT 0, or a WHERE that is never true.
+    """Say whether the text alone decides that no row is selected: LIMIT 0, or a WHERE that is never true.
 
-    A private query is then answered with no row also where its domain is known: candidates that are in no row come
-    back for their noise alone, and whoever rules out every row does not ask for that.
+    A private query then returns no row also if its domain is known. Its candidates would be returned because of their
+    noise alone, which a query without rows does not want.
     """
     if query.limit == 0 or isinstance(query, PrivateQuery):
         return query.limit == 0 or _is_empty_body(query.body)
@@ -89,7 +89,7 @@ def _is_empty_body(body: FromWhere) -> bool:
 
 
 def _is_empty(relation: Relation) -> bool:
-    """Say whether a relation has no row whatever its tables hold; not every such one is known."""
+    """Say whether a relation certainly has no row, for all data; some such relations are not recognized."""
     match relation:
         case Joined(left=left, kind="LEFT" | "ANTI"):
             return _is_empty(left)

@@ -59,7 +59,7 @@ class Sources:
         self.reader.subquery, self.usual = self.subquery, self.reader.readers
 
     def subquery(self, select: Node, *, has_list: bool = True) -> Inside:
-        """Return a SELECT that stands inside an expression; it is for its reader to say what it may be.
+        """Return a SELECT inside an expression; its reader decides what it may be.
 
         Without `has_list` (EXISTS), the select list is not read.
         """
@@ -96,7 +96,7 @@ class Sources:
     def block(self, select: Node, *, outer: Scope | None = None) -> tuple[FromWhere, Scope]:
         """Return FROM and WHERE of a SELECT, and leave the reader pointing at its names.
 
-        What stands in WHERE, and is selected, may also name what is `outer`.
+        WHERE and the select list may also name columns of `outer`.
         """
         origin = select.args.get("from_")
         if origin is None:
@@ -237,7 +237,7 @@ class Sources:
         return relation, Scope((ScopeTable(alias or name, columns, private, table.privacy_unit, home),))
 
     def _answer(self, node: Node, released: Table) -> tuple[Relation, Scope]:
-        """Return the answer of the wrapped query, which protects nobody any more."""
+        """Return the answer of the wrapped query, which is public once it is released."""
         number = self._table(node)
         columns = tuple(
             ScopeColumn(name, Column(number, f"c{at}", type_), is_unit=False)

@@ -1,9 +1,9 @@
-"""Joins: two sides of FROM into one, and the names that both bring.
+"""Joins of two sides of FROM, and the names that both sides have.
 
-Two private sides meet by a tie of their units alone (`ties.py`), which ON or USING must hold for an outer, SEMI or ANTI
-join; an inner one may leave it to WHERE. Private and public sides meet on anything. There a row of the public side
-without a partner has no unit: it is nobody's, so the kinds that would keep it are written as those that drop it at
-once. The answer is the same, since a group of nobody does not exist in it.
+Two private sides must be joined on their units (`ties.py`): in ON or USING for an outer, SEMI or ANTI join, or in WHERE
+for an inner join. A private and a public side may be joined on anything. A row of the public side without a partner has
+no unit, so the kinds of join that would preserve it are written as those that drop it. The answer is the same, because
+a group without units is not in it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _FILTERS = frozenset(["SEMI", "ANTI"])
 
 
 def read_join(reader: Reader, join: Node, *, left: Side, right: Side, commas: bool) -> Side:
-    """Return the join of two sides, of which the right one is a single table; `commas` stand before it in FROM."""
+    """Return the join of two sides, of which the right one is a single table; `commas` precede it in FROM."""
     only(reader.statement, join, "this", "side", "kind", "on", "using")
     (source, scope), (other, added) = left, right
     kind = _kind(reader, join, scope=scope, added=added, commas=commas)
@@ -75,7 +75,7 @@ def read_join(reader: Reader, join: Node, *, left: Side, right: Side, commas: bo
 
 
 def _tables_after_join(scope: Scope, other: Scope, *, lonely: bool) -> tuple[ScopeTable, ...]:
-    """Return the tables of a side, whose units are absent where rows of another private side are kept `lonely`."""
+    """Return the tables of a side, without units if unmatched rows of the other side are preserved (`lonely`)."""
     if not lonely or other.private is None:
         return scope.tables
     return tuple(replace(table, columns=tuple(map(_absent, table.columns))) for table in scope.tables)
@@ -87,7 +87,7 @@ def _absent(column: ScopeColumn) -> ScopeColumn:
 
 
 def _kind(reader: Reader, join: Node, *, scope: Scope, added: Scope, commas: bool) -> str:
-    """Return how the sides are joined: a public side never keeps rows beside a private one."""
+    """Return the kind of join: unmatched rows of a public side are never preserved beside a private one."""
     where = reader.place(join)
     kind = _KINDS.get((str(join.args.get("side") or ""), str(join.args.get("kind") or "")))
     if kind is None:
@@ -164,7 +164,7 @@ def _using(
 
 
 def _shared(side: str, left: ScopeColumn, *, right: ScopeColumn, sides: tuple[Expression, ...]) -> ScopeColumn:
-    """Return what a name of USING means: the column of the side that is kept, or what is there of both."""
+    """Return the meaning of a name of USING: the column of the preserved side, or the present one of both."""
     if side != "FULL":
         return right if side == "RIGHT" else left
     lengths = [each.longest for each in sides]

@@ -1,17 +1,16 @@
-"""Rows of a linked table, joined to the privacy unit that they belong to by the declared key.
+"""Join of a linked table with the privacy unit of its rows, by the declared key.
 
-The key is declared unique and was so when the session opened, but data may change under a session that reads a file or
-a borrowed connection. So a key stands for one unit whatever the data holds: the least, by its bytes, of the units that
-have a row with this key. Dropping a unit A means dropping all its rows: those of the table of units that carry A, and
-those of linked tables that belong to it. Every other row stays with its unit, since a least unit other than A is still
-the least when A is gone; by induction this holds along a chain. So no unit's rows ever pass to another one, and counts
-fall by at most 1 and only in the dropped unit's groups, which is all that a private table must offer. (Joined to the
-keys as they are, a row of two units would take two units with it; a key of two units that belonged to nobody would pass
-to the second when the first is dropped.) Where keys are unique, the least unit is the only one, and nothing is lost.
+The key is declared unique and was unique when the session opened, but data may change under a session that reads a file
+or a connection of the user. A key therefore belongs to one unit for all data: the smallest, by its bytes, of the units
+that have a row with this key. Removing a unit A means removing all its rows: those of the table of units with A, and
+those of linked tables that belong to it. Every other row stays with its unit, because a smallest unit other than A is
+still the smallest without A; by induction this holds along a chain. No row ever passes from one unit to another, so
+counts fall by at most 1 and only in the groups of the removed unit, which is what a private table requires. (With a
+plain join, a row with two units would remove two units; if a key with two units belonged to no unit, it would pass to
+the second one when the first is removed.) Where keys are unique, the smallest unit is the only one.
 
-Rows whose key is NULL, or names no row, belong to nobody and fall out of the join. Keys are compared by their bytes,
-as groups are, whatever collation a column declares. The grouping costs no time that was measurable: the join builds
-the same hash table of keys in any case.
+Rows whose key is NULL or names no row have no unit and drop out of the join. Keys are compared by their bytes, like
+groups, under every collation. The grouping took no measurable time: the join builds the same hash table of keys anyway.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ __all__ = ["find_owned_rows"]
 
 
 def find_owned_rows(scan: Scan, link: Link, *, number: Callable[[], int]) -> tuple[Relation, Expression]:
-    """Return the rows of a linked table that belong to somebody, and their unit; `number` gives fresh ones."""
+    """Return the rows of a linked table that have a unit, and the unit; `number` gives fresh relation numbers."""
     at, target = number(), Scan(number(), link.path)
     source: Relation = target
     if link.beyond is None:

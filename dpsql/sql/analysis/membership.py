@@ -1,9 +1,9 @@
-"""IN (SELECT ...) and EXISTS (SELECT ...): conditions on whether some row is there.
+"""IN (SELECT ...) and EXISTS (SELECT ...): conditions on the existence of a row.
 
-Over public tables they may ask anything, also of the row outside. Over private ones they ask of rows of the row's own
-unit alone: either a tie at the top of the subquery's WHERE says so, or it is the unit itself that is looked up among
-units. The look-up must not tell more than whether the unit is there: NULL among the units, which SQL takes for a doubt
-about everybody, is left out, and for a row without this unit the answer is NULL whether or not anybody is found.
+Over public tables every condition is allowed, also on the outer row. Over private tables the condition may depend only
+on rows of the unit of the outer row: a tie at the top of the subquery's WHERE ensures this, or the unit itself is
+looked up among units. The lookup must reveal only whether the unit exists: NULL among the units, which makes IN
+uncertain for every row in SQL, is excluded, and for a row without a unit the result is always NULL.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _unit_among_units(reader: Reader, node: Node, *, argument: Expression, insid
     among = InQuery(
         compare_by_bytes(unit.column), Derived(source.number, (compare_by_bytes(found),), FromWhere(source, there))
     )
-    if not unit.absent:  # where it is NULL the row is nobody's
+    if not unit.absent:  # where it is NULL the row has no unit
         return among
     return Case(((Call("is_null", (unit.column,), BOOLEAN), Literal(None, BOOLEAN)),), among, BOOLEAN)
 

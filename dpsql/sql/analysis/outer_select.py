@@ -1,8 +1,8 @@
-"""A SELECT over the answer of a private query: what it may read, and what of the answer it passes on.
+"""Outer SELECT over the answer of a private query: the tables it may read, and the outputs it passes on.
 
-What it computes is post-processing of what was released, and free. So nothing but released and public rows may reach
-it: a statement in which it reads a private table is refused, whatever it does with it. It is computed away from the
-data; the public tables that it joins are fetched for it, each column of them that it names.
+It is post-processing of a release, and free. Only released and public rows may reach it: a statement in which it reads
+a private table is always refused. It is computed apart from the data; the columns that it names of public tables are
+fetched for it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dpsql.sql.syntax.split_statement import RELEASED
 __all__ = ["PATH", "RANK", "answer_table", "find_unchanged_outputs", "order_by_rank", "wrap_query"]
 
 _HOME = ("memory", "dpsql evaluator")
-PATH = (*_HOME, "released")  # where the answer stands, with the columns c1, c2, ... and its rank
+PATH = (*_HOME, "released")  # the table of the answer, with the columns c1, c2, ... and its rank
 RANK = "rank"
 _KEEPS_RIGHT = frozenset(["RIGHT", "FULL"])  # joins that have rows although their left side has none
 Found = TypeVar("Found")
@@ -115,7 +115,7 @@ def _moved(query: PublicQuery, read: Mapping[int, tuple[Column, ...]]) -> Public
 
 
 def _all(node: object, kind: type[Found]) -> Iterator[Found]:
-    """Yield every node of a kind in a tree, wherever it stands in it."""
+    """Yield every node of a kind in a tree."""
     if isinstance(node, kind):
         yield node
     elif isinstance(node, tuple):

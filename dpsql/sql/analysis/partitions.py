@@ -1,6 +1,6 @@
-"""PER key: a key whose public values, listed or held by a public table, are each asked for their own first k groups.
+"""PER key: the first k groups for each value of a key with public values, from a list or a public table.
 
-How many there are decides what a query costs, so those of a public table are read before it is planned.
+The number of values decides the price of a query, so values of a public table are read before it is planned.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FORM = "Write TOP 3 PRIVATE PER country WITH (partitions = ['DE', 'FR']), where
 
 
 def read_partitions(query: PrivateQuery, named: int | None, *, catalog: Catalog) -> PrivateQuery:
-    """Return the query with the partitions that its clause asks for; `named` is the key that PER names, if it is one.
+    """Return the query with the partitions of its clause; `named` is the key that PER names, if it is one.
 
     Raises `Refusal` for PER without partitions, and the reverse, and where no other key is left to rank.
     """

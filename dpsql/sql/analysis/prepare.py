@@ -1,4 +1,4 @@
-"""A statement whose parameters have no values yet: of what types they must be, and what it asks with such values."""
+"""Analysis of a statement whose parameters have no values yet: their types, and the statement with such values."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _OTHER_NAMES = {"NUMERIC": "DECIMAL(18,3)", "DECIMAL": "DECIMAL(18,3)", "TEXT": 
 def prepare_statement(
     text: str, types: Sequence[str], *, read: Callable[[Mapping[str, object]], Statement]
 ) -> tuple[tuple[str, ...], Statement, bool]:
-    """Return the types of the parameters in their order, what the statement asks, and whether options are still open.
+    """Return the types of the parameters in order, the analyzed statement, and whether options are still open.
 
-    `types` are those that are known, by name, in the order of the parameters; UNKNOWN, or none, is for `read` to tell,
-    which analyses the statement with what stands for values. Raises as `read` does, whatever the values may be.
+    `types` are the known types by name, in the order of the parameters; for UNKNOWN or missing ones, `read` infers the
+    type from the statement. Raises as `read` does if the statement is refused for all values.
     """
     holes = {name: UnboundParameter() for name in _names(text)}
     for hole, known in zip(holes.values(), types, strict=False):
@@ -44,7 +44,7 @@ def prepare_statement(
             hole.fill(hole.otherwise)
     found = tuple(hole.type for hole in holes.values())
     for hole in unknown:
-        hole.fill(TEXT)  # of which nothing is said is a text, as in PostgreSQL
+        hole.fill(TEXT)  # a parameter without a known type is a text, as in PostgreSQL
     return found, read(holes), any(hole.is_option for hole in holes.values())
 
 

@@ -30,7 +30,7 @@ _PARTS = "with_ expressions from_ joins where group having order limit offset di
 
 
 def read_public(sources: Sources, select: Node, *, tokens: list[Token]) -> PublicQuery:
-    """Return what the SELECT asks; the caller must see to it that `sources` has found no private table."""
+    """Analyze the SELECT; the caller must ensure that `sources` found no private table."""
     reader = sources.reader
     only(reader.statement, select, *_PARTS)
     if select.args.get("with_") is not None:
@@ -70,12 +70,12 @@ def seeks_no_row(reader: Reader, select: Node) -> bool:
 
 
 def _is_of_one_row(select: Node) -> bool:
-    """Say whether a SELECT is a list of values and nothing more, as tools send it to see whether somebody is there."""
+    """Say whether a SELECT is only a list of values, which tools send to test a connection."""
     return not select.is_star and all(name == "expressions" for name, part in select.args.items() if part)
 
 
 def _named(reader: Reader, item: Node, *, text: str) -> list[Selected]:
-    """Return the outputs that one item of the select list stands for: several for a star."""
+    """Return the outputs of one item of the select list, several for a star."""
     if (starred := reader.star(item)) is not None:
         return [Selected(column.name, column.column) for column in starred]
     name, node = read_alias(reader, item)

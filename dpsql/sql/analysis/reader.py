@@ -50,10 +50,10 @@ class Inside:
 
 @dataclass(slots=True)
 class Reader:
-    """Reads the expressions of one statement; counts literals and depth as it goes.
+    """Reader of the expressions of one statement, which also counts literals and depth.
 
-    `subquery` reads a SELECT inside an expression; whoever reads FROM provides it. It sees the names around it only
-    where the reader `correlates`: in a WHERE, and in the keys of a private query.
+    `subquery` reads a SELECT inside an expression; the reader of FROM provides it. It sees the outer names only where
+    the reader `correlates`: in a WHERE, and in the keys of a private query.
     """
 
     statement: Statement
@@ -168,7 +168,7 @@ class Reader:
             raise Refusal("too-large", reason, hint=hint, place=self.place(node))
 
     def star(self, item: Node) -> list[ScopeColumn] | None:
-        """Return what * or alias.* stands for; None for any other item of a select list."""
+        """Return the columns of * or alias.*; None for any other item of a select list."""
         is_named = type(item).__name__ == "Column" and type(item.this).__name__ == "Star"
         if not is_named and type(item).__name__ != "Star":
             return None
@@ -217,9 +217,9 @@ class Reader:
         return self.moment
 
     def place(self, node: Node) -> Place | None:
-        """Return where the node stands."""
+        """Return the place of the node."""
         return place(self.statement, node)
 
     def at(self, node: Node) -> Place:
-        """Return where the node stands, or the start of the statement."""
+        """Return the place of the node, or the start of the statement."""
         return self.place(node) or Place(1, 1)

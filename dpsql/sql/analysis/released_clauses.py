@@ -1,4 +1,4 @@
-"""What happens to the released table: ORDER BY, LIMIT and HAVING over its own columns; post-processing, and free."""
+"""ORDER BY, LIMIT and HAVING over the columns of the released table: post-processing, and free."""
 
 from __future__ import annotations
 

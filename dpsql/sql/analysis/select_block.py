@@ -1,6 +1,6 @@
-"""What one SELECT says besides FROM and WHERE: its outputs, GROUP BY, HAVING and ORDER BY, of public tables or inside.
+"""Clauses of a SELECT besides FROM and WHERE: outputs, GROUP BY, HAVING and ORDER BY.
 
-Whoever reads the block says which expressions it may hold.
+The caller decides which expressions the block may contain.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Grouping:
 
 
 def strip_parentheses(reader: Reader, node: Node) -> Node:
-    """Return what stands in the parentheses, which change no meaning."""
+    """Return the node inside redundant parentheses."""
     while type(node).__name__ == "Paren":
         only(reader.statement, node, "this")
         node = node.this
@@ -78,7 +78,7 @@ class Block:
 
     @property
     def place(self) -> Place | None:
-        """Return where the SELECT stands."""
+        """Return the place of the SELECT."""
         return self.reader.place(self.select)
 
     @property

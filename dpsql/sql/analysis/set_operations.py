@@ -26,7 +26,7 @@ Branch = tuple[Derived, ScopeTable]
 
 
 def split_branches(reader: Reader, node: Node) -> tuple[Node, Node]:
-    """Return both branches of a set operation; refuse what stands behind the last of them, which is for both."""
+    """Return both branches of a set operation; refuse clauses behind the last one, which apply to both."""
     for name in ("order", "limit", "offset"):
         if node.args.get(name) is not None:
             reason = "ORDER BY and LIMIT behind UNION are not read."

@@ -236,7 +236,7 @@ class _Subquery:
 
 
 def _outputs(reader: Reader, item: Node, *, scope: Scope, lists: Lists) -> list[Selected]:
-    """Return the outputs that one item of a subquery's select list stands for."""
+    """Return the outputs of one item of a subquery's select list."""
     if (starred := reader.star(item)) is not None:
         return [Selected(column.name, column.column, column.is_unit) for column in starred]
     name, node = read_alias(reader, item)

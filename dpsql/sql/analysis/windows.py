@@ -1,9 +1,9 @@
-"""Windows of a subquery: what stands OVER, and the total order that makes their values a function of the rows alone.
+"""Windows of a subquery: the OVER clause, and the total order that makes their values a function of the rows alone.
 
-A window that tells rows of one rank apart (row_number, ntile, lag, lead, first_value) is ordered, after its own terms,
-by every column that the block reads. Rows that are still equal then are alike in all that the block computes: whichever
-of them comes first, the same rows come out. The other windows give rows of one rank one value, so they are left as
-they are. With the privacy unit in PARTITION BY they see the rows of one unit, and so nobody moves another's values.
+A window that distinguishes rows of one rank (row_number, ntile, lag, lead, first_value) is ordered, after its own
+terms, by every column that the block reads. Rows that are still equal are equal in everything that the block computes,
+so their order does not affect the result. Other windows give all rows of one rank the same value and are unchanged.
+With the privacy unit in PARTITION BY a window sees the rows of one unit only, so no unit affects the values of another.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _HINT = "Those read are row_number, rank, dense_rank, ntile, lag, lead, first_va
 
 
 def has_windows(expression: Expression) -> bool:
-    """Say whether a window stands in the expression."""
+    """Say whether the expression contains a window."""
     return any(isinstance(part, Window) for part in walk(expression))
 
 

@@ -1,8 +1,8 @@
 """The allow-list: every function a statement may call, with its types, its growth and whether it can raise.
 
-A function is here because it is deterministic, looks at one row only and is total, or made total by TRY. What cannot
-be told from the types is demanded of the text: patterns, formats, parts and positions are literals, checked before
-any row is read. DuckDB has no such list; ours is re-tested over adversarial values by the test suite.
+Every function here is deterministic, reads one row only, and is total, or made total by TRY. What does not follow from
+the types is required of the text: patterns, formats, parts and positions must be literals, which are checked before any
+row is read. DuckDB has no such list; the tests check ours on adversarial values.
 """
 
 from __future__ import annotations

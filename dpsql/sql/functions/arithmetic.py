@@ -33,14 +33,14 @@ def arithmetic(left: Expression, operator: str, *, right: Expression, where: Pla
 
 
 def _filled(side: Expression, other: Type) -> Expression:
-    """Return a side of which nothing is known yet as what goes with the other: whole numbers, days or DOUBLE."""
+    """Return a side of unknown type with a type that fits the other: whole numbers, days or DOUBLE."""
     if other == DATE:
         return fill_unbound(side, BIGINT, such_as=_DAYS)
     return fill_unbound(side, BIGINT if other.family is Family.INTEGER else DOUBLE)
 
 
 def _decimal_arithmetic(left: Expression, operator: str, *, right: Expression, where: Place) -> Expression:
-    """Type decimals as DuckDB does: a digit more for + and -, the digits of both for *, kept to 18 where they were."""
+    """Type decimals as DuckDB: a digit more for + and -, those of both for *, at most 18 if both have at most 18."""
     (width, scale), (other_width, other_scale) = left.type.precision, right.type.precision
     digits, whole = max(scale, other_scale), max(width - scale, other_width - other_scale)
     wanted = {

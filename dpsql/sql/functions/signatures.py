@@ -1,4 +1,4 @@
-"""One call being checked: what every rule of the allow-list asks of a call's arguments, and how far text may grow."""
+"""Checks of one call, which the rules of the allow-list use: its arguments, and the growth of text."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ MAX_PATTERN_LENGTH = 256
 MAX_POSITION = 10_000
 TIMES = frozenset({Family.DATE, Family.TIMESTAMP})
 NUMBERS = frozenset({Family.INTEGER, Family.DECIMAL, Family.DOUBLE})
-_FIRST_CHOICES = (TEXT, DOUBLE, TIMESTAMP, BIGINT, BOOLEAN, DATE)  # for a parameter of which nothing is known yet
+_FIRST_CHOICES = (TEXT, DOUBLE, TIMESTAMP, BIGINT, BOOLEAN, DATE)  # for a parameter of unknown type
 PatternCheck = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A call: its name as written, its arguments, where it stands."""
+    """Call: its name as written, its arguments and its place."""
 
     name: str
     arguments: tuple[Expression, ...]

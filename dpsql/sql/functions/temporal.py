@@ -57,7 +57,7 @@ def date_part(name: str, argument: Expression, *, place: Place) -> Expression:
         raise Unsupported("date-part", reason, hint=hint, place=place)
     if part == "epoch":
         return Call("date_part", (Literal(part, TEXT, len(part)), argument), DOUBLE)
-    # DuckDB gives a constant NULL the type DOUBLE; the cast keeps the type that the text alone decides
+    # DuckDB gives a constant NULL the type DOUBLE; the cast preserves the type that the text alone decides
     return Cast(Call("date_part", (Literal(part, TEXT, len(part)), argument), BIGINT), BIGINT)
 
 

@@ -1,4 +1,4 @@
-"""What exists for the analyst: the tables of the policy, their columns and types, and whose units they hold."""
+"""Catalog for the analyst: the tables of the policy, their columns and types, and their privacy units."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Catalog", "Link", "MaterializedSet", "Table"]
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """How rows find their unit: `column` names a row, by its `key`, of the table at `path`.
+    """Link from rows to their unit: `column` names a row, by its `key`, of the table at `path`.
 
     That row has the privacy unit in its own column `unit`, or finds it by its own link, `beyond`. `type` is that of
     column and key.
@@ -45,9 +45,9 @@ class MaterializedSet:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table: its name, where the engine keeps it, its exposed columns, its privacy unit (None: public).
+    """One table: its name, its path in the engine, its exposed columns, its privacy unit (None: public).
 
-    With a `link` the unit is the last of the columns, and stored elsewhere: where the link leads. Queries may
+    With a `link` the unit is the last of the columns, and stored where the link leads. Queries may
     read the `materialized` sets in place of the rows.
     """
 

@@ -20,10 +20,10 @@ _SHOWN = 12
 
 @dataclass(frozen=True, slots=True)
 class ScopeColumn:
-    """A column that a name may mean; `merged` when a JOIN USING has given its name to the other side.
+    """Column in scope; `merged` if a JOIN USING has given its name to the other side.
 
-    A unit column is `absent` if an outer join may have left it NULL in a row that belongs to somebody. `shared` is what
-    the name means without its table, where a JOIN USING made that something else.
+    A unit column is `absent` if an outer join may have left it NULL in a row that has a unit. `shared` is the meaning
+    of the name without its table, where a JOIN USING changed it.
     """
 
     name: str
@@ -60,11 +60,10 @@ class ScopeTable:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """All that the names of one query block can mean.
+    """Names in scope in one query block.
 
-    `ties` are pairs of unit columns that are equal in every row where both are there. `outer` are the names around a
-    subquery that stands in an expression, which it sees after its own; `tied` says that each of its rows is of the
-    same unit as the row around it.
+    `ties` are pairs of unit columns that are equal in every row that has both. `outer` are the names around a subquery
+    in an expression, which it sees after its own. `tied` says that each of its rows has the same unit as the outer row.
     """
 
     tables: tuple[ScopeTable, ...]
@@ -90,7 +89,7 @@ class Scope:
 
     @property
     def unit(self) -> Expression | None:
-        """Return what is the privacy unit in every row that belongs to somebody, where the block is private."""
+        """Return the privacy unit of the rows of a private block that have a unit."""
         units = self.units
         whole = [column.column for column in units if not column.absent]
         if whole or not units:
@@ -119,7 +118,7 @@ class Scope:
         return found[0] if found else None
 
     def star(self, qualifier: str = "") -> list[ScopeColumn]:
-        """Return what * or alias.* stands for."""
+        """Return the columns of * or alias.*."""
         return [
             column if qualifier else column.bare
             for table in self.tables

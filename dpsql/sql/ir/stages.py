@@ -1,8 +1,8 @@
 """Stages: two levels of a query block that groups or has windows.
 
 The inner level computes keys and aggregates, or windows and the columns beside them. The outer level computes
-expressions over the columns of the inner one. An expression over a key then refers to a column, whatever the key is,
-and TRY never encloses an aggregate or a window.
+expressions over the columns of the inner one. An expression over any key then refers to a column, and TRY never
+encloses an aggregate or a window.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name of the statement, and where it stands."""
+    """Name in the statement, with its place."""
 
     text: str
     place: Place
@@ -137,11 +137,11 @@ class Assumption:
 
 @dataclass(frozen=True, slots=True)
 class PrivateQuery:
-    """A private top-k: whose units are protected, what is counted, and what the analyst asked for.
+    """Private top-k query: the protected units, the counted groups, and the options.
 
-    `table` is the first of the `protected` ones, which are all private tables that are read, wherever they stand, each
-    with its privacy unit; `unit_name` is that of the first. With a `domain` the one key takes its values and no others;
-    with `partitions` one of the keys does. What is `assumed` of the counts is for EXPLAIN alone. `dialect` is that of
+    `table` is the first of the `protected` tables, which are all private tables of the query, each with its privacy
+    unit; `unit_name` is that of the first. With a `domain` the only key takes its values and no others; with
+    `partitions` one of the keys does. The counts `assumed` are for EXPLAIN alone. `dialect` is that of
     the engine which has the tables. Each `materialized` set comes with the path of its table; the answer is the same
     without it.
     """

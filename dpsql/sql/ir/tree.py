@@ -164,9 +164,9 @@ class Sorted:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """function(arguments) OVER (PARTITION BY ... ORDER BY ...), in the frame that DuckDB takes where none is written.
+    """function(arguments) OVER (PARTITION BY ... ORDER BY ...), with the default frame of DuckDB.
 
-    It stands only in the outputs of a `Derived` that holds nothing computed from it.
+    It occurs only in the outputs of a `Derived` that computes nothing from it.
     """
 
     function: str

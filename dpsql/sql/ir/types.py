@@ -128,7 +128,7 @@ def find_read_type(stored: Type) -> Type:
 
 
 def has_one_form(type_: Type) -> bool:
-    """Say whether equal values of a type print alike, once text is told apart by its bytes and floats by their sign.
+    """Say whether equal values of a type print alike, if text is compared by its bytes and floats with their sign.
 
     Intervals, nested and variant types do not: 1 day and 24 hours are equal.
     """

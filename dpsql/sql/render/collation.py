@@ -1,6 +1,6 @@
-"""One collation: where texts of two collations meet, all of them are compared by their bytes.
+"""Collations: where texts of two collations meet, all are compared by their bytes.
 
-DuckDB refuses to compare them otherwise, whatever rows there are.
+Otherwise DuckDB always refuses to compare them.
 """
 
 from __future__ import annotations

@@ -65,24 +65,24 @@ def identifier(name: str) -> str:
 
 
 def format_direction(term: Sorted) -> str:
-    """Return what stands behind an ORDER BY term: its direction, and where NULLs go."""
+    """Return the direction of an ORDER BY term, with the position of NULLs."""
     return f"{'DESC' if term.descending else 'ASC'} NULLS {'FIRST' if term.nulls_first else 'LAST'}"
 
 
 @dataclass(slots=True)
 class Writer:
-    """Writes one statement and gathers its parameters in the order of their numbers."""
+    """Writer of one statement, which collects its parameters in the order of their numbers."""
 
     parameters: list[object] = field(default_factory=list)
 
     @property
     def native(self) -> bool:
-        """Whether the statement is for DuckDB, whose own forms are then the quickest."""
+        """Whether the statement is for DuckDB, with its fastest forms."""
         return True
 
     @property
     def semi(self) -> str:
-        """The word for a join with what has no row twice and no column of its own."""
+        """Kind of join with a relation of distinct rows and no column of its own."""
         return "SEMI"
 
     def finished(self, sql: str) -> str:
@@ -90,7 +90,7 @@ class Writer:
         return sql
 
     def draw(self, names: Sequence[str], unit: str, *, salts: tuple[int, int]) -> str:
-        """Return the 64-bit number by which a unit's groups are taken in order.
+        """Return the 64-bit draw that orders the groups of a unit.
 
         The parts are hashed apart and once more together, since DuckDB's hash of several values only XORs in the last:
         an uneven draw.
@@ -107,7 +107,7 @@ class Writer:
         return f"CAST({self.bind(list(values))} AS INTEGER[])"
 
     def looked_up(self, listed: str, position: str) -> str:
-        """Return the expression for the one of the numbers at a position, counted from 1."""
+        """Return the expression for the number at a position, counted from 1."""
         return f"system.main.list_extract({listed}, {position})"
 
     def bind(self, value: object) -> str:

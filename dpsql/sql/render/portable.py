@@ -44,7 +44,9 @@ __all__ = ["PortableWriter", "writer_for"]
 
 _MAX_WEIGHTS = 1_024
 _CONTEXT = Context(prec=40)
-_OF_LITERAL = frozenset(["date_part", "date_trunc", "date_diff", "date_sub"])  # these are told what by a word
+_OF_LITERAL = frozenset(
+    ["date_part", "date_trunc", "date_diff", "date_sub"]
+)  # a constant argument selects the form of these
 _BY_LITERAL = frozenset(["round", "strftime"])  # these may have a form for some values of their last operand alone
 
 
@@ -73,7 +75,7 @@ class PortableWriter(Writer):
         return "INNER"
 
     def finished(self, sql: str) -> str:
-        """Return the statement as the engine reads it. Raises `Unsupported` for what it cannot be asked."""
+        """Return the statement for the engine. Raises `Unsupported` for a statement that it cannot run."""
         from dpsql.sql.render.translate import translate
 
         return translate(sql, self.forms, dialect=self.dialect)
@@ -266,7 +268,7 @@ class PortableWriter(Writer):
 
 
 def _backslashed(pattern: Expression, escape: Expression | None = None) -> Literal:
-    """Return the pattern of a LIKE as where a backslash escapes, and only %, _ and itself, whatever escapes in it."""
+    """Return the pattern of a LIKE with backslash as its escape, for %, _ and itself only."""
     text, sign = (str(each.value) if isinstance(each, Literal) else "" for each in (pattern, escape))
     found, signs = [], iter(text)
     for each in signs:

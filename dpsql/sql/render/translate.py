@@ -1,7 +1,7 @@
-"""From the statement as DuckDB's to the engine's own: sqlglot reads what the writer wrote, and writes it again.
+"""Translation of a statement from DuckDB's SQL to that of another engine, with sqlglot.
 
-Only what the writers of this package write is read here: marks become forms, the few functions that the rewriter
-itself calls become the standard's, parameters are spelled as the engine's client does.
+The input comes only from the writers of this package: marks become forms, the few functions that the rewriter itself
+uses become standard ones, and parameters get the syntax of the engine's client.
 """
 
 from __future__ import annotations

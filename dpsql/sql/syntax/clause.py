@@ -45,10 +45,10 @@ _HAVING_HINT = "Write HAVING PRIVATE_TOP(10, epsilon => 0.05)."
 
 @dataclass(frozen=True, slots=True)
 class SplitStatement:
-    """A statement without its clause: the tokens of a plain SELECT, whether EXPLAIN stood before it, and the clause.
+    """Statement split into the tokens of a plain SELECT, its clause, and whether it begins with EXPLAIN.
 
-    Without a clause it may still ask public tables. Where the clause stands inside another SELECT, `outer` is that one,
-    reading a table in place of the private query.
+    Without a clause it may still read public tables. If the clause is inside another SELECT, `outer` is that SELECT,
+    with a table in place of the private query.
     """
 
     tokens: list[Token]
@@ -188,7 +188,7 @@ def _check_select(statement: Statement, tokens: list[Token]) -> None:
 
 
 def _find(statement: Statement, tokens: list[Token]) -> int | None:
-    """Return where the only TOP or PRIVATE_TOP stands, or None when there is none."""
+    """Return the position of the only TOP or PRIVATE_TOP, None without one."""
     found = []
     for index, token in enumerate(tokens):
         if ascii_lower(token.text) not in {"top", "private_top"}:

@@ -79,7 +79,7 @@ _NO_NAMES = _SYMBOLS - {"STAR"} | {"NUMBER", "STRING", ""} | _KEYWORDS
 _BEFORE_STAR = frozenset(["SELECT", "DISTINCT", "COMMA", "DOT", "L_PAREN"])
 _AFTER_STAR = frozenset(["COMMA", "R_PAREN", "R_BRACKET", ""]) | _KEYWORDS - _VALUES - {"CASE", "NOT", "INTERVAL"}
 _SOURCES = {"FROM", "ON"}
-_BEFORE_NAME = {  # what stands before the name of `name: item`, by the clause
+_BEFORE_NAME = {  # the tokens before the name of `name: item`, by clause
     "SELECT": {"SELECT", "DISTINCT", "COMMA"},
     "FROM": {"FROM", "COMMA", "JOIN"},
     "JOIN": {"JOIN"},
@@ -168,7 +168,7 @@ def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[
 
 
 def _check_place(statement: Statement, token: Token, *, kind: str, third: str, inside: bool) -> None:
-    """Refuse what stands in subqueries alone outside them, and an EXTRACT that DuckDB does not read."""
+    """Refuse constructs outside subqueries that are allowed only inside, and an EXTRACT that DuckDB does not accept."""
     if kind in _INSIDE_ONLY and not inside:
         reason = "This word has a place in subqueries alone."
         raise Unsupported("keyword", reason, hint=_INSIDE_ONLY[kind], place=statement.place(token))
@@ -199,7 +199,7 @@ def _word(
     in_cast: bool,
     besides: Collection[str],
 ) -> tuple[str, str]:
-    """Return the token type and text of a word, by what stands around it."""
+    """Return the token type and text of a word, by the tokens around it."""
     word, (previous, kind, following) = ascii_lower(" ".join(token.text.split())), around
     calls = following == "L_PAREN"
     if word in _TYPES and (previous == "DCOLON" or (previous == "ALIAS" and in_cast)):
@@ -229,7 +229,7 @@ def _word(
 
 
 def _stands(kind: str, previous: str, *, calls: bool) -> bool:
-    """Say whether a keyword is one where it stands, and no name."""
+    """Say whether a keyword is a keyword at its position, and not a name."""
     match kind:
         case "ALL":
             return previous == "GROUP_BY" or previous in _COMBINES
@@ -253,7 +253,7 @@ def _no_function(statement: Statement, token: Token, *, word: str) -> Refusal | 
 
 
 def _check_order(statement: Statement, token: Token, *, around: tuple[str, str, str], levels: list[str]) -> None:
-    """Refuse clauses out of order, half a CASE and a * after a table, all of which sqlglot reads in silence.
+    """Refuse clauses out of order, half a CASE and a * after a table, all of which sqlglot accepts silently.
 
     `levels` holds, for the statement and every open parenthesis or CASE, the keyword last seen at that level.
     """

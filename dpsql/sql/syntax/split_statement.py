@@ -23,13 +23,13 @@ RELEASED = "released\0"  # a name that no statement can hold
 _STANDS_FOR = (("SELECT", "SELECT"), ("STAR", "*"), ("FROM", "FROM"), ("IDENTIFIER", RELEASED))
 _CLAUSES = frozenset("SELECT FROM JOIN ON USING WHERE GROUP_BY HAVING ORDER_BY LIMIT OFFSET".split())
 _FROM = frozenset("FROM JOIN ON USING".split())
-_NAME_AND_AS = 2  # what stands between WITH, or a comma, and the parentheses of a CTE
+_NAME_AND_AS = 2  # the tokens between WITH, or a comma, and the parentheses of a CTE
 
 
 def extract_private_query(statement: Statement, tokens: list[Token], *, start: int) -> tuple[list[Token], list[Token]]:
     """Return the outer SELECT, which reads the table `RELEASED`, and the private query whose clause is tokens[start].
 
-    Refuses a clause that stands in no subquery of FROM and in no CTE.
+    Refuses a clause that is neither in a subquery of FROM nor in a CTE.
     """
     openings = _openings(tokens, start)
     first, closing = openings[-1] + 1, _closing(tokens, start)
@@ -112,7 +112,7 @@ def find_last_clause(kinds: list[str]) -> str:
 
 
 def _ctes_before(tokens: list[Token], opening: int) -> list[Token]:
-    """Return WITH and the CTEs that a subquery sees which begins, or stands inside what begins, at `opening`."""
+    """Return WITH and the CTEs that are visible in a subquery that begins, or is nested, at `opening`."""
     if tokens[0].token_type.name != "WITH":
         return []
     depth, end = 0, opening - _NAME_AND_AS
@@ -129,7 +129,7 @@ def _ctes_before(tokens: list[Token], opening: int) -> list[Token]:
 
 
 def _like(token: Token, kind: str, *, text: str) -> Token:
-    """Return a token that stands where another does, so that what is said of it points there."""
+    """Return a token at the place of another one, so that errors about it point there."""
     from sqlglot import Token, TokenType
 
     return Token(TokenType[kind], text, token.line, token.col, token.start, token.end)
