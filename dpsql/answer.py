@@ -134,10 +134,14 @@ class Receipt:
         """Return how the answer ended, and what was chosen for it."""
         what, each, _ = self.chosen.partition(" of each")
         if each:
-            some = "; in some nothing stands out, or no more" if self.stopped_at_bottom else ""
+            some = "; in some partitions nothing more stands out" if self.stopped_at_bottom else ""
             return f"{what} was chosen for each partition{some}"
         if self.chosen == "k":
-            held = "the gap after it did not hold: nothing is returned" if self.stopped_at_bottom else "its gap held"
+            held = (
+                "the gap after it was not confirmed: nothing is returned"
+                if self.stopped_at_bottom
+                else "its gap was confirmed"
+            )
             return f"k = {self.k} was chosen; {held}"
         ending = "all k were returned"
         if self.stopped_at_bottom:

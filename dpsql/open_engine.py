@@ -165,7 +165,7 @@ def _check_database(database: object, policy: Policy) -> None:
 def _check_elsewhere(policy: Policy, *, isolated: bool) -> None:
     """Refuse settings of DuckDB for data in another engine."""
     if isolated:
-        hint = "Leave isolation out, and serve analysts with dpsql serve, which keeps the credentials to itself."
+        hint = "Leave isolation out, and serve analysts with dpsql serve, which does not share the credentials."
         raise UsageError("isolation-remote", "The data is open in another program already.", hint=hint)
     for name in ("memory_limit", "threads"):
         if getattr(policy.engine, name) is not None:

@@ -92,7 +92,7 @@ def _make_meters(cost: Cost) -> list[Meter]:
             name,
             granted[at],
             [
-                Part("gone before", max(Fraction(0), granted[at] - left[at] - took[at])),
+                Part("used before", max(Fraction(0), granted[at] - left[at] - took[at])),
                 Part("this answer", took[at], now=True),
             ],
             left[at],

@@ -297,7 +297,7 @@ def refuse_other(recorded: Terms, wanted: Terms) -> None:
         old, new = (f"epsilon {terms.total.epsilon} and delta {terms.total.delta}" for terms in (recorded, wanted))
         raise LedgerError(
             "ledger-budget",
-            f"The ledger stands for {old}, and is now opened for {new}.",
+            f"The ledger has the total {old}, and is now opened for {new}.",
             hint="Restore the policy's epsilon and delta, or raise the ledger's with dpsql ledger grant.",
         )
     before, after = recorded.periods, wanted.periods
@@ -317,7 +317,7 @@ def _refuse_other_certificate(recorded: Terms, wanted: Terms) -> None:
         raise LedgerError(
             "ledger-certificate",
             f"The ledger has the certificate {old.value}, and is now opened for {new.value}.",
-            hint="Restore the policy's certificate: a ledger keeps the one that it was made with.",
+            hint="Restore the policy's certificate: a ledger always has the certificate that it was created with.",
         )
     if recorded.certified.fixes and recorded.total == wanted.total and recorded.budget != wanted.budget:
         raise LedgerError(

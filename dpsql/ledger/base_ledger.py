@@ -498,7 +498,6 @@ def _refuse_less(terms: Terms, budget: BudgetVector, *, total: ApproximateDP) ->
     if less:
         raise LedgerError(
             "ledger-grant",
-            f"The ledger stands for {terms.total} ({terms.budget} for queries), and a grant may be smaller in none of "
-            "these.",
-            hint="What was promised stays promised; grant the same or more.",
+            f"The ledger has the total {terms.total} ({terms.budget} for queries); no part of it may become smaller.",
+            hint="Grant the same or more.",
         )

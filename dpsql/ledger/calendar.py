@@ -84,7 +84,7 @@ def extended(calendar: Calendar | None, periods: Periods | None, *, at: datetime
     if periods.length != old.length or fewer:
         raise LedgerError(
             "ledger-grant",
-            f"The ledger grants its budget {describe_periods(old)}, and a grant keeps the period and takes none away.",
+            f"The ledger grants its budget {describe_periods(old)}; a grant must have the same period, and no fewer.",
             hint="Grant the same period, and at least as many.",
         )
     return replace(calendar, periods=periods)

@@ -141,7 +141,7 @@ def encode_fraction(value: Fraction) -> str:
     if max(value.numerator, value.denominator) >= _TOO_LONG:
         raise UsageError(
             "number-too-long",
-            f"A ledger keeps numbers of at most {_DIGITS} digits.",
+            f"A ledger stores numbers of at most {_DIGITS} digits.",
             hint="Write the number with fewer digits.",
         )
     return f"{value.numerator}/{value.denominator}"

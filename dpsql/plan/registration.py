@@ -131,5 +131,5 @@ def _check_columns(policy: Policy, key_path: str, *, names: Iterable[str], store
     for name in names:
         if ascii_lower(name) not in stored:
             reason = f'The table has no column "{name}".'
-            hint = "Names are compared without regard to ASCII case; columns that only case tells apart are left out."
+            hint = "Names are compared without regard to ASCII case; columns that differ only in case are left out."
             raise PolicyError("policy-no-column", reason, hint=hint, place=policy.where(key_path))

@@ -76,7 +76,7 @@ def check_analysts(analysts: Mapping[str, Analyst] | None, epsilon: Epsilon, *, 
 def check_asking(name: str | None) -> None:
     """Raise `UsageError` unless an analyst may be called so; None is one who gives no name."""
     if name == UNLISTED:
-        reason = f'"{UNLISTED}" stands for all whom the policy does not list, and nobody is called so.'
+        reason = f'"{UNLISTED}" means all analysts that the policy does not list, and cannot be a name.'
         raise UsageError("analyst-name", reason, hint="Give a name of your own, or none.")
     if name is not None and not _is_name(name):
         raise UsageError("analyst-name", _NAME, hint='Such as analyst="alice".')

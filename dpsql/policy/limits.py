@@ -54,7 +54,7 @@ class Limits:
             raise PolicyError("policy-range", reason, hint="Lower min_epsilon or raise max_epsilon.", place="limits")
         if self.max_k > self.max_k_bar:
             reason = (
-                f"With max_k = {self.max_k} more items may be asked for than max_k_bar = {self.max_k_bar} are read."
+                f"max_k = {self.max_k} is above max_k_bar = {self.max_k_bar}, the largest number of groups to read."
             )
             raise PolicyError("policy-range", reason, hint="Lower max_k or raise max_k_bar.", place="limits")
 

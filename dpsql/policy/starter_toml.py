@@ -185,7 +185,7 @@ def _remark(column: FoundColumn, decision: Decision) -> str:
     if decision.unit is not None and column == decision.unit.column:
         return ""
     if decision.unit is not None and any(column == other.column and other.is_somebody for other in decision.others):
-        return "  # looks like the id of somebody else, who is not protected here: consider leaving it out"
+        return "  # looks like the id of another person, who is not protected here: consider leaving it out"
     return "" if looks is None else f"  # looks like {looks}: consider leaving it out"
 
 

@@ -93,7 +93,7 @@ def not_durable(setting: str) -> LedgerError:
     return LedgerError(
         "ledger-not-durable",
         f"What is spent could be lost here: the server runs with {setting} = off.",
-        hint="Switch it on, or put the ledger on a server that keeps what it commits.",
+        hint="Switch it on, or put the ledger on a server with durable commits.",
     )
 
 

@@ -15,8 +15,8 @@ WAIT = 30.0  # seconds; a commit takes milliseconds, so this is a queue of thous
 
 _BUSY = (
     "ledger-busy",
-    f"The ledger was held by someone else for {WAIT:.0f} seconds.",
-    "Try again, or look for a process that stopped while it held the file.",
+    f"Another process had the ledger locked for {WAIT:.0f} seconds.",
+    "Try again, or look for a process that stopped while it had the file locked.",
 )
 _REASONS = {
     sqlite3.SQLITE_BUSY: _BUSY,

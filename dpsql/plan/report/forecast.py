@@ -41,7 +41,7 @@ class Forecast(NotebookRepr):
 
     def __str__(self) -> str:
         """Return the answer in words."""
-        verdict = "fit, whatever they return" if self.fits else "may not all fit"
+        verdict = "fit, with any answers" if self.fits else "may not all fit"
         if not self.fits and self.times <= self.at_half:
             verdict += ", but do if half of the items come back"
         return (

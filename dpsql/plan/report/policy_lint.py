@@ -51,7 +51,7 @@ def _of_private(table: CheckedTable, *, unit: str, listed: bool) -> Iterator[str
         naming = somebody_in(column.name, column.type)
         if naming is not None and fold(column.name) != fold(unit):
             yield (
-                f"{name}: {spell(column.name)} ({naming.reason}) may name somebody other than {spell(unit)}, who is "
+                f"{name}: {spell(column.name)} ({naming.reason}) may name a person other than {spell(unit)}, who is "
                 "not protected by it."
             )
 

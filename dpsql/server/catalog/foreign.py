@@ -18,7 +18,7 @@ from dpsql.sql.ir.catalog import Catalog as Tables
 
 __all__ = ["open_foreign"]
 
-_MARK = "Made by dpsql serve, which makes it anew whenever it starts"
+_MARK = "Made by dpsql serve, which makes it again at every start"
 _OTHERS = f"""
 SELECT EXISTS (
   SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace

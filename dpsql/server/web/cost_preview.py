@@ -72,7 +72,7 @@ def _meters(plan: Plan, balance: Balance) -> str:
             name,
             account.granted,
             [
-                Part("gone before", max(Fraction(0), account.granted - account.remaining)),
+                Part("used before", max(Fraction(0), account.granted - account.remaining)),
                 Part("this, at most,", took, now=True),
             ],
             max(Fraction(0), account.remaining - took),

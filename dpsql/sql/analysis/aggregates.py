@@ -140,7 +140,7 @@ def _filter(reader: Reader, node: Node) -> Expression:
         condition = reader.condition(node.expression.this)
     found, called = reader.read(node.this), str(node.this.this).removeprefix(FUNCTION_PREFIX)
     if type(node.this).__name__ != "Count" and called not in AGGREGATES:
-        reason, hint = "FILTER stands behind an aggregate.", "Such as COUNT(*) FILTER (WHERE dwell > 60)."
+        reason, hint = "FILTER must follow an aggregate.", "Such as COUNT(*) FILTER (WHERE dwell > 60)."
         raise Refusal("function-arguments", reason, hint=hint, place=reader.place(node))
     return _only_where(found, condition)
 

@@ -195,7 +195,7 @@ class Sources:
         """Return the number of the next relation, a table or a subquery."""
         self.count += 1
         if self.count > MAX_RELATIONS:
-            reason = f"A query may hold {MAX_RELATIONS} tables and subqueries, those of a CTE wherever it is named."
+            reason = f"A query may hold {MAX_RELATIONS} tables and subqueries, counting a CTE each time it is named."
             raise Refusal("too-many-tables", reason, hint="Nest fewer subqueries.", place=self.reader.place(node))
         return self.count
 
@@ -203,7 +203,7 @@ class Sources:
         """Return the number of the next table."""
         self.tables += 1
         if self.tables > MAX_TABLES:
-            reason = f"A query may name {MAX_TABLES} tables, counting those of a CTE wherever it is named."
+            reason = f"A query may name {MAX_TABLES} tables, counting those of a CTE each time it is named."
             raise Refusal("too-many-tables", reason, hint="Name fewer tables.", place=self.reader.place(node))
         return self._number(node)
 

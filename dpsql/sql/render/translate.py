@@ -38,7 +38,7 @@ def translate(sql: str, forms: Sequence[str], *, dialect: Dialect) -> str:
     except UnsupportedError:
         pass
     hint = "docs/how-to/engines.md lists what each engine answers."
-    raise Unsupported("engine-lacks", f"{dialect.name} cannot be asked a statement of this shape.", hint=hint)
+    raise Unsupported("engine-lacks", f"{dialect.name} cannot run a statement of this form.", hint=hint)
 
 
 @cache

@@ -119,7 +119,7 @@ def _called(
     kinds = [token.token_type.name for token in tokens]
     end = kinds.index("R_PAREN", start) if "R_PAREN" in kinds[start:] else 0
     if not end or kinds[start - 1 : start] != ["HAVING"]:
-        reason = "PRIVATE_TOP(...) stands alone after HAVING."
+        reason = "PRIVATE_TOP(...) must be the only condition of HAVING."
         raise Refusal("clause", reason, hint=_HAVING_HINT, place=statement.place(tokens[start]))
     items = split_options(statement, tokens[start + 2 : end], start=tokens[start], hint=_HAVING_HINT)
     if len(items[0]) != 1:
@@ -149,7 +149,7 @@ def _per(statement: Statement, after: list[Token], *, leading: bool) -> tuple[Na
     if leading:
         hint = "Write TOP 3 PRIVATE PER country after GROUP BY; a column named per and its alias, with AS between them."
         raise Refusal(
-            "per", "PER stands only in a clause that ends the query.", hint=hint, place=statement.place(after[0])
+            "per", "PER must be in the clause that ends the query.", hint=hint, place=statement.place(after[0])
         )
     if not named:
         hint = "Write TOP 3 PRIVATE PER country WITH (partitions = ['DE', 'FR'])."
@@ -199,7 +199,7 @@ def _find(statement: Statement, tokens: list[Token]) -> int | None:
         if calls or leads:
             found.append(index)
     if len(found) > 1:
-        reason, place = "TOP k PRIVATE stands more than once.", statement.place(tokens[found[1]])
+        reason, place = "The query has TOP k PRIVATE more than once.", statement.place(tokens[found[1]])
         hint = "Keep one of them; ask each question in a statement of its own."
         raise Refusal("clause", reason, hint=hint, place=place)
     if found:

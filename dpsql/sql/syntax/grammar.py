@@ -290,7 +290,7 @@ def _check_sign(statement: Statement, tokens: list[Token], *, kind: str, index: 
     names = kinds[0] in _BEFORE_NAME.get(level, ()) and _is_name(before[-1])
     unnests = kinds[1] == "L_PAREN" and ascii_lower(before[0].text) == "unnest"
     if not (names if kind == "COLON" else unnests):
-        hint = "A list stands in unnest([a, b]), and a : behind the name of an item: SELECT name: item."
+        hint = "Write a list as unnest([a, b]), and a : after the name of an item: SELECT name: item."
         reason = "This sign has no place here."
         raise Unsupported("keyword", reason, hint=hint, place=statement.place(tokens[index]))
 
@@ -311,7 +311,7 @@ def _check_neighbours(
     elif kind == "DOT" and following == "NUMBER" and after is not None and after.start != token.end + 1:
         fault = "A number has a gap in it."
     elif kind in _LITERALS and not typed and previous not in _BEFORE_LITERAL:
-        fault = "A literal stands where an operator or a name is due."
+        fault = "There is a literal where an operator or a name is expected."
     if fault:
         raise Refusal(
             "syntax", fault, hint="Check the words on both sides.", place=statement.place(token, after or token)
@@ -326,11 +326,11 @@ def _fault(kind: str, previous: str, *, following: str) -> str:
         case "DOT" if following == "NUMBER" and previous in _BEFORE_LITERAL:
             return ""
         case "DOT" if previous in _NO_NAMES or following in _NO_NAMES:
-            return "A dot stands between a table and a column."
+            return "A dot must be between a table and a column."
         case "ALIAS" if previous in _BEFORE_NO_ITEM or following in _AFTER_NO_ALIAS:
-            return "AS stands between an item and its name."
+            return "AS must be between an item and its name."
         case "STAR" if following in _AFTER_STAR and previous not in _BEFORE_STAR:
-            return "A * stands alone or between two operands."
+            return "A * must be alone or between two operands."
         case "STRING" | "NUMBER" if following in {"STRING", "NUMBER", "IDENTIFIER"}:
             return "Two literals stand side by side."
         case "IDENTIFIER" if following == "L_PAREN":
@@ -348,5 +348,5 @@ def _absence(kind: str, previous: str, *, following: str) -> str:
         case "L_PAREN" if previous == "USING" and following == "R_PAREN":
             return "A list has no item."
         case "IN" if following not in {"L_PAREN", "STRING"}:
-            return "IN stands before a list or a subquery."
+            return "IN must be followed by a list or a subquery."
     return ""

@@ -82,5 +82,5 @@ def _sample(statement: Statement, tokens: list[Token], *, kinds: list[str], at: 
     for width in range(2, len(words) + 1):
         if tuple(words[:width]) in _ALL_ROWS and kinds[at + 1 + width] in _AFTER_SAMPLE:
             return 1 + width
-    hint = "Leave it out: a sample protects nobody here. TABLESAMPLE 100%, which takes no row away, is read."
+    hint = "Leave it out: a sample adds no privacy here. Only TABLESAMPLE 100% is accepted."
     raise Unsupported("keyword", "Samples are not read.", hint=hint, place=statement.place(tokens[at]))

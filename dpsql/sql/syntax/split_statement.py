@@ -41,7 +41,7 @@ def extract_private_query(statement: Statement, tokens: list[Token], *, start: i
         start, first, closing = start - 1, first - 1, closing - 1
     if closing is None or not _is_source(tokens, openings[-1]):
         hint = "Write the private query in FROM, or as a CTE: SELECT * FROM (SELECT ... TOP 10 PRIVATE) AS x LIMIT 5."
-        reason = "TOP k PRIVATE stands at the outermost level, in a subquery of FROM or in a CTE."
+        reason = "TOP k PRIVATE must be at the outermost level, in a subquery of FROM, or in a CTE."
         raise Refusal("clause", reason, hint=hint, place=statement.place(tokens[start]))
     inner, seen = tokens[first:closing], _ctes_before(tokens, openings[0])
     if seen and inner[0].token_type.name == "WITH":

@@ -139,7 +139,7 @@ def test_labels_and_fields_that_came_from_data_are_warned_of(folder: Path) -> No
 
 def test_the_warnings(folder: Path) -> None:
     author, *others = facts(folder, "--db", "events.duckdb")["warnings"]
-    assert author.startswith("reads: author_id (named like the id of an author) may name somebody other than user_id")
+    assert author.startswith("reads: author_id (named like the id of an author) may name a person other than user_id")
     assert others == [
         "orders: no columns are listed, so all of them exist for analysts, also those added later.",
         "people is public, but USER_ID is called like a privacy unit: is nothing in it private?",

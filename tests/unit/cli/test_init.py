@@ -46,7 +46,7 @@ privacy_unit = "user_id"  # named like the id of a user
 # not taken: session_id, named "session": a session is not a person: one person has many
 columns = [
     "user_id",
-    "sales_employee_id",  # looks like the id of somebody else, who is not protected here: consider leaving it out
+    "sales_employee_id",  # looks like the id of another person, who is not protected here: consider leaving it out
     "session_id",
     "page",
 ]

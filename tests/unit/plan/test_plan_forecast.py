@@ -91,7 +91,7 @@ def test_the_words_say_whether_the_planned_queries_fit() -> None:
     plan = plan_of(NAMES.format(k=10, epsilon="0.01", more=""))
     three = BudgetVector(plan.worst_case.rho.value * 3, plan.delta.value * 100)
     assert str(forecast(plan, three, times=3)) == (
-        "3 such queries fit, whatever they return. What is left admits 3 in the worst case, and 4 when half of the "
+        "3 such queries fit, with any answers. What is left admits 3 in the worst case, and 4 when half of the "
         "items come back."
     )
     assert "may not all fit, but do if half" in str(forecast(plan, three, times=4))
