@@ -290,6 +290,6 @@ def test_ctrl_c_stops_the_statement_and_stays_a_ctrl_c(engine: Engine) -> None:
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt) as caught:
         run(engine, SLOW, 10**9)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     assert caught.value.__context__ is None
     assert run(engine, "SELECT 1 AS one").to_pylist() == [{"one": 1}]

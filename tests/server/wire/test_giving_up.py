@@ -72,7 +72,7 @@ def test_a_cancelled_statement_is_settled_and_replayed(served: Served, gate: Gat
         began = time.monotonic()
         with pytest.raises(psycopg.errors.QueryCanceled):
             connection.execute(TOP)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
         thread.join()
         assert connection.execute("SHOW server_version").fetchone() is not None  # it is usable at once
         assert served.charges() == 0

@@ -235,7 +235,7 @@ def test_a_long_text_keeps_nobody_else_waiting(raw: Raw, served: Served) -> None
     began = time.monotonic()
     other.send(b"Q", b"SHOW server_version\0")
     assert other.said() == "T D C Z"
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     other.socket.close()
 
 
