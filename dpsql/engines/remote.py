@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql.dialects import Dialect, find_family
 from dpsql.engines.arrow_types import conformed
+from dpsql.engines.background import BackgroundTask
 from dpsql.engines.base import (
     LOOK,
     Column,
@@ -191,31 +192,27 @@ class RemoteEngine(ABC):
     def _run(self, statement: Statement, stop: Stop | None) -> pa.Table | None:
         """Return the answer, or None after any failure; wait where an interrupt can be received."""
         outcome: list[pa.Table] = []
-        done = self._done = threading.Event()
-        task = partial(self._carry_out, statement, outcome=outcome, done=done)
-        thread = threading.Thread(target=task, name="dpsql-statement", daemon=True)
+        task = BackgroundTask(partial(self._carry_out, statement, outcome=outcome), name="dpsql-statement")
+        done = self._done = task.done
         deadline = math.inf if self._time_limit is None else time.monotonic() + self._time_limit
         step = _PATIENCE if stop is None else LOOK
         try:
-            thread.start()
+            task.start()
             while not done.wait(min(step, max(0.0, deadline - time.monotonic()))):
                 if time.monotonic() >= deadline or (stop is not None and stop()):
                     raise TimeoutError  # noqa: TRY301 - to be stopped as an interrupt is
         except BaseException as reason:
-            if thread.ident is None:  # it could not be started, and has nothing to end
-                done.set()
-            with suppress(Exception):
-                self.cancel()
-            done.wait(_LAST_WAIT)
-            if not isinstance(reason, TimeoutError):
+            if not task.revoke():
+                with suppress(Exception):
+                    self.cancel()
+                done.wait(_LAST_WAIT)
+            if not isinstance(reason, Exception):
                 raise
             return None
         return outcome[0] if outcome else None
 
-    def _carry_out(self, statement: Statement, *, outcome: list[pa.Table], done: threading.Event) -> None:
-        with suppress(BaseException):
-            outcome.append(conformed(self.fetch(statement), statement.types))
-        done.set()
+    def _carry_out(self, statement: Statement, *, outcome: list[pa.Table]) -> None:
+        outcome.append(conformed(self.fetch(statement), statement.types))
 
 
 def table_missing(name: str, *, engine: str) -> EngineError:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from dpsql.dialects import DUCKDB
+from dpsql.engines.background import BackgroundTask
 from dpsql.engines.base import (
     LOOK,
     AttachedTable,
@@ -203,19 +204,18 @@ class DuckDBEngine:
         this one waits where Python can be interrupted.
         """
         outcome: list[pa.Table] = []
-        done = threading.Event()  # waiting for the thread itself may leave it half stopped when interrupted
-        task = partial(_fetch, self._connection, statement, outcome=outcome, done=done)
+        task = BackgroundTask(partial(_fetch, self._connection, statement, outcome=outcome), name="dpsql-statement")
         deadline = math.inf if self._time_limit is None else time.monotonic() + self._time_limit
         step = _PATIENCE if stop is None else LOOK
         try:
-            threading.Thread(target=task, name="dpsql-statement", daemon=True).start()
-            while not done.wait(min(step, max(0.0, deadline - time.monotonic()))):
+            task.start()
+            while not task.done.wait(min(step, max(0.0, deadline - time.monotonic()))):
                 if time.monotonic() >= deadline or (stop is not None and stop()):
                     raise TimeoutError  # noqa: TRY301 - to be stopped as an interrupt is
         except BaseException as reason:
-            while not done.wait(_HEARTBEAT):
+            while not task.revoke() and not task.done.wait(_HEARTBEAT):
                 self._connection.interrupt()
-            if not isinstance(reason, TimeoutError):
+            if not isinstance(reason, Exception):
                 raise
             outcome.clear()
         return outcome[0] if outcome else None
@@ -225,12 +225,8 @@ class DuckDBEngine:
             raise engine_closed()
 
 
-def _fetch(
-    connection: duckdb.DuckDBPyConnection, statement: Statement, *, outcome: list[pa.Table], done: threading.Event
-) -> None:
-    """Put the result into `outcome`; every error ends here and is discarded."""
-    with suppress(BaseException):
-        (only,) = connection.extract_statements(statement.sql)
-        if only.type == duckdb.StatementType.SELECT:
-            outcome.append(connection.sql(only, params=list(statement.parameters)).to_arrow_table())
-    done.set()
+def _fetch(connection: duckdb.DuckDBPyConnection, statement: Statement, *, outcome: list[pa.Table]) -> None:
+    """Put the result into `outcome`."""
+    (only,) = connection.extract_statements(statement.sql)
+    if only.type == duckdb.StatementType.SELECT:
+        outcome.append(connection.sql(only, params=list(statement.parameters)).to_arrow_table())

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
+from dpsql.engines.background import BackgroundTask
 from dpsql.engines.base import LOOK, Statement
 from dpsql.errors import EngineError
 
@@ -82,7 +83,6 @@ class DuckDBEvaluator:
         The statement runs in a thread while this one waits where Python can be interrupted.
         """
         outcome: list[pa.Table] = []
-        done = threading.Event()
         deadline = time.monotonic() + self._seconds
         instance: duckdb.DuckDBPyConnection | None = None
         with suppress(Exception):
@@ -91,18 +91,17 @@ class DuckDBEvaluator:
             return None
 
         def run() -> None:
-            with suppress(BaseException):
-                outcome.append(_selected(instance, tables, statement=statement))
-            done.set()
+            outcome.append(_selected(instance, tables, statement=statement))
 
+        task = BackgroundTask(run, name="dpsql-evaluation")
         is_late, is_empty = False, False
         try:
-            threading.Thread(target=run, name="dpsql-evaluation", daemon=True).start()
             try:
-                while not is_late and not done.wait(min(LOOK, max(0.0, deadline - time.monotonic()))):
+                task.start()
+                while not is_late and not task.done.wait(min(LOOK, max(0.0, deadline - time.monotonic()))):
                     is_late = time.monotonic() >= deadline or (stop is not None and stop())
             finally:
-                while not done.wait(_HEARTBEAT):
+                while not task.revoke() and not task.done.wait(_HEARTBEAT):
                     instance.interrupt()
             is_empty = bool(outcome) and not tables
         finally:
