@@ -40,7 +40,7 @@ def hostile(engine, asked, *, answers):
 worker_main.main()
 """
 ANSWERING = "worker_main._answer = hostile"
-OPENING = "worker_main._opened = lambda asked, sources, *, answers: hostile(None, asked, answers=answers)"
+OPENING = "worker_main._open_engine = lambda asked, sources, *, answers: hostile(None, asked, answers=answers)"
 ACTS = {
     "is killed": "os.kill(os.getpid(), 9)",
     "goes without a word": "os._exit(0)",
