@@ -1,4 +1,4 @@
-"""Budget as a bar: used before, used now, and left; rounded so that it never shows more left than there is."""
+"""Budget as a bar: already used, used now, and left; rounded so that it never shows more left than there is."""
 
 from __future__ import annotations
 

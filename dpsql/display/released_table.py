@@ -81,7 +81,7 @@ def _format_value(value: object, *, grouped: bool) -> str:
 
 
 def _make_meters(cost: Cost) -> list[Meter]:
-    """Return a meter for each currency of the account: used before, used by this answer, and left."""
+    """Return a meter for each currency of the account: already used, used by this answer, and left."""
     if cost.granted is None or cost.loss is None:
         return []
     currencies = cost.granted.certificate.currencies
@@ -92,7 +92,7 @@ def _make_meters(cost: Cost) -> list[Meter]:
             name,
             granted[at],
             [
-                Part("used before", max(Fraction(0), granted[at] - left[at] - took[at])),
+                Part("already used", max(Fraction(0), granted[at] - left[at] - took[at])),
                 Part("this answer", took[at], now=True),
             ],
             left[at],

@@ -64,7 +64,7 @@ def _words(plan: Plan, fits: Forecast) -> str:
 
 
 def _meters(plan: Plan, balance: Balance) -> str:
-    """Return both currencies as meters: used before, at most used by this query, and then left."""
+    """Return both currencies as meters: already used, at most used by this query, and then left."""
     worst = plan.price(plan.worst_case)
     accounts = (balance.refunded, worst.refundable), (balance.gone, worst.permanent)
     meters = [
@@ -72,7 +72,7 @@ def _meters(plan: Plan, balance: Balance) -> str:
             name,
             account.granted,
             [
-                Part("used before", max(Fraction(0), account.granted - account.remaining)),
+                Part("already used", max(Fraction(0), account.granted - account.remaining)),
                 Part("this, at most,", took, now=True),
             ],
             max(Fraction(0), account.remaining - took),

@@ -180,7 +180,7 @@ def test_every_certificate_has_meters_in_its_own_currencies(certificate: str) ->
         labels = [svg.get("aria-label") or "" for svg in page(answer._repr_html_()).iter("svg") if svg.get("role")]
         names = answer.receipt.certificate.currencies
         assert [label.split(":")[0] for label in labels] == list(names)
-        assert all("used before" not in label and "this answer" in label for label in labels)
+        assert all("already used" not in label and "this answer" in label for label in labels)
         balance = page(session.budget._repr_html_())
         assert [_left(svg.get("aria-label")) for svg in balance.iter("svg") if svg.get("role")] == list(
             map(_left, labels)
