@@ -27,6 +27,7 @@ from pathlib import Path
 from types import FrameType
 
 import duckdb
+from support.child_kit import Child
 from support.disk import Disk, usable
 from support.session_kit import rebuilt
 
@@ -188,7 +189,7 @@ def nursery() -> Iterator[Nursery]:
     command = [sys.executable, __file__, "--nurse"]
     with (
         tempfile.TemporaryDirectory() as folder,
-        subprocess.Popen(
+        Child(
             command,
             env={**os.environ, "PYTHONPATH": paths, "TMPDIR": folder},
             stdin=subprocess.PIPE,

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from support.child_kit import Child
+
 import dpsql
 
 # The opening of a durable ledger, wherever it stands, as the head of a program.
@@ -35,11 +37,9 @@ def opened():
 """
 
 
-def start(
-    program: str, place: Path | str, rho: int = 50, *, descriptors: tuple[int, ...] = ()
-) -> subprocess.Popen[str]:
+def start(program: str, place: Path | str, rho: int = 50, *, descriptors: tuple[int, ...] = ()) -> Child:
     environment = {**os.environ, "PYTHONPATH": str(Path(dpsql.__file__).parents[1])}
-    return subprocess.Popen(
+    return Child(
         [sys.executable, "-c", HEAD + program, str(place), str(rho)],
         env=environment,
         stdin=subprocess.PIPE,

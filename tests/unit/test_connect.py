@@ -13,6 +13,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from support.child_kit import Child
 
 import dpsql
 from dpsql.engines.duckdb.engine import DuckDBEngine
@@ -116,7 +117,7 @@ sys.stdin.read()
 def test_a_database_that_someone_writes(folder: Path) -> None:
     database = folder / "events.duckdb"
     command = [sys.executable, "-c", WRITER, str(database)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+    with Child(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == "open\n"
         error = failing(dpsql.EngineError, database=database, policy=folder / "policy.toml")

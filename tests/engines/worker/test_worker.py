@@ -16,6 +16,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
+from support.child_kit import Child
 
 from dpsql.engines import Column, CsvFile, Statement, open_exact
 from dpsql.engines.duckdb.worker import protocol
@@ -306,7 +307,7 @@ time.sleep(600)
 def test_the_worker_ends_with_a_front_that_is_killed(database: Path, tmp_path: Path, sql: str) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-c", PARENT, str(database), sql]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as front:
+    with Child(command, env=environment, stdout=subprocess.PIPE, text=True) as front:
         assert front.stdout is not None
         worker, folder = front.stdout.readline().split(maxsplit=1)
         time.sleep(0.5)

@@ -17,6 +17,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import pytest
+from support.child_kit import Child
 from support.session_kit import filled, rebuilt, values_rows
 
 import dpsql
@@ -209,9 +210,9 @@ input()
 """
 
 
-def start(program: str, path: Path) -> subprocess.Popen[str]:
+def start(program: str, path: Path) -> Child:
     root, tests = Path(dpsql.__file__).parents[1], Path(__file__).parents[2]
-    return subprocess.Popen(
+    return Child(
         [sys.executable, "-c", PROGRAM + program, str(path)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join((str(root), str(tests)))},
         stdin=subprocess.PIPE,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from support.child_kit import Child
 from support.session_kit import rebuilt
 
 import dpsql
@@ -162,7 +163,7 @@ TRIALS = 120
 def test_two_processes_that_ask_at_once_get_one_answer_every_time(folder: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(dpsql.__file__).parents[1])}
     racers = [
-        subprocess.Popen(
+        Child(
             [sys.executable, "-c", RACER],
             cwd=folder,
             env=environment,

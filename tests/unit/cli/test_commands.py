@@ -14,6 +14,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
+from support.child_kit import Child
 from support.command_kit import dpsql_command
 
 import dpsql
@@ -377,7 +378,7 @@ main()
 def test_a_reader_that_goes_away(folder: Path) -> None:
     code = "import sys; sys.argv[0] = 'dpsql'; from dpsql.cli import main; main()"
     command = [sys.executable, "-c", code, "query", COUNTED, "--policy", "policy.toml", "--db", "events.duckdb"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder) as process:
+    with Child(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from support.child_kit import Child
 from support.command_kit import dpsql_command
 
 import dpsql
@@ -320,7 +321,7 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
 def test_a_database_that_someone_writes(shop: Path) -> None:
     writer = "import sys, duckdb; connection = duckdb.connect(sys.argv[1]); print(flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", writer, str(shop)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with Child(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         process.stdout.readline()
         code, _, err = dpsql_command("init", "shop.duckdb", cwd=shop.parent)

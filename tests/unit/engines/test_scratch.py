@@ -15,6 +15,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from support.child_kit import Child
 from support.scratch_kit import made_and_left
 
 from dpsql.engines import scratch
@@ -46,9 +47,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def killed(place: Path) -> Path:
     """Return a folder whose owner was killed."""
     command = [sys.executable, "-c", HOLDING]
-    with subprocess.Popen(
-        command, env={**os.environ, "TMPDIR": str(place)}, stdout=subprocess.PIPE, text=True
-    ) as owner:
+    with Child(command, env={**os.environ, "TMPDIR": str(place)}, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         folder = Path(owner.stdout.readline().strip())
         assert (folder / "below" / "spilled").exists()

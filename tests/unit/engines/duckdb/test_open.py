@@ -10,6 +10,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
+from support.child_kit import Child
 
 from dpsql.engines import Statement, open_exact
 from dpsql.engines.duckdb.engine import DuckDBEngine
@@ -117,10 +118,10 @@ def test_two_engines_share_a_file_in_one_process(database: Path) -> None:
             assert run(engine, "SELECT count(*) AS n FROM dpsql_data.main.reads").to_pylist() == [{"n": 1000}]
 
 
-def in_another_process(code: str, *arguments: object) -> subprocess.Popen[str]:
+def in_another_process(code: str, *arguments: object) -> Child:
     command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+    return Child(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
 
 def test_two_engines_share_a_file_in_two_processes(database: Path) -> None:
