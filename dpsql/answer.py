@@ -156,13 +156,15 @@ class CountColumns:
     """Positions of the columns of released counts, and their noise.
 
     The noise is discrete Gaussian of the variance or, with a scale, discrete Laplace, whose variance is at most that.
-    Counts that were `adjusted` after the release (monotone = true) are not the noisy ones.
+    Counts that were `adjusted` after the release (monotone = true) are not the noisy ones. With `bounded_by`, each
+    privacy unit is counted in at most so many groups, and intervals are those of the bounded counts.
     """
 
     columns: tuple[int, ...]
     variance: Fraction
     scale: Fraction | None = None
     adjusted: bool = False
+    bounded_by: int | None = None
 
     def reach(self, level: float) -> int:
         """Return the half width, a whole number, of an interval that holds the exact count with probability `level`."""
@@ -238,6 +240,27 @@ class Answer:
         """The released counts and their noise; None when only keys were released."""
         return self._counts
 
+    @property
+    def bounded_by(self) -> int | None:
+        """Largest number of groups in which each privacy unit is counted; None without such a bound or without counts.
+
+        With a bound, the counts and their intervals are those of the bounded data: exact counts can be higher.
+        """
+        return None if self._counts is None else self._counts.bounded_by
+
+    @property
+    def bound_note(self) -> str:
+        """Sentence about `bounded_by` that belongs beside the counts; "" without a bound."""
+        if self.bounded_by is None:
+            return ""
+        unit = "user" if self._promise is None else self._promise.unit
+        groups = "1 group" if self.bounded_by == 1 else f"{self.bounded_by} groups"
+        return f"each {unit} counted in at most {groups}: true counts can be higher"
+
+    def notes(self) -> str:
+        """Return the receipt and, if counts are bounded, the sentence that says so."""
+        return f"{self.receipt}; {self.bound_note}" if self.bound_note else str(self.receipt)
+
     def df(self) -> pd.DataFrame:
         """Return a pandas DataFrame of these rows; raises `UsageError` without the extra dpsql[pandas]."""
         _require("pandas")
@@ -254,7 +277,7 @@ class Answer:
     def intervals(self, level: float = 0.95) -> pa.Table:
         """Return the keys with `low` and `high`, between which the exact count lies with probability `level`.
 
-        Per row, for the noise of the released count; with bounded contributions, of the bounded count. The last two
+        Per row, for the noise of the released count; with `bounded_by`, for the bounded count. The last two
         columns are `low` and `high`, in units and at least 0, also when a key has such a name. Raises `UsageError`
         where no counts were released, where they were made monotone, and for a level outside (0, 1).
         """
@@ -298,7 +321,7 @@ class Answer:
             measure=replace_unprintable(self._table.column_names[counts]),
             level=level,
             threshold=int(self.receipt.threshold_offset) if self.receipt.mechanism == _COUNTS_THRESHOLD else None,
-            note=f"{self.receipt.mechanism}; remaining {self.receipt.remaining}",
+            note="; ".join(filter(None, [self.bound_note, f"remaining {self.receipt.remaining}"])),
         )
         return draw(chart, axes)
 
@@ -314,6 +337,7 @@ class Answer:
             f"Each {promise.unit} of {promise.table} is protected: adding or removing all rows of one {promise.unit} "
             f"changes the probability of anything released from this data set, {promise}; {cost}, accounted in "
             f"{receipt.certificate.words} (dpsql {version('dpsql')}, {receipt.mechanism})."
+            + (f" Counts are bounded: {self.bound_note}." if self.bound_note else "")
         )
 
     def __len__(self) -> int:
@@ -324,7 +348,7 @@ class Answer:
         lines = [" | ".join(replace_unprintable("NULL" if cell is None else str(cell)) for cell in row) for row in rows]
         if len(self) > _SHOWN:
             lines.append(f"... {len(self)} rows")
-        return "\n".join([*lines, str(self.receipt)])
+        return "\n".join([*lines, self.notes()])
 
     def _repr_html_(self) -> str:
         """Return the first rows for a notebook, with bars, intervals and what is left of the budget."""
@@ -338,7 +362,7 @@ class Answer:
             reach=None if counts is None or counts.adjusted else counts.reach(0.95),
         )
         cost = Cost(
-            words=str(receipt),
+            words=self.notes(),
             loss=None if receipt.mechanism == NO_MECHANISM else receipt.loss,
             remaining=receipt.remaining,
             granted=self._granted,

@@ -27,6 +27,8 @@ def encode_answer(answer: Answer) -> dict[str, object]:
     return {
         "columns": answer.arrow().column_names,
         "rows": [list(map(encode_value, row)) for row in answer.fetchall()],
+        "bounded_by": answer.bounded_by,
+        "note": answer.bound_note,
         "receipt": encode_receipt(answer.receipt),
     }
 

@@ -319,7 +319,8 @@ class Session:
         )
         counts = None
         if view.counts and spec.counts is not None:
-            counts = CountColumns(view.counts, spec.counts.variance, spec.counts.scale, adjusted=plan.monotone)
+            noise = spec.counts
+            counts = CountColumns(view.counts, noise.variance, noise.scale, plan.monotone, plan.count_bound)
         periods = None if balance.calendar is None else balance.calendar.periods
         promise = Promise(plan.query.unit_name, plan.query.holders, balance.granted, periods)
         table = view.table(released.table, own.evaluator)

@@ -40,7 +40,7 @@ def write_answer(answer: Answer, layout: str) -> None:
     if layout == "table":
         screen = open_console()
         screen.print(bar_table(answer))
-        screen.print(str(answer.receipt), style="dim", markup=False)
+        screen.print(answer.notes(), style="dim", markup=False)
         return
     if layout == "json":
         from dpsql.answer_json import encode_answer
@@ -48,7 +48,7 @@ def write_answer(answer: Answer, layout: str) -> None:
         write_json(encode_answer(answer))
         return
     _write_table(_convert_out_of_range_dates(answer) if layout == "csv" else answer.arrow(), layout)
-    click.echo(str(answer.receipt), err=True)
+    click.echo(answer.notes(), err=True)
 
 
 def check_output(layout: str) -> None:

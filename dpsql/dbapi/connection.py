@@ -242,7 +242,7 @@ class Cursor:
         answer = connection.ask(operation, () if parameters is None else parameters)
         self._set_answer(answer)
         self._receipt = answer.receipt
-        self.messages.append((errors.Warning, errors.Warning(str(answer.receipt))))
+        self.messages.append((errors.Warning, errors.Warning(answer.notes())))
         return self
 
     @translate_errors

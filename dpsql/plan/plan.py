@@ -65,6 +65,15 @@ class Plan(NotebookRepr):
         return self.mechanism_plan.price.counts
 
     @property
+    def count_bound(self) -> int | None:
+        """Largest number of groups in which the released counts count a unit; None without a bound or without counts.
+
+        A bound that the mechanism sets itself limits weights alone, and its counts are of all groups.
+        """
+        is_counted = self.counts is not None and not self.spec.report.cap
+        return self.max_groups_contributed if is_counted else None
+
+    @property
     def counting(self) -> CountingQuery:
         """Query that the engine runs."""
         return self.spec.rows.counting

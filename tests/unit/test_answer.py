@@ -16,6 +16,7 @@ from support.laws import discrete_gaussian_law
 import dpsql
 from dpsql.accounting import ZCDP
 from dpsql.answer import Answer, CountColumns, Receipt
+from dpsql.answer_json import encode_answer
 
 
 @pytest.mark.parametrize("level", [0.01, 0.5, 0.9, 0.95, 0.999, 0.999999])
@@ -189,3 +190,24 @@ def test_other_libraries_read_an_answer_directly() -> None:
     assert duckdb.sql("SELECT sum(n) FROM answer").fetchall() == [(5,)]
     wider = pa.schema([("article", pa.string()), ("n", pa.int64())])
     assert pa.RecordBatchReader.from_stream(answer, schema=wider).read_all() == table
+
+
+def test_counts_under_a_bound_say_so_wherever_they_are_shown() -> None:
+    bounded = replace(counted([120, 80]).counts, bounded_by=3)  # type: ignore[type-var]
+    columns = {"key": pa.array(["a", "b"], pa.string()), "n": pa.array([120, 80], pa.int64())}
+    answer = answer_of(columns, counts=bounded)
+    note = "each user_id counted in at most 3 groups: true counts can be higher"
+    assert (answer.bounded_by, answer.bound_note) == (3, note)
+    assert answer.notes() == f"{answer.receipt}; {note}"
+    for shown in (repr(answer), answer._repr_html_(), answer.statement()):
+        assert note in shown
+    assert (encode_answer(answer)["bounded_by"], encode_answer(answer)["note"]) == (3, note)
+    one = answer_of(columns, counts=replace(bounded, bounded_by=1))
+    assert "at most 1 group:" in one.bound_note
+
+
+def test_counts_without_a_bound_say_nothing() -> None:
+    answer = counted([120, 80])
+    assert (answer.bounded_by, answer.bound_note, answer.notes()) == (None, "", str(answer.receipt))
+    assert encode_answer(answer)["bounded_by"] is None
+    assert answer_of({"key": pa.array(["a"])}).bounded_by is None

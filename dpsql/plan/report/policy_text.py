@@ -102,7 +102,9 @@ def _exposed(check: Check) -> Iterator[str]:
             yield from _wrapped(f"not exposed: {', '.join(map(spell, table.hidden))}.", depth=2)
         if table.max_groups_contributed is not None:
             most = f"max_groups_contributed = {table.max_groups_contributed}"
-            yield from _wrapped(f"{most}: a unit counts in at most so many groups of a query.", depth=2)
+            yield from _wrapped(
+                f"{most}: a unit counts in at most so many groups of a query, so true counts can be higher.", depth=2
+            )
         if table.min_units is not None:
             least = f"min_units = {table.min_units}"
             yield from _wrapped(f"{least}: smaller groups are not released; a noisy rule, not an exact test.", depth=2)

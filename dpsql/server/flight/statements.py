@@ -122,7 +122,8 @@ class Statements:
 
 def _with_receipt(answer: Answer) -> pa.Table:
     table = answer.arrow()
-    told = {**(table.schema.metadata or {}), RECEIPT: json.dumps(encode_receipt(answer.receipt)).encode()}
+    receipt = json.dumps({**encode_receipt(answer.receipt), "bounded_by": answer.bounded_by})
+    told = {**(table.schema.metadata or {}), RECEIPT: receipt.encode()}
     return table.replace_schema_metadata(told)
 
 

@@ -42,7 +42,7 @@ class _Shown:
         if answer.receipt.k:
             state = "replayed" if answer.receipt.replayed else "charged"
         markup = remove_style(answer._repr_html_())
-        return cls(answered_html(markup), str(answer.receipt), answer.statement(), state)
+        return cls(answered_html(markup), answer.notes(), answer.statement(), state)
 
 
 async def home(visit: VisitorRequest) -> Response:

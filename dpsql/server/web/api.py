@@ -193,7 +193,7 @@ def _stream(answer: Answer) -> bytes:
     import pyarrow as pa
 
     table = answer.arrow()
-    receipt = json.dumps(encode_receipt(answer.receipt))
+    receipt = json.dumps({**encode_receipt(answer.receipt), "bounded_by": answer.bounded_by})
     schema = table.schema.with_metadata({**(table.schema.metadata or {}), b"dpsql.receipt": receipt.encode()})
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, schema) as stream:

@@ -193,7 +193,7 @@ class QueryRouter:
         def answer(stop: Stop) -> QueryResult:
             values = self._decode_values(text, bound, analyst=analyst) if bound.values else []
             answer = self._gateway.ask(SURFACE, self.user, text=text, parameters=values, role=analyst, stop=stop)
-            receipt = str(answer.receipt) if answer.receipt.mechanism != "none" else ""
+            receipt = answer.notes() if answer.receipt.mechanism != "none" else ""
             return QueryResult(ArrowRows(answer.arrow()), receipt)
 
         return await self._run(answer, source, context=context, is_free=False)

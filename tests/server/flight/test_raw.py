@@ -327,3 +327,8 @@ def test_what_is_closed_lets_go_of_the_front_which_pyarrow_would_keep_until_the_
     served.run(served.flight.close())
     for held in (server, server._login):
         assert not [value for value in vars(held).values() if isinstance(value, Gateway | Statements)]
+
+
+def test_an_answer_says_that_its_counts_are_bounded(served: Served) -> None:
+    table = fetched(served, info_of(served, f"{TOP} WITH (max_groups_contributed = 2)"))
+    assert json.loads(table.schema.metadata[b"dpsql.receipt"])["bounded_by"] == 2

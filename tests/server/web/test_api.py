@@ -224,3 +224,13 @@ def _try(operation: Any, token: str, *, good: bool) -> None:
 
     with suppress(Unsatisfiable):  # nothing bad can be said where nothing is said
         tried()
+
+
+def test_an_answer_says_that_its_counts_are_bounded(client: TestClient) -> None:
+    sql = f"{COUNTS} WITH (max_groups_contributed = 2)"
+    body = post(client, "query", {"sql": sql})
+    assert body["bounded_by"] == 2
+    assert "counted in at most 2 groups: true counts can be higher" in str(body["note"])
+    answer = client.post("/api/v1/query", json={"sql": sql}, auth=ALICE, headers={"accept": ARROW})
+    table = pa.ipc.open_stream(answer.content).read_all()
+    assert json.loads(table.schema.metadata[b"dpsql.receipt"])["bounded_by"] == 2

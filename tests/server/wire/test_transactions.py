@@ -215,3 +215,10 @@ def test_the_receipt_is_a_notice_and_can_be_shown(client: psycopg.Connection) ->
     client.execute("SET client_min_messages TO warning")
     client.execute(TOP)
     assert len(told) == 1
+
+
+def test_the_notice_says_that_counts_are_bounded(client: psycopg.Connection) -> None:
+    said = list[str]()
+    client.add_notice_handler(lambda notice: said.append(str(notice.message_primary)))
+    client.execute(f"{TOP} WITH (max_groups_contributed = 1)")
+    assert "counted in at most 1 group: true counts can be higher" in said[0]

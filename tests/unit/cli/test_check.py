@@ -97,7 +97,7 @@ def test_the_words(folder: Path) -> None:
         "Each has (2, 1e-07)-differential privacy as one total over all queries and all analysts.",
         "people: public, so UNPROTECTED",
         "reads: user_id BIGINT, article VARCHAR, author_id INTEGER. not exposed: email, country, ts, is_member, mood.",
-        "max_groups_contributed = 5: a unit counts in at most so many groups of a query.",
+        "max_groups_contributed = 5: a unit counts in at most so many groups of a query, so true counts can be higher.",
         "min_units = 40: smaller groups are not released; a noisy rule, not an exact test.",
         "Where max_groups_contributed = 5 and min_units = 40:",
         f'"{folder / "ledger.sqlite"}". It was not opened',

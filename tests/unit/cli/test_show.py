@@ -8,10 +8,11 @@ from fractions import Fraction
 import pyarrow as pa
 import pytest
 from rich.console import Console
+from support.answer_kit import answer_of
 
 from dpsql.accounting import BudgetVector
 from dpsql.answer import Answer, CountColumns, Receipt
-from dpsql.cli.show import bar_table
+from dpsql.cli.show import bar_table, write_answer
 
 
 def shown(counts: list[int], variance: int = 400, **columns: list[object]) -> list[str]:
@@ -58,3 +59,14 @@ def test_numbers_stand_to_the_right_and_words_to_the_left() -> None:
     assert first.index("0.5") + 3 == second.index("12.25") + 5
     assert first.index("b ") == second.index("long")
     assert first.index("1,234,567") + 9 == second.index(" 12 ") + 3
+
+
+@pytest.mark.parametrize("layout", ["table", "csv"])
+def test_counts_under_a_bound_say_so(capsys: pytest.CaptureFixture[str], layout: str) -> None:
+    counts = CountColumns((1,), Fraction(400), bounded_by=5)
+    columns = {"key": pa.array(["a"], pa.string()), "n": pa.array([120], pa.int64())}
+    write_answer(answer_of(columns, counts=counts), layout)
+    written = capsys.readouterr()
+    assert "counted in at most 5 groups: true counts can be higher" in (
+        written.out if layout == "table" else written.err
+    ).replace("\n", " ")

@@ -12,7 +12,7 @@ from pathlib import Path
 import matplotlib as mpl
 import pyarrow as pa
 import pytest
-from support.answer_kit import counted, receipt
+from support.answer_kit import answer_of, counted, receipt
 
 import dpsql
 from dpsql.answer import Answer, CountColumns
@@ -99,3 +99,12 @@ def test_without_matplotlib_it_says_what_to_install(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
     assert "pip install 'dpsql[plot]'" in done.stdout
+
+
+def test_the_title_says_that_counts_are_bounded() -> None:
+    answer = counted([300, 200])
+    bounded = answer_of(
+        {"key": answer.arrow().column(0), "n": answer.arrow().column(1)},
+        counts=replace(answer.counts, bounded_by=2),  # type: ignore[type-var]
+    )
+    assert "at most 2 groups: true counts can be higher" in bounded.plot().get_title(loc="left")
