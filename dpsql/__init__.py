@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from dpsql.connect import MemoryLedgerWarning, connect
+from dpsql.connect import connect
 from dpsql.errors import (
     BudgetExceeded,
     EngineError,
@@ -35,12 +35,14 @@ from dpsql.policy import (
     ServerSettings,
 )
 from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.user_warnings import MemoryLedgerWarning, UngrantedBudgetWarning, WastedChargeWarning
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from dpsql.answer import Answer, Receipt
+    from dpsql.answer import Answer
     from dpsql.plan import Balance, Forecast, Plan
+    from dpsql.receipt import Receipt
     from dpsql.session import Session
 
     __version__: str
@@ -72,12 +74,14 @@ __all__ = [
     "Rho",
     "ServerSettings",
     "Session",
+    "UngrantedBudgetWarning",
     "Unsupported",
     "UsageError",
+    "WastedChargeWarning",
     "connect",
 ]
 
-_LATER = {"Answer": "answer", "Balance": "plan", "Forecast": "plan", "Plan": "plan", "Receipt": "answer"}
+_LATER = {"Answer": "answer", "Balance": "plan", "Forecast": "plan", "Plan": "plan", "Receipt": "receipt"}
 _LATER |= {"Session": "session"}
 
 

@@ -1,4 +1,4 @@
-"""Answer for the analyst: the private table, and the receipt that says what it cost.
+"""Answer for the analyst: the private table, its receipt, and the notes that belong beside it.
 
 Everything here is post-processing of a release: it may be printed, stored and shared within the guarantee.
 """
@@ -14,20 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpsql.accounting import (
-    ZCDP,
-    ApproximateDP,
-    BudgetVector,
-    Certificate,
-    Loss,
-    Periods,
-    Steps,
-    discrete_gaussian_offset,
-)
-from dpsql.display import MAX_ROWS, Column, Cost, Released, released_html, replace_unprintable
+from dpsql.accounting import ApproximateDP, BudgetVector, Periods, discrete_gaussian_offset
+from dpsql.display import MAX_ROWS, Column, Cost, Released, released_html, replace_unprintable, unit_noun
 from dpsql.errors import UsageError
 from dpsql.mechanisms.sampling.laplace_tails import laplace_offset
-from dpsql.quantities import Delta, Epsilon
+from dpsql.receipt import NO_MECHANISM, Receipt
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,120 +26,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.axes import Axes
 
-__all__ = ["Answer", "CountColumns", "Promise", "Receipt", "replace_unprintable"]
+__all__ = ["Advice", "Answer", "CountColumns", "Promise", "Receipt", "replace_unprintable"]
 
-NO_MECHANISM = "none"
 _COUNTS_THRESHOLD = "gaussian_histogram"  # the mechanism whose threshold is a public count
-_NOTHING = ZCDP.nothing()
 _SHOWN = 20
 _WIDE = 10**8  # a variance above which tails are bounded instead of summed
 _LAST_DAY, _LAST_MICROSECOND = 2**31 - 1, 2**63 - 1  # DuckDB's infinite date and timestamp
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """Receipt of one statement: what it released and cost; without private rows the mechanism is "none".
-
-    `epsilon` is that of one item, `delta` that of the query; `items_charged` and `loss` were charged, and `remaining`
-    is what further queries may use. At most `k` keys were returned, of each partition with PER; the mechanism read the
-    `k_bar` exact leaders, or all groups if it is 0. A key whose count is `threshold_offset` above that of the next
-    group, or above 0, has an even chance; the offset is in units, in weights if the mechanism uses weights, and the
-    width of a gap if it looks for one. `stopped_at_bottom` says that fewer than k keys stood out.
-
-    `replayed` says that the answer was stored before, and that nothing was charged. `shared` says that the policy
-    shares answers among analysts: the answer may have been given to another analyst first, it was charged in full
-    either way, and the guarantee is the total of the data set, not the charge of one analyst. `durable` says that
-    spending is recorded beyond the process, unlike in a ledger in memory, for trials.
-    `sealed` says that dpsql opened the data itself, read-only and locked. `isolation` says where: in a separate
-    "process" with nothing else, "in_process" with the analyst's code, or "remote" in another program. `confinement`
-    names the measures that confine a separate process: "capabilities", "files", "network", "processes", "system
-    calls".
-    `chosen` names what the mechanism chose privately, "k" (ADAPTIVE) or "k_bar" (AUTO), "of each" partition with PER,
-    where k and k_bar are the largest possible values; it is empty if nothing was chosen. `loss` and `remaining` are in
-    the currencies of the `certificate`.
-    """
-
-    mechanism: str
-    k: int
-    k_bar: int
-    epsilon: Epsilon | None
-    delta: Delta
-    threshold_offset: Fraction
-    items_charged: int
-    loss: Loss
-    remaining: BudgetVector
-    stopped_at_bottom: bool
-    sealed: bool
-    replayed: bool = False
-    shared: bool = False
-    durable: bool = True
-    chosen: str = ""
-    certificate: Certificate = Certificate.zcdp
-    isolation: str = "in_process"
-    confinement: tuple[str, ...] = ()
-
-    @classmethod
-    def free(
-        cls,
-        remaining: BudgetVector,
-        *,
-        sealed: bool,
-        nothing: Loss = _NOTHING,
-        isolation: str = "in_process",
-        confinement: tuple[str, ...] = (),
-    ) -> Receipt:
-        """Return the receipt of a statement that reads no private row, and costs `nothing`."""
-        return cls(
-            mechanism=NO_MECHANISM,
-            k=0,
-            k_bar=0,
-            epsilon=None,
-            delta=nothing.delta,
-            threshold_offset=Fraction(0),
-            items_charged=0,
-            loss=nothing,
-            remaining=remaining,
-            stopped_at_bottom=False,
-            sealed=sealed,
-            certificate=remaining.certificate,
-            isolation=isolation,
-            confinement=confinement,
-        )
-
-    def __str__(self) -> str:
-        if self.mechanism == NO_MECHANISM:
-            return "no private row was read; nothing was charged"
-        ending = self._ending()
-        notes = "; answers are shared among analysts, and the guarantee is the data set's" if self.shared else ""
-        if not self.durable:
-            notes += "; the ledger is in memory, for trials, and forgotten at the end"
-        if self.replayed:
-            return f"{self.mechanism}: answered before, charged nothing; {ending}; remaining {self.remaining}{notes}"
-        items = "1 item" if self.items_charged == 1 else f"{self.items_charged} items"
-        cost = f"{items} of epsilon {self.epsilon} ({self.loss})"
-        if isinstance(self.loss, Steps):
-            cost = str(self.loss)
-        return f"{self.mechanism}: charged {cost}; {ending}; remaining {self.remaining}{notes}"
-
-    def _ending(self) -> str:
-        """Return how the answer ended, and what was chosen for it."""
-        what, each, _ = self.chosen.partition(" of each")
-        if each:
-            some = "; in some partitions nothing more stands out" if self.stopped_at_bottom else ""
-            return f"{what} was chosen for each partition{some}"
-        if self.chosen == "k":
-            held = (
-                "the gap after it was not confirmed: nothing is returned"
-                if self.stopped_at_bottom
-                else "its gap was confirmed"
-            )
-            return f"k = {self.k} was chosen; {held}"
-        ending = "all k were returned"
-        if self.stopped_at_bottom:
-            ending = "stopped at BOTTOM: nothing else stands out" if self.k_bar else "nothing else stands out"
-        elif not self.k_bar and not self.threshold_offset:
-            ending = "every candidate of the domain took part"
-        return f"k_bar = {self.k_bar} was chosen; {ending}" if self.chosen else ending
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +82,18 @@ class Promise:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Explanation of an answer that is empty or short, and warnings that its charge was likely wasted; all public."""
+
+    explanation: str = ""
+    warnings: tuple[str, ...] = ()
+
+
 class Answer:
     """A private answer: its table, its receipt, and the sentence that cites it; its length is the number of rows."""
 
-    __slots__ = ("_counts", "_granted", "_promise", "_table", "receipt")
+    __slots__ = ("_advice", "_counts", "_granted", "_promise", "_table", "receipt")
 
     def __init__(
         self,
@@ -212,12 +103,14 @@ class Answer:
         counts: CountColumns | None = None,
         promise: Promise | None = None,
         granted: BudgetVector | None = None,
+        advice: Advice | None = None,
     ) -> None:
         self._table = table
         self.receipt = receipt
         self._counts = counts
         self._promise = promise
         self._granted = granted
+        self._advice = Advice() if advice is None else advice
 
     def arrow(self) -> pa.Table:
         """Return the released table: the columns of the query, typed by the query, in released order.
@@ -241,6 +134,16 @@ class Answer:
         return self._counts
 
     @property
+    def explanation(self) -> str:
+        """Why fewer keys came back than were asked for, and what would bring more; "" where all came back."""
+        return self._advice.explanation
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Reasons why the charge of this query was likely wasted."""
+        return self._advice.warnings
+
+    @property
     def bounded_by(self) -> int | None:
         """Largest number of groups in which each privacy unit is counted; None without such a bound or without counts.
 
@@ -253,13 +156,14 @@ class Answer:
         """Sentence about `bounded_by` that belongs beside the counts; "" without a bound."""
         if self.bounded_by is None:
             return ""
-        unit = "user" if self._promise is None else self._promise.unit
+        unit = "user" if self._promise is None else unit_noun(self._promise.unit)
         groups = "1 group" if self.bounded_by == 1 else f"{self.bounded_by} groups"
         return f"each {unit} counted in at most {groups}: true counts can be higher"
 
-    def notes(self) -> str:
-        """Return the receipt and, if counts are bounded, the sentence that says so."""
-        return f"{self.receipt}; {self.bound_note}" if self.bound_note else str(self.receipt)
+    def notes(self) -> list[str]:
+        """Return the lines that belong beside the rows: explanation of a short answer, receipt, bound, warnings."""
+        warnings = [f"warning: {warning}" for warning in self.warnings]
+        return [*filter(None, [self.explanation, str(self.receipt), self.bound_note]), *warnings]
 
     def df(self) -> pd.DataFrame:
         """Return a pandas DataFrame of these rows; raises `UsageError` without the extra dpsql[pandas]."""
@@ -348,7 +252,7 @@ class Answer:
         lines = [" | ".join(replace_unprintable("NULL" if cell is None else str(cell)) for cell in row) for row in rows]
         if len(self) > _SHOWN:
             lines.append(f"... {len(self)} rows")
-        return "\n".join([*lines, self.notes()])
+        return "\n".join([*lines, *self.notes()])
 
     def _repr_html_(self) -> str:
         """Return the first rows for a notebook, with bars, intervals and what is left of the budget."""
@@ -362,7 +266,8 @@ class Answer:
             reach=None if counts is None or counts.adjusted else counts.reach(0.95),
         )
         cost = Cost(
-            words=self.notes(),
+            notes=self.notes(),
+            details=receipt.details(),
             loss=None if receipt.mechanism == NO_MECHANISM else receipt.loss,
             remaining=receipt.remaining,
             granted=self._granted,

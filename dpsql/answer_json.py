@@ -9,15 +9,16 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from dpsql.accounting import BudgetVector, Loss, PureLoss, Steps
-from dpsql.answer import Answer, Receipt
+from dpsql.answer import Answer
 from dpsql.plan.report.tables import describe_outcome
+from dpsql.receipt import Receipt
 
 if TYPE_CHECKING:
     from dpsql.ledger import Calendar, Entry
     from dpsql.plan import Balance
     from dpsql.plan.report.spending import Spender, Spending
 
-__all__ = ["encode_answer", "encode_balance", "encode_receipt", "encode_spending", "encode_value"]
+__all__ = ["encode_answer", "encode_balance", "encode_notes", "encode_receipt", "encode_spending", "encode_value"]
 
 _MEASURES = ("measure", "granted", "spent", "reserved", "remaining")
 
@@ -27,9 +28,22 @@ def encode_answer(answer: Answer) -> dict[str, object]:
     return {
         "columns": answer.arrow().column_names,
         "rows": [list(map(encode_value, row)) for row in answer.fetchall()],
+        **_encode_notes(answer),
+        "receipt": encode_receipt(answer.receipt),
+    }
+
+
+def encode_notes(answer: Answer) -> dict[str, object]:
+    """Return the receipt of an answer and its notes, for the metadata of a table."""
+    return {**encode_receipt(answer.receipt), **_encode_notes(answer)}
+
+
+def _encode_notes(answer: Answer) -> dict[str, object]:
+    return {
         "bounded_by": answer.bounded_by,
         "note": answer.bound_note,
-        "receipt": encode_receipt(answer.receipt),
+        "explanation": answer.explanation,
+        "warnings": list(answer.warnings),
     }
 
 
@@ -63,6 +77,11 @@ def encode_receipt(receipt: Receipt) -> dict[str, object]:
         "durable": receipt.durable,
         "chosen": receipt.chosen,
         "certificate": receipt.certificate.value,
+        "answered": receipt.answered,
+        "wanted": receipt.wanted,
+        "used": float(receipt.used),
+        "more": receipt.more,
+        "words": str(receipt),
     }
 
 

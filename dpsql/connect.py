@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.open_engine import open_engine, open_evaluator, public_engines
-from dpsql.open_ledger import MemoryLedgerWarning, open_ledger
+from dpsql.open_ledger import open_budget
 from dpsql.policy import DatabaseUrl, Policy, PrivateTable, load_policy
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dpsql.ledger import Ledger
     from dpsql.session import Session
 
-__all__ = ["MemoryLedgerWarning", "connect", "open_session"]
+__all__ = ["connect", "open_session"]
 
 
 def connect(
@@ -68,15 +68,14 @@ def open_session(
     from dpsql.plan.registration import build_catalog
     from dpsql.session import Session, SessionDependencies
 
-    terms = Terms.of_policy(policy, analyst)
     catalog = build_catalog(engine, policy)
     if policy.materialized is not None:
         from dpsql.materialized.lookup import attach_materialized  # start-up: few policies materialize anything
 
         catalog = attach_materialized(catalog, engine, policy=policy)
-    record = open_ledger(policy.ledger if ledger is None else ledger, terms)
+    place = policy.ledger if ledger is None else ledger
+    record, terms = open_budget(place, policy, lambda known: Terms.of_policy(known, analyst))
     try:
-        terms = terms.held_to(record.certified)
         _declare(record, policy)
     except BaseException:
         record.close()

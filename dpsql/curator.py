@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import LedgerError, PolicyError, UsageError
 from dpsql.open_engine import open_engine, report_confinement
-from dpsql.open_ledger import open_ledger, reopen_ledger, require_psycopg
+from dpsql.open_ledger import open_budget, reopen_ledger, require_psycopg
 from dpsql.policy import Budget, DatabaseUrl, Policy, PrivateTable, is_url, load_policy
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ __all__ = [
     "check_policy",
     "find_ledger",
     "grant",
+    "grant_policy",
     "materialize",
     "read_history",
     "read_spending",
@@ -148,6 +149,19 @@ def grant(ledger: str | Path | DatabaseUrl, budget: Budget, *, note: str) -> tup
         return before, None if calendar is None else calendar.periods
 
 
+def grant_policy(policy: Policy | str | Path, *, note: str) -> tuple[ApproximateDP, ApproximateDP, Periods | None]:
+    """Raise the total of a policy's ledger to that of its [budget], permanently.
+
+    Returns the previous total, the present one, and the periods in which it is granted. Raises as `grant`, and
+    `PolicyError` for a policy without a ledger.
+    """
+    from dpsql.accounting import ApproximateDP
+
+    known = load_policy(policy)
+    before, periods = grant(find_ledger(known), known.budget, note=note)
+    return before, ApproximateDP(known.budget.epsilon, known.budget.delta), periods
+
+
 def bump(ledger: str | Path, *, note: str) -> int:
     """Raise the data version of a ledger by one and return it; answers of earlier versions are not shown again.
 
@@ -166,10 +180,14 @@ def read_spending(policy: Policy | str | Path, *, analyst: str | None = None) ->
     from dpsql.plan.report.spending import report_spending
 
     known = load_policy(policy)
-    terms = Terms.of_total(known) if analyst is None else Terms.of_policy(known, analyst)
-    with closing(open_ledger(known.ledger, terms)) as record:
+
+    def compute_terms(policy: Policy) -> Terms:
+        return Terms.of_total(policy) if analyst is None else Terms.of_policy(policy, analyst)
+
+    record, terms = open_budget(known.ledger, known, compute_terms)
+    with closing(record):
         entries = record.entries()  # before the budget, which a grant may raise
-        terms = replace(terms.held_to(record.certified), budget=record.budget)
+        terms = replace(terms, budget=record.budget)
         return report_spending(known, entries, terms=terms, calendar=record.calendar)
 
 

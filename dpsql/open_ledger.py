@@ -4,21 +4,64 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.errors import LedgerError, UsageError
 from dpsql.policy import IN_MEMORY, DatabaseUrl, is_url
+from dpsql.user_warnings import MemoryLedgerWarning, UngrantedBudgetWarning
 
 if TYPE_CHECKING:
     from dpsql.ledger import Ledger
     from dpsql.plan import Terms
+    from dpsql.policy import Policy
 
-__all__ = ["MemoryLedgerWarning", "open_ledger", "reopen_ledger", "require_psycopg"]
+__all__ = [
+    "MemoryLedgerWarning",
+    "UngrantedBudgetWarning",
+    "open_budget",
+    "open_ledger",
+    "reopen_ledger",
+    "require_psycopg",
+]
 
 
-class MemoryLedgerWarning(UserWarning):
-    """Warning that the policy names no ledger: what is spent is forgotten when the session ends."""
+def open_budget(
+    place: str | Path | DatabaseUrl | None, policy: Policy, compute_terms: Callable[[Policy], Terms]
+) -> tuple[Ledger, Terms]:
+    """Open the ledger of a policy, and return it with the terms that `compute_terms` returns for its budget.
+
+    Where the policy grants more than the ledger has, the terms are those of the smaller budget, with a warning.
+    Raises as `open_ledger`.
+    """
+    from dpsql.accounting import describe_periods
+
+    terms = compute_terms(policy)
+    record = open_ledger(place, terms)
+    try:
+        calendar = record.calendar
+        periods = None if calendar is None else calendar.periods
+        if (record.total, periods) != (terms.total, terms.periods):
+            reason = (
+                f"The policy grants {terms.total} {describe_periods(terms.periods)}, its ledger has {record.total} "
+                f"{describe_periods(periods)}, and this smaller budget holds. To grant the larger one, the curator "
+                'runs: dpsql ledger grant --policy policy.toml --note "why"'
+            )
+            budget = replace(
+                policy.budget,
+                epsilon=record.total.epsilon,
+                delta=record.total.delta,
+                period=None if periods is None else periods.length,
+                periods=None if periods is None else periods.most,
+            )
+            terms = compute_terms(policy.with_budget(budget))
+            warnings.warn(reason, UngrantedBudgetWarning, stacklevel=_caller_level())
+        return record, terms.held_to(record.certified)
+    except BaseException:
+        record.close()
+        raise
 
 
 def open_ledger(place: str | Path | DatabaseUrl | None, terms: Terms) -> Ledger:

@@ -8,25 +8,29 @@ because it may depend on one unit's rows.
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Self
 
 from dpsql import engines
 from dpsql import plan as planning
 from dpsql.accounting import BudgetVector
-from dpsql.answer import Answer, CountColumns, Promise, Receipt
+from dpsql.answer import Advice, Answer, CountColumns, Promise
 from dpsql.errors import EngineError, Refusal, UsageError
 from dpsql.ledger import base as ledgers
 from dpsql.ledger.failures import FAILED
 from dpsql.mechanisms import Noise
+from dpsql.receipt import Receipt
 from dpsql.sql.analysis.cache import AnalysisCache
 from dpsql.sql.analysis.prepare import prepare_statement
 from dpsql.sql.ir import clock as clocks
 from dpsql.sql.ir import statements
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.syntax.parameters import ParameterValues
+from dpsql.user_warnings import WastedChargeWarning
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,7 +78,8 @@ class Session:
         in order, or a mapping with those of :name.
 
         A query that this analyst ran before on the same version of the data returns the stored answer from the ledger,
-        free of charge, unless WITH (fresh = true) asks for new noise.
+        free of charge, unless WITH (fresh = true) asks for new noise. A query whose charge is likely wasted issues a
+        `WastedChargeWarning` before it is charged.
 
         Work that is free is interrupted soon after `stop` returns True. A private query that still waits for the engine
         then does not start; one that has started runs to its end, because it is charged and its answer is stored.
@@ -96,12 +101,15 @@ class Session:
             return self._answer(plan, stored, view=view, replayed=True)
         if view.is_empty:
             return self._free(view.empty(own.evaluator))
+        for warning in plan.warnings:
+            warnings.warn(warning, WastedChargeWarning, stacklevel=2)
 
         def draw(exact: engines.Exact) -> planning.PackedRelease:
             return planning.pack_release(plan, planning.release(plan, exact, noise=own.noise))
 
         worst, shared = plan.price(plan.worst_case), own.terms.limits.share_replays and not plan.fresh
-        request = self._request(plan.query.text, worst, key=plan.key, repeated=not plan.fresh)
+        law = plan.release_key if shared else ""
+        request = self._request(plan.query.text, worst, key=plan.key, repeated=not plan.fresh, law=law)
         short = None
         try:
             settled = self._release(
@@ -271,9 +279,14 @@ class Session:
         query = self._free_answers.complete(query, stop)
         plan = planning.build_plan(query, own.terms, salts=self._salts)
         stored = own.ledger.stored(plan.key, self._account)
+        for key in plan.other_keys if stored is None else ():
+            found = own.ledger.stored(key, self._account)
+            if found is not None and (key == plan.release_key or planning.is_same_release(plan, found)):
+                stored = found
+                break
         if query.explained:
             plan = planning.simulate_recall(plan, noise=own.noise)
-        return replace(plan, stored=stored is not None), stored
+        return replace(plan, stored=stored is not None, warnings=planning.find_waste(plan)), stored
 
     def _schema(self, statement: statements.Statement, *, is_open: bool = False) -> pa.Schema:
         """Return the columns of an answer; plan the query too, so that it is refused here, unless options are open."""
@@ -287,23 +300,25 @@ class Session:
         account = self._dependencies.terms.account
         return None if account is None else account.name
 
-    def _request(self, text: str, worst: BudgetVector, *, key: str, repeated: bool) -> ledgers.Request:
+    def _request(self, text: str, worst: BudgetVector, *, key: str, repeated: bool, law: str = "") -> ledgers.Request:
         terms, limit = self._dependencies.terms, self._dependencies.terms.account
         account = None if limit is None else ledgers.Account(limit.name, limit.budget)
-        return ledgers.Request(text, worst, account, key, terms.limits.failures_per_day, repeated)
+        return ledgers.Request(text, worst, account, key, terms.limits.failures_per_day, repeated, law)
 
     def _answer(self, plan: planning.Plan, stored: bytes, *, view: planning.ResultView, replayed: bool) -> Answer:
         """Return a released answer, unpacked and seen through the outer SELECT, with its receipt."""
         own, balance = self._dependencies, self.budget
-        released, spec = planning.unpack(plan, stored), plan.spec
-        k, k_bar = plan.sizes(released.chosen)
+        released = planning.unpack(plan, stored)
+        drawn = released.terms
+        answered, is_short = released.canonical.num_rows, released.stopped_at_bottom
+        wanted = max(answered, drawn.k * drawn.partitions) if is_short else answered
         receipt = Receipt(
-            mechanism=plan.mechanism,
-            k=k,
-            k_bar=k_bar,
-            epsilon=plan.epsilon,
-            delta=plan.delta,
-            threshold_offset=plan.threshold_offset,
+            mechanism=drawn.mechanism,
+            k=drawn.k,
+            k_bar=drawn.k_bar,
+            epsilon=drawn.epsilon,
+            delta=drawn.delta,
+            threshold_offset=drawn.threshold_offset,
             items_charged=0 if replayed else released.items_charged,
             loss=own.terms.nothing if replayed else released.loss,
             remaining=balance.remaining,
@@ -312,19 +327,35 @@ class Session:
             replayed=replayed,
             shared=own.terms.limits.share_replays,
             durable=own.ledger.durable,
-            chosen=spec.report.chooses,
+            chosen=drawn.chooses,
             certificate=plan.certificate,
             isolation=own.engine.isolation,
             confinement=engines.read_confinement(own.engine),
+            answered=answered,
+            wanted=wanted,
+            used=Fraction(0) if replayed else plan.price(released.loss).share_of(balance.limit),
+            more=None if replayed else planning.count_more(plan, balance.remaining, loss=released.loss),
         )
         counts = None
-        if view.counts and spec.counts is not None:
-            noise = spec.counts
-            counts = CountColumns(view.counts, noise.variance, noise.scale, plan.monotone, plan.count_bound)
+        if view.counts and drawn.counts is not None:
+            noise = drawn.counts
+            counts = CountColumns(view.counts, noise.variance, noise.scale, plan.monotone, drawn.bounded_by)
         periods = None if balance.calendar is None else balance.calendar.periods
         promise = Promise(plan.query.unit_name, plan.query.holders, balance.granted, periods)
         table = view.table(released.table, own.evaluator)
-        return Answer(table, receipt, counts=counts, promise=promise, granted=balance.limit)
+        explanation = ""
+        if is_short:
+            explanation = planning.explain_short_answer(
+                plan, released, terms=own.terms, remaining=balance.remaining, salts=self._salts
+            )
+        return Answer(
+            table,
+            receipt,
+            counts=counts,
+            promise=promise,
+            granted=balance.limit,
+            advice=Advice(explanation, plan.warnings),
+        )
 
     def _free(self, table: pa.Table) -> Answer:
         """Return an answer that costs nothing."""

@@ -71,6 +71,12 @@ class BudgetVector:
             reason = f"Amounts of the certificate {self.certificate.value} cannot be counted by {certificate.value}."
             raise UsageError("wrong-certificate", reason, hint="Use the certificate of the ledger.")
 
+    def share_of(self, limit: BudgetVector) -> Fraction:
+        """Return the share of `limit` that these amounts use: of the currency of which they use more."""
+        limit.require(self.certificate)
+        pairs = (self.refundable, limit.refundable), (self.permanent, limit.permanent)
+        return max(used / granted if granted else Fraction(used > 0) for used, granted in pairs)
+
     def __add__(self, other: BudgetVector) -> BudgetVector:
         other.require(self.certificate)
         return BudgetVector(

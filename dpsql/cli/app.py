@@ -29,6 +29,7 @@ from dpsql.errors import (
     Unsupported,
     UsageError,
 )
+from dpsql.user_warnings import WastedChargeWarning
 
 if TYPE_CHECKING:
     from dpsql.session import Session
@@ -177,8 +178,16 @@ def check(policy: Path, *, db: Path | None, layout: Layout) -> None:
 
 @app.command()
 @_add_statement_options
-def query(
-    sql: str, policy: Path, *, db: Path | None, analyst: str | None, parameters: Sequence[str], output: Format
+@click.option("--details", is_flag=True, help="Show the mechanism, the loss and what is left, too.")
+def query(  # noqa: PLR0913 - the options of the command
+    sql: str,
+    policy: Path,
+    *,
+    db: Path | None,
+    analyst: str | None,
+    parameters: Sequence[str],
+    output: Format,
+    details: bool,
 ) -> None:
     """Run a private query and charge the budget for it.
 
@@ -191,7 +200,7 @@ def query(
         text = _read_statement(sql)
         with show_progress_of_command(session):
             answer = session.sql(text, parameters)
-        write_answer(answer, output)
+        write_answer(answer, output, detailed=details)
 
 
 @app.command()
@@ -348,6 +357,7 @@ def main() -> None:
     """Run the command line; write an error of dpsql as one sentence to stderr, with an exit code and no traceback."""
     import warnings
 
+    warnings.simplefilter("ignore", WastedChargeWarning)  # the notes of an answer say it
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     atexit.register(gc.disable)  # no collection at exit: the memory goes with the process
     for stream in (sys.stdout, sys.stderr):

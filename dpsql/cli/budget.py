@@ -31,6 +31,7 @@ def write_spending(spending: Spending, layout: str, *, last: int) -> None:
     latest = spending.entries[len(spending.entries) - min(last, len(spending.entries)) :]
     if layout == "table":
         click.echo(str(spending.balance))
+        click.echo("\n".join(spending.balance.details()))
         for line in (*_format_accounts(spending), *_format_queries(latest, len(spending.entries))):
             click.echo(line)
     elif layout == "json":

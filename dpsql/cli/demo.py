@@ -63,16 +63,10 @@ def _ask(screen: Console, session: Session, *, question: str, sql: str) -> Answe
     screen.print(question, style="bold", markup=False)
     screen.print(sql, style="cyan", markup=False)
     answer = session.sql(sql)
-    receipt = answer.receipt
     if len(answer) > _SHOWN:
         areas = ", ".join(str(row[0]) for row in answer.fetchall())
         screen.print(areas, markup=False)
     else:
         screen.print(bar_table(answer))
-    returned = f"returned {len(answer)}" + ("" if answer.counts is None else f" and {len(answer)} counts")
-    bottom = ", and 1 for “nothing more stands out”" if receipt.stopped_at_bottom else ""
-    charged = f"charged {receipt.items_charged} items of epsilon {receipt.epsilon} ({receipt.loss})"
-    screen.print(f"receipt: asked for {receipt.k}, {returned}{bottom}: {charged}", markup=False)
-    left = session.budget
-    screen.print(f"budget left: about {left.items} more items at epsilon {left.epsilon}\n", markup=False)
+    screen.print("\n".join(answer.notes()) + "\n", markup=False)
     return answer

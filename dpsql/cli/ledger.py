@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from dpsql.errors import UsageError
+
 __all__ = ["app", "ledger_argument"]
 
 ledger_argument = click.argument("ledger", help="Ledger file, or its postgresql:// address.")
@@ -52,22 +54,44 @@ def backup(to: Path, *, ledger: str | None, policy: Path) -> None:
 
 
 @app.command()
-@ledger_argument
-@click.option("--epsilon", required=True, help="New total epsilon.")
-@click.option("--delta", required=True, help="New total delta.")
+@click.argument("ledger", required=False, help="Ledger file or address; by default that of the policy.")
+@click.option("--policy", type=click.Path(path_type=Path), help="Policy file whose [budget] is granted.")
+@click.option("--epsilon", help="New total epsilon; by default that of the policy.")
+@click.option("--delta", help="New total delta; by default that of the policy.")
 @click.option("--note", required=True, help="Reason, recorded in the ledger.")
 @click.option("--period", help="Length of a period, such as 30d; each period grants the total again.")
 @click.option("--periods", type=int, help="Maximum number of periods; unlimited by default.")
-def grant(ledger: str, *, epsilon: str, delta: str, note: str, period: str | None, periods: int | None) -> None:
+def grant(  # noqa: PLR0913 - the options of the command
+    ledger: str | None,
+    *,
+    policy: Path | None,
+    epsilon: str | None,
+    delta: str | None,
+    note: str,
+    period: str | None,
+    periods: int | None,
+) -> None:
     """Raise the total budget of the ledger permanently.
 
-    Set the same total in the policy afterwards. The budget used so far stays used.
+    Edit [budget] in the policy, then run: dpsql ledger grant --policy policy.toml --note "why". The budget used so
+    far stays used, and stored answers stay free.
     """
     from dpsql.accounting import ApproximateDP, describe_periods
     from dpsql.curator import grant as raise_total
+    from dpsql.curator import grant_policy
     from dpsql.policy import Budget
 
-    budget = Budget(epsilon, delta, period=period, periods=periods)
-    before, now = raise_total(ledger, budget, note=note)
+    if ledger is None:
+        if any(value is not None for value in (epsilon, delta, period, periods)):
+            hint = "Write the budget into the policy, or name the ledger: dpsql ledger grant LEDGER --epsilon 2 ..."
+            raise UsageError("grant-terms", "The policy says what is granted.", hint=hint)
+        before, total, now = grant_policy(policy or Path("policy.toml"), note=note)
+    else:
+        if epsilon is None or delta is None or policy is not None:
+            hint = "Give --epsilon and --delta, or leave the ledger out and give --policy."
+            raise UsageError("grant-terms", "It is not clear what is granted.", hint=hint)
+        budget = Budget(epsilon, delta, period=period, periods=periods)
+        before, now = raise_total(ledger, budget, note=note)
+        total = ApproximateDP(budget.epsilon, budget.delta)
     when = "" if now is None else f" {describe_periods(now)}"
-    click.echo(f"The total was {before} and is {ApproximateDP(budget.epsilon, budget.delta)}{when}.")
+    click.echo(f"The total was {before} and is {total}{when}.")

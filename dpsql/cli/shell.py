@@ -17,6 +17,7 @@ from dpsql.cli.progress import INTERRUPTED, show_progress
 from dpsql.cli.show import write_answer, write_pairs, write_plan
 from dpsql.completion.statements import WORDS, items
 from dpsql.errors import Error, Place, UsageError
+from dpsql.receipt import format_share
 
 if TYPE_CHECKING:
     from dpsql.session import Session
@@ -26,6 +27,7 @@ __all__ = ["COMMANDS", "Shell", "converse", "failure_lines", "run_script"]
 MODES = ("table", "csv", "json")
 COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "budget": ("", (), "show the budget granted, used and left"),
+    "details": ("on|off", ("on", "off"), "show the mechanism, the loss and what is left below each answer"),
     "describe": ("<table>", ("<table>",), "show the columns of a table"),
     "explain": ("<statement>", (), "show the plan of a private query and its maximum cost; reads no rows"),
     "help": ("", (), "show this list"),
@@ -52,6 +54,7 @@ class Shell:
     session: Session
     mode: str = "table"
     is_timed: bool = False
+    is_detailed: bool = False
     is_over: bool = False
 
     def run(self, item: str) -> None:
@@ -67,7 +70,7 @@ class Shell:
         with show_progress(self.session):
             answer = self.session.sql(item)
         seconds = time.perf_counter() - started
-        write_answer(answer, self.mode)
+        write_answer(answer, self.mode, detailed=self.is_detailed)
         sys.stdout.flush()
         if self.is_timed:
             click.echo(f"{seconds:.2f} s", err=True)
@@ -81,8 +84,9 @@ class Shell:
             hint = f"Write {f'.{name} {usage}'.strip()}"
             raise UsageError("shell-command", "The command has a missing or unexpected argument.", hint=hint)
         acts: dict[str, Callable[[str], None]] = {
-            "budget": lambda _: click.echo(str(self.session.budget)),
+            "budget": lambda _: self._write_budget(),
             "describe": lambda table: write_answer(self.session.sql(f"DESCRIBE {table}"), self.mode),
+            "details": lambda state: setattr(self, "is_detailed", state == "on"),
             "explain": lambda sql: write_plan(self.session.explain(sql), self.session.forecast(sql), layout=self.mode),
             "help": lambda _: _write_help(),
             "history": lambda _: self._write_history(),
@@ -92,6 +96,10 @@ class Shell:
             "timer": lambda state: setattr(self, "is_timed", state == "on"),
         }
         acts[name](argument)
+
+    def _write_budget(self) -> None:
+        balance = self.session.budget
+        click.echo("\n".join([str(balance), *(balance.details() if self.is_detailed else [])]))
 
     def _write_history(self) -> None:
         rows = []
@@ -153,7 +161,7 @@ def _describe_budget(session: Session) -> str:
     """Return the remaining budget in a few words, or an empty text if the ledger cannot be read now."""
     with suppress(Error):
         balance = session.budget
-        return f"about {balance.items} more items at epsilon {balance.epsilon}"
+        return f"{format_share(balance.left, down=True)} of the budget is left"
     return ""
 
 

@@ -35,12 +35,19 @@ def open_console() -> Console:
     return Console(highlight=False, soft_wrap=True, width=width)
 
 
-def write_answer(answer: Answer, layout: str) -> None:
-    """Write the rows to stdout; write the receipt below a table, into JSON, and otherwise to stderr."""
+def write_answer(answer: Answer, layout: str, *, detailed: bool = False) -> None:
+    """Write the rows to stdout; write the notes below a table, into JSON, and otherwise to stderr.
+
+    A `detailed` answer has the details of its receipt below the notes.
+    """
+    notes = answer.notes()
+    if detailed:
+        width = max(len(name) for name, _ in answer.receipt.details())
+        notes += [f"  {name:{width}}  {value}" for name, value in answer.receipt.details()]
     if layout == "table":
         screen = open_console()
         screen.print(bar_table(answer))
-        screen.print(answer.notes(), style="dim", markup=False)
+        screen.print("\n".join(notes), style="dim", markup=False)
         return
     if layout == "json":
         from dpsql.answer_json import encode_answer
@@ -48,7 +55,7 @@ def write_answer(answer: Answer, layout: str) -> None:
         write_json(encode_answer(answer))
         return
     _write_table(_convert_out_of_range_dates(answer) if layout == "csv" else answer.arrow(), layout)
-    click.echo(answer.notes(), err=True)
+    click.echo("\n".join(notes), err=True)
 
 
 def check_output(layout: str) -> None:

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from dpsql.answer import Answer, Receipt
+    from dpsql.answer import Answer
     from dpsql.engines import Engine
+    from dpsql.receipt import Receipt
     from dpsql.session import Session
     from dpsql.sql.syntax.parameters import ParameterValues
 
@@ -242,7 +243,7 @@ class Cursor:
         answer = connection.ask(operation, () if parameters is None else parameters)
         self._set_answer(answer)
         self._receipt = answer.receipt
-        self.messages.append((errors.Warning, errors.Warning(answer.notes())))
+        self.messages.extend((errors.Warning, errors.Warning(note)) for note in answer.notes())
         return self
 
     @translate_errors

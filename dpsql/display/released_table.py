@@ -34,10 +34,13 @@ class Released:
 class Cost:
     """Cost of an answer, as text and in the currencies of its certificate; without a loss it read no private row.
 
+    `details` are pairs of name and value, shown on demand.
+
     `granted` is the grant of the account if it is known; without it there are no meters.
     """
 
-    words: str
+    notes: Sequence[str]
+    details: Sequence[tuple[str, str]]
     loss: Loss | None
     remaining: BudgetVector
     granted: BudgetVector | None
@@ -62,7 +65,8 @@ def released_html(released: Released, cost: Cost) -> str:
             else (),
             meters=_make_meters(cost),
             lead="Answered before: nothing was charged." if cost.replayed else "",
-            notes=[cost.words],
+            notes=cost.notes,
+            details=cost.details,
         )
     )
 

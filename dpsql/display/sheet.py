@@ -38,7 +38,8 @@ class Sheet:
     """Content of a table, all of it released or public: `rows` are the first of `total`, as text.
 
     `bars` has one bar for each row, or is empty; `level` is the probability of their intervals. `lead` is an important
-    note above the others, and may be empty. A cell has at most `longest` characters.
+    note above the others, and may be empty. The meters and `details` are shown on demand. A cell has at most `longest`
+    characters.
     """
 
     caption: str
@@ -51,6 +52,7 @@ class Sheet:
     meters: Sequence[Meter] = ()
     lead: str = ""
     notes: Sequence[str] = ()
+    details: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +77,28 @@ def sheet_html(sheet: Sheet) -> str:
     )
     lead = [element("p", {"class": "dpsql-lead"}, element("strong", {}, text(sheet.lead, 1000)))] if sheet.lead else []
     notes = [element("p", {}, text(note, 1000)) for note in (*_note_cuts(sheet), *sheet.notes)]
-    return frame(sheet.caption, table, *lead, *map(meter_html, sheet.meters), *notes)
+    return frame(sheet.caption, table, *lead, *notes, *_make_details(sheet))
+
+
+def _make_details(sheet: Sheet) -> Iterator[Html]:
+    """Yield the meters and the details of the cost, closed until somebody opens them."""
+    if not sheet.details:
+        yield from map(meter_html, sheet.meters)
+        return
+    body = _make_facts(sheet.details)
+    summary = element("summary", {}, text("Details"))
+    yield element("details", {}, summary, *map(meter_html, sheet.meters), element("table", {}, body))
 
 
 def facts_html(facts: Facts) -> str:
     """Return the facts as a table whose rows are named by their first cell."""
+    caption = element("caption", {}, text(facts.caption))
+    table = element("table", {}, caption, _make_facts(facts.pairs))
+    return frame(facts.caption, table, *(element("p", {}, text(note, 1000)) for note in facts.notes))
+
+
+def _make_facts(pairs: Sequence[tuple[str, str]]) -> Html:
+    """Return a table body of two columns."""
     rows = (
         element(
             "tr",
@@ -87,11 +106,9 @@ def facts_html(facts: Facts) -> str:
             element("th", {"scope": "row"}, text(name)),
             element("td", {"class": "dpsql-fact"}, plain(value)),
         )
-        for name, value in facts.pairs
+        for name, value in pairs
     )
-    caption = element("caption", {}, text(facts.caption))
-    table = element("table", {}, caption, element("tbody", {}, *rows))
-    return frame(facts.caption, table, *(element("p", {}, text(note, 1000)) for note in facts.notes))
+    return element("tbody", {}, *rows)
 
 
 def _note_cuts(sheet: Sheet) -> Iterator[str]:

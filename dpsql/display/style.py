@@ -34,6 +34,8 @@ $all .dpsql-bar svg { display: block; margin: 2px 0; width: 180px; height: 14px;
 $all .dpsql-meter { display: block; width: 300px; height: 10px; margin: 8px 0 0 0 }
 $all .dpsql-swatch { display: inline-block; width: 9px; height: 9px; margin: 0 4px 0 0; vertical-align: baseline }
 $all p { margin: 2px 0 0 0; color: $quiet; max-width: 70em }
+$all details { margin: 4px 0 0 0; color: $quiet }
+$all summary { cursor: pointer }
 $all strong { color: inherit; font-weight: 600 }
 $all .dpsql-lead { color: inherit }
 $all td.dpsql-fact { white-space: pre-wrap; overflow-wrap: anywhere; max-width: 60em }

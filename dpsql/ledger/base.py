@@ -57,7 +57,8 @@ class Request:
     is found again; "" for none. Without an account the request draws on the total alone. The certificate of the worst
     case must be the ledger's. An account with `most_failures` failed queries within a day is refused; None means no
     limit. A request that may be `repeated` accepts the answer that its account already has for the same key, and is
-    then charged nothing.
+    then charged nothing. `law` is the digest of the distribution of the answer where accounts share answers: two of
+    them may share one only if it is the same.
     """
 
     query: str
@@ -66,6 +67,7 @@ class Request:
     key: str = ""
     most_failures: int | None = None
     repeated: bool = False
+    law: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +224,7 @@ class Outcome:
 class OpenReservation:
     """The reservation of every ledger here: an entry's number, and the act of its ledger that settles it.
 
-    `question` is the key of the request and the data version that it was made under.
+    `question` is the key of the request and the data version that it was made under; `law` is that of the request.
     """
 
     number: int
@@ -231,6 +233,7 @@ class OpenReservation:
     question: tuple[str, int]
     settler: Callable[[OpenReservation, Outcome], Settled]
     repeated: bool = False
+    law: str = ""
 
     def settle(self, loss: Fraction, digest: str, *, answer: bytes = b"", shared: bool = False) -> Settled:
         """Charge `loss`, at most the worst case, free the rest, and return the final answer."""
@@ -291,23 +294,37 @@ def ledger_forked() -> LedgerError:
 
 
 def refuse_other(recorded: Terms, wanted: Terms) -> None:
-    """Raise `LedgerError` if a ledger has another certificate, total or period than it is opened for."""
+    """Raise `LedgerError` if a ledger has another certificate, a larger total or other periods than it is opened for.
+
+    A ledger with a smaller total is used as it is: the larger one is yet to be granted.
+    """
     _refuse_other_certificate(recorded, wanted)
-    if recorded.total != wanted.total:
+    if (recorded.certified.fixes and recorded.total != wanted.total) or not _is_within(recorded.total, wanted.total):
         old, new = (f"epsilon {terms.total.epsilon} and delta {terms.total.delta}" for terms in (recorded, wanted))
         raise LedgerError(
             "ledger-budget",
             f"The ledger has the total {old}, and is now opened for {new}.",
-            hint="Restore the policy's epsilon and delta, or raise the ledger's with dpsql ledger grant.",
+            hint="A ledger's total is never lowered. Write the ledger's epsilon and delta into the policy.",
         )
     before, after = recorded.periods, wanted.periods
-    if before != after:
+    if not (before == after or (before is None and not recorded.certified.fixes) or _has_fewer(before, after)):
         raise LedgerError(
             "ledger-period",
             f"The ledger grants its budget {describe_periods(before)}, and is now opened to grant it "
             f"{describe_periods(after)}.",
-            hint="Restore the policy's period and periods, or add to the ledger's with dpsql ledger grant.",
+            hint="Periods are never taken back. Write the ledger's period and periods into the policy.",
         )
+
+
+def _is_within(recorded: ApproximateDP, wanted: ApproximateDP) -> bool:
+    return recorded.epsilon <= wanted.epsilon and recorded.delta <= wanted.delta
+
+
+def _has_fewer(recorded: Periods | None, wanted: Periods | None) -> bool:
+    """Return whether a ledger has fewer periods, of the same length, than are wanted."""
+    if recorded is None or wanted is None or recorded.length != wanted.length:
+        return False
+    return recorded.most is not None and (wanted.most is None or recorded.most <= wanted.most)
 
 
 def _refuse_other_certificate(recorded: Terms, wanted: Terms) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -67,6 +68,9 @@ __all__ = [
 ]
 
 _PAGE = 1000
+
+
+_LAW = re.compile(r'"law":"([0-9a-f]*)"')  # in a body, whose texts have no quote that is not escaped
 
 
 class LedgerTransaction(Protocol):
@@ -208,7 +212,8 @@ class BaseLedger(ABC):
             for holder in dict.fromkeys((None, name)):
                 book.set_balance(holder, add_worst_case(book.balance(holder), worst))
             number = book.append("reserved", encode_request(request, data_version=terms.data_version), at=at)
-        return OpenReservation(number, worst, name, (request.key, terms.data_version), self._settle, request.repeated)
+        question = request.key, terms.data_version
+        return OpenReservation(number, worst, name, question, self._settle, request.repeated, request.law)
 
     @release_on_interrupt
     def state(self, account: str | None = None) -> BudgetState:
@@ -300,7 +305,7 @@ class BaseLedger(ABC):
             if repeated is not None:
                 outcome = repeated
             elif outcome.shared:
-                outcome = _find_first(book, key, data_version=version) or outcome
+                outcome = _find_first(book, key, law=held.law, data_version=version) or outcome
             check_settlement(held.worst_case, outcome.loss)
             frees_delta = repeated is not None and book.tell_repeats()
             if not frees_delta:
@@ -417,8 +422,8 @@ def _free_permanent(state: BudgetState, permanent: Fraction) -> BudgetState:
     return replace(state, permanent=state.permanent - permanent)
 
 
-def _find_first(book: LedgerTransaction, key: str, *, data_version: int) -> Outcome | None:
-    """Return the outcome of the entry of this key and data version that was settled with an answer first.
+def _find_first(book: LedgerTransaction, key: str, *, law: str, data_version: int) -> Outcome | None:
+    """Return the outcome of the entry of this key, law and data version that was settled with an answer first.
 
     What was reserved after a settlement is settled after it, so nothing is read beyond.
     """
@@ -426,6 +431,8 @@ def _find_first(book: LedgerTransaction, key: str, *, data_version: int) -> Outc
     for event in book.first_asked(key, version=data_version) if key else ():
         if first is not None and first.seq < event.seq:
             break
+        if _LAW.findall(event.body) != ([law] if law else []):
+            continue
         found = book.settlement(event.seq)
         if found and json.loads(found.body)["answer"] and (first is None or found.seq < first.seq):
             first = found
@@ -463,7 +470,9 @@ def new_data_set() -> str:
 def encode_request(request: Request, *, data_version: int) -> dict[str, object]:
     """Return the body of a reservation."""
     first, second = request.worst_case.certificate.currencies
+    law = {"law": request.law} if request.law else {}
     return {
+        **law,
         "query": request.query,
         first: encode_fraction(request.worst_case.refundable),
         second: encode_fraction(request.worst_case.permanent),

@@ -30,9 +30,9 @@ class Durable(BaseLedger, Generic[Where]):
     ) -> None:
         """Open the ledger at `place`, or create it with these terms.
 
-        An existing ledger must have the same certificate (zcdp unless `certified` says otherwise), `total` and
-        `periods`; its budget stays as it was created or last granted. `clock` gives the time of events, and so decides
-        when a period begins.
+        An existing ledger must have the same certificate (zcdp unless `certified` says otherwise), and at most this
+        `total` and these `periods`; its budget stays as it was created or last granted. `clock` gives the time of
+        events, and so decides when a period begins.
         """
         terms = new_terms(budget, total, periods=periods, certified=certified or CertificateTerms())
         self._start(place, terms, clock=clock)

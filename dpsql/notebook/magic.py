@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -13,6 +14,7 @@ from dpsql.errors import Error, UsageError
 from dpsql.notebook.parser import HELP, extract_statement, parse_command, parse_connect, parse_variable
 from dpsql.notebook.progress import show_progress
 from dpsql.notebook.rendering import Help, Listing, Problem
+from dpsql.user_warnings import WastedChargeWarning
 
 if TYPE_CHECKING:
     from dpsql.session import Session
@@ -125,7 +127,8 @@ class Notebook:
 
     def _run_statement(self, text: str) -> object:
         session, parameters = self.session, self._bind_parameters(text)
-        with show_progress(lambda: session.progress, is_shown=self._has_kernel):
+        with show_progress(lambda: session.progress, is_shown=self._has_kernel), warnings.catch_warnings():
+            warnings.simplefilter("ignore", WastedChargeWarning)  # the notes of the answer say it
             return session.sql(text, parameters)
 
     def _bind_parameters(self, text: str) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """Planning: from a query and a budget to what the engine runs, what it may cost, and what is released."""
 
 from dpsql.plan.cache.replay_key import compute_replay_key
-from dpsql.plan.cache.stored_release import PackedRelease, pack_release, unpack
+from dpsql.plan.cache.stored_release import PackedRelease, is_same_release, pack_release, unpack
 from dpsql.plan.external_release import Draw, ExternalRelease, ReleaseResult
 from dpsql.plan.free_answers import FreeAnswers
 from dpsql.plan.grid import hold_to_grid, read_progress
@@ -10,10 +10,12 @@ from dpsql.plan.plan import Plan, build_statement
 from dpsql.plan.planner import build_plan
 from dpsql.plan.release import MOST_PUBLIC_ROWS, Release, release
 from dpsql.plan.report.balance import Account, Balance, compute_balance, read_balance
-from dpsql.plan.report.forecast import Forecast, forecast
+from dpsql.plan.report.forecast import Forecast, count_more, forecast
+from dpsql.plan.report.short_answer import explain_short_answer
 from dpsql.plan.report.shortfall import explain_shortfall
 from dpsql.plan.report.simulation import simulate_recall
 from dpsql.plan.report.tables import history_table, plan_columns, plan_table
+from dpsql.plan.report.wasted_charge import find_waste
 from dpsql.plan.terms import Sublimit, Terms
 
 __all__ = [
@@ -36,10 +38,14 @@ __all__ = [
     "build_statement",
     "compute_balance",
     "compute_replay_key",
+    "count_more",
+    "explain_short_answer",
     "explain_shortfall",
+    "find_waste",
     "forecast",
     "history_table",
     "hold_to_grid",
+    "is_same_release",
     "pack_release",
     "plan_columns",
     "plan_table",

@@ -44,10 +44,12 @@ __all__ = [
     "assume_groups_per_unit",
     "choose_candidate",
     "compare_candidates",
+    "predict_need",
 ]
 
 CHOSEN = frozenset("limited_domain gaussian_histogram weighted_gaussian peeling".split())
 BY_COUNTS = ("limited_domain", "domain_discovery")  # those that rank by counts, where nothing bounds them
+_OF_LEADERS = (LimitedDomainPlan, LaplaceLimitedDomainPlan)
 _TYPICAL = 40  # groups of a unit without a bound
 _OF_POPULATION = 20  # the same where the policy gives the population
 _CANDIDATES = 1_000  # of a domain whose size only the database knows
@@ -55,11 +57,15 @@ _CANDIDATES = 1_000  # of a domain whose size only the database knows
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """With how many units a group has an even chance to be returned, above what, and for how many items at most."""
+    """With how many units a group has an even chance to be returned, above what, and for how many items at most.
+
+    The units are above those of the group at `rank`; above 0 if that is None.
+    """
 
     units: float
     above: str
     items: int
+    rank: int | None = None
 
     def __str__(self) -> str:
         return f"a group needs about {self.units:,.0f} units{self.above}; {self.items} items at most"
@@ -115,6 +121,13 @@ def choose_candidate(found: Iterable[Candidate], *, last: float | None = None) -
     return next((enough[name] for name in BY_COUNTS if name in enough), usual)
 
 
+def predict_need(
+    mechanism_plan: MechanismPlan, query: PrivateQuery, population: int | None = None
+) -> Prediction | None:
+    """Return with how many units a group has an even chance; None for a mechanism whose answers are of another kind."""
+    return _predict(mechanism_plan, query, most=_TYPICAL if population is None else _OF_POPULATION)
+
+
 def _predict(mechanism_plan: MechanismPlan, query: PrivateQuery, *, most: int) -> Prediction | None:
     """Return what is predicted; None for a mechanism whose answers are of another kind."""
     match mechanism_plan:
@@ -125,7 +138,10 @@ def _predict(mechanism_plan: MechanismPlan, query: PrivateQuery, *, most: int) -
             return _predict(every, query, most=most)
     need, k, domain = _predict_units(mechanism_plan, query, most=most), query.clause.k or 0, query.domain
     k = min(k, len(domain.values)) if isinstance(domain, LiteralDomain) else k
-    return None if need is None else Prediction(*need, items=mechanism_plan.price.items(k))
+    if need is None:
+        return None
+    rank = mechanism_plan.selection.k_bar + 1 if isinstance(mechanism_plan, _OF_LEADERS) else None
+    return Prediction(*need, items=mechanism_plan.price.items(k), rank=rank)
 
 
 def _predict_units(mechanism_plan: MechanismPlan, query: PrivateQuery, *, most: int) -> tuple[float, str] | None:

@@ -24,7 +24,9 @@ class Plan(NotebookRepr):
     """Plan of a private query: engine SQL, mechanism and worst-case loss; made without reading a row.
 
     `max_groups_contributed` bounds the groups of each unit: by the policy, the query, or the mechanism itself. `key` is
-    the replay key, the digest of everything that the distribution of the release depends on (`cache/replay_key.py`).
+    the digest of the question, under which its answer is stored, and `release_key` that of everything that the
+    distribution of the release depends on (`cache/replay_key.py`). Under the `other_keys` the answer may be stored too.
+    `warnings` say why its charge is likely wasted.
     `stored` says that the ledger has this answer for this analyst, who may see it again for free. `rule` is the filter
     of a certificate other than zcdp. `considered` lists the mechanisms among which the planner chose, or which EXPLAIN
     shows beside the one of the query. `population` is the public number of units, if the choice used it.
@@ -39,6 +41,9 @@ class Plan(NotebookRepr):
     considered: tuple[Candidate, ...] = ()
     population: int | None = None
     key: str = ""
+    release_key: str = ""
+    other_keys: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def certificate(self) -> Certificate:
@@ -87,12 +92,6 @@ class Plan(NotebookRepr):
     def k_bar(self) -> int:
         """Number of exact leaders to read; 0 if all groups, or all candidates of a known domain, are read."""
         return self.spec.report.k_bar
-
-    def sizes(self, chosen: int | None) -> tuple[int, int]:
-        """Return k and k_bar for a receipt, one of which the mechanism may have chosen."""
-        if chosen is None:
-            return self.k, self.k_bar
-        return (chosen, self.k_bar) if self.spec.report.chooses == "k" else (self.k, chosen)
 
     @property
     def fresh(self) -> bool:
@@ -165,6 +164,7 @@ class Plan(NotebookRepr):
         """Return the plan as lines of name and value."""
         bound, cap = self.max_groups_contributed, self.spec.report.cap
         return [
+            *(("warning", warning) for warning in self.warnings),
             ("mechanism", self.mechanism),
             *self._considered(),
             *([] if self.rule is None else [("certificate", self.certificate.value)]),

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from dpsql.errors import Refusal
 from dpsql.plan.auto import BY_COUNTS, CHOSEN, Candidate, choose_candidate, compare_candidates
-from dpsql.plan.cache.replay_key import compute_replay_key, order_canonically
+from dpsql.plan.cache.replay_key import compute_question_keys, compute_replay_key, order_canonically
 from dpsql.plan.mechanisms import MechanismPlan, MechanismRequest
 from dpsql.plan.mechanisms.adaptive import adaptive
 from dpsql.plan.mechanisms.certificate_rules import check_mechanism, check_partitions, price_items
@@ -90,7 +90,12 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
         considered=considered,
         population=population,
     )
-    return replace(plan, key=compute_replay_key(plan))  # once: it walks over the whole of the query
+    tables = [terms.tables[name] for name in query.tables]
+    bound = read_groups(options.get("max_groups_contributed"), tables)
+    min_units = max(table.min_units or 1 for table in tables)
+    key, others = compute_question_keys(query, mechanism=name, bound=bound, min_units=min_units)
+    release_key = compute_replay_key(plan)  # once: it walks over the whole of the query
+    return replace(plan, key=key, release_key=release_key, other_keys=(*others, release_key))
 
 
 def _read_population(query: PrivateQuery, terms: Terms) -> int | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -15,19 +16,73 @@ from dpsql.engines import Exact, open_exact
 from dpsql.errors import EngineError, Unsupported
 from dpsql.mechanisms import Noise
 from dpsql.plan.arrow_schema import arrow_type, filter_rows, int64_array, order_rows
-from dpsql.plan.mechanisms import Groups, RowsRead
+from dpsql.plan.mechanisms import CountNoise, Groups, RowsRead
 from dpsql.plan.monotone import fit_monotone
 from dpsql.plan.plan import Plan
+from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-__all__ = ["MOST_PUBLIC_ROWS", "Release", "empty_result", "present", "publish", "release", "rename_outputs"]
+__all__ = [
+    "MOST_PUBLIC_ROWS",
+    "Release",
+    "ReleaseTerms",
+    "empty_result",
+    "present",
+    "publish",
+    "release",
+    "rename_outputs",
+]
 
 MOST_PUBLIC_ROWS = 1_000_000
 COUNT = "count"
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseTerms:
+    """Terms on which a release was drawn, for its receipt: all of them public.
+
+    The defaults of the policy may have changed since, so a stored release has its own. `partitions` is how many answers
+    of at most `k` keys it consists of. `chooses` is that of the report of the mechanism, `bounded_by` the bound of the
+    groups in which the counts count each unit.
+    """
+
+    mechanism: str
+    k: int
+    k_bar: int
+    epsilon: Epsilon
+    delta: Delta
+    threshold_offset: Fraction
+    chooses: str
+    partitions: int
+    counts: CountNoise | None
+    bounded_by: int | None
+
+    @classmethod
+    def of(cls, plan: Plan) -> Self:
+        """Return the terms of a plan."""
+        spec = plan.spec
+        return cls(
+            mechanism=plan.mechanism,
+            k=plan.k,
+            k_bar=plan.k_bar,
+            epsilon=plan.epsilon,
+            delta=plan.delta,
+            threshold_offset=plan.threshold_offset,
+            chooses=spec.report.chooses,
+            partitions=max(1, spec.rows.partitions),
+            counts=spec.counts,
+            bounded_by=plan.count_bound,
+        )
+
+    def choose(self, chosen: int | None) -> Self:
+        """Return the terms with the k or k_bar that the mechanism chose, if it chose one."""
+        if chosen is None:
+            return self
+        return replace(self, k=chosen) if self.chooses == "k" else replace(self, k_bar=chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +95,7 @@ class Release:
 
     table: pa.Table
     canonical: pa.Table
+    terms: ReleaseTerms
     loss: Loss
     items_charged: int
     stopped_at_bottom: bool
@@ -57,7 +113,15 @@ def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
     table = open_exact(exact)
     drawn = plan.mechanism_plan.draw(_read_groups(plan, table), noise)
     canonical = _select_released(plan, table, rows=drawn.rows, private=drawn.counts)
-    return Release(present(plan, canonical), canonical, drawn.loss, drawn.items, drawn.stopped_at_bottom, drawn.chosen)
+    return Release(
+        table=present(plan, canonical),
+        canonical=canonical,
+        terms=ReleaseTerms.of(plan).choose(drawn.chosen),
+        loss=drawn.loss,
+        items_charged=drawn.items,
+        stopped_at_bottom=drawn.stopped_at_bottom,
+        chosen=drawn.chosen,
+    )
 
 
 def _read_groups(plan: Plan, table: pa.Table) -> Groups:

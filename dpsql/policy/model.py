@@ -7,6 +7,7 @@ and columns is checked when a session opens.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -216,6 +217,12 @@ class Policy:
         part = replace(self, tables={name: self.tables[name] for name in names})
         fill(part, lines=self.lines)
         return part
+
+    def with_budget(self, budget: Budget) -> Policy:
+        """Return this policy with another budget; limits of analysts may exceed it."""
+        other = copy(self)
+        fill(other, budget=budget)
+        return other
 
     def where(self, key_path: str) -> str:
         """Return `key_path`, with file and line if this policy was read from a file that has the key."""

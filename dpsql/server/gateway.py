@@ -120,7 +120,7 @@ class Gateway:
         """
 
         def answer_and_count(analyst: str) -> Answer:
-            from dpsql.answer import NO_MECHANISM
+            from dpsql.receipt import NO_MECHANISM
 
             if not self.throttle.may_ask(analyst):
                 hint = "Wait a minute; statements_per_minute of the policy is the limit."

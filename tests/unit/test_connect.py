@@ -231,13 +231,13 @@ def test_a_ledger_in_a_folder_that_is_not_there(folder: Path) -> None:
     assert error.code == "ledger-directory"
 
 
-def test_a_ledger_of_another_budget(folder: Path) -> None:
+def test_a_ledger_of_a_larger_budget(folder: Path) -> None:
     dpsql.connect(folder / "events.duckdb", policy=folder / "policy.toml").close()
-    policy = with_policy(folder, "epsilon = 1.0", "epsilon = 2.0")
+    policy = with_policy(folder, "epsilon = 1.0", "epsilon = 0.5")
     error = failing(dpsql.LedgerError, database=folder / "events.duckdb", policy=policy)
     assert error.code == "ledger-budget"
     assert "epsilon 1 " in error.reason
-    assert "epsilon 2 " in error.reason
+    assert "epsilon 0.5 " in error.reason
 
 
 def test_a_ledger_that_is_another_file(folder: Path) -> None:

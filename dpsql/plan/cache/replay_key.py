@@ -1,9 +1,15 @@
-"""Replay key: the digest under which a private answer is stored and found again.
+"""Keys of private answers: the question, under which an answer is stored and found again, and its release.
 
-A release is a function of the rows, the counted groups and the mechanism, so the key is a digest of these alone: of the
-typed query, not of its text. Names and order of outputs, ORDER BY, LIMIT and HAVING apply after the release, and the
-salts of a bound belong to the session; the key contains none of them. The answer of one query may therefore be shown
-for every query with its key, as post-processing. A repeated query is recognized by its text, never by the data.
+The question is what the analyst wrote: the typed query, its options, and the rules of its tables, which decide what is
+counted. Defaults of the day, such as the epsilon that a larger budget brings, are no part of it, so a grant leaves
+stored answers free. The stored answer says with which parameters it was drawn.
+
+The release is the law by which an answer is drawn: the rows, the counted groups, and the mechanism with its parameters.
+Analysts who share answers share those of one release alone. It is the key under which answers were stored before 0.11.
+
+Names and order of outputs, ORDER BY, LIMIT and HAVING apply after the release, and the salts of a bound belong to the
+session; no key contains them. The answer of one query may therefore be shown for every query with its key, as
+post-processing. A repeated query is recognized by its text, never by the data.
 
 The digest is that of JSON in which every value but None, booleans, integers and texts names its class. Two values have
 the same JSON only if they are equal, in every process and version of Python.
@@ -23,9 +29,12 @@ from dpsql.plan.plan import Plan
 from dpsql.sql.ir.statements import LiteralDomain, Partitions, PrivateQuery, TableDomain
 from dpsql.sql.ir.tree import Column, Combined, Derived, Exists, FromWhere, InQuery, Numbered, Scan
 
-__all__ = ["FORMAT", "compute_replay_key", "order_canonically"]
+__all__ = ["FORMAT", "compute_question_keys", "compute_replay_key", "order_canonically"]
 
-FORMAT = "dpsql replay 1"
+FORMAT, QUESTION = "dpsql replay 1", "dpsql question 1"
+_ELSEWHERE = frozenset("assume domain fresh max_groups_contributed monotone partitions".split())  # options that are no
+# part of a release, or that the key has in another form
+_WITH_DEFAULTS = frozenset("delta epsilon k_bar mechanism".split())
 _RECORDED: dict[
     type, str
 ] = {  # classes by the names that stored keys were made with; a new name here needs a new FORMAT
@@ -60,22 +69,52 @@ class _Numbers(dict[int, int]):
         return relation in self or (self.outer is not None and self.outer.knows(relation))
 
 
+def compute_question_keys(
+    query: PrivateQuery, *, mechanism: str, bound: int | None, min_units: int
+) -> tuple[str, tuple[str, ...]]:
+    """Return the digest of what the analyst wrote, and those of other words for what may be the same release.
+
+    The rules of the tables are part of it: the bound of units, and min_units. The other words leave out the mechanism,
+    leave out all options that have defaults, or name the `mechanism` that answers; their answer is the same only if
+    their release is. The query must be in the order of `order_canonically`.
+    """
+    written = {
+        name: option.value if not isinstance(option.value, str) else (option.value, option.word)
+        for name, option in query.clause.options.items()
+        if name not in _ELSEWHERE and (option.value, option.word) != ("auto", True)
+    }
+    bare = {name: value for name, value in written.items() if name not in _WITH_DEFAULTS}
+    unnamed = {name: value for name, value in written.items() if name != "mechanism"}
+    counted = (*_counted_fields(query), query.clause.k, query.releases_counts, bound, min_units)
+    parts = [QUESTION, *counted, *_partition_fields(query.partitions), query.protected]
+    first, *others = (
+        _digest(*parts, tuple(sorted(options.items())))
+        for options in (written, unnamed, bare, {**written, "mechanism": (mechanism, True)})
+    )
+    return first, tuple(others)
+
+
 def compute_replay_key(plan: Plan) -> str:
     """Return the digest, in hexadecimal, of what `plan` releases; plans that share it release by the same law."""
-    query, numbers = plan.query, _Numbers()
-    release = (
-        query.table,
-        query.unit_name,
-        query.body,
-        query.unit,
-        query.keys,
-        query.domain,
+    query = plan.query
+    return _digest(
+        FORMAT,
+        *_counted_fields(query),
         *plan.mechanism_plan.release_identity,
         plan.max_groups_contributed,
         *_partition_fields(query.partitions),
         *((query.protected,) if len(query.protected) > 1 else ()),
     )
-    return hashlib.sha256(_to_json([FORMAT, *(_encode(part, numbers) for part in release)]).encode("ascii")).hexdigest()
+
+
+def _digest(*parts: object) -> str:
+    numbers = _Numbers()
+    return hashlib.sha256(_to_json([_encode(part, numbers) for part in parts]).encode("ascii")).hexdigest()
+
+
+def _counted_fields(query: PrivateQuery) -> tuple[object, ...]:
+    """Return the part of the key for the groups that are counted."""
+    return query.table, query.unit_name, query.body, query.unit, query.keys, query.domain
 
 
 def _partition_fields(partitions: Partitions | None) -> tuple[object, ...]:

@@ -1,7 +1,7 @@
 """Stored releases: a release as bytes, for the ledger that stores the answer it charged for, and back.
 
     dpsql release 1 <SHA-256 of the rest>
-    {"key": ..., "items": ..., "loss": ..., "bottom": ..., "chosen": ...}
+    {"key": ..., "release": ..., "items": ..., "loss": ..., "bottom": ..., "chosen": ..., "terms": {...}}
     <an Arrow stream>
 
 The table is the canonical one, as it was drawn; the answer to any query with the same replay key is computed from it.
@@ -13,20 +13,22 @@ import hashlib
 import json
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpsql.accounting import ZCDP
 from dpsql.errors import LedgerError
+from dpsql.plan.mechanisms import CountNoise
 from dpsql.plan.plan import Plan
-from dpsql.plan.release import Release, present
-from dpsql.quantities import Delta, Rho
+from dpsql.plan.release import Release, ReleaseTerms, present
+from dpsql.quantities import Delta, Epsilon, Rho
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["PackedRelease", "pack_release", "unpack"]
+__all__ = ["PackedRelease", "is_same_release", "pack_release", "unpack"]
 
 _MARK = b"dpsql release 1 "
+_PLAIN = ("mechanism", "k", "k_bar", "chooses", "partitions", "bounded_by")  # terms that JSON has as they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +45,28 @@ def pack_release(plan: Plan, release: Release) -> PackedRelease:
     loss = plan.price(release.loss)
     facts = {
         "key": plan.key,
+        "release": plan.release_key,
         "items": release.items_charged,
         "loss": [str(loss.refundable), str(loss.permanent)],
         "bottom": release.stopped_at_bottom,
         "chosen": release.chosen,
+        "terms": _encode_terms(release.terms),
     }
     content = json.dumps(facts).encode("ascii") + b"\n" + _stream(release.canonical)
     digest = hashlib.sha256(_stream(release.table)).hexdigest()
     return PackedRelease(_head(content) + content, digest, loss.refundable)
+
+
+def is_same_release(plan: Plan, stored: bytes) -> bool:
+    """Return whether stored bytes are an answer that was drawn as `plan` draws one; True for damaged ones, too."""
+    head, _, content = stored.partition(b"\n")
+    if head + b"\n" != _head(content):
+        return True  # so that `unpack` refuses it: a damaged answer is not charged again in silence
+    return _is_release_of(json.loads(content.partition(b"\n")[0]), plan)
+
+
+def _is_release_of(known: dict[str, Any], plan: Plan) -> bool:
+    return plan.release_key in (known.get("release"), known["key"])  # before 0.11 the key was that of the release
 
 
 def unpack(plan: Plan, stored: bytes) -> Release:
@@ -66,20 +82,48 @@ def unpack(plan: Plan, stored: bytes) -> Release:
         raise LedgerError("ledger-answer", reason, hint="Run it with fresh = true: new noise, charged again.")
     facts, _, stream = content.partition(b"\n")
     known = json.loads(facts)
-    if known["key"] != plan.key:
+    if known["key"] != plan.key and not _is_release_of(known, plan):
         reason = "The stored answer is that of another query."
         raise LedgerError("ledger-answer", reason, hint="Run it with fresh = true: new noise, charged again.")
     with pa.ipc.open_stream(stream) as reader:
         canonical = reader.read_all()
     rho, delta = known["loss"]
     loss = plan.mechanism_plan.price.loss(known["items"], plan.delta) if plan.rule else ZCDP(Rho(rho), Delta(delta))
+    chosen = known.get("chosen")  # older answers have none
+    terms = ReleaseTerms.of(plan).choose(chosen)  # of an older answer too, whose key is that of the release
+    if "terms" in known:
+        terms = _decode_terms(known["terms"])
     return Release(
         table=present(plan, canonical),
         canonical=canonical,
+        terms=terms,
         loss=loss,
         items_charged=known["items"],
         stopped_at_bottom=known["bottom"],
-        chosen=known.get("chosen"),  # older answers have none
+        chosen=chosen,
+    )
+
+
+def _encode_terms(terms: ReleaseTerms) -> dict[str, object]:
+    """Return the terms of a release as JSON holds them, numbers exactly."""
+    counts = terms.counts
+    noise = None if counts is None else [str(counts.variance), None if counts.scale is None else str(counts.scale)]
+    numbers = {name: str(getattr(terms, name).value) for name in ("epsilon", "delta")}
+    plain = {name: getattr(terms, name) for name in _PLAIN}
+    return {**plain, **numbers, "threshold_offset": str(terms.threshold_offset), "counts": noise}
+
+
+def _decode_terms(known: dict[str, Any]) -> ReleaseTerms:
+    counts = None
+    if known["counts"] is not None:
+        variance, scale = known["counts"]
+        counts = CountNoise(Fraction(variance), None if scale is None else Fraction(scale))
+    return ReleaseTerms(
+        **{name: known[name] for name in _PLAIN},
+        epsilon=Epsilon(known["epsilon"]),
+        delta=Delta(known["delta"]),
+        threshold_offset=Fraction(known["threshold_offset"]),
+        counts=counts,
     )
 
 

@@ -1,6 +1,7 @@
 """Plans of mechanisms, one file each: the rows a mechanism reads, its worst-case loss, and its draw."""
 
 from dpsql.plan.mechanisms.base import (
+    CountNoise,
     Groups,
     ItemLoss,
     MechanismOutput,
@@ -13,6 +14,7 @@ from dpsql.plan.mechanisms.request import LEAST_DELTA, MechanismRequest
 
 __all__ = [
     "LEAST_DELTA",
+    "CountNoise",
     "Groups",
     "ItemLoss",
     "MechanismOutput",

@@ -16,8 +16,12 @@ from dpsql.ledger.base import Ledger, compute_remaining
 from dpsql.ledger.calendar import Calendar
 from dpsql.plan.terms import Terms
 from dpsql.quantities import Epsilon
+from dpsql.receipt import format_share
 
 __all__ = ["Account", "Balance", "compute_balance", "read_balance"]
+
+_DIGITS = 6
+_USUAL_K = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,8 @@ class Balance(NotebookRepr):
     """Balance: the total guarantee, and what is left in both currencies and in items of the default epsilon.
 
     The currencies are those of the certificate: `refunded` is the one whose unused part is returned, and `gone` the one
-    that is spent once a query is admitted. `rho` and `delta` give them by name.
+    that is spent once a query is admitted. `queries` is how many times TOP 10 without counts still fits at its worst,
+    with the default epsilon and delta. `rho` and `delta` give them by name.
     If the analyst has a limit, both are those of the limit, and `analyst` is its name. With a `calendar`, all amounts
     are those of the current period, and are granted again in the next.
     """
@@ -48,6 +53,7 @@ class Balance(NotebookRepr):
     gone: Account
     epsilon: Epsilon
     items: int
+    queries: int
     analyst: str | None = None
     calendar: Calendar | None = None
     certificate: Certificate = Certificate.zcdp
@@ -79,8 +85,17 @@ class Balance(NotebookRepr):
         """Amounts granted to this account, in the current period if there are periods."""
         return BudgetVector(self.refunded.granted, self.gone.granted, certificate=self.certificate)
 
+    @property
+    def left(self) -> Fraction:
+        """Share of the grant that further queries may use: of the currency of which less is left."""
+        accounts = [account for account in (self.refunded, self.gone) if account.granted]
+        return min((account.remaining / account.granted for account in accounts), default=Fraction(0))
+
     def rows(self) -> list[tuple[str, float, float, float, float]]:
-        """Return one row for each currency and for items: name, granted, spent, reserved, remaining."""
+        """Return one row for each currency and for items: name, granted, spent, reserved, remaining, in 6 digits.
+
+        The remaining amount is rounded down, the others to the nearest.
+        """
         first, second = self.certificate.currencies
         measures = [
             (first, self.refunded, Fraction(1)),
@@ -92,31 +107,39 @@ class Balance(NotebookRepr):
         return [
             (
                 name,
-                float(part.granted / unit),
-                float(part.spent / unit),
-                float(part.reserved / unit),
-                float(part.remaining / unit),
+                _round(part.granted / unit),
+                _round(part.spent / unit),
+                _round(part.reserved / unit),
+                _round(part.remaining / unit, down=True),
             )
             for name, part, unit in measures
         ]
 
     def __str__(self) -> str:
-        lines = [f"total guarantee: {self.granted} for every privacy unit, over all queries"]
-        if self.calendar is not None:
-            period = self.calendar.periods
-            lines = [f"guarantee: {self.granted} for every privacy unit per {period}, over all queries of these"]
-            lines.append(str(self.calendar))
-        lines += [] if self.analyst is None else [f"of it, the account {self.analyst}:"]
-        lines += [
-            f"{name:5} granted {granted:.6g}, spent {spent:.6g}, reserved {reserved:.6g}, remaining {remaining:.6g}"
-            for name, granted, spent, reserved, remaining in self.rows()[:2]
-        ]
+        """Return what is left in words: lines of the budget, its period, its account, and its guarantee."""
+        periods = None if self.calendar is None else self.calendar.periods
+        left = format_share(self.left, down=True)
+        more = "not enough for a query such as"
+        if self.queries:
+            more = f"about {self.queries:,} more {'query' if self.queries == 1 else 'queries'} such as"
+        lines = [f"{left} of the budget is left: {more} TOP 10 without counts"]
+        lines += [] if self.calendar is None else [str(self.calendar)]
+        lines += [] if self.analyst is None else [f"this is the budget of the account {self.analyst}"]
         over = self.calendar is not None and self.calendar.is_over
         if not over and any(
             part.remaining < part.granted - part.spent - part.reserved for part in (self.refunded, self.gone)
         ):
             lines.append("less remains than the account's own limit leaves: others drew on the total")
-        return "\n".join([*lines, f"about {self.items} more items at epsilon {self.epsilon}"])
+        span = ", over all queries" if periods is None else f" per {periods}, over all queries of these"
+        return "\n".join([*lines, f"guarantee: {self.granted} for every privacy unit{span}"])
+
+    def details(self) -> list[str]:
+        """Return the amounts of each currency, and the number of items of the default epsilon, as lines."""
+        lines = [
+            f"{name:5} granted {granted:.6g}, spent {spent:.6g}, reserved {reserved:.6g}, remaining {remaining:.6g}"
+            for name, granted, spent, reserved, remaining in self.rows()[:2]
+        ]
+        return [*lines, f"about {self.items} more items at epsilon {self.epsilon}"]
 
     def _repr_html_(self) -> str:
         """Return the budget for a notebook: a bar for each currency, and the words of the balance."""
@@ -128,7 +151,7 @@ class Balance(NotebookRepr):
             for name, part in zip(names, (self.refunded, self.gone), strict=True)
         ]
         first, *notes = str(self).splitlines()
-        return budget_html(first, meters, notes=notes)
+        return budget_html(first, meters, notes=[*notes, *self.details()])
 
 
 def compute_balance(
@@ -138,16 +161,31 @@ def compute_balance(
     limit, state = (terms.budget, total) if terms.account is None or own is None else (terms.account.budget, own)
     of_total, of_own = compute_remaining(terms.budget, total), compute_remaining(limit, state)
     refundable = min(of_total.refundable, of_own.refundable)
+    item = item_price(terms.certificate, terms.epsilon)
+    permanent = min(of_total.permanent, of_own.permanent)
+    each = Fraction(1) if terms.certificate.currencies[1] == "queries" else terms.delta.value
+    queries = math.floor(refundable / (item * min(_USUAL_K, terms.limits.max_k)))
     return Balance(
         granted=terms.total,
         refunded=Account(limit.refundable, state.spent, state.reserved, refundable),
-        gone=Account(limit.permanent, state.permanent, Fraction(0), min(of_total.permanent, of_own.permanent)),
+        gone=Account(limit.permanent, state.permanent, Fraction(0), permanent),
         epsilon=terms.epsilon,
-        items=math.floor(refundable / item_price(terms.certificate, terms.epsilon)),
+        items=math.floor(refundable / item),
+        queries=min(queries, math.floor(permanent / each)) if each else queries,
         analyst=None if terms.account is None else terms.account.name,
         calendar=calendar,
         certificate=terms.certificate,
     )
+
+
+def _round(amount: Fraction, *, down: bool = False) -> float:
+    """Return an amount in six digits."""
+    if not amount:
+        return 0.0
+    unit = Fraction(10) ** (
+        math.floor(math.log10(abs(amount.numerator)) - math.log10(amount.denominator)) - _DIGITS + 1
+    )
+    return float((math.floor(amount / unit) if down else round(amount / unit)) * unit)
 
 
 def read_balance(ledger: Ledger, terms: Terms) -> Balance:

@@ -10,7 +10,7 @@ from dpsql.display import Facts, NotebookRepr, facts_html
 from dpsql.errors import UsageError
 from dpsql.plan.plan import Plan
 
-__all__ = ["Forecast", "forecast"]
+__all__ = ["Forecast", "count_more", "forecast"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,11 @@ class Forecast(NotebookRepr):
 
     def facts(self) -> list[tuple[str, str]]:
         """Return what is left for such queries as lines of name and value, as a plan does."""
-        return [("such queries", f"{self.at_worst} fit at the worst, {self.at_half} if half of the items come back")]
+        fits = ("such queries", f"{self.at_worst} fit at the worst, {self.at_half} if half of the items come back")
+        if self.at_worst:
+            return [fits]
+        warning = "It may cost more than what is left of the budget: it would be refused, and nothing charged."
+        return [("warning", warning), fits]
 
     def __str__(self) -> str:
         """Return the answer in words."""
@@ -76,6 +80,14 @@ def forecast(plan: Plan, remaining: BudgetVector, *, times: int) -> Forecast:
         half_loss=plan.spec.half,
         remaining=remaining,
     )
+
+
+def count_more(plan: Plan, remaining: BudgetVector, *, loss: Loss) -> int | None:
+    """Return how many more queries of the worst case of `plan` are admitted if each costs `loss`; None for no end."""
+    price = plan.price(loss)
+    if not price.refundable:
+        return None
+    return _count_admitted(remaining, plan.price(plan.worst_case), loss=price)
 
 
 def _count_admitted(remaining: BudgetVector, worst: BudgetVector, *, loss: BudgetVector) -> int:

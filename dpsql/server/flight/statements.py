@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dpsql.answer_json import encode_receipt
+from dpsql.answer_json import encode_notes
 from dpsql.errors import Refusal
 from dpsql.server.flight.login import SURFACE
 from dpsql.server.flight.ticket_store import TicketStore
@@ -122,7 +122,7 @@ class Statements:
 
 def _with_receipt(answer: Answer) -> pa.Table:
     table = answer.arrow()
-    receipt = json.dumps({**encode_receipt(answer.receipt), "bounded_by": answer.bounded_by})
+    receipt = json.dumps(encode_notes(answer))
     told = {**(table.schema.metadata or {}), RECEIPT: receipt.encode()}
     return table.replace_schema_metadata(told)
 

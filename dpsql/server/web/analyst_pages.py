@@ -32,7 +32,6 @@ class _Shown:
     """An answer, as the page shows it."""
 
     html: object
-    receipt: str
     cited: str
     state: str
 
@@ -42,7 +41,7 @@ class _Shown:
         if answer.receipt.k:
             state = "replayed" if answer.receipt.replayed else "charged"
         markup = remove_style(answer._repr_html_())
-        return cls(answered_html(markup), answer.notes(), answer.statement(), state)
+        return cls(answered_html(markup), answer.statement(), state)
 
 
 async def home(visit: VisitorRequest) -> Response:
@@ -161,12 +160,11 @@ async def _page(
 
 
 def _budget(balance: Balance) -> dict[str, object]:
-    """Return the remaining budget as meters, items and numbers."""
+    """Return the remaining budget in words, and the details as meters and numbers."""
     return {
         "meters": answered_html(remove_style(balance_html(balance))),
-        "more": balance.items,
-        "epsilon": balance.epsilon,
-        "lines": str(balance).splitlines()[:-1],
+        "words": str(balance).splitlines(),
+        "lines": balance.details(),
     }
 
 
@@ -174,6 +172,7 @@ def _encode_preview(found: Preview) -> dict[str, object]:
     return {
         "kind": found.kind,
         "words": found.words,
+        "warnings": found.warnings,
         "meters": answered_html(found.meters),
         "facts": answered_html(found.facts),
     }

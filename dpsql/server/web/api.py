@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dpsql.answer_json import encode_answer, encode_balance, encode_receipt, encode_value
+from dpsql.answer_json import encode_answer, encode_balance, encode_notes, encode_value
 from dpsql.errors import Error, Refusal
 from dpsql.plan.report.tables import columns_table, tables_table
 from dpsql.server.users import User
@@ -193,7 +193,7 @@ def _stream(answer: Answer) -> bytes:
     import pyarrow as pa
 
     table = answer.arrow()
-    receipt = json.dumps({**encode_receipt(answer.receipt), "bounded_by": answer.bounded_by})
+    receipt = json.dumps(encode_notes(answer))
     schema = table.schema.with_metadata({**(table.schema.metadata or {}), b"dpsql.receipt": receipt.encode()})
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, schema) as stream:

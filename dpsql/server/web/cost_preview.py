@@ -9,6 +9,7 @@ from dpsql.display import Meter, Part, budget_html, remove_style
 from dpsql.errors import Refusal
 from dpsql.plan import Balance, Forecast, Plan
 from dpsql.plan.report.forecast import forecast
+from dpsql.receipt import format_share
 from dpsql.session import Session
 
 __all__ = ["Preview", "balance_html", "preview_cost"]
@@ -18,11 +19,13 @@ __all__ = ["Preview", "balance_html", "preview_cost"]
 class Preview:
     """In a few words, whether it is `free`, `stored`, `short` of budget or `priced`, and the facts of its plan.
 
-    `meters` and `facts` are markup; a statement that reads no private row has neither.
+    `warnings` say why the charge is likely wasted. `meters` and `facts` are markup; a statement that reads no private
+    row has neither.
     """
 
     kind: str
     words: str
+    warnings: tuple[str, ...] = ()
     meters: str = ""
     facts: str = ""
 
@@ -42,8 +45,8 @@ def preview_cost(session: Session, text: str) -> Preview:
         return Preview("stored", "Answered before: asking again shows that answer and costs nothing.", facts=facts)
     fits = forecast(plan, balance.remaining, times=1)
     if not fits.at_worst:
-        return Preview("short", f"This may cost {plan.worst_case}, and {balance.remaining} is left.", facts=facts)
-    return Preview("priced", _words(plan, fits), meters=_meters(plan, balance), facts=facts)
+        return Preview("short", _describe_shortage(plan, balance), plan.warnings, facts=facts)
+    return Preview("priced", _words(plan, fits, balance), plan.warnings, meters=_meters(plan, balance), facts=facts)
 
 
 def balance_html(balance: Balance) -> str:
@@ -56,11 +59,19 @@ def balance_html(balance: Balance) -> str:
     return budget_html("", meters, notes=[])
 
 
-def _words(plan: Plan, fits: Forecast) -> str:
-    items = "1 item" if plan.worst_items == 1 else f"{plan.worst_items} items"
-    queries = "1 such query fits" if fits.at_worst == 1 else f"{fits.at_worst} such queries fit"
+def _describe_shortage(plan: Plan, balance: Balance) -> str:
+    share, left = _share(plan, balance), format_share(balance.left, down=True)
+    return f"This may cost {share} of the budget, and {left} is left."
+
+
+def _words(plan: Plan, fits: Forecast, balance: Balance) -> str:
+    queries = "1 such query fits" if fits.at_worst == 1 else f"{fits.at_worst:,} such queries fit"
     again = "It was answered before; fresh = true draws new noise. " if plan.stored else ""
-    return f"{again}At most {plan.worst_case} ({items} of epsilon {plan.epsilon}). {queries} in what is left."
+    return f"{again}At most {_share(plan, balance)} of the budget. {queries} in what is left."
+
+
+def _share(plan: Plan, balance: Balance) -> str:
+    return format_share(plan.price(plan.worst_case).share_of(balance.limit))
 
 
 def _meters(plan: Plan, balance: Balance) -> str:

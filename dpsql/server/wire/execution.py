@@ -140,10 +140,10 @@ class Execution:
         self.objects.check_memory()
         self._quota.check(self._router.user.name)
         result = await self._router.query(source, bound, formats=formats, context=self._context(role))
-        if result.receipt:
-            self._receipt = result.receipt
+        if result.notes:
+            self._receipt = "; ".join(result.notes)
             if self.transaction.settings.get("client_min_messages").lower() not in _QUIET:
-                self.notices.append(notice_message(result.receipt))
+                self.notices.extend(map(notice_message, result.notes))
         return result.rows
 
     def _context(self, role: str) -> RequestContext:

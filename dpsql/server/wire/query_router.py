@@ -65,10 +65,10 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """The rows of an answer, and the receipt if private rows were read."""
+    """The rows of an answer, and its notes if private rows were read."""
 
     rows: Rows
-    receipt: str = ""
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +193,8 @@ class QueryRouter:
         def answer(stop: Stop) -> QueryResult:
             values = self._decode_values(text, bound, analyst=analyst) if bound.values else []
             answer = self._gateway.ask(SURFACE, self.user, text=text, parameters=values, role=analyst, stop=stop)
-            receipt = answer.notes() if answer.receipt.mechanism != "none" else ""
-            return QueryResult(ArrowRows(answer.arrow()), receipt)
+            notes = answer.notes() if answer.receipt.mechanism != "none" else []
+            return QueryResult(ArrowRows(answer.arrow()), notes)
 
         return await self._run(answer, source, context=context, is_free=False)
 

@@ -6,12 +6,14 @@ in a session. Statements with parameters or a clock call, and refused statements
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.functions.allow_list import PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.clock import Clock
+from dpsql.sql.ir.statements import PrivateQuery, WrappedQuery
 from dpsql.sql.ir.statements import Statement as Asked
 from dpsql.sql.syntax.parameters import ParameterValues
 
@@ -39,23 +41,40 @@ class AnalysisCache:
         if known is not None:
             return known
         clock = _TrackedClock(self._clock)
-        asked = analyze(text, self._catalog, parameters=parameters, accepts_pattern=self._accepts_pattern, clock=clock)
-        if plain and not clock.was_read and len(text) <= MAX_STATEMENT_LENGTH:
+        asked = self._analyze(text, parameters, clock)
+        if clock.moment is not None:
+            moment = clock.moment
+            later = self._analyze(text, parameters, lambda: moment.replace(second=(moment.second + 1) % 60))
+            asked = asked if asked == later else _mark_seconds(asked)
+        if plain and clock.moment is None and len(text) <= MAX_STATEMENT_LENGTH:
             if len(self._kept) >= MAX_STATEMENTS:
                 self._kept = {}  # another thread may be reading the old one
             self._kept[text] = asked
         return asked
 
+    def _analyze(self, text: str, parameters: ParameterValues, clock: Clock) -> Asked:
+        return analyze(text, self._catalog, parameters=parameters, accepts_pattern=self._accepts_pattern, clock=clock)
+
+
+def _mark_seconds(statement: Asked) -> Asked:
+    """Return a statement that says of its private query, if it has one, that it means another one a second later."""
+    match statement:
+        case PrivateQuery():
+            return replace(statement, reads_seconds=True)
+        case WrappedQuery(inner=inner):
+            return replace(statement, inner=replace(inner, reads_seconds=True))
+    return statement
+
 
 class _TrackedClock:
-    """A clock that knows whether it was read."""
+    """Clock that knows the moment at which it was read; None if it was not."""
 
-    __slots__ = ("_clock", "was_read")
+    __slots__ = ("_clock", "moment")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.was_read = False
+        self.moment: datetime | None = None
 
     def __call__(self) -> datetime:
-        self.was_read = True
-        return self._clock()
+        self.moment = self._clock()
+        return self.moment

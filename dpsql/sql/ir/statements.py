@@ -143,7 +143,7 @@ class PrivateQuery:
     unit; `unit_name` is that of the first. With a `domain` the only key takes its values and no others; with
     `partitions` one of the keys does. The counts `assumed` are for EXPLAIN alone. `dialect` is that of
     the engine which has the tables. Each `materialized` set comes with the path of its table; the answer is the same
-    without it.
+    without it. `reads_seconds` says that the text means another query a second later, because it calls now().
     """
 
     text: str
@@ -164,6 +164,7 @@ class PrivateQuery:
     assumed: Assumption | None = None
     dialect: Dialect = DUCKDB
     materialized: tuple[tuple[tuple[str, ...], MaterializedSet], ...] = ()
+    reads_seconds: bool = field(default=False, compare=False)
 
     def at(self, data_version: int) -> Self:
         """Return the query without what is materialized of other versions of the data."""

@@ -89,19 +89,28 @@ def test_a_number_too_long_to_keep_is_refused_uncharged(path: Path) -> None:
 @pytest.mark.parametrize(
     "total",
     [
-        ApproximateDP(Epsilon("1.000000001"), Delta("2e-6")),
+        ApproximateDP(Epsilon("0.999999999"), Delta("2e-6")),
+        ApproximateDP(Epsilon(2), Delta("1e-6")),
         ApproximateDP(Epsilon(1), Delta("1e-6")),
         ApproximateDP(Epsilon("0.5"), Delta("2e-6")),
     ],
 )
-def test_another_total_is_refused(made: Path, total: ApproximateDP) -> None:
+def test_a_smaller_total_is_refused(made: Path, total: ApproximateDP) -> None:
     with pytest.raises(LedgerError) as caught:
         SQLiteLedger(made, BUDGET, total=total)
     assert caught.value.code == "ledger-budget"
     assert "epsilon 1 and delta 2e-06" in caught.value.reason
-    assert "dpsql ledger grant" in caught.value.hint
+    assert "Write the ledger's epsilon and delta into the policy" in caught.value.hint
     with opened(made) as ledger:
         assert ledger.state().reserved == Fraction(1)
+
+
+@pytest.mark.parametrize("total", [(Epsilon("1.000000001"), Delta("2e-6")), (Epsilon(2), Delta("3e-6"))])
+def test_a_ledger_has_its_own_total_until_a_larger_one_is_granted(made: Path, total: tuple[Epsilon, Delta]) -> None:
+    with SQLiteLedger(made, BudgetVector(1000, "0.5"), total=ApproximateDP(*total)) as ledger:
+        assert (ledger.total, ledger.budget) == (TOTAL, BUDGET)
+        with pytest.raises(Error, match=r"rho 48\.5 is left"):
+            ledger.reserve(Request("q", BudgetVector(49, 0)))
 
 
 @pytest.mark.parametrize("rho", [1, 49, 51, 1000])

@@ -76,7 +76,7 @@ def test_verifying_alone_takes_nothing_over(old: Path) -> None:
 
 
 def test_another_total_is_refused(old: Path) -> None:
-    other = ApproximateDP(Epsilon(2), Delta("1e-6"))
+    other = ApproximateDP(Epsilon("0.5"), Delta("1e-6"))
     assert code_of(lambda: SQLiteLedger(old, BUDGET, total=other)) == "ledger-budget"
 
 

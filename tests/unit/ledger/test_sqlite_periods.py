@@ -70,7 +70,8 @@ def test_a_ledger_without_periods_stays_what_it_was_for_an_earlier_dpsql(path: P
 
 def test_a_ledger_without_periods_is_given_some_by_a_grant(path: Path) -> None:
     shutil.copy(Path(__file__).with_name("version2.ledger"), path)
-    assert code_of(lambda: opened(path, 0)) == "ledger-period"
+    with opened(path, 0) as ledger:  # without them until they are granted
+        assert ledger.calendar is None
     with closing(SQLiteLedger.open(path, clock=at(0))) as ledger:
         ledger.grant(BUDGET, TOTAL, note="monthly", periods=YEAR)
         assert ledger.state().reserved == Fraction(1)
@@ -93,12 +94,23 @@ def test_what_was_begun_is_found_by_the_next_process(used: Path) -> None:
 
 @pytest.mark.parametrize(
     ("periods", "words"),
-    [(None, "grant it once"), (Periods(YEAR.length), "30 days."), (Periods(DAY, 12), "per 1 day, at most 12 times")],
+    [
+        (None, "grant it once"),
+        (Periods(YEAR.length, 11), "at most 11 times"),
+        (Periods(DAY, 12), "per 1 day, at most 12 times"),
+    ],
 )
-def test_a_ledger_is_not_opened_for_other_periods(used: Path, periods: Periods | None, words: str) -> None:
+def test_a_ledger_is_not_opened_for_fewer_or_other_periods(used: Path, periods: Periods | None, words: str) -> None:
     with pytest.raises(Exception, match=words) as caught:
         opened(used, 100, periods)
     assert caught.value.code == "ledger-period"
+
+
+@pytest.mark.parametrize("most", [13, None])
+def test_a_ledger_has_its_own_periods_until_more_are_granted(used: Path, most: int | None) -> None:
+    with opened(used, 100, Periods(YEAR.length, most)) as ledger:
+        assert ledger.calendar is not None
+        assert ledger.calendar.periods == YEAR
 
 
 def test_a_file_of_periods_says_so(used: Path) -> None:

@@ -243,4 +243,5 @@ def test_the_release_of_another_format_of_keys_is_refused(monkeypatch: pytest.Mo
     plan = plan_of(PLAN_TEXT)
     stored = pack_release(plan, released(plan, 5)).answer
     monkeypatch.setattr("dpsql.plan.cache.replay_key.FORMAT", "dpsql replay 0")
+    monkeypatch.setattr("dpsql.plan.cache.replay_key.QUESTION", "dpsql question 0")
     refused(plan_of(PLAN_TEXT), stored)

@@ -100,11 +100,23 @@ def test_a_balance_adds_up() -> None:
     assert names == ["rho", "delta", "items of epsilon 0.04283"]
     _, granted, spent, reserved, remaining = balance.rows()[2]
     assert (int(granted), spent, reserved, int(remaining)) == (100, 30.0, 20.0, 50)
-    lines = str(balance).splitlines()
-    assert lines[0] == "total guarantee: (1, 1e-06)-differential privacy for every privacy unit, over all queries"
-    assert lines[1].startswith("rho   granted 0.0229374, spent 0.00687903, reserved 0.00458602")
+    assert balance.queries == 5
+    assert str(balance).splitlines() == [
+        "50 % of the budget is left: about 5 more queries such as TOP 10 without counts",
+        "guarantee: (1, 1e-06)-differential privacy for every privacy unit, over all queries",
+    ]
+    lines = balance.details()
+    assert lines[0].startswith("rho   granted 0.0229374, spent 0.00687903, reserved 0.00458602")
     assert lines[-1] == "about 50 more items at epsilon 0.04283"
-    assert len(lines) == 4
+
+
+def test_the_amounts_of_a_balance_are_rounded_and_the_remaining_ones_down() -> None:
+    terms = terms_of(1, "1e-6")
+    third = terms.budget.refundable / 3
+    balance = compute_balance(terms, BudgetState(third, Fraction("1e-7") / 3, Fraction(0)))
+    for name, *amounts in balance.rows():
+        assert all(len(f"{amount:.12g}".replace(".", "").strip("0").split("e")[0]) <= 6 for amount in amounts), name
+    assert balance.rows()[0][4] <= balance.rho.remaining < balance.rows()[0][4] + Fraction("1e-7")
 
 
 def test_a_balance_of_an_account_is_never_more_than_the_total_has() -> None:
@@ -127,7 +139,7 @@ def test_a_balance_of_an_account_is_never_more_than_the_total_has() -> None:
         )
         assert ("others drew on the total" in str(balance)) == (of_all is not mine)
         assert balance.items == left[0] // (terms.epsilon.value**2 / 8)
-        assert str(balance).splitlines()[1] == "of it, the account alice:"
+        assert str(balance).splitlines()[1] == "this is the budget of the account alice"
         assert balance.granted == terms.total
     assert compute_balance(
         terms, mine, own=BudgetState(own.rho.value, own.delta.value, third)
@@ -138,9 +150,9 @@ def test_a_balance_never_shows_a_running_epsilon() -> None:
     """What was spent so far is no guarantee (`maths.md` 2.4)."""
     terms = terms_of(1, "1e-6")
     half = Rho(terms.budget.rho.value / 2)
-    text = str(compute_balance(terms, BudgetState(half.value, Fraction("1e-7"), Fraction(0))))
-    assert text.count("epsilon") == 1
-    assert "differential privacy" in text.splitlines()[0]
+    balance = compute_balance(terms, BudgetState(half.value, Fraction("1e-7"), Fraction(0)))
+    assert "\n".join([str(balance), *balance.details()]).count("epsilon") == 1
+    assert "differential privacy" in str(balance).splitlines()[-1]
 
 
 # --- the terms of an analyst

@@ -226,7 +226,7 @@ def test_show_budget_says_which_period_it_is_and_until_when(opened: Opened) -> N
     assert table["period"].to_pylist() == [2, 2, 2]
     assert set(table["until"].to_pylist()) == {START + 2 * MONTH}
     lines = str(session.budget).splitlines()
-    assert lines[0] == (
+    assert lines[-1] == (
         "guarantee: (1, 1e-06)-differential privacy for every privacy unit per 30 days, over all queries of these"
     )
     assert lines[1] == "period 2 of 3, the next begins 2026-03-02 00:00:00 UTC"

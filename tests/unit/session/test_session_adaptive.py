@@ -121,13 +121,13 @@ def test_the_receipt_says_which_k_was_chosen_and_whether_its_gap_held() -> None:
     session = session_over(*articles(WIDE))
     receipt = session.sql(NAMES.format(more="")).receipt
     assert (receipt.mechanism, receipt.k, receipt.k_bar, receipt.chosen) == ("stable", 3, 50, "k")
-    assert "k = 3 was chosen; its gap was confirmed" in str(receipt)
+    assert "k = 3 was chosen; its gap was confirmed" in str(receipt.details())
     assert receipt.threshold_offset == mechanism_of(session.explain(NAMES.format(more=""))).offset + 1
     flat = session_over(*articles(dict.fromkeys("abcd", 50)))
     answer = flat.sql(NAMES.format(more=", k_bar = 3"))
     assert len(answer) == 0
     assert answer.receipt.stopped_at_bottom
-    assert "the gap after it was not confirmed: nothing is returned" in str(answer.receipt)
+    assert "the gap after it was not confirmed: nothing is returned" in str(answer.receipt.details())
 
 
 def test_intervals_know_the_noise_of_the_counts() -> None:

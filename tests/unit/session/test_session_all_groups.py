@@ -168,8 +168,8 @@ def test_the_whole_price_is_charged_whatever_comes_back(units: list[Unit]) -> No
     assert session.budget.rho.spent == receipt.loss.rho.value
     assert session.budget.delta.spent == Fraction(1, 10)
     assert session.budget.rho.reserved == 0
-    assert ("all k were returned" in str(receipt)) == (len(answer) == 2)
-    assert "BOTTOM" not in str(receipt)
+    assert ("all k were returned" in str(receipt.details())) == (len(answer) == 2)
+    assert "BOTTOM" not in str(receipt.details())
 
 
 def test_the_counts_are_those_that_chose_and_intervals_know_their_noise() -> None:

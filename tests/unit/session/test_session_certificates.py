@@ -256,13 +256,13 @@ def test_all_that_is_told_speaks_the_currency(session: Session, certificate: str
     first, second = Certificate(certificate).currencies
     answer = session.sql(COUNTS)
     told = [
-        str(answer.receipt),
+        str(answer.receipt.details()),
         str(session.explain(COUNTS)),
         str(session.budget),
         answer.statement(),
         str(session.sql("SHOW BUDGET")),
         str(session.sql(f"EXPLAIN {COUNTS}")),
-        str(session.sql(COUNTS).receipt),
+        str(session.sql(COUNTS).receipt.details()),
         *session.history.column_names,
     ]
     for text in told:
@@ -271,7 +271,7 @@ def test_all_that_is_told_speaks_the_currency(session: Session, certificate: str
     cited = "zero-concentrated differential privacy" in answer.statement()
     assert cited == (certificate == "zcdp")
     assert Certificate(certificate).words in answer.statement()
-    assert str(answer.receipt.remaining) in str(answer.receipt)
+    assert str(answer.receipt.remaining) in str(answer.receipt.details())
     with pytest.raises(BudgetExceeded) as caught:
         session.sql("SELECT article FROM reads GROUP BY article TOP 500 PRIVATE")
     assert "rho" not in str(caught.value)

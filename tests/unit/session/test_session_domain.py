@@ -286,4 +286,4 @@ def test_the_plan_says_what_takes_part() -> None:
 
 
 def test_the_receipt_says_so() -> None:
-    assert "every candidate of the domain took part" in str(session_over(*ROWS).sql(LISTED).receipt)
+    assert "every candidate of the domain took part" in str(session_over(*ROWS).sql(LISTED).receipt.details())

@@ -101,7 +101,7 @@ def test_the_budget(session: dpsql.Session) -> None:
         assert after.rho.reserved == 0
         for account in (after.rho, after.delta):
             assert account.granted == account.spent + account.reserved + account.remaining
-        assert f"about {after.items} more items at epsilon {after.epsilon}" in str(after)
+        assert f"about {after.items} more items at epsilon {after.epsilon}" in after.details()
         shown = session.sql("SHOW BUDGET").arrow().to_pylist()
         assert [row["measure"] for row in shown] == ["rho", "delta", f"items of epsilon {after.epsilon}"]
         assert shown[0]["spent"] == float(after.rho.spent)

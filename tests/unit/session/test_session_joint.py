@@ -139,7 +139,7 @@ def test_keys_are_charged_at_once_and_counts_by_what_comes_back(sql: str, k: int
     assert (session.budget.rho.spent, session.budget.rho.reserved) == (answer.receipt.loss.rho.value, 0)
     assert session.budget.delta.spent == 0
     assert not answer.receipt.stopped_at_bottom
-    assert "every candidate of the domain took part" in str(answer.receipt)
+    assert "every candidate of the domain took part" in str(answer.receipt.details())
 
 
 def test_counts_have_their_own_noise_and_their_bound() -> None:

@@ -120,7 +120,7 @@ def test_one_item_more_is_charged(data: Mapping[str | None, int], sql: str, k: i
     assert receipt.k == k
     assert receipt.k_bar in answering_of(plan).choice.candidates
     assert receipt.chosen == "k_bar"
-    assert f"k_bar = {receipt.k_bar} was chosen; " in str(receipt)
+    assert f"k_bar = {receipt.k_bar} was chosen; " in str(receipt.details())
     assert (len(answer) < k) == receipt.stopped_at_bottom
 
 

@@ -703,7 +703,7 @@ def test_every_mechanism_of_leaders_runs_once_in_each_partition(sql: str, how: s
         assert all(abs(count - exact[place, article]) < 40 for place, article, count in answer.fetchall())  # type: ignore[index,operator]
     receipt = answer.receipt
     assert (receipt.chosen, receipt.k_bar) == (chosen, plan.k_bar)
-    assert f"{chosen.split(maxsplit=1)[0]} was chosen for each partition" in str(receipt) if chosen else True
+    assert f"{chosen.split(maxsplit=1)[0]} was chosen for each partition" in str(receipt.details()) if chosen else True
     assert receipt.loss.rho <= plan.worst_case.rho  # type: ignore[union-attr]
     assert session.budget.rho.spent == receipt.loss.rho.value  # type: ignore[union-attr]
     assert session.budget.rho.reserved == 0
@@ -720,5 +720,5 @@ def test_what_each_partition_chose_costs_what_the_runs_cost_together() -> None:
     held = empty.sql(sql)
     assert held.fetchall() == [("DE", "a")]
     assert held.receipt.stopped_at_bottom
-    assert "in some partitions nothing more stands out" in str(held.receipt)
+    assert "in some partitions nothing more stands out" in str(held.receipt.details())
     assert held.receipt.loss == answer.receipt.loss, "a partition without rows costs as much, and tells of nobody"

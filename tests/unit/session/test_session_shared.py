@@ -83,7 +83,7 @@ def test_a_receipt_says_whether_what_was_spent_is_kept(opened: Open) -> None:
     with session_on(filled(*values_rows({"a": 30}))) as trial:
         receipt = trial.sql(ASK.format("x")).receipt
         assert not receipt.durable
-        assert "in memory, for trials" in str(receipt)
+        assert "in memory, for trials" in str(receipt.details())
 
 
 def test_without_sharing_everybody_has_a_draw_of_their_own(opened: Open) -> None:

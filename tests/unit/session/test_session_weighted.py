@@ -180,8 +180,8 @@ def test_keys_are_charged_at_once_and_counts_by_what_comes_back(sql: str, units:
     assert session.budget.delta.spent == Fraction(1, 10)
     assert session.budget.rho.reserved == 0
     assert receipt.mechanism == "weighted_gaussian"
-    assert ("all k were returned" in str(receipt)) == (len(answer) == 3)
-    assert "BOTTOM" not in str(receipt)
+    assert ("all k were returned" in str(receipt.details())) == (len(answer) == 3)
+    assert "BOTTOM" not in str(receipt.details())
 
 
 def test_counts_under_a_bound_cost_no_more_items_than_it() -> None:

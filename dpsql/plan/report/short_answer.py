@@ -1,0 +1,113 @@
+"""Explanation of an answer that is empty or short, from public numbers and from what was released.
+
+The numbers are predictions of the planner: how many units a key needs at this price, and how many it would need with
+another epsilon or bound. Each option that is proposed was planned, and fits the policy and the remaining budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from decimal import Decimal
+
+from dpsql.accounting import BudgetVector
+from dpsql.display import plural, shorten, unit_noun, with_article
+from dpsql.errors import Error
+from dpsql.plan.auto import Prediction, predict_need
+from dpsql.plan.plan import Plan
+from dpsql.plan.planner import build_plan
+from dpsql.plan.release import Release, ReleaseTerms
+from dpsql.plan.terms import Terms
+from dpsql.sql.ir.statements import Option, PrivateQuery
+
+__all__ = ["describe_key", "explain_short_answer"]
+
+_TRIED_BOUND = 3
+_WORTH_SAYING = 0.8  # of the present need; a smaller difference is no advice
+
+
+def explain_short_answer(
+    plan: Plan, released: Release, *, terms: Terms, remaining: BudgetVector, salts: tuple[int, int]
+) -> str:
+    """Return why a released answer is not longer, and what would make it so.
+
+    Where a stored answer was drawn on other terms than those of `plan`, the numbers are those of a new answer.
+    """
+    returned = released.canonical.num_rows
+    is_drawn_now = released.terms == ReleaseTerms.of(plan).choose(released.chosen)
+    price = "At this price" if is_drawn_now else "Asked again with fresh = true, which is charged,"
+    singular, many = describe_key(plan.query)
+    units = plural(unit_noun(plan.query.unit_name))
+    lead = f"No {singular} stood out." if not returned else f"Only {returned} of {plan.k} {many} stood out."
+    if plan.query.partitions is not None and returned:
+        lead = f"In some partitions fewer than {plan.k} {many} stood out."
+    if plan.spec.report.chooses == "k":
+        gap = float(plan.threshold_offset)
+        return (
+            f"No list of {many} ended in a wide gap. {price} the last {singular} must have about {gap:,.0f} "
+            f"{units} more than the next. To see more: write TOP 10 PRIVATE in place of TOP ADAPTIVE PRIVATE, or raise "
+            "epsilon."
+        )
+    need = predict_need(plan.mechanism_plan, plan.query, plan.population)
+    if need is None:
+        return f"{lead} To see more: raise epsilon, or leave the mechanism out."
+    others = dict(_find_variants(plan, need, terms=terms, remaining=remaining, salts=salts))
+    compared = f" more than the {singular} at rank {need.rank:,}" if need.rank else ""
+    instead = ", ".join(f"with {option} about {units:,.0f}" for option, units in others.items())
+    sentence = f"{price} {with_article(singular)} needs about {need.units:,.0f} {units}{compared}"
+    ways = list(_list_ways(plan, [option.split()[0] for option in others], singular=singular))
+    listed = " or ".join(filter(None, [", ".join(ways[:-1]), ways[-1]]))
+    return f"{lead} {sentence}{instead and f' ({instead})'}. To see more: {listed}."
+
+
+def describe_key(query: PrivateQuery) -> tuple[str, str]:
+    """Return what one key of the query is called, and several: by the names of the columns that show them."""
+    names = dict.fromkeys(shorten(output.name) for output in query.outputs if output.key is not None)
+    if len(query.keys) == 1 and names:
+        name = next(iter(names))
+        return name, plural(name)
+    listed = " and ".join(names)
+    return ("combination", "combinations") if not listed else (f"combination of {listed}", f"combinations of {listed}")
+
+
+def _find_variants(
+    plan: Plan, need: Prediction, *, terms: Terms, remaining: BudgetVector, salts: tuple[int, int]
+) -> Iterator[tuple[str, float]]:
+    """Yield options with which keys would need clearly fewer units, in the words of WITH, and how many."""
+    for name, value in _list_options(plan, terms):
+        option = Option(value, plan.query.clause.place)
+        clause = replace(plan.query.clause, options={**plan.query.clause.options, name: option})
+        try:
+            other = build_plan(replace(plan.query, clause=clause, explained=False), terms, salts=salts)
+        except Error:  # the policy, or another option of the query, excludes it
+            continue
+        needed = predict_need(other.mechanism_plan, other.query, other.population)
+        worst = other.price(other.worst_case)
+        fits = worst.refundable <= remaining.refundable and worst.permanent <= remaining.permanent
+        if fits and needed is not None and needed.units <= _WORTH_SAYING * need.units:
+            yield f"{name} = {value:f}", needed.units
+
+
+def _list_options(plan: Plan, terms: Terms) -> Iterator[tuple[str, Decimal]]:
+    bound, own = plan.max_groups_contributed, plan.spec.report.cap
+    if bound is None or own or bound > _TRIED_BOUND:
+        yield "max_groups_contributed", Decimal(_TRIED_BOUND)
+    elif bound > 1:
+        yield "max_groups_contributed", Decimal(1)
+    larger = min(2 * plan.epsilon.value, terms.limits.max_epsilon.value)
+    if larger > plan.epsilon.value:
+        yield "epsilon", Decimal(f"{float(larger):.3g}")
+
+
+def _list_ways(plan: Plan, helpful: list[str], *, singular: str) -> Iterator[str]:
+    """Yield ways to a longer answer that exist for this query."""
+    if "epsilon" in helpful:
+        yield "raise epsilon"
+        if plan.k > 1:
+            yield "ask for fewer keys at a higher epsilon"
+    if "max_groups_contributed" in helpful:
+        bounded = plan.max_groups_contributed is not None and not plan.spec.report.cap
+        yield "lower the bound" if bounded else "set a bound"
+    if len(plan.query.keys) == 1 and plan.query.domain is None and not plan.least_threshold:
+        yield "name a domain"
+    yield f"group by something coarser than {singular}"

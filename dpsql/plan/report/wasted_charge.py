@@ -1,0 +1,91 @@
+"""Warnings about private queries whose charge is likely wasted, from the statement and public numbers alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from dpsql.display import plural, shorten, unit_noun
+from dpsql.plan.auto import predict_need
+from dpsql.plan.plan import Plan
+from dpsql.plan.report.short_answer import describe_key
+from dpsql.sql.ir.tree import Call, Cast, Collate, Column, Derived, Expression, FromWhere, In, Literal
+from dpsql.sql.ir.unit_equality import split_conjuncts
+
+__all__ = ["find_waste"]
+
+
+def find_waste(plan: Plan) -> tuple[str, ...]:
+    """Return one sentence or two for each reason why the charge of this query may be wasted."""
+    return tuple(_find_waste(plan))
+
+
+def _find_waste(plan: Plan) -> Iterator[str]:
+    query = plan.query
+    unit, noun = _strip(query.unit), unit_noun(query.unit_name)
+    if any(_strip(key) == unit for key in query.keys):
+        yield (
+            f"Each group is a single {noun}, and no single {noun} can stand out. Group by a column that many "
+            f"{plural(noun)} share."
+        )
+    listed = _count_listed(query.body, unit)
+    if listed is not None and listed < _find_need(plan):
+        whom = f"one {noun}" if listed == 1 else f"{listed} {plural(noun)}"
+        yield (
+            f"The condition on {shorten(query.unit_name)} leaves at most {whom}, and nothing about so few is returned. "
+            "Leave the condition out."
+        )
+    if query.reads_seconds:
+        yield (
+            "The query reads the clock to the second, so running it again is a new query with a new charge. With "
+            "current_date, or date_trunc('hour', now()), it stays the same query and is free again."
+        )
+    if plan.fresh:
+        yield "fresh = true is charged each time it is run. Without it, running the query again is free."
+    yield from _find_excessive_k(plan)
+
+
+def _find_excessive_k(plan: Plan) -> Iterator[str]:
+    """Yield a warning where the policy's population shows that the last keys cannot stand out."""
+    k, population = plan.query.clause.k, plan.population
+    need = None if population is None or k is None else predict_need(plan.mechanism_plan, plan.query, population)
+    if need is None or population is None or k is None or need.units * k <= population:
+        return
+    many, units = describe_key(plan.query)[1], plural(unit_noun(plan.query.unit_name))
+    shown = max(1, math.floor(population / max(1.0, need.units)))
+    yield (
+        f"TOP {k} is more than is likely to stand out: each needs about {need.units:,.0f} {units}, which of about "
+        f"{population:,} in all perhaps the first {shown:,} {many} have."
+    )
+
+
+def _find_need(plan: Plan) -> float:
+    """Return about how many units a key needs; 2, more than a single one, where nothing is predicted."""
+    need = predict_need(plan.mechanism_plan, plan.query, plan.population)
+    return 2.0 if need is None else need.units
+
+
+def _count_listed(body: FromWhere, unit: Expression) -> int | None:
+    """Return how many units a condition of the block, or of its subquery, leaves at most; None if none lists them."""
+    found = [_count_choices(part, unit) for part in split_conjuncts(body.where)]
+    source = body.source
+    if isinstance(source, Derived) and isinstance(unit, Column) and unit.relation == source.number:
+        found.append(_count_listed(source.body, _strip(source.outputs[int(unit.name[1:]) - 1])))
+    return min((count for count in found if count is not None), default=None)
+
+
+def _count_choices(condition: Expression, unit: Expression) -> int | None:
+    match condition:
+        case Call(function="=", arguments=(left, right)):
+            sides = {_strip(left): right, _strip(right): left}
+            return 1 if unit in sides and isinstance(_strip(sides[unit]), Literal) else None
+        case In(argument=argument, choices=choices) if _strip(argument) == unit:
+            return len(choices) if all(isinstance(_strip(choice), Literal) for choice in choices) else None
+    return None
+
+
+def _strip(expression: Expression) -> Expression:
+    """Return an expression without the casts and collations around it."""
+    while isinstance(expression, Cast | Collate):
+        expression = expression.argument
+    return expression

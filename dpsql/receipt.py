@@ -1,0 +1,168 @@
+"""Receipt of a statement: one line for the analyst, and the details in the terms of the accounting.
+
+Every surface shows these words; none has its own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpsql.accounting import ZCDP, BudgetVector, Certificate, Loss, Steps
+from dpsql.quantities import Delta, Epsilon
+
+__all__ = ["NO_MECHANISM", "Receipt", "format_share"]
+
+NO_MECHANISM = "none"
+_NOTHING = ZCDP.nothing()
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Receipt of one statement: what it released and cost; without private rows the mechanism is "none".
+
+    `epsilon` is that of one item, `delta` that of the query; `items_charged` and `loss` were charged, and `remaining`
+    is what further queries may use. At most `k` keys were returned, of each partition with PER; the mechanism read the
+    `k_bar` exact leaders, or all groups if it is 0. A key whose count is `threshold_offset` above that of the next
+    group, or above 0, has an even chance; the offset is in units, in weights if the mechanism uses weights, and the
+    width of a gap if it looks for one. `stopped_at_bottom` says that fewer than k keys stood out.
+
+    `replayed` says that the answer was stored before, and that nothing was charged. `shared` says that the policy
+    shares answers among analysts: the answer may have been given to another analyst first, it was charged in full
+    either way, and the guarantee is the total of the data set, not the charge of one analyst. `durable` says that
+    spending is recorded beyond the process, unlike in a ledger in memory, for trials.
+    `sealed` says that dpsql opened the data itself, read-only and locked. `isolation` says where: in a separate
+    "process" with nothing else, "in_process" with the analyst's code, or "remote" in another program. `confinement`
+    names the measures that confine a separate process: "capabilities", "files", "network", "processes", "system
+    calls".
+    `answered` of the `wanted` keys were returned. `used` is the share of the budget that the answer took, and about
+    `more` queries that cost as much still fit, or None where the receipt is of a stored answer.
+    `chosen` names what the mechanism chose privately, "k" (ADAPTIVE) or "k_bar" (AUTO), "of each" partition with PER,
+    where k and k_bar are the largest possible values; it is empty if nothing was chosen. `loss` and `remaining` are in
+    the currencies of the `certificate`.
+    """
+
+    mechanism: str
+    k: int
+    k_bar: int
+    epsilon: Epsilon | None
+    delta: Delta
+    threshold_offset: Fraction
+    items_charged: int
+    loss: Loss
+    remaining: BudgetVector
+    stopped_at_bottom: bool
+    sealed: bool
+    replayed: bool = False
+    shared: bool = False
+    durable: bool = True
+    chosen: str = ""
+    certificate: Certificate = Certificate.zcdp
+    isolation: str = "in_process"
+    confinement: tuple[str, ...] = ()
+    answered: int = 0
+    wanted: int = 0
+    used: Fraction = Fraction(0)
+    more: int | None = None
+
+    @classmethod
+    def free(
+        cls,
+        remaining: BudgetVector,
+        *,
+        sealed: bool,
+        nothing: Loss = _NOTHING,
+        isolation: str = "in_process",
+        confinement: tuple[str, ...] = (),
+    ) -> Receipt:
+        """Return the receipt of a statement that reads no private row, and costs `nothing`."""
+        return cls(
+            mechanism=NO_MECHANISM,
+            k=0,
+            k_bar=0,
+            epsilon=None,
+            delta=nothing.delta,
+            threshold_offset=Fraction(0),
+            items_charged=0,
+            loss=nothing,
+            remaining=remaining,
+            stopped_at_bottom=False,
+            sealed=sealed,
+            certificate=remaining.certificate,
+            isolation=isolation,
+            confinement=confinement,
+        )
+
+    def __str__(self) -> str:
+        """Return one line: the keys that were returned, the budget used, and how many such queries still fit."""
+        if self.mechanism == NO_MECHANISM:
+            return "no private row was read; nothing was charged"
+        parts = [f"answered {self.answered} of {self.wanted}"]
+        if self.chosen == "k":
+            parts = [f"answered {self.answered}, a number that the query chose"]
+        if self.replayed:
+            parts.append("stored answer, nothing was charged")
+        else:
+            parts.append(f"used {format_share(self.used)} of the budget")
+        if self.more is not None:
+            parts.append(f"about {self.more:,} more like this" if self.more else "no other like this fits")
+        if not self.durable:
+            parts.append("trial ledger, forgotten when the session ends")
+        return "; ".join(parts)
+
+    def details(self) -> list[tuple[str, str]]:
+        """Return what the line leaves out, as pairs of name and value: mechanism, loss, what remains, isolation."""
+        pairs = [("mechanism", self.mechanism)]
+        if self.mechanism == NO_MECHANISM:
+            return [*pairs, ("remaining", str(self.remaining)), *self._describe_data()]
+        if not self.replayed:
+            pairs += [("charged", self._describe_charge())]
+        if ending := self._describe_ending():
+            pairs.append(("ended", ending))
+        pairs += [("remaining", str(self.remaining)), ("accounted in", self.certificate.words)]
+        if self.shared:
+            pairs.append(("shared", "answers are shared among analysts; the guarantee is that of the data set"))
+        if not self.durable:
+            pairs.append(("ledger", "in memory, for trials: what was spent is forgotten when the session ends"))
+        return [*pairs, *self._describe_data()]
+
+    def _describe_charge(self) -> str:
+        if isinstance(self.loss, Steps):
+            return str(self.loss)
+        items = "1 item" if self.items_charged == 1 else f"{self.items_charged} items"
+        return f"{items} of epsilon {self.epsilon}: {self.loss}"
+
+    def _describe_ending(self) -> str:
+        """Return how the answer ended, and what was chosen for it."""
+        what, each, _ = self.chosen.partition(" of each")
+        if each:
+            some = "; in some partitions nothing more stands out" if self.stopped_at_bottom else ""
+            return f"{what} was chosen for each partition{some}"
+        if self.chosen == "k":
+            gap = "its gap was confirmed"
+            if self.stopped_at_bottom:
+                gap = "the gap after it was not confirmed: nothing is returned"
+            return f"k = {self.k} was chosen; {gap}"
+        ending = "all k were returned"
+        if self.stopped_at_bottom:
+            ending = "stopped at BOTTOM: nothing else stands out" if self.k_bar else "nothing else stands out"
+        elif not self.k_bar and not self.threshold_offset:
+            ending = "every candidate of the domain took part"
+        return f"k_bar = {self.k_bar} was chosen; {ending}" if self.chosen else ending
+
+    def _describe_data(self) -> list[tuple[str, str]]:
+        places = {"in_process": "in this process", "process": "in a process of its own", "remote": "by another program"}
+        place = places.get(self.isolation, self.isolation)
+        return [("data opened", f"{place}, read-only and locked" if self.sealed else place)]
+
+
+def format_share(share: Fraction, *, down: bool = False) -> str:
+    """Return a share in percent with two digits, rounded up, or `down`: what is used up, what is left down."""
+    percent = 100 * max(Fraction(0), share)
+    if not percent:
+        return "0 %"
+    if percent < Fraction(1, 100):
+        return "less than 0.01 %"
+    step = Fraction(10) ** (math.floor(math.log10(percent)) - 1)
+    return f"{float((math.floor if down else math.ceil)(percent / step) * step):g} %"
