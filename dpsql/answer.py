@@ -271,7 +271,6 @@ class Answer:
             loss=None if receipt.mechanism == NO_MECHANISM else receipt.loss,
             remaining=receipt.remaining,
             granted=self._granted,
-            replayed=receipt.replayed,
         )
         return released_html(released, cost)
 

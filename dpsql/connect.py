@@ -74,7 +74,7 @@ def open_session(
 
         catalog = attach_materialized(catalog, engine, policy=policy)
     place = policy.ledger if ledger is None else ledger
-    record, terms = open_budget(place, policy, lambda known: Terms.of_policy(known, analyst))
+    record, terms = open_budget(place, policy, compute_terms=lambda known: Terms.of_policy(known, analyst))
     try:
         _declare(record, policy)
     except BaseException:

@@ -184,7 +184,7 @@ def read_spending(policy: Policy | str | Path, *, analyst: str | None = None) ->
     def compute_terms(policy: Policy) -> Terms:
         return Terms.of_total(policy) if analyst is None else Terms.of_policy(policy, analyst)
 
-    record, terms = open_budget(known.ledger, known, compute_terms)
+    record, terms = open_budget(known.ledger, known, compute_terms=compute_terms)
     with closing(record):
         entries = record.entries()  # before the budget, which a grant may raise
         terms = replace(terms, budget=record.budget)

@@ -29,7 +29,7 @@ __all__ = [
 
 
 def open_budget(
-    place: str | Path | DatabaseUrl | None, policy: Policy, compute_terms: Callable[[Policy], Terms]
+    place: str | Path | DatabaseUrl | None, policy: Policy, *, compute_terms: Callable[[Policy], Terms]
 ) -> tuple[Ledger, Terms]:
     """Open the ledger of a policy, and return it with the terms that `compute_terms` returns for its budget.
 

@@ -27,8 +27,8 @@ __all__ = ["COMMANDS", "Shell", "converse", "failure_lines", "run_script"]
 MODES = ("table", "csv", "json")
 COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "budget": ("", (), "show the budget granted, used and left"),
-    "details": ("on|off", ("on", "off"), "show the mechanism, the loss and what is left below each answer"),
     "describe": ("<table>", ("<table>",), "show the columns of a table"),
+    "details": ("on|off", ("on", "off"), "show the mechanism, the loss and what is left below each answer"),
     "explain": ("<statement>", (), "show the plan of a private query and its maximum cost; reads no rows"),
     "help": ("", (), "show this list"),
     "history": ("", (), "show your queries of every session with this ledger, and the charge for each"),

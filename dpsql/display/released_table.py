@@ -44,7 +44,6 @@ class Cost:
     loss: Loss | None
     remaining: BudgetVector
     granted: BudgetVector | None
-    replayed: bool
 
 
 def released_html(released: Released, cost: Cost) -> str:
@@ -64,7 +63,6 @@ def released_html(released: Released, cost: Cost) -> str:
             if released.counts
             else (),
             meters=_make_meters(cost),
-            lead="Answered before: nothing was charged." if cost.replayed else "",
             notes=cost.notes,
             details=cost.details,
         )

@@ -37,9 +37,8 @@ class Column:
 class Sheet:
     """Content of a table, all of it released or public: `rows` are the first of `total`, as text.
 
-    `bars` has one bar for each row, or is empty; `level` is the probability of their intervals. `lead` is an important
-    note above the others, and may be empty. The meters and `details` are shown on demand. A cell has at most `longest`
-    characters.
+    `bars` has one bar for each row, or is empty; `level` is the probability of their intervals. The meters and
+    `details` are shown on demand. A cell has at most `longest` characters.
     """
 
     caption: str
@@ -50,7 +49,6 @@ class Sheet:
     level: float = 0.95
     longest: int = 200
     meters: Sequence[Meter] = ()
-    lead: str = ""
     notes: Sequence[str] = ()
     details: Sequence[tuple[str, str]] = ()
 
@@ -75,9 +73,8 @@ def sheet_html(sheet: Sheet) -> str:
         element("thead", {}, element("tr", {}, *_make_heads(sheet, columns))),
         element("tbody", {}, *body),
     )
-    lead = [element("p", {"class": "dpsql-lead"}, element("strong", {}, text(sheet.lead, 1000)))] if sheet.lead else []
     notes = [element("p", {}, text(note, 1000)) for note in (*_note_cuts(sheet), *sheet.notes)]
-    return frame(sheet.caption, table, *lead, *notes, *_make_details(sheet))
+    return frame(sheet.caption, table, *notes, *_make_details(sheet))
 
 
 def _make_details(sheet: Sheet) -> Iterator[Html]:

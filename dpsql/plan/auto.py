@@ -121,9 +121,7 @@ def choose_candidate(found: Iterable[Candidate], *, last: float | None = None) -
     return next((enough[name] for name in BY_COUNTS if name in enough), usual)
 
 
-def predict_need(
-    mechanism_plan: MechanismPlan, query: PrivateQuery, population: int | None = None
-) -> Prediction | None:
+def predict_need(mechanism_plan: MechanismPlan, query: PrivateQuery, *, population: int | None) -> Prediction | None:
     """Return with how many units a group has an even chance; None for a mechanism whose answers are of another kind."""
     return _predict(mechanism_plan, query, most=_TYPICAL if population is None else _OF_POPULATION)
 

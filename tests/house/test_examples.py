@@ -69,7 +69,7 @@ def test_notebook_runs(notebook: Path, tmp_path: Path) -> None:
     for data in shown:
         page(data["text/html"])
         assert data["text/plain"]
-    replays = [data for data in shown if "answered before, charged nothing" in data["text/plain"]]
+    replays = [data for data in shown if "stored answer, nothing was charged" in data["text/plain"]]
     assert replays or notebook.name == "06_choosing_a_budget.ipynb"
 
 

@@ -281,8 +281,16 @@ def test_the_receipt_that_a_page_explains_is_one(picture: Any) -> None:
         items_charged=8,
         loss=loss,
         stopped_at_bottom=True,
+        answered=7,
+        wanted=10,
+        used=BudgetVector.of(loss).share_of(terms.budget),
+        more=11,
     )
-    assert f"```text {receipt} ```" in words("explanation/meaning.md")
+    page = words("explanation/meaning.md")
+    assert f"```text {receipt} ```" in page
+    told = dict(receipt.details())
+    assert f"charged    {told['charged']}" in page
+    assert f"remaining  {told['remaining']}" in page
 
 
 def words(name: str) -> str:

@@ -7,8 +7,9 @@ from fractions import Fraction
 import pyarrow as pa
 
 from dpsql.accounting import ZCDP, ApproximateDP, BudgetVector
-from dpsql.answer import Answer, CountColumns, Promise, Receipt
+from dpsql.answer import Answer, CountColumns, Promise
 from dpsql.quantities import Delta, Epsilon, Rho
+from dpsql.receipt import Receipt
 
 LOSS = ZCDP(Rho("0.00625"), Delta("2.5e-8"))
 
@@ -29,6 +30,10 @@ def receipt(*, stopped: bool = False) -> Receipt:
         remaining=LEFT,
         stopped_at_bottom=stopped,
         sealed=True,
+        answered=10,
+        wanted=10,
+        used=Fraction(3, 11),
+        more=2,
     )
 
 

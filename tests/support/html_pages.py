@@ -19,6 +19,8 @@ ALLOWED = {
     "td": {"class", "aria-hidden"},
     "p": {"class"},
     "strong": set(),
+    "details": set(),
+    "summary": set(),
     "bdi": set(),
     "pre": set(),
     "mark": set(),
@@ -48,6 +50,6 @@ def words(root: ET.Element) -> str:
 
 
 def cells(root: ET.Element) -> list[list[str]]:
-    """Return the text of the body's cells, without the row's number."""
-    (body,) = root.iter("tbody")
+    """Return the text of the cells of the first table's body, without the row's number."""
+    body = next(root.iter("tbody"))
     return [["".join(cell.itertext()) for cell in row.iter("td")] for row in body.iter("tr")]

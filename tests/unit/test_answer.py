@@ -15,8 +15,9 @@ from support.laws import discrete_gaussian_law
 
 import dpsql
 from dpsql.accounting import ZCDP
-from dpsql.answer import Answer, CountColumns, Receipt
+from dpsql.answer import Answer, CountColumns
 from dpsql.answer_json import encode_answer
+from dpsql.receipt import Receipt, format_share
 
 
 @pytest.mark.parametrize("level", [0.01, 0.5, 0.9, 0.95, 0.999, 0.999999])
@@ -120,20 +121,47 @@ def test_an_empty_answer_in_every_form() -> None:
     assert answer.df().empty
     assert answer.pl().is_empty()
     assert list(answer.df().columns) == answer.pl().columns == ["key", "n"]
-    assert repr(answer).startswith("key | n\nlimited_domain: charged")
+    assert repr(answer).startswith("key | n\nanswered 10 of 10; used 28 % of the budget")
 
 
 def test_the_receipt_in_words() -> None:
-    assert str(receipt()) == (
-        "limited_domain: charged 20 items of epsilon 0.05 (rho 0.00625, delta 2.5e-08); all k were returned; "
-        "remaining rho 0.0166875, delta 4.75e-07"
-    )
-    assert "stopped at BOTTOM: nothing else stands out" in str(receipt(stopped=True))
-    assert str(replace(receipt(), durable=False)).endswith(
-        "; the ledger is in memory, for trials, and forgotten at the end"
-    )
-    told = str(replace(receipt(), shared=True))
-    assert told.endswith("; answers are shared among analysts, and the guarantee is the data set's")
+    assert str(receipt()) == "answered 10 of 10; used 28 % of the budget; about 2 more like this"
+    assert str(replace(receipt(), more=0)).endswith("; no other like this fits")
+    assert str(replace(receipt(), more=None)).endswith("; used 28 % of the budget")
+    assert str(replace(receipt(), replayed=True)).startswith("answered 10 of 10; stored answer, nothing was charged")
+    assert str(replace(receipt(), durable=False)).endswith("; trial ledger, forgotten when the session ends")
+    assert str(replace(receipt(), chosen="k", answered=3)).startswith("answered 3, a number that the query chose; ")
+
+
+def test_the_details_of_a_receipt() -> None:
+    told = dict(receipt().details())
+    assert told == {
+        "mechanism": "limited_domain",
+        "charged": "20 items of epsilon 0.05: rho 0.00625, delta 2.5e-08",
+        "ended": "all k were returned",
+        "remaining": "rho 0.0166875, delta 4.75e-07",
+        "accounted in": "zero-concentrated differential privacy",
+        "data opened": "in this process, read-only and locked",
+    }
+    assert dict(receipt(stopped=True).details())["ended"] == "stopped at BOTTOM: nothing else stands out"
+    assert "charged" not in dict(replace(receipt(), replayed=True).details())
+    assert "forgotten" in dict(replace(receipt(), durable=False).details())["ledger"]
+    assert "guarantee is that of the data set" in dict(replace(receipt(), shared=True).details())["shared"]
+
+
+@pytest.mark.parametrize(
+    ("share", "up", "down"),
+    [
+        ("0", "0 %", "0 %"),
+        ("1/1000000", "less than 0.01 %", "less than 0.01 %"),
+        ("0.06666", "6.7 %", "6.6 %"),
+        ("0.1234", "13 %", "12 %"),
+        ("0.999", "100 %", "99 %"),
+        ("1", "100 %", "100 %"),
+    ],
+)
+def test_what_is_used_is_rounded_up_and_what_is_left_down(share: str, up: str, down: str) -> None:
+    assert (format_share(Fraction(share)), format_share(Fraction(share), down=True)) == (up, down)
 
 
 def test_the_receipt_has_the_fields_of_the_contract() -> None:
@@ -141,6 +169,7 @@ def test_the_receipt_has_the_fields_of_the_contract() -> None:
     assert list(Receipt.__dataclass_fields__) == [
         *names.split(),
         *"sealed replayed shared durable chosen certificate isolation confinement".split(),
+        *"answered wanted used more".split(),
     ]
 
 
@@ -196,9 +225,9 @@ def test_counts_under_a_bound_say_so_wherever_they_are_shown() -> None:
     bounded = replace(counted([120, 80]).counts, bounded_by=3)  # type: ignore[type-var]
     columns = {"key": pa.array(["a", "b"], pa.string()), "n": pa.array([120, 80], pa.int64())}
     answer = answer_of(columns, counts=bounded)
-    note = "each user_id counted in at most 3 groups: true counts can be higher"
+    note = "each user counted in at most 3 groups: true counts can be higher"
     assert (answer.bounded_by, answer.bound_note) == (3, note)
-    assert answer.notes() == f"{answer.receipt}; {note}"
+    assert answer.notes() == [str(answer.receipt), note]
     for shown in (repr(answer), answer._repr_html_(), answer.statement()):
         assert note in shown
     assert (encode_answer(answer)["bounded_by"], encode_answer(answer)["note"]) == (3, note)
@@ -208,6 +237,6 @@ def test_counts_under_a_bound_say_so_wherever_they_are_shown() -> None:
 
 def test_counts_without_a_bound_say_nothing() -> None:
     answer = counted([120, 80])
-    assert (answer.bounded_by, answer.bound_note, answer.notes()) == (None, "", str(answer.receipt))
+    assert (answer.bounded_by, answer.bound_note, answer.notes()) == (None, "", [str(answer.receipt)])
     assert encode_answer(answer)["bounded_by"] is None
     assert answer_of({"key": pa.array(["a"])}).bounded_by is None

@@ -48,7 +48,7 @@ def explain_short_answer(
             f"{units} more than the next. To see more: write TOP 10 PRIVATE in place of TOP ADAPTIVE PRIVATE, or raise "
             "epsilon."
         )
-    need = predict_need(plan.mechanism_plan, plan.query, plan.population)
+    need = predict_need(plan.mechanism_plan, plan.query, population=plan.population)
     if need is None:
         return f"{lead} To see more: raise epsilon, or leave the mechanism out."
     others = dict(_find_variants(plan, need, terms=terms, remaining=remaining, salts=salts))
@@ -81,7 +81,7 @@ def _find_variants(
             other = build_plan(replace(plan.query, clause=clause, explained=False), terms, salts=salts)
         except Error:  # the policy, or another option of the query, excludes it
             continue
-        needed = predict_need(other.mechanism_plan, other.query, other.population)
+        needed = predict_need(other.mechanism_plan, other.query, population=other.population)
         worst = other.price(other.worst_case)
         fits = worst.refundable <= remaining.refundable and worst.permanent <= remaining.permanent
         if fits and needed is not None and needed.units <= _WORTH_SAYING * need.units:

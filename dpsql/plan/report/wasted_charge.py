@@ -48,8 +48,10 @@ def _find_waste(plan: Plan) -> Iterator[str]:
 def _find_excessive_k(plan: Plan) -> Iterator[str]:
     """Yield a warning where the policy's population shows that the last keys cannot stand out."""
     k, population = plan.query.clause.k, plan.population
-    need = None if population is None or k is None else predict_need(plan.mechanism_plan, plan.query, population)
-    if need is None or population is None or k is None or need.units * k <= population:
+    if population is None or k is None:
+        return
+    need = predict_need(plan.mechanism_plan, plan.query, population=population)
+    if need is None or need.units * k <= population:
         return
     many, units = describe_key(plan.query)[1], plural(unit_noun(plan.query.unit_name))
     shown = max(1, math.floor(population / max(1.0, need.units)))
@@ -61,7 +63,7 @@ def _find_excessive_k(plan: Plan) -> Iterator[str]:
 
 def _find_need(plan: Plan) -> float:
     """Return about how many units a key needs; 2, more than a single one, where nothing is predicted."""
-    need = predict_need(plan.mechanism_plan, plan.query, plan.population)
+    need = predict_need(plan.mechanism_plan, plan.query, population=plan.population)
     return 2.0 if need is None else need.units
 
 

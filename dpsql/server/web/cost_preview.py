@@ -46,7 +46,9 @@ def preview_cost(session: Session, text: str) -> Preview:
     fits = forecast(plan, balance.remaining, times=1)
     if not fits.at_worst:
         return Preview("short", _describe_shortage(plan, balance), plan.warnings, facts=facts)
-    return Preview("priced", _words(plan, fits, balance), plan.warnings, meters=_meters(plan, balance), facts=facts)
+    return Preview(
+        "priced", _words(plan, fits, balance=balance), plan.warnings, meters=_meters(plan, balance), facts=facts
+    )
 
 
 def balance_html(balance: Balance) -> str:
@@ -64,7 +66,7 @@ def _describe_shortage(plan: Plan, balance: Balance) -> str:
     return f"This may cost {share} of the budget, and {left} is left."
 
 
-def _words(plan: Plan, fits: Forecast, balance: Balance) -> str:
+def _words(plan: Plan, fits: Forecast, *, balance: Balance) -> str:
     queries = "1 such query fits" if fits.at_worst == 1 else f"{fits.at_worst:,} such queries fit"
     again = "It was answered before; fresh = true draws new noise. " if plan.stored else ""
     return f"{again}At most {_share(plan, balance)} of the budget. {queries} in what is left."

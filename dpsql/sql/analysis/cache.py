@@ -41,10 +41,10 @@ class AnalysisCache:
         if known is not None:
             return known
         clock = _TrackedClock(self._clock)
-        asked = self._analyze(text, parameters, clock)
+        asked = self._analyze(text, parameters, clock=clock)
         if clock.moment is not None:
             moment = clock.moment
-            later = self._analyze(text, parameters, lambda: moment.replace(second=(moment.second + 1) % 60))
+            later = self._analyze(text, parameters, clock=lambda: moment.replace(second=(moment.second + 1) % 60))
             asked = asked if asked == later else _mark_seconds(asked)
         if plain and clock.moment is None and len(text) <= MAX_STATEMENT_LENGTH:
             if len(self._kept) >= MAX_STATEMENTS:
@@ -52,7 +52,7 @@ class AnalysisCache:
             self._kept[text] = asked
         return asked
 
-    def _analyze(self, text: str, parameters: ParameterValues, clock: Clock) -> Asked:
+    def _analyze(self, text: str, parameters: ParameterValues, *, clock: Clock) -> Asked:
         return analyze(text, self._catalog, parameters=parameters, accepts_pattern=self._accepts_pattern, clock=clock)
 
 

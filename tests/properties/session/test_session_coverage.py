@@ -89,7 +89,7 @@ def test_under_a_bound_the_bounded_count_is_covered_and_the_answer_says_so(sessi
     sql = QUERY.format(options=f"{BOUNDED[mechanism]}max_groups_contributed = 2, ")
     answer = session.sql(sql)
     assert answer.bounded_by == 2
-    assert answer.bound_note == "each user_id counted in at most 2 groups: true counts can be higher"
+    assert answer.bound_note == "each user counted in at most 2 groups: true counts can be higher"
     exact = exact_counts(session, sql)
     assert exact["a"] < 3000
     assert_covered(*misses(session, sql, exact))

@@ -86,7 +86,7 @@ def by_query(folder: Path) -> Rows:
         *"query --db events.duckdb --policy policy.toml --format csv".split(), QUESTION, cwd=folder
     )
     assert code == 0
-    assert "answered before, charged nothing" in err
+    assert "stored answer, nothing was charged" in err
     return rows_of(list(csv.reader(io.StringIO(out.decode())))[1:])
 
 

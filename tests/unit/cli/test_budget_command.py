@@ -69,7 +69,7 @@ def test_a_query_of_an_analyst_is_charged_once(folder: Path) -> None:
     assert (again["receipt"]["replayed"], again["receipt"]["items_charged"]) == (True, 0)
     assert again["rows"] == first["rows"]
     code, out, _ = asked(folder, "--analyst", "bob")
-    assert out.strip().splitlines()[-1].startswith("limited_domain: answered before, charged nothing; ")
+    assert out.strip().splitlines()[-1] == "answered 3 of 3; stored answer, nothing was charged"
     explained = asked(folder, "--analyst", "bob", command="explain")[1]
     assert re.search(r"^stored +answered before", explained, re.MULTILINE)
     assert "stored " not in asked(folder, "--analyst", "carol", command="explain")[1]
@@ -88,8 +88,9 @@ def test_the_curator_sees_every_account_and_the_latest_queries(folder: Path) -> 
     code, out, err = run(folder, "budget", "--policy", "policy.toml")
     assert (code, err) == (0, "")
     balance, accounts, queries = (part.splitlines() for part in out.split("\n\n"))
-    assert balance[0].startswith("total guarantee: (1, 1e-06)-differential privacy")
-    assert balance[1].startswith("rho   granted 0.0229374, spent 0.0004, ")  # 8 items of 0.02
+    assert balance[0] == "85 % of the budget is left: about 9 more queries such as TOP 10 without counts"
+    assert balance[1].startswith("guarantee: (1, 1e-06)-differential privacy")
+    assert balance[2].startswith("rho   granted 0.0229374, spent 0.0004, ")  # 8 items of 0.02
     assert [line.split("  ")[0].strip() for line in accounts] == ["account", "(the total)", "alice", "bob", "carol"]
     spent = {line.split("  ")[0].strip(): (line.count("█"), line.count("·")) for line in accounts[1:]}
     assert spent["carol"] == (0, 48)
@@ -118,7 +119,7 @@ def test_one_analysts_budget_is_theirs_alone(folder: Path) -> None:
     asked(folder, "--analyst", "bob")
     code, out, _ = run(folder, "budget", "--policy", "policy.toml", "--analyst", "bob")
     assert code == 0
-    assert "of it, the account bob:" in out
+    assert "this is the budget of the account bob" in out
     assert "alice" not in out
     assert "(the total)" not in out
     assert "the latest 1 of 1 queries" in out

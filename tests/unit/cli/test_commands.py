@@ -72,15 +72,14 @@ def test_the_demo_from_anywhere(tmp_path: Path) -> None:
         ("1. Which areas", "2. And the fifty", "3. And among the 5,000 visitors of"), start=1
     ):
         assert question in text
-        assert text.count("receipt: asked for") == 3, number
+        assert text.count(" of the budget; ") == 3, number
     assert "TOP 10 PRIVATE" in text
     assert "/msdownload" in text
     assert "██" in text
     assert "░" in text
-    assert "returned 10 and 10 counts: charged 20 items of epsilon 0.04283" in text
-    assert text.count("budget left: about ") == 3
+    assert "answered 10 of 10; used 20 % of the budget; about 4 more like this" in text
     assert "(1, 1e-06)-differential privacy" in text
-    assert "nothing more stands out" in text
+    assert "of 20 areas stood out." in text
     assert text.strip().splitlines()[-1].startswith("Each user_id of visits is protected: ")
     assert list(tmp_path.iterdir()) == []
 
@@ -90,8 +89,9 @@ def test_a_table(folder: Path) -> None:
     assert (code, err) == (0, "")
     lines = out.decode().splitlines()
     assert lines[0].split() == ["#", "article", "year", "readers", "±", "at", "95%"]
-    assert lines[-1].startswith("limited_domain: charged 13 items of epsilon 0.05 (rho ")
-    rows = lines[1:-1]
+    assert lines[-2].startswith("Only 6 of 7 combinations of article and year stood out. At this price ")
+    assert lines[-1] == "answered 6 of 7; used 5 % of the budget; about 19 more like this"
+    rows = lines[1:-2]
     assert len(rows) == 6
     assert "[bold]x[/bold]" in rows[0]
     assert "\ufffd[31mred\ufffdline\ufffd" in rows[1]
@@ -125,7 +125,17 @@ def test_csv(folder: Path) -> None:
     assert {row[0] for row in rows} == set(LABELS)  # NULL and '' read alike here; the file quotes only the text
     assert "\n,1999," in out.decode()
     assert all(int(row[2]) > 1000 for row in rows)
-    assert err.startswith("limited_domain: charged 13 items")
+    assert err.splitlines()[-1].startswith("answered 6 of 7; used ")
+
+
+@pytest.mark.parametrize("layout", ["table", "csv"])
+def test_details(folder: Path, layout: str) -> None:
+    code, out, err = asked(folder, "query", COUNTED, "--details", "--format", layout)
+    assert code == 0
+    shown = out.decode() if layout == "table" else err
+    for line in ("mechanism     limited_domain", "charged       13 items of epsilon 0.05: rho 0.0040625, delta "):
+        assert f"\n  {line}" in shown
+    assert "rho" not in asked(folder, "query", COUNTED)[1].decode()
 
 
 def test_json(folder: Path) -> None:
@@ -137,7 +147,10 @@ def test_json(folder: Path) -> None:
     receipt = body["receipt"]
     assert (receipt["k"], receipt["items_charged"], receipt["stopped_at_bottom"]) == (7, 13, True)
     assert receipt["loss"]["rho"] == 0.0040625
-    assert set(receipt) == set(dpsql.Receipt.__dataclass_fields__)
+    assert set(receipt) == {*dpsql.Receipt.__dataclass_fields__, "words"}
+    assert receipt["words"] == "answered 6 of 7; used 5 % of the budget; about 19 more like this"
+    assert body["explanation"].startswith("Only 6 of 7 combinations of article and year stood out.")
+    assert body["warnings"] == []
 
 
 def test_arrow(folder: Path) -> None:
@@ -146,7 +159,7 @@ def test_arrow(folder: Path) -> None:
     table = pa.ipc.open_stream(out).read_all()
     assert table.schema == pa.schema([("article", pa.string()), ("year", pa.int32()), ("readers", pa.int64())])
     assert set(table.column("article").to_pylist()) == {*LABELS, None}
-    assert err.startswith("limited_domain: charged 13 items")
+    assert err.splitlines()[-1].startswith("answered 6 of 7; used ")
 
 
 @pytest.mark.parametrize("sql", [NOTHING, NOTHING.replace(", COUNT(DISTINCT user_id) AS readers", "")])
@@ -164,9 +177,10 @@ def test_no_rows_in_every_format(folder: Path, layout: str, sql: str) -> None:
     elif layout == "csv":
         assert out.decode() == ",".join(f'"{name}"' for name in names) + "\n"
     else:
-        head, receipt = out.decode().splitlines()
+        head, explanation, receipt = out.decode().splitlines()
         assert head.split()[: len(names) + 1] == ["#", *names]
-        assert "charged 1 item of" in receipt
+        assert explanation.startswith("No combination of article and year stood out. At this price ")
+        assert receipt.startswith("answered 0 of 7; used ")
 
 
 @pytest.mark.parametrize("layout", ["table", "csv", "json"])

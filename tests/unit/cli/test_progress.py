@@ -61,7 +61,7 @@ def test_the_bar_is_gone_before_the_answer_is_shown_and_the_cursor_is_not(folder
     slow = f"{HURRIED}\nfrom dpsql.engines.duckdb.engine import DuckDBEngine as E; import time\n"
     slow += "run = E._run; E._run = lambda *given: (time.sleep(1), run(*given))[1]"
     with conversation(folder, slow, ["query", SHORT]) as terminal:
-        assert BAR in terminal.shows("limited_domain: ")
+        assert BAR in terminal.shows("of the budget; ")
         drawn = terminal.raw
         assert terminal.ends() == 0
     end = drawn.rindex(BAR)

@@ -64,10 +64,10 @@ def rho_spent(folder: Path) -> float:
 def test_a_script_is_answered_in_order_and_asking_again_is_free(folder: Path) -> None:
     code, out, err = piped(folder, f"SHOW TABLES;\n{COUNTED}-- again\n{COUNTED}.history\n.budget")
     assert (code, err) == (0, "")
-    assert out.index("privacy_unit") < out.index("charged 6 items") < out.index("answered before, charged nothing")
-    assert out.count("limited_domain: ") == 2
+    assert out.index("privacy_unit") < out.index("; used ") < out.index("; stored answer, nothing was charged")
+    assert out.count("answered 3 of 3; ") == 2
     assert len(re.findall(r"^20.* answered +rho 0\.\d+ +SELECT article, COUNT", out, re.MULTILINE)) == 1
-    assert out.rstrip().splitlines()[-1].startswith("about ")
+    assert out.rstrip().splitlines()[-2].startswith("94 % of the budget is left: about ")
 
 
 def test_the_last_statement_of_a_script_may_lack_its_semicolon(folder: Path) -> None:
@@ -114,13 +114,22 @@ def test_commands(folder: Path) -> None:
     assert [line.split()[0] for line in out.splitlines()] == documented == [f".{name}" for name in COMMANDS]
 
 
+def test_details_are_shown_when_they_are_wanted(folder: Path) -> None:
+    code, out, _ = piped(folder, f"{COUNTED}.budget\n.details on\n{COUNTED}.budget")
+    assert code == 0
+    plain, detailed = out.split("stored answer, nothing was charged", 1)
+    assert "rho" not in plain
+    assert "\n  mechanism " in detailed
+    assert "\nrho   granted " in detailed
+
+
 def test_who_asks_which_ledger_and_in_which_process(folder: Path) -> None:
     code, out, err = piped(
         folder, COUNTED + ".mode json\nSHOW TABLES;", "--ledger", ":memory:", "--isolation", "process"
     )
     assert code == 0, err
     assert '"isolation": "process"' in out
-    assert "the ledger is in memory" in out
+    assert "trial ledger, forgotten when the session ends" in out
     assert not (folder / "ledger.sqlite").exists()
 
 
@@ -157,13 +166,13 @@ def test_nothing_that_a_terminal_obeys_is_shown() -> None:
 def test_a_conversation(folder: Path) -> None:
     with conversation(folder) as terminal:
         terminal.shows("dpsql>")
-        terminal.shows("more items at epsilon")
+        terminal.shows("100 % of the budget is left")
         terminal.types("SELECT article, COUNT(DISTINCT user_id) AS readers FROM rea\t")
         terminal.shows("ds")
         terminal.types("\r")
         terminal.shows("...")
         terminal.types("GROUP BY article TOP 3 PRIVATE;\r")
-        terminal.shows("charged 6 items")
+        terminal.shows("of the budget; about ")
         terminal.shows(" s\r\n")
         terminal.shows("dpsql>")
         terminal.types("SELECT forgotten\x03")
@@ -172,7 +181,7 @@ def test_a_conversation(folder: Path) -> None:
         terminal.shows("[")
         terminal.shows("Hint: ")
         terminal.types("SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY 1 TOP 3 PRIVATE;\r")
-        terminal.shows("answered before, charged nothing")
+        terminal.shows("stored answer, nothing was charged")
         terminal.shows("dpsql>")
         terminal.types("\x04")
         assert terminal.ends() == 0

@@ -107,7 +107,7 @@ def test_a_smaller_total_is_refused(made: Path, total: ApproximateDP) -> None:
 
 @pytest.mark.parametrize("total", [(Epsilon("1.000000001"), Delta("2e-6")), (Epsilon(2), Delta("3e-6"))])
 def test_a_ledger_has_its_own_total_until_a_larger_one_is_granted(made: Path, total: tuple[Epsilon, Delta]) -> None:
-    with SQLiteLedger(made, BudgetVector(1000, "0.5"), total=ApproximateDP(*total)) as ledger:
+    with contextlib.closing(SQLiteLedger(made, BudgetVector(1000, "0.5"), total=ApproximateDP(*total))) as ledger:
         assert (ledger.total, ledger.budget) == (TOTAL, BUDGET)
         with pytest.raises(Error, match=r"rho 48\.5 is left"):
             ledger.reserve(Request("q", BudgetVector(49, 0)))

@@ -44,7 +44,7 @@ def test_running_a_cell_again_is_free_and_says_so(shell: InteractiveShell) -> No
     assert isinstance(again, Answer)
     assert again.receipt.replayed
     assert again.fetchall() == first.fetchall()
-    assert "Answered before: nothing was charged." in words(page(again._repr_html_()))
+    assert "stored answer, nothing was charged" in words(page(again._repr_html_()))
     assert first.receipt.remaining == again.receipt.remaining
 
 

@@ -1,0 +1,220 @@
+"""Advice beside answers: why one is short and what would bring more, and which charges are likely wasted."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from support.session_kit import filled, rebuilt, session_on, values_rows
+
+import dpsql
+from dpsql.answer_json import encode_answer
+from dpsql.session import Session
+
+FLAT = {f"page {at}": 60 for at in range(30)}
+NAMES = "SELECT article AS page FROM reads GROUP BY article TOP 10 PRIVATE"
+
+
+def session_over(counts: dict[str, int], **table: object) -> Session:
+    policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id", **table)})  # type: ignore[arg-type]
+    return session_on(filled(*values_rows(counts)), policy)
+
+
+def numbers(text: str) -> list[int]:
+    return [int(found.replace(",", "")) for found in re.findall(r"about ([\d,]+)", text)]
+
+
+def test_an_empty_answer_says_why_and_what_would_bring_more() -> None:
+    answer = session_over(FLAT).sql(NAMES)
+    assert len(answer) == 0
+    found = re.fullmatch(
+        r"No page stood out\. At this price a page needs about ([\d,]+) users more than the page at rank 201 "
+        r"\(with max_groups_contributed = 3 about ([\d,]+), with epsilon = 0\.0857 about ([\d,]+)\)\. "
+        r"To see more: raise epsilon, ask for fewer keys at a higher epsilon, set a bound, name a domain or group by "
+        r"something coarser than page\.",
+        answer.explanation,
+    )
+    assert found
+    need, bounded, dearer = (int(number.replace(",", "")) for number in found.groups())
+    assert bounded < need
+    assert dearer < need
+
+
+@pytest.mark.parametrize("option", ["max_groups_contributed = 3", "epsilon = 0.0857"])
+def test_an_option_that_is_proposed_works_and_needs_what_was_said(option: str) -> None:
+    session = session_over(FLAT)
+    said = re.search(rf"with {re.escape(option)} about ([\d,]*\d)", session.sql(NAMES).explanation)
+    assert said
+    explained = session.sql(f"{NAMES} WITH ({option})").explanation
+    assert f"a page needs about {said.group(1)} users" in explained
+
+
+def test_a_short_answer_says_how_many_stood_out() -> None:
+    answer = session_over({"a": 9000, "b": 8000, "c": 3}).sql(NAMES)
+    assert len(answer) == 2
+    assert answer.explanation.startswith("Only 2 of 10 pages stood out. At this price a page needs about ")
+    assert str(answer.receipt).startswith("answered 2 of 10; used ")
+
+
+def test_an_answer_that_is_whole_needs_no_explanation() -> None:
+    answer = session_over({"a": 9000, "b": 8000}).sql(NAMES.replace("10", "2"))
+    assert (len(answer), answer.explanation, answer.warnings) == (2, "", ())
+    assert answer.notes() == [str(answer.receipt)]
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("SELECT article, user_id % 2 AS half FROM reads GROUP BY article, half TOP 5 PRIVATE", "No combination of"),
+        ("SELECT article FROM reads GROUP BY article TOP ADAPTIVE PRIVATE", "No list of articles ended in a wide gap."),
+        ("SELECT article FROM reads GROUP BY article TOP 5 PRIVATE WITH (mechanism = stable)", "No article stood out."),
+        (
+            "SELECT article FROM reads GROUP BY 1 TOP 5 PRIVATE WITH (mechanism = weighted_gaussian)",
+            "No article stood out. At this price an article needs about ",
+        ),
+        (
+            "SELECT user_id % 3 AS p, article FROM reads GROUP BY 1, 2 TOP 5 PRIVATE PER p WITH (partitions = ['0'])",
+            "No combination of p and article stood out. At this price ",
+        ),
+    ],
+)
+def test_every_kind_of_query_has_its_words(text: str, start: str) -> None:
+    answer = session_over(FLAT).sql(text)
+    assert len(answer) == 0
+    assert answer.explanation.startswith(start)
+    assert answer.explanation.endswith(".")
+
+
+def test_the_explanation_is_the_same_whatever_the_rows_are() -> None:
+    told = {session_over(rows).sql(NAMES).explanation for rows in ({}, {"a": 1}, {"a": 3, "b": 2}, FLAT)}
+    assert len(told) == 1
+
+
+def test_a_lower_bound_is_proposed_where_there_is_one_and_never_above_the_policys() -> None:
+    session = session_over(FLAT, max_groups_contributed=10)
+    assert "lower the bound" in session.sql(NAMES).explanation
+    assert "max_groups_contributed = 3" in session.sql(NAMES).explanation
+    least = session_over(FLAT, max_groups_contributed=1).sql(NAMES).explanation
+    assert "bound" not in least.split("To see more:")[1]
+
+
+def test_a_stored_answer_that_was_drawn_on_other_terms_says_what_a_new_one_needs() -> None:
+    session = session_over(FLAT)
+    first = session.sql(NAMES)
+    parts = session._dependencies
+    later = rebuilt(session)
+    object.__setattr__(
+        later._dependencies,
+        "terms",
+        parts.terms.of_policy(
+            dpsql.Policy(dpsql.Budget(1, "1e-6", items=50), {"reads": dpsql.PrivateTable("user_id")})
+        ),
+    )
+    again = later.sql(NAMES)
+    assert again.receipt.replayed
+    assert "Asked again with fresh = true, which is charged, a page needs about " in again.explanation
+    assert numbers(again.explanation)[0] < numbers(first.explanation)[0]
+
+
+# warnings
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("SELECT user_id FROM reads GROUP BY user_id TOP 5 PRIVATE", "Each group is a single user"),
+        ("SELECT article, user_id FROM reads GROUP BY 1, 2 TOP 5 PRIVATE", "Each group is a single user"),
+        ("SELECT article FROM reads WHERE user_id = 7 GROUP BY article TOP 5 PRIVATE", "leaves at most one user"),
+        ("SELECT article FROM reads WHERE 7 = user_id GROUP BY article TOP 5 PRIVATE", "leaves at most one user"),
+        ("SELECT article FROM reads WHERE user_id IN (1, 2) GROUP BY article TOP 5 PRIVATE", "leaves at most 2 users"),
+        (
+            "SELECT article FROM (SELECT * FROM reads WHERE user_id = 7) GROUP BY article TOP 5 PRIVATE",
+            "leaves at most one user",
+        ),
+        ("SELECT article FROM reads GROUP BY article TOP 5 PRIVATE WITH (fresh = true)", "fresh = true is charged"),
+        (
+            "SELECT article FROM reads WHERE TIMESTAMP '2020-01-01' < now()::TIMESTAMP GROUP BY 1 TOP 5 PRIVATE",
+            "reads the clock to the second",
+        ),
+        (
+            "SELECT n FROM (SELECT article AS n FROM reads WHERE user_id = 7 GROUP BY article TOP 5 PRIVATE) LIMIT 3",
+            "leaves at most one user",
+        ),
+    ],
+)
+def test_a_charge_that_is_likely_wasted_is_warned_of_before_it_is_made(text: str, words: str) -> None:
+    session = session_over({"a": 9000})
+    (shown,) = [value for name, value in session.sql(f"EXPLAIN {text}").fetchall() if name == "warning"]
+    assert words in shown
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", dpsql.WastedChargeWarning)
+        with pytest.raises(dpsql.WastedChargeWarning, match=re.escape(words)):
+            session.sql(text)
+    assert session.budget.rho.spent == session.budget.rho.reserved == 0
+    with pytest.warns(dpsql.WastedChargeWarning, match=re.escape(words)) as caught:
+        answer = session.sql(text)
+    assert caught[0].filename == __file__
+    assert [words in warning for warning in answer.warnings] == [True]
+    assert f"warning: {answer.warnings[0]}" in repr(answer)
+    assert answer.warnings[0].split("'")[0] in answer._repr_html_()
+    assert encode_answer(answer)["warnings"] == list(answer.warnings)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT article FROM reads GROUP BY article TOP 5 PRIVATE",
+        "SELECT user_id % 10 AS digit FROM reads GROUP BY digit TOP 5 PRIVATE",
+        "SELECT article FROM reads WHERE user_id <> 7 AND user_id > 3 GROUP BY article TOP 5 PRIVATE",
+        "SELECT article FROM reads WHERE user_id = 7 OR article = 'a' GROUP BY article TOP 5 PRIVATE",
+        "SELECT article FROM reads WHERE TIMESTAMP '2020-01-01' < current_date GROUP BY 1 TOP 5 PRIVATE",
+        "SELECT article FROM reads WHERE TIMESTAMP '2020-01-01' < date_trunc('hour', now()) GROUP BY 1 TOP 5 PRIVATE",
+        f"SELECT article FROM reads WHERE user_id IN ({', '.join(map(str, range(900)))}) GROUP BY 1 TOP 5 PRIVATE",
+    ],
+)
+def test_other_queries_are_not_warned_of(text: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", dpsql.WastedChargeWarning)
+        assert session_over({"a": 9000}).sql(text).warnings == ()
+
+
+def test_a_stored_answer_issues_no_warning_again() -> None:
+    session = session_over({"a": 9000})
+    text = "SELECT article FROM reads WHERE user_id = 7 GROUP BY article TOP 5 PRIVATE"
+    with pytest.warns(dpsql.WastedChargeWarning):
+        session.sql(text)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", dpsql.WastedChargeWarning)
+        assert session.sql(text).warnings != ()
+
+
+def test_a_k_beyond_the_population_is_warned_of() -> None:
+    session = session_over({"a": 9000}, population=9000)
+    text = "SELECT article FROM reads GROUP BY article TOP {k} PRIVATE"
+    (warning,) = session.explain(text.format(k=50)).warnings
+    found = re.match(
+        r"TOP 50 is more than is likely to stand out: each needs about ([\d,]+) users, which of about "
+        r"9,000 in all perhaps the first ([\d,]+) articles have\.",
+        warning,
+    )
+    assert found
+    assert int(found.group(2)) < 50
+    assert session.explain(text.format(k=10)).warnings == ()
+
+
+def test_a_query_that_cannot_be_afforded_says_so_in_its_plan() -> None:
+    session = session_over({"a": 9000})
+    shown = session.sql("EXPLAIN SELECT article FROM reads GROUP BY article TOP 101 PRIVATE").fetchall()
+    (warning,) = [value for name, value in shown if name == "warning"]
+    assert warning == "It may cost more than what is left of the budget: it would be refused, and nothing charged."
+
+
+def test_the_clock_is_told_apart_to_the_second_and_no_finer() -> None:
+    moment = datetime(2026, 11, 23, 23, 59, 59, tzinfo=UTC)
+    session = session_over({"a": 9000})
+    object.__setattr__(session._dependencies, "clock", lambda: moment + timedelta(microseconds=5))
+    text = "SELECT article FROM reads WHERE TIMESTAMP '2020-01-01' < {} GROUP BY 1 TOP 5 PRIVATE"
+    assert Session(session._dependencies).explain(text.format("today()")).warnings == ()
+    assert Session(session._dependencies).explain(text.format("now()::TIMESTAMP")).warnings != ()
