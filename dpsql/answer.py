@@ -6,11 +6,13 @@ Everything here is post-processing of a release: it may be printed, stored and s
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib import import_module
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
     from matplotlib.axes import Axes
+    from rich.console import Group
 
 __all__ = ["Advice", "Answer", "CountColumns", "Promise", "Receipt", "replace_unprintable"]
 
@@ -91,7 +94,15 @@ class Advice:
 
 
 class Answer:
-    """A private answer: its table, its receipt, and the sentence that cites it; its length is the number of rows."""
+    """A private answer: its table, its receipt, and the sentence that cites it; its length is the number of rows.
+
+    >>> for article, readers in answer:
+    ...     print(article, readers > 8000)
+    moon True
+    sun True
+    >>> len(answer), answer[0][0], answer.receipt.replayed
+    (2, 'moon', False)
+    """
 
     __slots__ = ("_advice", "_counts", "_granted", "_promise", "_table", "receipt")
 
@@ -116,6 +127,9 @@ class Answer:
         """Return the released table: the columns of the query, typed by the query, in released order.
 
         At most k rows, of each partition with PER; counts are whole numbers (int64) and may be negative.
+
+        >>> answer.arrow().column_names
+        ['article', 'n']
         """
         return self._table
 
@@ -124,7 +138,11 @@ class Answer:
         return self._table.__arrow_c_stream__(requested_schema)
 
     def fetchall(self) -> list[tuple[object, ...]]:
-        """Return the rows as Python tuples; dates outside Python's calendar come as text."""
+        """Return the rows as Python tuples; dates outside Python's calendar come as text.
+
+        >>> [article for article, _ in answer.fetchall()]
+        ['moon', 'sun']
+        """
         columns = [_to_python(column) for column in self._table.columns]
         return list(zip(*columns, strict=True))
 
@@ -161,17 +179,54 @@ class Answer:
         return f"each {unit} counted in at most {groups}: true counts can be higher"
 
     def notes(self) -> list[str]:
-        """Return the lines that belong beside the rows: explanation of a short answer, receipt, bound, warnings."""
+        """Return the lines that belong beside the rows: explanation of a short answer, receipt, bound, warnings.
+
+        >>> answer.notes()  # doctest: +ELLIPSIS
+        ['answered 2 of 2; used 5 % of the budget; about 19 more like this; ...']
+        """
         warnings = [f"warning: {warning}" for warning in self.warnings]
         return [*filter(None, [self.explanation, str(self.receipt), self.bound_note]), *warnings]
 
-    def df(self) -> pd.DataFrame:
-        """Return a pandas DataFrame of these rows; raises `UsageError` without the extra dpsql[pandas]."""
+    def df(self, *, intervals: bool = False, level: float = 0.95) -> pd.DataFrame:
+        """Return a pandas DataFrame of these rows; raises `UsageError` without the extra dpsql[pandas].
+
+        With `intervals`, each released count `n` is followed by `n_low` and `n_high`, between which the exact count
+        lies with probability `level`, as `intervals` returns them; it raises as that does.
+
+        >>> answer.df(intervals=True).columns.tolist()
+        ['article', 'n', 'n_low', 'n_high']
+        """
         _require("pandas")
-        return self._table.to_pandas(date_as_object=False)  # Python's dates end where DuckDB's do not
+        table = self._with_intervals(level) if intervals else self._table
+        return table.to_pandas(date_as_object=False)  # Python's dates end where DuckDB's do not
+
+    def to_csv(self, path: str | Path | None = None, *, intervals: bool = False, level: float = 0.95) -> str | None:
+        """Write the rows as CSV in UTF-8 with a header, and return None; without a path, return the text.
+
+        `intervals` and `level` are those of `df`. Raises `OSError` where the file cannot be written.
+
+        >>> answer.to_csv().splitlines()[0]
+        '"article","n"'
+        >>> answer.to_csv("readers.csv")
+        """
+        import pyarrow as pa
+        from pyarrow import csv
+
+        table = _spell_beyond_calendar(self._with_intervals(level) if intervals else self._table)
+        sink = pa.BufferOutputStream()
+        csv.write_csv(table, sink)
+        text = bytes(sink.getvalue())
+        if path is None:
+            return text.decode()
+        Path(path).write_bytes(text)
+        return None
 
     def pl(self) -> pl.DataFrame:
-        """Return a polars DataFrame of these rows; raises `UsageError` without the extra dpsql[polars]."""
+        """Return a polars DataFrame of these rows; raises `UsageError` without the extra dpsql[polars].
+
+        >>> answer.pl().shape
+        (2, 2)
+        """
         _require("polars")
         import polars as pl
 
@@ -184,9 +239,10 @@ class Answer:
         Per row, for the noise of the released count; with `bounded_by`, for the bounded count. The last two
         columns are `low` and `high`, in units and at least 0, also when a key has such a name. Raises `UsageError`
         where no counts were released, where they were made monotone, and for a level outside (0, 1).
-        """
-        import pyarrow as pa
 
+        >>> answer.intervals(0.99).column_names
+        ['article', 'low', 'high']
+        """
         if self._counts is None:
             hint = "Select COUNT(DISTINCT <privacy unit>) to release counts; each costs one item."
             raise UsageError("no-counts", "This answer released no counts.", hint=hint)
@@ -195,12 +251,31 @@ class Answer:
             raise UsageError(
                 "adjusted-counts", "Intervals are those of the noisy counts as they were drawn.", hint=hint
             )
-        reach = self._counts.reach(level)
-        centre = self._table.column(self._counts.columns[0]).to_pylist()
+        low, high = self._find_bounds(self._counts.columns[0], self._counts.reach(level))
         keys = [position for position in range(self._table.num_columns) if position not in self._counts.columns]
-        low = pa.array([max(0, count - reach) for count in centre], pa.int64())
-        high = pa.array([max(0, count + reach) for count in centre], pa.int64())
         return self._table.select(keys).append_column("low", low).append_column("high", high)
+
+    def _find_bounds(self, position: int, reach: int) -> tuple[pa.Array, pa.Array]:
+        """Return the ends of the intervals of a column of counts, NULL where an outer SELECT has no count."""
+        import pyarrow as pa
+
+        counts = self._table.column(position).to_pylist()
+        ends = ([None if count is None else max(0, count + by) for count in counts] for by in (-reach, reach))
+        low, high = (pa.array(end, pa.int64()) for end in ends)
+        return low, high
+
+    def _with_intervals(self, level: float) -> pa.Table:
+        """Return the table in which each released count is followed by its interval."""
+        self.intervals(level)  # raises where there are none
+        table, counts = self._table, self._counts
+        if counts is None:
+            return table
+        for position in sorted(counts.columns, reverse=True):
+            name = table.column_names[position]
+            ends = zip(("high", "low"), reversed(self._find_bounds(position, counts.reach(level))), strict=True)
+            for end, column in ends:
+                table = table.add_column(position + 1, f"{name}_{end}", column)
+        return table
 
     def plot(self, axes: Axes | None = None, *, level: float = 0.95) -> Axes:
         """Draw the released counts as bars with their intervals, and what remains of the budget; return the axes.
@@ -208,6 +283,8 @@ class Answer:
         On `axes` of matplotlib, or on a new figure. Raises `UsageError` without the extra dpsql[plot], and as
         `intervals` does. The threshold is drawn where it is a
         public count, which is with the Gaussian histogram alone: a limited domain's holds a count of the data.
+
+        >>> answer.plot().figure.savefig("readers.png")
         """
         intervals = self.intervals(level)
         _require("matplotlib", extra="plot")
@@ -230,7 +307,11 @@ class Answer:
         return draw(chart, axes)
 
     def statement(self) -> str:
-        """Return one sentence to cite: unit, neighbours, the data set's total, what this answer cost, the version."""
+        """Return one sentence to cite: unit, neighbours, the data set's total, what this answer cost, the version.
+
+        >>> answer.statement()[:41]
+        'Each user_id of reads is protected: addin'
+        """
         if self._promise is None:
             return f"This answer of dpsql {version('dpsql')} read no private row."
         promise, receipt = self._promise, self.receipt
@@ -244,8 +325,37 @@ class Answer:
             + (f" Counts are bounded: {self.bound_note}." if self.bound_note else "")
         )
 
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns.
+
+        >>> answer.columns
+        ['article', 'n']
+        """
+        return list(self._table.column_names)
+
     def __len__(self) -> int:
         return int(self._table.num_rows)
+
+    def __iter__(self) -> Iterator[tuple[object, ...]]:
+        return iter(self.fetchall())
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[object, ...]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[tuple[object, ...]]: ...
+    def __getitem__(self, index: int | slice) -> tuple[object, ...] | list[tuple[object, ...]]:
+        return self.fetchall()[index]
+
+    def __rich__(self) -> Group:
+        """Return all rows for a terminal that shows them with rich, with bars and intervals, and the notes below."""
+        from rich.console import Group
+        from rich.text import Text
+
+        from dpsql.display.terminal_table import terminal_table
+
+        notes = Text("\n".join(map(replace_unprintable, self.notes())), style="dim")
+        return Group(terminal_table(self._release_rows(len(self))), notes)
 
     def __repr__(self) -> str:
         rows = [self._table.column_names, *self.fetchall()[:_SHOWN]]
@@ -256,15 +366,7 @@ class Answer:
 
     def _repr_html_(self) -> str:
         """Return the first rows for a notebook, with bars, intervals and what is left of the budget."""
-        first, receipt = self._table.slice(0, MAX_ROWS), self.receipt
-        counts = self._counts
-        released = Released(
-            columns=[Column(field.name, _is_number(field.type)) for field in first.schema],
-            values=[_to_python(column) for column in first.columns],
-            total=len(self),
-            counts=() if counts is None else counts.columns,
-            reach=None if counts is None or counts.adjusted else counts.reach(0.95),
-        )
+        receipt = self.receipt
         cost = Cost(
             notes=self.notes(),
             details=receipt.details(),
@@ -272,13 +374,36 @@ class Answer:
             remaining=receipt.remaining,
             granted=self._granted,
         )
-        return released_html(released, cost)
+        return released_html(self._release_rows(MAX_ROWS), cost)
+
+    def _release_rows(self, most: int) -> Released:
+        """Return the first rows, at most so many, with 95 % intervals."""
+        first, counts = self._table.slice(0, most), self._counts
+        return Released(
+            columns=[Column(field.name, _is_number(field.type)) for field in first.schema],
+            values=[_to_python(column) for column in first.columns],
+            total=len(self),
+            counts=() if counts is None else counts.columns,
+            reach=None if counts is None or counts.adjusted else counts.reach(0.95),
+        )
 
 
 def _is_number(type_: pa.DataType) -> bool:
     import pyarrow as pa
 
     return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
+
+
+def _spell_beyond_calendar(table: pa.Table) -> pa.Table:
+    """Return the table with dates outside Python's calendar as text, because Arrow cannot write them as CSV."""
+    import pyarrow as pa
+
+    for position, column in enumerate(table.columns):
+        values = _to_python(column) if pa.types.is_temporal(column.type) else []
+        if any(isinstance(value, str) for value in values):
+            texts = [None if value is None else str(value) for value in values]
+            table = table.set_column(position, table.column_names[position], pa.array(texts, pa.string()))
+    return table
 
 
 def _to_python(column: pa.ChunkedArray) -> list[object]:

@@ -41,6 +41,10 @@ def connect(
     Raises `PolicyError`, `EngineError` or `LedgerError`, and `Refusal` for an analyst without access. Opening reads
     private rows for two purposes only: to load CSV files, and to check that the keys of links are unique. Of folders it
     reads the metadata of the table, and the columns of their Parquet files.
+
+    >>> policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id")})
+    >>> session = dpsql.connect(database, policy=policy, ledger=":memory:")
+    >>> session.close()
     """
     known = load_policy(policy)
     known.analyst(analyst)  # who may not ask opens nothing

@@ -34,7 +34,11 @@ _LONGEST_FRAGMENT = 60
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Place in the analyst's statement: 1-based line and column of a fragment of it."""
+    """Place in the analyst's statement: 1-based line and column of a fragment of it.
+
+    >>> print(Place(2, 6, "reads"))
+    line 2, column 6 near 'reads'
+    """
 
     line: int
     column: int
@@ -51,7 +55,14 @@ class Place:
 
 
 class Error(Exception):
-    """The root: a stable `code`, one sentence `reason`, a `hint`, and a `place` in the statement if there is one."""
+    """The root: a stable `code`, one sentence `reason`, a `hint`, and a `place` in the statement if there is one.
+
+    >>> try:
+    ...     session.sql("SELECT nothing FROM reads")
+    ... except dpsql.Error as error:
+    ...     print(error.code)
+    not-private
+    """
 
     boxed = False  # whether a notebook has shown all of it already
 
@@ -85,28 +96,77 @@ class Error(Exception):
 
 
 class Refusal(Error):
-    """The policy, or privacy itself, says no to this statement; nothing was charged."""
+    """The policy, or privacy itself, says no to this statement; nothing was charged.
+
+    >>> try:
+    ...     session.sql("SELECT user_id FROM reads")
+    ... except dpsql.Refusal as error:
+    ...     print(error.code)
+    not-private
+    """
 
 
 class Unsupported(Error):
-    """dpsql cannot do this yet; nothing was charged."""
+    """dpsql cannot do this yet; nothing was charged.
+
+    >>> try:
+    ...     session.sql("SELECT at FROM reads GROUP BY at TOP 5 PRIVATE")
+    ... except dpsql.Unsupported as error:
+    ...     print(error.code)
+    keyword
+    """
 
 
 class BudgetExceeded(Error):
-    """The budget that is left cannot cover the worst case of this query; nothing was charged."""
+    """The budget that is left cannot cover the worst case of this query; nothing was charged.
+
+    >>> try:
+    ...     session.sql("SELECT article FROM reads GROUP BY article TOP 500 PRIVATE")
+    ... except dpsql.BudgetExceeded as error:
+    ...     print(error.code)
+    budget-exceeded
+    """
 
 
 class PolicyError(Error):
-    """The policy is missing, malformed, or names what the data does not have."""
+    """The policy is missing, malformed, or names what the data does not have.
+
+    >>> try:
+    ...     dpsql.Policy.from_toml("nowhere.toml")
+    ... except dpsql.PolicyError as error:
+    ...     print(error.code)
+    policy-missing
+    """
 
 
 class EngineError(Error):
-    """The engine could not answer; if it had started reading private rows the query is charged in full."""
+    """The engine could not answer; if it had started reading private rows the query is charged in full.
+
+    >>> try:
+    ...     dpsql.connect("nowhere.duckdb", policy=policy)
+    ... except dpsql.EngineError as error:
+    ...     print(error.code)
+    database-missing
+    """
 
 
 class LedgerError(Error):
-    """The ledger cannot be opened, trusted or written."""
+    """The ledger cannot be opened, trusted or written.
+
+    >>> try:
+    ...     dpsql.connect(database, policy=policy, ledger="nowhere/ledger.sqlite")
+    ... except dpsql.LedgerError as error:
+    ...     print(error.code)
+    ledger-directory
+    """
 
 
 class UsageError(Error):
-    """A call that cannot mean anything: a wrong type, a closed session, an extra that is not installed."""
+    """A call that cannot mean anything: a wrong type, a closed session, an extra that is not installed.
+
+    >>> try:
+    ...     answer.intervals(95)
+    ... except dpsql.UsageError as error:
+    ...     print(error.code)
+    level-range
+    """

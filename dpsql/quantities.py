@@ -113,7 +113,11 @@ class Epsilon(_Quantity):
 
 
 class Rho(_Additive):
-    """A zero-concentrated privacy loss (Bun and Steinke 2016), at least 0; composes by addition."""
+    """A zero-concentrated privacy loss (Bun and Steinke 2016), at least 0; composes by addition.
+
+    >>> Rho("0.25") + Rho("0.5")
+    Rho(0.75)
+    """
 
     __slots__ = ()
 

@@ -41,6 +41,11 @@ class Receipt:
     `chosen` names what the mechanism chose privately, "k" (ADAPTIVE) or "k_bar" (AUTO), "of each" partition with PER,
     where k and k_bar are the largest possible values; it is empty if nothing was chosen. `loss` and `remaining` are in
     the currencies of the `certificate`.
+
+    >>> answer.receipt.items_charged, str(answer.receipt.epsilon)
+    (4, '0.04283')
+    >>> dict(answer.receipt.details())["charged"]
+    '4 items of epsilon 0.04283: rho 0.000917204, delta 2.5e-08'
     """
 
     mechanism: str

@@ -56,7 +56,13 @@ class SessionDependencies:
 
 
 class Session:
-    """Private queries over one data set; opened by `dpsql.connect`, closed by `close` or the end of a `with` block."""
+    """Private queries over one data set; opened by `dpsql.connect`, closed by `close` or the end of a `with` block.
+
+    >>> with dpsql.connect(database, policy=policy) as session:
+    ...     answer = session.sql("SELECT article FROM reads GROUP BY article TOP 1 PRIVATE")
+    >>> answer.fetchall()
+    [('moon',)]
+    """
 
     __slots__ = ("_analyses", "_closed", "_dependencies", "_free_answers", "_salts")
 
@@ -87,6 +93,9 @@ class Session:
         Raises `Refusal` or `Unsupported` for the statement and `BudgetExceeded` when its worst case no longer fits
         (nothing is charged in these cases), `EngineError` when the engine failed on the data (charged in full), and
         `LedgerError` for a ledger, or a stored answer, that cannot be read.
+
+        >>> len(session.sql("SELECT article FROM reads GROUP BY article TOP 1 PRIVATE"))
+        1
         """
         statement = self._analyze(text, parameters)
         if not isinstance(statement, statements.PrivateQuery | statements.WrappedQuery):
@@ -121,6 +130,8 @@ class Session:
             least = own.terms.limits.min_epsilon
             raise planning.explain_shortfall(plan, short, least_epsilon=least, calendar=own.ledger.calendar)
         return self._answer(plan, settled.answer, view=view, replayed=settled.repeats)
+
+    execute = sql
 
     def _release(
         self,
@@ -173,6 +184,9 @@ class Session:
         """Return the plan of a private query: engine SQL, mechanism, worst-case loss, threshold; reads no row.
 
         Raises as `sql` does for a statement that cannot be run, but not for a budget that is short.
+
+        >>> session.explain("SELECT article FROM reads GROUP BY article TOP 10 PRIVATE").worst_items
+        10
         """
         statement = self._analyze(text, parameters)
         if isinstance(statement, statements.WrappedQuery):
@@ -187,6 +201,9 @@ class Session:
 
         Counts are for the worst case, and for half of the items returned. Raises as `explain`, and `UsageError` for
         `times` < 1.
+
+        >>> session.forecast("SELECT article FROM reads GROUP BY article TOP 10 PRIVATE").at_worst
+        9
         """
         return planning.forecast(self.explain(text, parameters), self.budget.remaining, times=times)
 
@@ -194,6 +211,9 @@ class Session:
         """Return the columns that the answer of `sql` would have; reads no private row and charges nothing.
 
         Raises as `sql` does for a statement that cannot be run, but not for a budget that is short.
+
+        >>> session.describe("SELECT article FROM reads GROUP BY article TOP 10 PRIVATE").names
+        ['article']
         """
         return self._schema(self._analyze(text, parameters))
 
@@ -202,6 +222,9 @@ class Session:
 
         `types` are the known types, as SQL names them, in the order of the parameters; UNKNOWN is a type that is not
         known yet. Raises as `sql` does for a statement that cannot be run with any values; charges nothing.
+
+        >>> session.prepare("SELECT article FROM reads WHERE article <> ? GROUP BY 1 TOP 3 PRIVATE").parameters
+        ('VARCHAR',)
         """
         found, statement, is_open = prepare_statement(text, types, read=lambda values: self._analyze(text, values))
         return planning.Prepared(found, self._schema(statement, is_open=is_open))

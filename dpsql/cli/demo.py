@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING
 
-from dpsql.cli.show import bar_table, open_console
+from dpsql.cli.show import open_console
 from dpsql.connect import connect
 from dpsql.policy import Budget, Policy, PrivateTable
 
@@ -64,9 +64,9 @@ def _ask(screen: Console, session: Session, *, question: str, sql: str) -> Answe
     screen.print(sql, style="cyan", markup=False)
     answer = session.sql(sql)
     if len(answer) > _SHOWN:
-        areas = ", ".join(str(row[0]) for row in answer.fetchall())
-        screen.print(areas, markup=False)
+        screen.print(", ".join(str(area) for (area,) in answer), markup=False)
+        screen.print("\n".join(answer.notes()), style="dim", markup=False)
     else:
-        screen.print(bar_table(answer))
-    screen.print("\n".join(answer.notes()) + "\n", markup=False)
+        screen.print(answer)
+    screen.print()
     return answer

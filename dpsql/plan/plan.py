@@ -30,6 +30,9 @@ class Plan(NotebookRepr):
     `stored` says that the ledger has this answer for this analyst, who may see it again for free. `rule` is the filter
     of a certificate other than zcdp. `considered` lists the mechanisms among which the planner chose, or which EXPLAIN
     shows beside the one of the query. `population` is the public number of units, if the choice used it.
+
+    >>> session.explain("SELECT article FROM reads GROUP BY article TOP 10 PRIVATE").mechanism
+    'limited_domain'
     """
 
     query: PrivateQuery

@@ -24,6 +24,9 @@ class Analyst:
 
     An enabled analyst has an `epsilon`. A `delta` of None means that of the total; `items` and `queries` of None mean
     those of the budget.
+
+    >>> Analyst(0.25, items=25).epsilon
+    Epsilon(0.25)
     """
 
     epsilon: Epsilon | None

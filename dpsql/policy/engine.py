@@ -29,6 +29,9 @@ class EngineSettings:
     longer than `time_limit` seconds fails, and is charged in full like every failure. A statement over public tables
     alone, which is free, is stopped after `public_time_limit` seconds (30 by default). With `answer_grid_ms`, results
     that depend on rows are returned only 1, 2, 4, 8 ... times so many milliseconds after the start.
+
+    >>> EngineSettings(isolation="process", time_limit=60).isolation
+    'process'
     """
 
     isolation: str

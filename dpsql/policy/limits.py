@@ -21,6 +21,9 @@ class Limits:
     The two epsilons are those of an item. Raises `PolicyError` for limits that contradict each other. With
     `share_replays`, the first answer to a query is the answer for all analysts, each of whom is charged in full. An
     analyst with `failures_per_day` failed queries within a day is refused until the day is over.
+
+    >>> Limits(max_k=50).max_k
+    50
     """
 
     max_epsilon: Epsilon

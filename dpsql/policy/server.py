@@ -32,6 +32,9 @@ class ServerSettings:
     the catalog queries of BI tools: "minimal" is built in, an address is that of an empty PostgreSQL database, and
     "auto" starts one where the extra `bi` is installed and is "minimal" elsewhere. `statements_per_minute` is a limit
     for each analyst, `max_connections` for all together.
+
+    >>> ServerSettings(users="users.toml").web
+    '127.0.0.1:8080'
     """
 
     users: Path | None

@@ -52,6 +52,9 @@ class PrivateTable:
     and the guarantee does not depend on it. For each set of columns in `materialized`, `dpsql materialize` stores the
     distinct values of every unit in the folder of the policy, and queries that need no other columns read these in
     place of the rows.
+
+    >>> PrivateTable("user_id", max_groups_contributed=10).privacy_unit
+    'user_id'
     """
 
     privacy_unit: str | None
@@ -102,7 +105,11 @@ class PrivateTable:
 
 @dataclass(frozen=True, slots=True, init=False)
 class PublicTable:
-    """A table that says nothing about any privacy unit; it may be joined. `types` are those of a CSV file's columns."""
+    """A table that says nothing about any privacy unit; it may be joined. `types` are those of a CSV file's columns.
+
+    >>> PublicTable(columns=["country", "continent"]).columns
+    ('country', 'continent')
+    """
 
     columns: tuple[str, ...] | None
     source: Path | None

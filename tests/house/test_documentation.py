@@ -7,12 +7,16 @@ import doctest
 import importlib
 import re
 import tomllib
+import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import duckdb
 import pytest
 
+import dpsql
 from dpsql import Policy, PolicyError
 from dpsql.errors import Error
 from dpsql.plan.planner import MECHANISMS
@@ -144,8 +148,32 @@ def test_every_page_of_the_sql_reference_is_linked_from_its_index() -> None:
     assert sorted(linked) == sorted(page.name for page in index.parent.glob("*.md") if page != index)
 
 
-def test_doctests_run() -> None:
-    attempted = 0
+@pytest.fixture
+def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, object]]:
+    """Names that the examples of docstrings use, in a folder of their own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    connection = duckdb.connect("events.duckdb")
+    connection.execute("CREATE TABLE reads (user_id BIGINT, article VARCHAR)")
+    for article, readers in (("moon", 40_000), ("sun", 20_000)):
+        connection.execute(f"INSERT INTO reads SELECT i, '{article}' FROM range({readers}) t(i)")
+    connection.close()
+    policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id")})
+    with warnings.catch_warnings(), dpsql.connect("events.duckdb", policy=policy, ledger=":memory:") as session:
+        warnings.simplefilter("ignore")
+        answer = session.sql("SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 2 PRIVATE")
+        yield {
+            "answer": answer,
+            "database": "events.duckdb",
+            "dpsql": dpsql,
+            "policy": policy,
+            "session": session,
+            "warnings": warnings,
+        }
+
+
+def test_doctests_run(example: dict[str, object]) -> None:
+    attempted, failed = 0, []
     for module in MODULES:
         name = ".".join(module.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         try:
@@ -154,10 +182,22 @@ def test_doctests_run() -> None:
             if missing.name not in {"harlequin", "superset"}:
                 raise
             continue
-        result = doctest.testmod(module_there)
-        assert result.failed == 0, name
+        result = doctest.testmod(module_there, extraglobs=example)
+        failed += [name] * result.failed
         attempted += result.attempted
-    assert attempted >= 5
+    assert failed == []
+    assert attempted >= 60
+
+
+def test_every_public_name_has_an_example() -> None:
+    names = {name: getattr(dpsql, name) for name in dpsql.__all__}
+    methods = {
+        f"{name}.{method}": getattr(names[name], method)
+        for name in ("Answer", "Session")
+        for method in vars(names[name])
+        if not method.startswith("_") and callable(getattr(names[name], method)) and method not in {"close", "execute"}
+    }
+    assert [name for name, thing in {**names, **methods}.items() if ">>>" not in (thing.__doc__ or "")] == []
 
 
 def test_the_readme_begins_with_the_two_commands() -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import math
 import sys
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from rich.console import Console
 from support.answer_kit import LEFT, answer_of, counted, receipt
 from support.laws import discrete_gaussian_law
 
@@ -240,3 +243,51 @@ def test_counts_without_a_bound_say_nothing() -> None:
     assert (answer.bounded_by, answer.bound_note, answer.notes()) == (None, "", [str(answer.receipt)])
     assert encode_answer(answer)["bounded_by"] is None
     assert answer_of({"key": pa.array(["a"])}).bounded_by is None
+
+
+def test_an_answer_is_a_sequence_of_rows() -> None:
+    answer = counted([120, 80])
+    assert list(answer) == answer.fetchall() == [("k0", 120), ("k1", 80)]
+    assert (answer[0], answer[-1], answer[:1]) == (("k0", 120), ("k1", 80), [("k0", 120)])
+    assert answer.columns == ["key", "n"]
+    with pytest.raises(IndexError):
+        answer[2]
+
+
+def test_intervals_are_beside_the_counts() -> None:
+    answer = counted([120, 3], variance=25)
+    frame = answer.df(intervals=True)
+    assert frame.columns.tolist() == ["key", "n", "n_low", "n_high"]
+    low, high = (column.to_pylist() for column in answer.intervals().columns[1:])
+    assert (frame["n_low"].tolist(), frame["n_high"].tolist()) == (low, high)
+    wide = answer.df(intervals=True, level=0.99)
+    assert (wide["n_low"] <= frame["n_low"]).all()
+    assert "n_low" not in answer.df().columns
+    with pytest.raises(dpsql.UsageError, match="no-counts"):
+        answer_of({"key": pa.array(["a"])}).df(intervals=True)
+
+
+def test_rows_without_a_count_have_no_interval() -> None:
+    table = pa.table({"key": ["a", "b"], "n": pa.array([500, None], pa.int64())})
+    answer = Answer(table, receipt(), counts=CountColumns((1,), Fraction(4)))
+    assert answer.intervals().to_pylist()[1] == {"key": "b", "low": None, "high": None}
+
+
+def test_csv_as_text_and_as_a_file(tmp_path: Path) -> None:
+    answer = answer_of(
+        {"key\n": pa.array(['a,"b"', None]), "day": pa.array([-(2**31) + 1, 0], pa.date32())},
+    )
+    text = answer.to_csv()
+    assert text == '"key\n","day"\n"a,""b""","-infinity"\n,"1970-01-01"\n'
+    assert answer.to_csv(tmp_path / "answer.csv") is None
+    assert (tmp_path / "answer.csv").read_text() == text
+    assert counted([5]).to_csv(intervals=True).splitlines()[0] == '"key","n","n_low","n_high"'  # type: ignore[union-attr]
+
+
+def test_rich_shows_the_rows_with_bars_and_the_notes() -> None:
+    screen = Console(width=100, file=io.StringIO(), record=True)
+    screen.print(counted([4321, 900]))
+    shown = screen.export_text()
+    assert "4,321" in shown
+    assert "\N{FULL BLOCK}" in shown
+    assert "answered 10 of 10; used 28 % of the budget" in shown

@@ -46,6 +46,10 @@ class Balance(NotebookRepr):
     with the default epsilon and delta. `rho` and `delta` give them by name.
     If the analyst has a limit, both are those of the limit, and `analyst` is its name. With a `calendar`, all amounts
     are those of the current period, and are granted again in the next.
+
+    >>> print(session.budget)
+    95 % of the budget is left: about 9 more queries such as TOP 10 without counts
+    guarantee: (1, 1e-06)-differential privacy for every privacy unit, over all queries
     """
 
     granted: ApproximateDP

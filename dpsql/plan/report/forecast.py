@@ -21,6 +21,9 @@ class Forecast(NotebookRepr):
     returns half of the k keys (and BOTTOM, where there is one), at `half_loss`. Queries of a known domain always return
     all keys, and a fixed price does not depend on the answer. With a budget per period, the forecast is for the current
     period. Repeating a query unchanged is free, and not counted.
+
+    >>> session.forecast("SELECT article FROM reads GROUP BY article TOP 10 PRIVATE", times=3).fits
+    True
     """
 
     times: int

@@ -11,8 +11,9 @@ from rich.console import Console
 from support.answer_kit import answer_of
 
 from dpsql.accounting import BudgetVector
-from dpsql.answer import Answer, CountColumns, Receipt
-from dpsql.cli.show import bar_table, write_answer
+from dpsql.answer import Answer, CountColumns
+from dpsql.cli.show import write_answer
+from dpsql.receipt import Receipt
 
 
 def shown(counts: list[int], variance: int = 400, **columns: list[object]) -> list[str]:
@@ -20,8 +21,8 @@ def shown(counts: list[int], variance: int = 400, **columns: list[object]) -> li
     receipt = Receipt.free(BudgetVector(0, 0), sealed=True)
     answer = Answer(table, receipt, counts=CountColumns((table.num_columns - 1,), Fraction(variance)))
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(bar_table(answer))
-    return console.export_text().splitlines()[1:]
+    console.print(answer)
+    return console.export_text().splitlines()[1:-1]
 
 
 def cells(line: str) -> tuple[int, int]:
