@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsql.open_engine import open_engine, open_evaluator, public_engines
 from dpsql.open_ledger import open_budget
-from dpsql.policy import DatabaseUrl, Policy, PrivateTable, load_policy
+from dpsql.policy import DatabaseUrl, Policy, PrivateTable, default_analyst, default_database, load_policy
 
 if TYPE_CHECKING:
     import duckdb
@@ -21,7 +22,7 @@ __all__ = ["connect", "open_session"]
 
 
 def connect(
-    database: str | Path | duckdb.DuckDBPyConnection | Engine | SparkSession | None = None,
+    database: str | Path | duckdb.DuckDBPyConnection | Engine | SparkSession | Mapping[str, object] | None = None,
     *,
     policy: Policy | str | Path | None = None,
     ledger: str | Path | None = None,
@@ -32,12 +33,15 @@ def connect(
 
     A path is opened read-only in a locked instance of its own. An open connection is used through a fresh cursor, with
     its settings unchanged, and receipts say sealed = False, as for a Spark session. In place of the path, pass the URL
-    of another engine, such as "postgresql://user@host/db", or an open `dpsql.engines.Engine`. `policy` is a `Policy` or
+    of another engine, such as "postgresql://user@host/db", an open `dpsql.engines.Engine`, or tables of pandas, polars
+    or Arrow by name, such as {"reads": frame}, which are copied. `policy` is a `Policy` or
     the path of a TOML file.
     `ledger` overrides that of the policy; ":memory:" is a ledger for trials, lost at the end, and "postgresql://..."
     names one in a database. `analyst` is the name under which the policy limits the analyst, and under which their
     answers are stored; it is not verified. `isolation` "process" opens the data in a separate process, also if the
     policy does not demand it; a policy that demands it cannot be overridden.
+    Without a `policy` it is that of $DPSQL_POLICY, or policy.toml in the current folder. $DPSQL_DB is the database if
+    the policy names no source, and $DPSQL_ANALYST the analyst.
     Raises `PolicyError`, `EngineError` or `LedgerError`, and `Refusal` for an analyst without access. Opening reads
     private rows for two purposes only: to load CSV files, and to check that the keys of links are unique. Of folders it
     reads the metadata of the table, and the columns of their Parquet files.
@@ -47,6 +51,13 @@ def connect(
     >>> session.close()
     """
     known = load_policy(policy)
+    if database is None and known.needs_database:
+        database = default_database()
+    elif isinstance(database, Mapping):
+        from dpsql.engines.duckdb.frames import load_frames
+
+        database = load_frames(database)
+    analyst = default_analyst() if analyst is None else analyst
     known.analyst(analyst)  # who may not ask opens nothing
     engine = open_engine(database, known, isolation=isolation)
     try:

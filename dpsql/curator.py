@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -11,16 +12,16 @@ from typing import TYPE_CHECKING
 from dpsql.errors import LedgerError, PolicyError, UsageError
 from dpsql.open_engine import open_engine, report_confinement
 from dpsql.open_ledger import open_budget, reopen_ledger, require_psycopg
-from dpsql.policy import Budget, DatabaseUrl, Policy, PrivateTable, is_url, load_policy
+from dpsql.policy import Budget, DatabaseUrl, Policy, PrivateTable, default_database, is_url, load_policy
 
 if TYPE_CHECKING:
     from dpsql.accounting import ApproximateDP, Periods
-    from dpsql.engines import Column, Engine
+    from dpsql.engines import Engine
     from dpsql.engines.duckdb.schema import StoredTable
     from dpsql.ledger import Event, Verified
     from dpsql.plan.report.policy_report import Check
     from dpsql.plan.report.spending import Spending
-    from dpsql.policy.starter import FoundColumn, FoundTable
+    from dpsql.policy.starter import FoundTable
     from dpsql.policy.starter_toml import Starter
 
 __all__ = [
@@ -39,8 +40,29 @@ __all__ = [
 ]
 
 
-def write_starter(database: str | Path) -> Starter:
-    """Return a starter policy from the schema of a DuckDB file; no row is read. Raises `EngineError`."""
+def write_starter(place: str | Path, *, beside: str | Path | None = None) -> Starter:
+    """Return a starter policy from the schema of a DuckDB file, a Parquet or CSV file, a folder, or an engine's URL.
+
+    No row is read but the first ones of a CSV file, whose types are guessed. Paths are written relative to the folder
+    `beside`, where the policy will be. Raises `EngineError`.
+    """
+    from dpsql.policy import is_address
+    from dpsql.policy.starter_toml import Found, starter
+
+    if isinstance(place, str) and is_address(place):
+        from dpsql.starter_sources import describe_engine
+
+        safe = re.sub(r"(?<=://)([^/@:]*):[^@]*@", r"\1@", place)  # no password is written
+        return starter(Found(safe, describe_engine(place), url=safe))
+    path = Path(place)
+    if path.is_dir() or path.suffix.lower() in {".parquet", ".csv"}:
+        from dpsql.starter_sources import describe_files
+
+        return starter(Found(path.name, describe_files(path, Path.cwd() if beside is None else Path(beside))))
+    return _describe_database(path)
+
+
+def _describe_database(database: Path) -> Starter:
     from dpsql.engines.duckdb.schema import describe_schema
     from dpsql.policy.quoting import policy_names
     from dpsql.policy.starter_toml import Found, starter
@@ -55,33 +77,25 @@ def write_starter(database: str | Path) -> Starter:
         for column in table.columns
         if "\0" in column.name
     ]
-    return starter(Found(Path(database).name, tables, tuple(unnamed), unread=tuple(map(".".join, schema.unread))))
+    return starter(Found(database.name, tables, tuple(unnamed), unread=tuple(map(".".join, schema.unread))))
 
 
 def _describe_table(table: StoredTable, names: Mapping[tuple[str, str], str]) -> FoundTable:
     from dpsql.policy import starter
+    from dpsql.starter_sources import describe_column
 
     leads = {
         column: names[table.schema, target]
         for column, target in table.leads_to.items()
         if (table.schema, target) in names
     }
-    columns = tuple(_describe_column(column) for column in table.columns if "\0" not in column.name)
+    columns = tuple(describe_column(column) for column in table.columns if "\0" not in column.name)
     return starter.FoundTable(
         names[table.key], columns, primary_key=table.primary_key, unique=table.unique, leads_to=leads
     )
 
 
-def _describe_column(column: Column) -> FoundColumn:
-    from dpsql.plan.registration import may_be_unit
-    from dpsql.policy import starter
-    from dpsql.sql.ir.types import Family, find_read_type, parse_type
-
-    readable = find_read_type(parse_type(column.type)).family is not Family.OPAQUE
-    return starter.FoundColumn(column.name, column.type, readable, may_be_unit(column.type))
-
-
-def check_policy(policy: Policy | str | Path, *, database: str | Path | None = None) -> Check:
+def check_policy(policy: Policy | str | Path | None, *, database: str | Path | None = None) -> Check:
     """Return a report on a policy, checked against its files, its [source] and, if given, the database.
 
     Of private rows only the keys of links are read, to check that they are unique. No ledger is opened.
@@ -92,6 +106,8 @@ def check_policy(policy: Policy | str | Path, *, database: str | Path | None = N
 
     sweep()
     known = load_policy(policy)
+    if database is None and known.needs_database:
+        database = default_database()
     near = {
         name: table
         for name, table in known.tables.items()
@@ -149,7 +165,9 @@ def grant(ledger: str | Path | DatabaseUrl, budget: Budget, *, note: str) -> tup
         return before, None if calendar is None else calendar.periods
 
 
-def grant_policy(policy: Policy | str | Path, *, note: str) -> tuple[ApproximateDP, ApproximateDP, Periods | None]:
+def grant_policy(
+    policy: Policy | str | Path | None, *, note: str
+) -> tuple[ApproximateDP, ApproximateDP, Periods | None]:
     """Raise the total of a policy's ledger to that of its [budget], permanently.
 
     Returns the previous total, the present one, and the periods in which it is granted. Raises as `grant`, and
@@ -171,7 +189,7 @@ def bump(ledger: str | Path, *, note: str) -> int:
         return record.bump(note)
 
 
-def read_spending(policy: Policy | str | Path, *, analyst: str | None = None) -> Spending:
+def read_spending(policy: Policy | str | Path | None, *, analyst: str | None = None) -> Spending:
     """Return what was spent of a policy's ledger, by whom and on which queries, or by one analyst alone.
 
     No data is opened. Raises `PolicyError` or `LedgerError`, and `Refusal` for an analyst who may not ask.
@@ -199,7 +217,7 @@ def read_history(ledger: str | Path) -> Iterator[Event]:
         yield from record.events()
 
 
-def find_ledger(policy: Policy | str | Path) -> Path | DatabaseUrl:
+def find_ledger(policy: Policy | str | Path | None) -> Path | DatabaseUrl:
     """Return where the ledger of a policy is; raise `PolicyError` for a policy without one."""
     known = load_policy(policy)
     if known.ledger is None:
@@ -235,7 +253,7 @@ def back_up(ledger: str | Path | DatabaseUrl, to: str | Path) -> Verified:
 
 
 def materialize(
-    policy: Policy | str | Path, table: str | None = None, *, database: str | Path | None = None
+    policy: Policy | str | Path | None, table: str | None = None, *, database: str | Path | None = None
 ) -> dict[str, str]:
     """Materialize one table, or all tables of the policy with `materialized`, and return the result for each.
 
@@ -250,6 +268,8 @@ def materialize(
     from dpsql.plan.registration import build_catalog
 
     known = load_policy(policy)
+    if database is None and known.needs_database:
+        database = default_database()
     wanted = [name for name, each in known.tables.items() if isinstance(each, PrivateTable) and each.materialized]
     names = wanted if table is None else [table]
     if not names or not set(names) <= set(wanted):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Sources = Mapping[str, Path | CsvFile | Folder | None]
 
-__all__ = ["list_sources", "open_engine", "open_evaluator", "public_engines", "report_confinement"]
+__all__ = ["list_sources", "open_engine", "open_evaluator", "open_url", "public_engines", "report_confinement"]
 
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")  # that a shell has taken for a path, which lost one of its slashes
 GROUP = "dpsql.engines"  # entry points of other packages: the word before the colon of a URL, and what opens it
@@ -55,7 +55,7 @@ def open_engine(database: object, policy: Policy, *, isolation: str | None = Non
         sources = list_sources(policy)
         if given is not None and given.path is None:
             _check_elsewhere(policy, isolated=isolated)
-            return _open_url(given, sources, time_limit=policy.engine.time_limit)
+            return open_url(given, sources, time_limit=policy.engine.time_limit)
         if _is_engine(database):
             _check_open(database, policy, isolated=isolated)
             return database
@@ -185,7 +185,7 @@ def _check_open(engine: Engine, policy: Policy, *, isolated: bool) -> None:
             raise PolicyError("policy-source", reason, hint=hint, place=policy.where(place))
 
 
-def _open_url(source: DataSource, sources: Sources, *, time_limit: float | None) -> Engine:
+def open_url(source: DataSource, sources: Sources, *, time_limit: float | None) -> Engine:
     """Return the engine at an address; of what fails in opening it only dpsql's own errors are passed on."""
     try:
         return _find_opener(source, sources)(source.url, sources, options=source.options, time_limit=time_limit)

@@ -71,11 +71,13 @@ class Layout(StrEnum):
     json = "json"
 
 
-_POLICY = click.option("--policy", type=_PATH, required=True, help="Policy file (TOML).")
-_NO_FILE = "omit it if the policy names a source for every table."
+_POLICY = click.option(
+    "--policy", type=_PATH, help="Policy file (TOML); by default $DPSQL_POLICY, or policy.toml here."
+)
+_NO_FILE = "by default $DPSQL_DB, or the sources that the policy names."
 _DATABASE = click.option("--db", type=_PATH, help=f"DuckDB database file; {_NO_FILE}")
 _UNUSED_DATABASE = click.option("--db", type=_PATH, hidden=True)
-_ANALYST = click.option("--analyst", help="Analyst who runs the command, by name in the policy.")
+_ANALYST = click.option("--analyst", help="Analyst who runs the command, by name in the policy; $DPSQL_ANALYST.")
 
 
 def _add_format(text: str) -> Callable[[Command], Command]:
@@ -136,21 +138,24 @@ def demo() -> None:
 
 
 @app.command()
-@click.argument("db", type=_PATH, help="DuckDB database file.")
+@click.argument("data", help="DuckDB file, Parquet or CSV file, folder, or the URL of an engine.")
 @click.option("--output", type=_PATH, default=Path("policy.toml"), help="File to write; - is standard output.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
-def init(db: Path, *, output: Path, force: bool) -> None:
-    """Write a starter policy from a schema. Complete it by hand; the command reads no rows."""
+def init(data: str, *, output: Path, force: bool) -> None:
+    """Write a starter policy from a schema. Read it, and complete it by hand.
+
+    The command reads no rows but the first ones of a CSV file, to guess the types of its columns.
+    """
     from dpsql.cli.curator import run_init
 
-    run_init(db, output, force=force)
+    run_init(data, output, force=force)
 
 
 @app.command()
 @click.argument("table", required=False, help="Table to materialize; by default every table that the policy lists.")
 @_POLICY
 @_DATABASE
-def materialize(table: str | None, *, policy: Path, db: Path | None) -> None:
+def materialize(table: str | None, *, policy: Path | None, db: Path | None) -> None:
     """Materialize tables for faster queries.
 
     The distinct values of each privacy unit in the columns that the policy lists are
@@ -165,7 +170,7 @@ def materialize(table: str | None, *, policy: Path, db: Path | None) -> None:
 @_POLICY
 @_DATABASE
 @_add_layout("Output format: text, or one JSON object.")
-def check(policy: Path, *, db: Path | None, layout: Layout) -> None:
+def check(policy: Path | None, *, db: Path | None, layout: Layout) -> None:
     """Explain a policy.
 
     Shows who is protected, which columns are exposed, and how many queries the budget allows. Reads no rows
@@ -181,7 +186,7 @@ def check(policy: Path, *, db: Path | None, layout: Layout) -> None:
 @click.option("--details", is_flag=True, help="Show the mechanism, the loss and what is left, too.")
 def query(  # noqa: PLR0913 - the options of the command
     sql: str,
-    policy: Path,
+    policy: Path | None,
     *,
     db: Path | None,
     analyst: str | None,
@@ -212,7 +217,7 @@ def query(  # noqa: PLR0913 - the options of the command
 @click.option("--isolation", help="Set to process to open the data in a separate process.")
 def shell(
     database: Path | None,
-    policy: Path,
+    policy: Path | None,
     *,
     db: Path | None,
     analyst: str | None,
@@ -246,7 +251,7 @@ def shell(
 @app.command()
 @_add_statement_options
 def explain(
-    sql: str, policy: Path, *, db: Path | None, analyst: str | None, parameters: Sequence[str], output: Format
+    sql: str, policy: Path | None, *, db: Path | None, analyst: str | None, parameters: Sequence[str], output: Format
 ) -> None:
     """Show the plan of a query and its maximum cost. Reads no rows and is free."""
     from dpsql.cli.show import write_plan
@@ -263,7 +268,7 @@ def explain(
 @click.option("--last", type=click.IntRange(min=0), default=10, help="Number of latest queries to list.")
 @_add_format("Output format; csv and arrow hold the totals only.")
 def budget(
-    policy: Path,
+    policy: Path | None,
     *,
     db: Path | None,  # noqa: ARG001 - 0.3 required it
     analyst: str | None,
@@ -305,7 +310,7 @@ def compare_budgets(
 @app.command()
 @_POLICY
 @_DATABASE
-def serve(policy: Path, *, db: Path | None) -> None:
+def serve(policy: Path | None, *, db: Path | None) -> None:
     """Start a server for analysts.
 
     It speaks the PostgreSQL protocol and Arrow Flight SQL, serves web pages, and runs until a signal stops it.
@@ -321,7 +326,7 @@ app.add_command(user)
 
 
 @contextmanager
-def _session(db: Path | None, policy: Path, *, analyst: str | None) -> Iterator[Session]:
+def _session(db: Path | None, policy: Path | None, *, analyst: str | None) -> Iterator[Session]:
     """Open a session for one answer, with the imported modules frozen out of garbage collection.
 
     Collections during the imports and at exit take a fifth of the time of such a start. DuckDB is imported after the

@@ -15,28 +15,32 @@ __all__ = ["run_check", "run_init", "run_materialize"]
 _STDOUT = Path("-")
 
 
-def run_init(database: Path, output: Path, *, force: bool) -> None:
+def run_init(data: str, output: Path, *, force: bool) -> None:
     """Write a starter policy and list its decisions; replace an existing file only with `force`."""
     from dpsql.answer import replace_unprintable
     from dpsql.curator import write_starter
 
-    starter = write_starter(database)
+    starter = write_starter(data, beside=Path.cwd() if output == _STDOUT else output.parent)
     if output == _STDOUT:
         sys.stdout.flush()
         sys.stdout.buffer.write(starter.text.encode())
         sys.stdout.buffer.flush()
     else:
-        _write_policy(starter.text, output, database=database, force=force)
+        _write_policy(starter.text, output, database=Path(data), force=force)
     lines = starter.lines()
     if output != _STDOUT:
-        check = shlex.join(["dpsql", "check", "--policy", str(output), "--db", str(database)])
-        lines = [f"Wrote {output}: a starter policy from names, types and keys; no row was read.", "", *lines]
+        lines = [f"Wrote {output}: a starter policy from names, types and keys; {starter.reading}", "", *lines]
+        options = [] if starter.names_sources else ["--db", data]
+        options += [] if output == Path("policy.toml") else ["--policy", str(output)]
+        check = shlex.join(["dpsql", "check", *options])
         lines.append(f"Next: read every line, complete what is open, and run: {check}")
+        if starter.first_query is not None:
+            lines.append(f"First query: {shlex.join(['dpsql', 'query', *options, starter.first_query])}")
     for line in lines:
         click.echo(replace_unprintable(line), err=output == _STDOUT)
 
 
-def run_check(policy: Path, database: Path | None, *, as_json: bool) -> None:
+def run_check(policy: Path | None, database: Path | None, *, as_json: bool) -> None:
     """Explain a policy; open no ledger, and read no private rows except the keys of linked tables."""
     from dpsql.curator import check_policy
     from dpsql.plan.report.policy_text import describe_policy
@@ -60,7 +64,7 @@ _RESULTS = {
 }
 
 
-def run_materialize(policy: Path, table: str | None, *, database: Path | None) -> None:
+def run_materialize(policy: Path | None, table: str | None, *, database: Path | None) -> None:
     """Materialize the tables that the policy lists, and write the result for each."""
     from dpsql.answer import replace_unprintable
     from dpsql.curator import materialize

@@ -12,6 +12,8 @@ from dpsql.errors import UsageError
 
 __all__ = ["app", "ledger_argument"]
 
+_PATH = click.Path(path_type=Path)
+_DEFAULT = "by default $DPSQL_POLICY, or policy.toml here."
 ledger_argument = click.argument("ledger", help="Ledger file, or its postgresql:// address.")
 
 
@@ -41,10 +43,12 @@ def export(ledger: str) -> None:
 
 
 @app.command()
-@click.argument("to", type=click.Path(path_type=Path), help="File to write; it must not exist yet.")
+@click.argument("to", type=_PATH, help="File to write; it must not exist yet.")
 @click.option("--ledger", help="Ledger file; by default the one in the policy.")
-@click.option("--policy", type=click.Path(path_type=Path), default=Path("policy.toml"), help="Policy file (TOML).")
-def backup(to: Path, *, ledger: str | None, policy: Path) -> None:
+@click.option(
+    "--policy", type=click.Path(path_type=Path), help="Policy file; by default $DPSQL_POLICY, or policy.toml."
+)
+def backup(to: Path, *, ledger: str | None, policy: Path | None) -> None:
     """Copy the ledger into a new file that only you can read, and verify the copy. The ledger may be in use."""
     from dpsql.curator import back_up, find_ledger
 
@@ -55,7 +59,11 @@ def backup(to: Path, *, ledger: str | None, policy: Path) -> None:
 
 @app.command()
 @click.argument("ledger", required=False, help="Ledger file or address; by default that of the policy.")
-@click.option("--policy", type=click.Path(path_type=Path), help="Policy file whose [budget] is granted.")
+@click.option(
+    "--policy",
+    type=click.Path(path_type=Path),
+    help="Policy file whose [budget] is granted; by default $DPSQL_POLICY, or policy.toml.",
+)
 @click.option("--epsilon", help="New total epsilon; by default that of the policy.")
 @click.option("--delta", help="New total delta; by default that of the policy.")
 @click.option("--note", required=True, help="Reason, recorded in the ledger.")
@@ -85,7 +93,7 @@ def grant(  # noqa: PLR0913 - the options of the command
         if any(value is not None for value in (epsilon, delta, period, periods)):
             hint = "Write the budget into the policy, or name the ledger: dpsql ledger grant LEDGER --epsilon 2 ..."
             raise UsageError("grant-terms", "The policy says what is granted.", hint=hint)
-        before, total, now = grant_policy(policy or Path("policy.toml"), note=note)
+        before, total, now = grant_policy(policy, note=note)
     else:
         if epsilon is None or delta is None or policy is not None:
             hint = "Give --epsilon and --delta, or leave the ledger out and give --policy."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn, Self
 
@@ -34,7 +34,7 @@ Messages = list[tuple[type[errors.Warning], errors.Warning]]
 
 @translate_errors
 def connect(
-    database: str | Path | duckdb.DuckDBPyConnection | Engine | SparkSession | None = None,
+    database: str | Path | duckdb.DuckDBPyConnection | Engine | SparkSession | Mapping[str, object] | None = None,
     *,
     policy: Policy | str | Path | None = None,
     ledger: str | Path | None = None,

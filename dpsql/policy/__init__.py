@@ -1,5 +1,6 @@
 """Policy: tables, privacy units, the total budget, analysts and limits; frozen, from Python or TOML."""
 
+from dpsql.policy.defaults import default_analyst, default_database, default_policy
 from dpsql.policy.model import Analyst, Budget, DataSource, EngineSettings, Limits, Policy, load_policy
 from dpsql.policy.server import ServerSettings
 from dpsql.policy.source import is_address
@@ -19,6 +20,9 @@ __all__ = [
     "PublicTable",
     "ServerSettings",
     "Table",
+    "default_analyst",
+    "default_database",
+    "default_policy",
     "is_address",
     "is_url",
     "load_policy",

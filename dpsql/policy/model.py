@@ -16,6 +16,7 @@ from pathlib import Path
 from dpsql.errors import PolicyError, Refusal
 from dpsql.policy.analysts import UNLISTED, Analyst, check_analysts, check_asking, read_analyst
 from dpsql.policy.budget_suggestion import suggested
+from dpsql.policy.defaults import default_policy
 from dpsql.policy.engine import EngineSettings, read_engine
 from dpsql.policy.limits import Limits, read_limits
 from dpsql.policy.owners import check_links
@@ -218,6 +219,11 @@ class Policy:
         fill(part, lines=self.lines)
         return part
 
+    @property
+    def needs_database(self) -> bool:
+        """Whether it leaves open where a table is: it names neither an engine nor a file for it."""
+        return self.source is None and any(table.source is None for table in self.tables.values())
+
     def with_budget(self, budget: Budget) -> Policy:
         """Return this policy with another budget; limits of analysts may exceed it."""
         other = copy(self)
@@ -260,10 +266,8 @@ def _read_budget(root: Section) -> Budget:
 
 
 def load_policy(given: Policy | str | Path | None) -> Policy:
-    """Return a policy as it is given, or from the TOML file at a path. Raises `PolicyError`, also if there is none."""
-    if isinstance(given, Policy):
-        return given
-    if given is None:
-        hint = 'connect(..., policy="policy.toml"), or policy=dpsql.Policy(...).'
-        raise PolicyError("policy-missing", "A query needs a policy.", hint=hint)
-    return Policy.from_toml(given)
+    """Return a policy as it is given, from the TOML file at a path, or from the default one.
+
+    Raises `PolicyError`, also if there is none.
+    """
+    return given if isinstance(given, Policy) else Policy.from_toml(default_policy() if given is None else given)

@@ -14,8 +14,9 @@ NO_IDS = frozenset(["BOOLEAN", "DATE", "TIMESTAMP"])  # they could name units; a
 # Whom the rows are usually about.
 _PEOPLE = frozenset(
     """
-    account citizen client consumer customer employee guest individual learner member participant passenger patient
-    person player pupil reader resident respondent shopper student subscriber user viewer visitor voter worker
+    account citizen client consumer contributor customer editor employee guest individual learner listener
+    member participant passenger patient person player pupil reader resident respondent shopper student
+    subscriber user viewer visitor voter worker
     """.split()
 )
 _SHORT = {"cust": "customer", "emp": "employee", "mrn": "patient", "people": "person", "uid": "user", "usr": "user"}
@@ -49,6 +50,8 @@ _NEAR = {
     "ssn": "better to hash or replace it first",
     "username": "one person may have several",
 }
+_NEAR_UNITS = frozenset("anonymous browser cookie device fingerprint household imei session".split())  # units, if no
+# person is named
 _KNOWN = _PEOPLE | _ROLES | _NEAR.keys()
 _KEY_WORDS = frozenset("id ids uuid guid key no nr num number hash code pk sk fk ref".split())
 _NEUTRAL = frozenset(
@@ -76,11 +79,15 @@ _CUTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[\W_]+")
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """Person that a column seems to name: the one its row is about, another one, or (neither) none."""
+    """Person that a column seems to name: the one its row is about, another one, or (neither) none.
+
+    One `is_near` if it names what could be protected where no person is named, such as a device.
+    """
 
     is_person: bool
     is_role: bool
     reason: str
+    is_near: bool = False
 
 
 def judge_name(column: str) -> Naming | None:
@@ -101,7 +108,8 @@ def judge_name(column: str) -> Naming | None:
     if kind not in _KNOWN and len(before) + 1 < len(words):  # a plural without a key word counts people
         kind = _kind(_singular(last))
     if kind in _NEAR:
-        return Naming(is_person=False, is_role=False, reason=f'named "{kind}": {_NEAR[kind]}')
+        is_near = kind in _NEAR_UNITS
+        return Naming(is_person=False, is_role=False, reason=f'named "{kind}": {_NEAR[kind]}', is_near=is_near)
     if kind not in _PEOPLE | _ROLES:
         return None
     beside = kind in _ROLES or any(_kind(word) not in _NEUTRAL | _PEOPLE for word in before)

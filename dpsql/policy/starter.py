@@ -31,13 +31,19 @@ class FoundColumn:
 
 @dataclass(frozen=True, slots=True)
 class FoundTable:
-    """A table of the data, its name as a policy writes it, and its keys; the foreign ones lead to such names."""
+    """A table of the data, its name as a policy writes it, and its keys; the foreign ones lead to such names.
+
+    `source` is the path of its file or folder as the policy writes it, "" for a table of a database. The types of a CSV
+    file are `guessed` from its rows.
+    """
 
     name: str
     columns: tuple[FoundColumn, ...]
     primary_key: tuple[str, ...] = ()
     unique: frozenset[str] = frozenset()
     leads_to: Mapping[str, str] = field(default_factory=dict)
+    source: str = ""
+    guessed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,7 @@ class Candidate:
     is_own_key: bool
     is_role: bool
     reasons: tuple[str, ...]
+    is_near: bool = False
 
     @property
     def why(self) -> str:
@@ -108,6 +115,8 @@ def _decide(table: FoundTable, spread: Mapping[str, int]) -> Decision:
     own = [candidate for candidate in clear if candidate.is_own_key]
     if own and all(other.is_role for other in clear if other not in own):
         clear = own  # in a table of people, one row a unit, the others stand beside the one it is about
+    if not clear and len(found) == 1 and found[0].is_near:
+        clear = found  # no person is named; what comes near one is better than no unit, and its reason says so
     unit = clear[0] if len(clear) == 1 and clear[0].column.may_be_unit else None
     return Decision(table, unit, tuple(candidate for candidate in found if candidate is not unit))
 
@@ -139,6 +148,7 @@ def _candidate(column: FoundColumn, table: FoundTable, *, spread: Mapping[str, i
         and people != "account",  # a person may have several accounts, so an account outranks no person
         is_role=not is_own_key and (naming.is_role if naming else leads),
         reasons=tuple(reasons),
+        is_near=naming is not None and naming.is_near,
     )
 
 

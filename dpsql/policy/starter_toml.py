@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ _BUDGET = Budget(1.0, "1e-6")
 _LIMITS = Limits()
 _WIDTH = 118
 _HEAD = """\
-A starter policy for dpsql, written from the schema of {origin}: from names, types and keys. No row was read.
+A starter policy for dpsql, written from the schema of {origin}: from names, types and keys. {rows}
 A table that this file does not name does not exist for analysts. Commented lines that look like settings are choices.
 
 Please read every line, and decide what no schema can say:
@@ -45,6 +46,7 @@ _LIMIT_NOTES = {
     "max_k_bar": "the most leading groups that a query may read",
     "failures_per_day": "after so many queries that the engine failed, an analyst waits for a day",
 }
+_WORDS = frozenset("DATE DAY GROUP ORDER SELECT FROM WHERE TOP BY AT END CASE TABLE TIME YEAR MONTH USER".split())
 _UNNAMED = "No name in a policy would mean it alone: rename it, or make a view of it."
 _UNREAD = "This view cannot be read: it names something that no longer exists, or a file outside the database."
 _UNKNOWN = 'privacy_unit = "..."  # the column that names the person of each row, if one does'
@@ -59,12 +61,13 @@ _BOUNDS = (
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Facts about a database: its file name, its tables, tables that no policy can name, and broken views."""
+    """Facts about data: its file name, its tables, tables that no policy can name, broken views, and a URL if any."""
 
     origin: str
     tables: tuple[FoundTable, ...]
     unnamed: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
+    url: str = ""
 
     @property
     def skipped(self) -> list[tuple[str, str]]:
@@ -79,6 +82,23 @@ class Starter:
     text: str
     decisions: tuple[Decision, ...]
     skipped: list[tuple[str, str]]
+    has_url: bool = False
+
+    @property
+    def reading(self) -> str:
+        """The rows that were read, in words."""
+        guessed = any(decision.table.guessed for decision in self.decisions)
+        return "the first rows of CSV files were read, to guess types." if guessed else "no row was read."
+
+    @property
+    def names_sources(self) -> bool:
+        """Whether the policy says itself where the data is."""
+        return self.has_url or any(decision.table.source for decision in self.decisions)
+
+    @property
+    def first_query(self) -> str | None:
+        """A query that the policy answers as it stands; None where no table was decided."""
+        return next((text for decision in self.decisions if (text := _first_query(decision))), None)
 
     def lines(self) -> list[str]:
         """Return for every table what was decided or why not, and what is left to do, for the terminal."""
@@ -96,7 +116,12 @@ class Starter:
 def starter(found: Found) -> Starter:
     """Return the starter policy for what was found."""
     decisions = decide(found.tables)
-    blocks = [_comment(_HEAD.format(origin=quote(found.origin))), [f'ledger = "{LEDGER}"  # {_LEDGER_NOTE}']]
+    blocks = [
+        _comment(_HEAD.format(origin=quote(found.origin), rows=_describe_reading(found))),
+        [f'ledger = "{LEDGER}"  # {_LEDGER_NOTE}'],
+    ]
+    if found.url:
+        blocks.append(["[source]", f"url = {quote(found.url)}  # the engine that has the data"])
     blocks += [list(_budget()), list(_limits())]
     blocks += [list(_decided(decision)) for decision in decisions if decision.unit is not None]
     blocks += [list(_undecided(decision)) for decision in decisions if decision.unit is None]
@@ -104,7 +129,13 @@ def starter(found: Found) -> Starter:
     if not decisions:
         blocks.append(["# The database has no table that a policy could name."])
     text = "\n\n".join("\n".join(block) for block in blocks) + "\n"
-    return Starter(text, decisions, found.skipped)
+    return Starter(text, decisions, found.skipped, has_url=bool(found.url))
+
+
+def _describe_reading(found: Found) -> str:
+    if any(table.guessed for table in found.tables):
+        return "Types of CSV files were guessed from their first rows; no other row was read."
+    return "No row was read."
 
 
 def _budget() -> Iterator[str]:
@@ -131,17 +162,18 @@ def _decided(decision: Decision) -> Iterator[str]:
     if decision.unit is None:
         return
     yield f"[tables.{spell(decision.table.name)}]"
+    yield from _source(decision.table)
     yield f"privacy_unit = {quote(decision.unit.column.name)}  # {decision.unit.why}"
     for other in decision.others:
         yield f"# not taken: {spell(other.column.name)}, {other.why}"
-    yield from _columns(decision)
-    yield from _BOUNDS
+    yield from _settings(decision)
 
 
 def _undecided(decision: Decision) -> Iterator[str]:
     table = decision.table
     yield from _comment(f"{spell(table.name)} is left to you. {decision.open_question} {_advice(decision)}")
     yield f"# [tables.{spell(table.name)}]"
+    yield from (f"# {line}" for line in _source(table))
     for candidate in decision.others:
         clause = f"privacy_unit = {quote(candidate.column.name)}"
         yield f"# {clause if candidate.column.may_be_unit else '# ' + clause}  # {candidate.why}"
@@ -151,7 +183,7 @@ def _undecided(decision: Decision) -> Iterator[str]:
         way = f"{decision.through} -> {table.leads_to[decision.through]}.KEY"
         yield f"# link = {quote(way)}  # in place of KEY, the unique column that it refers to"
     yield f"# {_PUBLIC}"
-    yield from (f"# {line}" for line in (*_columns(decision), *_BOUNDS))
+    yield from (f"# {line}" for line in _settings(decision))
 
 
 def _advice(decision: Decision) -> str:
@@ -171,13 +203,37 @@ def _columns(decision: Decision) -> Iterator[str]:
     columns = decision.table.columns
     if not any(column.readable or column.name in units for column in columns):
         return
-    yield "columns = ["
+    typed = decision.table.guessed
+    if typed:
+        yield f"[tables.{spell(decision.table.name)}.columns]  # types were guessed from the first rows: check them"
+    else:
+        yield "columns = ["
     for column in columns:
+        indent = "" if typed else "    "
         if column.readable or column.name in units:
-            yield f"    {quote(column.name)},{_remark(column, decision)}"
+            entry = f"{_key(column.name)} = {quote(column.type)}" if typed else f"{quote(column.name)},"
+            yield f"{indent}{entry}{_remark(column, decision)}"
         else:
-            yield f"    # {quote(column.name)} is left out: dpsql does not compute with {column.type}"
-    yield "]"
+            yield f"{indent}# {quote(column.name)} is left out: dpsql does not compute with {column.type}"
+    if not typed:
+        yield "]"
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else quote(name)
+
+
+def _settings(decision: Decision) -> Iterator[str]:
+    """Yield the columns and the bounds; columns with types are a table of TOML, so they come last."""
+    if decision.table.guessed:
+        yield from (*_BOUNDS, *_columns(decision))
+    else:
+        yield from (*_columns(decision), *_BOUNDS)
+
+
+def _source(table: FoundTable) -> Iterator[str]:
+    if table.source:
+        yield f"source = {quote(table.source)}"
 
 
 def _remark(column: FoundColumn, decision: Decision) -> str:
@@ -187,6 +243,31 @@ def _remark(column: FoundColumn, decision: Decision) -> str:
     if decision.unit is not None and any(column == other.column and other.is_somebody for other in decision.others):
         return "  # looks like the id of another person, who is not protected here: consider leaving it out"
     return "" if looks is None else f"  # looks like {looks}: consider leaving it out"
+
+
+def _first_query(decision: Decision) -> str | None:
+    """Return a query for the most frequent values of the first column that looks like no id and no identifier."""
+    unit = decision.unit
+    if unit is None:
+        return None
+    named = {candidate.column.name for candidate in decision.candidates}
+    keys = [
+        column
+        for column in decision.table.columns
+        if column.readable and column.name not in named and find_identifier(column.name) is None
+    ]
+    keys.sort(key=lambda column: column.type != "VARCHAR")
+    if not keys:
+        return None
+    key, column = _quote_name(keys[0].name), _quote_name(unit.column.name)
+    table = ".".join(map(_quote_name, decision.table.name.split(".")))
+    return f"SELECT {key}, COUNT(DISTINCT {column}) AS n FROM {table} GROUP BY {key} TOP 10 PRIVATE"  # noqa: S608 - quoted names
+
+
+def _quote_name(name: str) -> str:
+    """Return a name as SQL writes it."""
+    is_plain = re.fullmatch(r"[a-z_][a-z0-9_]*", name) and name.upper() not in _WORDS
+    return name if is_plain else '"' + name.replace('"', '""') + '"'
 
 
 def _explain_decision(decision: Decision) -> Iterator[str]:

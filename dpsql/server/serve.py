@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TextIO
 
 from dpsql.errors import Error, UsageError
-from dpsql.policy import Policy
+from dpsql.policy import Policy, default_database, default_policy
 from dpsql.server.gateway import Gateway
 from dpsql.server.service import Service
 from dpsql.server.settings import create_tls_context, find_users_file, load_certificate
@@ -45,12 +45,15 @@ _ENDED_AT_ONCE = 1
 _INTERVAL = 0.0005  # seconds that a thread runs Python while others wait; the default of 0.005 adds up
 
 
-def run(path: Path, database: Path | None, *, tell: Callable[[str], None], log: TextIO) -> None:
+def run(path: Path | None, database: str | Path | None, *, tell: Callable[[str], None], log: TextIO) -> None:
     """Serve a policy over its data until a signal ends it; `tell` receives messages for the terminal.
 
     Raises `PolicyError`, `EngineError`, `LedgerError` and `UsageError` if it cannot start.
     """
+    path = default_policy() if path is None else path
     policy = Policy.from_toml(path)
+    if database is None and policy.needs_database:
+        database = default_database()
     users = Users.load(find_users_file(policy))
     telemetry = Telemetry(log, grid_ms=policy.engine.answer_grid_ms)
     contexts = {name: create_tls_context(policy.server) for name in policy.server.listens()}

@@ -12,6 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 from support.child_kit import Child
 
@@ -441,3 +442,27 @@ def test_every_type_that_a_policy_may_declare_is_loaded(tmp_path: Path) -> None:
     with dpsql.connect(policy=policy, ledger=":memory:") as session:
         found = session._dependencies.engine.columns("everything")
     assert {column.name: column.type for column in found} == types
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow"])
+def test_tables_are_passed_by_name(kind: str) -> None:
+    import pandas as pd
+    import polars as pl
+
+    columns = {"user_id": list(range(9000)), "country": ["DE", "FR", "IT"] * 3000}
+    make = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "arrow": pa.table}[kind]
+    policy = dpsql.Policy(
+        dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id"), "countries": dpsql.PublicTable()}
+    )
+    frames = {"reads": make(columns), "countries": make({"country": ["DE"], "continent": ["Europe"]})}
+    with dpsql.connect(frames, policy=policy, ledger=":memory:") as session:
+        sql = "SELECT continent FROM reads JOIN countries USING (country) GROUP BY continent TOP 1 PRIVATE"
+        assert session.sql(sql).fetchall() == [("Europe",)]
+        assert session.sql("SELECT * FROM countries").fetchall() == [("DE", "Europe")]
+
+
+@pytest.mark.parametrize("frames", [{"reads": [1, 2]}, {"reads": None}, {7: pa.table({"user_id": [1]})}])
+def test_other_things_are_no_tables(frames: dict[str, object]) -> None:
+    policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id")})
+    with pytest.raises(dpsql.UsageError, match="A table is a frame of pandas or polars, or an Arrow table"):
+        dpsql.connect(frames, policy=policy, ledger=":memory:")

@@ -170,3 +170,21 @@ def test_check_finds_a_table_that_is_not_there(folder: Path, schema: str) -> Non
     assert code == 6
     assert "table-missing" in err
     assert "pg.toml" in err
+
+
+def test_a_starter_policy_from_the_address_of_a_database(tmp_path: Path, schema: str) -> None:
+    url = f"postgresql://tester:{SECRET}@/postgres?host={server().folder}"
+    code, out, err = dpsql_command("init", url, cwd=tmp_path)
+    assert (code, err) == (0, ""), err
+    written = (tmp_path / "policy.toml").read_text()
+    assert SECRET not in written + out.decode()
+    policy = dpsql.Policy.from_toml(tmp_path / "policy.toml")
+    assert policy.source is not None
+    table = policy.tables[f"{schema}.reads"]
+    assert isinstance(table, dpsql.PrivateTable)
+    assert table.privacy_unit == "user_id"
+    assert f"{schema}.articles" not in policy.tables
+    asked = f"SELECT article, COUNT(DISTINCT user_id) AS n FROM {schema}.reads GROUP BY article TOP 3 PRIVATE"
+    code, shown, err = dpsql_command("query", asked, cwd=tmp_path, PGPASSWORD=SECRET)
+    assert code == 0, err
+    assert b"answered 3 of 3; used " in shown

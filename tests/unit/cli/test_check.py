@@ -334,7 +334,7 @@ def test_hostile_names_stay_on_their_line(folder: Path) -> None:
 
 
 def test_wrong_use(folder: Path) -> None:
-    for arguments in (["check"], ["check", "--policy", "policy.toml", "--format", "csv"], ["init"]):
+    for arguments in (["check", "--policy", "policy.toml", "--format", "csv"], ["init"]):
         code, out, err = dpsql_command(*arguments, cwd=folder)
         assert (code, out) == (2, b"")
         assert "Usage: dpsql" in err

@@ -297,7 +297,7 @@ def test_a_ledger_that_is_none(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["query"], ["query", COUNTED], ["nothing"], ["budget", "--policy", "policy.toml", "--format", "xml"]]
+    "arguments", [["query"], ["nothing"], ["budget", "--policy", "policy.toml", "--format", "xml"]]
 )
 def test_wrong_use(folder: Path, arguments: list[str]) -> None:
     code, out, err = dpsql_command(*arguments, cwd=folder)

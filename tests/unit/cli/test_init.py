@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -14,6 +16,7 @@ from support.child_kit import Child
 from support.command_kit import dpsql_command
 
 import dpsql
+from dpsql.policy.starter import FoundColumn, FoundTable, decide
 
 SHOP = """
 CREATE TABLE countries (code VARCHAR PRIMARY KEY, name VARCHAR);
@@ -148,8 +151,9 @@ def test_a_realistic_schema(shop: Path) -> None:
     assert "    consider leaving out: email" in told
     assert "messages: left to you. 2 columns could be the privacy unit. Choose one privacy_unit, or public." in told
     assert "    sender: named like the id of a sender; foreign key to customers, a table of people" in told
-    assert told[-2] == "Decided: 3. Left to you: 3. What is not decided does not exist for analysts."
-    assert told[-1].endswith(": dpsql check --policy policy.toml --db shop.duckdb")
+    assert told[-3] == "Decided: 3. Left to you: 3. What is not decided does not exist for analysts."
+    assert told[-2].endswith(": dpsql check --db shop.duckdb")
+    assert told[-1].startswith("First query: dpsql query --db shop.duckdb 'SELECT ")
     assert "SECRET" not in text + out.decode()
     assert sorted(file.name for file in shop.parent.iterdir()) == ["policy.toml", "shop.duckdb"]
 
@@ -340,3 +344,136 @@ def test_many_tables_and_columns(tmp_path: Path) -> None:
     code, out, _ = dpsql_command("init", "data.duckdb", cwd=tmp_path)
     assert code == 0
     assert "Decided: 40. Left to you: 0." in out.decode()
+
+
+# other data than a DuckDB file
+
+CSV = "editor_id,page,views,at\n" + "".join(
+    f"{editor},page {editor % 3},{editor},2026-01-02 10:00:00\n" for editor in range(6000)
+)
+
+
+def first_query(out: str) -> list[str]:
+    """Return the words of the first query that `dpsql init` proposes."""
+    (line,) = [line for line in out.splitlines() if line.startswith("First query: ")]
+    return shlex.split(line.removeprefix("First query: "))[1:]
+
+
+def initialized(folder: Path, data: str, *options: str) -> str:
+    code, out, err = dpsql_command("init", data, *options, cwd=folder)
+    assert (code, err) == (0, ""), err
+    return out.decode()
+
+
+def assert_answers(folder: Path, out: str) -> None:
+    """The policy answers its first query as it stands."""
+    code, printed, err = dpsql_command(*first_query(out), "--format", "json", cwd=folder)
+    assert code == 0, err
+    assert json.loads(printed)["receipt"]["mechanism"] == "limited_domain"
+
+
+def test_a_csv_file(tmp_path: Path) -> None:
+    (tmp_path / "my edits.csv").write_text(CSV)
+    out = initialized(tmp_path, "my edits.csv")
+    assert "the first rows of CSV files were read, to guess types." in out
+    assert "my_edits: unit editor_id, named like the id of an editor" in out
+    policy = tomllib.loads((tmp_path / "policy.toml").read_text())["tables"]["my_edits"]
+    assert policy["source"] == "my edits.csv"
+    assert policy["columns"] == {"editor_id": "BIGINT", "page": "VARCHAR", "views": "BIGINT", "at": "TIMESTAMP"}
+    assert dpsql_command("check", cwd=tmp_path)[0] == 0
+    assert_answers(tmp_path, out)
+
+
+def test_a_parquet_file_and_a_policy_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "rules").mkdir()
+    duckdb.sql(
+        f"COPY (SELECT i AS uid, 'p' || i % 3 AS page FROM range(6000) t(i)) TO '{tmp_path}/data/Visits 2026.parquet'"
+    )
+    out = initialized(tmp_path, "data/Visits 2026.parquet", "--output", "rules/visits.toml")
+    assert tomllib.loads((tmp_path / "rules" / "visits.toml").read_text())["tables"]["visits_2026"]["source"] == (
+        "../data/Visits 2026.parquet"
+    )
+    assert "no row was read" in out
+    assert_answers(tmp_path, out)
+
+
+def test_a_folder_of_files_and_a_folder_that_is_one_table(tmp_path: Path) -> None:
+    mixed, whole = tmp_path / "mixed", tmp_path / "whole"
+    mixed.mkdir()
+    whole.mkdir()
+    (mixed / "edits.csv").write_text(CSV)
+    duckdb.sql(f"COPY (SELECT i AS device_id, 'x' AS app FROM range(9) t(i)) TO '{mixed}/sessions.parquet'")
+    for part in range(2):
+        duckdb.sql(
+            f"COPY (SELECT i AS member_no, 'a' || i % 2 AS plan FROM range(6000) t(i)) TO '{whole}/{part}.parquet'"
+        )
+    out = initialized(tmp_path, "mixed")
+    assert "edits: unit editor_id" in out
+    assert 'sessions: unit device_id, named "device": a device is not a person' in out
+    assert_answers(tmp_path, out)
+    out = initialized(tmp_path, "whole", "--force")
+    assert list(tomllib.loads((tmp_path / "policy.toml").read_text())["tables"]) == ["whole"]
+    assert "whole: unit member_no" in out
+    assert_answers(tmp_path, out)
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        ("nothing.csv", "source-missing"),
+        ("empty", "source-missing"),
+        ("broken.parquet", "source-unreadable"),
+        ("mysql://db/x", "database"),
+        ("postgresql://nobody@127.0.0.1:1/x", "engine-unreachable"),
+    ],
+)
+def test_data_of_which_no_policy_can_be_made(tmp_path: Path, data: str, code: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken.parquet").write_text("no Parquet")
+    exit_code, _, err = dpsql_command("init", data, cwd=tmp_path)
+    assert exit_code in {2, 6}
+    assert f"[{code}]" in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "policy.toml").exists()
+
+
+@pytest.mark.parametrize("column", ["editor_id", "uid", "customer", "member_no", "device_id", "userId", "listener"])
+def test_columns_that_are_proposed_as_units(column: str) -> None:
+    found = FoundColumn(column, "BIGINT", readable=True, may_be_unit=True)
+    (decision,) = decide([FoundTable("t", (found, FoundColumn("page", "VARCHAR", readable=True, may_be_unit=True)))])
+    assert decision.unit is not None
+    assert decision.unit.column == found
+
+
+# defaults
+
+
+def test_the_policy_here_and_the_environment_are_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with duckdb.connect(str(tmp_path / "events.duckdb")) as connection:
+        connection.execute("CREATE TABLE reads AS SELECT i AS user_id, 'a' || i % 3 AS article FROM range(9000) t(i)")
+    out = initialized(tmp_path, "events.duckdb")
+    sql = first_query(out)[-1]
+    asked = ("query", sql, "--format", "json")
+    assert dpsql_command(*asked, "--db", "events.duckdb", cwd=tmp_path)[0] == 0
+    code, _, err = dpsql_command(*asked, cwd=tmp_path)
+    assert (code, "database" in err or "db" in err) == (6, True)
+    assert dpsql_command(*asked, cwd=tmp_path, DPSQL_DB="events.duckdb")[0] == 0
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    code, _, err = dpsql_command("budget", cwd=elsewhere)
+    assert code == 5
+    assert "[policy-missing]" in err
+    named = {"DPSQL_POLICY": str(tmp_path / "policy.toml"), "DPSQL_DB": str(tmp_path / "events.duckdb")}
+    assert dpsql_command(*asked, cwd=elsewhere, **named)[0] == 0
+    code, out_, _ = dpsql_command("budget", cwd=elsewhere, **named)
+    assert (code, b"of the budget is left" in out_) == (0, True)
+    for name, value in {**named, "DPSQL_ANALYST": "ana"}.items():
+        monkeypatch.setenv(name, value)
+    with dpsql.connect() as session:
+        assert session.terms.account is not None
+        assert session.terms.account.name == "ana"
+        assert not session.sql(sql).receipt.replayed  # of another account
+    monkeypatch.setenv("DPSQL_DB", str(tmp_path / "nowhere.duckdb"))
+    policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"t": dpsql.PublicTable(source=tmp_path)})
+    assert not policy.needs_database

@@ -96,7 +96,7 @@ def test_a_grant_raises_the_total_and_what_was_spent_stays_spent(folder: Path) -
     assert "(1, 1e-06)" in out
     assert "(2, 1e-06)" in out
     database, policy = folder / "events.duckdb", folder / "policy.toml"
-    with pytest.raises(dpsql.LedgerError) as raised:
+    with pytest.raises(dpsql.LedgerError) as raised:  # a total of less than the ledger has
         dpsql.connect(database, policy=policy)
     assert raised.value.code == "ledger-budget"
     policy.write_text(POLICY.format(epsilon="2.0"))
@@ -108,6 +108,60 @@ def test_a_grant_raises_the_total_and_what_was_spent_stays_spent(folder: Path) -
         assert session.budget.rho.granted == fresh.budget.rho.granted
         assert session.budget.granted.epsilon == dpsql.Epsilon(2)
     assert "the second year" in json.dumps(history(folder))
+
+
+def query(folder: Path) -> dict[str, object]:
+    code, out, err = run(folder, "query", SQL, "--db", "events.duckdb", "--format", "json")
+    assert code == 0, err
+    return {**json.loads(out), "err": err}
+
+
+def test_a_policy_is_granted_and_stored_answers_stay_free(folder: Path) -> None:
+    before = query(folder)
+    policy = folder / "policy.toml"
+    policy.write_text(POLICY.format(epsilon="2.0"))
+    # until the grant, sessions go on with the ledger's smaller total, and say so
+    between = query(folder)
+    assert "The policy grants (2, 1e-06)-differential privacy once, its ledger has (1, 1e-06)" in str(between["err"])
+    assert 'dpsql ledger grant --policy policy.toml --note "why"' in str(between["err"])
+    with pytest.warns(dpsql.UngrantedBudgetWarning), dpsql.connect(folder / "events.duckdb", policy=policy) as session:
+        assert session.budget.granted.epsilon == session.terms.total.epsilon == dpsql.Epsilon(1)
+    code, out, err = run(folder, "ledger", "grant", "--policy", "policy.toml", "--note", "the second year")
+    assert (code, err) == (0, "")
+    assert out == ("The total was (1, 1e-06)-differential privacy and is (2, 1e-06)-differential privacy.\n")
+    after = query(folder)
+    assert after["err"] == ""
+    for answer in (between, after):
+        assert answer["rows"] == before["rows"]
+        assert answer["receipt"]["replayed"]  # type: ignore[index]
+    code, out, _ = run(folder, "explain", SQL, "--db", "events.duckdb")
+    assert "answered before; asking again shows that answer and costs nothing" in out
+
+
+def test_periods_of_a_policy_are_granted_with_it(folder: Path) -> None:
+    policy = folder / "policy.toml"
+    policy.write_text(POLICY.format(epsilon='1.0\nperiod = "30d"\nperiods = 4'))
+    assert "once, and this smaller budget holds" in str(query(folder)["err"])
+    code, out, _ = run(folder, "ledger", "grant", "--note", "quarterly")
+    assert code == 0
+    assert "per 30 days, at most 4 times" in out
+    assert query(folder)["err"] == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--note", "x", "--epsilon", "2"],
+        ["ledger.sqlite", "--note", "x", "--epsilon", "2"],
+        ["ledger.sqlite", "--note", "x", "--policy", "policy.toml"],
+    ],
+)
+def test_it_must_be_clear_what_is_granted(folder: Path, words: list[str]) -> None:
+    before = history(folder)
+    code, _, err = run(folder, "ledger", "grant", *words)
+    assert code == 2
+    assert "grant-terms" in err
+    assert history(folder) == before
 
 
 @pytest.mark.parametrize(
