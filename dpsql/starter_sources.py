@@ -100,8 +100,8 @@ def describe_engine(url: str) -> tuple[FoundTable, ...]:
         hint = "Write the policy by hand: docs/how-to/engines.md has an example."
         raise UsageError("database", "The tables of this engine cannot be listed.", hint=hint, place=url)
     with closing(open_url(source, {}, time_limit=None)) as engine:
-        rows = engine.fetch(Statement(_LISTS[scheme])).to_pylist()  # type: ignore[attr-defined]
-        keys = engine.fetch(Statement(_KEYS)).to_pylist() if scheme == "postgresql" else []  # type: ignore[attr-defined]
+        rows = engine.fetch(Statement(_LISTS[scheme].strip())).to_pylist()  # type: ignore[attr-defined]
+        keys = engine.fetch(Statement(_KEYS.strip())).to_pylist() if scheme == "postgresql" else []  # type: ignore[attr-defined]
     found = [tuple(row.values())[:2] for row in rows][:_MOST_TABLES]
     plain = "public" if scheme == "postgresql" else "default"
     names = {(schema, table): table if schema in {plain, ""} else f"{schema}.{table}" for schema, table in found}

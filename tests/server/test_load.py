@@ -31,7 +31,7 @@ def test_what_does_not_hold_is_found(tmp_path: Path, fault: str) -> None:
         told, asked = Told(), ("ana", 1)
         told.kinds["ask"] = 1
         told.answered(asked, [("a0", 1)])
-        told.noticed(asked, str(answer.receipt))
+        told.noticed(asked, "; ".join(f"{name}: {value}" for name, value in answer.receipt.details()))
         assert check(served, told, statements=1) == []
         match fault:
             case "untold":

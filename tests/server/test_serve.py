@@ -216,7 +216,7 @@ def test_a_reload_takes_policy_and_users_over_and_keeps_what_was_spent(folder: P
 def test_a_reload_of_what_does_not_fit_changes_nothing(folder: Path) -> None:
     changes = [
         ("[budget]", "[budget", "policy-syntax"),
-        ("epsilon = 10", "epsilon = 20", "ledger-budget"),
+        ("epsilon = 10", "epsilon = 5", "ledger-budget"),
         ('"ledger.sqlite"', '"another.sqlite"', "policy-reload"),
         ('"reads.parquet"', '"missing.parquet"', "source-missing"),
         ('"user_id"', '"no_such_column"', "policy-no-column"),

@@ -230,7 +230,7 @@ def test_a_policy_that_does_not_fit_leaves_the_one_in_force(folder: Path) -> Non
     for unfit in (
         policy_in(folder, tables={"nothing": PrivateTable("user_id")}),
         policy_in(folder, tables={"reads": PrivateTable("nobody")}),
-        policy_in(folder, budget=Budget(30, "1e-6", items=1000, queries=100)),
+        policy_in(folder, budget=Budget(3, "1e-6", items=1000, queries=100)),
         policy_in(folder / ".." / folder.name / "elsewhere"),
     ):
         with pytest.raises(Error):

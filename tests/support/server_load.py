@@ -52,7 +52,7 @@ max_connections = 400
 QUESTION = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads WHERE article <> 'q{number}' GROUP BY article "
 QUESTION += "TOP 2 PRIVATE"
 NUMBER = re.compile(r"'q(\d+)'")
-CHARGED = re.compile(r"charged \d+ items? of .*\(rho ([0-9.e-]+),")
+CHARGED = re.compile(r"charged: \d+ items? of [^:]*: rho ([0-9.e-]+),")
 KINDS = {"ask": 30, "prepare": 15, "wrap": 15, "describe": 10, "nothing": 10, "refused": 5, "syntax": 5}
 KINDS |= {"cancel": 6, "hang up": 4}
 REST = 0.01  # seconds
@@ -88,7 +88,8 @@ class Client:
     async def connected(self) -> psycopg.AsyncConnection[tuple[object, ...]]:
         """Return a connection that notes what it is told of charges."""
         connection = await psycopg.AsyncConnection.connect(self._served.conninfo(self._user), autocommit=True)
-        connection.add_notice_handler(lambda notice: self._told.noticed(self._asked, notice.message_primary or ""))
+        await connection.execute("SET dpsql.details TO on")
+        connection.add_notice_handler(lambda notice: self._told.noticed(self._asked, notice.message_detail or ""))
         return connection
 
     async def run(self, random: Random, statements: int, *, questions: int) -> None:

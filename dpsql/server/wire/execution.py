@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Execution"]
 
+_ON = frozenset(["on", "true", "yes", "1"])
 _QUIET = frozenset(["warning", "error", "log"])  # levels of client_min_messages that suppress notices
 _UNLOCKED = pa.table({"pg_advisory_unlock_all": [""]})
 _SHOW_ALL = pa.schema([("name", pa.string()), ("setting", pa.string()), ("description", pa.string())])
@@ -143,7 +144,9 @@ class Execution:
         if result.notes:
             self._receipt = "; ".join(result.notes)
             if self.transaction.settings.get("client_min_messages").lower() not in _QUIET:
-                self.notices.extend(map(notice_message, result.notes))
+                detail = result.details if self.transaction.settings.get("dpsql.details").lower() in _ON else ""
+                first, *others = result.notes
+                self.notices += [notice_message(first, detail=detail), *map(notice_message, others)]
         return result.rows
 
     def _context(self, role: str) -> RequestContext:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpsql.errors import Error
+from dpsql.receipt import NO_MECHANISM
 from dpsql.server.catalog.dispatch import is_catalog
 from dpsql.server.catalog.query_result import Catalog, CatalogError, Parameter
 from dpsql.server.catalog.query_result import Column as CatalogColumn
@@ -65,10 +66,11 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """The rows of an answer, and its notes if private rows were read."""
+    """The rows of an answer, and its notes and the details of its receipt if private rows were read."""
 
     rows: Rows
     notes: Sequence[str] = ()
+    details: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +195,10 @@ class QueryRouter:
         def answer(stop: Stop) -> QueryResult:
             values = self._decode_values(text, bound, analyst=analyst) if bound.values else []
             answer = self._gateway.ask(SURFACE, self.user, text=text, parameters=values, role=analyst, stop=stop)
-            notes = answer.notes() if answer.receipt.mechanism != "none" else []
-            return QueryResult(ArrowRows(answer.arrow()), notes)
+            if answer.receipt.mechanism == NO_MECHANISM:
+                return QueryResult(ArrowRows(answer.arrow()))
+            details = "; ".join(f"{name}: {value}" for name, value in answer.receipt.details())
+            return QueryResult(ArrowRows(answer.arrow()), answer.notes(), details)
 
         return await self._run(answer, source, context=context, is_free=False)
 

@@ -111,6 +111,7 @@ def error_message(error: WireError) -> bytes:
     )
 
 
-def notice_message(text: str, *, sqlstate: str = "00000", severity: str = "NOTICE") -> bytes:
+def notice_message(text: str, *, sqlstate: str = "00000", severity: str = "NOTICE", detail: str = "") -> bytes:
     """Return the message of a notice or warning."""
-    return fields_message(b"N", {"S": severity, "V": severity, "C": sqlstate, "M": text})
+    fields = {"S": severity, "V": severity, "C": sqlstate, "M": text}
+    return fields_message(b"N", {**fields, "D": detail} if detail else fields)

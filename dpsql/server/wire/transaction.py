@@ -41,6 +41,7 @@ _DEFAULTS: Mapping[str, str] = {
     "bytea_output": "hex",
     "client_min_messages": "notice",
     "default_transaction_isolation": "read committed",
+    "dpsql.details": "off",
     "extra_float_digits": "1",
     "lc_collate": "C",
     "lc_ctype": "C",
@@ -107,7 +108,7 @@ def _check_value(name: str, value: str) -> None:
     normal = _PUNCTUATION.sub("", value.lower())  # asyncpg quotes what it sets in its first message
     if len(value) > _MAX_LENGTH or len(name) > _MAX_LENGTH:
         raise WireError("22023", "The value of a setting is too long.", hint=f"Set at most {_MAX_LENGTH} characters.")
-    if name in _READ_ONLY or name.startswith("dpsql."):
+    if name in _READ_ONLY or (name.startswith("dpsql.") and name != "dpsql.details"):
         raise WireError("55P02", "This setting is read-only.", hint=f"SHOW {name}")
     if name == "client_encoding" and normal not in {"utf8", "unicode"}:
         raise WireError("0A000", "Only UTF-8 is supported.", hint="SET client_encoding TO 'UTF8'.")

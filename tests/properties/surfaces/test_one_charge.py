@@ -77,7 +77,7 @@ def by_magic(folder: Path) -> Rows:
     cells = ["%load_ext dpsql", "%dpsql connect events.duckdb --policy policy.toml", f"%%dpsql top\n{QUESTION}"]
     for cell in [*cells, "rows, words = top.fetchall(), top._repr_html_()", "%unload_ext dpsql"]:
         shell.run_cell(cell).raise_error()
-    assert "Answered before: nothing was charged." in shell.user_ns["words"]
+    assert "stored answer, nothing was charged" in shell.user_ns["words"]
     return rows_of(shell.user_ns["rows"])
 
 

@@ -67,7 +67,7 @@ def use_psycopg2(served: Served, name: str) -> None:
     cursor = connection.cursor()
     cursor.execute(question(name, "%s"), [name])
     first = check(cursor.fetchall())
-    assert "charged" in connection.notices[-1]
+    assert "of the budget; about " in connection.notices[-1]
     named = connection.cursor("named")
     named.itersize = 2
     named.execute(question(name))

@@ -221,4 +221,26 @@ def test_the_notice_says_that_counts_are_bounded(client: psycopg.Connection) -> 
     said = list[str]()
     client.add_notice_handler(lambda notice: said.append(str(notice.message_primary)))
     client.execute(f"{TOP} WITH (max_groups_contributed = 1)")
-    assert "counted in at most 1 group: true counts can be higher" in said[0]
+    assert "counted in at most 1 group: true counts can be higher" in said[1]
+
+
+def test_details_of_a_receipt_are_shown_where_they_are_wanted(client: psycopg.Connection) -> None:
+    details = list[str | None]()
+    client.add_notice_handler(lambda notice: details.append(notice.message_detail))
+    client.execute(TOP)
+    assert client.execute("SHOW dpsql.details").fetchone() == ("off",)
+    client.execute("SET dpsql.details TO on")
+    client.execute(TOP)
+    assert details[0] is None
+    assert str(details[1]).startswith("mechanism: limited_domain; ")
+
+
+def test_a_short_answer_is_explained_in_a_notice(client: psycopg.Connection) -> None:
+    said = list[str]()
+    client.add_notice_handler(lambda notice: said.append(str(notice.message_primary)))
+    client.execute("SELECT article FROM reads WHERE user_id = 7 GROUP BY article TOP 3 PRIVATE")
+    assert said[0].startswith("No article stood out. At this price an article needs about ")
+    assert said[1].startswith("answered 0 of 3; used ")
+    assert said[2].startswith("warning: The condition on user_id leaves at most one user")
+    shown = client.execute("SHOW dpsql.receipt").fetchone()
+    assert shown == ("; ".join(said),)
