@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -100,3 +101,26 @@ def test_a_student_learns_from_private_labels_what_the_budget_allows(tmp_path: P
     assert noisy < 0.8 < near
     assert receipt.startswith("the last receipt: pate-tau: charged rho ")
     assert "remaining rho" in receipt
+
+
+ROW = re.compile(r"^(\d+)  Page \d+ .*$", re.MULTILINE)
+
+
+def test_the_first_hour_is_as_it_is_shown(tmp_path: Path) -> None:
+    """All words are held, and all numbers but the released ones, which are drawn anew."""
+    done = subprocess.run(
+        ["bash", str(ROOT / "examples" / "first_hour.sh")],
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = (ROOT / "examples" / "first_hour.txt").read_text()
+    plain, wanted = (ROW.sub(r"\1  Page", text) for text in (done.stdout, shown))
+    assert [line.rstrip() for line in plain.splitlines()] == [line.rstrip() for line in wanted.splitlines()]
+    answers = [ROW.findall(part) for part in done.stdout.split("== ")]
+    assert [len(rows) for rows in answers] == [0, 0, 0, 0, 0, 0, 5, 5, 0, 5]
+    released = [[match[0] for match in ROW.finditer(part)] for part in done.stdout.split("== ") if ROW.search(part)]
+    assert released[0] == released[1] == released[2]  # the first one, and then the stored one
