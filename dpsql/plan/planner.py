@@ -29,6 +29,7 @@ from dpsql.plan.plan import Plan
 from dpsql.plan.terms import Terms
 from dpsql.policy import PrivateTable
 from dpsql.policy.validation import fold
+from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.statements import Option, PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound
 
@@ -173,7 +174,8 @@ def _read_mechanism(option: Option | None, query: PrivateQuery) -> tuple[Mapping
     if name in others:
         hint = "Write domain = 'countries.country'."
         raise Refusal("option", f"{name} needs a known domain.", hint=hint, place=option.place)
-    hint = f"Leave it out, or write one of {', '.join(MECHANISMS)}."
+    near = propose_name(str(name), MECHANISMS)
+    hint = f"{near}Leave it out, or write one of {', '.join(MECHANISMS)}."
     raise Refusal("option", "There is no such mechanism.", hint=hint, place=option.place)
 
 

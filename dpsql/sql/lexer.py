@@ -289,7 +289,7 @@ def _with_stand_ins(text: str, tokens: list[Token], *, spans: list[tuple[int, in
             raise Refusal(
                 "syntax",
                 "A number runs into a word.",
-                hint="Put a space between them.",
+                hint="Write the number in decimal digits, and put a space between it and a word.",
                 place=make_place(text, token.start, end=end + 1),
             )
         else:

@@ -13,6 +13,7 @@ from dpsql.sql.analysis.domain import read_domain
 from dpsql.sql.analysis.empty_results import has_no_row, remove_rows
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
+from dpsql.sql.analysis.not_private import find_private_table, not_private
 from dpsql.sql.analysis.outer_select import answer_table, wrap_query
 from dpsql.sql.analysis.partitions import read_partitions
 from dpsql.sql.analysis.public_query import read_public, seeks_no_row
@@ -37,7 +38,7 @@ from dpsql.sql.ir.tree import Cast, Expression, FromWhere
 from dpsql.sql.ir.types import Family, find_read_type
 from dpsql.sql.ir.unit_equality import join_conjuncts, split_conjuncts
 from dpsql.sql.lexer import Statement, ascii_lower, scan
-from dpsql.sql.syntax.clause import CLAUSE_HINT, SplitStatement, extract_clause
+from dpsql.sql.syntax.clause import SplitStatement, extract_clause
 from dpsql.sql.syntax.grammar import settle
 from dpsql.sql.syntax.parameters import ParameterValues, bind
 from dpsql.sql.syntax.sqlglot_nodes import only, pair_items_with_text, parse, place
@@ -88,7 +89,7 @@ def _free(sources: Sources, lifted: SplitStatement) -> PublicQuery:
     query = _read(sources, lifted)
     if sources.protected:
         if lifted.explained or not has_no_row(query):
-            raise _not_private(statement)
+            raise not_private(statement, lifted.tokens, catalog=sources.catalog)
         return remove_rows(query)
     if lifted.explained:
         hint, where = "Leave EXPLAIN out: it costs nothing.", statement.place(statement.tokens[0])
@@ -100,6 +101,7 @@ def _read(sources: Sources, lifted: SplitStatement) -> PublicQuery:
     """Analyze a SELECT without the clause; if it is refused, raise the most helpful error."""
     statement, helps = sources.reader.statement, _names_public(lifted, sources.catalog)
     helps = helps or all(token.token_type.name != "FROM" for token in lifted.tokens)
+    helps = helps or find_private_table(lifted.tokens, sources.catalog) is None  # a misspelt name, most likely
     try:
         select = parse(statement, settle(statement, lifted.tokens, aggregates=AGGREGATES))
         helps = helps or seeks_no_row(_apart(sources.reader), select)
@@ -107,7 +109,7 @@ def _read(sources: Sources, lifted: SplitStatement) -> PublicQuery:
     except (Refusal, Unsupported):
         if helps:
             raise
-    raise _not_private(statement)
+    raise not_private(statement, lifted.tokens, catalog=sources.catalog)
 
 
 def _apart(reader: Reader) -> Reader:
@@ -132,11 +134,6 @@ def _names_public(lifted: SplitStatement, catalog: Catalog) -> bool:
     """Say whether a word of the statement is the name of a public table: without one it can only ask private ones."""
     public = {ascii_lower(table.name.rpartition(".")[2]) for table in catalog.tables if table.privacy_unit is None}
     return any(ascii_lower(token.text) in public for token in lifted.tokens)
-
-
-def _not_private(statement: Statement) -> Refusal:
-    reason = "This query has no TOP k PRIVATE, and exact answers are not given."
-    return Refusal("not-private", reason, hint=CLAUSE_HINT, place=statement.place(statement.tokens[-1]))
 
 
 def _filtered(body: FromWhere, counted: Counted) -> FromWhere:

@@ -33,7 +33,7 @@ def read_command(statement: Statement, catalog: Catalog) -> ShowBudget | ShowTab
         raise Refusal("not-a-query", "DESCRIBE takes one table.", hint=hint, place=statement.place(tokens[0]))
     table = catalog.find(names[-1], names[0] if len(names) > 1 else "")
     if table is None:
-        hint = list_names("The policy exposes", [known.name for known in catalog.tables])
+        hint = list_names("The policy exposes", [known.name for known in catalog.tables], wanted=names[-1])
         where = statement.place(tokens[1], tokens[-1])
         raise Refusal("unknown-table", "There is no such table.", hint=hint, place=where)
     return Describe(table.name)

@@ -53,14 +53,18 @@ def find_public_column(name: str, option: Option, *, catalog: Catalog, hint: str
     table = catalog.find(path[-1], ".".join(path[:-1])) if path else None
     if table is None:
         public = [known.name for known in catalog.tables if known.privacy_unit is None]
-        told = list_names("The public tables are", public) if public else f"The policy has no public table. {hint}"
+        told = (
+            list_names("The public tables are", public, wanted=path[-1] if path else "")
+            if public
+            else f"The policy has no public table. {hint}"
+        )
         raise Refusal(name, f"There is no such table for {name}.", hint=told, place=place)
     if table.privacy_unit is not None:
         reason = f"The values of {name} must be public, and this table has a privacy unit."
         raise Refusal(name, reason, hint=hint, place=place)
     found = _column(table, column)
     if found is None:
-        told = list_names("Its columns are", [known for known, _ in table.columns])
+        told = list_names("Its columns are", [known for known, _ in table.columns], wanted=column)
         raise Refusal(name, f"The table of {name} has no such column.", hint=told, place=place)
     return Scan(_NUMBER, table.path), found
 

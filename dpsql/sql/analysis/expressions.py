@@ -18,6 +18,7 @@ from dpsql.sql.functions.arithmetic import arithmetic, shift_date
 from dpsql.sql.functions.coercion import convert, convert_to_text, negate, number, unify_for_comparison, unify_types
 from dpsql.sql.functions.signatures import cap_length, find_max_length, type_longer_text
 from dpsql.sql.ir.clock import read_clock, truncate_to_date
+from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.tree import Call, Case, Cast, Collate, Derived, Expression, Literal, Scalar, is_aggregate
 from dpsql.sql.ir.types import (
     BIGINT,
@@ -275,7 +276,7 @@ def _function(reader: Reader, node: Node) -> Expression:
         raise Unsupported(
             "function",
             "This function is not on the allow-list.",
-            hint="The SQL reference lists the functions.",
+            hint=f"{propose_name(name, FUNCTIONS)}The SQL reference lists the functions that dpsql supports.",
             place=reader.place(node),
         )
     arguments = tuple(

@@ -217,7 +217,7 @@ class Sources:
             return self._answer(node, self.released)
         table = self.catalog.find(name, schema)
         if table is None:
-            hint = list_names("The policy exposes", [table.name for table in self.catalog.tables])
+            hint = list_names("The policy exposes", [table.name for table in self.catalog.tables], wanted=name)
             raise Refusal("unknown-table", "There is no such table.", hint=hint, place=self.reader.place(node))
         number = self._table(node)
         unit = ascii_lower(table.privacy_unit) if table.privacy_unit is not None else None

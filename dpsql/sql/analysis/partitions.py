@@ -12,7 +12,7 @@ from dpsql.errors import Refusal
 from dpsql.sql.analysis.domain import convert_values, read_values
 from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.ir.statements import LiteralDomain, Partitions, PrivateQuery, PublicQuery, TableDomain
+from dpsql.sql.ir.statements import LiteralDomain, Name, Partitions, PrivateQuery, PublicQuery, TableDomain
 from dpsql.sql.ir.tree import (
     Cast,
     Column,
@@ -37,7 +37,6 @@ __all__ = ["find_partition_query", "read_partitions", "set_partition_values"]
 
 _Relations = dict[int, Scan | tuple[Derived, ...]]
 _OPTION = "partitions"
-_FORM = "Write TOP 3 PRIVATE PER country WITH (partitions = ['DE', 'FR']), where country is a key of GROUP BY."
 
 
 def read_partitions(query: PrivateQuery, named: int | None, *, catalog: Catalog) -> PrivateQuery:
@@ -51,9 +50,9 @@ def read_partitions(query: PrivateQuery, named: int | None, *, catalog: Catalog)
     if per is None or option is None:
         place = query.clause.place if option is None else option.place
         reason = "PER needs the public list of its partitions." if per is not None else "partitions belong to PER."
-        raise Refusal("per", reason, hint=_FORM, place=place)
+        raise Refusal("per", reason, hint=_show_form(query, None if named is None else per), place=place)
     if named is None:
-        raise Refusal("per", "PER names no key of this query.", hint=_FORM, place=per.place)
+        raise Refusal("per", "PER names no key of this query.", hint=_show_form(query, None), place=per.place)
     if len(query.keys) == 1:
         hint = "Group by another key too, or leave PER out and write domain in place of partitions."
         raise Refusal("per", "There is no other key to rank in each partition.", hint=hint, place=per.place)
@@ -67,6 +66,15 @@ def read_partitions(query: PrivateQuery, named: int | None, *, catalog: Catalog)
         replace(found, source=values) if isinstance(values, TableDomain) else replace(found, values=_ordered(values))
     )
     return replace(query, partitions=found)
+
+
+def _show_form(query: PrivateQuery, per: Name | None) -> str:
+    """Return a hint with a clause of this query: by the key that PER names or, without one, by its first key."""
+    shown = [output.name for output in query.outputs if output.key is not None]
+    name = per.text if per is not None else next(iter(shown), "country")
+    top = "ADAPTIVE" if query.clause.k is None else query.clause.k
+    clause = f"TOP {top} PRIVATE PER {name} WITH (partitions = ['first', 'second'])"
+    return f"Write {clause}, with the values of {name} that you want."
 
 
 def find_partition_query(query: PrivateQuery) -> PublicQuery | None:

@@ -178,7 +178,7 @@ class Reader:
         qualifier = item.args["table"].name if item.args.get("table") else ""
         columns = self.scope.star(qualifier)
         if not columns:
-            hint = list_names("The tables here are", [table.alias for table in self.scope.tables])
+            hint = list_names("The tables here are", [table.alias for table in self.scope.tables], wanted=qualifier)
             raise Refusal("unknown-table", "There is no such table here.", hint=hint, place=self.place(item))
         self.starred += len(columns)  # SELECT *, * in subqueries of subqueries doubles with every level
         if self.starred > MAX_STARRED:
@@ -195,7 +195,7 @@ class Reader:
         qualifier, schema = (part.name if part else "" for part in (node.args.get("table"), node.args.get("db")))
         found = self.scope.find(node.name, qualifier, place=partial(self.place, node), schema=schema)
         if type(node.this).__name__ != "Identifier" or found is None:
-            hint = list_names("The columns here are", [column.name for column in self.scope.star()])
+            hint = list_names("The columns here are", [column.name for column in self.scope.star()], wanted=node.name)
             raise Refusal("unknown-column", "There is no such column here.", hint=hint, place=self.place(node))
         if not is_column(found.column):  # an item of unnest, or what FULL JOIN ... USING makes of one
             self.copy(found.column, node)

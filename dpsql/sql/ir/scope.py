@@ -6,16 +6,17 @@ table, passed on unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from dpsql.errors import Place, Refusal
 from dpsql.sql.ir.tree import Call, Expression
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = ["Scope", "ScopeColumn", "ScopeTable", "list_names"]
+__all__ = ["Scope", "ScopeColumn", "ScopeTable", "list_names", "propose_name"]
 
 _SHOWN = 12
+_NEAR = 0.7  # of 1, the likeness of two equal names
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,19 @@ class Scope:
         ]
 
 
-def list_names(lead: str, names: Sequence[str]) -> str:
-    """Return a hint that lists public names: those of the policy, or of the statement itself."""
+def list_names(lead: str, names: Sequence[str], *, wanted: str = "") -> str:
+    """Return a hint that lists public names: those of the policy, or of the statement itself.
+
+    The one that comes nearest to what was `wanted` is proposed first.
+    """
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{lead} {', '.join(names[:_SHOWN])}{more}."
+    return f"{propose_name(wanted, names)}{lead} {', '.join(names[:_SHOWN])}{more}."
+
+
+def propose_name(wanted: str, names: Iterable[str]) -> str:
+    """Return a question that proposes the public name nearest to a misspelt one, with a space; "" if none is near."""
+    from difflib import get_close_matches  # start-up: few statements are misspelt
+
+    known = {ascii_lower(name): name for name in names}
+    near = get_close_matches(ascii_lower(wanted), known, n=1, cutoff=_NEAR) if wanted else []
+    return f"Did you mean {known[near[0]]}? " if near and ascii_lower(wanted) != near[0] else ""

@@ -177,7 +177,7 @@ def _is(token: Token, word: str) -> bool:
 
 def _check_select(statement: Statement, tokens: list[Token]) -> None:
     if not tokens:
-        raise Refusal("empty", "There is no statement.", hint=CLAUSE_HINT)
+        raise Refusal("empty", "There is no statement.", hint="Write one, such as SHOW TABLES.")
     if tokens[0].token_type.name not in {"SELECT", "WITH"}:
         reason = "Only SELECT, EXPLAIN of a private one, SHOW BUDGET, SHOW TABLES and DESCRIBE are statements here."
         raise Refusal("not-a-query", reason, hint="Begin with SELECT or WITH.", place=statement.place(tokens[0]))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.functions.allow_list import FUNCTIONS, INSIDE, REFUSED, WINDOWS
+from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.lexer import FUNCTION_PREFIX, STAND_IN, Statement, ascii_lower
 from dpsql.sql.syntax.misread_forms import normalize_misread_forms
 
@@ -248,7 +249,7 @@ def _no_function(statement: Statement, token: Token, *, word: str) -> Refusal | 
     if word in REFUSED:
         hint = _EACH_PARTITION if word in WINDOWS else _MEANING
         return Refusal("not-row-local", "This function cannot be used here.", hint=hint, place=statement.place(token))
-    hint = "The SQL reference lists the functions that dpsql knows to be total and row-local."
+    hint = f"{propose_name(word, FUNCTIONS)}The SQL reference lists the functions that dpsql supports."
     return Unsupported("function", "This function is not on the allow-list.", hint=hint, place=statement.place(token))
 
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal
+from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.statements import Option, OptionValue
 from dpsql.sql.ir.tree import Literal
 from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, TEXT, Type
@@ -78,7 +79,7 @@ def _read_option(
     """Return the name and the value of one option, None for a value that is not known yet."""
     name, place = ascii_lower(item[0].text), statement.place(item[0], item[-1])
     if item[0].token_type.name == "IDENTIFIER" or name not in OPTIONS:
-        hint = f"The options are {', '.join(sorted(OPTIONS))}."
+        hint = f"{propose_name(name, OPTIONS)}The options are {', '.join(sorted(OPTIONS))}."
         raise Refusal("option", "There is no such option.", hint=hint, place=place)
     if len(item) < 3 or item[1].token_type.name != sign:  # noqa: PLR2004 - a name, a sign and a value
         hint = f"For example epsilon {_SIGNS[sign]} 0.05."

@@ -1,0 +1,73 @@
+"""Refusal of a query over private tables without TOP k PRIVATE, with a hint that makes a private query of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dpsql.errors import Refusal
+from dpsql.sql.ir.catalog import Catalog, Table
+from dpsql.sql.lexer import Statement, ascii_lower
+from dpsql.sql.syntax.clause import CLAUSE_HINT
+
+if TYPE_CHECKING:
+    from sqlglot import Token
+
+__all__ = ["find_private_table", "not_private"]
+
+_K = "10"
+
+
+def not_private(statement: Statement, tokens: Sequence[Token], *, catalog: Catalog) -> Refusal:
+    """Return the refusal of a statement that would show exact values of a private table.
+
+    `tokens` are those of its SELECT, without EXPLAIN.
+    """
+    reason = "This query has no TOP k PRIVATE, and exact answers are not given."
+    hint = _make_hint(tokens, catalog)
+    return Refusal("not-private", reason, hint=hint, place=statement.place(statement.tokens[-1]))
+
+
+def find_private_table(tokens: Sequence[Token], catalog: Catalog) -> Table | None:
+    """Return the first private table that a word of the statement names."""
+    private = {
+        ascii_lower(table.name.rpartition(".")[2]): table for table in catalog.tables if table.privacy_unit is not None
+    }
+    return next((private[word] for token in tokens if (word := ascii_lower(token.text)) in private), None)
+
+
+def _make_hint(tokens: Sequence[Token], catalog: Catalog) -> str:
+    outer = _find_outermost(tokens)
+    kinds = [token.token_type.name for token in outer]
+    if "GROUP_BY" not in kinds and "DISTINCT" not in kinds[:2]:
+        return _propose_query(find_private_table(tokens, catalog))
+    if kinds[-2:] == ["LIMIT", "NUMBER"]:
+        return f"Write TOP {outer[-1].text} PRIVATE in place of LIMIT {outer[-1].text}."
+    return CLAUSE_HINT
+
+
+def _find_outermost(tokens: Sequence[Token]) -> list[Token]:
+    """Return the tokens outside of all parentheses."""
+    found, depth = [], 0
+    for token in tokens:
+        depth -= token.token_type.name == "R_PAREN"
+        if not depth and token.token_type.name != "R_PAREN":
+            found.append(token)
+        depth += token.token_type.name == "L_PAREN"
+    return [token for token in found if token.token_type.name != "L_PAREN"]
+
+
+def _propose_query(table: Table | None) -> str:
+    """Return a hint with a query of a table: the most frequent values of its first column that is not the unit."""
+    unit = "" if table is None else table.privacy_unit or ""
+    keys = () if table is None else [name for name, _ in table.columns if ascii_lower(name) != ascii_lower(unit)]
+    if table is None or not keys:
+        return f"Add GROUP BY and a column, and end the query with TOP {_K} PRIVATE."
+    key, counted = _quote(keys[0]), _quote(unit)
+    source = ".".join(map(_quote, table.name.split(".")))
+    query = f"SELECT {key}, COUNT(DISTINCT {counted}) AS n FROM {source} GROUP BY {key} TOP {_K} PRIVATE"  # noqa: S608
+    return f"Ask for the most frequent values of a column: {query}"
+
+
+def _quote(name: str) -> str:
+    return name if name.isidentifier() and name.isascii() else '"' + name.replace('"', '""') + '"'
