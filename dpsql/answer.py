@@ -278,31 +278,45 @@ class Answer:
         return table
 
     def plot(self, axes: Axes | None = None, *, level: float = 0.95) -> Axes:
-        """Draw the released counts as bars with their intervals, and what remains of the budget; return the axes.
+        """Draw the released counts with their intervals and return the axes: bars, or a line if the key is a time.
 
         On `axes` of matplotlib, or on a new figure. Raises `UsageError` without the extra dpsql[plot], and as
-        `intervals` does. The threshold is drawn where it is a
-        public count, which is with the Gaussian histogram alone: a limited domain's holds a count of the data.
+        `intervals` does. The threshold is drawn where it is a public count, which is with the Gaussian histogram alone:
+        a limited domain's holds a count of the data.
 
         >>> answer.plot().figure.savefig("readers.png")
         """
         intervals = self.intervals(level)
         _require("matplotlib", extra="plot")
+        import pyarrow as pa
+
         from dpsql.display.chart import Chart, draw
 
         counts = self._counts.columns[0] if self._counts else 0
-        keys = zip(*(_to_python(column) for column in intervals.columns[:-2]), strict=True)
-        labels = [", ".join("NULL" if cell is None else replace_unprintable(str(cell)) for cell in key) for key in keys]
+        table, keys = self._table, intervals.columns[:-2]
         low, high = (column.to_pylist() for column in intervals.columns[-2:])
+        values = zip(*(_to_python(column) for column in keys), strict=True)
+        labels = [
+            ", ".join("NULL" if cell is None else replace_unprintable(str(cell)) for cell in key) for key in values
+        ]
+        times: list[object] = []
+        if len(keys) == 1 and len(self) > 1 and (pa.types.is_date(keys[0].type) or pa.types.is_timestamp(keys[0].type)):
+            times = _to_python(keys[0])
+            if any(time is None or isinstance(time, str) for time in times):
+                times = []  # NULL, or beyond the calendar: no point on an axis
+        measure = replace_unprintable(table.column_names[counts])
+        names = ", ".join(map(replace_unprintable, intervals.column_names[:-2])) or "row"
         chart = Chart(
             labels=labels or [""] * len(self),
-            counts=self._table.column(counts).to_pylist(),
+            counts=table.column(counts).to_pylist(),
             low=low,
             high=high,
-            measure=replace_unprintable(self._table.column_names[counts]),
+            key=names,
+            measure=measure,
             level=level,
             threshold=int(self.receipt.threshold_offset) if self.receipt.mechanism == _COUNTS_THRESHOLD else None,
-            note="; ".join(filter(None, [self.bound_note, f"remaining {self.receipt.remaining}"])),
+            notes=[note for note in (self.bound_note, str(self.receipt)) if note],
+            times=times,
         )
         return draw(chart, axes)
 
@@ -386,6 +400,10 @@ class Answer:
             counts=() if counts is None else counts.columns,
             reach=None if counts is None or counts.adjusted else counts.reach(0.95),
         )
+
+
+def _to_label(cell: object) -> str:
+    return "NULL" if cell is None else replace_unprintable(str(cell))
 
 
 def _is_number(type_: pa.DataType) -> bool:

@@ -1,7 +1,11 @@
-"""Chart of a private answer: bars with error bars, the threshold if it is public, and a note."""
+"""Chart of a private answer: bars in the order of the rows, or a line over time, with intervals and notes.
+
+Colours of text and lines are those of the style in use, so that a chart is legible on a light and on a dark ground.
+"""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,25 +17,28 @@ __all__ = ["Chart", "draw"]
 
 _MAX_BARS = 50
 _MAX_LABEL = 40  # characters of a label
-_BAR, _LINE, _QUIET = "#4c78a8", "#222222", "#767676"
+_BAR, _QUIET = "#4c78a8", "#808080"  # both are legible on white and on black
+_PER_INCH = 12  # characters of a line below the axes
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Content of a chart, all of it released: a label, a count and an interval for each bar, from the top down.
+    """Content of a chart, all of it released: a label, a count and an interval for each row, in their order.
 
-    `level` is the probability of the intervals, `threshold` a public count that every noisy count had to reach, and
-    `note` the title above the bars.
+    `times` are the keys of the rows if they are dates or time stamps, else empty. `level` is the probability of the
+    intervals, `threshold` a public count that every noisy count had to reach, and `notes` are the lines below.
     """
 
     labels: Sequence[str]
     counts: Sequence[int]
     low: Sequence[int]
     high: Sequence[int]
+    key: str
     measure: str
     level: float
     threshold: int | None
-    note: str
+    notes: Sequence[str]
+    times: Sequence[object] = ()
 
 
 def draw(chart: Chart, axes: Axes | None) -> Axes:
@@ -40,32 +47,72 @@ def draw(chart: Chart, axes: Axes | None) -> Axes:
     if axes is None:
         from matplotlib import pyplot as plt
 
-        _, axes = plt.subplots(figsize=(7.0, 1.6 + 0.28 * max(shown, 3)), layout="constrained")
-    places, counts = range(shown), chart.counts[:shown]
-    below = [max(0, count - low) for count, low in zip(counts, chart.low, strict=False)]
-    above = [high - max(count, 0) for count, high in zip(counts, chart.high, strict=False)]
-    axes.barh(places, [max(0, count) for count in counts], color=_BAR, height=0.7)
-    axes.errorbar(
-        [max(0, count) for count in counts],
-        places,
-        xerr=[below, above],
-        fmt="none",
-        ecolor=_LINE,
-        elinewidth=1,
-        capsize=2,
-    )
-    axes.set_yticks(places, [_shorten(label) for label in chart.labels[:shown]], parse_math=False)
-    axes.set_ylim(shown - 0.4 if shown else 0.6, -0.6)
-    axes.set_xlim(left=0)
-    if chart.threshold is not None:
-        axes.axvline(chart.threshold, color=_QUIET, linestyle="--", linewidth=1, label=f"threshold {chart.threshold:,}")
-        axes.legend(frameon=False, loc="lower right", fontsize="small")
-    axes.set_xlabel(f"{_shorten(chart.measure)} ({100 * chart.level:g} % intervals)", parse_math=False)
-    left_out = len(chart.labels) - shown
-    note = f"{chart.note}; {left_out} more rows are not shown" if left_out else chart.note
-    axes.set_title(note, fontsize="small", color=_QUIET, loc="left", parse_math=False)
+        height = 4.0 if chart.times else 1.9 + 0.28 * max(shown, 3)
+        _, axes = plt.subplots(figsize=(7.0, height), layout="constrained")
+    (_draw_line if chart.times else _draw_bars)(chart, axes)
+    notes = list(chart.notes)
+    if not chart.times and len(chart.labels) > shown:
+        notes.append(f"{len(chart.labels) - shown} more rows are not shown")
+    width = max(20, int(axes.get_window_extent().width / axes.figure.dpi / 0.8 * _PER_INCH))
+    measured = f"{_shorten(chart.measure)} ({100 * chart.level:g} % intervals)"
+    below = "\n".join(line for note in notes for line in textwrap.wrap(note, width))
+    if chart.times:
+        axes.set_ylabel(_shorten(chart.measure), parse_math=False)
+        axes.set_xlabel(f"{measured}\n{below}".rstrip(), fontsize="small", parse_math=False)
+    else:
+        axes.set_xlabel(f"{measured}\n{below}".rstrip(), fontsize="small", parse_math=False)
+    axes.set_title(f"{_shorten(chart.measure)} by {_shorten(chart.key)}", loc="left", parse_math=False, pad=14)
     axes.spines[["top", "right"]].set_visible(False)
     return axes
+
+
+def _draw_bars(chart: Chart, axes: Axes) -> None:
+    """Draw a bar for each row, the first on top, its interval, and the count to the right of both."""
+    shown = min(len(chart.labels), _MAX_BARS)
+    places, counts = range(shown), [max(0, count) for count in chart.counts[:shown]]
+    low, high = chart.low[:shown], chart.high[:shown]
+    axes.barh(places, counts, color=_BAR, height=0.7, zorder=2)
+    ends = [[count - end for count, end in zip(counts, low, strict=True)]]
+    ends.append([end - count for count, end in zip(counts, high, strict=True)])
+    line = axes.xaxis.label.get_color()
+    axes.errorbar(counts, places, xerr=ends, fmt="none", ecolor=line, elinewidth=1, capsize=2, zorder=3)
+    for place, count, end in zip(places, chart.counts, high, strict=False):
+        axes.annotate(
+            f"{count:,}", (end, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize="small"
+        )
+    axes.set_yticks(places, [_shorten(label) for label in chart.labels[:shown]], parse_math=False)
+    axes.set_ylim(shown - 0.4 if shown else 0.6, -0.6)
+    axes.set_xlim(0, max([*high, chart.threshold or 0, 1]) * 1.12)  # room for the counts
+    if chart.threshold is not None:
+        axes.axvline(chart.threshold, color=_QUIET, linestyle="--", linewidth=1, zorder=1)
+        _name_threshold(chart.threshold, axes, place=(chart.threshold, 1.0), align=("center", "bottom"))
+
+
+def _draw_line(chart: Chart, axes: Axes) -> None:
+    """Draw the counts over time, in the order of time, with the band of their intervals."""
+    rows = sorted(zip(chart.times, chart.counts, chart.low, chart.high, strict=True), key=lambda row: str(row[0]))
+    times, counts, low, high = (list(column) for column in zip(*rows, strict=True))
+    axes.fill_between(times, low, high, color=_BAR, alpha=0.3, linewidth=0, zorder=1)
+    axes.plot(times, counts, color=_BAR, marker="o", markersize=4, zorder=2)
+    axes.set_ylim(0, max([*high, chart.threshold or 0, 1]) * 1.08)
+    axes.tick_params(axis="x", rotation=30)
+    if chart.threshold is not None:
+        axes.axhline(chart.threshold, color=_QUIET, linestyle="--", linewidth=1, zorder=0)
+        _name_threshold(chart.threshold, axes, place=(1.0, chart.threshold), align=("left", "center"))
+
+
+def _name_threshold(threshold: int, axes: Axes, *, place: tuple[float, float], align: tuple[str, str]) -> None:
+    """Write what the dashed line is, outside of the bars: above the axes, or to their right."""
+    across = axes.get_xaxis_transform() if align[0] == "center" else axes.get_yaxis_transform()
+    axes.text(
+        *place,
+        f" threshold {threshold:,}",
+        transform=across,
+        ha=align[0],
+        va=align[1],
+        color=_QUIET,
+        fontsize="small",
+    )
 
 
 def _shorten(text: str) -> str:

@@ -34,11 +34,14 @@ def test_bars_and_intervals_are_the_released_ones() -> None:
     assert [bar.get_width() for bar in axes.patches] == [900, 400, 0]
     assert [text.get_text() for text in axes.get_yticklabels()] == ["k0", "k1", "k2"]
     assert axes.get_ylim()[0] > axes.get_ylim()[1], "the first row is on top"
-    (bars,) = axes.collections
+    bars = next(each for each in axes.collections if hasattr(each, "get_segments"))
     ends = [tuple(segment[:, 0]) for segment in bars.get_segments()]
     assert ends == list(zip(*(column.to_pylist() for column in answer.intervals(0.9).columns[1:]), strict=True))
     assert "90 %" in axes.get_xlabel()
-    assert "remaining rho 0.0166875" in axes.get_title(loc="left")
+    assert axes.get_title(loc="left") == "n by key"
+    assert "answered 10 of 10; used 28 % of the budget; about 2 more like this" in axes.get_xlabel()
+    assert "rho" not in axes.get_xlabel() + axes.get_title(loc="left")
+    assert [text.get_text() for text in axes.texts] == ["900", "400", "-3"]
 
 
 def test_it_draws_on_axes_that_it_is_given() -> None:
@@ -51,11 +54,62 @@ def test_it_draws_on_axes_that_it_is_given() -> None:
 def test_the_threshold_is_drawn_only_where_it_is_a_public_count() -> None:
     answer = counted([900])
     assert answer.receipt.mechanism == "limited_domain"
-    assert answer.plot().get_legend() is None
+    assert not any("threshold" in text.get_text() for text in answer.plot().texts)
     answer.receipt = replace(receipt(), mechanism="gaussian_histogram", threshold_offset=Fraction(72))
     axes = answer.plot()
     assert [line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == "--"] == [72]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["threshold 72"]
+    (name,) = [text for text in axes.texts if "threshold" in text.get_text()]
+    assert name.get_text().strip() == "threshold 72"
+    axes.figure.canvas.draw()
+    frame = axes.get_window_extent()
+    assert name.get_window_extent().y0 >= frame.y1 - 1, "it is above the bars"
+
+
+@pytest.mark.parametrize("size", [(4, 2.5), (7, 4), (12, 7)])
+@pytest.mark.parametrize("style", ["default", "dark_background"])
+@pytest.mark.parametrize("kind", ["bars", "line"])
+def test_nothing_lies_over_anything_at_any_size(size: tuple[float, float], style: str, kind: str) -> None:
+    from matplotlib import pyplot as plt
+
+    with plt.style.context(style):
+        figure, axes = plt.subplots(figsize=size, layout="constrained")
+        (timed() if kind == "line" else histogram()).plot(axes)
+        figure.canvas.draw()
+        frame = figure.bbox
+        texts = [text for text in [*axes.texts, axes.title, axes.xaxis.label, axes.yaxis.label] if text.get_text()]
+        boxes = [text.get_window_extent() for text in texts]
+        for text, box in zip(texts, boxes, strict=True):
+            assert box.x0 >= frame.x0 - 2, text
+            assert box.x1 <= frame.x1 + 2, text
+        if kind == "bars":
+            counts = [text.get_window_extent() for text in axes.texts if "threshold" not in text.get_text()]
+            assert not any(one.overlaps(other) for at, one in enumerate(counts) for other in counts[:at])
+
+
+def histogram() -> Answer:
+    answer = counted([900, 400, 130, 90, 80])
+    answer.receipt = replace(receipt(), mechanism="gaussian_histogram", threshold_offset=Fraction(67))
+    return answer
+
+
+def timed() -> Answer:
+    days = pa.array([20000 + 7 * day for day in (3, 0, 2, 1)], pa.date32())
+    return answer_of(
+        {"week": days, "readers": pa.array([310, 250, 330, 280])}, counts=CountColumns((1,), Fraction(400))
+    )
+
+
+def test_times_are_a_line_over_time() -> None:
+    import numpy as np
+
+    axes = timed().plot()
+    (line,) = axes.lines
+    assert list(line.get_ydata()) == [250, 280, 330, 310]
+    assert (np.diff(line.get_xdata()) > np.timedelta64(0)).all() if line.get_xdata().dtype.kind == "M" else True
+    assert not axes.patches
+    assert axes.get_title(loc="left") == "readers by week"
+    beyond = pa.array([2**31 - 1, 3], pa.date32())
+    assert answer_of({"d": beyond, "n": pa.array([2, 1])}, counts=CountColumns((1,), Fraction(4))).plot().patches
 
 
 def test_labels_are_text_whatever_is_in_them(tmp_path: Path) -> None:
@@ -75,7 +129,7 @@ def test_no_rows_and_many_rows_can_be_drawn(tmp_path: Path) -> None:
     counted([]).plot().figure.savefig(tmp_path / "none.png")
     axes = counted(list(range(80, 0, -1))).plot()
     assert len(axes.patches) == 50
-    assert "30 more rows are not shown" in axes.get_title(loc="left")
+    assert "30 more rows are not shown" in axes.get_xlabel()
 
 
 def test_only_counts_can_be_drawn() -> None:
@@ -89,7 +143,7 @@ def test_without_matplotlib_it_says_what_to_install(tmp_path: Path) -> None:
     program = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "import pyarrow as pa, dpsql\n"
-        "from dpsql.answer import Answer, CountColumns, Receipt\n"
+        "from dpsql.answer import Answer, CountColumns\nfrom dpsql.receipt import Receipt\n"
         "from dpsql.accounting import BudgetVector\n"
         "from fractions import Fraction\n"
         "answer = Answer(pa.table({'k': ['a'], 'n': [1]}), Receipt.free(BudgetVector(0, 0), sealed=True),"
@@ -107,4 +161,4 @@ def test_the_title_says_that_counts_are_bounded() -> None:
         {"key": answer.arrow().column(0), "n": answer.arrow().column(1)},
         counts=replace(answer.counts, bounded_by=2),  # type: ignore[type-var]
     )
-    assert "at most 2 groups: true counts can be higher" in bounded.plot().get_title(loc="left")
+    assert "at most 2 groups: true counts can be higher" in bounded.plot().get_xlabel().replace("\n", " ")

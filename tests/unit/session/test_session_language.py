@@ -82,8 +82,8 @@ REFUSED = {
     ),
     "no clause": (
         "SELECT article FROM reads GROUP BY article ORDER BY 1 LIMIT 3",
-        "End the query with TOP 10 PRIVATE.",
-        "SELECT article FROM reads GROUP BY article TOP 10 PRIVATE",
+        "Write TOP 3 PRIVATE in place of LIMIT 3.",
+        "SELECT article FROM reads GROUP BY article ORDER BY 1 TOP 3 PRIVATE",
     ),
     "public top": (
         "SELECT topic FROM articles GROUP BY topic TOP 3 PRIVATE",

@@ -220,7 +220,7 @@ REFUSED = {
     "SELECT 1 IN (SELECT unit FROM nasty)": "not-private",
     "SELECT 1 IN (SELECT unit FROM nasty), EXISTS (SELECT 1 FROM public)": "subquery-private",
     "WITH n AS (SELECT * FROM nasty) SELECT 1": "not-private",
-    "SELECT x FROM (SELECT 1 AS x) AS t": "not-private",
+    "SELECT x FROM (SELECT 1 AS x) AS t": "no-table",
     "SELECT t FROM nasty": "not-private",
     "SELECT COUNT(*) FROM nasty": "not-private",
     "SELECT COUNT(*) FROM nasty, public": "not-private",

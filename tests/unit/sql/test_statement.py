@@ -465,7 +465,7 @@ HELPED = {
     "SELECT article FROM reads WHERE dwell GROUP BY 1 TOP 9 PRIVATE": "comparison",
     "SELECT article FROM reads WHERE dwell = 'much' GROUP BY 1 TOP 9 PRIVATE": "numbers",
     "DROP TABLE reads": "SELECT",
-    "": "TOP 10 PRIVATE",
+    "": "SHOW TABLES",
 }
 
 
