@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from dpsql.plan import Balance
     from dpsql.session import Session
 
-__all__ = ["ask", "complete", "history", "home", "preview", "replay", "tables"]
+__all__ = ["ask", "complete", "describe_language", "download", "history", "home", "preview", "replay", "stored"]
+__all__ += ["tables"]
 
 _SHOWN = 100  # entries of the history
 _OFFERED = 12  # words
@@ -27,21 +28,30 @@ _COMPLETED = 4096  # characters of a statement that is completed; completions ar
 _FREE = frozenset(["free", "stored"])
 
 
+_FORMATS = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
+
+
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """An answer, as the page shows it."""
+    """An answer, as the page shows it; `number` is that of its query in the history, if it is there."""
 
     html: object
     cited: str
     state: str
+    text: str
+    python: str
+    number: int | None
 
     @classmethod
-    def of(cls, answer: Answer) -> _Shown:
+    async def of(cls, answer: Answer, visit: VisitorRequest, *, text: str) -> _Shown:
         state = "free"
         if answer.receipt.k:
             state = "replayed" if answer.receipt.replayed else "charged"
         markup = remove_style(answer._repr_html_())
-        return cls(answered_html(markup), answer.statement(), state)
+        number = None
+        if state != "free":
+            number = await visit.dispatch.read(visit.user, lambda session: _find_number(session, text))
+        return cls(answered_html(markup), answer.statement(), state, text, _write_python(visit, text), number)
 
 
 async def home(visit: VisitorRequest) -> Response:
@@ -61,7 +71,7 @@ async def ask(visit: VisitorRequest) -> Response:
         answer = await visit.dispatch.ask(visit.user, visit.text, request=visit.request)
     except Error as error:
         return await _page(visit, text=visit.text, problem=visit.box(error))
-    return await _page(visit, text=visit.text, answer=_Shown.of(answer))
+    return await _page(visit, text=visit.text, answer=await _Shown.of(answer, visit, text=visit.text))
 
 
 async def preview(visit: VisitorRequest) -> Response:
@@ -81,20 +91,84 @@ async def preview(visit: VisitorRequest) -> Response:
 
 async def replay(visit: VisitorRequest) -> Response:
     """Return a stored answer of the history; where running the query would be charged, return the price instead."""
-
-    def look(session: Session) -> tuple[str, Preview]:
-        text = _asked_before(session, visit.form.get("number", ""))
-        return text, preview_cost(session, text)
-
-    text, found = await visit.dispatch.look(visit.user, look)
-    shown, preview = None, None
-    if found.kind in _FREE:
-        shown = _Shown.of(await visit.dispatch.ask(visit.user, text, request=visit.request))
-    else:
-        preview = _encode_preview(found)
+    text, answer, found = await _replay(visit, visit.form.get("number", ""))
+    shown = None if answer is None else await _Shown.of(answer, visit, text=text)
+    preview = _encode_preview(found) if answer is None else None
     if visit.is_fragment:
         return visit.page("replayed.html", {"answer": shown, "preview": preview, "problem": None})
     return await _page(visit, text=text, answer=shown, preview=preview)
+
+
+async def stored(visit: VisitorRequest) -> Response:
+    """Return the page of a stored answer of the visitor; it is free, or the page shows the price and asks nothing."""
+    text, answer, found = await _replay(visit, str(visit.request.path_params["number"]))
+    shown = None if answer is None else await _Shown.of(answer, visit, text=text)
+    return await _page(visit, text=text, answer=shown, preview=_encode_preview(found) if answer is None else None)
+
+
+async def download(visit: VisitorRequest) -> Response:
+    """Return a stored answer of the visitor as a CSV or Parquet file; refuse one that would be charged."""
+    number, kind = visit.request.path_params["number"], visit.request.path_params["format"]
+    if kind not in _FORMATS:
+        raise UsageError("no-such-page", "There is no such format.", hint="Formats are csv and parquet.")
+    _, answer, _ = await _replay(visit, str(number))
+    if answer is None:
+        hint = "Run the query again on the page: it shows the price first."
+        raise UsageError("no-such-page", "This answer is of another version of the data.", hint=hint)
+    headers = {"content-disposition": f'attachment; filename="answer-{number}.{kind}"'}
+    return Response(_encode_file(answer, kind), media_type=_FORMATS[kind], headers=headers)
+
+
+async def describe_language(visit: VisitorRequest) -> Response:
+    """Return the page that says how to ask, and what an answer means."""
+    return visit.page("help.html", {})
+
+
+def _encode_file(answer: Answer, kind: str) -> bytes:
+    if kind == "csv":
+        return (answer.to_csv() or "").encode()
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    sink = pa.BufferOutputStream()
+    parquet.write_table(answer.arrow(), sink)
+    return bytes(sink.getvalue())
+
+
+async def _replay(visit: VisitorRequest, number: str) -> tuple[str, Answer | None, Preview]:
+    """Return a query of the history, its stored answer, or None if it would be charged, and its preview."""
+
+    def look(session: Session) -> tuple[str, Preview]:
+        text = _asked_before(session, number)
+        return text, preview_cost(session, text)
+
+    text, found = await visit.dispatch.look(visit.user, look)
+    if found.kind not in _FREE:
+        return text, None, found
+    return text, await visit.dispatch.ask(visit.user, text, request=visit.request), found
+
+
+def _find_number(session: Session, text: str) -> int | None:
+    """Return the number of the latest answered query of this text in the analyst's history."""
+    rows = session.history.select(["query", "state"]).to_pylist()
+    found = [at for at, row in enumerate(rows) if (row["query"], row["state"]) == (text, "answered")]
+    return found[-1] if found else None
+
+
+def _write_python(visit: VisitorRequest, text: str) -> str:
+    """Return a program that runs the query over the PostgreSQL protocol, from which the server's host is known."""
+    listed = visit.dispatch.gateway.service.policy.server.listens()
+    listening = listed.get("postgres")
+    port = listening[1] if isinstance(listening, tuple) else 5433
+    address = f"host={visit.request.url.hostname} port={port} user={visit.user.name}"
+    return "\n".join(
+        [
+            "import psycopg  # the password is in PGPASSWORD or ~/.pgpass",
+            "",
+            f"with psycopg.connect({address!r}, autocommit=True) as connection:",
+            f"    rows = connection.execute({text!r}).fetchall()",
+        ]
+    )
 
 
 async def complete(visit: VisitorRequest) -> Response:

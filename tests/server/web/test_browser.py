@@ -46,7 +46,7 @@ def visiting(chromium: Any, address: str, name: str, **options: Any) -> Iterator
     page.on("pageerror", lambda error: told.append(str(error)))
     page.on("requestfailed", lambda request: "ABORTED" in request.failure or told.append(request.url))  # by leaving
     page.on("request", lambda request: request.url.startswith(address) or told.append(request.url))
-    page.set_default_timeout(60_000)
+    page.set_default_timeout(20_000)
     page.goto(f"{address}/login")
     page.locator("#name:focus").wait_for()
     page.keyboard.type(name)
@@ -96,7 +96,7 @@ def test_words_are_completed_by_the_keyboard(chromium: Any, place: tuple[World, 
         page.focus("#question")
         page.keyboard.type("SELECT arti")
         page.wait_for_selector("#offers li")
-        assert page.get_attribute("#question", "aria-expanded") == "true"
+        assert page.is_visible("#offers")
         page.keyboard.press("ArrowDown")
         assert page.get_attribute("#question", "aria-activedescendant") == "offer-0"
         page.keyboard.press("Enter")
@@ -230,3 +230,62 @@ CONTRAST = """() => {
     return (one + 0.05) / (other + 0.05);
   }));
 }"""
+
+
+def faults(page: Any) -> list[str]:
+    """Return what axe-core finds against the page, by rule and element."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response["violations"]
+    return [f"{rule['id']}: {node['html'][:120]}" for rule in found for node in rule["nodes"]]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_fault_on_any_page(chromium: Any, place: tuple[World, str], scheme: str) -> None:
+    with visiting(chromium, place[1], "clara", color_scheme=scheme) as page:
+        for path in ("/curator/spending", "/curator/policy", "/curator/ledger", "/curator/refusals"):
+            page.goto(f"{place[1]}{path}")
+            assert faults(page) == [], path
+    with visiting(chromium, place[1], "alice", color_scheme=scheme) as page:
+        for path in ("/", "/history", "/tables", "/help"):
+            page.goto(f"{place[1]}{path}")
+            assert faults(page) == [], path
+        page.goto(place[1])
+        page.focus("#question")
+        page.keyboard.insert_text(COUNTS)
+        page.keyboard.press("Control+Enter")
+        assert shown(page, "#answer .card")
+        for summary in page.locator("#answer summary").all():
+            summary.click()
+        assert faults(page) == []
+        page.focus("#question")
+        page.keyboard.insert_text("nonsense ")
+        page.keyboard.press("Control+Enter")
+        page.wait_for_selector("#answer .refused")
+        assert faults(page) == []
+
+
+def test_an_answer_has_a_link_files_and_texts_to_copy(chromium: Any, place: tuple[World, str]) -> None:
+    world, address = place
+    with visiting(chromium, address, "alice", permissions=["clipboard-read", "clipboard-write"]) as page:
+        page.focus("#question")
+        page.keyboard.insert_text(COUNTS)
+        page.keyboard.press("Control+Enter")
+        assert shown(page, "#answer .card")
+        charges = world.charges()
+        page.locator("#answer summary", has_text="Use it elsewhere").click()
+        page.click("button[data-copy=as-sql]")
+        page.wait_for_selector("text=Copied.")
+        assert page.evaluate("navigator.clipboard.readText()") == COUNTS
+        page.click("button[data-copy=as-python]")
+        assert "psycopg.connect" in page.inner_text("#as-python")
+        with page.expect_download() as csv:
+            page.click("text=CSV")
+        assert Path(csv.value.path()).read_text().startswith('"article","n"\n')
+        with page.expect_download() as parquet:
+            page.click("text=Parquet")
+        assert Path(parquet.value.path()).read_bytes()[:4] == b"PAR1"
+        page.click("text=Link to this answer")
+        page.wait_for_url("**/answers/*")
+        assert "stored answer, nothing was charged" in shown(page, "#answer .card")
+        assert world.charges() == charges

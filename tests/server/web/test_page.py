@@ -13,13 +13,14 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 from support.web_kit import COUNTS, HOSTILE, NAMES, PASSWORD, World, opened, proof
 
+from dpsql.curator import bump
 from dpsql.server.web import response_guard
 from dpsql.server.web.response_guard import POLICY
 from dpsql.server.web.visits import IDLE, LONGEST, Visits
 
 FRAGMENT = {"HX-Request": "true"}
 OPEN = {"/login", "/healthz", "/api/openapi.json"}
-ANALYSTS = {"/", "/history", "/tables"}
+ANALYSTS = {"/", "/help", "/history", "/tables"}
 CURATORS = {"/curator/spending", "/curator/policy", "/curator/ledger", "/curator/refusals"}
 
 
@@ -183,6 +184,7 @@ def test_nobody_gets_in_without_logging_in(world: World) -> None:
     for method, path in routes(world):
         if path in OPEN or path.startswith("/static/"):
             continue
+        path = path.replace("{number:int}", "0").replace("{format:str}", "csv")
         answer = client.request(method, path, headers={"x-forwarded-for": "10.0.0.1"})
         if path.startswith("/api/"):
             assert answer.status_code == 401, path
@@ -436,3 +438,39 @@ def test_no_user_holds_all_threads(world: World) -> None:
     dispatch.asking["alice"] = 3
     assert "of the budget; about " in client.post("/ask", data=sent, headers=FRAGMENT).text
     assert dispatch.asking["alice"] == 3
+
+
+def test_stored_answers_are_pages_and_files_of_their_analyst_alone(world: World) -> None:
+    client = world.login("alice")
+    ask(client, COUNTS)
+    before = world.charges()
+    assert "stored answer, nothing was charged" in client.get("/answers/0").text
+    csv = client.get("/answers/0.csv")
+    assert csv.headers["content-type"] == "text/csv; charset=utf-8"
+    assert csv.headers["content-disposition"] == 'attachment; filename="answer-0.csv"'
+    assert csv.text.startswith('"article","n"\n')
+    assert client.get("/answers/0.parquet").content[:4] == b"PAR1"
+    for path in ("/answers/7", "/answers/7.csv", "/answers/0.exe"):
+        assert client.get(path).status_code == 404
+    assert world.login("poor").get("/answers/0.csv").status_code == 404  # of their own history, which is empty
+    assert world.charges() == before
+    bump(world.folder / "ledger.sqlite", note="new rows")
+    assert client.get("/answers/0.csv").status_code == 404
+    assert "Costs." in client.get("/answers/0").text
+    assert world.charges() == before
+
+
+def test_an_empty_answer_says_why(world: World) -> None:
+    text = "SELECT article FROM reads WHERE user_id = 7 GROUP BY article TOP 3 PRIVATE"
+    client = world.login("alice")
+    assert "leaves at most one user" in ask(client, text, "/preview")
+    page = ask(client, text)
+    assert "No article stood out. At this price an article needs about " in page
+    assert "warning: The condition on user_id leaves at most one user" in page
+
+
+def test_a_query_of_several_lines_is_shown_in_lines(world: World) -> None:
+    ask(world.login("alice"), "SELECT article FROM reads\nGROUP BY article TOP 1 PRIVATE")
+    page = world.login("clara").get("/curator/spending").text
+    assert "SELECT article FROM reads\nGROUP BY" in page
+    assert "\N{REPLACEMENT CHARACTER}" not in page

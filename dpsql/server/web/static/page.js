@@ -1,5 +1,19 @@
-// What htmx does not do: Ctrl+Enter, words that may stand next, and names that are clicked into the question.
+// What htmx does not do: Ctrl+Enter, words that may stand next, names that are clicked into the question, and
+// buttons that copy a text, or mark it where the browser does not let them copy.
 "use strict";
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("button[data-copy]");
+  if (!button) return;
+  const source = document.getElementById(button.dataset.copy);
+  const told = button.parentNode.querySelector("[data-copied]");
+  try {
+    await navigator.clipboard.writeText(source.textContent);
+    told.textContent = "Copied.";
+  } catch {
+    getSelection().selectAllChildren(source);
+    told.textContent = "Press Ctrl+C.";
+  }
+});
 (() => {
   const box = document.getElementById("question");
   if (!box) return;
@@ -20,7 +34,6 @@
     offered = [];
     marked = -1;
     list.hidden = true;
-    box.setAttribute("aria-expanded", "false");
     box.removeAttribute("aria-activedescendant");
   };
 
@@ -77,7 +90,6 @@
       })
     );
     list.hidden = offered.length === 0;
-    box.setAttribute("aria-expanded", String(offered.length > 0));
     if (offered.length > 0) place();
     mark(-1);
   };
