@@ -309,7 +309,9 @@ class Session:
                 break
         if query.explained:
             plan = planning.simulate_recall(plan, noise=own.noise)
-        return replace(plan, stored=stored is not None, warnings=planning.find_waste(plan)), stored
+        return replace(
+            plan, stored=stored is not None, warnings=planning.find_waste(plan), needs=planning.describe_need(plan)
+        ), stored
 
     def _schema(self, statement: statements.Statement, *, is_open: bool = False) -> pa.Schema:
         """Return the columns of an answer; plan the query too, so that it is refused here, unless options are open."""

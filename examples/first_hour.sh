@@ -25,7 +25,7 @@ run dpsql check | sed -n '1,/^$/p'
 
 question="SELECT page, COUNT(DISTINCT editor_id) AS editors FROM edits GROUP BY page TOP 5 PRIVATE"
 say "4. What a question would cost. This reads no row."
-run dpsql explain "$question" | grep -E "^\\$|^mechanism |^items at most|^such queries"
+run dpsql explain "$question" | grep -E "^\\$|^needs|^such queries"
 
 say "5. The question. Its answer is empty, and says why."
 run dpsql query "$question"

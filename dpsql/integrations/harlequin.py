@@ -72,7 +72,7 @@ class _Connection(HarlequinConnection):  # type: ignore[misc, unused-ignore]
 
     def __init__(self, session: Session) -> None:
         balance = session.budget
-        self.init_message = f"{balance.granted} for every privacy unit; about {balance.items} more items are left"
+        self.init_message = f"{balance.granted} for every privacy unit; {str(balance).splitlines()[0]}"
         self._session = session
 
     def execute(self, query: str) -> _Cursor | None:

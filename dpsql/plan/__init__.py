@@ -11,7 +11,7 @@ from dpsql.plan.planner import build_plan
 from dpsql.plan.release import MOST_PUBLIC_ROWS, Release, release
 from dpsql.plan.report.balance import Account, Balance, compute_balance, read_balance
 from dpsql.plan.report.forecast import Forecast, count_more, forecast
-from dpsql.plan.report.short_answer import explain_short_answer
+from dpsql.plan.report.short_answer import describe_need, explain_short_answer
 from dpsql.plan.report.shortfall import explain_shortfall
 from dpsql.plan.report.simulation import simulate_recall
 from dpsql.plan.report.tables import history_table, plan_columns, plan_table
@@ -39,6 +39,7 @@ __all__ = [
     "compute_balance",
     "compute_replay_key",
     "count_more",
+    "describe_need",
     "explain_short_answer",
     "explain_shortfall",
     "find_waste",

@@ -26,7 +26,7 @@ class Plan(NotebookRepr):
     `max_groups_contributed` bounds the groups of each unit: by the policy, the query, or the mechanism itself. `key` is
     the digest of the question, under which its answer is stored, and `release_key` that of everything that the
     distribution of the release depends on (`cache/replay_key.py`). Under the `other_keys` the answer may be stored too.
-    `warnings` say why its charge is likely wasted.
+    `warnings` say why its charge is likely wasted, and `needs` how many units a key needs, in words.
     `stored` says that the ledger has this answer for this analyst, who may see it again for free. `rule` is the filter
     of a certificate other than zcdp. `considered` lists the mechanisms among which the planner chose, or which EXPLAIN
     shows beside the one of the query. `population` is the public number of units, if the choice used it.
@@ -47,6 +47,7 @@ class Plan(NotebookRepr):
     release_key: str = ""
     other_keys: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    needs: str = ""
 
     @property
     def certificate(self) -> Certificate:
@@ -168,6 +169,7 @@ class Plan(NotebookRepr):
         bound, cap = self.max_groups_contributed, self.spec.report.cap
         return [
             *(("warning", warning) for warning in self.warnings),
+            *([("needs", self.needs)] if self.needs else []),
             ("mechanism", self.mechanism),
             *self._considered(),
             *([] if self.rule is None else [("certificate", self.certificate.value)]),

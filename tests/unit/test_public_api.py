@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import importlib
 import importlib.metadata
 import inspect
@@ -106,12 +105,3 @@ def test_help_is_light(command: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
     assert "Usage:" in done.stdout
     assert done.stderr.strip() == "[]"
-
-
-@pytest.mark.parametrize(
-    "module",
-    ["dpsql", "errors", "quantities", "connect", "session", "answer", "plan.plan", "plan.terms", "plan.report.balance"],
-)
-def test_examples_in_docstrings(module: str) -> None:
-    name = module if module == "dpsql" else f"dpsql.{module}"
-    assert doctest.testmod(importlib.import_module(name) if name != "dpsql.connect" else sys.modules[name]).failed == 0

@@ -91,7 +91,7 @@ def compute_question_keys(
         _digest(*parts, tuple(sorted(options.items())))
         for options in (written, unnamed, bare, {**written, "mechanism": (mechanism, True)})
     )
-    return first, tuple(others)
+    return first, tuple(key for key in dict.fromkeys(others) if key != first)
 
 
 def compute_replay_key(plan: Plan) -> str:

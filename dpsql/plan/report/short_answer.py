@@ -20,7 +20,7 @@ from dpsql.plan.release import Release, ReleaseTerms
 from dpsql.plan.terms import Terms
 from dpsql.sql.ir.statements import Option, PrivateQuery
 
-__all__ = ["describe_key", "explain_short_answer"]
+__all__ = ["describe_key", "describe_need", "explain_short_answer"]
 
 _TRIED_BOUND = 3
 _WORTH_SAYING = 0.8  # of the present need; a smaller difference is no advice
@@ -52,12 +52,21 @@ def explain_short_answer(
     if need is None:
         return f"{lead} To see more: raise epsilon, or leave the mechanism out."
     others = dict(_find_variants(plan, need, terms=terms, remaining=remaining, salts=salts))
-    compared = f" more than the {singular} at rank {need.rank:,}" if need.rank else ""
-    instead = ", ".join(f"with {option} about {units:,.0f}" for option, units in others.items())
-    sentence = f"{price} {with_article(singular)} needs about {need.units:,.0f} {units}{compared}"
+    instead = ", ".join(f"with {option} about {needed:,.0f}" for option, needed in others.items())
+    sentence = f"{price} {describe_need(plan)}"
     ways = list(_list_ways(plan, [option.split()[0] for option in others], singular=singular))
     listed = " or ".join(filter(None, [", ".join(ways[:-1]), ways[-1]]))
     return f"{lead} {sentence}{instead and f' ({instead})'}. To see more: {listed}."
+
+
+def describe_need(plan: Plan) -> str:
+    """Return how many units a key needs for an even chance to be returned; "" with a known domain or no prediction."""
+    need = predict_need(plan.mechanism_plan, plan.query, population=plan.population)
+    if need is None or plan.query.domain is not None:
+        return ""
+    singular, units = describe_key(plan.query)[0], plural(unit_noun(plan.query.unit_name))
+    compared = f" more than the {singular} at rank {need.rank:,}" if need.rank else ""
+    return f"{with_article(singular)} needs about {need.units:,.0f} {units}{compared}"
 
 
 def describe_key(query: PrivateQuery) -> tuple[str, str]:

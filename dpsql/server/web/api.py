@@ -210,6 +210,7 @@ async def _explain(call: Call) -> Response:
         told = session.forecast(call.sql, call.parameters, times=planned)
         return {
             "facts": [{"name": name, "value": value} for name, value in plan.facts()],
+            "warnings": list(plan.warnings),
             "mechanism": plan.mechanism,
             "items": plan.worst_items,
             "free": plan.stored and not plan.fresh,
