@@ -220,7 +220,15 @@ def test_explain(folder: Path) -> None:
     lines = out.decode().splitlines()
     assert lines[0].split()[:2] == ["needs", "a"]
     assert lines[1].split() == ["mechanism", "limited_domain"]
-    values = ("limited_domain", "groups need", "a group needs", "a group needs", "a group needs", "user_id of")
+    values = (
+        "a combination",
+        "limited_domain",
+        "groups need",
+        "a group needs",
+        "a group needs",
+        "a group needs",
+        "user_id of",
+    )
     assert len({line.index(value) for line, value in zip(lines, values, strict=False)}) == 1
     assert any(line.startswith("engine SQL ") and "  SELECT dpsql_key_1" in line for line in lines)
     _, out, _ = asked(folder, "explain", COUNTED, "--format", "json")
