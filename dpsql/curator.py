@@ -180,7 +180,7 @@ def grant_policy(
     return before, ApproximateDP(known.budget.epsilon, known.budget.delta), periods
 
 
-def bump(ledger: str | Path, *, note: str) -> int:
+def bump(ledger: str | Path | DatabaseUrl, *, note: str) -> int:
     """Raise the data version of a ledger by one and return it; answers of earlier versions are not shown again.
 
     Raises `LedgerError` for a ledger that cannot be used.
@@ -209,7 +209,7 @@ def read_spending(policy: Policy | str | Path | None, *, analyst: str | None = N
         return report_spending(known, entries, terms=terms, calendar=record.calendar)
 
 
-def read_history(ledger: str | Path) -> Iterator[Event]:
+def read_history(ledger: str | Path | DatabaseUrl) -> Iterator[Event]:
     """Yield the events of a ledger, oldest first, once it has been verified. Raises `LedgerError`."""
     with closing(reopen_ledger(ledger)) as record:
         for _ in record.events():

@@ -17,11 +17,12 @@ def app() -> None:
 @app.command()
 @ledger_argument
 @click.option("--note", required=True, help="Reason, recorded in the ledger.")
-def bump(ledger: str, *, note: str) -> None:
+def bump(ledger: str | None, *, note: str) -> None:
     """Increment the data version.
 
     Stored answers are no longer reused, so repeated queries are charged again. The budget used so far stays used.
     """
     from dpsql.curator import bump as bump_version
+    from dpsql.curator import find_ledger
 
-    click.echo(f"The data version is {bump_version(ledger, note=note)}.")
+    click.echo(f"The data version is {bump_version(ledger or find_ledger(None), note=note)}.")

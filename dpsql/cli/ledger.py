@@ -14,7 +14,9 @@ __all__ = ["app", "ledger_argument"]
 
 _PATH = click.Path(path_type=Path)
 _DEFAULT = "by default $DPSQL_POLICY, or policy.toml here."
-ledger_argument = click.argument("ledger", help="Ledger file, or its postgresql:// address.")
+ledger_argument = click.argument(
+    "ledger", required=False, help="Ledger file, or its postgresql:// address; by default that of the default policy."
+)
 
 
 @click.group(name="ledger", no_args_is_help=True)
@@ -24,21 +26,21 @@ def app() -> None:
 
 @app.command()
 @ledger_argument
-def verify(ledger: str) -> None:
+def verify(ledger: str | None) -> None:
     """Recompute the hash chain of all events and compare balances, answers and the high-water mark. Changes nothing."""
-    from dpsql.curator import verify_ledger
+    from dpsql.curator import find_ledger, verify_ledger
 
-    found = verify_ledger(ledger)
+    found = verify_ledger(ledger or find_ledger(None))
     click.echo(f"{found.events:,} events hold together. Head of the chain: {found.head}")
 
 
 @app.command()
 @ledger_argument
-def export(ledger: str) -> None:
+def export(ledger: str | None) -> None:
     """Write every event as one line of JSON, oldest first."""
-    from dpsql.curator import read_history
+    from dpsql.curator import find_ledger, read_history
 
-    for event in read_history(ledger):
+    for event in read_history(ledger or find_ledger(None)):
         click.echo(json.dumps({**asdict(event), "body": json.loads(event.body)}))
 
 

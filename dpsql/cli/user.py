@@ -14,7 +14,9 @@ __all__ = ["app"]
 _PATH = click.Path(path_type=Path)
 _NAME = click.argument("name", help="User name; the policy uses it as the name of the analyst.")
 _FILE = click.option("--users", type=_PATH, help="File of users.")
-_POLICY = click.option("--policy", type=_PATH, help="Policy whose [server] section names the file of users.")
+_POLICY = click.option(
+    "--policy", type=_PATH, help="Policy whose [server] names the file of users; by default policy.toml here."
+)
 _PIPED = click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
 
 
@@ -82,15 +84,15 @@ def listing(*, users: Path | None, policy: Path | None) -> None:
 
 
 def _find_users_file(users: Path | None, policy: Path | None) -> Path:
-    if (users is None) == (policy is None):
+    if users is not None and policy is not None:
         hint = "Give one of --users FILE and --policy FILE."
-        raise UsageError("users-missing", "No file of users is given.", hint=hint)
+        raise UsageError("users-missing", "Two files of users are named.", hint=hint)
     if users is not None:
         return users
-    from dpsql.policy import Policy
+    from dpsql.policy import load_policy
     from dpsql.server.settings import find_users_file
 
-    return find_users_file(Policy.from_toml(policy or ""))
+    return find_users_file(load_policy(policy))
 
 
 def _read_password(*, piped: bool) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["ask", "complete", "describe_language", "download", "history", "home", "preview", "replay", "stored"]
 __all__ += ["tables"]
 
+_LONGEST_LINK = 4_000  # characters of a statement
 _SHOWN = 100  # entries of the history
 _OFFERED = 12  # words
 _COMPLETED = 4096  # characters of a statement that is completed; completions are searched at every key press
@@ -33,25 +36,23 @@ _FORMATS = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """An answer, as the page shows it; `number` is that of its query in the history, if it is there."""
+    """An answer, as the page shows it; `link` is the query of an address that shows it again, "" for a long one."""
 
     html: object
     cited: str
     state: str
     text: str
     python: str
-    number: int | None
+    link: str
 
     @classmethod
-    async def of(cls, answer: Answer, visit: VisitorRequest, *, text: str) -> _Shown:
+    def of(cls, answer: Answer, visit: VisitorRequest, *, text: str) -> _Shown:
         state = "free"
         if answer.receipt.k:
             state = "replayed" if answer.receipt.replayed else "charged"
         markup = remove_style(answer._repr_html_())
-        number = None
-        if state != "free":
-            number = await visit.dispatch.read(visit.user, lambda session: _find_number(session, text))
-        return cls(answered_html(markup), answer.statement(), state, text, _write_python(visit, text), number)
+        link = urlencode({"text": text}) if len(text) <= _LONGEST_LINK else ""
+        return cls(answered_html(markup), answer.statement(), state, text, _write_python(visit, text), link)
 
 
 async def home(visit: VisitorRequest) -> Response:
@@ -71,7 +72,7 @@ async def ask(visit: VisitorRequest) -> Response:
         answer = await visit.dispatch.ask(visit.user, visit.text, request=visit.request)
     except Error as error:
         return await _page(visit, text=visit.text, problem=visit.box(error))
-    return await _page(visit, text=visit.text, answer=await _Shown.of(answer, visit, text=visit.text))
+    return await _page(visit, text=visit.text, answer=_Shown.of(answer, visit, text=visit.text))
 
 
 async def preview(visit: VisitorRequest) -> Response:
@@ -91,8 +92,9 @@ async def preview(visit: VisitorRequest) -> Response:
 
 async def replay(visit: VisitorRequest) -> Response:
     """Return a stored answer of the history; where running the query would be charged, return the price instead."""
-    text, answer, found = await _replay(visit, visit.form.get("number", ""))
-    shown = None if answer is None else await _Shown.of(answer, visit, text=text)
+    number = visit.form.get("number", "")
+    text, answer, found = await _replay(visit, lambda session: _asked_before(session, number))
+    shown = None if answer is None else _Shown.of(answer, visit, text=text)
     preview = _encode_preview(found) if answer is None else None
     if visit.is_fragment:
         return visit.page("replayed.html", {"answer": shown, "preview": preview, "problem": None})
@@ -100,22 +102,22 @@ async def replay(visit: VisitorRequest) -> Response:
 
 
 async def stored(visit: VisitorRequest) -> Response:
-    """Return the page of a stored answer of the visitor; it is free, or the page shows the price and asks nothing."""
-    text, answer, found = await _replay(visit, str(visit.request.path_params["number"]))
-    shown = None if answer is None else await _Shown.of(answer, visit, text=text)
+    """Return the page of a stored answer of the visitor; where the query would be charged, return its price instead."""
+    text, answer, found = await _replay(visit, lambda _: visit.request.query_params.get("text", ""))
+    shown = None if answer is None else _Shown.of(answer, visit, text=text)
     return await _page(visit, text=text, answer=shown, preview=_encode_preview(found) if answer is None else None)
 
 
 async def download(visit: VisitorRequest) -> Response:
     """Return a stored answer of the visitor as a CSV or Parquet file; refuse one that would be charged."""
-    number, kind = visit.request.path_params["number"], visit.request.path_params["format"]
+    kind = visit.request.path_params["format"]
     if kind not in _FORMATS:
         raise UsageError("no-such-page", "There is no such format.", hint="Formats are csv and parquet.")
-    _, answer, _ = await _replay(visit, str(number))
+    _, answer, _ = await _replay(visit, lambda _: visit.request.query_params.get("text", ""))
     if answer is None:
-        hint = "Run the query again on the page: it shows the price first."
-        raise UsageError("no-such-page", "This answer is of another version of the data.", hint=hint)
-    headers = {"content-disposition": f'attachment; filename="answer-{number}.{kind}"'}
+        hint = "Run the query on the page, which shows the price first."
+        raise UsageError("no-such-page", "There is no stored answer to this query.", hint=hint)
+    headers = {"content-disposition": f'attachment; filename="answer.{kind}"'}
     return Response(_encode_file(answer, kind), media_type=_FORMATS[kind], headers=headers)
 
 
@@ -135,24 +137,17 @@ def _encode_file(answer: Answer, kind: str) -> bytes:
     return bytes(sink.getvalue())
 
 
-async def _replay(visit: VisitorRequest, number: str) -> tuple[str, Answer | None, Preview]:
-    """Return a query of the history, its stored answer, or None if it would be charged, and its preview."""
+async def _replay(visit: VisitorRequest, find_text: Callable[[Session], str]) -> tuple[str, Answer | None, Preview]:
+    """Return a query, its stored answer, or None if it would be charged, and its preview."""
 
     def look(session: Session) -> tuple[str, Preview]:
-        text = _asked_before(session, number)
+        text = find_text(session)
         return text, preview_cost(session, text)
 
     text, found = await visit.dispatch.look(visit.user, look)
     if found.kind not in _FREE:
         return text, None, found
     return text, await visit.dispatch.ask(visit.user, text, request=visit.request), found
-
-
-def _find_number(session: Session, text: str) -> int | None:
-    """Return the number of the latest answered query of this text in the analyst's history."""
-    rows = session.history.select(["query", "state"]).to_pylist()
-    found = [at for at, row in enumerate(rows) if (row["query"], row["state"]) == (text, "answered")]
-    return found[-1] if found else None
 
 
 def _write_python(visit: VisitorRequest, text: str) -> str:

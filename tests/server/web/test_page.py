@@ -182,7 +182,7 @@ def routes(world: World) -> list[tuple[str, str]]:
 def test_nobody_gets_in_without_logging_in(world: World) -> None:
     client = world.client()
     for method, pattern in routes(world):
-        path = pattern.replace("{number:int}", "0").replace("{format:str}", "csv")
+        path = pattern.replace("{format:str}", "csv")
         if path in OPEN or path.startswith("/static/"):
             continue
         answer = client.request(method, path, headers={"x-forwarded-for": "10.0.0.1"})
@@ -441,22 +441,25 @@ def test_no_user_holds_all_threads(world: World) -> None:
 
 
 def test_stored_answers_are_pages_and_files_of_their_analyst_alone(world: World) -> None:
-    client = world.login("alice")
+    client, asked = world.login("alice"), {"text": COUNTS}
     ask(client, COUNTS)
     before = world.charges()
-    assert "stored answer, nothing was charged" in client.get("/answers/0").text
-    csv = client.get("/answers/0.csv")
+    assert "stored answer, nothing was charged" in client.get("/answers", params=asked).text
+    csv = client.get("/answers.csv", params=asked)
     assert csv.headers["content-type"] == "text/csv; charset=utf-8"
-    assert csv.headers["content-disposition"] == 'attachment; filename="answer-0.csv"'
+    assert csv.headers["content-disposition"] == 'attachment; filename="answer.csv"'
     assert csv.text.startswith('"article","n"\n')
-    assert client.get("/answers/0.parquet").content[:4] == b"PAR1"
-    for path in ("/answers/7", "/answers/7.csv", "/answers/0.exe"):
-        assert client.get(path).status_code == 404
-    assert world.login("poor").get("/answers/0.csv").status_code == 404  # of their own history, which is empty
+    assert client.get("/answers.parquet", params=asked).content[:4] == b"PAR1"
+    assert client.get("/answers.exe", params=asked).status_code == 404
+    for other in (NAMES, COUNTS.replace("TOP 3 PRIVATE", "TOP 3 PRIVATE WITH (fresh = true)")):
+        assert client.get("/answers.csv", params={"text": other}).status_code == 404
+        assert "Costs." in client.get("/answers", params={"text": other}).text
+    poor = world.login("poor")
+    assert poor.get("/answers.csv", params=asked).status_code == 404  # the answer of another analyst
+    assert client.get("/answers.csv", params={"text": "nonsense"}).status_code >= 400
     assert world.charges() == before
     bump(world.folder / "ledger.sqlite", note="new rows")
-    assert client.get("/answers/0.csv").status_code == 404
-    assert "Costs." in client.get("/answers/0").text
+    assert client.get("/answers.csv", params=asked).status_code == 404
     assert world.charges() == before
 
 

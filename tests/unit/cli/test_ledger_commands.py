@@ -198,3 +198,14 @@ def test_a_ledger_whose_schema_is_damaged_is_one_sentence(folder: Path) -> None:
         code, out, err = run(folder, "ledger", command, "ledger.sqlite")
         assert (code > 0, out) == (True, "")
         assert err.startswith("dpsql: [ledger-damaged]")
+
+
+def test_the_ledger_of_the_policy_here_is_the_default(folder: Path) -> None:
+    code, out, _ = run(folder, "ledger", "verify")
+    assert (code, "events hold together" in out) == (0, True)
+    assert run(folder, "ledger", "export")[1] == run(folder, "ledger", "export", "ledger.sqlite")[1]
+    assert run(folder, "data", "bump", "--note", "monday")[:2] == (0, "The data version is 1.\n")
+    (folder / "policy.toml").unlink()
+    code, _, err = run(folder, "ledger", "verify")
+    assert code == 5
+    assert "[policy-missing]" in err

@@ -62,7 +62,7 @@ def test_the_policy_names_the_file(tmp_path: Path) -> None:
         (["add", "alice", "--users", "u.toml", "--password-stdin"], b"\xff\xfe\x00 not text\n", "password"),
         (["add", "alice", "--users", "u.toml"], WORDS.encode(), "password"),
         (["add", "default", "--users", "u.toml", "--password-stdin"], WORDS.encode(), "analyst-name"),
-        (["add", "alice", "--password-stdin"], WORDS.encode(), "users-missing"),
+        (["add", "alice", "--users", "u.toml", "--policy", "p.toml"], WORDS.encode(), "users-missing"),
         (["list", "--users", "u.toml"], b"", "users-missing"),
         (["remove", "alice", "--users", "u.toml"], b"", "user-unknown"),
     ],
