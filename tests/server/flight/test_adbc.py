@@ -139,7 +139,11 @@ def test_the_columns_of_a_table_are_those_of_its_answer(cursor: adbc.Cursor) -> 
 
 def test_errors_have_code_reason_and_hint(served: Served, cursor: adbc.Cursor) -> None:
     for text, kind, found in (
-        ("SELECT * FROM reads", adbc.ProgrammingError, r"UNAUTHORIZED: .*\[not-private\].*GROUP BY article TOP 10 PRIVATE"),
+        (
+            "SELECT * FROM reads",
+            adbc.ProgrammingError,
+            r"UNAUTHORIZED: .*\[not-private\].*GROUP BY article TOP 10 PRIVATE",
+        ),
         ("SELECT (", adbc.ProgrammingError, r"INVALID_ARGUMENT: .*\[syntax\] at line 1"),
         (NAMES + " WITH (mechanism = magic)", adbc.Error, r"\[(option|mechanism)\]"),
         ("INSERT INTO reads VALUES (1)", adbc.ProgrammingError, r"UNAUTHORIZED: .*\[not-a-query\]"),

@@ -289,3 +289,31 @@ def test_an_answer_has_a_link_files_and_texts_to_copy(chromium: Any, place: tupl
         page.wait_for_url("**/answers?*")
         assert "stored answer, nothing was charged" in shown(page, "#answer .card")
         assert world.charges() == charges
+
+
+def test_the_keyboard_goes_through_the_page_in_the_order_of_reading(chromium: Any, place: tuple[World, str]) -> None:
+    """A screen reader reads in the order of the document; the Tab key goes the same way, and reaches every control."""
+    with visiting(chromium, place[1], "alice") as page:
+        page.focus("#question")
+        page.keyboard.insert_text(COUNTS)
+        page.keyboard.press("Control+Enter")
+        assert shown(page, "#answer .card")
+        page.focus(".skip")
+        reached = []
+        for _ in range(60):
+            reached.append(page.evaluate(POSITION))
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement === document.body || document.activeElement.matches('.skip')"):
+                break
+        positions = [position for position, _ in reached]
+        assert positions == sorted(positions)
+        words = [word for _, word in reached]
+        wanted = ["Skip to the content", "Ask", "Log out", "Run", "What would it cost?", "Link to this answer", "CSV"]
+        assert [word for word in words if word in wanted] == wanted
+
+
+POSITION = """() => {
+  const controls = [...document.querySelectorAll('a, button, summary, textarea, input, [tabindex]')];
+  const at = document.activeElement;
+  return [controls.indexOf(at), (at.innerText || at.id || '').trim()];
+}"""
