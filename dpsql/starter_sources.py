@@ -19,7 +19,6 @@ from dpsql.sql.ir.types import Family, find_read_type, parse_type
 __all__ = ["describe_column", "describe_engine", "describe_files"]
 
 _FILES = {".parquet", ".csv"}
-_MOST_TABLES = 500
 _LISTS = {
     "postgresql": """
         SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_class AS c
@@ -102,7 +101,7 @@ def describe_engine(url: str) -> tuple[FoundTable, ...]:
     with closing(open_url(source, {}, time_limit=None)) as engine:
         rows = engine.fetch(Statement(_LISTS[scheme].strip())).to_pylist()  # type: ignore[attr-defined]
         keys = engine.fetch(Statement(_KEYS.strip())).to_pylist() if scheme == "postgresql" else []  # type: ignore[attr-defined]
-    found = [tuple(row.values())[:2] for row in rows][:_MOST_TABLES]
+    found = [tuple(row.values())[:2] for row in rows]
     plain = "public" if scheme == "postgresql" else "default"
     names = {(schema, table): table if schema in {plain, ""} else f"{schema}.{table}" for schema, table in found}
     if not names:

@@ -17,6 +17,7 @@ import pytest
 from support.engine_kit_spark import OPTIONS, URL, folder, laid, opened
 
 from dpsql import Budget, Policy, PrivateTable, PublicTable
+from dpsql.curator import write_starter
 from dpsql.engines import CsvFile, Statement, open_exact
 from dpsql.engines.spark.engine import SparkEngine
 from dpsql.engines.spark.session import PINNED, started
@@ -320,3 +321,22 @@ def test_public_tables_are_answered_as_duckdb_answers_them() -> None:
     wanted = duckdb.sql('SELECT g, n FROM "table" ORDER BY g NULLS LAST').fetchall()
     assert rows(engine, f"SELECT g, n FROM `{engine.relation('prices')[0]}` ORDER BY g NULLS LAST") == wanted
     engine.close()
+
+
+def test_a_starter_policy_names_the_tables_of_spark(tmp_path: Path) -> None:
+    pytest.importorskip("grpc")
+    url = connect_server()
+    session = started(url, {})
+    session.sql(
+        f"CREATE TABLE starter_edits USING parquet LOCATION '{tmp_path}/edits' AS "
+        "SELECT id AS editor_id, concat('page ', id % 3) AS page FROM range(100)"
+    )
+    try:
+        starter = write_starter(url)
+    finally:
+        session.sql("DROP TABLE starter_edits")
+    (decision,) = [each for each in starter.decisions if each.table.name == "starter_edits"]
+    assert decision.unit is not None
+    assert decision.unit.column.name == "editor_id"
+    assert f'[source]\nurl = "{url}"' in starter.text
+    assert starter.first_query is not None
