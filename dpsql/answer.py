@@ -171,8 +171,8 @@ class Answer:
 
     @property
     def bound_note(self) -> str:
-        """Sentence about `bounded_by` that belongs beside the counts; "" without a bound."""
-        if self.bounded_by is None:
+        """Sentence about `bounded_by` that belongs beside the counts; "" without a bound or without rows."""
+        if self.bounded_by is None or not len(self):
             return ""
         unit = "user" if self._promise is None else unit_noun(self._promise.unit)
         groups = "1 group" if self.bounded_by == 1 else f"{self.bounded_by} groups"

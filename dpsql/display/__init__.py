@@ -4,7 +4,7 @@ from dpsql.display.element import replace_unprintable
 from dpsql.display.error_box import Message, box_html
 from dpsql.display.meter import Meter, Part, budget_html
 from dpsql.display.notebook_repr import NotebookRepr
-from dpsql.display.nouns import plural, shorten, unit_noun, with_article
+from dpsql.display.nouns import key_noun, plural, shorten, unit_noun, with_article
 from dpsql.display.released_table import Cost, Released, released_html
 from dpsql.display.sheet import MAX_ROWS, Bar, Column, Facts, Sheet, facts_html, sheet_html
 from dpsql.display.style import remove_style, style_sheet
@@ -26,6 +26,7 @@ __all__ += [
     "box_html",
     "budget_html",
     "facts_html",
+    "key_noun",
     "plural",
     "released_html",
     "remove_style",

@@ -6,7 +6,7 @@ import re
 
 from dpsql.display.element import replace_unprintable
 
-__all__ = ["plural", "shorten", "unit_noun", "with_article"]
+__all__ = ["key_noun", "plural", "shorten", "unit_noun", "with_article"]
 
 _IDENTIFIER = re.compile(r"(?:_(?i:id|uid|uuid|guid|no|nr|number|key|hash)|(?<=[a-z])(?:Id|ID|No|Number|Key))$")
 _PERSON = frozenset(["id", "uid", "uuid", "guid", "u"])
@@ -16,6 +16,11 @@ _LONGEST = 40  # characters of a name in a sentence
 def unit_noun(column: str) -> str:
     """Return what one value of a privacy unit's column stands for: user for user_id, device for deviceId."""
     return "user" if column.lower() in _PERSON else shorten(_IDENTIFIER.sub("", column) or column)
+
+
+def key_noun(column: str) -> str:
+    """Return what one value of a key is called: item for item_id, and the name itself for any other."""
+    return shorten(_IDENTIFIER.sub("", column) or column)
 
 
 def plural(noun: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 from dpsql.accounting import BudgetVector
-from dpsql.display import plural, shorten, unit_noun, with_article
+from dpsql.display import key_noun, plural, unit_noun, with_article
 from dpsql.errors import Error
 from dpsql.plan.auto import Prediction, predict_need
 from dpsql.plan.plan import Plan
@@ -71,7 +71,7 @@ def describe_need(plan: Plan) -> str:
 
 def describe_key(query: PrivateQuery) -> tuple[str, str]:
     """Return what one key of the query is called, and several: by the names of the columns that show them."""
-    names = dict.fromkeys(shorten(output.name) for output in query.outputs if output.key is not None)
+    names = dict.fromkeys(key_noun(output.name) for output in query.outputs if output.key is not None)
     if len(query.keys) == 1 and names:
         name = next(iter(names))
         return name, plural(name)

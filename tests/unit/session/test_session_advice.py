@@ -58,6 +58,21 @@ def test_a_short_answer_says_how_many_stood_out() -> None:
     assert str(answer.receipt).startswith("answered 2 of 10; used ")
 
 
+@pytest.mark.parametrize(("name", "noun"), [("item_id", "item"), ("pageId", "page"), ("id", "id"), ("day", "day")])
+def test_a_key_is_called_by_what_its_name_identifies(name: str, noun: str) -> None:
+    answer = session_over(FLAT).sql(f'SELECT article AS "{name}" FROM reads GROUP BY article TOP 10 PRIVATE')
+    assert answer.explanation.startswith(f"No {noun} stood out.")
+
+
+def test_a_bound_is_spoken_of_where_counts_are_shown() -> None:
+    text = (
+        "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 3 PRIVATE WITH (epsilon = 0.1, "
+    )
+    text += "max_groups_contributed = 2)"
+    assert session_over({"a": 1}).sql(text).bound_note == ""
+    assert session_over({"a": 9000}).sql(text).bound_note != ""
+
+
 def test_an_answer_that_is_whole_needs_no_explanation() -> None:
     answer = session_over({"a": 9000, "b": 8000}).sql(NAMES.replace("10", "2"))
     assert (len(answer), answer.explanation, answer.warnings) == (2, "", ())
