@@ -97,19 +97,11 @@ class Session:
         >>> len(session.sql("SELECT article FROM reads GROUP BY article TOP 1 PRIVATE"))
         1
         """
-        statement = self._analyze(text, parameters)
-        if not isinstance(statement, statements.PrivateQuery | statements.WrappedQuery):
-            return self._free(self._free_answers.answer(statement, stop))
-        own, view = self._dependencies, planning.result_view(statement)
-        plan, stored = self._plan(view.inner, stop)
-        if plan.query.explained:
-            forecast = planning.forecast(plan, self.budget.remaining, times=1)
-            return self._free(planning.plan_table(plan, forecast, wrapped=view.outer is not None))
-        view = replace(view.fetch(lambda query: self._free_answers.answer(query, stop)), stop=stop)
-        if stored is not None and not plan.fresh:
-            return self._answer(plan, stored, view=view, replayed=True)
-        if view.is_empty:
-            return self._free(view.empty(own.evaluator))
+        found = self._answer_free(text, parameters, stop=stop)
+        if isinstance(found, Answer):
+            return found
+        own = self._dependencies
+        plan, view = found
         for warning in plan.warnings:
             warnings.warn(warning, WastedChargeWarning, stacklevel=2)
 
@@ -132,6 +124,40 @@ class Session:
         return self._answer(plan, settled.answer, view=view, replayed=settled.repeats)
 
     execute = sql
+
+    def replay(self, text: str, parameters: ParameterValues = (), *, stop: engines.Stop | None = None) -> Answer:
+        """Return the answer of `sql` if it is stored or free; never charge.
+
+        Raises `Refusal` with the code `not-stored` for a query that would be charged, and otherwise as `sql`.
+
+        >>> query = "SELECT article FROM reads GROUP BY article TOP 1 PRIVATE"
+        >>> session.sql(query).fetchall() == session.replay(query).fetchall()
+        True
+        """
+        found = self._answer_free(text, parameters, stop=stop)
+        if isinstance(found, Answer):
+            return found
+        hint = "Run the query: it is charged. EXPLAIN says how much."
+        raise Refusal("not-stored", "There is no stored answer to this query on this version of the data.", hint=hint)
+
+    def _answer_free(
+        self, text: str, parameters: ParameterValues, *, stop: engines.Stop | None
+    ) -> Answer | tuple[planning.Plan, planning.ResultView]:
+        """Return the answer to a statement that is free or stored; of another, its plan and the view of its result."""
+        statement = self._analyze(text, parameters)
+        if not isinstance(statement, statements.PrivateQuery | statements.WrappedQuery):
+            return self._free(self._free_answers.answer(statement, stop))
+        view = planning.result_view(statement)
+        plan, stored = self._plan(view.inner, stop)
+        if plan.query.explained:
+            forecast = planning.forecast(plan, self.budget.remaining, times=1)
+            return self._free(planning.plan_table(plan, forecast, wrapped=view.outer is not None))
+        view = replace(view.fetch(lambda query: self._free_answers.answer(query, stop)), stop=stop)
+        if stored is not None and not plan.fresh:
+            return self._answer(plan, stored, view=view, replayed=True)
+        if view.is_empty:
+            return self._free(view.empty(self._dependencies.evaluator))
+        return plan, view
 
     def _release(
         self,

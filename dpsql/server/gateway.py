@@ -118,6 +118,19 @@ class Gateway:
 
         A free statement is interrupted soon after `stop` returns True, when its client leaves or cancels it.
         """
+        return self._answer(
+            surface,
+            user,
+            role=role,
+            act=lambda analyst: self.service.ask(analyst, text, parameters=parameters, stop=stop),
+        )
+
+    def replay(self, surface: str, user: User, *, text: str, stop: Stop | None = None) -> Answer:
+        """Answer a statement that is stored or free; refuse one that would be charged."""
+        return self._answer(surface, user, act=lambda analyst: self.service.replay(analyst, text, stop=stop))
+
+    def _answer(self, surface: str, user: User, *, act: Callable[[str], Answer], role: str | None = None) -> Answer:
+        """Return the answer that an act of the analyst gives; count and log it."""
 
         def answer_and_count(analyst: str) -> Answer:
             from dpsql.receipt import NO_MECHANISM
@@ -126,7 +139,7 @@ class Gateway:
                 hint = "Wait a minute; statements_per_minute of the policy is the limit."
                 raise Refusal("too-many-statements", "This analyst sends too many statements.", hint=hint)
             began = time.monotonic()
-            answer = self.service.ask(analyst, text, parameters=parameters, stop=stop)
+            answer = act(analyst)
             seconds = time.monotonic() - began
             kind, items = PRIVATE, answer.receipt.items_charged
             if answer.receipt.replayed or answer.receipt.mechanism == NO_MECHANISM:

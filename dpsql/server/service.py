@@ -6,7 +6,7 @@ Surfaces translate a login into an analyst and a message into a statement. Sessi
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,13 +82,19 @@ class Service:
 
         A free statement is interrupted when the service stops, or soon after `stop` returns True.
         """
+        return self._answer(analyst, lambda session, stop: session.sql(text, parameters, stop=stop), stop=stop)
 
+    def replay(self, analyst: str, text: str, *, stop: Stop | None = None) -> Answer:
+        """Answer a statement that is stored or free, as `dpsql.Session.replay` documents; raise as that does."""
+        return self._answer(analyst, lambda session, stop: session.replay(text, stop=stop), stop=stop)
+
+    def _answer(self, analyst: str, act: Callable[[Session, Stop], Answer], *, stop: Stop | None) -> Answer:
         def should_stop() -> bool:
             return self.is_closed or (stop is not None and stop())
 
         try:
             with self._take_turn(self._statements, analyst, stop=should_stop) as resources:
-                return resources.session(analyst).sql(text, parameters, stop=should_stop)
+                return act(resources.session(analyst), should_stop)
         except EngineError as error:
             if error.code != "statement-stopped" or not self.is_closed:
                 raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
@@ -11,7 +10,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from dpsql.completion.candidates import find_completions
 from dpsql.display import remove_style
-from dpsql.errors import Error, UsageError
+from dpsql.errors import Error, Refusal, UsageError
 from dpsql.server.web.cost_preview import Preview, balance_html, preview_cost
 from dpsql.server.web.render import answered_html
 from dpsql.server.web.visitor_request import VisitorRequest
@@ -28,9 +27,6 @@ _LONGEST_LINK = 4_000  # characters of a statement
 _SHOWN = 100  # entries of the history
 _OFFERED = 12  # words
 _COMPLETED = 4096  # characters of a statement that is completed; completions are searched at every key press
-_FREE = frozenset(["free", "stored"])
-
-
 _FORMATS = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
 
 
@@ -93,9 +89,8 @@ async def preview(visit: VisitorRequest) -> Response:
 async def replay(visit: VisitorRequest) -> Response:
     """Return a stored answer of the history; where running the query would be charged, return the price instead."""
     number = visit.form.get("number", "")
-    text, answer, found = await _replay(visit, lambda session: _asked_before(session, number))
-    shown = None if answer is None else _Shown.of(answer, visit, text=text)
-    preview = _encode_preview(found) if answer is None else None
+    text = await visit.dispatch.look(visit.user, lambda session: _asked_before(session, number))
+    shown, preview = await _replay(visit, text)
     if visit.is_fragment:
         return visit.page("replayed.html", {"answer": shown, "preview": preview, "problem": None})
     return await _page(visit, text=text, answer=shown, preview=preview)
@@ -103,9 +98,9 @@ async def replay(visit: VisitorRequest) -> Response:
 
 async def stored(visit: VisitorRequest) -> Response:
     """Return the page of a stored answer of the visitor; where the query would be charged, return its price instead."""
-    text, answer, found = await _replay(visit, lambda _: visit.request.query_params.get("text", ""))
-    shown = None if answer is None else _Shown.of(answer, visit, text=text)
-    return await _page(visit, text=text, answer=shown, preview=_encode_preview(found) if answer is None else None)
+    text = visit.request.query_params.get("text", "")
+    shown, preview = await _replay(visit, text)
+    return await _page(visit, text=text, answer=shown, preview=preview)
 
 
 async def download(visit: VisitorRequest) -> Response:
@@ -113,10 +108,8 @@ async def download(visit: VisitorRequest) -> Response:
     kind = visit.request.path_params["format"]
     if kind not in _FORMATS:
         raise UsageError("no-such-page", "There is no such format.", hint="Formats are csv and parquet.")
-    _, answer, _ = await _replay(visit, lambda _: visit.request.query_params.get("text", ""))
-    if answer is None:
-        hint = "Run the query on the page, which shows the price first."
-        raise UsageError("no-such-page", "There is no stored answer to this query.", hint=hint)
+    text = visit.request.query_params.get("text", "")
+    answer = await visit.dispatch.replay(visit.user, text, request=visit.request)
     headers = {"content-disposition": f'attachment; filename="answer.{kind}"'}
     return Response(_encode_file(answer, kind), media_type=_FORMATS[kind], headers=headers)
 
@@ -137,17 +130,16 @@ def _encode_file(answer: Answer, kind: str) -> bytes:
     return bytes(sink.getvalue())
 
 
-async def _replay(visit: VisitorRequest, find_text: Callable[[Session], str]) -> tuple[str, Answer | None, Preview]:
-    """Return a query, its stored answer, or None if it would be charged, and its preview."""
-
-    def look(session: Session) -> tuple[str, Preview]:
-        text = find_text(session)
-        return text, preview_cost(session, text)
-
-    text, found = await visit.dispatch.look(visit.user, look)
-    if found.kind not in _FREE:
-        return text, None, found
-    return text, await visit.dispatch.ask(visit.user, text, request=visit.request), found
+async def _replay(visit: VisitorRequest, text: str) -> tuple[_Shown | None, dict[str, object] | None]:
+    """Return the stored answer to a query; for a query that would be charged, its preview."""
+    try:
+        answer = await visit.dispatch.replay(visit.user, text, request=visit.request)
+    except Refusal as refusal:
+        if refusal.code != "not-stored":
+            raise
+        found = await visit.dispatch.look(visit.user, lambda session: preview_cost(session, text))
+        return None, _encode_preview(found)
+    return _Shown.of(answer, visit, text=text), None
 
 
 def _write_python(visit: VisitorRequest, text: str) -> str:

@@ -19,6 +19,7 @@ _STATUS = {
     "no-analyst": HTTPStatus.FORBIDDEN,
     "no-such-method": HTTPStatus.METHOD_NOT_ALLOWED,
     "no-such-page": HTTPStatus.NOT_FOUND,
+    "not-stored": HTTPStatus.NOT_FOUND,
     "request-length": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "request-malformed": HTTPStatus.BAD_REQUEST,
     "request-slow": HTTPStatus.REQUEST_TIMEOUT,

@@ -26,6 +26,7 @@ from dpsql.server.web.visits import Visits
 
 if TYPE_CHECKING:
     from dpsql.answer import Answer
+    from dpsql.engines.base import Stop
     from dpsql.session import Session
     from dpsql.sql.syntax.parameters import ParameterValues
 
@@ -78,14 +79,24 @@ class RequestDispatch:
 
         The body of the `request` was read; what is free is stopped when its client goes away.
         """
+        return await self._answer(
+            user,
+            lambda stop: self.gateway.ask(SURFACE, user, text=text, parameters=parameters, stop=stop),
+            request=request,
+        )
+
+    async def replay(self, user: User, text: str, *, request: Request) -> Answer:
+        """Return the answer to a statement that is stored or free; raise as `Gateway.replay` and as `ask`."""
+        return await self._answer(
+            user, lambda stop: self.gateway.replay(SURFACE, user, text=text, stop=stop), request=request
+        )
+
+    async def _answer(self, user: User, act: Callable[[Stop], Answer], *, request: Request) -> Answer:
         gone = threading.Event()
         with self._counted(user):
             watching = asyncio.create_task(_watch_disconnect(request, gone))
             try:
-                return await anyio.to_thread.run_sync(
-                    lambda: self.gateway.ask(SURFACE, user, text=text, parameters=parameters, stop=gone.is_set),
-                    limiter=self.statements,
-                )
+                return await anyio.to_thread.run_sync(lambda: act(gone.is_set), limiter=self.statements)
             finally:
                 watching.cancel()
 

@@ -8,6 +8,7 @@ from datetime import datetime
 import pytest
 from support.session_kit import filled, session_on
 
+from dpsql.errors import Refusal
 from dpsql.session import Session
 
 NOON = datetime(2026, 4, 29, 12, 0, 0)  # noqa: DTZ001 - in UTC, as DuckDB's TIMESTAMP
@@ -50,3 +51,14 @@ def test_what_is_rounded_is_the_same_question_until_it_moves(condition: str, *, 
     assert not first.replayed
     assert second.replayed is replayed
     assert (second.loss == first.loss) is not replayed
+
+
+def test_replay_of_another_moment_does_not_charge() -> None:
+    moment = [NOON]
+    session = session_at(moment)
+    first, before = session.sql(asking("ts < now()")), session.budget
+    assert session.replay(asking("ts < now()")).fetchall() == first.fetchall()
+    moment[0] = LATER
+    with pytest.raises(Refusal, match="no stored answer"):
+        session.replay(asking("ts < now()"))
+    assert session.budget == before

@@ -556,3 +556,21 @@ def test_a_ledger_is_closed_when_the_session_cannot_be_opened(example: Path, mon
     with pytest.raises(dpsql.LedgerError):
         opened(example)
     assert closed == ["closed"]
+
+
+def test_replay_never_charges_and_reads_no_private_row(example: Path) -> None:
+    fresh = SQL.replace("0.05", "0.05, fresh = true")
+    with opened(example) as session:
+        first = session.sql(SQL)
+        events, idle = told(session), unread(session)
+        assert_replayed(idle.replay(SQL), first)
+        assert "reads" in [row[0] for row in idle.replay("SHOW TABLES")]
+        assert len(idle.replay(f"EXPLAIN {SQL}")) > 0
+        for charged in (fresh, SQL.replace("0.05", "0.04")):
+            with pytest.raises(dpsql.Refusal, match="no stored answer") as refused:
+                idle.replay(charged)
+            assert refused.value.code == "not-stored"
+        bump(example / "ledger.sqlite", note="new rows")
+        with pytest.raises(dpsql.Refusal, match="no stored answer"):
+            session.replay(SQL)
+        assert [kind for kind in told(session) if kind != "bumped"] == events
