@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from dpsql.completion.statements import split
+from dpsql.dialects import write_name
 from dpsql.plan.planner import MECHANISMS
 from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, WINDOWS
 from dpsql.sql.ir.catalog import Catalog, Table
@@ -49,7 +50,7 @@ def find_completions(before: str, catalog: Catalog, *, commands: dict[str, tuple
 
 
 def _list_candidates(before: str, catalog: Catalog, *, commands: dict[str, tuple[str, ...]]) -> Iterable[str]:
-    tables = [_quote_if_needed(table.name) for table in catalog.tables]
+    tables = [_write_qualified(table.name) for table in catalog.tables]
     line = before.strip()
     if line.startswith("."):
         name, *rest = [*line[1:].split(), ""]
@@ -81,13 +82,9 @@ def _find_tables(before: str, name: str, *, catalog: Catalog) -> Iterable[Table]
 
 
 def _list_columns(tables: Iterable[Table]) -> list[str]:
-    return [_quote_if_needed(column) for table in tables for column, _ in table.columns]
+    return [_write_qualified(column) for table in tables for column, _ in table.columns]
 
 
-def _quote_if_needed(name: str) -> str:
-    """Return a name as a statement writes it, with double quotes around parts that need them."""
-    parts = []
-    for part in name.split("."):
-        is_plain = re.fullmatch(r"[A-Za-z_][A-Za-z_0-9]*", part)
-        parts.append(part if is_plain else '"' + part.replace('"', '""') + '"')
-    return ".".join(parts)
+def _write_qualified(name: str) -> str:
+    """Return a qualified name as a statement writes it."""
+    return ".".join(map(write_name, name.split(".")))

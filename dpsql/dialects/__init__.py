@@ -2,7 +2,18 @@
 
 from dpsql.dialects.base import DUCKDB, Dialect, find_family
 from dpsql.dialects.duckdb_releases import release
+from dpsql.dialects.proposals import propose_query, write_name
 from dpsql.dialects.standard import STANDARD
 from dpsql.dialects.type_names import ENUM, strip_type_details
 
-__all__ = ["DUCKDB", "ENUM", "STANDARD", "Dialect", "find_family", "release", "strip_type_details"]
+__all__ = [
+    "DUCKDB",
+    "ENUM",
+    "STANDARD",
+    "Dialect",
+    "find_family",
+    "propose_query",
+    "release",
+    "strip_type_details",
+    "write_name",
+]

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from dpsql.dialects import propose_query
 from dpsql.policy.model import Budget, Limits
 from dpsql.policy.name_evidence import find_identifier
 from dpsql.policy.quoting import quote, spell
@@ -46,7 +47,6 @@ _LIMIT_NOTES = {
     "max_k_bar": "the most leading groups that a query may read",
     "failures_per_day": "after so many queries that the engine failed, an analyst waits for a day",
 }
-_WORDS = frozenset("DATE DAY GROUP ORDER SELECT FROM WHERE TOP BY AT END CASE TABLE TIME YEAR MONTH USER".split())
 _UNNAMED = "No name in a policy would mean it alone: rename it, or make a view of it."
 _UNREAD = "This view cannot be read: it names something that no longer exists, or a file outside the database."
 _UNKNOWN = 'privacy_unit = "..."  # the column that names the person of each row, if one does'
@@ -257,17 +257,7 @@ def _first_query(decision: Decision) -> str | None:
         if column.readable and column.name not in named and find_identifier(column.name) is None
     ]
     keys.sort(key=lambda column: column.type != "VARCHAR")
-    if not keys:
-        return None
-    key, column = _quote_name(keys[0].name), _quote_name(unit.column.name)
-    table = ".".join(map(_quote_name, decision.table.name.split(".")))
-    return f"SELECT {key}, COUNT(DISTINCT {column}) AS n FROM {table} GROUP BY {key} TOP 10 PRIVATE"  # noqa: S608 - quoted names
-
-
-def _quote_name(name: str) -> str:
-    """Return a name as SQL writes it."""
-    is_plain = re.fullmatch(r"[a-z_][a-z0-9_]*", name) and name.upper() not in _WORDS
-    return name if is_plain else '"' + name.replace('"', '""') + '"'
+    return propose_query(decision.table.name, key=keys[0].name, unit=unit.column.name) if keys else None
 
 
 def _explain_decision(decision: Decision) -> Iterator[str]:

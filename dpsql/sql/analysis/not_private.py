@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dpsql.dialects import propose_query
 from dpsql.errors import Refusal
 from dpsql.sql.ir.catalog import Catalog, Table
+from dpsql.sql.ir.types import Family
 from dpsql.sql.lexer import Statement, ascii_lower
 from dpsql.sql.syntax.clause import CLAUSE_HINT
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["find_private_table", "not_private"]
 
-_K = "10"
+_UNREAD = frozenset([Family.OPAQUE, Family.INTERVAL])  # no group keys
 
 
 def not_private(statement: Statement, tokens: Sequence[Token], *, catalog: Catalog) -> Refusal:
@@ -58,16 +60,11 @@ def _find_outermost(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _propose_query(table: Table | None) -> str:
-    """Return a hint with a query of a table: the most frequent values of its first column that is not the unit."""
+    """Return a hint with a query of a table: the most frequent values of its first column that can be a key."""
     unit = "" if table is None else table.privacy_unit or ""
-    keys = () if table is None else [name for name, _ in table.columns if ascii_lower(name) != ascii_lower(unit)]
+    columns = () if table is None else table.columns
+    keys = [name for name, type_ in columns if ascii_lower(name) != ascii_lower(unit) and type_.family not in _UNREAD]
     if table is None or not keys:
-        return f"Add GROUP BY and a column, and end the query with TOP {_K} PRIVATE."
-    key, counted = _quote(keys[0]), _quote(unit)
-    source = ".".join(map(_quote, table.name.split(".")))
-    query = f"SELECT {key}, COUNT(DISTINCT {counted}) AS n FROM {source} GROUP BY {key} TOP {_K} PRIVATE"  # noqa: S608
+        return "Add GROUP BY and a column, and end the query with TOP 10 PRIVATE."
+    query = propose_query(table.name, key=keys[0], unit=unit)
     return f"Ask for the most frequent values of a column: {query}"
-
-
-def _quote(name: str) -> str:
-    return name if name.isidentifier() and name.isascii() else '"' + name.replace('"', '""') + '"'

@@ -173,7 +173,7 @@ def _check_place(statement: Statement, token: Token, *, kind: str, third: str, i
     if kind in _INSIDE_ONLY and not inside:
         reason = "This word has a place in subqueries alone."
         raise Unsupported("keyword", reason, hint=_INSIDE_ONLY[kind], place=statement.place(token))
-    if third != "FROM" and ascii_lower(token.text) == "extract":
+    if third != "FROM" and kind != "IDENTIFIER" and ascii_lower(token.text) == "extract":
         hint, where = "Such as EXTRACT(hour FROM ts).", statement.place(token)
         raise Refusal("syntax", "Write EXTRACT(part FROM x).", hint=hint, place=where)
 
