@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -46,13 +45,13 @@ def write_starter(place: str | Path, *, beside: str | Path | None = None) -> Sta
     No row is read but the first ones of a CSV file, whose types are guessed. Paths are written relative to the folder
     `beside`, where the policy will be. Raises `EngineError`.
     """
-    from dpsql.policy import is_address
+    from dpsql.policy import DataSource, is_address
     from dpsql.policy.starter_toml import Found, starter
 
     if isinstance(place, str) and is_address(place):
         from dpsql.starter_sources import describe_engine
 
-        safe = re.sub(r"(?<=://)([^/@:]*):[^@]*@", r"\1@", place)  # no password is written
+        safe = DataSource(place).without_passwords()
         return starter(Found(safe, describe_engine(place), url=safe))
     path = Path(place)
     if path.is_dir() or path.suffix.lower() in {".parquet", ".csv"}:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import warnings
 from collections.abc import Callable
@@ -44,10 +45,11 @@ def open_budget(
         calendar = record.calendar
         periods = None if calendar is None else calendar.periods
         if (record.total, periods) != (terms.total, terms.periods):
+            file = "policy.toml" if policy.lines is None else policy.lines.name
             reason = (
                 f"The policy grants {terms.total} {describe_periods(terms.periods)}, its ledger has {record.total} "
                 f"{describe_periods(periods)}, and this smaller budget holds. To grant the larger one, the curator "
-                'runs: dpsql ledger grant --policy policy.toml --note "why"'
+                f'runs: dpsql ledger grant --policy {shlex.quote(file)} --note "why"'
             )
             budget = replace(
                 policy.budget,

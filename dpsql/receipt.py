@@ -105,7 +105,7 @@ class Receipt:
             return "no private row was read; nothing was charged"
         parts = [f"answered {self.answered} of {self.wanted}"]
         if self.chosen == "k":
-            parts = [f"answered {self.answered}, a number that the query chose"]
+            parts = [f"answered {self.answered}, a number that the query chose" if self.answered else "answered 0"]
         if self.replayed:
             parts.append("stored answer, nothing was charged")
         else:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
-from dpsql.engines import Column, Statement
+from dpsql.engines import Column, Engine, Statement
 from dpsql.engines.duckdb.file_schema import describe_file
 from dpsql.errors import EngineError, UsageError
 from dpsql.open_engine import open_engine, open_url
@@ -24,6 +24,7 @@ _LISTS = {
         SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_class AS c
         JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
         WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+            AND EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped)
             AND n.nspname NOT LIKE 'pg_toast%' AND pg_catalog.has_table_privilege(c.oid, 'SELECT') ORDER BY 1, 2
     """,
     "spark": "SHOW TABLES",
@@ -94,13 +95,13 @@ def describe_engine(url: str) -> tuple[FoundTable, ...]:
     source = DataSource(url)
     scheme = {"postgres": "postgresql", "sc": "spark"}.get(source.scheme, source.scheme)
     if scheme == "duckdb":
-        raise UsageError("database", "This is a DuckDB file.", hint="Name it by its path.", place=url)
+        raise UsageError("database", "This is a DuckDB file.", hint="Name it by its path.", place="source.url")
     if scheme not in _LISTS:
         hint = "Write the policy by hand: docs/how-to/engines.md has an example."
-        raise UsageError("database", "The tables of this engine cannot be listed.", hint=hint, place=url)
+        raise UsageError("database", "The tables of this engine cannot be listed.", hint=hint, place="source.url")
     with closing(open_url(source, {}, time_limit=None)) as engine:
-        rows = engine.fetch(Statement(_LISTS[scheme].strip())).to_pylist()  # type: ignore[attr-defined]
-        keys = engine.fetch(Statement(_KEYS.strip())).to_pylist() if scheme == "postgresql" else []  # type: ignore[attr-defined]
+        rows = _fetch_catalog(engine, _LISTS[scheme])
+        keys = _fetch_catalog(engine, _KEYS) if scheme == "postgresql" else []
     found = [tuple(row.values())[:2] for row in rows]
     plain = "public" if scheme == "postgresql" else "default"
     names = {(schema, table): table if schema in {plain, ""} else f"{schema}.{table}" for schema, table in found}
@@ -111,6 +112,15 @@ def describe_engine(url: str) -> tuple[FoundTable, ...]:
         return tuple(
             _make_table(name, engine.columns(name), key=key, names=names, keys=keys) for key, name in names.items()
         )
+
+
+def _fetch_catalog(engine: Engine, text: str) -> list[dict[str, str]]:
+    """Return rows of an engine's own catalog; the texts of its errors are not passed on."""
+    with suppress(Exception):
+        rows: list[dict[str, str]] = engine.fetch(Statement(text.strip())).to_pylist()  # type: ignore[attr-defined]
+        return rows
+    hint = "Check with a client of the engine that this user may read its catalog."
+    raise EngineError("engine-failed", "The tables of the engine cannot be listed.", hint=hint, place="source.url")
 
 
 def _make_table(

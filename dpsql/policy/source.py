@@ -18,6 +18,9 @@ _URL = re.compile(r"(?!duckdb:)[a-z][a-z0-9+.-]*:[!-~]+|duckdb:.+")
 _USER = re.compile(r"[A-Za-z0-9_.~-]*")
 _PLACE = re.compile(r"(?:\[[0-9A-Fa-f:.,]*\]|:[0-9]+(?=[,/?;#]|$)|[^?;#=:])*[?;#=]?")  # up to what may be a password
 
+_PARTS = re.compile(r"([^?;]*)([?;]?)(.*)", re.DOTALL)  # location, mark and settings
+_SETTING = re.compile(r"(?!\w*(?:password|pwd|token|secret))[a-z_]+=.*", re.IGNORECASE | re.DOTALL)
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class DataSource:
@@ -66,6 +69,21 @@ class DataSource:
         who = f"//{user if _USER.fullmatch(user) else '***'}{':***' if colon else ''}@" if at else ""
         shown = next(_PLACE.finditer(rest))[0]  # it matches the empty text too
         return f"{self.scheme}:{who}{shown}{'***' if len(shown) < len(rest) else ''}"
+
+    def without_passwords(self) -> str:
+        """Return an address without passwords, to be stored; where one may hide, the text form with *** for it.
+
+        >>> DataSource("postgresql://audit:secret@db.example/main?sslmode=require").without_passwords()
+        'postgresql://audit@db.example/main?sslmode=require'
+        """
+        before, at, rest = self.url.partition(":")[2].rpartition("@")
+        user = before.removeprefix("//").partition(":")[0]
+        location, mark, settings = next(_PARTS.finditer(rest)).groups()  # it matches every text
+        if self.path is not None or _USER.fullmatch(user) is None or _PLACE.fullmatch(location) is None:
+            return str(self)
+        between = ";" if mark == ";" else "&"
+        kept = between.join(setting for setting in settings.split(between) if _SETTING.fullmatch(setting))
+        return f"{self.scheme}:{f'//{user}@' if at else ''}{location}{mark if kept else ''}{kept}"
 
     def __repr__(self) -> str:
         return f"DataSource({str(self)!r})"

@@ -88,7 +88,11 @@ class Starter:
     def reading(self) -> str:
         """The rows that were read, in words."""
         guessed = any(decision.table.guessed for decision in self.decisions)
-        return "the first rows of CSV files were read, to guess types." if guessed else "no row was read."
+        return (
+            "the first rows of CSV files were read, to guess types, which analysts see."
+            if guessed
+            else "no row was read."
+        )
 
     @property
     def names_sources(self) -> bool:
@@ -205,7 +209,8 @@ def _columns(decision: Decision) -> Iterator[str]:
         return
     typed = decision.table.guessed
     if typed:
-        yield f"[tables.{spell(decision.table.name)}.columns]  # types were guessed from the first rows: check them"
+        yield f"[tables.{spell(decision.table.name)}.columns]"
+        yield "# the types were guessed from the first rows, and analysts see them: check each"
     else:
         yield "columns = ["
     for column in columns:

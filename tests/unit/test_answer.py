@@ -134,6 +134,7 @@ def test_the_receipt_in_words() -> None:
     assert str(replace(receipt(), replayed=True)).startswith("answered 10 of 10; stored answer, nothing was charged")
     assert str(replace(receipt(), durable=False)).endswith("; trial ledger, forgotten when the session ends")
     assert str(replace(receipt(), chosen="k", answered=3)).startswith("answered 3, a number that the query chose; ")
+    assert str(replace(receipt(), chosen="k", answered=0, wanted=30)).startswith("answered 0; ")
 
 
 def test_the_details_of_a_receipt() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import sqlite3
 import subprocess
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator
 from fractions import Fraction
@@ -466,3 +467,16 @@ def test_other_things_are_no_tables(frames: dict[str, object]) -> None:
     policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id")})
     with pytest.raises(dpsql.UsageError, match="A table is a frame of pandas or polars, or an Arrow table"):
         dpsql.connect(frames, policy=policy, ledger=":memory:")
+
+
+def test_a_frame_that_cannot_be_read_shows_no_value() -> None:
+    import pandas as pd
+
+    policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id")})
+    mixed = pd.DataFrame({"user_id": [1, 2], "status": [7, "HIV positive"]})
+    twins = {"reads": pa.table({"user_id": [1]}), "READS": pa.table({"user_id": [2]})}
+    for frames in ({"reads": mixed}, twins):
+        with pytest.raises(dpsql.UsageError, match="A table cannot be read") as refused:
+            dpsql.connect(frames, policy=policy, ledger=":memory:")
+        assert "HIV" not in "".join(traceback.format_exception(refused.value))
+        assert refused.value.__context__ is None

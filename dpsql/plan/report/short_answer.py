@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from decimal import Decimal
+from decimal import ROUND_DOWN, Context, Decimal
 
 from dpsql.accounting import BudgetVector
 from dpsql.display import key_noun, plural, unit_noun, with_article
@@ -23,6 +23,7 @@ from dpsql.sql.ir.statements import Option, PrivateQuery
 __all__ = ["describe_key", "describe_need", "explain_short_answer"]
 
 _TRIED_BOUND = 3
+_ROUNDED_DOWN = Context(prec=3, rounding=ROUND_DOWN)
 _WORTH_SAYING = 0.8  # of the present need; a smaller difference is no advice
 
 
@@ -105,7 +106,7 @@ def _list_options(plan: Plan, terms: Terms) -> Iterator[tuple[str, Decimal]]:
         yield "max_groups_contributed", Decimal(1)
     larger = min(2 * plan.epsilon.value, terms.limits.max_epsilon.value)
     if larger > plan.epsilon.value:
-        yield "epsilon", Decimal(f"{float(larger):.3g}")
+        yield "epsilon", _ROUNDED_DOWN.divide(*map(Decimal, larger.as_integer_ratio()))
 
 
 def _list_ways(plan: Plan, helpful: list[str], *, singular: str) -> Iterator[str]:

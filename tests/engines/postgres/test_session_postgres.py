@@ -188,3 +188,19 @@ def test_a_starter_policy_from_the_address_of_a_database(tmp_path: Path, schema:
     code, shown, err = dpsql_command("query", asked, cwd=tmp_path, PGPASSWORD=SECRET)
     assert code == 0, err
     assert b"answered 3 of 3; used " in shown
+
+
+def test_a_starter_policy_shows_no_password_in_an_error(tmp_path: Path) -> None:
+    for url in (f"postgresql://tester:{SECRET}@127.0.0.1:1/postgres", f"mysql://tester:{SECRET}@host/main"):
+        code, out, err = dpsql_command("init", url, cwd=tmp_path)
+        assert code != 0
+        assert SECRET not in out.decode() + err
+        assert not (tmp_path / "policy.toml").exists()
+
+
+def test_a_starter_policy_leaves_out_tables_without_columns(tmp_path: Path, schema: str) -> None:
+    url = f"postgresql://tester:{SECRET}@/postgres?host={server().folder}"
+    server().run(f'CREATE TABLE "{schema}".empty_handed ()')
+    code, _, err = dpsql_command("init", url, cwd=tmp_path)
+    assert (code, err) == (0, "")
+    assert "empty_handed" not in (tmp_path / "policy.toml").read_text()

@@ -126,6 +126,12 @@ def test_a_policy_is_granted_and_stored_answers_stay_free(folder: Path) -> None:
     assert 'dpsql ledger grant --policy policy.toml --note "why"' in str(between["err"])
     with pytest.warns(dpsql.UngrantedBudgetWarning), dpsql.connect(folder / "events.duckdb", policy=policy) as session:
         assert session.budget.granted.epsilon == session.terms.total.epsilon == dpsql.Epsilon(1)
+    policy = policy.rename(folder / "our policy.toml")
+    with (
+        pytest.warns(dpsql.UngrantedBudgetWarning, match="--policy 'our policy.toml' --note"),
+        dpsql.connect(folder / "events.duckdb", policy=policy),
+    ):
+        policy = policy.rename(folder / "policy.toml")
     code, out, err = run(folder, "ledger", "grant", "--policy", "policy.toml", "--note", "the second year")
     assert (code, err) == (0, "")
     assert out == ("The total was (1, 1e-06)-differential privacy and is (2, 1e-06)-differential privacy.\n")

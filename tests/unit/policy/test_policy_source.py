@@ -97,6 +97,29 @@ def test_an_address_is_told_without_what_may_be_a_password(url: str, told: str) 
     assert source.url == url
 
 
+@pytest.mark.parametrize(
+    ("url", "stored"),
+    [
+        ("postgresql://audit:s3cret@db.example:5432/main", "postgresql://audit@db.example:5432/main"),
+        ("postgresql://u:s3/c?r@et@h/d", "postgresql://u@h/d"),
+        ("postgresql://:s3cret@h/d", "postgresql://@h/d"),
+        ("postgresql://u@h/d?sslmode=require&password=s3cret&connect_timeout=3", None),
+        ("postgresql://h/d?sslmode=require&p%61ssword=s3cret", "postgresql://h/d?sslmode=require"),
+        ("postgresql://h/d?sslpassword=s3cret", "postgresql://h/d"),
+        ("postgresql://h/d?p%61ssword=s3cret@x", "postgresql://***@x"),
+        ("postgresql://u:s3cret", "postgresql://u***"),
+        ("postgresql://h/d#s3cret", "postgresql://h/d#***"),
+        ("sc://host:15002/;token=s3cret;user_id=a", "sc://host:15002/;user_id=a"),
+        ("spark:local[2]", "spark:local[2]"),
+        ("duckdb:a b/x:1@y.duckdb", "duckdb:a b/x:1@y.duckdb"),
+    ],
+)
+def test_an_address_is_stored_without_passwords(url: str, stored: str | None) -> None:
+    written = DataSource(url).without_passwords()
+    assert written == (stored or "postgresql://u@h/d?sslmode=require&connect_timeout=3")
+    assert "s3cret" not in written
+
+
 def test_a_source_is_a_value() -> None:
     source = DataSource("sc://h", options={"a": "b"})
     assert source == pickle.loads(pickle.dumps(source)) == copy.deepcopy(source) == copy.copy(source)
