@@ -12,7 +12,7 @@ from dpsql.plan.outer_select import result_view
 from dpsql.plan.plan import build_statement
 from dpsql.plan.release import MOST_PUBLIC_ROWS, publish, rename_outputs
 from dpsql.plan.report.balance import read_balance
-from dpsql.plan.report.tables import budget_table, columns_table, plan_columns, tables_table
+from dpsql.plan.report.tables import budget_table, columns_table, functions_table, plan_columns, tables_table
 from dpsql.plan.terms import Terms
 from dpsql.sql.analysis.assumption import find_guess_query, set_guess
 from dpsql.sql.analysis.empty_results import remove_rows
@@ -23,6 +23,7 @@ from dpsql.sql.ir.statements import (
     PrivateQuery,
     PublicQuery,
     ShowBudget,
+    ShowFunctions,
     ShowTables,
     Statement,
     WrappedQuery,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FreeAnswers", "FreeStatement"]
 
-FreeStatement = PublicQuery | ShowBudget | ShowTables | Describe
+FreeStatement = PublicQuery | ShowBudget | ShowTables | ShowFunctions | Describe
 _CONSTANT_SECONDS = 10.0  # in which a statement without tables is computed
 
 
@@ -65,6 +66,8 @@ class FreeAnswers:
                 return budget_table(read_balance(self.ledger, self.terms))
             case ShowTables():
                 return tables_table(self.catalog, self.terms)
+            case ShowFunctions():
+                return functions_table()
             case Describe():
                 return columns_table(self.catalog, self.terms, name=statement.table)
 

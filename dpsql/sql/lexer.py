@@ -46,6 +46,7 @@ _OPERATOR = re.compile(r"[-+*/<>=!%|&@~]+")
 _OPERATORS = frozenset(
     ["=", "<>", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "//", "%", "||", "=>", "&", "|", "~", "@"]
 )
+_OTHER_OPERATORS = {"==": "Write = in its place.", "!": "Write NOT in its place.", "&&": "Write AND in its place."}
 _BEFORE_MINUS = frozenset(["=", "<>", "<", "<=", ">", ">=", "+", "*", "/", "//"])
 _PUNCTUATION = frozenset("()[],.;_ \t\n")
 _PLAIN = re.compile(r"(?:[A-DF-Za-df-z0-9_()\[\],.; \t\n]|[eE](?!'))+")  # what begins no span; E'...' is one
@@ -123,6 +124,8 @@ def scan(text: str) -> Statement:
     words = sum(token.token_type not in parentheses for token in tokens)
     if words > MAX_TOKENS or len(tokens) > 2 * MAX_TOKENS:
         raise Refusal("too-long", f"A statement may have at most {MAX_TOKENS} words.", hint="Shorten it.")
+    if tokens and tokens[0].token_type == TokenType.COMMAND:  # such as CALL: sqlglot takes the rest for one string
+        return Statement(text, (tokens[0],), ())
     return _with_stand_ins(text, tokens, spans=spans)
 
 
@@ -193,7 +196,7 @@ def _check_span(text: str, found: re.Match[str], *, kind: str) -> None:
         raise Refusal(
             "character",
             "A string, a quoted name or a parameter may not follow a letter or digit directly.",
-            hint="Put a space before it; string prefixes other than E are not accepted.",
+            hint="Leave out what is before the quote, or put a space there; only E may stand before a string.",
             place=make_place(text, at - 1, end=found.end()),
         )
     if kind == "comment" and body.startswith("--") and "\r" in body.rstrip("\r"):
@@ -222,7 +225,9 @@ def _check_code(text: str, at: int) -> int:
         operator = text[at:end]
         if operator in _OPERATORS or (operator[-1] == "-" and operator[:-1] in _BEFORE_MINUS):
             return end
-        hint = "Put spaces between operators; see the SQL reference for those that dpsql knows."
+        hint = _OTHER_OPERATORS.get(
+            operator, f"Put spaces between operators, which are {' '.join(sorted(_OPERATORS))}."
+        )
         raise Unsupported(
             "operator", "This operator is not one of dpsql's.", hint=hint, place=make_place(text, at, end=end)
         )
@@ -236,13 +241,11 @@ def _check_code(text: str, at: int) -> int:
         return at + 1
     if not char.isascii() and unicodedata.category(char).startswith("L"):
         return at + 1
-    reason = "A quote or comment is not closed." if char in "'\"/" else "This character may stand only inside a string."
-    raise Refusal(
-        "character",
-        reason,
-        hint="Outside strings dpsql reads ASCII and letters.",
-        place=make_place(text, at, end=at + 1),
-    )
+    reason = "This character may stand only inside a string."
+    hint = "Write a space in its place: outside of strings dpsql reads ASCII and letters."
+    if char in "'\"/":
+        reason, hint = "A quote or comment is not closed.", "Close it."
+    raise Refusal("character", reason, hint=hint, place=make_place(text, at, end=at + 1))
 
 
 def _with_stand_ins(text: str, tokens: list[Token], *, spans: list[tuple[int, int, str]]) -> Statement:

@@ -11,6 +11,7 @@ from dpsql.plan.plan import Plan
 from dpsql.plan.report.balance import Balance
 from dpsql.plan.report.forecast import Forecast
 from dpsql.plan.terms import Terms
+from dpsql.sql.functions.allow_list import AGGREGATES, FUNCTIONS, WINDOWS
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.lexer import ascii_lower
 
@@ -21,6 +22,7 @@ __all__ = [
     "budget_table",
     "columns_table",
     "describe_outcome",
+    "functions_table",
     "history_table",
     "plan_columns",
     "plan_table",
@@ -42,6 +44,20 @@ def budget_table(balance: Balance) -> pa.Table:
     number, until = (None, None) if calendar.is_over else (calendar.number + 1, calendar.next_begins)
     table = table.append_column("period", pa.array([number] * table.num_rows, pa.int64()))
     return table.append_column("until", pa.array([until] * table.num_rows, pa.timestamp("us", "UTC")))
+
+
+def functions_table() -> pa.Table:
+    """Return SHOW FUNCTIONS: the functions by name, and where a statement may call each."""
+    import pyarrow as pa
+
+    used = {
+        **dict.fromkeys(FUNCTIONS, "everywhere"),
+        **dict.fromkeys(WINDOWS, "with OVER, in subqueries and over public tables"),
+        **dict.fromkeys(AGGREGATES, "in subqueries that group by the privacy unit, and over public tables"),
+        "count": "of distinct privacy units; all counts in subqueries and over public tables",
+    }
+    columns = zip(*sorted(used.items()), strict=True)
+    return pa.table(dict(zip(("function", "used"), map(pa.array, columns), strict=True)))
 
 
 def history_table(entries: Iterable[Entry], currencies: tuple[str, str]) -> pa.Table:

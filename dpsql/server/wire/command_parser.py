@@ -61,7 +61,7 @@ _WRITES = frozenset(
     "REFRESH IMPORT REASSIGN SECURITY LOCK CHECKPOINT".split()
 )
 _UNSUPPORTED = frozenset("LISTEN NOTIFY PREPARE EXECUTE CALL DO LOAD ATTACH DETACH USE PRAGMA INSTALL".split())
-_SESSION_SHOWS = frozenset(["BUDGET", "TABLES"])  # SHOW BUDGET and SHOW TABLES are queries of the session
+_SESSION_SHOWS = frozenset(["BUDGET", "FUNCTIONS", "TABLES"])  # which are queries of the session
 _UNLOCK = "PG_ADVISORY_UNLOCK_ALL"
 _SELECT_WORDS, _MAX_WORDS = 5, 20_000  # words read of a SELECT; of a command, more than a query may have
 

@@ -225,7 +225,7 @@ def _cast_type(reader: Reader, node: Node) -> Type:
             return decimal_type(width, scale)
     elif kind in _CASTS and (not target.expressions or (kind == "TEXT" and len(sizes) == len(target.expressions) == 1)):
         return _CASTS[kind]
-    hint = "The SQL reference lists the types."
+    hint = "Types are BOOLEAN, INTEGER, BIGINT, DOUBLE, DECIMAL(10, 2), VARCHAR, DATE, TIMESTAMP and smaller integers."
     raise Unsupported("type", "Casts to this type are not read.", hint=hint, place=reader.place(node))
 
 
@@ -276,7 +276,7 @@ def _function(reader: Reader, node: Node) -> Expression:
         raise Unsupported(
             "function",
             "This function is not on the allow-list.",
-            hint=f"{propose_name(name, FUNCTIONS)}The SQL reference lists the functions that dpsql supports.",
+            hint=f"{propose_name(name, FUNCTIONS)}SHOW FUNCTIONS lists those that there are.",
             place=reader.place(node),
         )
     arguments = tuple(

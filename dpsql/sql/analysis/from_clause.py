@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Refusal, Unsupported
-from dpsql.sql.analysis.joins import UNTIED, read_join
+from dpsql.sql.analysis.joins import propose_tie, read_join
 from dpsql.sql.analysis.links import find_owned_rows
 from dpsql.sql.analysis.reader import Inside, Read, Reader
 from dpsql.sql.analysis.set_operations import SET_OPERATIONS, combine_branches, split_branches
@@ -34,7 +34,6 @@ MAX_TABLES = 16
 MAX_RELATIONS = 64  # tables and subqueries; with more than 99 their numbers would run into those of subqueries.py
 _LINKED = 1_000  # relations that links bring in are numbered from here
 _FILTERS = frozenset(["SEMI", "ANTI"])
-_NO_UNIT = "Select the privacy unit's column, unchanged, in every subquery over a private table."
 
 
 @dataclass(slots=True)
@@ -141,7 +140,7 @@ class Sources:
         if not is_connected(scope, (*pairs, *around)):
             reason = "Private tables meet only where their privacy units are equal."
             place = self.reader.place((select.args.get("joins") or [select])[0])
-            raise Refusal("join-private", reason, hint=UNTIED, place=place)
+            raise Refusal("join-private", reason, hint=propose_tie(scope), place=place)
         return condition, replace(scope, ties=(*scope.ties, *pairs), tied=bool(outside))
 
     def define(self, with_: Node) -> None:
@@ -250,7 +249,8 @@ class Sources:
         derived, table = self._projected(select, alias, node=node)
         if table.table is not None and not any(column.is_unit for column in table.columns):
             reason = f"This subquery loses the privacy unit {table.unit_name}."
-            raise Refusal("unit-lost", reason, hint=_NO_UNIT, place=self.reader.place(select))
+            hint = f"Select {table.unit_name} there too, unchanged: SELECT {table.unit_name}, ..."
+            raise Refusal("unit-lost", reason, hint=hint, place=self.reader.place(select))
         return derived, Scope((table,))
 
     def _projected(self, select: Node, alias: str, *, node: Node) -> tuple[Derived, ScopeTable]:

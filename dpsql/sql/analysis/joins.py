@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from dpsql.dialects import write_name
 from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.functions.coercion import unify_for_comparison
@@ -25,12 +26,9 @@ from dpsql.sql.syntax.sqlglot_nodes import only
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["UNTIED", "Side", "read_join"]
+__all__ = ["Side", "propose_tie", "read_join"]
 
 Side = tuple[Relation, Scope]
-UNTIED = (
-    "Write ON a.unit = b.unit of the two privacy units, of one type, joined to the other conditions by AND; or USING."
-)
 _KINDS = {  # how sqlglot spells a join: its side and kind
     ("", ""): "INNER",
     ("", "INNER"): "INNER",
@@ -41,6 +39,24 @@ _KINDS = {  # how sqlglot spells a join: its side and kind
 }
 _KEEPS_LEFT, _KEEPS_RIGHT = frozenset(["LEFT", "FULL"]), frozenset(["RIGHT", "FULL"])
 _FILTERS = frozenset(["SEMI", "ANTI"])
+_FIRST = "Write the private table first, and join the public one to it."
+
+
+def propose_tie(*scopes: Scope) -> str:
+    """Return a hint with the condition that ties the private tables of the scopes by their units."""
+    found = [
+        (f"{write_name(table.alias)}.{write_name(column.name)}", str(column.column.type))
+        for scope in scopes
+        for table in scope.tables
+        for column in table.columns
+        if column.is_unit
+    ]
+    types = sorted({type_ for _, type_ in found})
+    if len(types) > 1:
+        return f"Ask the curator for units of one type: {' and '.join(types)} are not equal here, even if cast."
+    units = [unit for unit, _ in found]
+    ties = " AND ".join(f"{units[0]} = {other}" for other in units[1:]) or "a.unit = b.unit"
+    return f"Write ON {ties}, joined to other conditions by AND."
 
 
 def read_join(reader: Reader, join: Node, *, left: Side, right: Side, commas: bool) -> Side:
@@ -99,7 +115,7 @@ def _kind(reader: Reader, join: Node, *, scope: Scope, added: Scope, commas: boo
     if (scope.private is None) == (added.private is None):
         return kind
     if scope.private is None and kind in _FILTERS:
-        raise Refusal("join-private", "Rows of public tables cannot depend on units.", hint=UNTIED, place=where)
+        raise Refusal("join-private", "Rows of public tables cannot depend on units.", hint=_FIRST, place=where)
     if scope.private is None:
         return "RIGHT" if kind in _KEEPS_RIGHT else "INNER"
     return kind if kind in _FILTERS else "LEFT" if kind in _KEEPS_LEFT else "INNER"
@@ -132,7 +148,7 @@ def _tied(
     condition, pairs = extract_unit_equalities(condition, scope.units, right=added.units)
     if not pairs or (kind in _KEEPS_RIGHT and not is_connected(scope)):
         reason = "Private tables meet only where their privacy units are equal."
-        raise Refusal("join-private", reason, hint=UNTIED, place=reader.place(join))
+        raise Refusal("join-private", reason, hint=propose_tie(scope, added), place=reader.place(join))
     return condition, replace(after, ties=(*after.ties, pairs[0]))
 
 

@@ -112,7 +112,7 @@ class Reader:
             raise Refusal("too-deep", f"Expressions may be nested {DEEPEST} deep.", hint="Split the expression.")
         reader = self.readers.get(type(node).__name__)
         if reader is None:
-            hint = "The SQL reference lists what an expression may hold."
+            hint = "Leave this part out, or write it in another way."
             raise Unsupported("construct", "This construct is not supported.", hint=hint, place=self.place(node))
         expression = reader(self, node)
         self.depth -= 1
@@ -139,7 +139,7 @@ class Reader:
     def operand(self, node: Node) -> Expression:
         """Return the operand of a predicate: no predicate itself, unless in parentheses."""
         if type(node).__name__ in PREDICATES:
-            hint = "Put one of them in parentheses."
+            hint = "Write a range as 0 < x AND x < 100; otherwise put one of them in parentheses."
             raise Refusal("precedence", "These operators can be read in two ways.", hint=hint, place=self.place(node))
         return self.read(node)
 

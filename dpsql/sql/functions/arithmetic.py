@@ -24,7 +24,12 @@ def arithmetic(left: Expression, operator: str, *, right: Expression, where: Pla
     if left.type == DATE:
         return _date_arithmetic(left, operator, right=right, where=where)
     if not (left.type.is_number or left.type == NULL) or not (right.type.is_number or right.type == NULL):
-        raise Refusal("type", "Arithmetic takes numbers.", hint="Cast with CAST(x AS DOUBLE).", place=where)
+        raise Refusal(
+            "type",
+            "Arithmetic takes numbers.",
+            hint="Cast text with CAST(x AS DOUBLE), and take times apart with epoch(x).",
+            place=where,
+        )
     if operator == "/" or Family.DOUBLE in families:
         return Call(operator, (convert(left, DOUBLE, place=where), convert(right, DOUBLE, place=where)), DOUBLE)
     if Family.DECIMAL in families:

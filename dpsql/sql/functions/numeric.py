@@ -72,7 +72,7 @@ def _unified(function: str, least: int, *, most: int) -> Rule:
         site.count(least, most)
         arguments = unify_types(site.arguments, site.place)
         if arguments[0].type == NULL:
-            raise site.refuse("at least one argument must have a type.")
+            raise site.refuse("at least one argument must have a type.", "Such as CAST(NULL AS VARCHAR).")
         lengths = [argument.longest for argument in arguments]
         longest = None if None in lengths else max(length for length in lengths if length is not None)
         return Call(function, arguments, arguments[0].type, longest)
@@ -127,7 +127,7 @@ def _if(site: Site) -> Expression:
     condition = site.of(0, frozenset({Family.BOOLEAN, Family.NULL}))
     then, otherwise = unify_types(site.arguments[1:], site.place)
     if then.type == NULL:
-        raise site.refuse("at least one result must have a type.")
+        raise site.refuse("at least one result must have a type.", "Such as CAST(NULL AS VARCHAR).")
     lengths = then.longest, otherwise.longest
     longest = None if lengths[0] is None or lengths[1] is None else max(lengths[0], lengths[1])
     return Case(((convert(condition, BOOLEAN, place=site.place), then),), otherwise, then.type, longest)

@@ -45,7 +45,7 @@ class Site:
     accepts_pattern: PatternCheck
     now: Callable[[], datetime]
 
-    def refuse(self, reason: str, hint: str = "") -> Refusal:
+    def refuse(self, reason: str, hint: str) -> Refusal:
         """Return the refusal of this call."""
         return Refusal("function-arguments", f"{self.name}: {reason}", hint=hint, place=self.place)
 
@@ -53,7 +53,8 @@ class Site:
         """Refuse fewer or more arguments."""
         if not least <= len(self.arguments) <= most:
             wanted = str(least) if least == most else f"{least} to {most}"
-            raise self.refuse(f"it takes {wanted} arguments.")
+            hint = "Write that many, with commas between them." if most else "Leave the parentheses empty."
+            raise self.refuse(f"it takes {wanted} arguments.", hint)
 
     def of(self, index: int, families: frozenset[Family]) -> Expression:
         """Return an argument, which must be of one of the families."""
@@ -73,20 +74,23 @@ class Site:
         argument = fill_unbound(self.arguments[index], TEXT, such_as=Literal(such_as, TEXT, len(such_as)))
         if isinstance(argument, Literal) and isinstance(argument.value, str) and argument.type == TEXT:
             return argument
-        raise self.refuse(f"argument {index + 1} must be a quoted text.")
+        raise self.refuse(f"argument {index + 1} must be a quoted text.", f"Write a text, such as '{such_as}'.")
 
     def literal_position(self, index: int, type_: Type = BIGINT) -> Literal:
         """Return an argument, which must be a whole number that no position in a text exceeds."""
         argument = fill_unbound(self.arguments[index], BIGINT, such_as=Literal(1, BIGINT))
         if isinstance(argument, Literal) and type(argument.value) is int and abs(argument.value) <= MAX_POSITION:
             return Literal(argument.value, type_)
-        raise self.refuse(f"argument {index + 1} must be a whole number up to {MAX_POSITION}.")
+        raise self.refuse(
+            f"argument {index + 1} must be a whole number up to {MAX_POSITION}.", "Write a number, such as 10."
+        )
 
     def pattern(self, index: int, *, flags: str = "") -> Literal:
         """Return an argument with `flags` before it, which must be a pattern that the engine compiles."""
         value = flags + str(self.literal_text(index).value)
         if len(value.encode()) > MAX_PATTERN_LENGTH or not self.accepts_pattern(value):
-            raise self.refuse(f"argument {index + 1} is not a pattern of RE2 of at most {MAX_PATTERN_LENGTH} bytes.")
+            reason = f"argument {index + 1} is not a pattern of RE2 of at most {MAX_PATTERN_LENGTH} bytes."
+            raise self.refuse(reason, "Write a simpler one, such as '^a'.")
         return Literal(value, TEXT, len(value))
 
 

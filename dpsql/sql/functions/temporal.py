@@ -53,7 +53,10 @@ def date_part(name: str, argument: Expression, *, place: Place) -> Expression:
     """Return the call for EXTRACT(name FROM argument) and its many spellings."""
     part = _UNIT_SYNONYMS.get(name, name)
     if part not in (_PARTS_OF_BOTH if argument.type == DATE else _PARTS_OF_BOTH | _PARTS_OF_TIME):
-        reason, hint = f"This part of a {argument.type} is not known.", "The SQL reference lists the parts."
+        reason, hint = (
+            f"This part of a {argument.type} is not known.",
+            "Such as year, month, day, dow, hour and minute.",
+        )
         raise Unsupported("date-part", reason, hint=hint, place=place)
     if part == "epoch":
         return Call("date_part", (Literal(part, TEXT, len(part)), argument), DOUBLE)
@@ -69,7 +72,7 @@ def _named_part(site: Site) -> Expression:
 def _unit(site: Site) -> Literal:
     unit = str(site.literal_text(0, such_as="day").value).lower()
     if unit not in _UNITS:
-        raise site.refuse("argument 1 must name a unit of time.", f"One of {', '.join(sorted(_UNITS))}.")
+        raise site.refuse("argument 1 must name a unit of time.", f"Write one of {', '.join(sorted(_UNITS))}.")
     return Literal(unit, TEXT, len(unit))
 
 
@@ -117,7 +120,7 @@ def _time_bucket(site: Site) -> Expression:
     site.count(2, 2)
     width, argument = _interval(site, 0), site.of(1, TIMES)
     if int(str(width.value).split()[0]) <= 0:
-        raise site.refuse("the INTERVAL must be longer than nothing.")
+        raise site.refuse("the INTERVAL must be longer than nothing.", "Such as INTERVAL 15 MINUTE.")
     return Call("time_bucket", (width, argument), argument.type)
 
 

@@ -100,7 +100,7 @@ def _pattern(site: Site, options_at: int, *, replaces: bool = False) -> tuple[Li
     written = "" if len(site.arguments) <= options_at else str(site.literal_text(options_at, such_as="").value)
     if not set(written) <= set("cisg" if replaces else "cis") or {"c", "i"} <= set(written):
         letters = "c, i, s and g" if replaces else "c, i and s"
-        raise site.refuse(f"argument {options_at + 1} may hold the options {letters}.")
+        raise site.refuse(f"argument {options_at + 1} may hold the options {letters}.", "Write 'i' to ignore case.")
     flags = "".join(flag for flag in "is" if flag in written)
     return site.pattern(1, flags=f"(?{flags})" if flags else ""), "g" in written
 
@@ -120,7 +120,7 @@ def _regexp_extract(site: Site) -> Expression:
         return Call("regexp_extract", (argument, pattern), TEXT, argument.longest)
     group = site.literal_position(2, INTEGER)
     if group.value not in range(10):
-        raise site.refuse("the group must be a number from 0 to 9.")
+        raise site.refuse("the group must be a number from 0 to 9.", "Write 1 for the first group.")
     return Call("regexp_extract", (argument, pattern, group), TEXT, argument.longest)
 
 
@@ -132,7 +132,7 @@ def _regexp_replace(site: Site) -> Expression:
         site.literal_text(2),
     )
     if "\\" in str(new.value):
-        raise site.refuse("the replacement may not refer to groups.")
+        raise site.refuse("the replacement may not refer to groups.", "Write a text without a backslash.")
     times = find_max_length(argument) + 1 if everywhere else 1  # the empty text is found before, between and after
     longest = find_max_length(argument) + len(str(new.value)) * times
     options = (Literal("g", TEXT, 1),) if everywhere else ()

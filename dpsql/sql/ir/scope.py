@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from dpsql.dialects import write_name
 from dpsql.errors import Place, Refusal
 from dpsql.sql.ir.tree import Call, Expression
 from dpsql.sql.lexer import ascii_lower
@@ -111,7 +112,10 @@ class Scope:
             and (table.is_called(qualifier, schema) if qualifier else not column.merged)
         ]
         if len(found) > 1:
-            hint = "Write it with its table: alias.column."
+            owner = next(
+                table.alias for table in self.tables if any(each.name == found[0].name for each in table.columns)
+            )
+            hint = f"Write it with its table, such as {write_name(owner)}.{write_name(found[0].name)}."
             raise Refusal("ambiguous-column", "This name could mean two columns.", hint=hint, place=place())
         known = qualifier and any(table.is_called(qualifier, schema) for table in self.tables)
         if not found and not known and self.outer is not None:

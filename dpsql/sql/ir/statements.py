@@ -30,6 +30,7 @@ __all__ = [
     "PrivateQuery",
     "PublicQuery",
     "ShowBudget",
+    "ShowFunctions",
     "ShowTables",
     "Statement",
     "TableDomain",
@@ -228,6 +229,11 @@ class ShowBudget:
 
 
 @dataclass(frozen=True, slots=True)
+class ShowFunctions:
+    """SHOW FUNCTIONS."""
+
+
+@dataclass(frozen=True, slots=True)
 class ShowTables:
     """SHOW TABLES."""
 
@@ -239,4 +245,4 @@ class Describe:
     table: str
 
 
-Statement = PrivateQuery | WrappedQuery | PublicQuery | ShowBudget | ShowTables | Describe
+Statement = PrivateQuery | WrappedQuery | PublicQuery | ShowBudget | ShowTables | ShowFunctions | Describe

@@ -35,7 +35,7 @@ __all__ = ["CLAUSE_HINT", "SplitStatement", "extract_clause"]
 
 CLAUSE_HINT = "End the query with TOP 10 PRIVATE."
 _INTEGER = re.compile(r"[0-9]{1,9}")
-_WITH_HINT = "Write WITH (name = value, ...)."
+_WITH_HINT = "Write WITH (epsilon = 0.05), or leave WITH out."
 _PAIR = 3  # a name, a sign and a value
 _NO_NAMES = frozenset(
     "and as between from group having ilike in is like limit not or order where with".split()
@@ -179,8 +179,15 @@ def _check_select(statement: Statement, tokens: list[Token]) -> None:
     if not tokens:
         raise Refusal("empty", "There is no statement.", hint="Write one, such as SHOW TABLES.")
     if tokens[0].token_type.name not in {"SELECT", "WITH"}:
-        reason = "Only SELECT, EXPLAIN of a private one, SHOW BUDGET, SHOW TABLES and DESCRIBE are statements here."
-        raise Refusal("not-a-query", reason, hint="Begin with SELECT or WITH.", place=statement.place(tokens[0]))
+        reason = (
+            "Only SELECT, EXPLAIN of a private one, SHOW TABLES, FUNCTIONS or BUDGET and DESCRIBE are statements here."
+        )
+        raise Refusal(
+            "not-a-query",
+            reason,
+            hint="Begin with SELECT or WITH; SHOW TABLES lists what can be asked.",
+            place=statement.place(tokens[0]),
+        )
     for token in tokens:
         if token.token_type.name == "SEMICOLON":
             hint = "Send one statement at a time."
@@ -230,7 +237,7 @@ def _k(statement: Statement, token: Token, *, parameter: Parameter) -> int | Non
         return given
     if token.token_type.name == "NUMBER" and _INTEGER.fullmatch(token.text) and int(token.text) > 0:
         return int(token.text)
-    hint = "TOP 10 PRIVATE, or TOP ADAPTIVE PRIVATE."
+    hint = "Write TOP 10 PRIVATE, or TOP ADAPTIVE PRIVATE."
     raise Refusal("k", "k must be a whole number of at least 1.", hint=hint, place=statement.place(token))
 
 
@@ -238,7 +245,7 @@ def _check_around(statement: Statement, before: list[Token], *, after: list[Toke
     """Let only ORDER BY and LIMIT follow the clause, and no LIMIT stand before it."""
     if after and after[0].token_type.name not in {"ORDER_BY", "LIMIT", "OFFSET"}:
         reason = "Only ORDER BY and LIMIT may follow TOP k PRIVATE and its options."
-        raise Refusal("clause", reason, hint="Put everything else before TOP.", place=statement.place(after[0]))
+        raise Refusal("clause", reason, hint="Leave it out, or put it before TOP.", place=statement.place(after[0]))
     depth = 0
     for token in before:
         kind = token.token_type.name

@@ -61,6 +61,7 @@ _EACH_PARTITION = (
     "For the top of each partition group by both columns and write TOP 3 PRIVATE PER country WITH (partitions = ['DE', "
     "'FR'])."
 )
+_ORDER = "Leave it out, or keep to the order SELECT, FROM, WHERE, GROUP BY, HAVING, ORDER BY, LIMIT."
 _HINTS = {
     "asof": "Compare the times in WHERE: units are counted once.",
     "natural": "Name the columns: USING (a, b).",
@@ -115,7 +116,8 @@ _MAY_FOLLOW: dict[str, set[str]] = {  # a keyword, and those that may stand last
 _CLAUSES = _MAY_FOLLOW.keys() - {"WHEN", "THEN", "ELSE", "PARTITION_BY"}
 _CLOSED_BY = {"L_PAREN": "", "CASE": "CASE", "L_BRACKET": "L_BRACKET"}  # what opens a level, and its first keyword
 _OPEN_CLAUSES = frozenset(["OVER", "FILTER"])
-_MEANING = "Aggregates and windows look at many units' rows; only COUNT(DISTINCT <privacy unit>) is released."
+_MEANING = "Write COUNT(DISTINCT ...) of the privacy unit, which alone is released; DESCRIBE names that column."
+_VOLATILE = "Leave it out: it would differ from run to run, and answers have noise of their own."
 
 
 def settle(statement: Statement, tokens: list[Token], *, aggregates: Collection[str] = ()) -> list[Token]:
@@ -223,7 +225,7 @@ def _word(
         raise Unsupported(
             "operator",
             "This sign is not one of dpsql's.",
-            hint="The SQL reference lists the operators.",
+            hint="Leave it out, or quote it with double quotes if it is a name.",
             place=statement.place(token),
         )
     return "VAR", token.text
@@ -247,9 +249,9 @@ def _stands(kind: str, previous: str, *, calls: bool) -> bool:
 
 def _no_function(statement: Statement, token: Token, *, word: str) -> Refusal | Unsupported:
     if word in REFUSED:
-        hint = _EACH_PARTITION if word in WINDOWS else _MEANING
+        hint = _EACH_PARTITION if word in WINDOWS else _VOLATILE if word in {"random", "uuid"} else _MEANING
         return Refusal("not-row-local", "This function cannot be used here.", hint=hint, place=statement.place(token))
-    hint = f"{propose_name(word, FUNCTIONS)}The SQL reference lists the functions that dpsql supports."
+    hint = f"{propose_name(word, FUNCTIONS)}SHOW FUNCTIONS lists those that there are."
     return Unsupported("function", "This function is not on the allow-list.", hint=hint, place=statement.place(token))
 
 
@@ -277,7 +279,7 @@ def _check_order(statement: Statement, token: Token, *, around: tuple[str, str, 
         raise Refusal(
             "syntax",
             "This word is out of order here.",
-            hint=_EACH_PARTITION if kind == "QUALIFY" else "Check the order of the clauses and the parentheses.",
+            hint=_EACH_PARTITION if kind == "QUALIFY" else _ORDER,
             place=statement.place(token),
         )
 
@@ -291,7 +293,9 @@ def _check_sign(statement: Statement, tokens: list[Token], *, kind: str, index: 
     names = kinds[0] in _BEFORE_NAME.get(level, ()) and _is_name(before[-1])
     unnests = kinds[1] == "L_PAREN" and ascii_lower(before[0].text) == "unnest"
     if not (names if kind == "COLON" else unnests):
-        hint = "Write a list as unnest([a, b]), and a : after the name of an item: SELECT name: item."
+        hint = (
+            "Write a list as FROM t, unnest([a, b]) AS x(item), and a : after the name of an item: SELECT name: item."
+        )
         reason = "This sign has no place here."
         raise Unsupported("keyword", reason, hint=hint, place=statement.place(tokens[index]))
 
@@ -315,7 +319,10 @@ def _check_neighbours(
         fault = "There is a literal where an operator or a name is expected."
     if fault:
         raise Refusal(
-            "syntax", fault, hint="Check the words on both sides.", place=statement.place(token, after or token)
+            "syntax",
+            fault,
+            hint="Leave one of the two out, or write between them what is missing.",
+            place=statement.place(token, after or token),
         )
 
 

@@ -29,6 +29,20 @@ _TYPES = {
     **dict.fromkeys(["k_bar", "max_groups_contributed"], BIGINT),
     **dict.fromkeys(["fresh", "monotone"], BOOLEAN),
 }  # types of parameters; those of the other options are text
+_EXAMPLES = {
+    "assume": "'zipf(1.0, 5000)'",
+    "delta": "1e-8",
+    "domain": "['DE', 'FR']",
+    "epsilon": "0.05",
+    "fresh": "true",
+    "k_bar": "100",
+    "max_groups_contributed": "3",
+    "mechanism": "auto",
+    "monotone": "true",
+    "partitions": "['DE', 'FR']",
+    "penalty": "10",
+    "prefer": "5",
+}
 _SOME_TEXT = Literal("1", TEXT, 1)  # reads as a value of most types of partitions
 MAX_INTEGER_BITS = 64  # bits; Python does not even print those of more than 4,300 digits
 _NUMBER = re.compile(r"([0-9]{1,12}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][+-]?[0-9]{1,3})?")
@@ -89,7 +103,7 @@ def _read_option(
         return name, None
     value, word = _read_value(statement, item[2:], parameter=parameter)
     if value is None:
-        hint = "A value is a plain decimal number, a quoted text, a list of quoted texts, a word or a parameter."
+        hint = f"Write it as in {name} {_SIGNS[sign]} {_EXAMPLES.get(name, 'NAME')}."
         raise Refusal("option", f"The value of {name} cannot be read.", hint=hint, place=place)
     return name, Option(value, place, word=word)
 

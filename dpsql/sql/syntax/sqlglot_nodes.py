@@ -36,7 +36,7 @@ def parse(statement: Statement, tokens: list[Token]) -> Node:
         where = _find_fault(statement, error.errors)
     except Exception:  # noqa: BLE001 - a parser may fail in any way on hostile text
         where = None
-    hint = "Check commas, parentheses and keywords; begin with SELECT or WITH."
+    hint = "Check commas, parentheses and keywords up to here, and nest less deeply."
     raise Refusal("syntax", "This is not a SELECT that dpsql can read.", hint=hint, place=where)
 
 
@@ -80,7 +80,7 @@ def only(statement: Statement, node: Node, *allowed: str) -> None:
     """Refuse a node with any argument other than the `allowed` ones."""
     for name, value in node.args.items():
         if name not in allowed and value is not None and value is not False and value != []:
-            hint = "The SQL reference lists the supported constructs."
+            hint = "Leave this part out, or write it in another way."
             where = place(statement, node)
             raise Unsupported("construct", "This construct is not supported.", hint=hint, place=where)
 

@@ -82,6 +82,11 @@ def test_private_statements_and_constants_do_not_wait_for_it(database: Path, iso
         assert len(session.sql(TOP)) == 2
         assert session.sql("SELECT 1 AS one").fetchall() == [(1,)]
         assert session.sql("SHOW TABLES").arrow().num_rows == 2
+        functions = dict(session.sql("SHOW FUNCTIONS"))
+        assert functions["lower"] == "everywhere"
+        assert functions["row_number"] == "with OVER, in subqueries and over public tables"
+        assert functions.keys() >= {"count", "sum", "date_trunc"}
+        assert session.describe("SHOW FUNCTIONS").names == ["function", "used"]
         assert session.sql("SELECT name FROM countries WHERE code = 7").fetchall() == [("c7",)]
         assert thread.is_alive()
         gone.set()

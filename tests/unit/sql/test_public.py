@@ -10,7 +10,7 @@ from support.sql_reference import accepts_pattern, as_newest, catalog_of, nasty_
 
 from dpsql.errors import Error
 from dpsql.sql.analysis.analyze import analyze
-from dpsql.sql.ir.statements import Describe, PublicQuery, ShowBudget, ShowTables
+from dpsql.sql.ir.statements import Describe, PublicQuery, ShowBudget, ShowFunctions, ShowTables
 from dpsql.sql.rewrite.public_query import rewrite_public
 
 CON = nasty_tables()
@@ -248,6 +248,10 @@ def test_a_refusal_has_its_code_and_a_hint(text: str) -> None:
         analyze(text, CATALOG, accepts_pattern=accepts_pattern)
     assert raised.value.code == REFUSED[text], raised.value
     assert raised.value.hint
+
+
+def test_functions_can_be_shown() -> None:
+    assert analyze("show functions", CATALOG, accepts_pattern=accepts_pattern) == ShowFunctions()
 
 
 @pytest.mark.parametrize("text", ["SHOW TABLES", "show tables ;", "/* all */ SHOW\nTABLES -- of them"])
