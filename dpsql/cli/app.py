@@ -266,6 +266,7 @@ def explain(
 @_UNUSED_DATABASE
 @click.option("--analyst", help="Show only the budget and queries of this analyst.")
 @click.option("--last", type=click.IntRange(min=0), default=10, help="Number of latest queries to list.")
+@click.option("--details", is_flag=True, help="Show amounts in rho and delta, or in what the certificate counts.")
 @_add_format("Output format; csv and arrow hold the totals only.")
 def budget(
     policy: Path | None,
@@ -273,13 +274,14 @@ def budget(
     db: Path | None,  # noqa: ARG001 - 0.3 required it
     analyst: str | None,
     last: int,
+    details: bool,
     output: Format,
 ) -> None:
     """Show the budget and the cost of each query."""
     from dpsql.cli.budget import write_spending
     from dpsql.curator import read_spending
 
-    write_spending(read_spending(policy, analyst=analyst), output, last=last)
+    write_spending(read_spending(policy, analyst=analyst), output, last=last, details=details)
 
 
 @app.command(name="compare-budgets")

@@ -85,7 +85,7 @@ def test_whoever_may_not_ask_is_refused(folder: Path, command: str, analyst: lis
 
 def test_the_curator_sees_every_account_and_the_latest_queries(folder: Path) -> None:
     asked(folder, "--analyst", "bob")
-    code, out, err = run(folder, "budget", "--policy", "policy.toml")
+    code, out, err = run(folder, "budget", "--policy", "policy.toml", "--details")
     assert (code, err) == (0, "")
     balance, accounts, queries = (part.splitlines() for part in out.split("\n\n"))
     assert balance[0] == "85 % of the budget is left: about 9 more queries such as TOP 10 without counts"
@@ -104,6 +104,22 @@ def test_the_curator_sees_every_account_and_the_latest_queries(folder: Path) -> 
     assert [texts[0], texts[2]] == [f"    {SQL}"] * 2
     assert (texts[1][-1], len(texts[1])) == ("…", 100)
     assert all(len(line) <= 100 for line in out.splitlines())
+
+
+def test_without_details_all_are_shares_of_the_budget(folder: Path) -> None:
+    asked(folder, "--analyst", "bob")
+    code, out, err = run(folder, "budget", "--policy", "policy.toml")
+    assert (code, err) == (0, "")
+    assert not re.search(r"\brho\b|\bdelta\b", out)
+    balance, accounts, queries = (part.splitlines() for part in out.split("\n\n"))
+    assert balance[0] == "85 % of the budget is left: about 9 more queries such as TOP 10 without counts"
+    assert accounts[0].split()[:2] == ["account", "used"]
+    assert [line.split("  ")[0] for line in accounts[1:]] == ["(the total)", "alice", "bob", "carol"]
+    assert all(line.count("█") + line.count("·") == 24 for line in accounts[1:])
+    assert accounts[1].endswith(" 15%")
+    assert [line.split("  ")[-1].strip() for line in queries[1::2]] == ["used 5 %"] * 3
+    code, out, _ = run(folder, "budget", "--policy", "policy.toml", "--analyst", "bob")
+    assert out.splitlines()[-2].endswith("  used 25 %")  # of bob's own limit
 
 
 def test_how_many_queries_are_listed(folder: Path) -> None:
@@ -149,7 +165,8 @@ def test_json_tells_accounts_and_queries_whole(folder: Path) -> None:
 def test_what_was_spent_by_one_who_is_disabled_now_is_still_shown(folder: Path) -> None:
     policy = folder / "policy.toml"
     policy.write_text(POLICY.replace("[analysts.alice]\nepsilon = 0.5", "[analysts.alice]\nenabled = false"))
-    out = run(folder, "budget", "--policy", "policy.toml")[1]
+    assert "alice        may run no query\n" in run(folder, "budget", "--policy", "policy.toml")[1]
+    out = run(folder, "budget", "--policy", "policy.toml", "--details")[1]
     assert "alice        may run no query; spent rho 0.00025, delta 5e-08, held rho 0" in out
     body = json.loads(run(folder, "budget", "--policy", "policy.toml", "--format", "json")[1])
     assert {account["account"]: account["limit"] for account in body["accounts"]}["alice"] is None
@@ -161,7 +178,10 @@ def test_what_is_held_and_what_failed_is_told(folder: Path) -> None:
         ledger.reserve(Request("SELECT\n\n held", worst))
         account = Account("dave", ledger.budget)
         ledger.reserve(Request("\x1b[31mfailed", worst, account)).settle(Fraction("0.002"), "failed")
-    _, accounts, queries = run(folder, "budget", "--policy", "policy.toml")[1].split("\n\n")
+    brief = run(folder, "budget", "--policy", "policy.toml")[1].splitlines()
+    assert brief[-4].split()[2:] == ["(no", "name)", "open", "holds", "8.8", "%"]
+    assert brief[-2].split()[2:] == ["dave", "failed", "used", "8.8", "%"]
+    _, accounts, queries = run(folder, "budget", "--policy", "policy.toml", "--details")[1].split("\n\n")
     total, *_, unnamed, dave = accounts.splitlines()[1:]
     assert total.count("▓") == 2
     assert unnamed.startswith("(no name)    ▓▓▓···")  # of the total, which limits those without an account

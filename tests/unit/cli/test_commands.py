@@ -246,7 +246,7 @@ def test_explain(folder: Path) -> None:
 
 def test_budget(folder: Path) -> None:
     asked(folder, "query", NOTHING)
-    code, out, err = asked(folder, "budget")
+    code, out, err = asked(folder, "budget", "--details")
     assert (code, err) == (0, "")
     assert "(4, 1e-06)-differential privacy" in out.decode()
     assert "spent 0.0003125, reserved 0" in out.decode()

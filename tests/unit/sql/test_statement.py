@@ -449,7 +449,7 @@ HELPED = {
     "SELECT article, COUNT(*) AS n FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT user_id)",
     "SELECT article, COUNT(user_id) AS n FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT user_id)",
     "SELECT * FROM reads GROUP BY ALL TOP 9 PRIVATE": "columns",
-    "SELECT r.article FROM reads r JOIN likes l ON r.article = l.article GROUP BY 1 TOP 9 PRIVATE": "ON r.user_id = l.user_id",
+    "SELECT r.article FROM reads r JOIN likes l ON r.article = l.article GROUP BY 1 TOP 9 PRIVATE": "ON r.user_id = l.",
     "SELECT k.article FROM (SELECT article FROM reads) AS k GROUP BY 1 TOP 9 PRIVATE": "Select user_id",
     "SELECT article FROM reads GROUP BY article LIMIT 3 TOP 9 PRIVATE": "after TOP k PRIVATE",
     "SELECT article FROM reads GROUP BY article TOP 9 PRIVATE; SELECT 1": "one statement",
