@@ -119,7 +119,7 @@ def test_without_details_all_are_shares_of_the_budget(folder: Path) -> None:
     assert accounts[1].endswith(" 15%")
     assert [line.split("  ")[-1].strip() for line in queries[1::2]] == ["used 5 %"] * 3
     code, out, _ = run(folder, "budget", "--policy", "policy.toml", "--analyst", "bob")
-    assert out.splitlines()[-2].endswith("  used 25 %")  # of bob's own limit
+    assert out.splitlines()[-2].endswith("  used 14 %")  # of bob's own limit
 
 
 def test_how_many_queries_are_listed(folder: Path) -> None:
