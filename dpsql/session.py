@@ -119,8 +119,7 @@ class Session:
         except ledgers.Shortfall as error:
             short = error
         if short is not None:
-            least = own.terms.limits.min_epsilon
-            raise planning.explain_shortfall(plan, short, least_epsilon=least, calendar=own.ledger.calendar)
+            raise planning.explain_shortfall(plan, short, terms=own.terms, calendar=own.ledger.calendar)
         return self._answer(plan, settled.answer, view=view, replayed=settled.repeats)
 
     execute = sql

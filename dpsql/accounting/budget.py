@@ -77,6 +77,12 @@ class BudgetVector:
         pairs = (self.refundable, limit.refundable), (self.permanent, limit.permanent)
         return max(used / granted if granted else Fraction(used > 0) for used, granted in pairs)
 
+    def least_share_of(self, limit: BudgetVector) -> Fraction:
+        """Return the share of `limit` that these amounts are: of the currency of which they are less."""
+        limit.require(self.certificate)
+        pairs = (self.refundable, limit.refundable), (self.permanent, limit.permanent)
+        return min((part / granted for part, granted in pairs if granted), default=Fraction(0))
+
     def __add__(self, other: BudgetVector) -> BudgetVector:
         other.require(self.certificate)
         return BudgetVector(

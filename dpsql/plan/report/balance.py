@@ -92,8 +92,7 @@ class Balance(NotebookRepr):
     @property
     def left(self) -> Fraction:
         """Share of the grant that further queries may use: of the currency of which less is left."""
-        accounts = [account for account in (self.refunded, self.gone) if account.granted]
-        return min((account.remaining / account.granted for account in accounts), default=Fraction(0))
+        return self.remaining.least_share_of(self.limit)
 
     def rows(self) -> list[tuple[str, float, float, float, float]]:
         """Return one row for each currency and for items: name, granted, spent, reserved, remaining, in 6 digits.

@@ -19,8 +19,9 @@ from dpsql.plan.planner import build_plan
 from dpsql.plan.release import Release, ReleaseTerms
 from dpsql.plan.terms import Terms
 from dpsql.sql.ir.statements import Option, PrivateQuery
+from dpsql.sql.ir.tree import strip_casts
 
-__all__ = ["describe_key", "describe_need", "explain_short_answer"]
+__all__ = ["describe_key", "describe_need", "explain_short_answer", "groups_by_unit"]
 
 _TRIED_BOUND = 3
 _ROUNDED_DOWN = Context(prec=3, rounding=ROUND_DOWN)
@@ -49,6 +50,8 @@ def explain_short_answer(
             f"{units} more than the next. To see more: write TOP 10 PRIVATE in place of TOP ADAPTIVE PRIVATE, or raise "
             "epsilon."
         )
+    if groups_by_unit(plan.query):
+        return f"{lead} Each is a single {unit_noun(plan.query.unit_name)}: group by a column that many {units} share."
     need = predict_need(plan.mechanism_plan, plan.query, population=plan.population)
     if need is None:
         return f"{lead} To see more: raise epsilon, or leave the mechanism out."
@@ -68,6 +71,11 @@ def describe_need(plan: Plan) -> str:
     singular, units = describe_key(plan.query)[0], plural(unit_noun(plan.query.unit_name))
     compared = f" more than the {singular} at rank {need.rank:,}" if need.rank else ""
     return f"{with_article(singular)} needs about {need.units:,.0f} {units}{compared}"
+
+
+def groups_by_unit(query: PrivateQuery) -> bool:
+    """Return whether a key is the privacy unit itself, cast or not, so that no group has two."""
+    return any(strip_casts(key) == strip_casts(query.unit) for key in query.keys)
 
 
 def describe_key(query: PrivateQuery) -> tuple[str, str]:

@@ -13,7 +13,9 @@ from dpsql.ledger.calendar import Calendar
 from dpsql.plan.mechanisms import LEAST_DELTA
 from dpsql.plan.mechanisms.certificate_rules import find_epsilon_within
 from dpsql.plan.plan import Plan
+from dpsql.plan.terms import Terms
 from dpsql.quantities import Epsilon
+from dpsql.receipt import format_share
 
 __all__ = ["explain_shortfall"]
 
@@ -22,25 +24,20 @@ _PLAIN = -6  # the least exponent that is written out in decimals
 
 
 def explain_shortfall(
-    plan: Plan, short: Shortfall, *, least_epsilon: Epsilon, calendar: Calendar | None = None
+    plan: Plan, short: Shortfall, *, terms: Terms, calendar: Calendar | None = None
 ) -> BudgetExceeded:
     """Return the error for a plan whose worst case is more than what remains, with the nearest queries that fit.
 
-    `short` is the error of the ledger; if both currencies are short, both errors name the refundable one.
-    `least_epsilon` is the smallest epsilon that the policy allows; `calendar` says when more is granted.
+    `short` is the error of the ledger; `calendar` says when more is granted.
     """
     remaining, worst = short.remaining, plan.price(plan.worst_case)
-    whose = "the total" if short.account is None else f"the limit of account {short.account}"
+    whose, limit = "the budget", terms.budget
+    if short.account is not None and terms.account is not None:
+        whose, limit = f"the limit of account {short.account}", terms.account.budget
+    left = format_share(remaining.least_share_of(limit), down=True)
+    reason = f"This query may use {format_share(worst.share_of(limit))} of {whose}, and {left} is left."
     affordable = math.floor(remaining.refundable / plan.item_price)
-    if worst.refundable > remaining.refundable:
-        items = "1 item" if plan.worst_items == 1 else f"{plan.worst_items} items"
-        buys = f"what is left of {whose} buys {affordable} of them"
-        reason = f"This query may cost {items} of epsilon {plan.epsilon}, and {buys}."
-    elif "queries" in remaining.certificate.currencies:
-        reason = f"This query has a delta, and of {whose} no such query is left."
-    else:
-        reason = f"This query spends delta {plan.delta}, and {float(remaining.permanent):.6g} is left of {whose}."
-    hint = _what_fits(plan, remaining, affordable=affordable, least_epsilon=least_epsilon)
+    hint = _what_fits(plan, remaining, affordable=affordable, least_epsilon=terms.limits.min_epsilon)
     if calendar is not None:
         hint += f" Now: {calendar}."
     return BudgetExceeded("budget-exceeded", reason, hint=hint, place=plan.query.clause.place)
@@ -51,7 +48,7 @@ def _what_fits(plan: Plan, remaining: BudgetVector, *, affordable: int, least_ep
     delta, worst = "", plan.price(plan.worst_case)
     if worst.permanent > remaining.permanent:
         if remaining.permanent < LEAST_DELTA:
-            return "No delta is left: no further query of an unknown domain fits."
+            return "Only a query whose keys are known fits: name them, such as domain = ['DE', 'FR']."
         delta = f"delta = {_rounded_down(remaining.permanent)}"
     if worst.refundable <= remaining.refundable:
         return f"WITH ({delta}) would fit."
@@ -71,7 +68,7 @@ def _what_fits(plan: Plan, remaining: BudgetVector, *, affordable: int, least_ep
     if Fraction(epsilon) >= least_epsilon.value and plan.takes(plan.k, Fraction(epsilon)):
         these = f"at most {plan.k}" if adaptive else "this one" if plan.k == 1 else f"these {plan.k}"
         fits.append(f"WITH (epsilon = {epsilon}{delta and ', '}{delta}) for {these}")
-    return f"{' or '.join(fits)} would fit." if fits else "What is left buys no item."
+    return f"{' or '.join(fits)} would fit." if fits else "What is left is not enough for a single key."
 
 
 def _rounded_down(value: Fraction) -> str:

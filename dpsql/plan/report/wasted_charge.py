@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dpsql.display import plural, shorten, unit_noun
 from dpsql.plan.auto import predict_need
 from dpsql.plan.plan import Plan
-from dpsql.plan.report.short_answer import describe_key
-from dpsql.sql.ir.tree import Call, Cast, Collate, Column, Derived, Expression, FromWhere, In, Literal
+from dpsql.plan.report.short_answer import describe_key, groups_by_unit
+from dpsql.sql.ir.tree import Call, Column, Derived, Expression, FromWhere, In, Literal, strip_casts
 from dpsql.sql.ir.unit_equality import split_conjuncts
 
 __all__ = ["find_waste"]
@@ -22,8 +22,8 @@ def find_waste(plan: Plan) -> tuple[str, ...]:
 
 def _find_waste(plan: Plan) -> Iterator[str]:
     query = plan.query
-    unit, noun = _strip(query.unit), unit_noun(query.unit_name)
-    if any(_strip(key) == unit for key in query.keys):
+    unit, noun = strip_casts(query.unit), unit_noun(query.unit_name)
+    if groups_by_unit(query):
         yield (
             f"Each group is a single {noun}, and no single {noun} can stand out. Group by a column that many "
             f"{plural(noun)} share."
@@ -72,22 +72,15 @@ def _count_listed(body: FromWhere, unit: Expression) -> int | None:
     found = [_count_choices(part, unit) for part in split_conjuncts(body.where)]
     source = body.source
     if isinstance(source, Derived) and isinstance(unit, Column) and unit.relation == source.number:
-        found.append(_count_listed(source.body, _strip(source.outputs[int(unit.name[1:]) - 1])))
+        found.append(_count_listed(source.body, strip_casts(source.outputs[int(unit.name[1:]) - 1])))
     return min((count for count in found if count is not None), default=None)
 
 
 def _count_choices(condition: Expression, unit: Expression) -> int | None:
     match condition:
         case Call(function="=", arguments=(left, right)):
-            sides = {_strip(left): right, _strip(right): left}
-            return 1 if unit in sides and isinstance(_strip(sides[unit]), Literal) else None
-        case In(argument=argument, choices=choices) if _strip(argument) == unit:
-            return len(choices) if all(isinstance(_strip(choice), Literal) for choice in choices) else None
+            sides = {strip_casts(left): right, strip_casts(right): left}
+            return 1 if unit in sides and isinstance(strip_casts(sides[unit]), Literal) else None
+        case In(argument=argument, choices=choices) if strip_casts(argument) == unit:
+            return len(choices) if all(isinstance(strip_casts(choice), Literal) for choice in choices) else None
     return None
-
-
-def _strip(expression: Expression) -> Expression:
-    """Return an expression without the casts and collations around it."""
-    while isinstance(expression, Cast | Collate):
-        expression = expression.argument
-    return expression

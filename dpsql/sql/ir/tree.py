@@ -42,6 +42,7 @@ __all__ = [
     "is_column",
     "output_column",
     "stored_column",
+    "strip_casts",
     "walk",
 ]
 
@@ -290,6 +291,13 @@ def is_column(expression: Expression) -> bool:
         inner,
         stored_column(inner.relation, inner.name, type_=inner.type),
     )
+
+
+def strip_casts(expression: Expression) -> Expression:
+    """Return an expression without the casts and collations around it."""
+    while isinstance(expression, Cast | Collate):
+        expression = expression.argument
+    return expression
 
 
 def children(expression: Expression) -> tuple[Expression, ...]:

@@ -104,19 +104,22 @@ def test_a_balance_holds_no_running_epsilon(folder: Path) -> None:
 
 def test_the_one_whose_limit_is_short_is_named(folder: Path) -> None:
     with opened(folder, "bob") as bob, opened(folder) as nobody:
-        with pytest.raises(dpsql.BudgetExceeded, match="what is left of the limit of account bob buys 17 of them"):
+        with pytest.raises(dpsql.BudgetExceeded, match="may use 140 % of the limit of account bob, and 100 % is left"):
             bob.sql(SQL.replace("TOP 4", "TOP 12"))
-        with pytest.raises(dpsql.BudgetExceeded, match=r"delta 6e-08, and 5e-08 is left of the limit of account bob"):
+        with pytest.raises(dpsql.BudgetExceeded, match="may use 120 % of the limit of account bob, and 100 % is left"):
             bob.sql(SQL.replace("0.02)", "0.02, delta = 6e-8)"))
         nobody.sql("SELECT article FROM reads GROUP BY article TOP 450 PRIVATE WITH (epsilon = 0.02)")
-        with pytest.raises(dpsql.BudgetExceeded, match="what is left of the total buys") as caught:
+        with pytest.raises(dpsql.BudgetExceeded, match=r"may use \d+ % of the budget, and [\d.]+ % is left") as caught:
             nobody.sql(SQL.replace("TOP 4", "TOP 250"))
         assert "bob" not in str(caught.value)
     assert [event.kind for event in read_history(folder / "ledger.sqlite")].count("reserved") == 1
 
 
-def test_both_short_names_the_one_whose_rho_is(folder: Path) -> None:
-    with opened(folder, "bob") as bob, pytest.raises(dpsql.BudgetExceeded, match="24 items of epsilon") as caught:
+def test_where_both_are_short_the_hint_mends_both(folder: Path) -> None:
+    with (
+        opened(folder, "bob") as bob,
+        pytest.raises(dpsql.BudgetExceeded, match="may use 140 %") as caught,
+    ):
         bob.sql(SQL.replace("TOP 4", "TOP 12").replace("0.02)", "0.02, delta = 6e-8)"))
     assert caught.value.hint.count("delta = 5e-8") == 2
 
@@ -189,7 +192,7 @@ def test_a_limit_that_was_lowered_keeps_what_was_spent_and_what_was_answered(fol
         assert balance.rho.spent == 8 * ITEM > balance.rho.granted
         assert (balance.rho.remaining, balance.items) == (0, 0)
         assert alice.sql(SQL).fetchall() == first.fetchall()
-        with pytest.raises(dpsql.BudgetExceeded, match="the limit of account alice buys 0"):
+        with pytest.raises(dpsql.BudgetExceeded, match="of the limit of account alice, and 0 % is left"):
             alice.sql(ANEW)
 
 

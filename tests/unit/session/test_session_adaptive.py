@@ -338,7 +338,10 @@ def test_an_epsilon_that_the_mechanism_does_not_take_is_not_offered() -> None:
     limits = dpsql.Limits(min_epsilon="1e-5")
     policy = dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id")}, limits=limits)
     session = left_with(Fraction("1e-9"), POOL, policy)
-    assert hint_of(session, ASKED.format(counts="", options="epsilon = 0.05")) == "What is left buys no item."
+    assert (
+        hint_of(session, ASKED.format(counts="", options="epsilon = 0.05"))
+        == "What is left is not enough for a single key."
+    )
     with pytest.raises(dpsql.Refusal, match="1e-4"):
         session.explain(ASKED.format(counts="", options="epsilon = 0.00005"))
 

@@ -233,3 +233,8 @@ def test_the_clock_is_told_apart_to_the_second_and_no_finer() -> None:
     text = "SELECT article FROM reads WHERE TIMESTAMP '2020-01-01' < {} GROUP BY 1 TOP 5 PRIVATE"
     assert Session(session._dependencies).explain(text.format("today()")).warnings == ()
     assert Session(session._dependencies).explain(text.format("now()::TIMESTAMP")).warnings != ()
+
+
+def test_a_query_that_groups_by_the_unit_is_not_told_to_spend_more() -> None:
+    answer = session_over(FLAT).sql("SELECT user_id FROM reads GROUP BY user_id TOP 5 PRIVATE")
+    assert answer.explanation == "No user stood out. Each is a single user: group by a column that many users share."

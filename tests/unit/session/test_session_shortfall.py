@@ -69,13 +69,13 @@ def test_less_than_one_item() -> None:
 
 
 def test_no_rho_at_all() -> None:
-    assert hint_of(left_with(Fraction(0), POOL), asked("names", 3)) == "What is left buys no item."
+    assert hint_of(left_with(Fraction(0), POOL), asked("names", 3)) == "What is left is not enough for a single key."
 
 
 def test_an_epsilon_below_the_least_is_not_offered() -> None:
     limits = dpsql.Limits(min_epsilon="0.01")
     session = left_with(ITEM / 100, POOL, dpsql.Policy(POLICY.budget, PRIVATE, limits=limits))
-    assert hint_of(session, asked("names", 3, "epsilon = 0.05")) == "What is left buys no item."
+    assert hint_of(session, asked("names", 3, "epsilon = 0.05")) == "What is left is not enough for a single key."
 
 
 def test_delta_alone() -> None:
@@ -99,7 +99,7 @@ def test_delta_and_rho_together() -> None:
 @pytest.mark.parametrize("left", [Fraction(0), Fraction(1, 10**40)])
 def test_no_delta_left(left: Fraction) -> None:
     hint = hint_of(left_with(50 * ITEM, left), asked("names", 3, "epsilon = 0.05"))
-    assert hint == "No delta is left: no further query of an unknown domain fits."
+    assert hint == "Only a query whose keys are known fits: name them, such as domain = ['DE', 'FR']."
 
 
 @pytest.mark.parametrize("domain", ["domain = ['a', 'b', 'c', 'd', 'e']", "domain = 'labels.article'"])
