@@ -158,7 +158,7 @@ def test_the_shell_speaks_the_currency(folder: Path, certificate: str) -> None:
     assert receipt["certificate"] == certificate
     assert receipt["remaining"].keys() == {first, second}
     assert "rho" not in out
-    code, out, err = run(folder, "budget", "--policy", "policy.toml")
+    code, out, err = run(folder, "budget", "--policy", "policy.toml", "--details")
     assert code == 0, err
     assert "rho" not in out
     assert f"{first} " in out
