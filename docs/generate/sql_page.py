@@ -12,6 +12,7 @@ from dpsql.mechanisms import (
     FixedStableTopK,
     GaussianHistogram,
     JointExponential,
+    KnownGroups,
     LaplaceLimitedDomain,
     LimitedDomain,
     Peeling,
@@ -141,10 +142,11 @@ def losses() -> str:
     if ("auto", *_CLASSES) != MECHANISMS:
         raise SystemExit("The mechanisms of this page are not those of dpsql.plan.planner.")
     rows = []
-    for name, kind in _CLASSES.items():
+    for name, kind in {**_CLASSES, "known_groups": KnownGroups}.items():
         words = " ".join((kind.__doc__ or "").split())
         loss, source = (_part(words, part) for part in ("Loss", "Source"))
         chosen = "yes" if name in CHOSEN else "with a population" if name in BY_COUNTS else "no"
+        chosen = "for `ALL PRIVATE` and totals" if kind is KnownGroups else chosen
         rows.append([f"`{name}`", words.partition(". ")[0] + ".", chosen, loss, source.partition("; ")[0]])
     header = ["mechanism", "what it does", "`auto` may choose it", "loss", "source"]
     return "\n".join(

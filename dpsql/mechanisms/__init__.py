@@ -8,6 +8,7 @@ from dpsql.mechanisms.gap_choice import GapChoice, distance_regulariser
 from dpsql.mechanisms.gaussian_histogram import GaussianHistogram
 from dpsql.mechanisms.histogram import FullHistogram, Histogram
 from dpsql.mechanisms.joint import JointExponential
+from dpsql.mechanisms.known_groups import KnownGroups
 from dpsql.mechanisms.laplace_limited_domain import CountedSelection, LaplaceLimitedDomain
 from dpsql.mechanisms.limited_domain import LimitedDomain
 from dpsql.mechanisms.noisy_counts import CountRelease, LaplaceCounts, NoisyCounts
@@ -37,6 +38,7 @@ __all__ = [
     "GaussianHistogram",
     "Histogram",
     "JointExponential",
+    "KnownGroups",
     "LaplaceCounts",
     "LaplaceLimitedDomain",
     "LimitedDomain",

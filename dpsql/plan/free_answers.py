@@ -16,6 +16,7 @@ from dpsql.plan.report.tables import budget_table, columns_table, functions_tabl
 from dpsql.plan.terms import Terms
 from dpsql.sql.analysis.assumption import find_guess_query, set_guess
 from dpsql.sql.analysis.empty_results import remove_rows
+from dpsql.sql.analysis.known_groups import find_group_query, set_known_groups
 from dpsql.sql.analysis.partitions import find_partition_query, set_partition_values
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import (
@@ -88,6 +89,9 @@ class FreeAnswers:
         listed = find_partition_query(query)
         if listed is not None:
             query = set_partition_values(query, self.answer(listed, stop).column(0).to_pylist())
+        listed = find_group_query(query)
+        if listed is not None:
+            query = set_known_groups(query, self.answer(listed, stop).column(0).to_pylist())
         guessed = find_guess_query(query) if query.explained else None
         return query if guessed is None else set_guess(query, self.answer(guessed, stop).column(0).to_pylist())
 

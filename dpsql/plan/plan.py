@@ -174,7 +174,7 @@ class Plan(NotebookRepr):
             *self._considered(),
             *([] if self.rule is None else [("certificate", self.certificate.value)]),
             ("privacy unit", f"{self.query.unit_name} of {self.query.holders}"),
-            ("k", str(self.k) if self.query.clause.k else f"chosen in private, at most {self.k}"),
+            *self._describe_keys(),
             *self.spec.report.facts,
             ("epsilon per item", str(self.epsilon)),
             ("delta", str(self.delta)),
@@ -185,6 +185,15 @@ class Plan(NotebookRepr):
             *([("reads", f"{self.counting.reads}, in place of rows")] if self.counting.reads else []),
             ("engine SQL", self.engine_sql),
         ]
+
+    def _describe_keys(self) -> list[tuple[str, str]]:
+        clause = self.query.clause
+        match clause.shape:
+            case "total":
+                return []
+            case "all":
+                return [("groups", f"{self.k:,}, all of them")]
+        return [("k", f"chosen in private, at most {self.k}" if clause.is_adaptive else str(self.k))]
 
     def _considered(self) -> list[tuple[str, str]]:
         """Return why this mechanism answers, and what is predicted of each that could."""

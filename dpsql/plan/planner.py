@@ -17,6 +17,7 @@ from dpsql.plan.mechanisms.certificate_rules import check_mechanism, check_parti
 from dpsql.plan.mechanisms.domain_discovery import domain_discovery
 from dpsql.plan.mechanisms.gaussian_histogram import gaussian_histogram
 from dpsql.plan.mechanisms.joint import joint
+from dpsql.plan.mechanisms.known_groups import known_groups
 from dpsql.plan.mechanisms.laplace_limited_domain import laplace_limited_domain
 from dpsql.plan.mechanisms.limited_domain import limited_domain
 from dpsql.plan.mechanisms.peeling import peeling
@@ -30,7 +31,7 @@ from dpsql.plan.terms import Terms
 from dpsql.policy import PrivateTable
 from dpsql.policy.validation import fold
 from dpsql.sql.ir.scope import propose_name
-from dpsql.sql.ir.statements import Option, PrivateQuery
+from dpsql.sql.ir.statements import LiteralDomain, Option, PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound
 
 __all__ = ["MECHANISMS", "build_plan"]
@@ -47,6 +48,7 @@ _UNKNOWN_DOMAIN: dict[str, _Builder] = {
 }
 _KNOWN_DOMAIN: dict[str, _Builder] = {"peeling": peeling, "joint": joint}
 _ADAPTIVE: dict[str, _Builder] = {"stable": adaptive}
+_ALL_GROUPS: dict[str, _Builder] = {"known_groups": known_groups}
 _LEANING = frozenset([stable, adaptive])  # those that take a k to be near to
 _COMPARED = CHOSEN | frozenset("laplace_limited_domain domain_discovery joint".split())  # hardly ever better
 _OF_WEIGHTS = frozenset([weighted_gaussian, domain_discovery])  # those that cap the groups of units by themselves
@@ -118,6 +120,8 @@ def _build(
     groups = read_groups(options.get("max_groups_contributed"), [terms.tables[name] for name in query.tables])
     own_cap = groups is None and build in _OF_WEIGHTS
     groups = OWN_CAP if own_cap else groups
+    if build is known_groups and _is_within(query, groups):
+        groups = None
     epsilon = read_epsilon(options.get("epsilon"), terms)
     price = price_items(epsilon, groups, counted=query.releases_counts, certificate=terms.certificate)
     if build in _OF_EACH:
@@ -126,6 +130,12 @@ def _build(
     if build not in _LEANING:
         asked.refuse(("prefer", "penalty"), reason="{name} is for mechanism = stable.", hint="Leave it out.")
     return _build_mechanism(build, asked), query, groups
+
+
+def _is_within(query: PrivateQuery, groups: int | None) -> bool:
+    """Return whether no unit can be in more of the known groups than a bound allows."""
+    known = len(query.domain.values) if isinstance(query.domain, LiteralDomain) else 1
+    return groups is not None and known <= groups
 
 
 def _keep_one_partition(
@@ -157,7 +167,9 @@ def _read_mechanism(option: Option | None, query: PrivateQuery) -> tuple[Mapping
     """Return the mechanisms for such a query, and the one that is asked for; refuse what is unknown or for another."""
     known = query.domain is not None
     fitting, others = (_KNOWN_DOMAIN, _UNKNOWN_DOMAIN) if known else (_UNKNOWN_DOMAIN, _KNOWN_DOMAIN)
-    if query.clause.k is None:
+    if query.clause.shape != "top":
+        return _ALL_GROUPS, _read_only_mechanism(option)
+    if query.clause.is_adaptive:
         _check_adaptive(query)
         fitting, others = _ADAPTIVE, {**_UNKNOWN_DOMAIN, **_KNOWN_DOMAIN}
     name = "auto" if option is None else option.value
@@ -165,7 +177,7 @@ def _read_mechanism(option: Option | None, query: PrivateQuery) -> tuple[Mapping
         return fitting, None
     if isinstance(name, str) and name in fitting:
         return fitting, name
-    if name in others and query.clause.k is None:
+    if name in others and query.clause.is_adaptive:
         hint = "Leave the mechanism out, or give a number: TOP 10 PRIVATE."
         raise Refusal("option", "TOP ADAPTIVE PRIVATE is for stable.", hint=hint, place=option.place)
     if name in others and known:
@@ -177,6 +189,15 @@ def _read_mechanism(option: Option | None, query: PrivateQuery) -> tuple[Mapping
     near = propose_name(str(name), MECHANISMS)
     hint = f"{near}Leave it out, or write one of {', '.join(MECHANISMS)}."
     raise Refusal("option", "There is no such mechanism.", hint=hint, place=option.place)
+
+
+def _read_only_mechanism(option: Option | None) -> str:
+    """Return the name of the mechanism of known groups; refuse another."""
+    (name,) = _ALL_GROUPS
+    if option is not None and option.value != "auto":
+        hint, reason = "Leave the mechanism out.", "All known groups, and totals, are released without selection."
+        raise Refusal("option", reason, hint=hint, place=option.place)
+    return name
 
 
 def _check_words(query: PrivateQuery) -> None:

@@ -1,9 +1,9 @@
 """The queries that every engine is asked, and what an engine answers to one: exactly, before anything is released.
 
 A block of `engines/conformance/*.sql` is `# name`, or `# name: act 5` where not just the first k groups are read, and a
-statement. The acts are those of `sql/rewrite.py`: top, all, label, weighted, weighted_all; the number is the bound, and
-"kept" keeps each unit to one partition. "own" stands where the draw is of doubles or time stamps as the engine itself
-prints them: as many groups are kept as elsewhere, but others.
+statement. The acts are those of `sql/rewrite.py`: top, all, total, label, weighted, weighted_all; the number is the
+bound, and "kept" keeps each unit to one partition. "own" stands where the draw is of doubles or time stamps as the
+engine itself prints them: as many groups are kept as elsewhere, but others.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from dpsql.sql.rewrite.engine_query import (
     CountingQuery,
     rewrite,
     rewrite_all,
+    rewrite_total,
     rewrite_unordered,
     rewrite_weighted,
     rewrite_weighted_of_all,
@@ -146,6 +147,8 @@ def _rewritten(query: PrivateQuery, asked: Asked) -> CountingQuery:
     match asked.act:
         case "all":
             return rewrite_all(query, bound=bound)
+        case "total":
+            return rewrite_total(query)
         case "label":
             return rewrite_unordered(query, rows, bound=bound)
         case "weighted":

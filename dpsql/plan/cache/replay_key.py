@@ -85,7 +85,13 @@ def compute_question_keys(
     }
     bare = {name: value for name, value in written.items() if name not in _WITH_DEFAULTS}
     unnamed = {name: value for name, value in written.items() if name != "mechanism"}
-    counted = (*_counted_fields(query), query.clause.k, query.releases_counts, bound, min_units)
+    counted = (
+        *_counted_fields(query),
+        query.clause.k if query.clause.shape == "top" else query.clause.shape,
+        query.releases_counts,
+        bound,
+        min_units,
+    )
     parts = [QUESTION, *counted, *_partition_fields(query.partitions), query.protected]
     first, *others = (
         _digest(*parts, tuple(sorted(options.items())))

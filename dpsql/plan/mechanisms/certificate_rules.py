@@ -23,7 +23,11 @@ __all__ = [
     "price_items",
 ]
 
-_BY_ITEM = ("limited_domain", "peeling")  # proved for every certificate (`maths.md` 6.3); nothing else enters
+_BY_ITEM = (
+    "limited_domain",
+    "peeling",
+    "known_groups",
+)  # proved for every certificate (`maths.md` 6.3); nothing else enters
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +66,12 @@ def check_mechanism(name: str, clause: Clause, *, certificate: Certificate) -> N
     if certificate is Certificate.zcdp or name in _BY_ITEM:
         return
     option, asked, hint = clause.options.get("mechanism"), name, "Leave the mechanism out."
-    if clause.k is None:
+    if clause.is_adaptive:
         asked, hint = "TOP ADAPTIVE PRIVATE", "Give a number, and leave the mechanism out: TOP 10 PRIVATE."
     reason = (
         f"{asked} has no loss under the certificate {certificate.value}, which is for items of bounded range alone."
     )
-    place = clause.place if option is None or clause.k is None else option.place
+    place = clause.place if option is None or clause.is_adaptive else option.place
     raise Refusal("certificate", reason, hint=hint, place=place)
 
 

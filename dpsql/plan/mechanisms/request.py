@@ -126,7 +126,7 @@ class MechanismRequest:
     def check_no_min_units(self) -> None:
         """Refuse a mechanism that does not see to min_units where the policy wants them."""
         if self.min_units > 1:
-            fix = "Give a number: TOP 10 PRIVATE" if self.query.clause.k is None else "Leave the mechanism out"
+            fix = "Give a number: TOP 10 PRIVATE" if self.query.clause.is_adaptive else "Leave the mechanism out"
             hint = f"{fix}: limited_domain sees to it."
             reason = "The policy wants groups of at least so many units here, which this mechanism does not promise."
             raise Refusal("min-units", reason, hint=hint, place=self.place)

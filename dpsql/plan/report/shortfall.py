@@ -53,7 +53,7 @@ def _what_fits(plan: Plan, remaining: BudgetVector, *, affordable: int, least_ep
     if worst.refundable <= remaining.refundable:
         return f"WITH ({delta}) would fit."
     fits = []
-    adaptive = plan.query.clause.k is None
+    adaptive = plan.query.clause.is_adaptive
     keys = bisect_right(range(1, plan.k + 1), affordable, key=plan.items)
     if keys and plan.takes(keys, plan.epsilon.value):
         options = ", ".join(filter(None, [f"k_bar = {keys}" if adaptive else "", delta]))

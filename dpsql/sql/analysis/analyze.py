@@ -219,6 +219,8 @@ class _Analysis:
         if scope.private is not None and scope.unit is not None:
             return scope.private, scope.unit
         hint = "Leave TOP k PRIVATE out and write ORDER BY ... LIMIT k: public tables are answered exactly, at no cost."
+        if self.clause.shape != "top":
+            hint = "Leave the clause out: public tables are answered exactly, at no cost."
         reason = "No table of this query has a privacy unit."
         raise Refusal("nothing-private", reason, hint=hint, place=self._at(select))
 
@@ -238,6 +240,8 @@ class _Analysis:
     def _keys(self, select: Node, items: list[Item], *, scope: Scope) -> tuple[Expression, ...]:
         """Return the group keys, in the order of GROUP BY; each must be selected, and nothing else may be."""
         group, released = select.args.get("group"), [item for item in items if item.expression is not None]
+        if self.clause.shape == "total":
+            return self._no_keys(select, released)
         if select.args.get("distinct") is not None:
             only(self.statement, select.args["distinct"])
         if group is None and select.args.get("distinct") is None:
@@ -252,6 +256,16 @@ class _Analysis:
         unique = tuple(dict.fromkeys(keys))
         self._check_keys(unique, released, node=group if group is not None and group.expressions else select)
         return unique
+
+    def _no_keys(self, select: Node, released: list[Item]) -> tuple[Expression, ...]:
+        """Return no key; refuse a total that has one."""
+        if select.args.get("group") is not None or select.args.get("distinct") is not None:
+            hint = "Write TOP 10 PRIVATE, or ALL PRIVATE where the groups are known."
+            raise Refusal("clause", "PRIVATE alone is for a total.", hint=hint, place=self.clause.place)
+        if released:
+            hint = "Add GROUP BY and write TOP 10 PRIVATE, or select COUNT(DISTINCT ...) of the privacy unit alone."
+            raise Refusal("not-a-key", "A total has no keys.", hint=hint, place=self._at(released[0].node))
+        return ()
 
     def _check_keys(self, keys: tuple[Expression, ...], released: list[Item], *, node: Node) -> None:
         if not 1 <= len(keys) <= MAX_KEYS:

@@ -6,14 +6,15 @@ import re
 
 from dpsql.errors import Place, Refusal
 from dpsql.sql.functions.coercion import convert, unify_for_comparison
+from dpsql.sql.ir.canonical_keys import canonicalize
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.scope import list_names
-from dpsql.sql.ir.statements import Domain, LiteralDomain, Option, TableDomain
+from dpsql.sql.ir.statements import Domain, LiteralDomain, Option, PublicQuery, TableDomain
 from dpsql.sql.ir.tree import Cast, Column, Expression, FromWhere, Literal, Scan
 from dpsql.sql.ir.types import TEXT, Family, Type, find_read_type
 from dpsql.sql.lexer import ascii_lower
 
-__all__ = ["convert_values", "find_public_column", "read_domain", "read_values"]
+__all__ = ["convert_values", "find_public_column", "find_values", "read_domain", "read_values"]
 
 _PART = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^".\s]+))\s*')
 _HINT = "Write {0} = 'countries.country', a column of a public table, or {0} = ['DE', 'FR']."
@@ -45,6 +46,23 @@ def convert_values(name: str, texts: tuple[str, ...], *, key: Expression, place:
         raise Refusal(name, "The list of values is empty.", hint=_HINT.format(name), place=place)
     literals = (convert(Literal(text, TEXT, len(text)), key.type, place=place) for text in texts)
     return LiteralDomain(tuple(dict.fromkeys(unify_for_comparison((key, literal), place)[1] for literal in literals)))
+
+
+def find_values(name: str, source: TableDomain, *, most: int) -> PublicQuery:
+    """Return the public query for the distinct values of a domain as text: at most one more than `most`, and NULL."""
+    text = source.value if source.value.type == TEXT else Cast(source.value, TEXT)
+    return PublicQuery(
+        names=(name,),
+        outputs=(canonicalize(text),),
+        distinct=True,
+        body=source.body,
+        keys=None,
+        by_all=False,
+        having=None,
+        order=(),
+        limit=most + 2,
+        offset=0,
+    )
 
 
 def find_public_column(name: str, option: Option, *, catalog: Catalog, hint: str) -> tuple[Scan, Column]:

@@ -47,10 +47,12 @@ def is_empty_by_text(query: PrivateQuery | PublicQuery) -> bool:
     """Say whether the text alone decides that no row is selected: LIMIT 0, or a WHERE that is never true.
 
     A private query then returns no row also if its domain is known. Its candidates would be returned because of their
-    noise alone, which a query without rows does not want.
+    noise alone, which a query without rows does not want. A total is a row of its own.
     """
-    if query.limit == 0 or isinstance(query, PrivateQuery):
-        return query.limit == 0 or _is_empty_body(query.body)
+    if isinstance(query, PrivateQuery):
+        return query.limit == 0 or (query.clause.shape != "total" and _is_empty_body(query.body))
+    if query.limit == 0:
+        return True
     # without rows there may still be one of aggregates, and in it what a subquery finds in the private answer
     parts = (*query.outputs, *([] if query.having is None else [query.having]))
     looks = any(isinstance(node, Scalar | InQuery | Exists) for part in parts for node in walk(part))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.dialects import propose_query
 from dpsql.errors import Refusal
+from dpsql.sql.functions.allow_list import AGGREGATES
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.types import Family
 from dpsql.sql.lexer import Statement, ascii_lower
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["find_private_table", "not_private"]
 
+_AGGREGATES = AGGREGATES | {"count"}
 _UNREAD = frozenset([Family.OPAQUE, Family.INTERVAL])  # no group keys
 
 
@@ -25,7 +27,7 @@ def not_private(statement: Statement, tokens: Sequence[Token], *, catalog: Catal
 
     `tokens` are those of its SELECT, without EXPLAIN.
     """
-    reason = "This query has no TOP k PRIVATE, and exact answers are not given."
+    reason = "This query does not end in PRIVATE, and exact answers are not given."
     hint = _make_hint(tokens, catalog)
     return Refusal("not-private", reason, hint=hint, place=statement.place(statement.tokens[-1]))
 
@@ -41,6 +43,8 @@ def find_private_table(tokens: Sequence[Token], catalog: Catalog) -> Table | Non
 def _make_hint(tokens: Sequence[Token], catalog: Catalog) -> str:
     outer = _find_outermost(tokens)
     kinds = [token.token_type.name for token in outer]
+    if "GROUP_BY" not in kinds and any(ascii_lower(token.text) in _AGGREGATES for token in outer):
+        return "End the query with PRIVATE."
     if "GROUP_BY" not in kinds and "DISTINCT" not in kinds[:2]:
         return _propose_query(find_private_table(tokens, catalog))
     if kinds[-2:] == ["LIMIT", "NUMBER"]:

@@ -9,12 +9,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from dpsql.errors import Refusal
-from dpsql.sql.analysis.domain import convert_values, read_values
-from dpsql.sql.ir.canonical_keys import canonicalize
+from dpsql.sql.analysis.domain import convert_values, find_values, read_values
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import LiteralDomain, Name, Partitions, PrivateQuery, PublicQuery, TableDomain
 from dpsql.sql.ir.tree import (
-    Cast,
     Column,
     Combined,
     Cut,
@@ -30,7 +28,6 @@ from dpsql.sql.ir.tree import (
     Scan,
     walk,
 )
-from dpsql.sql.ir.types import TEXT
 from dpsql.sql.syntax.options import MAX_LISTED
 
 __all__ = ["find_partition_query", "read_partitions", "set_partition_values"]
@@ -80,21 +77,7 @@ def _show_form(query: PrivateQuery, per: Name | None) -> str:
 def find_partition_query(query: PrivateQuery) -> PublicQuery | None:
     """Return the public query for the partitions that a public table holds, as text; None where they are known."""
     source = None if query.partitions is None else query.partitions.source
-    if source is None:
-        return None
-    text = source.value if source.value.type == TEXT else Cast(source.value, TEXT)
-    return PublicQuery(
-        names=(_OPTION,),
-        outputs=(canonicalize(text),),
-        distinct=True,
-        body=source.body,
-        keys=None,
-        by_all=False,
-        having=None,
-        order=(),
-        limit=MAX_LISTED + 2,  # one of them may be NULL
-        offset=0,
-    )
+    return None if source is None else find_values(_OPTION, source, most=MAX_LISTED)
 
 
 def set_partition_values(query: PrivateQuery, texts: Iterable[str | None]) -> PrivateQuery:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Self
+from typing import Literal, Self
 
 from dpsql.dialects import DUCKDB, Dialect
 from dpsql.errors import Place
+from dpsql.sql.ir import tree
 from dpsql.sql.ir.catalog import MaterializedSet
-from dpsql.sql.ir.tree import Expression, FromWhere, Literal, Sorted
+from dpsql.sql.ir.tree import Expression, FromWhere, Sorted
 
 __all__ = [
     "Clause",
@@ -102,12 +103,22 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """TOP k PRIVATE [PER name] [WITH (...)]: k (None: ADAPTIVE), options by lower-case name, its place, PER's name."""
+    """TOP k PRIVATE [PER name] [WITH (...)], ALL PRIVATE of all known groups, or PRIVATE alone, of one total.
+
+    `k` is None for ADAPTIVE, and where the `shape` is not "top" but "all" or "total". Options are by lower-case name;
+    `per` is PER's name.
+    """
 
     k: int | None
     options: Mapping[str, Option]
     place: Place
     per: Name | None = None
+    shape: Literal["top", "all", "total"] = "top"
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether the number of keys is chosen in private."""
+        return self.shape == "top" and self.k is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +132,7 @@ class Partitions:
     """
 
     key: int
-    values: tuple[Literal, ...]
+    values: tuple[tree.Literal, ...]
     place: Place
     source: TableDomain | None = None
     column: tuple[str, str] | None = None

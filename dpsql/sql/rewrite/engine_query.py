@@ -61,6 +61,7 @@ __all__ = [
     "CountingQuery",
     "rewrite",
     "rewrite_all",
+    "rewrite_total",
     "rewrite_unordered",
     "rewrite_weighted",
     "rewrite_weighted_of_all",
@@ -134,6 +135,15 @@ def rewrite_unordered(query: PrivateQuery, rows: int, *, bound: Bound | None = N
 def rewrite_all(query: PrivateQuery, *, bound: Bound | None = None) -> CountingQuery:
     """Return the SQL for every group that has a unit, sorted by the keys alone."""
     return _rewrite_counts(query, bound, first=(), rows=None)
+
+
+def rewrite_total(query: PrivateQuery) -> CountingQuery:
+    """Return the SQL for one row: the number of distinct units of a query without keys."""
+    query = _apply_passes(query)
+    writer = writer_for(query.dialect)
+    base = _build_unit_rows(writer, query, names=[], form=Form.ROWS)
+    sql = select([alias(count(distinct(UNIT)), COUNT)], subquery(base))
+    return _finish(writer, sql, query=query, measures=1, reads="")
 
 
 def rewrite_weighted(query: PrivateQuery, *, bound: Bound | None, weights: Sequence[int]) -> CountingQuery:

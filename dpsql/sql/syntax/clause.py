@@ -40,6 +40,10 @@ _PAIR = 3  # a name, a sign and a value
 _NO_NAMES = frozenset(
     "and as between from group having ilike in is like limit not or order where with".split()
 )  # what may follow a column
+_BEFORE_NAMES = frozenset(
+    ["", "ALIAS", "DOT", "SELECT", "COMMA", "FROM", "JOIN", "GROUP_BY", "ORDER_BY", "WHERE", "ON"]
+)
+_AFTER_CLAUSE = frozenset(["R_PAREN", "ORDER_BY", "LIMIT", "OFFSET"])
 _HAVING_HINT = "Write HAVING PRIVATE_TOP(10, epsilon => 0.05)."
 
 
@@ -66,6 +70,8 @@ def extract_clause(statement: Statement, parameter: Parameter) -> SplitStatement
     tokens = _bare(tokens[explained:])
     _check_select(statement, tokens)
     start = _find(statement, tokens)
+    if start is None:
+        start = _find_bare(tokens)
     if start is None:
         return SplitStatement(tokens, None, explained)
     if _is_inside(tokens, start):
@@ -97,6 +103,8 @@ def _taken(statement: Statement, tokens: list[Token], *, start: int, parameter: 
     if _is(tokens[start], "private_top"):
         clause, rest = _called(statement, tokens, start=start, parameter=parameter)
         return SplitStatement(rest, clause, explained=False)
+    if _is(tokens[start], "private") or _is(tokens[start], "all"):
+        return _taken_bare(statement, tokens, start=start, parameter=parameter)
     if start + 2 >= len(tokens) or not _is(tokens[start + 2], "private"):
         wrong = tokens[min(start + 2, len(tokens) - 1)]
         reason, hint = "TOP must be followed by one number, or ADAPTIVE, and PRIVATE.", "Write TOP 10 PRIVATE."
@@ -110,6 +118,22 @@ def _taken(statement: Statement, tokens: list[Token], *, start: int, parameter: 
         _check_around(statement, before, after=rest)
     place = statement.place(tokens[start], tokens[start + 2])
     return SplitStatement(before + rest, Clause(k, options, place, per=per), explained=False)
+
+
+def _taken_bare(statement: Statement, tokens: list[Token], *, start: int, parameter: Parameter) -> SplitStatement:
+    """Return a SELECT without ALL PRIVATE, or PRIVATE alone, which begins at tokens[start]."""
+    is_all = _is(tokens[start], "all")
+    end = start + is_all
+    before, after = tokens[:start], tokens[end + 1 :]
+    if after and _is(after[0], "per"):
+        hint = "Write TOP 3 PRIVATE PER country WITH (partitions = ['DE', 'FR'])."
+        raise Refusal("per", "PER is for the top of each partition.", hint=hint, place=statement.place(after[0]))
+    options, rest = _options(statement, after, leading=False, parameter=parameter)
+    _check_around(statement, before, after=rest)
+    place = statement.place(tokens[start], tokens[end])
+    return SplitStatement(
+        before + rest, Clause(None, options, place, shape="all" if is_all else "total"), explained=False
+    )
 
 
 def _called(
@@ -216,6 +240,23 @@ def _find(statement: Statement, tokens: list[Token]) -> int | None:
         reason = "TOP must be followed by one number, or ADAPTIVE, and PRIVATE."
         raise Refusal("clause", reason, hint="Write TOP 10 PRIVATE.", place=statement.place(tokens[tops[-1]]))
     return None
+
+
+def _find_bare(tokens: list[Token]) -> int | None:
+    """Return where ALL PRIVATE, or PRIVATE alone, ends a query; after AS, and before anything else, it is a name."""
+    for at, token in enumerate(tokens):
+        before = tokens[at - 1].token_type.name if at else ""
+        if not _is(token, "private") or before in _BEFORE_NAMES or not _ends_query(tokens, at + 1):
+            continue
+        is_all = before == "ALL" and tokens[at - 2].token_type.name != "GROUP_BY"
+        return at - is_all
+    return None
+
+
+def _ends_query(tokens: list[Token], at: int) -> bool:
+    """Say whether a query ends at tokens[at], or its options, order or limit begin there, or PER."""
+    kinds = [token.token_type.name for token in tokens[at : at + 2]]
+    return not kinds or kinds[0] in _AFTER_CLAUSE or kinds == ["WITH", "L_PAREN"] or _is(tokens[at], "per")
 
 
 def _is_inside(tokens: list[Token], index: int) -> bool:

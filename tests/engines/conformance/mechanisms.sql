@@ -20,6 +20,25 @@ SELECT price FROM reads GROUP BY price TOP 3 PRIVATE WITH (domain = 'countries.a
 # domain_stored_bounded: top 1
 SELECT country FROM reads GROUP BY country TOP 3 PRIVATE WITH (domain = 'countries.country');
 
+# known_listed: all
+SELECT country, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY country
+ALL PRIVATE WITH (domain = ['DE', 'FR', 'de ', 'nowhere']);
+
+# known_doubles: all
+SELECT price, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY price ALL PRIVATE WITH (domain = ['0', '1.5', '99']);
+
+# known_bounded: all 1
+SELECT country, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY country ALL PRIVATE WITH (domain = ['DE', 'FR']);
+
+# total: total
+SELECT COUNT(DISTINCT user_id) AS n FROM reads PRIVATE;
+
+# total_filtered: total
+SELECT COUNT(DISTINCT user_id) FILTER (WHERE country = 'DE') AS n FROM reads WHERE n > 0 PRIVATE;
+
+# total_joined: total
+SELECT COUNT(DISTINCT r.user_id) AS n FROM reads r JOIN likes l ON r.user_id = l.user_id PRIVATE;
+
 # per
 SELECT flag, country, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY ALL
 TOP 3 PRIVATE PER flag WITH (partitions = ['true', 'false']);

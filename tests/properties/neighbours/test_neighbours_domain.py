@@ -9,7 +9,7 @@ from support.fuzzing import examples
 from support.sql_reference import Row, catalog_of, counts, private
 
 from dpsql.sql.ir.statements import PrivateQuery
-from dpsql.sql.rewrite.engine_query import Bound, rewrite
+from dpsql.sql.rewrite.engine_query import Bound, rewrite, rewrite_all, rewrite_total
 
 UNITS = [None, 0, 1, 2, 3]
 WORDS = [None, "", "a", "A", "b", "ä", "z"]
@@ -85,3 +85,41 @@ def test_the_candidates_of_a_stored_domain_are_its_distinct_values_but_null() ->
     assert {value: count for ((_, value),), count in reals.items()} == {0.0: 1, "nan": 1, float("-inf"): 0}
     whole = found(private("SELECT n FROM events GROUP BY n TOP 9 PRIVATE WITH (domain = 'known.n')", CATALOG), None)
     assert {value for ((_, value),) in whole} == {1, -1, 40_000, 7}  # what no INTEGER can be is no candidate
+
+
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(FORMS), st.sampled_from(WHERES), ROWS, st.sampled_from(UNITS[1:]), st.sampled_from(BOUNDS))
+def test_dropping_a_unit_keeps_all_known_groups_and_their_order(
+    form: tuple[str, str], where: str, rows: list[Row], unit: int, groups: int | None
+) -> None:
+    key, domain = form
+    text = f"SELECT {key} AS k, COUNT(DISTINCT unit) AS n FROM events{where} GROUP BY k ALL PRIVATE"
+    query = private(f"{text} WITH (domain = {domain})", CATALOG)
+    counting = rewrite_all(query, bound=None if groups is None else Bound(groups, SALTS))
+
+    def read() -> list[Row]:
+        return CON.execute(counting.sql, list(counting.parameters)).fetchall()
+
+    fill(rows)
+    before = read()
+    fill([row for row in rows if row[0] != unit])
+    after = read()
+    assert [repr(label) for *label, _ in before] == [repr(label) for *label, _ in after]
+    moved = [more[-1] - less[-1] for more, less in zip(before, after, strict=True)]
+    assert set(moved) <= {0, 1}
+    assert sum(moved) <= (groups or len(before))
+
+
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(WHERES), ROWS, st.sampled_from(UNITS[1:]))
+def test_dropping_a_unit_moves_a_total_by_one_at_most(where: str, rows: list[Row], unit: int) -> None:
+    counting = rewrite_total(private(f"SELECT COUNT(DISTINCT unit) AS n FROM events{where} PRIVATE", CATALOG))
+
+    def read() -> int:
+        ((total,),) = CON.execute(counting.sql, list(counting.parameters)).fetchall()
+        return total
+
+    fill(rows)
+    before = read()
+    fill([row for row in rows if row[0] != unit])
+    assert before - read() in {0, 1}

@@ -1,0 +1,214 @@
+"""Totals and known groups through SQL: what is released, what it costs, and what is refused before a charge."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from fractions import Fraction
+
+import pytest
+from support.domain_kit import exact_counts
+from support.laws import fits, goodness, rejects
+from support.session_kit import filled, session_on
+
+import dpsql
+from dpsql.accounting import ZCDP
+from dpsql.engines import Statement
+from dpsql.errors import Error
+from dpsql.mechanisms import KnownGroups, LaplaceCounts, NoisyCounts
+from dpsql.plan import release
+from dpsql.session import Session
+
+CREATE = "CREATE TABLE reads (user_id BIGINT, article VARCHAR, country VARCHAR)"
+LABELS = "CREATE TABLE labels AS SELECT * FROM (VALUES ('c', 3), ('a', 1), (NULL, 4), ('b', 2), ('a', 1)) v(article, n)"
+ROWS = (
+    "INSERT INTO reads SELECT i, 'a', 'DE' FROM range(900) t(i)",
+    "INSERT INTO reads SELECT i, 'b', 'FR' FROM range(500) t(i)",
+    "INSERT INTO reads SELECT i, 'z', 'FR' FROM range(2000) t(i)",
+    "INSERT INTO reads SELECT NULL, 'a', 'FR' FROM range(2000) t(i)",
+)
+TOTAL = "SELECT COUNT(DISTINCT user_id) AS readers FROM reads WHERE country = 'DE' PRIVATE WITH (epsilon = 1)"
+LISTED = (
+    "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article "
+    "ALL PRIVATE WITH (epsilon = 1, domain = ['b', 'a', 'c'])"
+)
+STORED = LISTED.replace("['b', 'a', 'c']", "'labels.article'")
+
+
+def session_over(*rows: str, **table: object) -> Session:
+    tables = {"reads": dpsql.PrivateTable("user_id", **table), "labels": dpsql.PublicTable()}  # type: ignore[arg-type]
+    return session_on(filled(CREATE, LABELS, *rows), dpsql.Policy(dpsql.Budget(40, "1e-6"), tables))
+
+
+def test_a_total_is_one_row_and_one_item_and_no_delta() -> None:
+    session = session_over(*ROWS)
+    answer = session.sql(TOTAL)
+    ((readers,),) = answer.fetchall()
+    assert abs(readers - 900) < 20
+    assert answer.columns == ["readers"]
+    assert answer.receipt.loss == ZCDP(dpsql.Rho(Fraction(1, 8)), dpsql.Delta(0))
+    assert str(answer.receipt).startswith("answered 1 of 1; used ")
+    again = session.sql(f"-- again\n{TOTAL}")
+    assert again.receipt.replayed
+    assert again.fetchall() == [(readers,)]
+
+
+def test_an_empty_table_has_a_total_of_noise() -> None:
+    answer = session_over().sql(TOTAL)
+    assert abs(answer[0][0]) < 20
+    assert answer.receipt.items_charged == 1
+    assert len(session_over().sql(f"SELECT * FROM ({TOTAL}) AS x LIMIT 0")) == 0
+
+
+@pytest.mark.parametrize("sql", [LISTED, STORED])
+def test_all_known_groups_are_released_in_the_order_of_their_names(sql: str) -> None:
+    session = session_over(*ROWS)
+    answer = session.sql(sql)
+    assert [article for article, _ in answer] == ["a", "b", "c"]
+    assert all(abs(n - exact) < 20 for (_, n), exact in zip(answer, (900, 500, 0), strict=True))
+    assert answer.receipt.loss == ZCDP(dpsql.Rho(Fraction(3, 8)), dpsql.Delta(0))
+    assert answer.explanation == ""
+    assert answer.bounded_by is None
+
+
+def test_a_bound_sets_the_price_however_many_groups_there_are() -> None:
+    """1,000 groups cost what 10 cost, and each has the noise of one item."""
+    losses, variances = set[object](), set[object]()
+    for groups in (10, 1000):
+        days = ", ".join(f"'{day}'" for day in range(groups))
+        session = session_over("INSERT INTO reads SELECT i % 700, i % 2000, 'DE' FROM range(5000) t(i)")
+        answer = session.sql(
+            "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article "
+            f"ALL PRIVATE WITH (epsilon = 1, max_groups_contributed = 2, domain = [{days}])"
+        )
+        assert (len(answer), answer.bounded_by) == (groups, 2)
+        losses.add(answer.receipt.loss)
+        assert answer.counts is not None
+        variances.add(answer.counts.variance)
+    assert losses == {ZCDP(dpsql.Rho(Fraction(2, 8)), dpsql.Delta(0))}
+    assert variances == {Fraction(4)}
+
+
+def test_a_bound_that_no_unit_can_reach_takes_no_row_away() -> None:
+    session = session_over(*ROWS, max_groups_contributed=3)
+    assert session.explain(LISTED).max_groups_contributed is None
+    assert session.explain(LISTED).worst_items == 3
+    assert session.sql(LISTED).bounded_by is None
+    narrow = LISTED.replace("epsilon = 1,", "epsilon = 1, max_groups_contributed = 2,")
+    assert (session.explain(narrow).max_groups_contributed, session.explain(narrow).worst_items) == (2, 2)
+    assert session.explain(TOTAL).worst_items == 1
+
+
+def test_rows_are_ordered_kept_and_cut_after_the_release() -> None:
+    session = session_over(*ROWS)
+    whole = dict(session.sql(LISTED).fetchall())
+    ordered = session.sql(f"{LISTED} ORDER BY n DESC LIMIT 2")
+    assert ordered.receipt.replayed
+    assert ordered.fetchall() == sorted(whole.items(), key=lambda row: -row[1])[:2]
+    kept = session.sql(LISTED.replace("ALL PRIVATE", "HAVING n > 300 ALL PRIVATE"))
+    assert kept.fetchall() == [row for row in sorted(whole.items()) if row[1] > 300]
+    doubled = session.sql(f"SELECT sum(n) AS s, max(2 * n) AS most FROM ({LISTED}) AS x")
+    assert doubled.receipt.replayed
+    assert doubled.fetchall() == [(sum(whole.values()), 2 * max(whole.values()))]
+
+
+@pytest.mark.parametrize("certificate", ["pure", "theorem2", "optimal"])
+def test_the_other_certificates_take_totals_and_known_groups(certificate: str) -> None:
+    budget = dpsql.Budget(40, "1e-6", items=40, queries=10, certificate=certificate)
+    policy = dpsql.Policy(budget, {"reads": dpsql.PrivateTable("user_id")})
+    session = session_on(filled(CREATE, *ROWS), policy)
+    for sql, items in ((TOTAL, 1), (LISTED, 3)):
+        answer = session.sql(sql.replace("epsilon = 1, ", "").replace(" WITH (epsilon = 1)", ""))
+        assert answer.receipt.items_charged == items
+
+
+REFUSED = {
+    TOTAL.replace("PRIVATE", "PRIVATE PER country"): "per",
+    LISTED.replace("PRIVATE", "PRIVATE PER article"): "per",
+    TOTAL.replace("FROM reads", "FROM labels").replace("WHERE country = 'DE' ", ""): "nothing-private",
+    TOTAL.replace("epsilon = 1", "k_bar = 10"): "option",
+    TOTAL.replace("epsilon = 1", "delta = 1e-9"): "option",
+    TOTAL.replace("epsilon = 1", "monotone = true"): "option",
+    TOTAL.replace("epsilon = 1", "max_groups_contributed = 2"): "option",
+    TOTAL.replace("epsilon = 1", "mechanism = peeling"): "option",
+    TOTAL.replace("epsilon = 1", "partitions = ['a']"): "per",
+    TOTAL.replace("epsilon = 1", "domain = ['a']"): "domain",
+    TOTAL.replace("SELECT", "SELECT country,"): "not-a-key",
+    TOTAL.replace("SELECT", "SELECT DISTINCT"): "clause",
+    TOTAL.replace("PRIVATE", "GROUP BY country PRIVATE"): "clause",
+    TOTAL.replace("PRIVATE", "GROUP BY ALL PRIVATE"): "clause",
+    "SELECT country FROM reads PRIVATE": "not-a-key",
+    "SELECT COUNT(DISTINCT article) AS n FROM reads PRIVATE": "aggregate",
+    "SELECT COUNT(*) AS n FROM reads PRIVATE": "aggregate",
+    "SELECT COUNT(*) AS n FROM labels PRIVATE": "nothing-private",
+    LISTED.replace(", COUNT(DISTINCT user_id) AS n", ""): "counts",
+    LISTED.replace(", domain = ['b', 'a', 'c']", ""): "domain",
+    LISTED.replace("['b', 'a', 'c']", "[]"): "option",
+    LISTED.replace("SELECT", "SELECT country,").replace("BY article", "BY country, article"): "domain",
+    LISTED.replace("epsilon = 1", "prefer = 3"): "option",
+}
+
+
+@pytest.mark.parametrize("sql", REFUSED)
+def test_what_cannot_be_answered_is_refused_and_nothing_is_charged(sql: str) -> None:
+    session = session_over(*ROWS)
+    with pytest.raises(Error) as refused:
+        session.sql(sql)
+    assert refused.value.code == REFUSED[sql]
+    assert refused.value.hint
+    assert session.budget.refunded.spent == 0
+
+
+def test_a_policy_that_wants_groups_of_many_units_has_no_known_groups() -> None:
+    session = session_over(*ROWS, min_units=50)
+    for sql in (TOTAL, LISTED):
+        with pytest.raises(dpsql.Refusal, match="min-units"):
+            session.sql(sql)
+
+
+def test_a_public_table_of_too_many_groups_is_refused() -> None:
+    rows = "INSERT INTO labels SELECT 'x' || i, i FROM range(10001) t(i)"
+    session = session_over(*ROWS, rows)
+    with pytest.raises(dpsql.Refusal, match="more than 10000 values"):
+        session.sql(STORED)
+
+
+@pytest.mark.parametrize(
+    "text", ["SELECT private.n FROM labels private WHERE n > 0", "SELECT article AS private FROM labels AS private"]
+)
+def test_private_is_a_name_where_it_ends_no_query(text: str) -> None:
+    assert len(session_over().sql(text)) == 5
+
+
+def test_the_mechanism_charges_for_the_groups_that_a_unit_can_be_in() -> None:
+    epsilon = dpsql.Epsilon("0.5")
+    assert KnownGroups(NoisyCounts(epsilon), 7).items == 7
+    assert KnownGroups(NoisyCounts(epsilon, 3), 7).items == 3
+    assert KnownGroups(NoisyCounts(epsilon, 9), 7).items == 7
+    assert KnownGroups(LaplaceCounts(epsilon, 1, 2), 7).items == 2
+    for groups in (0, -1, True, 1.5):
+        with pytest.raises(dpsql.UsageError, match="items-range"):
+            KnownGroups(NoisyCounts(epsilon), groups)  # type: ignore[arg-type]
+
+
+def gaussian(variance: float, centre: int) -> dict[int, float]:
+    masses = {n: math.exp(-((n - centre) ** 2) / (2 * variance)) for n in range(centre - 60, centre + 61)}
+    return {n: mass / sum(masses.values()) for n, mass in masses.items()}
+
+
+@pytest.mark.properties
+def test_the_law_is_a_discrete_gaussian_around_the_exact_count_of_each_group() -> None:
+    """Sigma is 2 at epsilon 1; half of its variance, and a count that is one higher, are told from it."""
+    session = session_over("INSERT INTO reads SELECT i, 'a', 'DE' FROM range(3) t(i)")
+    assert exact_counts(session, LISTED) == {"a": 3, "b": 0, "c": 0}
+
+    def drawn(sql: str, at: int, column: int) -> Counter[int]:
+        parts, plan = session._dependencies, session.explain(sql)
+        exact = parts.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
+        tables = (release(plan, exact, noise=parts.noise).table for _ in range(3_000))
+        return Counter(table.column(column)[at].as_py() for table in tables)
+
+    for sql, at, column, exact in ((LISTED, 0, 1, 3), (LISTED, 2, 1, 0), (TOTAL, 0, 0, 3)):
+        assert fits(lambda s=sql, a=at, c=column, e=exact: goodness(drawn(s, a, c), gaussian(4, e)))
+        assert rejects(lambda s=sql, a=at, c=column, e=exact: goodness(drawn(s, a, c), gaussian(2, e)))
+        assert rejects(lambda s=sql, a=at, c=column, e=exact: goodness(drawn(s, a, c), gaussian(4, e + 1)))
