@@ -305,7 +305,7 @@ class Answer:
             if any(time is None or isinstance(time, str) for time in times):
                 times = []  # NULL, or beyond the calendar: no point on an axis
         measure = replace_unprintable(table.column_names[counts])
-        names = ", ".join(map(replace_unprintable, intervals.column_names[:-2])) or "row"
+        names = ", ".join(map(replace_unprintable, intervals.column_names[:-2]))
         chart = Chart(
             labels=labels or [""] * len(self),
             counts=table.column(counts).to_pylist(),

@@ -25,8 +25,9 @@ _PER_INCH = 12  # characters of a line below the axes
 class Chart:
     """Content of a chart, all of it released: a label, a count and an interval for each row, in their order.
 
-    `times` are the keys of the rows if they are dates or time stamps, else empty. `level` is the probability of the
-    intervals, `threshold` a public count that every noisy count had to reach, and `notes` are the lines below.
+    `key` is the name of the labels, "" for a total. `times` are the keys of the rows if they are dates or time stamps,
+    else empty. `level` is the probability of the intervals, `threshold` a public count that every noisy count had to
+    reach, and `notes` are the lines below.
     """
 
     labels: Sequence[str]
@@ -61,7 +62,8 @@ def draw(chart: Chart, axes: Axes | None) -> Axes:
         axes.set_xlabel(f"{measured}\n{below}".rstrip(), fontsize="small", parse_math=False)
     else:
         axes.set_xlabel(f"{measured}\n{below}".rstrip(), fontsize="small", parse_math=False)
-    axes.set_title(f"{_shorten(chart.measure)} by {_shorten(chart.key)}", loc="left", parse_math=False, pad=14)
+    title = _shorten(chart.measure) + (f" by {_shorten(chart.key)}" if chart.key else "")
+    axes.set_title(title, loc="left", parse_math=False, pad=14)
     axes.spines[["top", "right"]].set_visible(False)
     return axes
 

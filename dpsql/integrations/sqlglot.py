@@ -25,6 +25,7 @@ from sqlglot.errors import ParseError
 
 from dpsql.sql.functions.allow_list import FUNCTIONS
 from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
+from dpsql.sql.syntax.clause import find_bare_clauses
 from dpsql.sql.syntax.misread_forms import is_typed_and_cast
 from dpsql.sql.syntax.typed_literals import DATE_FUNCTIONS
 
@@ -42,7 +43,7 @@ Tree = TypeVar("Tree")
 
 
 class Dpsql(DuckDB):
-    """DuckDB's SQL with TOP k PRIVATE, in all of its spellings."""
+    """DuckDB's SQL with TOP k PRIVATE, ALL PRIVATE and PRIVATE, in all spellings."""
 
     def parse(self, sql: str, **opts: Any) -> list[Any]:  # noqa: ANN401 - sqlglot's own signature
         """Return the trees of the statements; raises sqlglot's `ParseError`."""
@@ -194,7 +195,8 @@ _AFTER_CLAUSE = frozenset([TokenType.ORDER_BY, TokenType.LIMIT])
 
 
 def _starts(tokens: list[Token]) -> Iterator[int]:
-    """Yield where clauses begin: at TOP, or at the HAVING before PRIVATE_TOP."""
+    """Yield where clauses begin: at TOP, at ALL or PRIVATE alone, or at the HAVING before PRIVATE_TOP."""
+    yield from find_bare_clauses(tokens)
     for at, token in enumerate(tokens):
         leads = _is(token, "top") and any(
             _is_at(tokens, at + 1 + length, word="private")

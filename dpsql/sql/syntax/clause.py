@@ -14,7 +14,7 @@ the form that leads, where it could be a column of that name with an alias.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ from dpsql.sql.syntax.typed_literals import type_date_calls
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["CLAUSE_HINT", "SplitStatement", "extract_clause"]
+__all__ = ["CLAUSE_HINT", "SplitStatement", "extract_clause", "find_bare_clauses"]
 
 CLAUSE_HINT = "End the query with TOP 10 PRIVATE."
 _INTEGER = re.compile(r"[0-9]{1,9}")
@@ -40,6 +40,7 @@ _PAIR = 3  # a name, a sign and a value
 _NO_NAMES = frozenset(
     "and as between from group having ilike in is like limit not or order where with".split()
 )  # what may follow a column
+_LONGEST_TOP = 3  # tokens: TOP, and a number, or : and a name
 _BEFORE_NAMES = frozenset(
     ["", "ALIAS", "DOT", "SELECT", "COMMA", "FROM", "JOIN", "GROUP_BY", "ORDER_BY", "WHERE", "ON"]
 )
@@ -71,7 +72,7 @@ def extract_clause(statement: Statement, parameter: Parameter) -> SplitStatement
     _check_select(statement, tokens)
     start = _find(statement, tokens)
     if start is None:
-        start = _find_bare(tokens)
+        start = next(find_bare_clauses(tokens), None)
     if start is None:
         return SplitStatement(tokens, None, explained)
     if _is_inside(tokens, start):
@@ -242,15 +243,15 @@ def _find(statement: Statement, tokens: list[Token]) -> int | None:
     return None
 
 
-def _find_bare(tokens: list[Token]) -> int | None:
-    """Return where ALL PRIVATE, or PRIVATE alone, ends a query; after AS, and before anything else, it is a name."""
+def find_bare_clauses(tokens: list[Token]) -> Iterator[int]:
+    """Yield where ALL PRIVATE, or PRIVATE alone, ends a query; after AS, and before anything else, it is a name."""
     for at, token in enumerate(tokens):
         before = tokens[at - 1].token_type.name if at else ""
         if not _is(token, "private") or before in _BEFORE_NAMES or not _ends_query(tokens, at + 1):
             continue
-        is_all = before == "ALL" and tokens[at - 2].token_type.name != "GROUP_BY"
-        return at - is_all
-    return None
+        if any(_is(each, "top") for each in tokens[max(0, at - _LONGEST_TOP) : at]):
+            continue
+        yield at - (before == "ALL" and tokens[at - 2].token_type.name != "GROUP_BY")
 
 
 def _ends_query(tokens: list[Token], at: int) -> bool:

@@ -477,3 +477,13 @@ def test_a_query_of_several_lines_is_shown_in_lines(world: World) -> None:
     page = world.login("clara").get("/curator/spending").text
     assert "SELECT article FROM reads\nGROUP BY" in page
     assert "\N{REPLACEMENT CHARACTER}" not in page
+
+
+def test_a_total_is_priced_answered_and_shown_again(world: World) -> None:
+    client, total = world.login(), "SELECT COUNT(DISTINCT user_id) AS readers FROM reads PRIVATE"
+    assert " % of the budget. " in ask(client, total, "/preview")
+    assert world.charges() == 0
+    assert "95 % interval" in ask(client, total)
+    assert "nothing was charged" in ask(client, total)
+    assert client.get("/answers.csv", params={"text": total}).text.startswith('"readers"\n')
+    assert world.charges() == 1

@@ -204,3 +204,19 @@ def test_whoever_bound_values_has_one_charge_with_whoever_wrote_them(served: Ser
         connection.execute(question("bound"))
         connection.execute(f"-- Metabase:: userID: 1\nSELECT * FROM ({question('bound')}) AS source LIMIT 1001")
     assert served.charges() - before == 1
+
+
+def test_totals_and_known_groups_are_charged_once(served: Served) -> None:
+    total = "SELECT COUNT(DISTINCT user_id) AS n FROM reads WHERE article = %s PRIVATE"
+    known = (
+        "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article "
+        "ALL PRIVATE WITH (domain = ['a0', 'a1', 'none'])"
+    )
+    with psycopg.connect(served.conninfo()) as connection:
+        before = served.charges()
+        first = [connection.execute(total, ["a0"]).fetchall(), connection.execute(known).fetchall()]
+        again = [connection.execute(total, ["a0"]).fetchall(), connection.execute(known).fetchall()]
+        assert first == again
+        assert served.charges() == before + 2
+    assert abs(first[0][0][0] - 3000) < 500
+    assert [row[0] for row in first[1]] == ["a0", "a1", "none"]

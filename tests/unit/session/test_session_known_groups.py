@@ -212,3 +212,10 @@ def test_the_law_is_a_discrete_gaussian_around_the_exact_count_of_each_group() -
         assert fits(lambda s=sql, a=at, c=column, e=exact: goodness(drawn(s, a, c), gaussian(4, e)))
         assert rejects(lambda s=sql, a=at, c=column, e=exact: goodness(drawn(s, a, c), gaussian(2, e)))
         assert rejects(lambda s=sql, a=at, c=column, e=exact: goodness(drawn(s, a, c), gaussian(4, e + 1)))
+
+
+def test_a_total_is_drawn_under_its_own_name() -> None:
+    pytest.importorskip("matplotlib")
+    session = session_over(*ROWS)
+    assert session.sql(TOTAL).plot().get_title(loc="left") == "readers"
+    assert session.sql(LISTED).plot().get_title(loc="left") == "n by article"
