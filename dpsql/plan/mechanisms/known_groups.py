@@ -62,7 +62,7 @@ def known_groups(request: MechanismRequest) -> KnownGroupsPlan:
             ("domain", "max_groups_contributed"), reason="{name} has no meaning with a total.", hint="Leave it out."
         )
     elif request.query.domain is None:
-        hint = "Name them: WITH (domain = ['DE', 'FR']), or domain = 'countries.country', a public column."
+        hint = "Name them: WITH (domain = ['DE', 'FR']). Days, weeks and months need bounds in WHERE alone."
         raise Refusal("domain", "ALL PRIVATE returns groups that are known.", hint=hint, place=clause.place)
     if request.min_units > 1:
         hint = "Ask for the most frequent groups with TOP 10 PRIVATE, where a threshold ensures it."

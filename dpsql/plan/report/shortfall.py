@@ -55,7 +55,10 @@ def _what_fits(plan: Plan, remaining: BudgetVector, *, affordable: int, least_ep
     fits = []
     adaptive = plan.query.clause.is_adaptive
     keys = bisect_right(range(1, plan.k + 1), affordable, key=plan.items)
-    if keys and plan.takes(keys, plan.epsilon.value):
+    shape = plan.query.clause.shape
+    if shape == "all" and affordable:
+        fits.append(f"WITH (max_groups_contributed = {affordable}) at this epsilon")
+    if shape == "top" and keys and plan.takes(keys, plan.epsilon.value):
         options = ", ".join(filter(None, [f"k_bar = {keys}" if adaptive else "", delta]))
         top = "ADAPTIVE" if adaptive else keys
         fits.append(f"TOP {top} PRIVATE{f' WITH ({options})' if options else ''} at this epsilon")

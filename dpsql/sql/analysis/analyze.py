@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.assumption import read_assumption
+from dpsql.sql.analysis.calendar import read_calendar
 from dpsql.sql.analysis.commands import read_command
 from dpsql.sql.analysis.domain import read_domain
 from dpsql.sql.analysis.empty_results import has_no_row, remove_rows
@@ -32,7 +33,7 @@ from dpsql.sql.functions.allow_list import AGGREGATES, PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.clock import Clock
 from dpsql.sql.ir.scope import Scope, ScopeTable
-from dpsql.sql.ir.statements import Clause, Output, PrivateQuery, PublicQuery, WrappedQuery
+from dpsql.sql.ir.statements import Clause, Domain, Output, PrivateQuery, PublicQuery, WrappedQuery
 from dpsql.sql.ir.statements import Statement as Asked
 from dpsql.sql.ir.tree import Cast, Expression, FromWhere
 from dpsql.sql.ir.types import Family, find_read_type
@@ -173,7 +174,7 @@ class _Analysis:
             Output(item.name, None if item.expression is None else keys.index(item.expression)) for item in items
         )
         self._check_outputs(items, select)
-        released, domain = Released(self.reader, items), self.clause.options.get("domain")
+        released = Released(self.reader, items)
         assumed, counted = self.clause.options.get("assume"), self._counted(items)
         query = PrivateQuery(
             text=self.statement.text,
@@ -189,14 +190,21 @@ class _Analysis:
             clause=self.clause,
             explained=self.lifted.explained,
             keep=released.keep(select),
-            domain=None
-            if domain is None or self.clause.per
-            else read_domain(domain, keys, catalog=self.sources.catalog),
+            domain=self._domain(keys, body.where),
             assumed=None if assumed is None else read_assumption(assumed, catalog=self.sources.catalog),
             dialect=self.sources.catalog.dialect,
             materialized=self.sources.catalog.materialized,
         )
         return read_partitions(query, self._per(items, keys, scope=scope), catalog=self.sources.catalog)
+
+    def _domain(self, keys: tuple[Expression, ...], where: Expression | None) -> Domain | None:
+        """Return the known domain that the options name or, for ALL PRIVATE, the calendar that WHERE tells."""
+        option = self.clause.options.get("domain")
+        if option is not None and not self.clause.per:
+            return read_domain(option, keys, catalog=self.sources.catalog)
+        if self.clause.shape != "all" or len(keys) != 1:
+            return None
+        return read_calendar(keys[0], where, place=self.clause.place)
 
     def _at(self, node: Node) -> Place | None:
         return place(self.statement, node)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from fractions import Fraction
 
@@ -219,3 +220,55 @@ def test_a_total_is_drawn_under_its_own_name() -> None:
     session = session_over(*ROWS)
     assert session.sql(TOTAL).plot().get_title(loc="left") == "readers"
     assert session.sql(LISTED).plot().get_title(loc="left") == "n by article"
+
+
+TIMES = "CREATE TABLE visits (user_id BIGINT, ts TIMESTAMP, d DATE)"
+VISITS = (
+    "INSERT INTO visits SELECT i, TIMESTAMP '2026-03-01' + INTERVAL (i % 3) DAY + INTERVAL (i) SECOND, NULL "
+    "FROM range(3000) t(i)"
+)
+DAYS = (
+    "SELECT date_trunc('day', ts) AS day, COUNT(DISTINCT user_id) AS n FROM visits "
+    "WHERE ts >= DATE '2026-03-01' AND ts < DATE '{}' GROUP BY day ALL PRIVATE WITH (epsilon = 1{})"
+)
+
+
+def visits(*rows: str) -> Session:
+    tables = {"visits": dpsql.PrivateTable("user_id")}
+    return session_on(filled(TIMES, *rows), dpsql.Policy(dpsql.Budget(40, "1e-6"), tables))
+
+
+def test_a_time_series_has_every_day_and_no_threshold() -> None:
+    answer = visits(VISITS).sql(DAYS.format("2026-03-05", ""))
+    assert [day.isoformat()[:10] for day, _ in answer] == [f"2026-03-0{day}" for day in range(1, 5)]
+    assert all(abs(n - exact) < 20 for (_, n), exact in zip(answer, (1000, 1000, 1000, 0), strict=True))
+    assert answer.receipt.loss == ZCDP(dpsql.Rho(Fraction(4, 8)), dpsql.Delta(0))
+
+
+def test_which_days_there_are_is_decided_by_the_statement_alone() -> None:
+    beyond = "INSERT INTO visits VALUES (7, TIMESTAMP '2026-03-09 01:00:00', NULL), (7, NULL, NULL)"
+    found = [visits(*rows).sql(DAYS.format("2026-03-05", "")) for rows in ((), (VISITS,), (VISITS, beyond), (beyond,))]
+    assert len({tuple(day for day, _ in answer) for answer in found}) == 1
+
+
+def test_1000_days_cost_what_10_days_cost() -> None:
+    session = visits(VISITS)
+    bounded = ", max_groups_contributed = 2"
+    answers = [session.sql(DAYS.format(end, bounded)) for end in ("2026-03-11", "2028-11-25")]
+    assert [len(answer) for answer in answers] == [10, 1000]
+    assert answers[0].receipt.loss == answers[1].receipt.loss == ZCDP(dpsql.Rho(Fraction(2, 8)), dpsql.Delta(0))
+
+
+def test_what_would_fit_the_budget_is_a_bound_or_a_smaller_epsilon() -> None:
+    tables = {"visits": dpsql.PrivateTable("user_id")}
+    session = session_on(filled(TIMES, VISITS), dpsql.Policy(dpsql.Budget(1, "1e-6"), tables))
+    with pytest.raises(dpsql.BudgetExceeded) as short:
+        session.sql(DAYS.format("2027-03-01", "").replace("epsilon = 1", "epsilon = 0.05"))
+    assert short.value.hint is not None
+    options = re.findall(r"WITH \(([^)]*)\)", short.value.hint)
+    assert [option.split()[0] for option in options] == ["max_groups_contributed", "epsilon"]
+    for option in options:
+        asked = DAYS.format("2027-03-01", "").replace("epsilon = 1", option)
+        if "epsilon" not in option:
+            asked = asked.replace(option, f"epsilon = 0.05, {option}")
+        assert session.forecast(asked).at_worst == 1

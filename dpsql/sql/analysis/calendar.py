@@ -1,0 +1,176 @@
+"""Calendars: the time buckets of ALL PRIVATE, which the statement itself tells by constant bounds in WHERE.
+
+    SELECT date_trunc('day', ts) AS day, COUNT(DISTINCT user_id) AS n FROM reads
+    WHERE ts >= DATE '2026-01-01' AND ts < DATE '2026-02-01' GROUP BY day ALL PRIVATE
+
+No row decides which buckets there are. Those without a row are released too, and rows outside are no candidates. Time
+stamps are in UTC, and weeks begin on Monday, as in `date_trunc` of every engine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from dpsql.dialects import write_name
+from dpsql.errors import Place, Refusal
+from dpsql.sql.analysis.known_groups import MOST_GROUPS
+from dpsql.sql.ir.statements import LiteralDomain
+from dpsql.sql.ir.tree import Call, Cast, Column, Expression, Literal
+from dpsql.sql.ir.types import DATE, TIMESTAMP, Type
+from dpsql.sql.ir.unit_equality import split_conjuncts
+
+__all__ = ["read_calendar"]
+
+_OF_SUBQUERY = re.compile(r"c[0-9]+")  # how columns of subqueries are called
+_TICK = timedelta(microseconds=1)
+_LENGTHS = {
+    "second": timedelta(seconds=1),
+    "minute": timedelta(minutes=1),
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+    "week": timedelta(weeks=1),
+}
+_MONTHS = {"month": 1, "quarter": 3, "year": 12}
+_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
+
+
+@dataclass(frozen=True, slots=True)
+class _Buckets:
+    """A key that is a time bucket: the `column` of times, the `unit` of a bucket, and the type of the key."""
+
+    column: Column
+    unit: str
+    type: Type
+
+    def begin(self, moment: datetime) -> datetime:
+        """Return the begin of the bucket that a moment is in."""
+        day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+        match self.unit:
+            case "second":
+                return moment.replace(microsecond=0)
+            case "minute":
+                return moment.replace(second=0, microsecond=0)
+            case "hour":
+                return moment.replace(minute=0, second=0, microsecond=0)
+            case "week":
+                return day - timedelta(days=day.weekday())
+        months = _MONTHS.get(self.unit)
+        return day if months is None else day.replace(day=1, month=day.month - (day.month - 1) % months)
+
+    def following(self, begin: datetime) -> datetime:
+        """Return the begin of the next bucket; raise `OverflowError` or `ValueError` at the end of the calendar."""
+        if self.unit in _LENGTHS:
+            return begin + _LENGTHS[self.unit]
+        months = begin.month - 1 + _MONTHS[self.unit]
+        return begin.replace(year=begin.year + months // 12, month=months % 12 + 1)
+
+    def spell(self, begin: datetime) -> Literal:
+        """Return the key of a bucket."""
+        return Literal(begin.date().isoformat() if self.type == DATE else begin.isoformat(sep=" "), self.type)
+
+
+def read_calendar(key: Expression, where: Expression | None, *, place: Place) -> LiteralDomain | None:
+    """Return the buckets of a key between the bounds of its column in WHERE; None for a key that is no time bucket.
+
+    Raises `Refusal` where a bound is missing, where no time is between them, and for more than MOST_GROUPS buckets.
+    """
+    buckets = _find_buckets(key)
+    if buckets is None:
+        return None
+    low, high = _find_bounds(buckets.column, where)
+    if low is None or high is None:
+        name = "ts" if _OF_SUBQUERY.fullmatch(buckets.column.name) else write_name(buckets.column.name)
+        bounds = f"{name} >= DATE '2026-01-01' AND {name} < DATE '2026-02-01'"
+        hint = f"Add to WHERE, for example: {bounds}. Or name a domain."
+        raise Refusal("domain", "A calendar needs a first and a last time.", hint=hint, place=place)
+    found: list[Literal] = []
+    for begin in _list_begins(buckets, low, high=high):
+        if len(found) == MOST_GROUPS:
+            reason, hint = (
+                f"The calendar has more than {MOST_GROUPS:,} buckets.",
+                "Write longer ones, or set the bounds closer.",
+            )
+            raise Refusal("domain", reason, hint=hint, place=place)
+        found.append(buckets.spell(begin))
+    if not found:
+        hint = "Let the last time be after the first."
+        raise Refusal("domain", "There is no time between the bounds of the calendar.", hint=hint, place=place)
+    return LiteralDomain(tuple(found))
+
+
+def _find_buckets(key: Expression) -> _Buckets | None:
+    match key:
+        case Call(function="date_trunc", arguments=(Literal(value=str(unit)), Column() as column)):
+            return _Buckets(column, unit, key.type) if unit in _LENGTHS or unit in _MONTHS else None
+        case Cast(argument=Column() as column, type=type_) if type_ == DATE and column.type == TIMESTAMP:
+            return _Buckets(column, "day", DATE)
+        case Column() if key.type == DATE:
+            return _Buckets(key, "day", DATE)
+    return None
+
+
+def _find_bounds(column: Column, where: Expression | None) -> tuple[datetime | None, datetime | None]:
+    """Return the first and the last time that top-level conditions leave to a column, None where they set none."""
+    lows, highs = list[datetime](), list[datetime]()
+    for sign, moment in _list_conditions(column, where):
+        try:
+            if sign in {">=", ">", "="}:
+                lows.append(moment + _TICK if sign == ">" else moment)
+            if sign in {"<=", "<", "="}:
+                highs.append(moment - _TICK if sign == "<" else moment)
+        except OverflowError:  # at an end of the calendar nothing is beyond
+            continue
+    return max(lows, default=None), min(highs, default=None)
+
+
+def _list_conditions(column: Column, where: Expression | None) -> Iterator[tuple[str, datetime]]:
+    """Yield the comparisons of a column with constants that hold for every row, the column on the left."""
+    for part in split_conjuncts(where):
+        bounds: tuple[tuple[str, datetime | None], ...] = ()
+        match part:
+            case Call(function="between", arguments=(left, low, high)) if _is_column(left, column):
+                bounds = (">=", _read_constant(low)), ("<=", _read_constant(high))
+            case Call(function=sign, arguments=(left, right)) if sign in _FLIPPED and _is_column(left, column):
+                bounds = ((sign, _read_constant(right)),)
+            case Call(function=sign, arguments=(left, right)) if sign in _FLIPPED and _is_column(right, column):
+                bounds = ((_FLIPPED[sign], _read_constant(left)),)
+        yield from ((sign, moment) for sign, moment in bounds if moment is not None)
+
+
+def _is_column(expression: Expression, column: Column) -> bool:
+    return expression == column or (column.type == DATE and expression == Cast(column, TIMESTAMP))
+
+
+def _read_constant(expression: Expression) -> datetime | None:
+    """Return the moment that a date, a time stamp, or a date plus or minus whole days is; None for anything else."""
+    match expression:
+        case Literal(value=str(text), type=type_) if type_ in {DATE, TIMESTAMP}:
+            try:
+                return datetime.fromisoformat(text)
+            except ValueError:  # beyond Python's calendar
+                return None
+        case Cast(argument=inner, type=type_) if type_ == TIMESTAMP and inner.type == DATE:
+            return _read_constant(inner)
+        case Call(function="+" | "-" as sign, arguments=(left, Literal(value=int(days)))) if left.type == DATE:
+            first = _read_constant(left)
+            try:
+                return None if first is None else first + timedelta(days=days if sign == "+" else -days)
+            except OverflowError:
+                return None
+    return None
+
+
+def _list_begins(buckets: _Buckets, low: datetime, *, high: datetime) -> Iterator[datetime]:
+    """Yield the begins of the buckets from `low` to `high`; days of a DATE column begin at `low` at the earliest."""
+    try:
+        if buckets.column.type == DATE and low != (midnight := low.replace(hour=0, minute=0, second=0, microsecond=0)):
+            low = midnight + timedelta(days=1)
+        begin = buckets.begin(low)
+        while low <= high and begin <= high:
+            yield begin
+            begin = buckets.following(begin)
+    except (OverflowError, ValueError):  # no bucket begins beyond the calendar
+        return

@@ -1,0 +1,123 @@
+"""Calendars: the buckets that the statement tells are those that DuckDB finds between the same bounds."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import duckdb
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.sql_reference import accepts_pattern, catalog_of
+
+from dpsql.errors import Refusal
+from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.ir.statements import LiteralDomain, PrivateQuery
+
+CON = duckdb.connect()
+CON.execute('CREATE TABLE reads (user_id BIGINT, ts TIMESTAMP, d DATE, t VARCHAR, "order" DATE)')
+CATALOG = catalog_of(CON, {"reads": "user_id"}, [])
+NOON = datetime(2026, 4, 29, 12, 0, 0)  # noqa: DTZ001 - in UTC, as DuckDB's TIMESTAMP
+UNITS = {"second": 60, "minute": 3600, "hour": 86_400, "day": 5_000_000, "week": 20_000_000, "month": 90_000_000}
+UNITS |= {"quarter": 200_000_000, "year": 900_000_000}  # the longest time between bounds, in seconds
+
+
+def buckets(key: str, where: str) -> list[object]:
+    text = f"SELECT {key} AS k, COUNT(DISTINCT user_id) AS n FROM reads WHERE {where} GROUP BY k ALL PRIVATE"
+    query = analyze(text, CATALOG, accepts_pattern=accepts_pattern, clock=lambda: NOON)
+    assert isinstance(query, PrivateQuery)
+    assert isinstance(query.domain, LiteralDomain)
+    assert {value.type for value in query.domain.values} == {query.keys[0].type}
+    return [value.value for value in query.domain.values]  # type: ignore[attr-defined]
+
+
+@given(
+    st.sampled_from(list(UNITS)),
+    st.datetimes(datetime(1600, 1, 1), datetime(2200, 1, 1)),  # noqa: DTZ001 - as above
+    st.integers(0, 10**6),
+    st.sampled_from([">=", ">"]),
+    st.sampled_from(["<", "<="]),
+)
+def test_buckets_of_time_stamps_are_those_of_duckdb(
+    unit: str, low: datetime, share: int, above: str, below: str
+) -> None:
+    seconds = UNITS[unit] * share // 10**6
+    high = low + timedelta(seconds=seconds, microseconds=2)
+    found = buckets(f"date_trunc('{unit}', ts)", f"ts {above} TIMESTAMP '{low}' AND ts {below} TIMESTAMP '{high}'")
+    first = low if above == ">=" else low + timedelta(microseconds=1)
+    last = high if below == "<=" else high - timedelta(microseconds=1)
+    wanted = CON.execute(
+        f"SELECT DISTINCT date_trunc('{unit}', x)::TIMESTAMP::VARCHAR FROM ("
+        f"SELECT unnest(generate_series(date_trunc('{unit}', $1::TIMESTAMP), $2::TIMESTAMP, INTERVAL 1 {unit})) AS x "
+        "UNION ALL SELECT $2::TIMESTAMP) ORDER BY 1",
+        [first, last],
+    ).fetchall()
+    assert found == [text for (text,) in wanted]
+
+
+@pytest.mark.parametrize(
+    ("where", "days"),
+    [
+        ("d >= '2026-01-30' AND d < '2026-02-02'", ["2026-01-30", "2026-01-31", "2026-02-01"]),
+        ("d > '2026-01-30' AND d <= '2026-02-01'", ["2026-01-31", "2026-02-01"]),
+        ("d BETWEEN DATE '2026-02-28' AND DATE '2026-03-01'", ["2026-02-28", "2026-03-01"]),
+        ("'2026-01-01' <= d AND '2026-01-02' >= d", ["2026-01-01", "2026-01-02"]),
+        ("d = '2026-01-01'", ["2026-01-01"]),
+        ("d > current_date - 2 AND d <= current_date", ["2026-04-28", "2026-04-29"]),
+        ("d > TIMESTAMP '2026-01-01 10:00:00' AND d < TIMESTAMP '2026-01-03 10:00:00'", ["2026-01-02", "2026-01-03"]),
+        (
+            "d >= '2026-01-01' AND d >= '2026-01-05' AND d < '2026-01-07' AND d < '2027-01-01'",
+            ["2026-01-05", "2026-01-06"],
+        ),
+        ("(d >= '2026-01-01' OR t = 'x') AND d = '2026-01-04'", ["2026-01-04"]),
+    ],
+)
+def test_days_of_a_date_column(where: str, days: list[str]) -> None:
+    assert buckets("d", where) == days
+
+
+def test_the_day_of_a_time_stamp_and_the_weeks_of_a_date() -> None:
+    assert buckets("ts::DATE", "ts >= '2026-01-01' AND ts < '2026-01-03'") == ["2026-01-01", "2026-01-02"]
+    assert buckets("CAST(ts AS DATE)", "ts BETWEEN '2026-01-01' AND '2026-01-02'") == ["2026-01-01", "2026-01-02"]
+    weeks = ["2025-12-29 00:00:00", "2026-01-05 00:00:00"]
+    assert buckets("date_trunc('week', d)", "d >= '2026-01-01' AND d < '2026-01-12'") == weeks
+    hours = [f"2026-04-28 {hour:02}:00:00" for hour in range(12, 24)] + [f"2026-04-29 {n:02}:00:00" for n in range(13)]
+    assert buckets("date_trunc('hour', ts)", "ts >= now() - INTERVAL 1 DAY AND ts <= now()") == hours
+
+
+def test_a_calendar_ends_with_the_calendar_of_python() -> None:
+    assert buckets("date_trunc('year', ts)", "ts >= '9998-05-01' AND ts <= '9999-12-31 23:59:59.999999'") == [
+        "9998-01-01 00:00:00",
+        "9999-01-01 00:00:00",
+    ]
+
+
+REFUSED = {
+    "d|d >= '2026-01-01'": "a first and a last time",
+    "d|TRUE": "d >= DATE '2026-01-01' AND d < DATE",
+    '"order"|TRUE': "\"order\" >= DATE '2026-01-01'",
+    "d|d >= '2026-01-01' OR d < '2026-02-01'": "a first and a last time",
+    "d|d >= '2026-01-01' AND ts < '2026-02-01'": "a first and a last time",
+    "d|d <> '2026-01-01'": "a first and a last time",
+    "d|d >= '2026-01-05' AND d < '2026-01-05'": "no time between the bounds",
+    "date_trunc('second', ts)|ts >= '2026-01-01' AND ts < '2026-01-02'": "more than 10,000 buckets",
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_calendar_without_bounds_or_with_too_many_buckets_is_refused(case: str) -> None:
+    key, _, where = case.partition("|")
+    with pytest.raises(Refusal) as refused:
+        buckets(key, where)
+    assert refused.value.code == "domain"
+    assert REFUSED[case] in str(refused.value)
+
+
+def test_a_key_that_is_no_bucket_has_no_calendar() -> None:
+    for key in ("ts", "t", "date_trunc('millisecond', ts)", "date_trunc('day', ts + INTERVAL 1 DAY)"):
+        text = (
+            f"SELECT {key} AS k, COUNT(DISTINCT user_id) AS n FROM reads WHERE ts = '2026-01-01' GROUP BY k ALL PRIVATE"
+        )
+        query = analyze(text, CATALOG, accepts_pattern=accepts_pattern)
+        assert isinstance(query, PrivateQuery)
+        assert query.domain is None
