@@ -20,6 +20,7 @@ SUITES = (
     # what privacy costs in time
     "overhead",
     "bounded",
+    "dashboard",
     "materialized",
     "fixed",
     "all_keys",

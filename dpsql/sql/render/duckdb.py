@@ -34,11 +34,12 @@ from dpsql.sql.ir.tree import (
     Window,
     walk,
 )
-from dpsql.sql.ir.types import NULL, Family
+from dpsql.sql.ir.types import DATE, NULL, TIMESTAMP, Family
 from dpsql.sql.render.collation import unify_collations
 
 __all__ = ["Writer", "format_direction", "identifier"]
 
+_MANY = 16  # values from which one parameter is faster than one each
 _INFIX = frozenset(["=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "//", "%", "||", "&", "|"])
 _ADDED = "system.main.list_aggregate(system.main.list_sort(system.main.list({{0}}), 'ASC', 'NULLS FIRST'), '{}')"
 _FORMS = {
@@ -109,6 +110,14 @@ class Writer:
     def looked_up(self, listed: str, position: str) -> str:
         """Return the expression for the number at a position, counted from 1."""
         return f"system.main.list_extract({listed}, {position})"
+
+    def list_times(self, values: Sequence[Expression], name: str) -> str | None:
+        """Return the SQL for rows of many times, which one parameter holds; None where each value needs its own."""
+        types = {value.type if isinstance(value, Literal) else None for value in values}
+        if len(values) < _MANY or types not in ({DATE}, {TIMESTAMP}):
+            return None
+        listed = self.bind([value.value for value in values if isinstance(value, Literal)])
+        return f"SELECT unnest(CAST({listed} AS {values[0].type}[])) AS {name}"
 
     def bind(self, value: object) -> str:
         """Return the placeholder of a new parameter."""

@@ -186,6 +186,10 @@ class PortableWriter(Writer):
             raise Unsupported("engine-lacks", reason, hint=hint)
         return ", ".join(f"{value:d}" for value in values)
 
+    def list_times(self, values: Sequence[Expression], name: str) -> str | None:  # noqa: ARG002 - as the base has it
+        """Return nothing: few clients bind lists."""
+        return None
+
     def looked_up(self, listed: str, position: str) -> str:
         """Return the expression for the one of the numbers at a position, counted from 1."""
         return self._marked(self._found("lookup", ()), (position, listed))

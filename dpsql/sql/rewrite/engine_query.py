@@ -251,6 +251,8 @@ def _build_candidates(writer: Writer, domain: Domain, *, name: str) -> str:
     """Return the SQL for the distinct values of a known domain except NULL."""
     if isinstance(domain, TableDomain):
         found = writer.select([alias(writer.expression(domain.value), name)], domain.body)
+    elif (times := writer.list_times(domain.values, name)) is not None:
+        found = times
     else:
         rows = ([writer.expression(value)] for value in domain.values)
         found = select([name], values(rows, "dpsql_listed", columns=[name]))

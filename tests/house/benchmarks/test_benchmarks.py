@@ -26,6 +26,7 @@ SEEN_TO_RUN = [
     "all_keys",
     "bounded",
     "cold_start",
+    "dashboard",
     "engines",
     "fixed",
     "ledger",

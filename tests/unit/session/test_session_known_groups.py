@@ -6,7 +6,9 @@ import math
 import re
 from collections import Counter
 from fractions import Fraction
+from pathlib import Path
 
+import duckdb
 import pytest
 from support.domain_kit import exact_counts
 from support.laws import fits, goodness, rejects
@@ -272,3 +274,18 @@ def test_what_would_fit_the_budget_is_a_bound_or_a_smaller_epsilon() -> None:
         if "epsilon" not in option:
             asked = asked.replace(option, f"epsilon = 0.05, {option}")
         assert session.forecast(asked).at_worst == 1
+
+
+@pytest.mark.parametrize("isolation", ["in_process", "process"])
+def test_many_days_are_one_parameter_and_the_same_days(tmp_path: Path, isolation: str) -> None:
+    path = tmp_path / "visits.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        for statement in (TIMES, VISITS):
+            connection.execute(statement)
+    policy = dpsql.Policy(dpsql.Budget(90, "1e-6"), {"visits": dpsql.PrivateTable("user_id")})
+    with dpsql.connect(path, policy=policy, ledger=":memory:", isolation=isolation) as session:
+        many = session.sql(DAYS.format("2026-04-30", ""))
+        assert len(session.explain(DAYS.format("2026-04-30", "")).counting.parameters) < 10
+        first = [day.isoformat() for day, _ in many]
+        assert first == [f"2026-{3 + day // 31:02}-{day % 31 + 1:02}T00:00:00" for day in range(60)]
+        assert all(abs(n - exact) < 25 for (_, n), exact in zip(many, [1000] * 3 + [0] * 57, strict=True))
