@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.assumption import read_assumption
-from dpsql.sql.analysis.calendar import read_calendar
+from dpsql.sql.analysis.calendar import is_time_bucket, read_calendar
 from dpsql.sql.analysis.commands import read_command
 from dpsql.sql.analysis.domain import read_domain
 from dpsql.sql.analysis.empty_results import has_no_row, remove_rows
@@ -37,6 +37,7 @@ from dpsql.sql.ir.statements import Clause, Domain, Output, PrivateQuery, Public
 from dpsql.sql.ir.statements import Statement as Asked
 from dpsql.sql.ir.tree import Cast, Expression, FromWhere
 from dpsql.sql.ir.types import Family, find_read_type
+from dpsql.sql.ir.unbound_parameters import UnboundParameter
 from dpsql.sql.ir.unit_equality import join_conjuncts, split_conjuncts
 from dpsql.sql.lexer import Statement, ascii_lower, scan
 from dpsql.sql.syntax.clause import SplitStatement, extract_clause
@@ -203,6 +204,11 @@ class _Analysis:
         if option is not None and not self.clause.per:
             return read_domain(option, keys, catalog=self.sources.catalog)
         if self.clause.shape != "all" or len(keys) != 1:
+            return None
+        unbound = [each for each in self.reader.bound.values() if isinstance(each, UnboundParameter)]
+        if unbound and is_time_bucket(keys[0]):  # a bound may be among them: which groups there are is open
+            for each in unbound:
+                each.is_option = True
             return None
         return read_calendar(keys[0], where, place=self.clause.place)
 

@@ -22,7 +22,7 @@ from dpsql.sql.ir.tree import Call, Cast, Column, Expression, Literal
 from dpsql.sql.ir.types import DATE, TIMESTAMP, Type
 from dpsql.sql.ir.unit_equality import split_conjuncts
 
-__all__ = ["read_calendar"]
+__all__ = ["is_time_bucket", "read_calendar"]
 
 _OF_SUBQUERY = re.compile(r"c[0-9]+")  # how columns of subqueries are called
 _TICK = timedelta(microseconds=1)
@@ -70,6 +70,11 @@ class _Buckets:
     def spell(self, begin: datetime) -> Literal:
         """Return the key of a bucket."""
         return Literal(begin.date().isoformat() if self.type == DATE else begin.isoformat(sep=" "), self.type)
+
+
+def is_time_bucket(key: Expression) -> bool:
+    """Return whether a key is a time bucket, whose calendar WHERE can tell."""
+    return _find_buckets(key) is not None
 
 
 def read_calendar(key: Expression, where: Expression | None, *, place: Place) -> LiteralDomain | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from datetime import date, datetime
 from fractions import Fraction
 from pathlib import Path
 
@@ -259,6 +260,20 @@ def test_1000_days_cost_what_10_days_cost() -> None:
     answers = [session.sql(DAYS.format(end, bounded)) for end in ("2026-03-11", "2028-11-25")]
     assert [len(answer) for answer in answers] == [10, 1000]
     assert answers[0].receipt.loss == answers[1].receipt.loss == ZCDP(dpsql.Rho(Fraction(2, 8)), dpsql.Delta(0))
+
+
+def test_the_bounds_of_a_calendar_may_be_parameters() -> None:
+    text = DAYS.format("2026-03-05", "").replace("DATE '2026-03-01'", "?").replace("DATE '2026-03-05'", "?")
+    session = visits(VISITS)
+    for types in ((), ("TIMESTAMP", "TIMESTAMP")):
+        prepared = session.prepare(text, types)
+        assert prepared.parameters == ("TIMESTAMP", "TIMESTAMP")
+        assert prepared.schema.names == ["day", "n"]
+    bound = session.sql(text, [datetime(2026, 3, 1), date(2026, 3, 5)])  # noqa: DTZ001 - as DuckDB's TIMESTAMP
+    assert len(bound) == 4
+    assert session.sql(DAYS.format("2026-03-05", "")).fetchall() == bound.fetchall()
+    with pytest.raises(dpsql.Refusal, match="a first and a last time"):
+        session.sql(text, [None, date(2026, 3, 5)])
 
 
 def test_what_would_fit_the_budget_is_a_bound_or_a_smaller_epsilon() -> None:
