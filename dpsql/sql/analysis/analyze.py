@@ -277,7 +277,7 @@ class _Analysis:
             hint = "Write TOP 10 PRIVATE, or ALL PRIVATE where the groups are known."
             raise Refusal("clause", "PRIVATE alone is for a total.", hint=hint, place=self.clause.place)
         if released:
-            hint = "Add GROUP BY and write TOP 10 PRIVATE, or select COUNT(DISTINCT ...) of the privacy unit alone."
+            hint = "End the query with GROUP BY ALL TOP 10 PRIVATE, or leave the column out."
             raise Refusal("not-a-key", "A total has no keys.", hint=hint, place=self._at(released[0].node))
         return ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dpsql.dialects import propose_query
+from dpsql.dialects import propose_query, write_name
 from dpsql.errors import Refusal
 from dpsql.sql.functions.allow_list import AGGREGATES
 from dpsql.sql.ir.catalog import Catalog, Table
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["find_private_table", "not_private"]
 
 _AGGREGATES = AGGREGATES | {"count"}
+_LONGEST_QUOTED = 200  # characters of a statement in a hint
 _UNREAD = frozenset([Family.OPAQUE, Family.INTERVAL])  # no group keys
 
 
@@ -28,7 +29,7 @@ def not_private(statement: Statement, tokens: Sequence[Token], *, catalog: Catal
     `tokens` are those of its SELECT, without EXPLAIN.
     """
     reason = "This query does not end in PRIVATE, and exact answers are not given."
-    hint = _make_hint(tokens, catalog)
+    hint = _make_hint(statement, tokens, catalog=catalog)
     return Refusal("not-private", reason, hint=hint, place=statement.place(statement.tokens[-1]))
 
 
@@ -40,16 +41,30 @@ def find_private_table(tokens: Sequence[Token], catalog: Catalog) -> Table | Non
     return next((private[word] for token in tokens if (word := ascii_lower(token.text)) in private), None)
 
 
-def _make_hint(tokens: Sequence[Token], catalog: Catalog) -> str:
+def _make_hint(statement: Statement, tokens: Sequence[Token], *, catalog: Catalog) -> str:
     outer = _find_outermost(tokens)
     kinds = [token.token_type.name for token in outer]
     if "GROUP_BY" not in kinds and any(ascii_lower(token.text) in _AGGREGATES for token in outer):
-        return "End the query with PRIVATE."
+        return _propose_total(statement, tokens, find_private_table(tokens, catalog))
     if "GROUP_BY" not in kinds and "DISTINCT" not in kinds[:2]:
         return _propose_query(find_private_table(tokens, catalog))
     if kinds[-2:] == ["LIMIT", "NUMBER"]:
         return f"Write TOP {outer[-1].text} PRIVATE in place of LIMIT {outer[-1].text}."
     return CLAUSE_HINT
+
+
+def _propose_total(statement: Statement, tokens: Sequence[Token], table: Table | None) -> str:
+    """Return a hint with the total of a query, its FROM and WHERE as they are written."""
+    simple = "End the query with PRIVATE."
+    unit = "" if table is None else table.privacy_unit or ""
+    words = [ascii_lower(token.text) for token in tokens]
+    counted = ["select", "count", "(", "distinct", ascii_lower(unit), ")"]
+    if not unit or words[: len(counted)] == counted or not {"limit", "order by", "offset"}.isdisjoint(words):
+        return simple
+    asked = statement.text[tokens[words.index("from")].start : tokens[-1].end + 1] if "from" in words else ""
+    if not asked or "\n" in asked or len(asked) > _LONGEST_QUOTED:
+        return simple
+    return f"Ask for a total: SELECT COUNT(DISTINCT {write_name(unit)}) AS n {asked} PRIVATE"
 
 
 def _find_outermost(tokens: Sequence[Token]) -> list[Token]:

@@ -27,6 +27,9 @@ NEWCOMERS = [
     "SELECT article, COUNT(DISTINCT user_id) FROM reads GROUP BY article",
     "SELECT COUNT(*) FROM reads",
     "SELECT COUNT(*) FROM raeds",
+    "SELECT COUNT(DISTINCT user_id) AS n FROM reads WHERE country = 'DE'",
+    "SELECT country, COUNT(DISTINCT user_id) AS n FROM reads PRIVATE",
+    "SELECT COUNT(*) FROM reads PRIVATE",
     "SELECT AVG(dwell) FROM reads WHERE country = 'DE'",
     "SELECT * FROM reads",
     "SELECT * FROM reads LIMIT 5",
@@ -107,9 +110,13 @@ def exposed(text: str, error: Error, found: re.Match[str]) -> str:
 
 FOLLOW: list[tuple[str, Follow]] = [
     (r"Did you mean (\S+)\?", nearest),
-    (r"End the query with (TOP 10 PRIVATE)\.", lambda text, _, found: f"{text.rstrip().rstrip(';')} {found[1]}"),
+    (
+        r"End the query with (GROUP BY ALL TOP 10 PRIVATE)",
+        lambda text, _, found: re.sub(r"PRIVATE$", found[1], text),
+    ),
+    (r"End the query with ((?:TOP 10 )?PRIVATE)\.", lambda text, _, found: f"{text.rstrip().rstrip(';')} {found[1]}"),
     (r"Write (TOP \d+ PRIVATE) in place of (LIMIT \d+)\.", lambda text, _, found: text.replace(found[2], found[1])),
-    (r"Ask for the most frequent values of a column: (.+)", lambda _text, _, found: found[1]),
+    (r"Ask for (?:a total|the most frequent values of a column): (.+)", lambda _text, _, found: found[1]),
     (
         r"Write LIMIT after TOP k PRIVATE",
         lambda text, *_: re.sub(r"(LIMIT \d+) (TOP \d+ PRIVATE)", r"\2 \1", text),
