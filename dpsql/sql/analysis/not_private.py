@@ -45,7 +45,7 @@ def _make_hint(statement: Statement, tokens: Sequence[Token], *, catalog: Catalo
     outer = _find_outermost(tokens)
     kinds = [token.token_type.name for token in outer]
     if "GROUP_BY" not in kinds and any(ascii_lower(token.text) in _AGGREGATES for token in outer):
-        return _propose_total(statement, tokens, find_private_table(tokens, catalog))
+        return _propose_total(statement, tokens, table=find_private_table(tokens, catalog))
     if "GROUP_BY" not in kinds and "DISTINCT" not in kinds[:2]:
         return _propose_query(find_private_table(tokens, catalog))
     if kinds[-2:] == ["LIMIT", "NUMBER"]:
@@ -53,7 +53,7 @@ def _make_hint(statement: Statement, tokens: Sequence[Token], *, catalog: Catalo
     return CLAUSE_HINT
 
 
-def _propose_total(statement: Statement, tokens: Sequence[Token], table: Table | None) -> str:
+def _propose_total(statement: Statement, tokens: Sequence[Token], *, table: Table | None) -> str:
     """Return a hint with the total of a query, its FROM and WHERE as they are written."""
     simple = "End the query with PRIVATE."
     unit = "" if table is None else table.privacy_unit or ""
