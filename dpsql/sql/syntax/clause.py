@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from dpsql.errors import Refusal
 from dpsql.sql.ir.statements import Clause, Name, Option
 from dpsql.sql.lexer import Statement, ascii_lower
+from dpsql.sql.syntax.grammar import BEFORE_OPERAND
 from dpsql.sql.syntax.options import read_options, split_options
 from dpsql.sql.syntax.parameters import Parameter, read_whole_number
 from dpsql.sql.syntax.row_limits import normalize_row_limits
@@ -41,9 +42,6 @@ _NO_NAMES = frozenset(
     "and as between from group having ilike in is like limit not or order where with".split()
 )  # what may follow a column
 _LONGEST_TOP = 3  # tokens: TOP, and a number, or : and a name
-_BEFORE_NAMES = frozenset(
-    ["", "ALIAS", "DOT", "SELECT", "COMMA", "FROM", "JOIN", "GROUP_BY", "ORDER_BY", "WHERE", "ON"]
-)
 _AFTER_CLAUSE = frozenset(["R_PAREN", "ORDER_BY", "LIMIT", "OFFSET"])
 _HAVING_HINT = "Write HAVING PRIVATE_TOP(10, epsilon => 0.05)."
 
@@ -71,8 +69,11 @@ def extract_clause(statement: Statement, parameter: Parameter) -> SplitStatement
     tokens = _bare(tokens[explained:])
     _check_select(statement, tokens)
     start = _find(statement, tokens)
-    if start is None:
-        start = next(find_bare_clauses(tokens), None)
+    bare = [at for at in find_bare_clauses(tokens) if start is None or not _is_alias(tokens, at)]
+    starts = [*bare] if start is None else [start, *bare]
+    if len(starts) > 1:
+        raise _several_queries(statement, tokens[starts[-1]])
+    start = starts[0] if starts else None
     if start is None:
         return SplitStatement(tokens, None, explained)
     if _is_inside(tokens, start):
@@ -231,9 +232,7 @@ def _find(statement: Statement, tokens: list[Token]) -> int | None:
         if calls or leads:
             found.append(index)
     if len(found) > 1:
-        reason, place = "The query has TOP k PRIVATE more than once.", statement.place(tokens[found[1]])
-        hint = "Keep one of them; ask each question in a statement of its own."
-        raise Refusal("clause", reason, hint=hint, place=place)
+        raise _several_queries(statement, tokens[found[1]])
     if found:
         return found[0]
     tops = [index for index, token in enumerate(tokens) if _is(token, "top")]
@@ -243,11 +242,25 @@ def _find(statement: Statement, tokens: list[Token]) -> int | None:
     return None
 
 
+def _several_queries(statement: Statement, second: Token) -> Refusal:
+    hint = "Keep one of them; ask each question in a statement of its own."
+    reason = "The statement has more than one private query."
+    return Refusal("clause", reason, hint=hint, place=statement.place(second))
+
+
+def _is_alias(tokens: list[Token], at: int) -> bool:
+    """Say whether PRIVATE at tokens[at] can name the subquery that ends before it."""
+    return _is(tokens[at], "private") and tokens[at - 1].token_type.name == "R_PAREN"
+
+
 def find_bare_clauses(tokens: list[Token]) -> Iterator[int]:
-    """Yield where ALL PRIVATE, or PRIVATE alone, ends a query; after AS, and before anything else, it is a name."""
+    """Yield where ALL PRIVATE, or PRIVATE alone, ends a query.
+
+    PRIVATE is a name where an operand or a name is due, as after AND or AS, and where the query goes on behind it.
+    """
     for at, token in enumerate(tokens):
         before = tokens[at - 1].token_type.name if at else ""
-        if not _is(token, "private") or before in _BEFORE_NAMES or not _ends_query(tokens, at + 1):
+        if not _is(token, "private") or before in BEFORE_OPERAND or not _ends_query(tokens, at + 1):
             continue
         if any(_is(each, "top") for each in tokens[max(0, at - _LONGEST_TOP) : at]):
             continue

@@ -20,7 +20,7 @@ from dpsql.sql.syntax.misread_forms import normalize_misread_forms
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["settle"]
+__all__ = ["BEFORE_OPERAND", "settle"]
 
 _KEYWORDS = frozenset(
     "SELECT DISTINCT FROM WHERE GROUP_BY HAVING ORDER_BY LIMIT OFFSET ALIAS AND OR NOT IN IS NULL TRUE FALSE LIKE "
@@ -75,6 +75,7 @@ _STARTS = frozenset(
     ["CASE", "NOT", "NULL", "TRUE", "FALSE", "INTERVAL", "LEFT", "RIGHT", "EXISTS"]
 )  # that begin an operand
 _AFTER_NO_ITEM = frozenset(["COMMA", "R_PAREN", "R_BRACKET", ""]) | _KEYWORDS - _STARTS
+BEFORE_OPERAND = _OPERATORS | _KEYWORDS - _VALUES | _OF_WINDOWS | {"STAR", ""}  # an operand or a name follows
 _BEFORE_NO_ITEM = _OPERATORS | _KEYWORDS - _VALUES | {""}
 _AFTER_NO_ALIAS = _SYMBOLS - {"L_PAREN"} | _KEYWORDS | _LITERALS | {""}
 _NO_NAMES = _SYMBOLS - {"STAR"} | {"NUMBER", "STRING", ""} | _KEYWORDS

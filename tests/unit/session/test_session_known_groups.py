@@ -148,8 +148,10 @@ REFUSED = {
     LISTED.replace(", COUNT(DISTINCT user_id) AS n", ""): "counts",
     LISTED.replace(", domain = ['b', 'a', 'c']", ""): "domain",
     LISTED.replace("['b', 'a', 'c']", "[]"): "option",
-    LISTED.replace("SELECT", "SELECT country,").replace("BY article", "BY country, article"): "domain",
+    LISTED.replace("SELECT", "SELECT country,").replace("BY article", "BY country, article"): "keys",
     LISTED.replace("epsilon = 1", "prefer = 3"): "option",
+    LISTED.replace("SELECT article,", "SELECT").replace("BY article", "BY ALL"): "keys",
+    LISTED.replace("SELECT", "SELECT country,").replace("BY article", "BY ALL").replace("domain", "epsilon"): "option",
 }
 
 
@@ -182,6 +184,39 @@ def test_a_public_table_of_too_many_groups_is_refused() -> None:
 )
 def test_private_is_a_name_where_it_ends_no_query(text: str) -> None:
     assert len(session_over().sql(text)) == 5
+
+
+@pytest.mark.parametrize(
+    "condition", ["n > 1 AND private", "NOT private", "(n > 1) = private", "n > 1 OR (n = 1 AND private)"]
+)
+def test_a_column_called_private_may_end_a_condition(condition: str) -> None:
+    public = duckdb.connect()
+    public.execute("CREATE TABLE flags (n BIGINT, private BOOLEAN)")
+    public.execute("INSERT INTO flags VALUES (1, true), (2, false), (3, true)")
+    session = session_on(public, dpsql.Policy(dpsql.Budget(1, "1e-6"), {"flags": dpsql.PublicTable()}))
+    text = f"SELECT n FROM flags WHERE {condition}"
+    assert sorted(session.sql(text).fetchall()) == sorted(public.execute(text).fetchall())
+
+
+def test_an_alias_after_a_private_subquery_may_be_called_private() -> None:
+    session = session_over(*ROWS)
+    inner = "SELECT article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY article TOP 2 PRIVATE WITH (epsilon = 1)"
+    assert len(session.sql(f"SELECT article FROM ({inner}) private")) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"SELECT * FROM ({TOTAL}) AS a, ({TOTAL}) AS b",
+        f"SELECT * FROM ({LISTED}) AS a, (SELECT article FROM reads GROUP BY article TOP 2 PRIVATE) AS b",
+        f"WITH a AS ({LISTED}) SELECT COUNT(DISTINCT user_id) AS n FROM reads PRIVATE",
+    ],
+)
+def test_two_private_queries_in_a_statement_are_refused_by_name(text: str) -> None:
+    session = session_over(*ROWS)
+    with pytest.raises(dpsql.Refusal, match="more than one private query"):
+        session.sql(text)
+    assert session.budget.refunded.spent == 0
 
 
 def test_the_mechanism_charges_for_the_groups_that_a_unit_can_be_in() -> None:
