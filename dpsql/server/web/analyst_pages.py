@@ -89,7 +89,7 @@ async def preview(visit: VisitorRequest) -> Response:
 async def replay(visit: VisitorRequest) -> Response:
     """Return a stored answer of the history; where running the query would be charged, return the price instead."""
     number = visit.form.get("number", "")
-    text = await visit.dispatch.look(visit.user, lambda session: _asked_before(session, number))
+    text = await visit.dispatch.read(visit.user, lambda session: _asked_before(session, number))
     shown, preview = await _replay(visit, text)
     if visit.is_fragment:
         return visit.page("replayed.html", {"answer": shown, "preview": preview, "problem": None})
