@@ -82,7 +82,7 @@ def _find_tables(before: str, name: str, *, catalog: Catalog) -> Iterable[Table]
 
 
 def _list_columns(tables: Iterable[Table]) -> list[str]:
-    return [_write_qualified(column) for table in tables for column, _ in table.columns]
+    return [write_name(column) for table in tables for column, _ in table.columns]
 
 
 def _write_qualified(name: str) -> str:

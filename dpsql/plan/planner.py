@@ -120,8 +120,8 @@ def _build(
     groups = read_groups(options.get("max_groups_contributed"), [terms.tables[name] for name in query.tables])
     own_cap = groups is None and build in _OF_WEIGHTS
     groups = OWN_CAP if own_cap else groups
-    if build is known_groups and _is_within(query, groups):
-        groups = None
+    if build is known_groups and groups is not None and _count_known_groups(query) <= groups:
+        groups = None  # no unit can be in more
     epsilon = read_epsilon(options.get("epsilon"), terms)
     price = price_items(epsilon, groups, counted=query.releases_counts, certificate=terms.certificate)
     if build in _OF_EACH:
@@ -132,10 +132,9 @@ def _build(
     return _build_mechanism(build, asked), query, groups
 
 
-def _is_within(query: PrivateQuery, groups: int | None) -> bool:
-    """Return whether no unit can be in more of the known groups than a bound allows."""
-    known = len(query.domain.values) if isinstance(query.domain, LiteralDomain) else 1
-    return groups is not None and known <= groups
+def _count_known_groups(query: PrivateQuery) -> int:
+    """Return how many known groups a query has, 1 for a total."""
+    return len(query.domain.values) if isinstance(query.domain, LiteralDomain) else 1
 
 
 def _keep_one_partition(
@@ -168,7 +167,8 @@ def _read_mechanism(option: Option | None, query: PrivateQuery) -> tuple[Mapping
     known = query.domain is not None
     fitting, others = (_KNOWN_DOMAIN, _UNKNOWN_DOMAIN) if known else (_UNKNOWN_DOMAIN, _KNOWN_DOMAIN)
     if query.clause.shape != "top":
-        return _ALL_GROUPS, _read_only_mechanism(option)
+        _check_no_mechanism(option)
+        return _ALL_GROUPS, None
     if query.clause.is_adaptive:
         _check_adaptive(query)
         fitting, others = _ADAPTIVE, {**_UNKNOWN_DOMAIN, **_KNOWN_DOMAIN}
@@ -191,13 +191,11 @@ def _read_mechanism(option: Option | None, query: PrivateQuery) -> tuple[Mapping
     raise Refusal("option", "There is no such mechanism.", hint=hint, place=option.place)
 
 
-def _read_only_mechanism(option: Option | None) -> str:
-    """Return the name of the mechanism of known groups; refuse another."""
-    (name,) = _ALL_GROUPS
+def _check_no_mechanism(option: Option | None) -> None:
+    """Refuse a mechanism for all known groups or a total, which have one alone."""
     if option is not None and option.value != "auto":
         hint, reason = "Leave the mechanism out.", "All known groups, and totals, are released without selection."
         raise Refusal("option", reason, hint=hint, place=option.place)
-    return name
 
 
 def _check_words(query: PrivateQuery) -> None:

@@ -71,7 +71,7 @@ def _what_fits(plan: Plan, remaining: BudgetVector, *, affordable: int, least_ep
     if Fraction(epsilon) >= least_epsilon.value and plan.takes(plan.k, Fraction(epsilon)):
         these = f"at most {plan.k}" if adaptive else "this one" if plan.k == 1 else f"these {plan.k}"
         fits.append(f"WITH (epsilon = {epsilon}{delta and ', '}{delta}) for {these}")
-    return f"{' or '.join(fits)} would fit." if fits else "What is left is not enough for a single key."
+    return f"{' or '.join(fits)} would fit." if fits else "What is left is not enough for a single row."
 
 
 def _rounded_down(value: Fraction) -> str:

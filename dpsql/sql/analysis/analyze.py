@@ -282,7 +282,13 @@ class _Analysis:
         return ()
 
     def _check_keys(self, keys: tuple[Expression, ...], released: list[Item], *, node: Node) -> None:
-        if not 1 <= len(keys) <= MAX_KEYS:
+        if not keys:
+            hint = "Select a column beside the count, or write PRIVATE alone for a total."
+            raise Refusal("keys", "GROUP BY has no key.", hint=hint, place=self._at(node))
+        if self.clause.shape == "all" and len(keys) > 1:
+            hint = "Group by one key, or write TOP 10 PRIVATE."
+            raise Refusal("keys", "ALL PRIVATE takes one key.", hint=hint, place=self._at(node))
+        if len(keys) > MAX_KEYS:
             reason = f"A private query groups by 1 to {MAX_KEYS} keys."
             raise Refusal("keys", reason, hint="Group by fewer expressions.", place=self._at(node))
         selected = [item.expression for item in released]

@@ -39,24 +39,27 @@ _KINDS = {  # how sqlglot spells a join: its side and kind
 }
 _KEEPS_LEFT, _KEEPS_RIGHT = frozenset(["LEFT", "FULL"]), frozenset(["RIGHT", "FULL"])
 _FILTERS = frozenset(["SEMI", "ANTI"])
+_EXAMPLE_TIE = "a.unit = b.unit"
 _FIRST = "Write the private table first, and join the public one to it."
 
 
 def propose_tie(*scopes: Scope) -> str:
     """Return a hint with the condition that ties the private tables of the scopes by their units."""
     found = [
-        (f"{write_name(table.alias)}.{write_name(column.name)}", str(column.column.type))
+        (table.alias, column)
         for scope in scopes
         for table in scope.tables
         for column in table.columns
         if column.is_unit
     ]
-    types = sorted({type_ for _, type_ in found})
+    types = sorted({str(column.column.type) for _, column in found})
     if len(types) > 1:
         return f"Ask the curator for units of one type: {' and '.join(types)} are not equal here, even if cast."
-    units = [unit for unit, _ in found]
-    ties = " AND ".join(f"{units[0]} = {other}" for other in units[1:]) or "a.unit = b.unit"
-    return f"Write ON {ties}, joined to other conditions by AND."
+    if not all(alias for alias, _ in found):
+        return f"Name the subqueries, as in (SELECT ...) AS a JOIN (SELECT ...) AS b ON {_EXAMPLE_TIE}."
+    units = [f"{write_name(alias)}.{write_name(column.name)}" for alias, column in found]
+    ties = " AND ".join(f"{units[0]} = {other}" for other in units[1:]) or _EXAMPLE_TIE
+    return f"Write JOIN ... ON {ties}, joined to other conditions by AND."
 
 
 def read_join(reader: Reader, join: Node, *, left: Side, right: Side, commas: bool) -> Side:

@@ -20,6 +20,7 @@ __all__ = ["find_private_table", "not_private"]
 
 _AGGREGATES = AGGREGATES | {"count"}
 _LONGEST_QUOTED = 200  # characters of a statement in a hint
+_AFTER_ROWS = frozenset(["ORDER_BY", "LIMIT", "OFFSET"])
 _UNREAD = frozenset([Family.OPAQUE, Family.INTERVAL])  # no group keys
 
 
@@ -57,12 +58,15 @@ def _propose_total(statement: Statement, tokens: Sequence[Token], *, table: Tabl
     """Return a hint with the total of a query, its FROM and WHERE as they are written."""
     simple = "End the query with PRIVATE."
     unit = "" if table is None else table.privacy_unit or ""
+    outer = _find_outermost(tokens)
+    start = next((token.start for token in outer if token.token_type.name == "FROM"), None)
+    end = next((token.start for token in outer if token.token_type.name in _AFTER_ROWS), tokens[-1].end + 1)
     words = [ascii_lower(token.text) for token in tokens]
-    counted = ["select", "count", "(", "distinct", ascii_lower(unit), ")"]
-    if not unit or words[: len(counted)] == counted or not {"limit", "order by", "offset"}.isdisjoint(words):
+    counts_units = words[:6] == ["select", "count", "(", "distinct", ascii_lower(unit), ")"]
+    if not unit or start is None or (counts_units and end > tokens[-1].end):
         return simple
-    asked = statement.text[tokens[words.index("from")].start : tokens[-1].end + 1] if "from" in words else ""
-    if not asked or "\n" in asked or len(asked) > _LONGEST_QUOTED:
+    asked = statement.text[start:end].strip()
+    if "\n" in asked or len(asked) > _LONGEST_QUOTED:
         return simple
     return f"Ask for a total: SELECT COUNT(DISTINCT {write_name(unit)}) AS n {asked} PRIVATE"
 

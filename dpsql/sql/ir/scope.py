@@ -115,7 +115,10 @@ class Scope:
             owner = next(
                 table.alias for table in self.tables if any(each.name == found[0].name for each in table.columns)
             )
-            hint = f"Write it with its table, such as {write_name(owner)}.{write_name(found[0].name)}."
+            qualified = f"{write_name(owner or 'x')}.{write_name(found[0].name)}"
+            hint = f"Write it with its table, such as {qualified}."
+            if not owner:
+                hint = f"Name the subquery, as in (SELECT ...) AS x, and write {qualified}."
             raise Refusal("ambiguous-column", "This name could mean two columns.", hint=hint, place=place())
         known = qualifier and any(table.is_called(qualifier, schema) for table in self.tables)
         if not found and not known and self.outer is not None:
@@ -138,6 +141,8 @@ def list_names(lead: str, names: Sequence[str], *, wanted: str = "") -> str:
 
     The one that comes nearest to what was `wanted` is proposed first.
     """
+    if not names:
+        return f"{lead} none."
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"{propose_name(wanted, names)}{lead} {', '.join(names[:_SHOWN])}{more}."
 

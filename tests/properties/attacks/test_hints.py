@@ -147,7 +147,7 @@ FOLLOW: list[tuple[str, Follow]] = [
     (r"Send one statement at a time", lambda text, *_: text.partition(";")[0]),
     (r"The policy exposes (\w+),", exposed),
     (r"The columns here are \w+, (\w+)", lambda text, error, found: re.sub(rf"\b{fragment(error)}\b", found[1], text)),
-    (r"Write ON (.+), joined to other conditions", tie),
+    (r"Write JOIN ... ON (.+), joined to other conditions", tie),
     (r"Write (\S+) in its place\.", lambda text, error, found: swap_fragment(text, error, f" {found[1]} ")),
     (r"Put spaces between operators, which are", lambda text, error, _: swap_fragment(text, error, "+")),
     (r"Write it as in (.+)\.$", lambda text, _, found: re.sub(r"WITH \(.*\)$", f"WITH ({found[1]})", text)),

@@ -340,7 +340,7 @@ def test_an_epsilon_that_the_mechanism_does_not_take_is_not_offered() -> None:
     session = left_with(Fraction("1e-9"), POOL, policy)
     assert (
         hint_of(session, ASKED.format(counts="", options="epsilon = 0.05"))
-        == "What is left is not enough for a single key."
+        == "What is left is not enough for a single row."
     )
     with pytest.raises(dpsql.Refusal, match="1e-4"):
         session.explain(ASKED.format(counts="", options="epsilon = 0.00005"))

@@ -69,13 +69,13 @@ def test_less_than_one_item() -> None:
 
 
 def test_no_rho_at_all() -> None:
-    assert hint_of(left_with(Fraction(0), POOL), asked("names", 3)) == "What is left is not enough for a single key."
+    assert hint_of(left_with(Fraction(0), POOL), asked("names", 3)) == "What is left is not enough for a single row."
 
 
 def test_an_epsilon_below_the_least_is_not_offered() -> None:
     limits = dpsql.Limits(min_epsilon="0.01")
     session = left_with(ITEM / 100, POOL, dpsql.Policy(POLICY.budget, PRIVATE, limits=limits))
-    assert hint_of(session, asked("names", 3, "epsilon = 0.05")) == "What is left is not enough for a single key."
+    assert hint_of(session, asked("names", 3, "epsilon = 0.05")) == "What is left is not enough for a single row."
 
 
 def test_delta_alone() -> None:

@@ -190,6 +190,6 @@ def test_what_a_short_budget_says_would_fit_fits(shape: str, items_left: int, ke
 def test_what_the_mechanism_does_not_take_is_not_offered() -> None:
     session = left_with(Fraction(3, 2) * Fraction("2e-4") ** 2 / 8, POOL)
     hint = hint_of(session, asked("names", 10, "epsilon = 2e-4", "mechanism = stable"))
-    assert hint == "What is left is not enough for a single key."
+    assert hint == "What is left is not enough for a single row."
     with pytest.raises(dpsql.Refusal, match="1e-8"):
         session.explain(asked("names", 1, "epsilon = 2e-4", "mechanism = stable"))

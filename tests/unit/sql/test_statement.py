@@ -464,6 +464,13 @@ HELPED = {
     "SELECT article FROM reads WHERE article IN (SELECT * FROM articles) GROUP BY 1 TOP 9 PRIVATE": "one column",
     "SELECT article FROM reads WHERE dwell GROUP BY 1 TOP 9 PRIVATE": "comparison",
     "SELECT article FROM reads WHERE dwell = 'much' GROUP BY 1 TOP 9 PRIVATE": "numbers",
+    "SELECT r.article FROM reads r, likes l WHERE r.article = l.article GROUP BY 1 TOP 9 PRIVATE": "JOIN ... ON r.",
+    "SELECT dwell FROM (SELECT * FROM reads), likes GROUP BY 1 TOP 9 PRIVATE": "Name the subqueries",
+    "SELECT article FROM (SELECT * FROM reads), articles GROUP BY 1 TOP 9 PRIVATE": "Name the subquery",
+    "SELECT COUNT(*) FROM reads WHERE EXTRACT(hour FROM ts) = 3": "EXTRACT(hour FROM ts) = 3 PRIVATE",
+    "SELECT COUNT(*) FROM reads WHERE dwell > 3 ORDER BY 1 LIMIT 3": "AS n FROM reads WHERE dwell > 3 PRIVATE",
+    "SELECT country, article, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY ALL ALL PRIVATE": "Group by one key",
+    "SELECT COUNT(DISTINCT user_id) AS n FROM reads GROUP BY ALL TOP 3 PRIVATE": "PRIVATE alone for a total",
     "DROP TABLE reads": "SELECT",
     "": "SHOW TABLES",
 }
