@@ -6,8 +6,9 @@ Everything here is post-processing of a release: it may be printed, stored and s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from importlib import import_module
 from importlib.metadata import version
@@ -39,11 +40,14 @@ _LAST_DAY, _LAST_MICROSECOND = 2**31 - 1, 2**63 - 1  # DuckDB's infinite date an
 
 @dataclass(frozen=True, slots=True)
 class CountColumns:
-    """Positions of the columns of released counts, and their noise.
+    """Positions of the columns of a released measure, such as counts, and their noise.
 
-    The noise is discrete Gaussian of the variance or, with a scale, discrete Laplace, whose variance is at most that.
-    Counts that were `adjusted` after the release (monotone = true) are not the noisy ones. With `bounded_by`, each
-    privacy unit is counted in at most so many groups, and intervals are those of the bounded counts.
+    The noise is discrete Gaussian of the variance or, with a scale, discrete Laplace, whose variance is at most that;
+    both are in steps of which each is worth `step`: 1 where units or rows are counted. Counts that were `adjusted`
+    after the release (monotone = true) are not the noisy ones. With `bounded_by`, each privacy unit is counted in at
+    most so many groups; `limits` says in words what else bounds a unit. Intervals are those of the bounded values.
+    `may_be_negative` says that exact sums may be. The other measures of the query are in `others`, and the positions of
+    the columns that are computed from several, such as AVG, in `computed`.
     """
 
     columns: tuple[int, ...]
@@ -51,9 +55,36 @@ class CountColumns:
     scale: Fraction | None = None
     adjusted: bool = False
     bounded_by: int | None = None
+    step: Fraction = Fraction(1)
+    may_be_negative: bool = False
+    others: tuple[CountColumns, ...] = ()
+    computed: tuple[int, ...] = ()
+    limits: str = ""
+
+    def half_width(self, level: float) -> int | float:
+        """Return the half width of an interval that holds the exact value with probability `level`, as a value."""
+        width = self.reach(level) * self.step
+        return int(width) if width.denominator == 1 else float(width)
+
+    def widen(self, values: Iterable[object], level: float) -> tuple[list[object], list[object]]:
+        """Return the ends of the intervals of values, in their type and rounded outwards; None for NULL."""
+        width = self.reach(level) * self.step
+        found = list(values)
+        return [self._move(each, -width) for each in found], [self._move(each, width) for each in found]
+
+    def _move(self, value: object, by: Fraction) -> object:
+        if not isinstance(value, int | float | Decimal):
+            return None
+        end = Fraction(value) + by
+        end = end if self.may_be_negative else max(Fraction(0), end)
+        if isinstance(value, float):
+            return float(end)
+        scale = 0 if isinstance(value, int) else -min(0, int(value.as_tuple().exponent))
+        whole = math.floor(end * 10**scale) if by < 0 else math.ceil(end * 10**scale)
+        return whole if isinstance(value, int) else Decimal(whole).scaleb(-scale)
 
     def reach(self, level: float) -> int:
-        """Return the half width, a whole number, of an interval that holds the exact count with probability `level`."""
+        """Return the half width in whole steps of an interval that holds the exact value with probability `level`."""
         if not isinstance(level, int | float) or not 0 < level < 1:
             reason = "The level of an interval must be a number strictly between 0 and 1."
             raise UsageError("level-range", reason, hint="Such as 0.95.")
@@ -171,12 +202,15 @@ class Answer:
 
     @property
     def bound_note(self) -> str:
-        """Sentence about `bounded_by` that belongs beside the counts; "" without a bound or without rows."""
-        if self.bounded_by is None or not len(self):
+        """Sentence about the bounds of each unit that belongs beside the values; "" without bounds or without rows."""
+        if self._counts is None or not len(self):
             return ""
-        unit = "user" if self._promise is None else unit_noun(self._promise.unit)
-        groups = "1 group" if self.bounded_by == 1 else f"{self.bounded_by} groups"
-        return f"each {unit} counted in at most {groups}: true counts can be higher"
+        unit, bounds = "user" if self._promise is None else unit_noun(self._promise.unit), []
+        if self.bounded_by is not None:
+            bounds.append("in at most 1 group" if self.bounded_by == 1 else f"in at most {self.bounded_by} groups")
+        bounds += [self._counts.limits] if self._counts.limits else []
+        values = "values" if self._counts.limits else "counts"
+        return f"each {unit} counted {' and '.join(bounds)}: true {values} can be higher" if bounds else ""
 
     def notes(self) -> list[str]:
         """Return the lines that belong beside the rows: explanation of a short answer, receipt, bound, warnings.
@@ -237,8 +271,8 @@ class Answer:
         """Return the keys with `low` and `high`, between which the exact count lies with probability `level`.
 
         Per row, for the noise of the released count; with `bounded_by`, for the bounded count. The last two
-        columns are `low` and `high`, in units and at least 0, also when a key has such a name. Raises `UsageError`
-        where no counts were released, where they were made monotone, and for a level outside (0, 1).
+        columns are `low` and `high`, of the first measure and at least 0, also when a key has such a name. Raises
+        `UsageError` where no counts were released, where they were made monotone, and for a level outside (0, 1).
 
         >>> answer.intervals(0.99).column_names
         ['article', 'low', 'high']
@@ -251,17 +285,18 @@ class Answer:
             raise UsageError(
                 "adjusted-counts", "Intervals are those of the noisy counts as they were drawn.", hint=hint
             )
-        low, high = self._find_bounds(self._counts.columns[0], self._counts.reach(level))
-        keys = [position for position in range(self._table.num_columns) if position not in self._counts.columns]
+        low, high = self._find_bounds(self._counts.columns[0], self._counts, level=level)
+        measured = {position for each in (self._counts, *self._counts.others) for position in each.columns}
+        measured |= set(self._counts.computed)
+        keys = [position for position in range(self._table.num_columns) if position not in measured]
         return self._table.select(keys).append_column("low", low).append_column("high", high)
 
-    def _find_bounds(self, position: int, reach: int) -> tuple[pa.Array, pa.Array]:
-        """Return the ends of the intervals of a column of counts, NULL where an outer SELECT has no count."""
+    def _find_bounds(self, position: int, noise: CountColumns, *, level: float) -> tuple[pa.Array, pa.Array]:
+        """Return the ends of the intervals of a column of a measure, NULL where an outer SELECT has no value."""
         import pyarrow as pa
 
-        counts = self._table.column(position).to_pylist()
-        ends = ([None if count is None else max(0, count + by) for count in counts] for by in (-reach, reach))
-        low, high = (pa.array(end, pa.int64()) for end in ends)
+        column = self._table.column(position)
+        low, high = (pa.array(end, column.type) for end in noise.widen(column.to_pylist(), level))
         return low, high
 
     def _with_intervals(self, level: float) -> pa.Table:
@@ -270,9 +305,12 @@ class Answer:
         table, counts = self._table, self._counts
         if counts is None:
             return table
-        for position in sorted(counts.columns, reverse=True):
+        noises = {position: each for each in (counts, *counts.others) for position in each.columns}
+        for position in sorted(noises, reverse=True):
             name = table.column_names[position]
-            ends = zip(("high", "low"), reversed(self._find_bounds(position, counts.reach(level))), strict=True)
+            ends = zip(
+                ("high", "low"), reversed(self._find_bounds(position, noises[position], level=level)), strict=True
+            )
             for end, column in ends:
                 table = table.add_column(position + 1, f"{name}_{end}", column)
         return table
@@ -397,8 +435,8 @@ class Answer:
             columns=[Column(field.name, _is_number(field.type)) for field in first.schema],
             values=[_to_python(column) for column in first.columns],
             total=len(self),
-            counts=() if counts is None else counts.columns,
-            reach=None if counts is None or counts.adjusted else counts.reach(0.95),
+            counts=() if counts is None else sum((each.columns for each in counts.others), counts.columns),
+            reach=None if counts is None or counts.adjusted else counts.half_width(0.95),
         )
 
 

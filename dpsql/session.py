@@ -386,10 +386,7 @@ class Session:
             used=Fraction(0) if replayed else plan.price(released.loss).share_of(balance.limit),
             more=None if replayed else planning.count_more(plan, balance.remaining, loss=released.loss),
         )
-        counts = None
-        if view.counts and drawn.counts is not None:
-            noise = drawn.counts
-            counts = CountColumns(view.counts, noise.variance, noise.scale, plan.monotone, drawn.bounded_by)
+        counts = _describe_measures(plan, view, drawn=drawn)
         periods = None if balance.calendar is None else balance.calendar.periods
         promise = Promise(plan.query.unit_name, plan.query.holders, balance.granted, periods)
         table = view.table(released.table, own.evaluator)
@@ -440,6 +437,31 @@ class Session:
             durable=own.ledger.durable,
             shared=own.terms.limits.share_replays,
         )
+
+
+def _describe_measures(
+    plan: planning.Plan, view: planning.ResultView, *, drawn: planning.ReleaseTerms
+) -> CountColumns | None:
+    """Return the columns of the measures that an answer shows, with their noise; None where it shows none."""
+    noises = () if drawn.counts is None else (drawn.counts, *drawn.others)
+    found = []
+    for at, columns in sorted(view.measures.items()) if noises else ():
+        noise, bounds = noises[at], plan.query.measures[at].bounds
+        found.append(
+            CountColumns(
+                columns,
+                noise.variance,
+                noise.scale,
+                plan.monotone and at == 0,
+                drawn.bounded_by,
+                step=Fraction(1) if bounds is None else bounds.step,
+                may_be_negative=bounds is not None and bounds.low < 0,
+            )
+        )
+    if not found:
+        return None
+    limits = planning.describe_limits(plan.query)
+    return replace(found[0], others=tuple(found[1:]), computed=view.computed, limits=limits)
 
 
 def release_external(session: Session, release: planning.ExternalRelease) -> planning.ReleaseResult:

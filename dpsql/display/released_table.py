@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 
 from dpsql.accounting import ZCDP, BudgetVector, Loss, Steps
@@ -20,14 +22,14 @@ class Released:
     """First rows of an answer of `total` rows, column by column.
 
     `counts` are the positions of the columns of released counts, and `reach` is half the width of their 95 % intervals,
-    a whole number; None if they have no intervals.
+    of the first of them; None if they have no intervals.
     """
 
     columns: Sequence[Column]
     values: Sequence[Sequence[object]]
     total: int
     counts: Sequence[int]
-    reach: int | None
+    reach: int | float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +71,22 @@ def released_html(released: Released, cost: Cost) -> str:
     )
 
 
-def _make_bar(count: object, reach: int | None) -> Bar | None:
-    """Return the bar of a released count; None for a row that an outer SELECT added."""
-    if not isinstance(count, int):
+def _make_bar(count: object, reach: float | None) -> Bar | None:
+    """Return the bar of a released count, in whole numbers; None for a row that an outer SELECT added."""
+    if not isinstance(count, int | float | Decimal):
         return None
-    return Bar(count, None, None) if reach is None else Bar(count, max(0, count - reach), max(0, count + reach))
+    value = round(count)
+    if reach is None:
+        return Bar(value, None, None)
+    return Bar(value, max(0, value - math.ceil(reach)), max(0, value + math.ceil(reach)))
 
 
 def _format_value(value: object, *, grouped: bool) -> str:
     if value is None:
         return "NULL"
-    return f"{value:,}" if grouped and isinstance(value, int) else str(value)
+    if grouped and isinstance(value, int | Decimal):
+        return f"{value:,}"
+    return f"{value:,.2f}" if grouped and isinstance(value, float) else str(value)
 
 
 def _make_meters(cost: Cost) -> list[Meter]:

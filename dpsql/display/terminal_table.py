@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from dpsql.display.element import replace_unprintable
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["terminal_table"]
 
 _BAR = 36  # cells
+_NUMBERS = (int, float, Decimal)
 
 
 def terminal_table(released: Released, level: float = 0.95) -> Table:
@@ -30,22 +33,23 @@ def terminal_table(released: Released, level: float = 0.95) -> Table:
         table.add_column(f"± at {level:.0%}", justify="right")
     if counts:
         table.add_column("", no_wrap=True)
-    longest = max((count + (released.reach or 0) for count in counts if isinstance(count, int)), default=1)
+    reach = math.ceil(released.reach or 0)
+    longest = max((round(count) + reach for count in counts if isinstance(count, _NUMBERS)), default=1)
     for rank, row in enumerate(zip(*released.values, strict=True), start=1):
         cells: list[str | Text] = [str(rank), *(_format(value, at, released=released) for at, value in enumerate(row))]
         if counts:
-            count, reach = counts[rank - 1], released.reach
-            is_count = isinstance(count, int)
-            cells += [] if reach is None else [f"± {reach:,}" if is_count else ""]
-            cells.append(_draw_bar(count, reach or 0, longest=longest) if isinstance(count, int) else "")
+            count = counts[rank - 1]
+            is_count = isinstance(count, _NUMBERS)
+            cells += [] if released.reach is None else [f"± {released.reach:,}" if is_count else ""]
+            cells.append(_draw_bar(round(count), reach, longest=longest) if isinstance(count, _NUMBERS) else "")
         table.add_row(*cells)
     return table
 
 
 def _format(value: object, position: int, *, released: Released) -> Text:
     """Return a cell; digits of a key have no separators, because it may be a year or a code."""
-    if position in released.counts and isinstance(value, int):
-        return _escape(f"{value:,}")
+    if position in released.counts and isinstance(value, _NUMBERS):
+        return _escape(f"{value:,.2f}" if isinstance(value, float) else f"{value:,}")
     return _escape("NULL" if value is None else str(value))
 
 

@@ -10,7 +10,14 @@ from dpsql.accounting import ZCDP, BoundedRange
 from dpsql.errors import UsageError
 from dpsql.mechanisms.base import Selection
 from dpsql.mechanisms.histogram import COUNT_LIMIT, Histogram
-from dpsql.mechanisms.parameters import check_bound, check_delta, check_epsilon, check_k, check_leaders
+from dpsql.mechanisms.parameters import (
+    check_bound,
+    check_delta,
+    check_epsilon,
+    check_k,
+    check_leaders,
+    check_sensitivity,
+)
 from dpsql.mechanisms.sampling.noise import Noise
 from dpsql.mechanisms.sampling.race import race
 from dpsql.quantities import Delta, Epsilon
@@ -27,18 +34,20 @@ class LimitedDomain:
 
     Given: epsilon is the bounded-range parameter of one draw; delta in (0, 1) is this query's; 1 <= k <= k_bar;
     `max_groups_contributed` bounds how many groups one privacy unit is in (None: no bound), enforced by the caller;
-    `min_units` is how many units a label should have to be returned (1: no floor).
+    `min_units` is how many units a label should have to be returned (1: no floor). One unit changes each count by at
+    most R = `sensitivity`, all in one direction (1 where units are counted); with another R there is no min_units.
     All are public or functions of earlier answers. The histogram holds the k_bar first groups by (count descending,
     a fixed order of labels): data-dependent ties would break delta.
     Returns: a `Selection` of 0..k positions in noisy rank order; with fewer than k the last step was BOTTOM. A label
     of fewer than min_units units is among them with probability at most delta (`maths.md` 3.6).
     Loss: rho = epsilon**2 / 8 for every returned label and for BOTTOM, and delta once, never refunded.
     Utility: with probability 1 - beta every returned label has a count of at least
-    h_(k) - ln(k * k_bar / beta) / epsilon (DR19 Lemma 3.1).
+    h_(k) - R ln(k * k_bar / beta) / epsilon (DR19 Lemma 3.1).
     Cost: O(k_bar log k_bar), whatever the counts.
     Source: Durfee and Rogers 2019, arXiv:1905.04273, Algorithm 1; k-bar = k_bar, h_perp = threshold,
     Delta = max_groups_contributed. The paper charges 2 delta a query; one delta suffices (`maths.md` 3.3). BOTTOM
-    stays when fewer than k_bar + 1 groups exist, with the missing count taken as 0. `min_units` is not the paper's.
+    stays when fewer than k_bar + 1 groups exist, with the missing count taken as 0. `min_units` and R are not in the
+    paper (`maths.md` 3.6 and 10.2).
 
     >>> mechanism = LimitedDomain(Epsilon("0.1"), Delta("1e-6"), k=10, k_bar=10, max_groups_contributed=1)
     >>> round(float(mechanism.threshold_offset), 6)
@@ -51,12 +60,16 @@ class LimitedDomain:
     k_bar: int
     max_groups_contributed: int | None = None
     min_units: int = 1
+    sensitivity: int = 1
 
     def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
         check_k(self.k, self.k_bar)
         check_delta(self.delta)
         check_bound(self.max_groups_contributed)
+        check_sensitivity(self.sensitivity)
+        check_epsilon(self.epsilon, self.sensitivity)
+        if self.sensitivity > 1 and self.min_units > 1:
+            raise UsageError("min-units-range", "min_units counts units, and these counts are of something else.")
         if not 1 <= self.min_units < COUNT_LIMIT:
             raise UsageError("min-units-range", "min_units must be at least 1 and less than 2**53.")
 
@@ -72,13 +85,13 @@ class LimitedDomain:
 
     @property
     def threshold_offset(self) -> Fraction:
-        """How far above the (k_bar + 1)-th count BOTTOM stands: 1 + ln(M / delta) / epsilon, rounded up.
+        """How far above the (k_bar + 1)-th count BOTTOM stands: R (1 + ln(M / delta) / epsilon), rounded up.
 
         M = min(max_groups_contributed, k_bar) is how many leaders one unit can exchange. `min(.., d - k_bar)` of the
         paper is unsafe on an unknown domain (`maths.md` 1).
         """
         reach = self.k_bar if self.max_groups_contributed is None else min(self.max_groups_contributed, self.k_bar)
-        return 1 + self._lead_over(reach)
+        return self.sensitivity * (1 + self._lead_over(reach))
 
     @property
     def least_threshold(self) -> Fraction:
@@ -100,7 +113,9 @@ class LimitedDomain:
         bottom = len(histogram.leaders)
         threshold = max(histogram.following + self.threshold_offset, self.least_threshold)
         steps = min(self.k, bottom + 1)
-        order = race(histogram.leaders, threshold, epsilon=self.epsilon.value, steps=steps, noise=noise)
+        order = race(
+            histogram.leaders, threshold, epsilon=self.epsilon.value / self.sensitivity, steps=steps, noise=noise
+        )
         if bottom in order:
             return Selection(tuple(order[: order.index(bottom)]), stopped_at_bottom=True)
         return Selection(tuple(order), stopped_at_bottom=False)

@@ -1,4 +1,4 @@
-"""Counts of chosen labels with exact noise: discrete Gaussian, or discrete Laplace where a Gaussian has no loss.
+"""Counts of chosen labels, or sums, with exact noise: discrete Gaussian, or Laplace where a Gaussian has no loss.
 
 The discrete Laplace serves the certificates that have no rho.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.accounting import BoundedRange
-from dpsql.mechanisms.parameters import check_bound, check_epsilon
+from dpsql.mechanisms.parameters import check_bound, check_epsilon, check_sensitivity
 from dpsql.mechanisms.sampling.discrete_gaussian import discrete_gaussian
 from dpsql.mechanisms.sampling.discrete_laplace import discrete_laplace
 from dpsql.mechanisms.sampling.noise import Noise
@@ -21,12 +21,12 @@ __all__ = ["CountRelease", "LaplaceCounts", "NoisyCounts"]
 
 @dataclass(frozen=True, slots=True)
 class NoisyCounts:
-    """Count release: every chosen label's count plus an exact discrete Gaussian of sigma = 2 / epsilon.
+    """Count release: every chosen label's count plus an exact discrete Gaussian of sigma = 2 R / epsilon.
 
-    Given: the counts of labels chosen by an earlier release, of sensitivity 1 each; `max_groups_contributed` is the
-    most labels that one privacy unit can be in (None: no bound), enforced by the caller.
+    Given: the counts of labels chosen by an earlier release; one privacy unit changes each by at most R = `sensitivity`
+    (1 where units are counted), and at most `max_groups_contributed` of them (None: no bound), enforced by the caller.
     Loss: rho = min(m, max_groups_contributed) * epsilon**2 / 8 for m labels, so one item each; delta 0.
-    Utility: unbiased, variance 4 / epsilon**2 each, whatever m.
+    Utility: unbiased, variance 4 R**2 / epsilon**2 each, whatever m.
     Source: `maths.md` 10; Canonne, Kamath and Steinke 2020, arXiv:2004.00010, Theorem 4.
 
     >>> NoisyCounts(Epsilon("0.1")).variance
@@ -35,14 +35,16 @@ class NoisyCounts:
 
     epsilon: Epsilon
     max_groups_contributed: int | None = None
+    sensitivity: int = 1
 
     def __post_init__(self) -> None:
         check_bound(self.max_groups_contributed)
+        check_sensitivity(self.sensitivity)
 
     @property
     def variance(self) -> Fraction:
         """Return sigma squared."""
-        return 4 / self.epsilon.value**2
+        return (2 * self.sensitivity / self.epsilon.value) ** 2
 
     @property
     def scale(self) -> None:
@@ -66,10 +68,11 @@ class NoisyCounts:
 
 @dataclass(frozen=True, slots=True)
 class LaplaceCounts:
-    """Count release: every chosen label's count plus an exact discrete Laplace of a scale of `share` / epsilon.
+    """Count release: every chosen label's count plus an exact discrete Laplace of a scale of R `share` / epsilon.
 
-    Given: the counts of labels chosen by an earlier release, of sensitivity 1 each; `max_groups_contributed` is the
-    most labels that one privacy unit can be in (None: no bound), enforced by the caller. `share` is 1 where an item is
+    Given: the counts of labels chosen by an earlier release; one privacy unit changes each by at most R = `sensitivity`
+    (1 where units are counted), and at most `max_groups_contributed` of them (None: no bound), enforced by the caller.
+    `share` is 1 where an item is
     to be epsilon-DP, and 2 where it is to be of epsilon-bounded range: a likelihood ratio within exp(+-1 / scale) has a
     range of 2 / scale, and the discrete Laplace attains it.
     Loss: one item for each of min(m, max_groups_contributed) of m labels; on the others a unit has no effect. delta 0.
@@ -83,15 +86,17 @@ class LaplaceCounts:
     epsilon: Epsilon
     share: int
     max_groups_contributed: int | None = None
+    sensitivity: int = 1
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
         check_bound(self.max_groups_contributed)
+        check_sensitivity(self.sensitivity)
 
     @property
     def scale(self) -> Fraction:
         """Return the scale of the noise."""
-        return self.share / self.epsilon.value
+        return self.sensitivity * self.share / self.epsilon.value
 
     @property
     def variance(self) -> Fraction:

@@ -11,9 +11,9 @@ __all__ = ["check_bound", "check_delta", "check_epsilon", "check_k", "check_lead
 __all__ += ["known_candidates"]
 
 
-def check_epsilon(epsilon: Epsilon) -> None:
-    """Raise UsageError for an epsilon below that of any draw."""
-    if epsilon.value < LEAST_EPSILON:
+def check_epsilon(epsilon: Epsilon, sensitivity: int = 1) -> None:
+    """Raise UsageError for an epsilon, per unit of a count of this sensitivity, below that of any draw."""
+    if epsilon.value < LEAST_EPSILON * sensitivity:
         raise UsageError("epsilon-range", "The epsilon of a draw must be at least 1e-9.")
 
 

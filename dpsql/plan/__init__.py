@@ -5,10 +5,11 @@ from dpsql.plan.cache.stored_release import PackedRelease, is_same_release, pack
 from dpsql.plan.external_release import Draw, ExternalRelease, ReleaseResult
 from dpsql.plan.free_answers import FreeAnswers
 from dpsql.plan.grid import hold_to_grid, read_progress
+from dpsql.plan.measure_values import describe_limits
 from dpsql.plan.outer_select import Prepared, ResultView, result_view
 from dpsql.plan.plan import Plan, build_statement
 from dpsql.plan.planner import build_plan
-from dpsql.plan.release import MOST_PUBLIC_ROWS, Release, release
+from dpsql.plan.release import MOST_PUBLIC_ROWS, Release, ReleaseTerms, release
 from dpsql.plan.report.balance import Account, Balance, compute_balance, read_balance
 from dpsql.plan.report.forecast import Forecast, count_more, forecast
 from dpsql.plan.report.short_answer import describe_need, explain_short_answer
@@ -31,6 +32,7 @@ __all__ = [
     "Prepared",
     "Release",
     "ReleaseResult",
+    "ReleaseTerms",
     "ResultView",
     "Sublimit",
     "Terms",
@@ -39,6 +41,7 @@ __all__ = [
     "compute_balance",
     "compute_replay_key",
     "count_more",
+    "describe_limits",
     "describe_need",
     "explain_short_answer",
     "explain_shortfall",

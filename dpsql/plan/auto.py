@@ -134,6 +134,8 @@ def _predict(mechanism_plan: MechanismPlan, query: PrivateQuery, *, most: int) -
             return None if one is None else replace(one, items=one.items * charged)
         case AllPartitionsPlan(every=every):
             return _predict(every, query, most=most)
+    if not query.counts_units_alone:
+        return None
     need, k, domain = _predict_units(mechanism_plan, query, most=most), query.clause.k or 0, query.domain
     k = min(k, len(domain.values)) if isinstance(domain, LiteralDomain) else k
     if need is None:

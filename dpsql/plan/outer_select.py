@@ -83,12 +83,24 @@ class ResultView:
         return is_empty_by_text(self.inner) or (self.outer is not None and is_empty_by_text(self.outer))
 
     @property
-    def counts(self) -> tuple[int, ...]:
-        """The columns that are the released counts, unchanged, by position."""
-        released = [position for position, output in enumerate(self.inner.outputs) if output.key is None]
+    def computed(self) -> tuple[int, ...]:
+        """The columns that are computed from several measures, unchanged, by position."""
+        found = [at for at, output in enumerate(self.inner.outputs) if output.divisor is not None]
         if self.outer is None:
-            return tuple(released)
-        return tuple(at for position in released for at in find_unchanged_outputs(self.outer, position))
+            return tuple(found)
+        return tuple(shown for at in found for shown in find_unchanged_outputs(self.outer, at))
+
+    @property
+    def measures(self) -> dict[int, tuple[int, ...]]:
+        """The columns that are released measures, unchanged, by position, for each measure that is shown."""
+        found = dict[int, tuple[int, ...]]()
+        for position, output in enumerate(self.inner.outputs):
+            if output.key is not None or output.divisor is not None:
+                continue
+            shown = (position,) if self.outer is None else tuple(find_unchanged_outputs(self.outer, position))
+            if shown:
+                found[output.measure] = (*found.get(output.measure, ()), *shown)
+        return found
 
     def fetch(self, fetch: Callable[[PublicQuery], pa.Table]) -> ResultView:
         """Return the view with the public tables that the outer SELECT reads; `fetch` returns each of them."""

@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from dpsql.errors import Refusal
+from dpsql.mechanisms.sampling.race import LEAST_EPSILON
 from dpsql.plan.auto import BY_COUNTS, CHOSEN, Candidate, choose_candidate, compare_candidates
 from dpsql.plan.cache.replay_key import compute_question_keys, compute_replay_key, order_canonically
+from dpsql.plan.measures import bound_measures
 from dpsql.plan.mechanisms import MechanismPlan, MechanismRequest
 from dpsql.plan.mechanisms.adaptive import adaptive
 from dpsql.plan.mechanisms.certificate_rules import check_mechanism, check_partitions, price_items
@@ -49,6 +51,7 @@ _UNKNOWN_DOMAIN: dict[str, _Builder] = {
 _KNOWN_DOMAIN: dict[str, _Builder] = {"peeling": peeling, "joint": joint}
 _ADAPTIVE: dict[str, _Builder] = {"stable": adaptive}
 _ALL_GROUPS: dict[str, _Builder] = {"known_groups": known_groups}
+_OF_MEASURES = frozenset([limited_domain, peeling])  # those that rank by sums of rows and values, too
 _LEANING = frozenset([stable, adaptive])  # those that take a k to be near to
 _COMPARED = CHOSEN | frozenset("laplace_limited_domain domain_discovery joint".split())  # hardly ever better
 _OF_WEIGHTS = frozenset([weighted_gaussian, domain_discovery])  # those that cap the groups of units by themselves
@@ -62,7 +65,7 @@ _WORDS = {
 
 def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
     """Return the plan for a query; refuse options outside the policy's ceilings. `salts` are the session's own."""
-    query = order_canonically(query)
+    query = bound_measures(order_canonically(query), terms)
     options, limits, k = query.clause.options, terms.limits, query.clause.k
     if k is not None and k > limits.max_k:
         hint = f"Ask for at most {limits.max_k}."
@@ -123,7 +126,13 @@ def _build(
     if build is known_groups and groups is not None and _count_known_groups(query) <= groups:
         groups = None  # no unit can be in more
     epsilon = read_epsilon(options.get("epsilon"), terms)
-    price = price_items(epsilon, groups, counted=query.releases_counts, certificate=terms.certificate)
+    sensitivities = [measure.sensitivity for measure in query.measures] if query.releases_counts else []
+    price = price_items(epsilon, groups, sensitivities=sensitivities, certificate=terms.certificate)
+    least = max(LEAST_EPSILON * each for each in (1, *(measure.width for measure in query.measures)))
+    if epsilon.value < least:
+        reason = f"With these bounds epsilon must be at least {float(least):.2g}."
+        hint = "Raise epsilon, or ask the curator for smaller bounds."
+        raise Refusal("option-range", reason, hint=hint, place=query.clause.place)
     if build in _OF_EACH:
         query = _keep_one_partition(query, terms.tables, salts=salts)
     asked = MechanismRequest(query, terms, price, groups, own_cap)
@@ -166,6 +175,8 @@ def _read_mechanism(option: Option | None, query: PrivateQuery) -> tuple[Mapping
     """Return the mechanisms for such a query, and the one that is asked for; refuse what is unknown or for another."""
     known = query.domain is not None
     fitting, others = (_KNOWN_DOMAIN, _UNKNOWN_DOMAIN) if known else (_UNKNOWN_DOMAIN, _KNOWN_DOMAIN)
+    if not query.counts_units_alone and query.clause.shape == "top":
+        return _read_measuring(option, query, fitting=fitting)
     if query.clause.shape != "top":
         _check_no_mechanism(option)
         return _ALL_GROUPS, None
@@ -189,6 +200,24 @@ def _read_mechanism(option: Option | None, query: PrivateQuery) -> tuple[Mapping
     near = propose_name(str(name), MECHANISMS)
     hint = f"{near}Leave it out, or write one of {', '.join(MECHANISMS)}."
     raise Refusal("option", "There is no such mechanism.", hint=hint, place=option.place)
+
+
+def _read_measuring(
+    option: Option | None, query: PrivateQuery, *, fitting: Mapping[str, _Builder]
+) -> tuple[Mapping[str, _Builder], str]:
+    """Return the mechanism that ranks by any measure; refuse another one, and what counts units alone."""
+    ((name, build),) = [(name, build) for name, build in fitting.items() if build in _OF_MEASURES]
+    clause = query.clause
+    if option is not None and option.value not in {"auto", name}:
+        reason = f"Measures other than COUNT(DISTINCT {query.unit_name}) are ranked by {name} alone."
+        raise Refusal("option", reason, hint="Leave the mechanism out.", place=option.place)
+    if clause.is_adaptive or clause.per is not None:
+        what = "TOP ADAPTIVE PRIVATE" if clause.is_adaptive else "PER"
+        reason = f"{what} is for COUNT(DISTINCT {query.unit_name}) alone."
+        raise Refusal(
+            "measures", reason, hint="Write TOP 10 PRIVATE, or leave the other measures out.", place=clause.place
+        )
+    return {name: build}, name
 
 
 def _check_no_mechanism(option: Option | None) -> None:

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping
 from dpsql.engines import Column, Engine
 from dpsql.errors import PolicyError
 from dpsql.policy import Policy, PrivateTable
+from dpsql.policy.bounds import ColumnBounds
 from dpsql.policy.links import Link as Declared
 from dpsql.policy.owners import find_owner, find_target, shadowed
 from dpsql.sql.ir.catalog import Catalog, Link, Table
-from dpsql.sql.ir.types import Type, parse_type
+from dpsql.sql.ir.types import Family, Type, find_read_type, parse_type
 from dpsql.sql.lexer import ascii_lower
 
 __all__ = ["build_catalog", "may_be_unit"]
@@ -50,6 +51,8 @@ def _known_table(engine: Engine, policy: Policy, *, name: str) -> Table:
     if not isinstance(table, PrivateTable):
         return Table(name, engine.relation(name), columns, None)
     _check_columns(policy, f"{place}.one_value_per_unit", names=table.one_value_per_unit, stored=stored)
+    for column, bounds in table.bounds.columns:
+        _check_bounds(policy, f"{place}.bounds.{column}", name=column, bounds=bounds, stored=stored)
     for names in table.materialized:
         _check_materialized(policy, f"{place}.materialized", names=names, stored=stored)
     owner = find_owner(policy.tables, name)
@@ -125,6 +128,21 @@ def _check_materialized(policy: Policy, key_path: str, *, names: Iterable[str], 
             reason = f'The column "{name}", of the type {kind}, cannot be materialized.'
             hint = "Whole numbers, DECIMAL, text, dates, times and UUIDs can be; names do not begin with dpsql_."
             raise PolicyError("policy-prepared", reason, hint=hint, place=policy.where(key_path))
+
+
+def _check_bounds(policy: Policy, key_path: str, *, name: str, bounds: ColumnBounds, stored: TableColumns) -> None:
+    """Refuse bounds of a column that holds no numbers, or that are finer than its numbers."""
+    _check_columns(policy, key_path, names=(name,), stored=stored)
+    type_ = find_read_type(parse_type(stored[ascii_lower(name)].type))
+    if not type_.is_number:
+        reason = f'The column "{name}" has no numbers to add up, but the type {type_}.'
+        raise PolicyError("policy-bounds", reason, hint="Leave its bounds out.", place=policy.where(key_path))
+    finest = 10 ** type_.precision[1]
+    if type_.family is not Family.DOUBLE and any((end * finest).denominator > 1 for end in (bounds.min, bounds.max)):
+        digits = f"{type_.precision[1]} digits after the point" if finest > 1 else "whole numbers"
+        reason = f'The column "{name}" has {digits}, and its bounds have more.'
+        hint = "Round the bounds up to the digits of the column."
+        raise PolicyError("policy-bounds", reason, hint=hint, place=policy.where(key_path))
 
 
 def _check_columns(policy: Policy, key_path: str, *, names: Iterable[str], stored: TableColumns) -> None:

@@ -16,11 +16,12 @@ from dpsql.engines import Exact, open_exact
 from dpsql.errors import EngineError, Unsupported
 from dpsql.mechanisms import Noise
 from dpsql.plan.arrow_schema import arrow_type, filter_rows, int64_array, order_rows
+from dpsql.plan.measure_values import decode_steps, divide_steps
 from dpsql.plan.mechanisms import CountNoise, Groups, RowsRead
 from dpsql.plan.monotone import fit_monotone
 from dpsql.plan.plan import Plan
 from dpsql.quantities import Delta, Epsilon
-from dpsql.sql.ir.statements import PrivateQuery, PublicQuery
+from dpsql.sql.ir.statements import Output, PrivateQuery, PublicQuery
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -47,7 +48,7 @@ class ReleaseTerms:
 
     The defaults of the policy may have changed since, so a stored release has its own. `partitions` is how many answers
     of at most `k` keys it consists of. `chooses` is that of the report of the mechanism, `bounded_by` the bound of the
-    groups in which the counts count each unit.
+    groups in which the counts count each unit. `counts` is the noise of the first measure, `others` that of the others.
     """
 
     mechanism: str
@@ -60,6 +61,7 @@ class ReleaseTerms:
     partitions: int
     counts: CountNoise | None
     bounded_by: int | None
+    others: tuple[CountNoise, ...] = ()
 
     @classmethod
     def of(cls, plan: Plan) -> Self:
@@ -76,6 +78,7 @@ class ReleaseTerms:
             partitions=max(1, spec.rows.partitions),
             counts=spec.counts,
             bounded_by=plan.count_bound,
+            others=tuple(CountNoise(each.variance, each.scale) for each in plan.mechanism_plan.price.others),
         )
 
     def choose(self, chosen: int | None) -> Self:
@@ -112,7 +115,8 @@ def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
     """
     table = open_exact(exact)
     drawn = plan.mechanism_plan.draw(_read_groups(plan, table), noise)
-    canonical = _select_released(plan, table, rows=drawn.rows, private=drawn.counts)
+    values = () if drawn.counts is None else (drawn.counts, *drawn.others)
+    canonical = _select_released(plan, table, rows=drawn.rows, values=values)
     return Release(
         table=present(plan, canonical),
         canonical=canonical,
@@ -129,14 +133,16 @@ def _read_groups(plan: Plan, table: pa.Table) -> Groups:
     import pyarrow as pa
 
     expected, columns = plan.spec.rows, table.columns[len(plan.query.keys) :]
-    shaped = len(columns) == 1 + expected.weighted + (expected.partitions > 0)
+    shaped = len(columns) == 1 + expected.others + expected.weighted + (expected.partitions > 0)
     if shaped and all(column.type == pa.int64() and not column.null_count for column in columns):
         measures = [_to_numpy(column) for column in columns]
         partitions = measures.pop() if expected.partitions else None
-        least = all(measure.min(initial=expected.min_count) >= expected.min_count for measure in measures)
-        if least and _in_bounds(expected, table.num_rows, partitions=partitions):
+        others = tuple(measures.pop() for _ in range(expected.others))[::-1]
+        least = expected.min_count
+        fits = least is None or all(measure.min(initial=least) >= least for measure in measures)
+        if fits and _in_bounds(expected, table.num_rows, partitions=partitions):
             counts, weights = measures if expected.weighted else (*measures, np.empty(0, np.int64))
-            return Groups(counts, weights, partitions)
+            return Groups(counts, weights, partitions, others)
     raise EngineError(
         "engine-result",
         "The engine's answer does not have the expected columns.",
@@ -159,23 +165,29 @@ def _in_bounds(expected: RowsRead, rows: int, *, partitions: npt.NDArray[np.int6
     return expected.max_rows is None or int(sizes.max()) <= expected.max_rows
 
 
-def _select_released(plan: Plan, table: pa.Table, *, rows: Sequence[int], private: tuple[int, ...] | None) -> pa.Table:
-    """Return all that is released, its types from the query: every key, then the noisy counts, if any were drawn."""
+def _select_released(
+    plan: Plan, table: pa.Table, *, rows: Sequence[int], values: Sequence[tuple[int, ...]]
+) -> pa.Table:
+    """Return all that is released, its types from the query: every key, then the noisy measures, if any were drawn."""
     import pyarrow as pa
 
     chosen, columns = int64_array(rows), dict[str, pa.Array | pa.ChunkedArray]()
     for at, key in enumerate(plan.query.keys):
         column, type_ = table.column(at).take(chosen), arrow_type(key.type)
         columns[f"key_{at + 1}"] = column if column.type == type_ else column.cast(type_)
-    return pa.table(columns if private is None else {**columns, COUNT: int64_array(private)})
+    return pa.table({**columns, **{_name_measure(at): int64_array(each) for at, each in enumerate(values)}})
+
+
+def _name_measure(at: int) -> str:
+    """Return the name of the column of a measure in the canonical table."""
+    return COUNT if at == 0 else f"measure_{at + 1}"
 
 
 def empty_result(query: PrivateQuery) -> pa.Table:
     """Return the answer of a query without a row, for which nothing need be drawn."""
     import pyarrow as pa
 
-    types = [pa.int64() if output.key is None else arrow_type(query.keys[output.key].type) for output in query.outputs]
-    names = [output.name for output in query.outputs]
+    names, types = [output.name for output in query.outputs], map(arrow_type, query.output_types)
     return pa.schema(list(zip(names, types, strict=True))).empty_table()
 
 
@@ -190,10 +202,24 @@ def present(plan: Plan, canonical: pa.Table) -> pa.Table:
     if plan.monotone:
         counts = int64_array(_fit_counts(query, canonical))
         canonical = canonical.set_column(canonical.column_names.index(COUNT), COUNT, counts)
-    columns = [canonical.column(COUNT if output.key is None else f"key_{output.key + 1}") for output in query.outputs]
+    columns = [
+        _show_measure(query, canonical, output=output)
+        if output.key is None
+        else canonical.column(f"key_{output.key + 1}")
+        for output in query.outputs
+    ]
     released = pa.Table.from_arrays(columns, names=[output.name for output in query.outputs])
     released = order_rows(filter_rows(released, query.keep), query.order)
     return released if query.limit is None else released.slice(0, min(query.limit, released.num_rows))
+
+
+def _show_measure(query: PrivateQuery, canonical: pa.Table, *, output: Output) -> pa.ChunkedArray | pa.Array:
+    """Return a released measure, or the quotient of two, in the type of the output."""
+    column, measure = canonical.column(_name_measure(output.measure)), query.measures[output.measure]
+    if output.divisor is None:
+        return column if measure.bounds is None else decode_steps(column.to_pylist(), measure)
+    divisors = canonical.column(_name_measure(output.divisor)).to_pylist()
+    return divide_steps(column.to_pylist(), divisors, measure=measure)
 
 
 def _fit_counts(query: PrivateQuery, canonical: pa.Table) -> list[int]:

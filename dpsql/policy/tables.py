@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from dpsql.errors import PolicyError
+from dpsql.policy.bounds import Bounds, check_bounds, read_bounds
 from dpsql.policy.links import Link
 from dpsql.policy.toml import Section
 from dpsql.policy.validation import (
@@ -25,12 +26,14 @@ from dpsql.policy.validation import (
     optional_count,
     wrong_type,
 )
+from dpsql.quantities import Number
 
 __all__ = ["PrivateTable", "PublicTable", "Table", "beside", "check_folder", "check_tables", "read_tables"]
 
 _OF_UNITS = ("max_groups_contributed", "min_units", "population")
 _SINGLE = "one_value_per_unit"
 _MATERIALIZED = "materialized"
+_BOUNDS = "bounds"
 ExposedColumns = Sequence[str] | Mapping[str, str] | None
 
 
@@ -51,7 +54,9 @@ class PrivateTable:
     which the price includes. `population` is a public estimate of the number of units: it helps to choose a mechanism,
     and the guarantee does not depend on it. For each set of columns in `materialized`, `dpsql materialize` stores the
     distinct values of every unit in the folder of the policy, and queries that need no other columns read these in
-    place of the rows.
+    place of the rows. `bounds` say how much one unit adds to one group at most, such as {"rows": 20, "amount": {"max":
+    500}}: COUNT(*) counts at most so many of its rows, and SUM adds at most so much for it, and at least `min`, which
+    is 0 or below.
 
     >>> PrivateTable("user_id", max_groups_contributed=10).privacy_unit
     'user_id'
@@ -66,6 +71,7 @@ class PrivateTable:
     population: int | None
     one_value_per_unit: tuple[str, ...]
     materialized: tuple[tuple[str, ...], ...]
+    bounds: Bounds
     types: tuple[str, ...] | None = field(init=False)
 
     def __init__(  # noqa: PLR0913 - the keys of a table [tables.name]
@@ -80,6 +86,7 @@ class PrivateTable:
         population: int | None = None,
         one_value_per_unit: Sequence[str] = (),
         materialized: Sequence[Sequence[str]] = (),
+        bounds: Bounds | Mapping[str, int | Mapping[str, Number]] = MappingProxyType({}),
     ) -> None:
         if (privacy_unit is None) == (link is None):
             reason = "A private table has either a privacy_unit or a link to one."
@@ -94,6 +101,7 @@ class PrivateTable:
         fill(self, population=check_population(population))
         fill(self, one_value_per_unit=check_single_valued(one_value_per_unit, self.columns, unit=privacy_unit))
         fill(self, materialized=check_materialized(materialized, self.columns, unit=privacy_unit))
+        fill(self, bounds=check_bounds(bounds))
         if privacy_unit is not None and self.columns is not None and fold(privacy_unit) not in map(fold, self.columns):
             raise PolicyError(
                 "policy-columns",
@@ -182,7 +190,7 @@ def read_tables(root: Section, folder: Path) -> dict[str, Table]:
 
 
 def _read_table(section: Section, folder: Path) -> Table:
-    section.only("privacy_unit", "link", "public", "columns", "source", *_OF_UNITS, _SINGLE, _MATERIALIZED)
+    section.only("privacy_unit", "link", "public", "columns", "source", *_OF_UNITS, _SINGLE, _MATERIALIZED, _BOUNDS)
     unit, link, public = section.text("privacy_unit"), section.text("link"), section.flag("public")
     if [unit, link, public].count(None) != 2 or public is False:  # noqa: PLR2004 - one of the three is said
         raise PolicyError(
@@ -194,13 +202,21 @@ def _read_table(section: Section, folder: Path) -> Table:
     columns, given = section.texts_or_table("columns"), section.text("source")
     counts = {key: section.whole(key) for key in _OF_UNITS if key in section.values}
     single, materialized = section.texts(_SINGLE) or (), section.lists_of_texts(_MATERIALIZED) or ()
+    bounds = read_bounds(section.section(_BOUNDS))
     with section.placing():
         source = beside(folder, given, place="source")
         if public is None:
             return PrivateTable(
-                unit, columns, link=link, source=source, one_value_per_unit=single, materialized=materialized, **counts
+                unit,
+                columns,
+                link=link,
+                source=source,
+                one_value_per_unit=single,
+                materialized=materialized,
+                bounds=bounds,
+                **counts,
             )
-        for key in {*_OF_UNITS, _SINGLE, _MATERIALIZED} & section.values.keys():
+        for key in {*_OF_UNITS, _SINGLE, _MATERIALIZED, _BOUNDS} & section.values.keys():
             reason = f"A public table has no privacy units, so {key} means nothing in it."
             raise PolicyError("policy-public", reason, hint="Leave it out, or name the privacy_unit.", place=key)
         return PublicTable(columns, source=source)

@@ -40,7 +40,7 @@ RUN_ELSEWHERE = {  # by page and language, for code that needs other data than t
 }
 BUDGET = "[budget]\nepsilon = 100\ndelta = 1e-6\n"
 TABLES = {
-    "reads": 'privacy_unit = "user_id"',
+    "reads": 'privacy_unit = "user_id"\nbounds = { rows = 20, dwell = { max = 600 } }',
     "users": 'privacy_unit = "user_id"',
     "countries": "public = true",
     "customers": 'privacy_unit = "household_id"',

@@ -22,7 +22,9 @@ from support.sql_reference import NOON, accepts_pattern
 from dpsql.engines import Engine, Statement, open_exact
 from dpsql.engines.remote import RemoteEngine
 from dpsql.errors import EngineError, Error, Unsupported
+from dpsql.plan.measures import bound_measures
 from dpsql.plan.registration import build_catalog
+from dpsql.plan.terms import Terms
 from dpsql.policy import Budget, Policy, PrivateTable, PublicTable
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog
@@ -44,6 +46,7 @@ __all__ = [
     "Asked",
     "Opened",
     "answer",
+    "count_measures",
     "counting",
     "differences",
     "failure",
@@ -57,10 +60,17 @@ __all__ = [
 
 FOLDER = Path(__file__).parents[1] / "engines" / "conformance"
 SALTS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
+_BOUNDS = {
+    "rows": 3,
+    **{name: {"max": most} for name, most in (("n", 1_000), ("tiny", 100), ("price", 1_000), ("ratio", 100))},
+    **{name: {"max": most} for name, most in (("wide", 10**6), ("big", 10**12))},
+    "amount": {"min": -100, "max": 500},
+}
 POLICY = Policy(
     Budget(1, "1e-6"),
     {
-        **{name: PrivateTable("user_id") for name in ("reads", "likes", "nothing")},
+        **{name: PrivateTable("user_id") for name in ("likes", "nothing")},
+        "reads": PrivateTable("user_id", bounds=_BOUNDS),
         "comments": PrivateTable(link="read_id -> reads.id"),
         **{name: PrivateTable("member") for name in ("visits", "friends")},
         "lefts": PrivateTable("id"),
@@ -134,11 +144,17 @@ def counting(asked: Asked, catalog: Catalog) -> CountingQuery | None:
         assert isinstance(query, PrivateQuery)
         if asked.kept and query.partitions is not None:
             query = replace(query, partitions=replace(query.partitions, salts=SALTS))
-        return _rewritten(query, asked)
+        return _rewritten(bound_measures(query, Terms.of_total(POLICY)), asked)
     except Unsupported as error:
         if error.code != "engine-lacks":
             raise
         return None
+
+
+def count_measures(asked: Asked, catalog: Catalog) -> int:
+    """Return how many measures a private query releases."""
+    query = analyze(asked.text, catalog, accepts_pattern=accepts_pattern, clock=lambda: NOON)
+    return len(query.measures) if isinstance(query, PrivateQuery) else 1
 
 
 def _rewritten(query: PrivateQuery, asked: Asked) -> CountingQuery:

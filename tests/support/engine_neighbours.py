@@ -14,7 +14,7 @@ from random import Random
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from support.engine_conformance import SALTS, Asked, Opened, counting, over, run, spelled, statement_of
+from support.engine_conformance import SALTS, Asked, Opened, count_measures, counting, over, run, spelled, statement_of
 from support.engine_kits import Kit
 from support.engine_tables import TABLES
 
@@ -91,7 +91,11 @@ def moved(asked: Asked, among: Neighbours, kit: Kit) -> str:
         return ""
     statement = statement_of(found)
     together, without, alone = (
-        _measured(run(held.engine, replace(statement, sql=_addressed(statement.sql, written, held))), whole)
+        _measured(
+            run(held.engine, replace(statement, sql=_addressed(statement.sql, written, held))),
+            whole,
+            known=count_measures(asked, written.catalog),
+        )
         for held in (among.together, among.without, among.alone)
     )
     return _beyond(whole, together, without, alone=alone)
@@ -109,6 +113,8 @@ def _beyond(asked: Asked, together: Measures, without: Measures, *, alone: Measu
         if not fair:
             return f"{group} has {together[key]} with the unit, {without[key]} without and {alone[key]} alone"
     counts = [count for (*_, measure), count in alone.items() if not measure]
+    if asked.name.startswith("measure_"):  # sums have bounds of their own, which the reference of the measures checks
+        return ""
     if max(counts, default=0) > 1 or (asked.bound and asked.act != "weighted_all" and sum(counts) > asked.bound.groups):
         return f"the unit alone counts {sum(counts)}, and {max(counts)} in one group"
     return ""
@@ -122,11 +128,15 @@ def _addressed(sql: str, written: Opened, held: Opened) -> str:
     return sql
 
 
-def _measured(table: pa.Table, asked: Asked) -> Measures:
-    """Return counts and weights, each by its keys and which of both it is."""
+def _measured(table: pa.Table, asked: Asked, *, known: int) -> Measures:
+    """Return counts and weights, each by its keys and which of both it is.
+
+    Of a ranking by several measures it is the first alone: the others are not read of groups where that is 0.
+    """
     columns = [column[1:] for column in spelled(table)]
-    measures = 2 if asked.act.startswith("weighted") else 1
+    measures = 2 if asked.act.startswith("weighted") else known
     keys = len(columns) - measures - (" PER " in asked.text)  # the last column is then the position of the partition
+    measures = 1 if " TOP " in asked.text and known > 1 else measures
     found: Measures = Counter()
     for row in zip(*columns, strict=True):
         for at in range(measures):

@@ -13,9 +13,13 @@ from functools import cache
 
 import duckdb
 
+from dpsql.plan.measures import bound_measures
+from dpsql.plan.terms import Terms
+from dpsql.policy import Budget, Policy, PrivateTable
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.catalog import Catalog, Table
-from dpsql.sql.ir.statements import PrivateQuery, WrappedQuery
+from dpsql.sql.ir.clock import Clock
+from dpsql.sql.ir.statements import PrivateQuery, Statement, WrappedQuery
 from dpsql.sql.ir.types import parse_type
 from dpsql.sql.rewrite.engine_query import Bound, rewrite
 
@@ -24,6 +28,7 @@ __all__ = [
     "NOON",
     "TOP_ARTICLES",
     "accepts_pattern",
+    "analyze_unbounded",
     "as_newest",
     "catalog_of",
     "corpus_catalog",
@@ -329,3 +334,19 @@ def as_newest(text: str) -> str:
     """Return a text that means to the DuckDB that is installed what it means to the newest: 1.4 truncates to a DATE."""
     truncated = re.compile(r"(?i)date_trunc\((?:[^()]|\([^()]*\))*\)")
     return truncated.sub(r"TRY_CAST(\g<0> AS TIMESTAMP)", text) if duckdb.__version__ < "1.5" else text
+
+
+@cache
+def _unbounded_terms() -> Terms:
+    """Return the terms of a policy for the tables of the corpus that bounds no measure."""
+    tables = {name: PrivateTable("user_id") for name in ("reads", "likes", "users")}
+    return Terms.of_total(Policy(Budget(1, "1e-6"), tables))
+
+
+def analyze_unbounded(text: str, catalog: Catalog, *, clock: Clock | None = None) -> Statement:
+    """Return the analysed statement; raise the refusal of a measure that needs bounds, which no table has here."""
+    found = analyze(text, catalog, accepts_pattern=accepts_pattern, clock=clock)
+    query = found.inner if isinstance(found, WrappedQuery) else found
+    if isinstance(query, PrivateQuery):
+        bound_measures(query, _unbounded_terms())
+    return found

@@ -120,7 +120,8 @@ def _digest(*parts: object) -> str:
 
 def _counted_fields(query: PrivateQuery) -> tuple[object, ...]:
     """Return the part of the key for the groups that are counted."""
-    return query.table, query.unit_name, query.body, query.unit, query.keys, query.domain
+    measures = () if query.counts_units_alone else (query.measures,)
+    return query.table, query.unit_name, query.body, query.unit, query.keys, query.domain, *measures
 
 
 def _partition_fields(partitions: Partitions | None) -> tuple[object, ...]:
@@ -186,6 +187,8 @@ def _encode_fields(node: object, numbers: _Numbers, *, inside: _Numbers | None =
     numbered, nested = _NUMBER.get(kind), isinstance(node, InQuery | Exists)
     for name in _compared_fields(kind):
         content = getattr(node, name)
+        if _is_new_default(name, content):
+            continue
         if name == numbered:
             parts.append(numbers.of(content))
         elif nested and name == "source":
@@ -202,3 +205,8 @@ def _compared_fields(kind: type) -> tuple[str, ...]:
     Anything else has no spelling, and is a TypeError.
     """
     return tuple(field.name for field in fields(kind) if field.compare and field.name != "longest")
+
+
+def _is_new_default(name: str, content: object) -> bool:
+    """Return whether a field has the value for which stored keys were made without it."""
+    return name == "sensitivity" and content == 1

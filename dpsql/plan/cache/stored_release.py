@@ -106,24 +106,29 @@ def unpack(plan: Plan, stored: bytes) -> Release:
 
 def _encode_terms(terms: ReleaseTerms) -> dict[str, object]:
     """Return the terms of a release as JSON holds them, numbers exactly."""
-    counts = terms.counts
-    noise = None if counts is None else [str(counts.variance), None if counts.scale is None else str(counts.scale)]
     numbers = {name: str(getattr(terms, name).value) for name in ("epsilon", "delta")}
     plain = {name: getattr(terms, name) for name in _PLAIN}
-    return {**plain, **numbers, "threshold_offset": str(terms.threshold_offset), "counts": noise}
+    known = {**plain, **numbers, "threshold_offset": str(terms.threshold_offset), "counts": _encode_noise(terms.counts)}
+    return {**known, "others": [_encode_noise(each) for each in terms.others]} if terms.others else known
+
+
+def _encode_noise(noise: CountNoise | None) -> list[str | None] | None:
+    return None if noise is None else [str(noise.variance), None if noise.scale is None else str(noise.scale)]
+
+
+def _decode_noise(known: list[str | None]) -> CountNoise:
+    variance, scale = known
+    return CountNoise(Fraction(variance or 0), None if scale is None else Fraction(scale))
 
 
 def _decode_terms(known: dict[str, Any]) -> ReleaseTerms:
-    counts = None
-    if known["counts"] is not None:
-        variance, scale = known["counts"]
-        counts = CountNoise(Fraction(variance), None if scale is None else Fraction(scale))
     return ReleaseTerms(
         **{name: known[name] for name in _PLAIN},
         epsilon=Epsilon(known["epsilon"]),
         delta=Delta(known["delta"]),
         threshold_offset=Fraction(known["threshold_offset"]),
-        counts=counts,
+        counts=None if known["counts"] is None else _decode_noise(known["counts"]),
+        others=tuple(map(_decode_noise, known.get("others", ()))),
     )
 
 

@@ -38,28 +38,30 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Groups:
-    """Groups in the order of the engine's rows: their counts of distinct units, and weights if the mechanism uses them.
+    """Groups in the order of the engine's rows: the counts that rank them, and weights if the mechanism uses them.
 
     All are int64 arrays of one value per row. `weights` is empty if the mechanism uses none; `partitions` has positions
-    in the list of the query, if it has one.
+    in the list of the query, if it has one. `others` are the measures of the query after the first.
     """
 
     counts: npt.NDArray[np.int64]
     weights: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     partitions: npt.NDArray[np.int64] | None = None
+    others: tuple[npt.NDArray[np.int64], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ItemLoss:
     """Price of k keys in items of one epsilon, and of their counts if `counts` says how they are released.
 
-    Each key costs `each`, and `once` is paid for all of them together.
+    Each key costs `each`, and `once` is paid for all of them together. `others` release the measures after the first.
     """
 
     epsilon: Epsilon
     counts: CountRelease | None
     once: int = 0
     each: int = 1
+    others: tuple[CountRelease, ...] = ()
 
     def keys(self, k: int) -> int:
         """Return how many items k keys cost at most, without their counts."""
@@ -67,7 +69,11 @@ class ItemLoss:
 
     def items(self, k: int) -> int:
         """Return how many items k keys cost at most; counts cost fewer than one each under a bound."""
-        return self.keys(k) + (0 if self.counts is None else self.counts.items(k))
+        return self.keys(k) + self.count_items(k)
+
+    def count_items(self, k: int) -> int:
+        """Return how many items the counts of k keys cost, of all measures; 0 where none are released."""
+        return 0 if self.counts is None else sum(each.items(k) for each in (self.counts, *self.others))
 
     def rho(self, items: int) -> Rho:
         """Return the loss of so many items."""
@@ -99,15 +105,17 @@ def sqrt_rounded_down(square: Fraction) -> Fraction:
 class RowsRead:
     """Rows that the engine returns to a mechanism: what is run, and what its result must look like.
 
-    Each row has a count of at least `min_count`, and a weight too if `weighted`. There are at most `max_rows` rows
-    (None: any number), of each of the `partitions` if there are any.
+    Each row has a count of at least `min_count` (None: any), and a weight too if `weighted`. There are at most
+    `max_rows` rows (None: any number), of each of the `partitions` if there are any. `others` is the number of further
+    measures.
     """
 
     counting: CountingQuery
     max_rows: int | None = None
-    min_count: int = 1
+    min_count: int | None = 1
     weighted: bool = False
     partitions: int = 0
+    others: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +179,7 @@ class MechanismOutput:
     """Result of a draw: rows of the engine's result in released order, their noisy counts, if any, and the loss.
 
     `stopped_at_bottom` says that fewer than k came back because nothing else stood out. `chosen` is the k or k_bar that
-    the mechanism chose privately, if it chooses one.
+    the mechanism chose privately, if it chooses one. `others` are the noisy values of the measures after the first.
     """
 
     rows: tuple[int, ...]
@@ -180,6 +188,7 @@ class MechanismOutput:
     items: int
     stopped_at_bottom: bool
     chosen: int | None = None
+    others: tuple[tuple[int, ...], ...] = ()
 
 
 class MechanismPlan(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -42,12 +43,21 @@ class CertifiedPrice(ItemLoss):
         return steps.pure if self.certificate is Certificate.pure else steps
 
 
-def price_items(epsilon: Epsilon, groups: int | None, *, counted: bool, certificate: Certificate) -> ItemLoss:
-    """Return what keys cost, with their counts where they are released: Laplace noise where no rho is counted."""
+def price_items(
+    epsilon: Epsilon, groups: int | None, *, sensitivities: Sequence[int], certificate: Certificate
+) -> ItemLoss:
+    """Return what keys cost, with the measures of these sensitivities: Laplace noise where no rho is counted."""
+    share = 1 if certificate is Certificate.pure else 2
+    releases: list[CountRelease] = [
+        NoisyCounts(epsilon, groups, each)
+        if certificate is Certificate.zcdp
+        else LaplaceCounts(epsilon, share, groups, each)
+        for each in sensitivities
+    ]
+    first, others = (releases[0], tuple(releases[1:])) if releases else (None, ())
     if certificate is Certificate.zcdp:
-        return ItemLoss(epsilon, NoisyCounts(epsilon, groups) if counted else None)
-    counts: CountRelease = LaplaceCounts(epsilon, 1 if certificate is Certificate.pure else 2, groups)
-    return CertifiedPrice(epsilon, counts if counted else None, certificate=certificate)
+        return ItemLoss(epsilon, first, others=others)
+    return CertifiedPrice(epsilon, first, others=others, certificate=certificate)
 
 
 def find_epsilon_within(left: BudgetVector, items: int) -> Fraction:

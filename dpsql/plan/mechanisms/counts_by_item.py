@@ -8,21 +8,34 @@ from dataclasses import replace
 from dpsql.accounting import ZCDP
 from dpsql.mechanisms import Noise
 from dpsql.mechanisms.base import Selection
-from dpsql.plan.mechanisms.base import ItemLoss, MechanismOutput, require_zcdp
+from dpsql.plan.mechanisms.base import Groups, ItemLoss, MechanismOutput, require_zcdp
 from dpsql.quantities import Delta
 
-__all__ = ["add_counts", "charge_by_item"]
+__all__ = ["add_counts", "charge_by_item", "draw_others"]
 
 
 def charge_by_item(
-    chosen: Selection, price: ItemLoss, *, exact: tuple[int, ...], delta: Delta, noise: Noise
+    chosen: Selection, price: ItemLoss, *, groups: Groups, delta: Delta, noise: Noise
 ) -> MechanismOutput:
-    """Return the chosen rows, with their counts if the query releases counts."""
-    rows, counts, items, private = chosen.positions, price.counts, chosen.steps, None
+    """Return the chosen rows, with their counts and other measures if the query releases them."""
+    rows, counts, private = chosen.positions, price.counts, None
+    items = chosen.steps + price.count_items(len(rows))
     if counts is not None:
-        private = tuple(counts.release([exact[row] for row in rows], noise))
-        items += counts.items(len(rows))
-    return MechanismOutput(rows, private, price.loss(items, delta), items, stopped_at_bottom=chosen.stopped_at_bottom)
+        private = tuple(counts.release(groups.counts[list(rows)].tolist(), noise))
+    return MechanismOutput(
+        rows,
+        private,
+        price.loss(items, delta),
+        items,
+        stopped_at_bottom=chosen.stopped_at_bottom,
+        others=draw_others(rows, price, groups=groups, noise=noise),
+    )
+
+
+def draw_others(rows: Sequence[int], price: ItemLoss, *, groups: Groups, noise: Noise) -> tuple[tuple[int, ...], ...]:
+    """Return the noisy values of the measures after the first, of these rows."""
+    pairs = zip(price.others, groups.others, strict=True)
+    return tuple(tuple(release.release(exact[list(rows)].tolist(), noise)) for release, exact in pairs)
 
 
 def add_counts(keys: MechanismOutput, exact: Sequence[int], *, price: ItemLoss, noise: Noise) -> MechanismOutput:

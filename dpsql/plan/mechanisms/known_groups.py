@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from dpsql.errors import Refusal
 from dpsql.mechanisms import KnownGroups, Noise
 from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, ReleaseSpec, RowsRead, SpecReport
+from dpsql.plan.mechanisms.counts_by_item import draw_others
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import PrivateQuery
@@ -30,25 +31,43 @@ class KnownGroupsPlan:
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
         """Return the release: every group is read, in the order of the keys, and no delta is spent."""
         groups = self.selection.groups
-        loss = self.price.loss(self.selection.items, Delta(0))
+        loss = self.price.loss(self.price.count_items(groups), Delta(0))
         is_total = query.clause.shape == "total"
         counting = rewrite_total(query) if is_total else rewrite_all(query, bound=bound)
-        what = "the total" if is_total else "one for each group that a unit can be in"
+        what = "one for each total" if is_total else "one for each group that a unit can be in, and for each measure"
         facts = () if is_total else (("domain", f"{groups:,} known groups; every one is returned"),)
         return ReleaseSpec(
             k=groups,
             worst_case=loss,
             half=loss,
-            rows=RowsRead(counting=counting, max_rows=groups, min_count=0),
+            rows=RowsRead(
+                counting=counting, max_rows=groups, min_count=_find_min(query), others=len(query.measures) - 1
+            ),
             counts=CountNoise.of(self.price.counts),
             report=SpecReport(charged=f"charged: {what}", facts=facts),
         )
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
         """Draw the counts of all groups that were read, which are the public ones."""
-        counts, items = self.selection.release(groups.counts.tolist(), noise), self.selection.items
+        counts, items = (
+            self.selection.release(groups.counts.tolist(), noise),
+            self.price.count_items(self.selection.groups),
+        )
         rows = tuple(range(len(counts)))
-        return MechanismOutput(rows, counts, self.price.loss(items, Delta(0)), items, stopped_at_bottom=False)
+        return MechanismOutput(
+            rows,
+            counts,
+            self.price.loss(items, Delta(0)),
+            items,
+            stopped_at_bottom=False,
+            others=draw_others(rows, self.price, groups=groups, noise=noise),
+        )
+
+
+def _find_min(query: PrivateQuery) -> int | None:
+    """Return what the first measure of a group is at least; None where it may be below 0."""
+    bounds = query.measures[0].bounds
+    return None if bounds is not None and bounds.low < 0 else 0
 
 
 def known_groups(request: MechanismRequest) -> KnownGroupsPlan:

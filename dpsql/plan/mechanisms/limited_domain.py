@@ -9,9 +9,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from dpsql.errors import Refusal
 from dpsql.mechanisms import ChooseKBar, Histogram, LimitedDomain, Noise
 from dpsql.plan.mechanisms.base import CountNoise, Groups, ItemLoss, MechanismOutput, ReleaseSpec, RowsRead, SpecReport
 from dpsql.plan.mechanisms.counts_by_item import charge_by_item
+from dpsql.plan.mechanisms.measure_text import describe_amount
 from dpsql.plan.mechanisms.request import MechanismRequest
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite
@@ -37,7 +39,7 @@ class LimitedDomainPlan:
         """Return the release: k_bar + 1 groups are read, and half of the keys save the others but for BOTTOM."""
         chosen, price = self.selection, self.price
         returned = math.ceil(chosen.k / 2)
-        threshold = f"{float(chosen.threshold_offset):.1f} units above group number {chosen.k_bar + 1}"
+        threshold = f"{describe_amount(query, chosen.threshold_offset)} above group number {chosen.k_bar + 1}"
         if chosen.least_threshold:
             threshold += f", and at least {float(chosen.least_threshold):.1f} units"
             threshold += f" (the policy's min_units = {chosen.min_units})"
@@ -45,7 +47,11 @@ class LimitedDomainPlan:
             k=chosen.k,
             worst_case=price.loss(price.items(chosen.k), chosen.delta),
             half=price.loss(price.items(returned) + (returned < chosen.k), chosen.delta),
-            rows=RowsRead(counting=rewrite(query, chosen.k_bar + 1, bound=bound), max_rows=chosen.k_bar + 1),
+            rows=RowsRead(
+                counting=rewrite(query, chosen.k_bar + 1, bound=bound),
+                max_rows=chosen.k_bar + 1,
+                others=len(query.measures) - 1,
+            ),
             counts=CountNoise.of(price.counts),
             report=SpecReport(
                 charged="charged: one for each key and count returned, and for BOTTOM",
@@ -60,7 +66,7 @@ class LimitedDomainPlan:
         """Draw keys, and then counts of them."""
         exact = tuple(groups.counts.tolist())
         chosen = self.selection.select(Histogram.of_leaders(exact, self.selection.k_bar), noise)
-        return charge_by_item(chosen, self.price, exact=exact, delta=self.selection.delta, noise=noise)
+        return charge_by_item(chosen, self.price, groups=groups, delta=self.selection.delta, noise=noise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +120,10 @@ class ChosenLimitedDomainPlan:
 
 def limited_domain(request: MechanismRequest) -> LimitedDomainPlan | ChosenLimitedDomainPlan:
     """Return the mechanism of an unknown domain."""
+    if request.leaves_k_bar and not request.query.counts_units_alone:
+        hint = "Write a number, or leave it out."
+        place = request.query.clause.options["k_bar"].place
+        raise Refusal("option", "k_bar = AUTO is for counts of units.", hint=hint, place=place)
     if not request.leaves_k_bar:
         return LimitedDomainPlan(_selection(request, request.k_bar), request.price)
     candidates = tuple(_doubled(request.k, request.terms.limits.max_k_bar))
@@ -138,4 +148,5 @@ def _selection(request: MechanismRequest, k_bar: int) -> LimitedDomain:
         k_bar=k_bar,
         max_groups_contributed=request.groups,
         min_units=request.min_units,
+        sensitivity=request.query.measures[0].width,
     )

@@ -35,7 +35,7 @@ class PeelingPlan:
             k=chosen.k,
             worst_case=worst_case,
             half=worst_case,
-            rows=RowsRead(counting=rewrite(query, None, bound=bound), min_count=0),
+            rows=RowsRead(counting=rewrite(query, None, bound=bound), min_count=0, others=len(query.measures) - 1),
             counts=CountNoise.of(price.counts),
             report=SpecReport(
                 charged="charged: one for each key and count returned", facts=(("domain", count_candidates(query)),)
@@ -46,7 +46,7 @@ class PeelingPlan:
         """Draw keys, and then counts of them."""
         exact = tuple(groups.counts.tolist())
         chosen = self.selection.select(Histogram.of_leaders(exact, len(exact)), noise)
-        return charge_by_item(chosen, self.price, exact=exact, delta=Delta(0), noise=noise)
+        return charge_by_item(chosen, self.price, groups=groups, delta=Delta(0), noise=noise)
 
 
 def count_candidates(query: PrivateQuery) -> str:
@@ -59,4 +59,6 @@ def count_candidates(query: PrivateQuery) -> str:
 def peeling(request: MechanismRequest) -> PeelingPlan:
     """Return the mechanism of a known domain, which reads every candidate and spends no delta."""
     known = request.candidates()
-    return PeelingPlan(Peeling(request.price.epsilon, min(request.k, known)), request.price)
+    return PeelingPlan(
+        Peeling(request.price.epsilon, min(request.k, known), request.query.measures[0].width), request.price
+    )

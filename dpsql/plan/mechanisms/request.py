@@ -15,7 +15,7 @@ from dpsql.policy import PrivateTable
 from dpsql.quantities import Delta, Epsilon
 from dpsql.sql.ir.statements import LiteralDomain, Option, PrivateQuery
 
-__all__ = ["LEAST_DELTA", "OWN_CAP", "MechanismRequest", "read_epsilon", "read_groups"]
+__all__ = ["LEAST_DELTA", "OWN_CAP", "MechanismRequest", "read_epsilon", "read_groups", "read_whole_number"]
 
 K_BAR_PER_K = 20  # few leaders make a high threshold; reading more costs little more
 MOST_CHOSEN = 50  # with counts, half of what a budget holds by default
@@ -46,7 +46,7 @@ class MechanismRequest:
         if self.query.clause.k is not None:
             return self.query.clause.k
         most = min(self.terms.limits.max_k, self.terms.limits.max_k_bar)
-        asked = _whole(self._k_bar, "k_bar", bounds=(1, most))
+        asked = read_whole_number(self._k_bar, "k_bar", bounds=(1, most))
         return asked or min(max(MOST_CHOSEN, 2 * (self.prefer or 0)), most)
 
     @property
@@ -67,7 +67,7 @@ class MechanismRequest:
         if self.query.clause.k is None:
             return self.k
         most = self.terms.limits.max_k_bar
-        asked = _whole(self._k_bar, "k_bar", bounds=(self.k, most))
+        asked = read_whole_number(self._k_bar, "k_bar", bounds=(self.k, most))
         return asked or max(self.k, min(K_BAR_PER_K * self.k, most))
 
     @property
@@ -79,7 +79,7 @@ class MechanismRequest:
     def prefer(self) -> int | None:
         """The k that a private choice of k is drawn to; None where the query says nothing."""
         option = self.query.clause.options.get("prefer")
-        return _whole(option, "prefer", bounds=(1, self.terms.limits.max_k))
+        return read_whole_number(option, "prefer", bounds=(1, self.terms.limits.max_k))
 
     @property
     def penalty(self) -> Fraction:
@@ -166,7 +166,7 @@ def read_groups(option: Option | None, tables: Iterable[PrivateTable]) -> int | 
     """Return the number of groups in which a unit counts: that of the query, at most the bound of any table in it."""
     bounds = [table.max_groups_contributed for table in tables if table.max_groups_contributed is not None]
     most = min(bounds) if bounds else None
-    asked = _whole(option, "max_groups_contributed", bounds=(1, most or MOST_GROUPS))
+    asked = read_whole_number(option, "max_groups_contributed", bounds=(1, most or MOST_GROUPS))
     return most if asked is None else asked
 
 
@@ -183,7 +183,7 @@ def _real(option: Option, name: str, *, bounds: tuple[Fraction, Fraction]) -> Fr
     raise Refusal("option-range", reason, hint="The policy sets the ceilings.", place=option.place)
 
 
-def _whole(option: Option | None, name: str, *, bounds: tuple[int, int]) -> int | None:
+def read_whole_number(option: Option | None, name: str, *, bounds: tuple[int, int]) -> int | None:
     """Return the option's value as a whole number within bounds, or None when it is not given."""
     if option is None:
         return None

@@ -53,6 +53,8 @@ def explain_short_answer(
     if groups_by_unit(plan.query):
         return f"{lead} Each is a single {unit_noun(plan.query.unit_name)}: group by a column that many {units} share."
     need = predict_need(plan.mechanism_plan, plan.query, population=plan.population)
+    if not plan.query.counts_units_alone:
+        return f"{lead} To see more: raise epsilon, or group by something coarser than {singular}."
     if need is None:
         return f"{lead} To see more: raise epsilon, or leave the mechanism out."
     others = dict(_find_variants(plan, need, terms=terms, remaining=remaining, salts=salts))

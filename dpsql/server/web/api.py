@@ -185,7 +185,11 @@ def _interval(answer: Answer) -> dict[str, object] | None:
     """
     if answer.counts is None or answer.counts.adjusted:
         return None
-    return {"level": _LEVEL, "reach": answer.counts.reach(_LEVEL), "columns": list(answer.counts.columns)}
+    first, *others = (
+        {"reach": each.half_width(_LEVEL), "columns": list(each.columns)}
+        for each in (answer.counts, *answer.counts.others)
+    )
+    return {"level": _LEVEL, **first, **({"others": others} if others else {})}
 
 
 def _stream(answer: Answer) -> bytes:

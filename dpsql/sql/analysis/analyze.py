@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from dpsql.dialects import write_name
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.assumption import read_assumption
 from dpsql.sql.analysis.calendar import is_time_bucket, read_calendar
@@ -14,26 +15,27 @@ from dpsql.sql.analysis.domain import read_domain
 from dpsql.sql.analysis.empty_results import has_no_row, remove_rows
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
+from dpsql.sql.analysis.measures import (
+    RELEASED_AGGREGATES,
+    ReadMeasure,
+    is_measure,
+    list_measures,
+    read_measure,
+    set_columns,
+)
 from dpsql.sql.analysis.not_private import find_private_table, not_private
 from dpsql.sql.analysis.outer_select import answer_table, wrap_query
 from dpsql.sql.analysis.partitions import read_partitions
 from dpsql.sql.analysis.public_query import read_public, seeks_no_row
 from dpsql.sql.analysis.reader import Reader
-from dpsql.sql.analysis.released_clauses import (
-    Counted,
-    Item,
-    Released,
-    is_count,
-    read_counted,
-    read_position,
-    read_row_count,
-)
+from dpsql.sql.analysis.released_clauses import Item, Released, read_position, read_row_count
 from dpsql.sql.analysis.subqueries import check_alias, read_alias
 from dpsql.sql.functions.allow_list import AGGREGATES, PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.clock import Clock
+from dpsql.sql.ir.measures import DISTINCT_UNITS, Measure
 from dpsql.sql.ir.scope import Scope, ScopeTable
-from dpsql.sql.ir.statements import Clause, Domain, Output, PrivateQuery, PublicQuery, WrappedQuery
+from dpsql.sql.ir.statements import Clause, Domain, Order, Output, PrivateQuery, PublicQuery, WrappedQuery
 from dpsql.sql.ir.statements import Statement as Asked
 from dpsql.sql.ir.tree import Cast, Expression, FromWhere
 from dpsql.sql.ir.types import Family, find_read_type
@@ -80,7 +82,7 @@ def analyze(
     sources = Sources(catalog, Reader(statement, bound, accepts_pattern, READERS, clock))
     if lifted.clause is None:
         return _free(sources, lifted)
-    select = parse(statement, settle(statement, lifted.tokens, aggregates=()))
+    select = parse(statement, settle(statement, lifted.tokens, aggregates=RELEASED_AGGREGATES))
     private = _Analysis(statement, sources, lifted, lifted.clause).query(select)
     return private if lifted.outer is None else _around(private, sources, tokens=lifted.outer)
 
@@ -138,9 +140,21 @@ def _names_public(lifted: SplitStatement, catalog: Catalog) -> bool:
     return any(ascii_lower(token.text) in public for token in lifted.tokens)
 
 
-def _filtered(body: FromWhere, counted: Counted) -> FromWhere:
-    """Return the rows that are counted."""
-    return FromWhere(body.source, join_conjuncts([*split_conjuncts(body.where), *split_conjuncts(counted.condition)]))
+def _describe_output(item: Item, keys: tuple[Expression, ...], *, measures: tuple[Measure, ...]) -> Output:
+    """Return the column of the answer that an item of the select list is."""
+    if item.measure is None or item.expression is not None:
+        return Output(item.name, None if item.expression is None else keys.index(item.expression))
+    divisor = item.measure.divisor
+    if measures == (DISTINCT_UNITS,):
+        return Output(item.name, None)
+    return Output(
+        item.name, None, measures.index(item.measure.measure), None if divisor is None else measures.index(divisor)
+    )
+
+
+def _filter(body: FromWhere, condition: Expression | None) -> FromWhere:
+    """Return the rows of a body where a condition holds."""
+    return FromWhere(body.source, join_conjuncts([*split_conjuncts(body.where), *split_conjuncts(condition)]))
 
 
 @dataclass(slots=True)
@@ -171,22 +185,20 @@ class _Analysis:
                 for item, spelled in pair_items_with_text(self.statement, select, tokens=self.lifted.tokens)
             ]
             keys = self._keys(select, items, scope=scope)
-        outputs = tuple(
-            Output(item.name, None if item.expression is None else keys.index(item.expression)) for item in items
-        )
         self._check_outputs(items, select)
         released = Released(self.reader, items)
-        assumed, counted = self.clause.options.get("assume"), self._counted(items)
+        order, assumed = released.order(select), self.clause.options.get("assume")
+        measures, condition = self._measures(items, order)
         query = PrivateQuery(
             text=self.statement.text,
             table=private.table or "",
             unit_name=private.unit_name or "",
             protected=tuple(sorted(self.sources.protected.items())),
-            unit=unit if counted is None else counted.unit,
+            unit=self._find_unit(items) or unit,
             keys=keys,
-            body=body if counted is None else _filtered(body, counted),
-            outputs=outputs,
-            order=released.order(select),
+            body=_filter(body, condition),
+            outputs=tuple(_describe_output(item, keys, measures=measures) for item in items),
+            order=order,
             limit=read_row_count(self.reader, select.args.get("limit")),
             clause=self.clause,
             explained=self.lifted.explained,
@@ -195,7 +207,9 @@ class _Analysis:
             assumed=None if assumed is None else read_assumption(assumed, catalog=self.sources.catalog),
             dialect=self.sources.catalog.dialect,
             materialized=self.sources.catalog.materialized,
+            measures=measures,
         )
+        query = set_columns(query, catalog=self.sources.catalog)
         return read_partitions(query, self._per(items, keys, scope=scope), catalog=self.sources.catalog)
 
     def _domain(self, keys: tuple[Expression, ...], where: Expression | None) -> Domain | None:
@@ -215,18 +229,41 @@ class _Analysis:
     def _at(self, node: Node) -> Place | None:
         return place(self.statement, node)
 
-    def _counted(self, items: list[Item]) -> Counted | None:
-        """Return what the select list counts, None where it counts nothing; refuse two counts of different things."""
-        counts = [(item.counted, item.node) for item in items if item.counted is not None]
-        if not counts:
-            return None
-        if any(counted.condition != counts[0][0].condition for counted, _ in counts):
-            hint = "Count under one condition, or ask for the other count in a statement of its own."
-            raise Refusal("counts", "Two conditions are counted under.", hint=hint, place=self._at(counts[-1][1]))
-        if any(counted != counts[0][0] for counted, _ in counts):
+    def _measures(self, items: list[Item], order: tuple[Order, ...]) -> tuple[tuple[Measure, ...], Expression | None]:
+        """Return the measures, the one that ranks first, and the condition of rows to count.
+
+        A group that no counted row is in has the count 0 in SQL, and is nowhere to be released. So where only units are
+        counted, under one condition, that may stand in WHERE, where it takes away the same rows, and the group too.
+        """
+        found = [item.measure for item in items if item.measure is not None]
+        if not found:
+            return (DISTINCT_UNITS,), None
+        conditions = {each.measure.condition for each in found}
+        if len(conditions) == 1 and all(each.unit is not None for each in found):
+            return (DISTINCT_UNITS,), found[0].measure.condition
+        return list_measures(found, ranking=self._find_ranking(items, order)), None
+
+    def _find_ranking(self, items: list[Item], order: tuple[Order, ...]) -> ReadMeasure | None:
+        """Return the measure that ranks: the first in ORDER BY or, without one, in the select list; None of a total."""
+        ordered = [items[term.output] for term in order] if self.clause.shape == "top" else []
+        able = [
+            item.measure for item in (*ordered, *items) if item.measure is not None and item.measure.divisor is None
+        ]
+        if able or self.clause.shape != "top":
+            return next(iter(able), None)
+        where = next(item.node for item in items if item.measure is not None)
+        private = self.reader.scope.private
+        unit = write_name(private.unit_name or "unit") if private else "unit"
+        hint = f"Write COUNT(DISTINCT {unit}), or select COUNT(*) or SUM too: groups are ranked by the first of them."
+        raise Refusal("aggregate", "AVG does not rank groups.", hint=hint, place=self._at(where))
+
+    def _find_unit(self, items: list[Item]) -> Expression | None:
+        """Return the unit that is counted DISTINCT, None where none is; refuse two of them."""
+        units = [(item.measure.unit, item.node) for item in items if item.measure is not None and item.measure.unit]
+        if any(unit != units[0][0] for unit, _ in units):
             hint = "Count one of them: where both are there they are the same unit."
-            raise Refusal("counts", "Two privacy units are counted.", hint=hint, place=self._at(counts[-1][1]))
-        return counts[0][0]
+            raise Refusal("counts", "Two privacy units are counted.", hint=hint, place=self._at(units[-1][1]))
+        return units[0][0] if units else None
 
     def _private(self, scope: Scope, select: Node) -> tuple[ScopeTable, Expression]:
         """Return the private table in scope, which must be there, and its unit."""
@@ -241,8 +278,8 @@ class _Analysis:
     def _item(self, item: Node, scope: Scope, *, spelled: str) -> Item:
         alias, node = read_alias(self.reader, item)
         kind = type(node).__name__
-        if is_count(node):
-            return Item(alias or spelled, None, node, read_counted(self.reader, node))
+        if is_measure(node):
+            return Item(alias or spelled, None, node, read_measure(self.reader, node))
         if kind == "Star" or (kind == "Column" and type(node.this).__name__ == "Star"):
             hint = "Name the columns to group by."
             raise Refusal("star", "* would release raw columns.", hint=hint, place=self._at(node))

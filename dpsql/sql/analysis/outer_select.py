@@ -43,8 +43,7 @@ Found = TypeVar("Found")
 
 def answer_table(query: PrivateQuery) -> Table:
     """Return the answer of a private query as a table; names and types are those that its text alone decides."""
-    types = (BIGINT if output.key is None else query.keys[output.key].type for output in query.outputs)
-    columns = zip((output.name for output in query.outputs), types, strict=True)
+    columns = zip((output.name for output in query.outputs), query.output_types, strict=True)
     return Table(RELEASED, PATH, tuple(columns), privacy_unit=None)
 
 

@@ -10,29 +10,14 @@ from dataclasses import replace
 
 from dpsql.errors import Refusal
 from dpsql.sql.analysis.domain import convert_values, find_values, read_values
+from dpsql.sql.analysis.lineage import find_sole_column
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import LiteralDomain, Name, Partitions, PrivateQuery, PublicQuery, TableDomain
-from dpsql.sql.ir.tree import (
-    Column,
-    Combined,
-    Cut,
-    Derived,
-    Exists,
-    Expression,
-    InQuery,
-    Joined,
-    Literal,
-    Numbered,
-    Relation,
-    Scalar,
-    Scan,
-    walk,
-)
+from dpsql.sql.ir.tree import Literal
 from dpsql.sql.syntax.options import MAX_LISTED
 
 __all__ = ["find_partition_query", "read_partitions", "set_partition_values"]
 
-_Relations = dict[int, Scan | tuple[Derived, ...]]
 _OPTION = "partitions"
 
 
@@ -57,7 +42,7 @@ def read_partitions(query: PrivateQuery, named: int | None, *, catalog: Catalog)
         hint = "Leave domain out: partitions says which values PER's key has."
         raise Refusal("domain", "A known domain does not go with PER.", hint=hint, place=per.place)
     key = query.keys[named]
-    found = Partitions(named, (), option.place, column=_column_of(query, key, catalog=catalog))
+    found = Partitions(named, (), option.place, column=find_sole_column(key, query.body.source, catalog=catalog))
     values = read_values(_OPTION, option, key=key, catalog=catalog)
     found = (
         replace(found, source=values) if isinstance(values, TableDomain) else replace(found, values=_ordered(values))
@@ -104,52 +89,3 @@ def _ordered(values: LiteralDomain) -> tuple[Literal, ...]:
             zero = Literal(value.value + 0.0, value.type) if isinstance(value.value, float) else value  # -0.0 is 0.0
             found.setdefault(zero.value, zero)
     return tuple(found[value] for value in sorted(found))  # type: ignore[type-var] # values of one type
-
-
-def _column_of(query: PrivateQuery, key: Expression, *, catalog: Catalog) -> tuple[str, str] | None:
-    """Return the one stored column of a private table that the key is worked out from, with its table, or None."""
-    columns = _stored_columns(key, _relations(query.body.source))
-    if len(columns) != 1:
-        return None
-    ((_, path, name),) = columns
-    private = [table.name for table in catalog.tables if table.path == path and table.privacy_unit is not None]
-    return (private[0], name) if len(private) == 1 and name else None
-
-
-def _stored_columns(expression: Expression, relations: _Relations) -> set[tuple[int, tuple[str, ...], str]]:
-    """Return the columns of stored tables that an expression reads, each with the number and the path of its table.
-
-    What a subquery in it reads is a column of no table: it may be any row's. So is the number of an item of unnest, and
-    what UNION puts together: they make several values of one.
-    """
-    found = set[tuple[int, tuple[str, ...], str]]()
-    for part in walk(expression):
-        if isinstance(part, InQuery | Exists | Scalar):
-            found.add((part.source.number, (), ""))
-        if not isinstance(part, Column):
-            continue
-        relation = relations[part.relation]
-        if isinstance(relation, Scan):
-            found.add((part.relation, relation.path, part.name))
-            continue
-        if not relation:
-            found.add((part.relation, (), ""))
-        for subquery in relation:
-            output = subquery.outputs[int(part.name.removeprefix("c")) - 1]
-            found |= _stored_columns(output, _relations(subquery.body.source))
-    return found
-
-
-def _relations(relation: Relation) -> _Relations:
-    """Return the tables and subqueries of one FROM, by their numbers: for each the SELECTs that its rows come of."""
-    match relation:
-        case Joined():
-            return _relations(relation.left) | _relations(relation.right)
-        case Scan():
-            return {relation.number: relation}
-        case Derived():
-            return {relation.number: (relation,)}
-        case Numbered() | Combined():  # no one SELECT
-            return {relation.number: ()}
-        case Cut():
-            return {relation.number: (relation.source,)}

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal, Unsupported
+from dpsql.sql.analysis.measures import ReadMeasure, is_measure, read_measure
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.ir.statements import HavingTerm, Order
 from dpsql.sql.ir.tree import Expression, Literal
@@ -20,29 +21,21 @@ from dpsql.sql.syntax.sqlglot_nodes import only
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["Counted", "Item", "Released", "is_count", "read_counted", "read_position", "read_row_count"]
+__all__ = ["Item", "Released", "read_position", "read_row_count"]
 
 _INTEGER = re.compile(r"[0-9]{1,18}")
 _COMPARISONS = {"EQ": "=", "NEQ": "<>", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """COUNT(DISTINCT unit), of the rows where `condition` holds if there is one."""
-
-    unit: Expression
-    condition: Expression | None
-
-
 @dataclass(slots=True)
 class Item:
-    """One item of the outermost select list; `expression` is None for COUNT(DISTINCT unit), which is `counted`."""
+    """One item of the outermost select list; `expression` is None for an aggregate, which is the `measure`."""
 
     name: str
     expression: Expression | None
     node: Node
-    counted: Counted | None = None
+    measure: ReadMeasure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +95,7 @@ class Released:
 
     def _count(self, node: Node) -> int | None:
         """Return the position of the released count that the node names, or None."""
-        position = self._released(node) if is_count(node) or type(node).__name__ == "Column" else None
+        position = self._released(node) if is_measure(node) or type(node).__name__ == "Column" else None
         return position if position is not None and self.items[position].expression is None else None
 
     def _number(self, node: Node) -> int | float | Decimal | None:
@@ -122,48 +115,13 @@ class Released:
             for position, item in enumerate(self.items):
                 if ascii_lower(item.name) == ascii_lower(node.name):
                     return position
-        counted = read_counted(self.reader, node) if is_count(node) else None
-        wanted = (None if counted is not None else self.reader.read(node), counted)
-        found = enumerate((item.expression, item.counted) for item in self.items)
+        measure = read_measure(self.reader, node) if is_measure(node) else None
+        wanted = (None if measure is not None else self.reader.read(node), measure)
+        found = enumerate((item.expression, item.measure) for item in self.items)
         return next((position for position, item in found if item == wanted), None)
 
     def _at(self, node: Node) -> Place | None:
         return self.reader.place(node)
-
-
-def is_count(node: Node) -> bool:
-    """Say whether a node is a COUNT, with or without FILTER."""
-    counts = node.this if type(node).__name__ == "Filter" else node
-    return type(counts).__name__ == "Count"
-
-
-def read_counted(reader: Reader, node: Node) -> Counted:
-    """Return what COUNT(DISTINCT <the privacy unit>) [FILTER (WHERE condition)] counts.
-
-    A group that no counted row is in has the count 0 in SQL, and no count here: it is nowhere to be released. So the
-    condition may stand in WHERE, where it takes the same rows away, and the group with them.
-    """
-    if type(node).__name__ != "Filter":
-        return Counted(_counted_unit(reader, node), None)
-    only(reader.statement, node, "this", "expression")
-    only(reader.statement, node.expression, "this")
-    return Counted(_counted_unit(reader, node.this), reader.condition(node.expression.this))
-
-
-def _counted_unit(reader: Reader, node: Node) -> Expression:
-    """Return the unit column that COUNT(DISTINCT <the privacy unit>) names; refuse any other COUNT."""
-    only(reader.statement, node, "this", "big_int")
-    private, counted = reader.scope.private, node.this
-    if type(counted).__name__ == "Distinct":
-        only(reader.statement, counted, "expressions")
-        columns = counted.expressions
-        if len(columns) == 1 and type(columns[0]).__name__ == "Column":
-            found = reader.column(columns[0])
-            if found.is_unit:
-                return found.column
-    hint = f"Write COUNT(DISTINCT {private.unit_name if private else 'unit'})."
-    reason = "The only aggregate is the number of distinct privacy units."
-    raise Refusal("aggregate", reason, hint=hint, place=reader.place(node))
 
 
 def read_row_count(reader: Reader, node: Node | None) -> int | None:

@@ -15,7 +15,9 @@ from dpsql.dialects import DUCKDB, Dialect
 from dpsql.errors import Place
 from dpsql.sql.ir import tree
 from dpsql.sql.ir.catalog import MaterializedSet
+from dpsql.sql.ir.measures import DISTINCT_UNITS, Measure
 from dpsql.sql.ir.tree import Expression, FromWhere, Sorted
+from dpsql.sql.ir.types import DOUBLE, Type
 
 __all__ = [
     "Clause",
@@ -41,10 +43,15 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A column of the answer: key number `key` (from 0), or the released count when `key` is None."""
+    """A column of the answer: key number `key` (from 0) or, when `key` is None, a measure by its number.
+
+    With `divisor` it is the quotient of two measures, which AVG is; NULL where the divisor is below 1.
+    """
 
     name: str
     key: int | None
+    measure: int = 0
+    divisor: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +159,11 @@ class PrivateQuery:
     """Private top-k query: the protected units, the counted groups, and the options.
 
     `table` is the first of the `protected` tables, which are all private tables of the query, each with its privacy
-    unit; `unit_name` is that of the first. With a `domain` the only key takes its values and no others; with
-    `partitions` one of the keys does. The counts `assumed` are for EXPLAIN alone. `dialect` is that of
-    the engine which has the tables. Each `materialized` set comes with the path of its table; the answer is the same
-    without it. `reads_seconds` says that the text means another query a second later, because it calls now().
+    unit; `unit_name` is that of the first. The first of the `measures` ranks the groups. With a `domain` the only key
+    takes its values and no others; with `partitions` one of the keys does. The counts `assumed` are for EXPLAIN alone.
+    `dialect` is that of the engine which has the tables. Each `materialized` set comes with the path of its
+    table; the answer is the same without it. `reads_seconds` says that the text means another query a second later,
+    because it calls now().
     """
 
     text: str
@@ -173,6 +181,7 @@ class PrivateQuery:
     keep: tuple[HavingTerm, ...] = ()
     domain: Domain | None = None
     partitions: Partitions | None = None
+    measures: tuple[Measure, ...] = (DISTINCT_UNITS,)
     assumed: Assumption | None = None
     dialect: Dialect = DUCKDB
     materialized: tuple[tuple[tuple[str, ...], MaterializedSet], ...] = ()
@@ -199,8 +208,23 @@ class PrivateQuery:
 
     @property
     def releases_counts(self) -> bool:
-        """Say whether the select list names COUNT(DISTINCT unit)."""
+        """Say whether the select list names a measure."""
         return any(output.key is None for output in self.outputs)
+
+    @property
+    def counts_units_alone(self) -> bool:
+        """Whether COUNT(DISTINCT unit), released or not, is the only measure."""
+        return self.measures == (DISTINCT_UNITS,)
+
+    @property
+    def output_types(self) -> tuple[Type, ...]:
+        """Types of the columns of the answer, by the text of the query alone."""
+        return tuple(map(self._output_type, self.outputs))
+
+    def _output_type(self, output: Output) -> Type:
+        if output.key is not None:
+            return self.keys[output.key].type
+        return self.measures[output.measure].type if output.divisor is None else DOUBLE
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ __all__ = [
     "at_most",
     "bigint",
     "both",
+    "clamp",
     "combine",
     "count",
     "create_table",
@@ -35,6 +36,7 @@ __all__ = [
     "left_join",
     "less_than",
     "list_parts",
+    "maximum",
     "more_than",
     "not_null",
     "number_rows",
@@ -219,6 +221,16 @@ def count(what: str = "", *, partition_by: str = "") -> str:
 def least(*expressions: str) -> str:
     """Return the least of several numbers."""
     return f"system.main.least({list_parts(expressions)})"
+
+
+def clamp(expression: str, low: int, *, high: int) -> str:
+    """Return a number between two bounds: the nearer bound where it is beyond."""
+    return f"system.main.least(system.main.greatest({expression}, {low:d}), {high:d})"
+
+
+def maximum(expression: str) -> str:
+    """Return the greatest value of a group."""
+    return f"system.main.max({expression})"
 
 
 def least_struct(expressions: Iterable[str]) -> str:

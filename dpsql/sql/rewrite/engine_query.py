@@ -50,6 +50,7 @@ from dpsql.sql.rewrite.contribution_bounding import (
     weigh_all_pairs,
     weigh_contributions,
 )
+from dpsql.sql.rewrite.contributions import bound_pairs, build_contributions, name_parts, name_sums, sum_contributions
 from dpsql.sql.rewrite.materialization import UNITS
 from dpsql.sql.rewrite.partition_filter import filter_partitions, order_groups, select_leading_groups
 from dpsql.sql.rewrite.total import make_total
@@ -138,12 +139,15 @@ def rewrite_all(query: PrivateQuery, *, bound: Bound | None = None) -> CountingQ
 
 
 def rewrite_total(query: PrivateQuery) -> CountingQuery:
-    """Return the SQL for one row: the number of distinct units of a query without keys."""
+    """Return the SQL for one row: the measures of all rows of a query without keys."""
     query = _apply_passes(query)
     writer = writer_for(query.dialect)
-    base = _build_unit_rows(writer, query, names=[], form=Form.ROWS)
-    sql = select([alias(count(distinct(UNIT)), COUNT)], subquery(base))
-    return _finish(writer, sql, query=query, measures=1, reads="")
+    if query.counts_units_alone:
+        base = _build_unit_rows(writer, query, names=[], form=Form.ROWS)
+        sql = select([alias(count(distinct(UNIT)), COUNT)], subquery(base))
+    else:
+        sql = select(sum_contributions(query), subquery(build_contributions(writer, query, names=[])))
+    return _finish(writer, sql, query=query, measures=len(query.measures), reads="")
 
 
 def rewrite_weighted(query: PrivateQuery, *, bound: Bound | None, weights: Sequence[int]) -> CountingQuery:
@@ -192,6 +196,8 @@ def _rewrite_counts(
     query: PrivateQuery, bound: Bound | None, *, first: tuple[str, ...], rows: int | None, unordered: bool = False
 ) -> CountingQuery:
     """Return the SQL for the groups and their counts, sorted by `first`, then by the keys."""
+    if not query.counts_units_alone:
+        return _rewrite_measures(query, bound, first=first, rows=rows)
     found = use_materialized(query, bounded=bound is not None)
     query = _apply_passes(found.query)
     writer = writer_for(query.dialect)
@@ -209,6 +215,32 @@ def _rewrite_counts(
     if unordered:
         sql = select(["*"], subquery(sql), order_by=sort_nulls_last(names))
     return _finish(writer, sql, query=query, measures=1, reads=found.description)
+
+
+def _rewrite_measures(
+    query: PrivateQuery, bound: Bound | None, *, first: tuple[str, ...], rows: int | None
+) -> CountingQuery:
+    """Return the SQL for the groups and their measures; over an unknown domain, for groups whose first is above 0.
+
+    A group to which units add nothing would stand in a ranking although no unit need be in it.
+    """
+    query = _apply_passes(query)
+    writer = writer_for(query.dialect)
+    names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
+    keys, sums, ctes = list_parts(names), name_sums(query), list[str]()
+    pairs = build_contributions(writer, query, names=names)
+    if query.domain is not None:
+        ctes.append(cte(DOMAIN, _build_candidates(writer, query.domain, name=keys)))
+        pairs = select(["*"], subquery(pairs), where=in_query(keys, select([keys], DOMAIN)))
+    pairs = bound_pairs(writer, pairs, names=names, bound=bound)
+    positive = "" if query.domain is not None else more_than(sum_column(name_parts(query)[0]), "0")
+    groups = select([*names, *sum_contributions(query)], subquery(pairs), group_by=keys, having=positive)
+    if query.domain is not None:
+        columns = alias(qualify_column(DOMAIN, keys), keys), *(alias(or_zero(name), name) for name in sums)
+        groups = select(columns, left_join(DOMAIN, subquery(groups), name="dpsql_counted", on=keys))
+    ranked = (descending(sums[0]),) if first else ()
+    sql = with_ctes(ctes, order_by(groups, list_parts([*ranked, sort_nulls_last(names)]), limit=rows))
+    return _finish(writer, sql, query=query, measures=len(sums), reads="")
 
 
 def _build_groups(

@@ -21,12 +21,15 @@ if TYPE_CHECKING:
 
 __all__ = ["OPTIONS", "read_options", "split_options"]
 
-_NAMES = "assume delta domain epsilon fresh k_bar max_groups_contributed mechanism monotone partitions penalty prefer"
+_NAMES = (
+    "assume delta domain epsilon fresh k_bar max_groups_contributed max_rows_contributed mechanism monotone partitions "
+    "penalty prefer"
+)
 OPTIONS = frozenset(_NAMES.split())
 MAX_LISTED = 1_000
 _TYPES = {
     **dict.fromkeys(["delta", "epsilon", "penalty"], DOUBLE),
-    **dict.fromkeys(["k_bar", "max_groups_contributed"], BIGINT),
+    **dict.fromkeys(["k_bar", "max_groups_contributed", "max_rows_contributed"], BIGINT),
     **dict.fromkeys(["fresh", "monotone"], BOOLEAN),
 }  # types of parameters; those of the other options are text
 _EXAMPLES = {
@@ -37,6 +40,7 @@ _EXAMPLES = {
     "fresh": "true",
     "k_bar": "100",
     "max_groups_contributed": "3",
+    "max_rows_contributed": "5",
     "mechanism": "auto",
     "monotone": "true",
     "partitions": "['DE', 'FR']",

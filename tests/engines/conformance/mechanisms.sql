@@ -109,3 +109,32 @@ SELECT page FROM visits GROUP BY page TOP 5 PRIVATE;
 
 # adaptive
 SELECT country, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY country TOP ADAPTIVE PRIVATE;
+
+# measure_rows: total
+SELECT COUNT(*) AS rows, COUNT(country) AS known, COUNT(*) FILTER (WHERE n > 0) AS positive FROM reads PRIVATE;
+
+# measure_sums: total
+SELECT SUM(n) AS n, SUM(tiny) AS tiny, SUM(price) AS price, AVG(price) AS mean, COUNT(DISTINCT user_id) AS u FROM reads PRIVATE;
+
+# measure_decimals: total
+SELECT SUM(amount) AS amount, SUM(wide) AS wide, SUM(big) AS big, SUM(ratio) AS ratio FROM reads PRIVATE;
+
+# measure_ranked
+SELECT country, COUNT(*) AS rows, SUM(n) AS n FROM reads GROUP BY country TOP 5 PRIVATE;
+
+# measure_ranked_by_sum
+SELECT article, SUM(price) AS s, COUNT(DISTINCT user_id) FILTER (WHERE flag) AS u FROM reads GROUP BY article TOP 5 PRIVATE;
+
+# measure_known: all
+SELECT country, COUNT(*) AS n, SUM(price) AS s FROM reads GROUP BY country
+ALL PRIVATE WITH (domain = ['DE', 'FR', 'de ', 'nowhere']);
+
+# measure_bounded: top 2
+SELECT country, article, COUNT(*) AS n FROM reads GROUP BY ALL TOP 50 PRIVATE;
+
+# measure_known_bounded: all 1
+SELECT country, SUM(price) AS s, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY country
+ALL PRIVATE WITH (domain = 'countries.country');
+
+# measure_joined
+SELECT c.continent, COUNT(*) AS n FROM reads AS r JOIN countries AS c ON r.country = c.country GROUP BY 1 TOP 5 PRIVATE;

@@ -12,7 +12,7 @@ import pytest
 from support.sql_reference import (
     LONGEST,
     NOON,
-    accepts_pattern,
+    analyze_unbounded,
     corpus_catalog,
     corpus_tables,
     counts,
@@ -21,7 +21,6 @@ from support.sql_reference import (
 )
 
 from dpsql.errors import Error
-from dpsql.sql.analysis.analyze import analyze
 
 STATEMENTS = [json.loads(line) for line in Path(__file__).with_name("statements.jsonl").read_text().splitlines()]
 CON = corpus_tables()
@@ -58,7 +57,7 @@ def of(*expectations: str) -> list[pytest.param]:
 def refusal(statement: dict[str, str]) -> Error | None:
     started = time.process_time()
     try:
-        analyze(statement["sql"], CATALOG, accepts_pattern=accepts_pattern, clock=lambda: NOON)
+        analyze_unbounded(statement["sql"], CATALOG, clock=lambda: NOON)
     except Error as error:
         return error
     finally:
@@ -83,6 +82,8 @@ def unit_of(text: str) -> str:
 
 def test_the_whole_corpus_is_here() -> None:
     assert len(STATEMENTS) == 424
+    (measured,) = of("measured")
+    assert len(private(measured.values[0]["sql"], CATALOG).measures) == 2
     assert sum(map(is_option_range, STATEMENTS)) == 11
 
 

@@ -9,10 +9,9 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from support.sql_reference import accepts_pattern, corpus_catalog, corpus_tables
+from support.sql_reference import analyze_unbounded, corpus_catalog, corpus_tables
 
 from dpsql.errors import Error, Place
-from dpsql.sql.analysis.analyze import analyze
 
 STATEMENTS = [json.loads(line) for line in Path(__file__).with_name("statements.jsonl").read_text().splitlines()]
 # statements by the steps of a person; None is a step that `follow` makes
@@ -48,7 +47,7 @@ NEWCOMERS = [
 
 def refused(text: str) -> Error | None:
     try:
-        analyze(text, CATALOG, accepts_pattern=accepts_pattern, clock=lambda: NOON)
+        analyze_unbounded(text, CATALOG, clock=lambda: NOON)
     except Error as error:
         return error
     return None
@@ -121,7 +120,7 @@ FOLLOW: list[tuple[str, Follow]] = [
         r"Write LIMIT after TOP k PRIVATE",
         lambda text, *_: re.sub(r"(LIMIT \d+) (TOP \d+ PRIVATE)", r"\2 \1", text),
     ),
-    (r"Write (COUNT\(DISTINCT \w+\))\.", lambda text, _, found: swap_counted(text, found[1])),
+    (r"Write (COUNT\(DISTINCT \w+\))[.,]", lambda text, _, found: swap_counted(text, found[1])),
     (
         r"Write (TOP \S+ PRIVATE PER \w+ WITH \(partitions = \['first', 'second'\]\))",
         lambda text, _, found: re.sub(r"TOP \S+ PRIVATE.*", found[1], text),
@@ -192,7 +191,9 @@ def fragment(error: Error) -> str:
 
 
 def swap_counted(text: str, counted: str) -> str:
-    return re.sub(r"\b(?:COUNT|count|MIN|APPROX_COUNT_DISTINCT)\((?:[^()]|\([^()]*\))*\)", counted, text, count=1)
+    return re.sub(
+        r"\b(?:COUNT|count|SUM|AVG|MIN|APPROX_COUNT_DISTINCT)\((?:[^()]|\([^()]*\))*\)", counted, text, count=1
+    )
 
 
 def follow(text: str, error: Error) -> str | None:

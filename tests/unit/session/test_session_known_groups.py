@@ -143,7 +143,7 @@ REFUSED = {
     TOTAL.replace("PRIVATE", "GROUP BY ALL PRIVATE"): "clause",
     "SELECT country FROM reads PRIVATE": "not-a-key",
     "SELECT COUNT(DISTINCT article) AS n FROM reads PRIVATE": "aggregate",
-    "SELECT COUNT(*) AS n FROM reads PRIVATE": "aggregate",
+    "SELECT COUNT(*) AS n FROM reads PRIVATE": "no-bounds",
     "SELECT COUNT(*) AS n FROM labels PRIVATE": "nothing-private",
     LISTED.replace(", COUNT(DISTINCT user_id) AS n", ""): "counts",
     LISTED.replace(", domain = ['b', 'a', 'c']", ""): "domain",

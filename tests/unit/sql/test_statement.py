@@ -436,7 +436,7 @@ HELPED = {
     "SELECT article FROM reads GROUP BY article": "TOP 10 PRIVATE",
     "SELECT article FROM reads TOP 10 PRIVATE": "GROUP BY",
     "SELECT article FROM reads GROUP BY article TOP 10": "TOP 10 PRIVATE",
-    "SELECT article FROM reads GROUP BY article HAVING COUNT(*) > 3 TOP 9 PRIVATE": "COUNT(DISTINCT user_id)",
+    "SELECT article FROM reads GROUP BY article HAVING COUNT(*) > 3 TOP 9 PRIVATE": "AS n and write HAVING",
     "SELECT article FROM reads GROUP BY article HAVING COUNT(DISTINCT user_id) > 3 TOP 9 PRIVATE": "AS n and",
     "SELECT article FROM reads GROUP BY article HAVING article > 'a' TOP 9 PRIVATE": "WHERE",
     "SELECT article FROM reads GROUP BY article HAVING private_top (10) AND 1 = 1": "put it before TOP",
@@ -445,8 +445,12 @@ HELPED = {
     "SELECT article FROM reads GROUP BY article TOP 10 PRIVATE WITH (epsilon => 1)": "epsilon = 0.05",
     "SELECT article, row_number() OVER () AS r FROM reads GROUP BY article TOP 9 PRIVATE": "PRIVATE PER country",
     "SELECT article FROM reads GROUP BY article TOP 9 PRIVATE LIMIT 3 OFFSET 2": "TOP k",
-    "SELECT article, SUM(dwell) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT",
-    "SELECT article, COUNT(*) AS n FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT user_id)",
+    "SELECT article, MAX(dwell) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT",
+    "SELECT article, SUM(user_id) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "other than the privacy unit",
+    "SELECT article, SUM(country) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "one column of numbers",
+    "SELECT article, SUM(SUM(dwell)) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "none in another",
+    "SELECT article, AVG(dwell) AS s FROM reads GROUP BY article TOP 9 PRIVATE": "select COUNT(*) or SUM too",
+    "SELECT article, COUNT(DISTINCT country) AS n FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT user_id)",
     "SELECT article, COUNT(user_id) AS n FROM reads GROUP BY article TOP 9 PRIVATE": "COUNT(DISTINCT user_id)",
     "SELECT * FROM reads GROUP BY ALL TOP 9 PRIVATE": "columns",
     "SELECT r.article FROM reads r JOIN likes l ON r.article = l.article GROUP BY 1 TOP 9 PRIVATE": "ON r.user_id = l.",
@@ -486,7 +490,10 @@ def test_a_refusal_says_what_to_write_instead(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("SELECT article,\n       COUNT(*) AS n\nFROM reads GROUP BY article TOP 9 PRIVATE", (2, 8, "COUNT(*")),
+        (
+            "SELECT article,\n       COUNT(DISTINCT ts) AS n\nFROM reads GROUP BY 1 TOP 9 PRIVATE",
+            (2, 8, "COUNT(DISTINCT ts"),
+        ),
         (
             "SELECT article\nFROM reads\nWHERE  levenshtein(article, 'a') = 1 GROUP BY 1 TOP 9 PRIVATE",
             (3, 8, "levenshtein"),

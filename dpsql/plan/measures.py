@@ -1,0 +1,108 @@
+"""Bounds of measures: how much one unit may add to one group, from the policy, and less if the query asks for less."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from dpsql.dialects import write_name
+from dpsql.errors import Refusal
+from dpsql.plan.mechanisms.request import read_whole_number
+from dpsql.plan.terms import Terms
+from dpsql.policy import PrivateTable
+from dpsql.policy.bounds import ColumnBounds
+from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.ir.types import Family, Type
+
+__all__ = ["MOST_STEPS", "bound_measures"]
+
+MOST_STEPS = 2**20  # of one unit in one group, so that the sums of 2**33 units stay below 2**53
+_OPTION = "max_rows_contributed"
+
+
+def bound_measures(query: PrivateQuery, terms: Terms) -> PrivateQuery:
+    """Return the query with the bounds of its measures; refuse a measure that the policy does not bound."""
+    tables = [terms.tables[name] for name in query.tables]
+    counts_rows = any(measure.aggregate is Aggregate.ROWS for measure in query.measures)
+    option = query.clause.options.get(_OPTION)
+    if option is not None and not counts_rows:
+        hint, reason = "Leave it out.", f"{_OPTION} is for COUNT(*), COUNT(x) and AVG, and the query has none of them."
+        raise Refusal("option", reason, hint=hint, place=option.place)
+    if query.counts_units_alone:
+        return query
+    ranks_units = query.measures[0].aggregate is Aggregate.UNITS
+    if query.clause.shape == "top" and not ranks_units and any((table.min_units or 1) > 1 for table in tables):
+        reason = "The policy wants groups of at least so many units here, which another ranking cannot promise."
+        hint = f"Select COUNT(DISTINCT {query.unit_name}) first, or order by it."
+        raise Refusal("min-units", reason, hint=hint, place=query.clause.place)
+    bounded = tuple(_bound(measure, query, terms=terms, tables=tables) for measure in query.measures)
+    return replace(query, measures=bounded)
+
+
+def _bound(measure: Measure, query: PrivateQuery, *, terms: Terms, tables: Sequence[PrivateTable]) -> Measure:
+    match measure.aggregate:
+        case Aggregate.UNITS:
+            return measure
+        case Aggregate.ROWS:
+            return replace(measure, bounds=ContributionRange(0, _count_rows(query, tables)))
+        case Aggregate.SUM:
+            return replace(measure, bounds=_find_range(measure, query, terms=terms))
+
+
+def _count_rows(query: PrivateQuery, tables: Sequence[PrivateTable]) -> int:
+    """Return how many rows of one unit count in one group: the smallest bound of the tables, and of the query."""
+    place = query.clause.place
+    bounds = [table.bounds.rows for table in tables if table.bounds.rows is not None]
+    if not bounds:
+        reason = "The policy does not say how many rows of one unit count in a group, which COUNT(*) and AVG need."
+        hint = _propose_bounds(query, "rows = 20", table=query.table)
+        raise Refusal("no-bounds", reason, hint=hint, place=place)
+    asked = read_whole_number(query.clause.options.get(_OPTION), _OPTION, bounds=(1, min(bounds)))
+    return min(bounds) if asked is None else asked
+
+
+def _find_range(measure: Measure, query: PrivateQuery, *, terms: Terms) -> ContributionRange:
+    """Return the range of SUM, by the one column in its argument that the policy bounds."""
+    place = query.clause.place
+    found = {
+        (table, column): bounds
+        for table, column in measure.columns
+        if (bounds := terms.tables[table].bounds.find(column)) is not None
+    }
+    if not found:
+        table, column = next(iter(measure.columns), (query.table, "amount"))
+        reason = "The policy does not say how much one unit may add to a SUM or AVG of this."
+        hint = _propose_bounds(query, f"{column} = {{max = 500}}", table=table)
+        raise Refusal("no-bounds", reason, hint=hint, place=place)
+    if len(found) > 1:
+        names = " and ".join(column for _, column in found)
+        hint = "Sum one of them, or ask for the sums apart."
+        raise Refusal("no-bounds", f"This SUM has two bounds, those of {names}.", hint=hint, place=place)
+    (bounds,) = found.values()
+    if bounds.min < 0 and query.clause.shape == "top" and query.domain is None:
+        reason = "Sums that can be below 0 are released for totals and for known groups alone."
+        hint = "Write ALL PRIVATE WITH (domain = ...), or PRIVATE for a total."
+        raise Refusal("bounds", reason, hint=hint, place=place)
+    return make_range(bounds, None if measure.argument is None else measure.argument.type)
+
+
+def _propose_bounds(query: PrivateQuery, line: str, *, table: str) -> str:
+    """Return a hint with what needs no bounds, and the line of a policy that sets them."""
+    return (
+        f"Write COUNT(DISTINCT {write_name(query.unit_name)}), or ask the curator to add {line}, or another number, "
+        f"under [tables.{table}.bounds]."
+    )
+
+
+def make_range(bounds: ColumnBounds, type_: Type | None) -> ContributionRange:
+    """Return bounds in whole steps: those of the type where they are few enough, else 2**20 of them over the range."""
+    own = Fraction(1, 10 ** type_.precision[1]) if type_ is not None and type_.family is not Family.DOUBLE else None
+    width = bounds.max - bounds.min
+    if own is not None and width / own <= MOST_STEPS:
+        return ContributionRange(math.ceil(bounds.min / own), math.floor(bounds.max / own), own)
+    step = width / MOST_STEPS
+    low = math.ceil(bounds.min / step)
+    return ContributionRange(low, low + MOST_STEPS if bounds.min else MOST_STEPS, step)

@@ -1,0 +1,83 @@
+"""Lineage: the stored columns that an expression is worked out from, through subqueries in FROM."""
+
+from __future__ import annotations
+
+from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.tree import (
+    Column,
+    Combined,
+    Cut,
+    Derived,
+    Exists,
+    Expression,
+    InQuery,
+    Joined,
+    Numbered,
+    Relation,
+    Scalar,
+    Scan,
+    walk,
+)
+
+__all__ = ["find_private_columns", "find_sole_column"]
+
+_Relations = dict[int, Scan | tuple[Derived, ...]]
+
+
+def find_sole_column(expression: Expression, source: Relation, *, catalog: Catalog) -> tuple[str, str] | None:
+    """Return the one stored column that an expression is worked out from, with its private table, or None."""
+    columns = _stored_columns(expression, _relations(source))
+    if len(columns) != 1:
+        return None
+    ((_, path, name),) = columns
+    private = _list_private(path, catalog)
+    return (private[0], name) if len(private) == 1 and name else None
+
+
+def find_private_columns(expression: Expression, source: Relation, *, catalog: Catalog) -> tuple[tuple[str, str], ...]:
+    """Return the stored columns of private tables that an expression reads, as (table, column), sorted."""
+    columns = _stored_columns(expression, _relations(source))
+    return tuple(sorted({(table, name) for _, path, name in columns for table in _list_private(path, catalog) if name}))
+
+
+def _list_private(path: tuple[str, ...], catalog: Catalog) -> list[str]:
+    return [table.name for table in catalog.tables if table.path == path and table.privacy_unit is not None]
+
+
+def _stored_columns(expression: Expression, relations: _Relations) -> set[tuple[int, tuple[str, ...], str]]:
+    """Return the columns of stored tables that an expression reads, each with the number and the path of its table.
+
+    What a subquery in it reads is a column of no table: it may be any row's. So is the number of an item of unnest, and
+    what UNION puts together: they make several values of one.
+    """
+    found = set[tuple[int, tuple[str, ...], str]]()
+    for part in walk(expression):
+        if isinstance(part, InQuery | Exists | Scalar):
+            found.add((part.source.number, (), ""))
+        if not isinstance(part, Column):
+            continue
+        relation = relations[part.relation]
+        if isinstance(relation, Scan):
+            found.add((part.relation, relation.path, part.name))
+            continue
+        if not relation:
+            found.add((part.relation, (), ""))
+        for subquery in relation:
+            output = subquery.outputs[int(part.name.removeprefix("c")) - 1]
+            found |= _stored_columns(output, _relations(subquery.body.source))
+    return found
+
+
+def _relations(relation: Relation) -> _Relations:
+    """Return the tables and subqueries of one FROM, by their numbers: for each the SELECTs that its rows come of."""
+    match relation:
+        case Joined():
+            return _relations(relation.left) | _relations(relation.right)
+        case Scan():
+            return {relation.number: relation}
+        case Derived():
+            return {relation.number: (relation,)}
+        case Numbered() | Combined():  # no one SELECT
+            return {relation.number: ()}
+        case Cut():
+            return {relation.number: (relation.source,)}

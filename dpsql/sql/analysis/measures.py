@@ -1,0 +1,141 @@
+"""Aggregates of a private query: COUNT(DISTINCT unit), COUNT(*), COUNT(x), SUM(x) and AVG(x), with or without FILTER.
+
+Only the privacy unit can be counted DISTINCT: one unit can add any number of other values. What each adds up to is
+bounded for every unit and group when the query is planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dpsql.errors import Refusal
+from dpsql.sql.analysis.lineage import find_private_columns
+from dpsql.sql.analysis.reader import Reader
+from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate, Measure
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.ir.tree import Call, Expression
+from dpsql.sql.ir.types import BOOLEAN, DOUBLE
+from dpsql.sql.ir.unbound_parameters import fill_unbound
+from dpsql.sql.ir.unit_equality import join_conjuncts
+from dpsql.sql.lexer import FUNCTION_PREFIX
+from dpsql.sql.syntax.sqlglot_nodes import only
+
+if TYPE_CHECKING:
+    from sqlglot.expressions import Expression as Node
+
+__all__ = ["RELEASED_AGGREGATES", "ReadMeasure", "is_measure", "list_measures", "read_measure", "set_columns"]
+
+RELEASED_AGGREGATES = frozenset(["sum", "avg"])  # besides COUNT
+_ROWS = Measure(Aggregate.ROWS)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMeasure:
+    """A measure of the select list, and for AVG the one that divides it; `unit` is the column counted DISTINCT."""
+
+    measure: Measure
+    divisor: Measure | None = None
+    unit: Expression | None = None
+
+
+def is_measure(node: Node) -> bool:
+    """Say whether a node is an aggregate that is released, with or without FILTER."""
+    inner = node.this if type(node).__name__ == "Filter" else node
+    return type(inner).__name__ == "Count" or _find_name(inner) in RELEASED_AGGREGATES
+
+
+def _find_name(node: Node) -> str:
+    """Return the name of a called function, "" for another node."""
+    return str(node.this).removeprefix(FUNCTION_PREFIX) if type(node).__name__ == "Anonymous" else ""
+
+
+def read_measure(reader: Reader, node: Node) -> ReadMeasure:
+    """Return what an aggregate of the select list releases; refuse one that is not released."""
+    if type(node).__name__ != "Filter":
+        return _read(reader, node, condition=None)
+    only(reader.statement, node, "this", "expression")
+    only(reader.statement, node.expression, "this")
+    return _read(reader, node.this, condition=reader.condition(node.expression.this))
+
+
+def _read(reader: Reader, node: Node, *, condition: Expression | None) -> ReadMeasure:
+    name = _find_name(node)
+    if not name:
+        return _read_count(reader, node, condition=condition)
+    only(reader.statement, node, "this", "expressions")
+    (argument, *more) = node.expressions or [None]
+    found = None if argument is None else fill_unbound(reader.read(argument), DOUBLE)
+    if found is None or more or not found.type.is_number or _is_unit(reader, found):
+        hint = f"Write {name.upper()}(x) of one column of numbers other than the privacy unit."
+        raise Refusal("aggregate", f"This {name.upper()} is not supported.", hint=hint, place=reader.place(node))
+    total = Measure(Aggregate.SUM, found, condition)
+    if name == "sum":
+        return ReadMeasure(total)
+    return ReadMeasure(total, divisor=_count_present(found, condition))
+
+
+def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> ReadMeasure:
+    only(reader.statement, node, "this", "big_int")
+    counted = node.this
+    if type(counted).__name__ == "Star":
+        only(reader.statement, counted)
+        return ReadMeasure(replace(_ROWS, condition=condition))
+    if type(counted).__name__ == "Distinct":
+        return ReadMeasure(
+            replace(DISTINCT_UNITS, condition=condition),
+            unit=_read_counted_unit(reader, node, columns=list(counted.expressions)),
+        )
+    if counted is None:
+        raise Refusal("aggregate", "COUNT needs an argument.", hint="Write COUNT(*).", place=reader.place(node))
+    found = reader.read(counted)
+    if _is_unit(reader, found):
+        hint = f"Write COUNT(DISTINCT {_name_unit(reader)}), or COUNT(*) for the number of rows."
+        raise Refusal("aggregate", "This counts a unit once for each row.", hint=hint, place=reader.place(node))
+    return ReadMeasure(_count_present(found, condition))
+
+
+def _count_present(argument: Expression, condition: Expression | None) -> Measure:
+    """Return the number of rows where an argument is not NULL."""
+    present = Call("not", (Call("is_null", (argument,), BOOLEAN),), BOOLEAN)
+    return replace(_ROWS, condition=join_conjuncts([present] if condition is None else [condition, present]))
+
+
+def _read_counted_unit(reader: Reader, node: Node, *, columns: Sequence[Node]) -> Expression:
+    """Return the unit column that COUNT(DISTINCT <the privacy unit>) names; refuse any other."""
+    if len(columns) == 1 and type(columns[0]).__name__ == "Column":
+        found = reader.column(columns[0])
+        if found.is_unit:
+            return found.column
+    hint = f"Write COUNT(DISTINCT {_name_unit(reader)}), or COUNT(*) for the number of rows."
+    reason = "Only the privacy unit can be counted DISTINCT: one unit can add any number of other values."
+    raise Refusal("aggregate", reason, hint=hint, place=reader.place(node))
+
+
+def _name_unit(reader: Reader) -> str:
+    private = reader.scope.private
+    return (private.unit_name if private else None) or "unit"
+
+
+def _is_unit(reader: Reader, expression: Expression) -> bool:
+    return any(expression == unit.column for unit in reader.scope.units)
+
+
+def list_measures(found: Sequence[ReadMeasure], *, ranking: ReadMeasure | None) -> tuple[Measure, ...]:
+    """Return the measures of a select list, each once: that which ranks before the others."""
+    first = [] if ranking is None else [ranking.measure]
+    every = [measure for each in found for measure in (each.measure, each.divisor) if measure is not None]
+    return tuple(dict.fromkeys([*first, *every]))
+
+
+def set_columns(query: PrivateQuery, *, catalog: Catalog) -> PrivateQuery:
+    """Return the query with the stored columns that each of its sums is worked out from."""
+    measures = tuple(
+        measure
+        if measure.argument is None
+        else replace(measure, columns=find_private_columns(measure.argument, query.body.source, catalog=catalog))
+        for measure in query.measures
+    )
+    return replace(query, measures=measures)

@@ -1,0 +1,125 @@
+"""What each unit adds to each group, in whole steps between public bounds; then groups and their sums.
+
+    rows: keys, unit, steps of each row ──▶ keys, unit: added and clamped ──▶ bounded per unit ──▶ keys: added
+
+Every row becomes whole steps before anything is added, so that no sum depends on the order of rows. A row's steps are
+a function of that row alone, and a unit's contribution one of its own rows. So adding or removing a unit changes each
+group by at most the sensitivity of the measure, and the contribution of no other unit. NULL and NaN add 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from dpsql.sql.ir.canonical_keys import canonicalize
+from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
+from dpsql.sql.ir.statements import PrivateQuery
+from dpsql.sql.ir.tree import Call, Case, Cast, Expression, Literal
+from dpsql.sql.ir.types import BIGINT, BOOLEAN, DOUBLE, Family
+from dpsql.sql.render.clauses import (
+    alias,
+    at_most,
+    bigint,
+    clamp,
+    count,
+    list_parts,
+    maximum,
+    not_null,
+    number_rows,
+    or_zero,
+    select,
+    sort_nulls_last,
+    subquery,
+    sum_column,
+)
+from dpsql.sql.render.duckdb import Writer
+from dpsql.sql.rewrite.contribution_bounding import RANK, UNIT, Bound
+from dpsql.sql.rewrite.total import make_total
+
+__all__ = ["bound_pairs", "build_contributions", "build_row_steps", "name_parts", "name_sums", "sum_contributions"]
+
+_ONE, _ZERO = Literal(1, BIGINT), Literal(0, BIGINT)
+
+
+def build_row_steps(measure: Measure) -> Expression | None:
+    """Return the steps of one row, a whole number that never fails; None where each row adds 1."""
+    if measure.argument is None:
+        return None if measure.condition is None else Case(((measure.condition, _ONE),), _ZERO, BIGINT)
+    steps = _count_steps(measure.argument, measure.bounds or ContributionRange(0, 1))
+    return steps if measure.condition is None else Case(((measure.condition, steps),), _ZERO, BIGINT)
+
+
+def _count_steps(argument: Expression, bounds: ContributionRange) -> Expression:
+    """Return a value in whole steps between bounds, rounded down; beyond a bound the bound, and 0 for NULL and NaN."""
+    value: Expression = argument if argument.type == DOUBLE else Cast(argument, DOUBLE)
+    scaled = Call("*", (value, Literal(float(1 / bounds.step), DOUBLE)), DOUBLE)
+    if argument.type.family is not Family.DOUBLE and bounds.step == Fraction(1, 10 ** argument.type.precision[1]):
+        scaled = Call("+", (scaled, Literal(0.5, DOUBLE)), DOUBLE)  # a whole number but for the rounding of the product
+    steps: Expression = Cast(Call("floor", (scaled,), DOUBLE), BIGINT)
+    branches = [
+        (Call("isnan", (value,), BOOLEAN), _ZERO),
+        (_compare(value, ">=", bound=bounds.high * bounds.step), Literal(bounds.high, BIGINT)),
+        (_compare(value, "<=", bound=bounds.low * bounds.step), Literal(bounds.low, BIGINT)),
+        (Call("not", (Call("is_null", (value,), BOOLEAN),), BOOLEAN), steps),
+    ]
+    return Case(tuple[tuple[Expression, Expression], ...](branches), _ZERO, BIGINT)
+
+
+def _compare(value: Expression, operator: str, *, bound: Fraction) -> Expression:
+    return Call(operator, (value, Literal(float(bound), DOUBLE)), BOOLEAN)
+
+
+def build_contributions(writer: Writer, query: PrivateQuery, *, names: Sequence[str]) -> str:
+    """Return the SQL for one row per group and unit: the keys `names`, UNIT, and what the unit adds to each measure."""
+    keys = [alias(writer.expression(key), name) for key, name in zip(query.keys, names, strict=True)]
+    unit = writer.expression(canonicalize(query.unit))
+    steps = [build_row_steps(measure) for measure in query.measures]
+    rows = [
+        alias(writer.expression(make_total(each)), _name_row(at)) for at, each in enumerate(steps) if each is not None
+    ]
+    body = writer.adapt_joins(query.body)
+    base = writer.select([*keys, alias(unit, UNIT), *rows], body, where=subquery(not_null(unit)))
+    added = [
+        alias(_add_rows(measure, "" if steps[at] is None else _name_row(at)), name)
+        for at, (measure, name) in enumerate(zip(query.measures, name_parts(query), strict=True))
+    ]
+    return select([*names, UNIT, *added], subquery(base), group_by=list_parts([*names, UNIT]))
+
+
+def _name_row(at: int) -> str:
+    return f"dpsql_row_{at + 1}"
+
+
+def name_sums(query: PrivateQuery) -> list[str]:
+    """Return the names of the columns of the measures of groups: the first is the count that ranks."""
+    return [f"dpsql_measure_{at + 1}" for at in range(len(query.measures))]
+
+
+def name_parts(query: PrivateQuery) -> list[str]:
+    """Return the names of the columns of what each unit adds to the measures."""
+    return [f"dpsql_part_{at + 1}" for at in range(len(query.measures))]
+
+
+def _add_rows(measure: Measure, row: str) -> str:
+    """Return what a unit adds to a group: its rows' steps added up and clamped, or 1 for each unit that counts."""
+    if measure.aggregate is Aggregate.UNITS:
+        return bigint(maximum(row) if row else "1")
+    bounds = measure.bounds or ContributionRange(0, 1)
+    return bigint(clamp(sum_column(row) if row else count(), bounds.low, high=bounds.high))
+
+
+def bound_pairs(writer: Writer, pairs: str, *, names: Sequence[str], bound: Bound | None) -> str:
+    """Return the SQL for the pairs of group and unit that a bound leaves, in the order of `bound_contributions`."""
+    if bound is None:
+        return pairs
+    draw = writer.draw(names, UNIT, salts=bound.salts)
+    rank = number_rows(UNIT, list_parts([draw, sort_nulls_last(names)]))
+    ranked = select(["*", alias(rank, RANK)], subquery(pairs))
+    return select(["*"], subquery(ranked), where=at_most(RANK, bound.groups))
+
+
+def sum_contributions(query: PrivateQuery) -> list[str]:
+    """Return the sums of the contributions of units to each measure, 0 without any."""
+    pairs = zip(name_parts(query), name_sums(query), strict=True)
+    return [alias(or_zero(bigint(sum_column(part))), name) for part, name in pairs]

@@ -1,0 +1,363 @@
+"""COUNT(*), COUNT(x), SUM and AVG through SQL: what is released, with which noise, what it costs, what is refused."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from support.laws import discrete_gaussian_law, fits, goodness, rejects
+from support.session_kit import filled, session_on
+
+import dpsql
+from dpsql.accounting import ZCDP
+from dpsql.engines import Statement
+from dpsql.errors import Error
+from dpsql.plan import release
+from dpsql.plan.measure_values import decode_steps, divide_steps
+from dpsql.policy import load_policy
+from dpsql.session import Session
+from dpsql.sql.ir.measures import Aggregate, ContributionRange, Measure
+from dpsql.sql.ir.tree import Literal
+from dpsql.sql.ir.types import BIGINT, decimal
+
+CREATE = (
+    "CREATE TABLE orders (user_id BIGINT, product VARCHAR, amount DECIMAL(10, 2), weight DOUBLE, pieces INTEGER, "
+    "day DATE)"
+)
+# 600 users, each with 6 orders of a or of b, and 1 of c; and 900 rows of nobody
+ROWS = (
+    (
+        "INSERT INTO orders SELECT i % 600, if(i % 2 = 0, 'a', 'b'), 2.5, .75, 2, make_date(2026, 1, 1 + i % 5) "
+        "FROM range(3600) t(i)"
+    ),
+    "INSERT INTO orders SELECT i, 'c', 100, 'nan', NULL, DATE '2026-01-02' FROM range(600) t(i)",
+    "INSERT INTO orders SELECT NULL, 'a', 100, 1, 1, DATE '2026-01-02' FROM range(900) t(i)",
+)
+BOUNDS = {"rows": 10, "amount": {"max": 50}, "weight": {"max": 4}, "pieces": {"max": 20}}
+
+
+def session_over(*rows: str, bounds: object = BOUNDS, **table: object) -> Session:
+    private = dpsql.PrivateTable("user_id", bounds=bounds, **table)  # type: ignore[arg-type]
+    return session_on(filled(CREATE, *rows), dpsql.Policy(dpsql.Budget(60, "1e-6"), {"orders": private}))
+
+
+TOTAL = (
+    "SELECT COUNT(*) AS n, COUNT(pieces) AS counted, SUM(amount) AS revenue, SUM(weight) AS weight, "
+    "AVG(pieces) AS mean, COUNT(DISTINCT user_id) AS users FROM orders PRIVATE WITH (epsilon = 1)"
+)
+RANKED = (
+    "SELECT product, SUM(amount) AS revenue, COUNT(*) AS n FROM orders GROUP BY product TOP 3 PRIVATE WITH (epsilon=1)"
+)
+
+
+def test_a_total_has_every_measure_and_costs_an_item_for_each() -> None:
+    session = session_over(*ROWS)
+    answer = session.sql(TOTAL)
+    ((n, counted, revenue, weight, mean, users),) = answer.fetchall()
+    assert abs(n - 4200) < 200
+    assert abs(counted - 3600) < 200
+    assert isinstance(revenue, Decimal)
+    assert abs(float(revenue) - 600 * 50) < 900  # each user has 115 in all, of which 50 count
+    assert abs(weight - 600 * 4) < 80
+    assert abs(users - 600) < 20
+    assert mean == pytest.approx(2, abs=0.4)
+    assert [str(field.type) for field in answer.arrow().schema] == [
+        "int64",
+        "int64",
+        "decimal128(18, 2)",
+        "double",
+        "double",
+        "int64",
+    ]
+    # n, counted (which AVG shares), revenue, weight, the sum of pieces, users
+    assert answer.receipt.items_charged == 6
+    assert answer.receipt.loss == ZCDP(dpsql.Rho(Fraction(6, 8)), dpsql.Delta(0))
+    again = session.sql(f"-- again\n{TOTAL}")
+    assert again.receipt.replayed
+    assert again.fetchall() == answer.fetchall()
+
+
+def test_an_empty_table_has_totals_of_noise() -> None:
+    ((n, _, revenue, *_, users),) = session_over().sql(TOTAL).fetchall()
+    assert abs(n) < 200
+    assert abs(revenue) < 1000
+    assert abs(users) < 20
+
+
+def test_groups_are_ranked_by_the_first_measure_and_all_are_released() -> None:
+    session = session_over(*ROWS)
+    answer = session.sql(RANKED)
+    assert answer.columns == ["product", "revenue", "n"]
+    found = {product: (float(revenue), n) for product, revenue, n in answer}
+    assert found.keys() == {"a", "b", "c"}
+    assert next(iter(found)) == "c"  # 50 of the 100 of each order count
+    assert abs(found["c"][0] - 600 * 50) < 900
+    assert abs(found["a"][0] - 600 * 7.5) < 900
+    assert abs(found["a"][1] - 1800) < 200
+    assert answer.receipt.items_charged == 3 * 3
+    assert answer.receipt.mechanism == "limited_domain"
+
+
+def test_order_by_decides_which_measure_ranks() -> None:
+    session = session_over(*ROWS)
+    by_rows = session.explain(RANKED.replace("TOP 3", "ORDER BY n DESC TOP 3"))
+    assert [measure.aggregate.name for measure in by_rows.query.measures] == ["ROWS", "SUM"]
+    assert by_rows.selection.sensitivity == 10  # type: ignore[attr-defined]
+    by_sum = session.explain(RANKED)
+    assert [measure.aggregate.name for measure in by_sum.query.measures] == ["SUM", "ROWS"]
+    assert by_sum.selection.sensitivity == 5000  # type: ignore[attr-defined] # cents
+    assert "a sum of" in dict(by_sum.facts())["threshold"]
+
+
+@pytest.mark.parametrize("shape", ["domain", "calendar"])
+def test_all_known_groups_keep_their_zeros(shape: str) -> None:
+    session = session_over(*ROWS)
+    sql = "SELECT product AS k, SUM(weight) AS w FROM orders GROUP BY k ALL PRIVATE WITH (domain=['a', 'z'], epsilon=1)"
+    if shape == "calendar":
+        sql = (
+            "SELECT day AS k, SUM(weight) AS w FROM orders WHERE day >= DATE '2026-01-05' AND day < DATE '2026-01-07' "
+            "GROUP BY k ALL PRIVATE WITH (epsilon = 1)"
+        )
+    (_, first), (_, second) = session.sql(sql).fetchall()
+    assert abs(first - (1200 if shape == "domain" else 540)) < 90
+    assert abs(second) < 90
+
+
+def test_top_k_over_a_known_domain_ranks_by_a_sum() -> None:
+    session = session_over(*ROWS)
+    answer = session.sql(
+        "SELECT product, SUM(amount) AS s FROM orders GROUP BY product "
+        "TOP 2 PRIVATE WITH (domain = ['a', 'b', 'c', 'd'], epsilon = 1)"
+    )
+    assert answer[0][0] == "c"
+    assert answer.receipt.mechanism == "peeling"
+    assert answer.receipt.items_charged == 4
+
+
+def test_sums_below_zero_are_for_public_groups() -> None:
+    bounds = {"amount": {"min": -20, "max": 10}}
+    session = session_over("INSERT INTO orders SELECT i, 'a', -5, 0, 0, NULL FROM range(500) t(i)", bounds=bounds)
+    listed = (
+        "SELECT product, SUM(amount) AS s FROM orders GROUP BY product ALL PRIVATE WITH (domain = ['a'], epsilon = 1)"
+    )
+    ((_, total),) = session.sql(listed).fetchall()
+    assert abs(float(total) + 2500) < 400
+    answer = session.sql(listed)
+    assert answer.counts is not None
+    assert answer.counts.variance == Fraction(4 * 2000**2)  # the larger end, in cents
+    assert answer.intervals().column("low")[0].as_py() < 0
+    ranked = session.explain(listed.replace("ALL PRIVATE", "TOP 1 PRIVATE"))
+    assert ranked.selection.sensitivity == 3000  # type: ignore[attr-defined] # from one end to the other
+    with pytest.raises(dpsql.Refusal, match="below 0"):
+        session.sql("SELECT product, SUM(amount) AS s FROM orders GROUP BY product TOP 1 PRIVATE")
+
+
+def test_a_query_may_ask_for_fewer_rows() -> None:
+    session = session_over(*ROWS)
+    total = "SELECT COUNT(*) AS n FROM orders PRIVATE WITH (epsilon = 1, max_rows_contributed = 2)"
+    answer = session.sql(total)
+    assert abs(answer[0][0] - 1200) < 40
+    assert answer.counts is not None
+    assert answer.counts.variance == 16
+    assert answer.bound_note == "each user counted with at most 2 rows: true values can be higher"
+    for wrong, code in (("11", "option-range"), ("0", "option-range"), ("2.5", "option-range")):
+        with pytest.raises(dpsql.Refusal, match=code):
+            session.sql(total.replace("= 2)", f"= {wrong})"))
+    with pytest.raises(dpsql.Refusal, match="none of them"):
+        session.sql("SELECT SUM(pieces) AS s FROM orders PRIVATE WITH (max_rows_contributed = 2)")
+
+
+def test_conditions_of_measures_and_shares() -> None:
+    session = session_over(*ROWS)
+    ((share, users),) = session.sql(
+        "SELECT 1e0 * a / b AS share, b FROM (SELECT COUNT(DISTINCT user_id) FILTER (WHERE product = 'c') AS a, "
+        "COUNT(DISTINCT user_id) AS b FROM orders PRIVATE WITH (epsilon = 1)) AS x"
+    ).fetchall()
+    assert share == pytest.approx(1, abs=0.1)
+    assert abs(users - 600) < 20
+    ((rows,),) = session.sql("SELECT COUNT(*) FILTER (WHERE product = 'b') AS n FROM orders PRIVATE WITH (epsilon = 1)")
+    assert abs(rows - 1800) < 200
+
+
+def test_intervals_are_in_the_unit_of_each_measure() -> None:
+    session = session_over(*ROWS)
+    answer = session.sql(TOTAL)
+    frame = answer.df(intervals=True, level=0.99999)
+    assert frame.columns.tolist() == [
+        *("n", "n_low", "n_high", "counted", "counted_low", "counted_high", "revenue", "revenue_low", "revenue_high"),
+        *("weight", "weight_low", "weight_high", "mean", "users", "users_low", "users_high"),
+    ]
+    row = frame.iloc[0]
+    assert row.n_low <= 4200 <= row.n_high
+    assert row.revenue_low <= 30000 <= row.revenue_high
+    assert row.weight_low <= 2400 <= row.weight_high
+    assert row.users_high - row.users_low < row.n_high - row.n_low
+    assert answer.intervals().column_names == ["low", "high"]
+    assert "at most 10 rows and with at most 50 of amount" in answer.bound_note
+
+
+@pytest.mark.parametrize("certificate", ["pure", "theorem2", "optimal"])
+def test_the_other_certificates_take_measures(certificate: str) -> None:
+    budget = dpsql.Budget(40, "1e-6", items=60, queries=10, certificate=certificate)
+    policy = dpsql.Policy(budget, {"orders": dpsql.PrivateTable("user_id", bounds=BOUNDS)})  # type: ignore[arg-type]
+    session = session_on(filled(CREATE, *ROWS), policy)
+    assert session.sql(TOTAL.replace(" WITH (epsilon = 1)", "")).receipt.items_charged == 6
+    assert session.sql(RANKED.replace(" WITH (epsilon=1)", "")).counts is not None
+
+
+REFUSED = {
+    "SELECT SUM(day) AS s FROM orders PRIVATE": "aggregate",
+    "SELECT SUM(user_id) AS s FROM orders PRIVATE": "aggregate",
+    "SELECT COUNT(user_id) AS s FROM orders PRIVATE": "aggregate",
+    "SELECT COUNT(DISTINCT product) AS s FROM orders PRIVATE": "aggregate",
+    "SELECT MAX(pieces) AS s FROM orders PRIVATE": "not-row-local",
+    "SELECT SUM(SUM(pieces)) AS s FROM orders PRIVATE": "function",
+    "SELECT SUM(pieces) + 1 AS s FROM orders PRIVATE": "function",
+    "SELECT SUM(amount * pieces) AS s FROM orders PRIVATE": "no-bounds",
+    "SELECT SUM(1) AS s FROM orders PRIVATE": "no-bounds",
+    "SELECT product, AVG(pieces) AS s FROM orders GROUP BY product TOP 3 PRIVATE": "aggregate",
+    "SELECT product, COUNT(*) AS n FROM orders GROUP BY product TOP 0 PRIVATE": "k",
+    "SELECT product, COUNT(*) AS n FROM orders GROUP BY product TOP 9999999 PRIVATE": "k",
+    "SELECT product, COUNT(*) AS n FROM orders GROUP BY product TOP ADAPTIVE PRIVATE": "measures",
+    "SELECT product, COUNT(*) AS n FROM orders GROUP BY product TOP 3 PRIVATE WITH (mechanism = stable)": "option",
+    "SELECT product, COUNT(*) AS n FROM orders GROUP BY product TOP 3 PRIVATE WITH (k_bar = auto)": "option",
+    "SELECT product, day, COUNT(*) AS n FROM orders GROUP BY ALL TOP 3 PRIVATE PER product WITH (partitions = ['a'])": (
+        "measures"
+    ),
+    "SELECT day, COUNT(DISTINCT user_id) FROM orders GROUP BY 1 TOP 3 PRIVATE WITH (max_rows_contributed=1)": "option",
+}
+
+
+@pytest.mark.parametrize("sql", REFUSED)
+def test_what_cannot_be_answered_is_refused_and_nothing_is_charged(sql: str) -> None:
+    session = session_over(*ROWS)
+    with pytest.raises(Error) as refused:
+        session.sql(sql)
+    assert refused.value.code == REFUSED[sql]
+    assert refused.value.hint
+    assert session.budget.refunded.spent == 0
+
+
+@pytest.mark.parametrize(
+    ("sql", "line"),
+    [
+        ("SELECT COUNT(*) AS n FROM orders PRIVATE", "rows = 20, or another number, under [tables.orders.bounds]"),
+        (
+            "SELECT SUM(weight) AS n FROM orders PRIVATE",
+            "weight = {max = 500}, or another number, under [tables.orders.",
+        ),
+    ],
+)
+def test_a_measure_without_bounds_is_refused_with_the_line_to_add(sql: str, line: str) -> None:
+    session = session_over(*ROWS, bounds={})
+    with pytest.raises(dpsql.Refusal, match="no-bounds") as refused:
+        session.sql(sql)
+    assert line in (refused.value.hint or "")
+    assert session.budget.refunded.spent == 0
+
+
+def test_a_policy_of_groups_of_many_units_ranks_by_units_alone() -> None:
+    session = session_over(*ROWS, min_units=50)
+    with pytest.raises(dpsql.Refusal, match="min-units"):
+        session.sql(RANKED)
+    ranked = RANKED.replace("SUM(amount) AS revenue", "COUNT(DISTINCT user_id) AS u, SUM(amount) AS revenue")
+    assert len(session.sql(ranked)) == 3
+
+
+def test_a_bound_so_large_that_no_draw_is_exact_is_refused() -> None:
+    limits = dpsql.Limits(min_epsilon="1e-6")
+    table = dpsql.PrivateTable("user_id", bounds={"weight": {"max": 4}})
+    session = session_on(filled(CREATE, *ROWS), dpsql.Policy(dpsql.Budget(1, "1e-6"), {"orders": table}, limits=limits))
+    with pytest.raises(dpsql.Refusal, match="option-range"):
+        session.sql("SELECT SUM(weight) AS w FROM orders PRIVATE WITH (epsilon = 0.0005)")
+
+
+@pytest.mark.properties
+def test_the_law_of_a_sum_is_a_discrete_gaussian_of_its_bound() -> None:
+    """Sigma is 2 R / epsilon steps: a fifth of the variance, and a sum that is a step higher, are told from it."""
+    bounds = {"pieces": {"max": 3}}
+    session = session_over("INSERT INTO orders SELECT i, 'a', 0, 0, 9, NULL FROM range(2) t(i)", bounds=bounds)
+    sql = "SELECT SUM(pieces) AS s FROM orders PRIVATE WITH (epsilon = 1)"
+    parts, plan = session._dependencies, session.explain(sql)
+    exact = parts.engine.execute(Statement(plan.counting.sql, plan.counting.parameters))
+
+    def drawn() -> Counter[int]:
+        return Counter(release(plan, exact, noise=parts.noise).table.column(0)[0].as_py() for _ in range(3_000))
+
+    def law(variance: int, centre: int) -> dict[int, float]:
+        return {n + centre: mass for n, mass in discrete_gaussian_law(Fraction(variance)).items()}
+
+    assert fits(lambda: goodness(drawn(), law(36, 6)))
+    assert rejects(lambda: goodness(drawn(), law(4, 6)))
+    assert rejects(lambda: goodness(drawn(), law(36, 8)))
+
+
+def test_values_beyond_a_type_end_at_it() -> None:
+    large = ContributionRange(0, 2**20, Fraction(10**12))
+    whole = Measure(Aggregate.SUM, Literal(1, BIGINT), bounds=large)
+    assert decode_steps([2**50, -(2**50)], whole).to_pylist() == [2**63 - 1, -(2**63 - 1)]
+    exact = Measure(Aggregate.SUM, Literal(Decimal("1.5"), decimal(10, 2)), bounds=large)
+    assert decode_steps([2**50], exact).to_pylist() == [Decimal("9999999999999999.99")]
+    assert divide_steps([10, 10, 10], [4, 0, -3], measure=whole).to_pylist() == [2.5e12, None, None]
+    assert decode_steps([], exact).type == pa.decimal128(18, 2)
+    assert math.isfinite(float(decode_steps([1], exact)[0].as_py()))
+
+
+def test_bounds_of_a_policy_are_checked() -> None:
+    for wrong in (
+        {"rows": 0},
+        {"rows": 2.5},
+        {"rows": True},
+        {"amount": 5},
+        {"amount": {}},
+        {"amount": {"min": 1, "max": 5}},
+        {"amount": {"max": -1}},
+        {"amount": {"max": 0}},
+        {"amount": {"max": math.inf}},
+        {"amount": {"max": math.nan}},
+        {"amount": {"max": 1, "most": 2}},
+        {"amount": {"max": 1}, "AMOUNT": {"max": 2}},
+        [],
+    ):
+        with pytest.raises(dpsql.PolicyError) as refused:
+            dpsql.PrivateTable("user_id", bounds=wrong)  # type: ignore[arg-type]
+        assert "bounds" in str(refused.value.place)
+    with pytest.raises(dpsql.PolicyError, match="policy-no-column"):
+        session_over(bounds={"nothing": {"max": 1}})
+    with pytest.raises(dpsql.PolicyError, match="policy-bounds"):
+        session_over(bounds={"product": {"max": 1}})
+    with pytest.raises(dpsql.PolicyError, match="policy-bounds"):
+        session_over(bounds={"pieces": {"max": 1.5}})
+    assert session_over(bounds={"PIECES": {"max": 2}}).sql("SELECT SUM(pieces) AS s FROM orders PRIVATE").columns == [
+        "s"
+    ]
+
+
+def test_a_policy_file_has_bounds(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(
+        '[budget]\nepsilon = 1\ndelta = 1e-6\n[tables.orders]\nprivacy_unit = "user_id"\n'
+        "[tables.orders.bounds]\nrows = 20\namount = { max = 499.99, min = -5 }\n"
+    )
+    bounds = load_policy(path).tables["orders"].bounds  # type: ignore[union-attr]
+    found = bounds.find("Amount")
+    assert bounds.rows == 20
+    assert found is not None
+    assert (found.min, found.max) == (-5, Fraction(49999, 100))
+    path.write_text(path.read_text().replace("max", "most"))
+    with pytest.raises(dpsql.PolicyError, match="policy-unknown-key"):
+        load_policy(path)
+
+
+def test_an_outer_select_computes_with_decimals() -> None:
+    session = session_over(*ROWS)
+    answer = session.sql(f"SELECT product, 2 * revenue AS twice, revenue FROM ({RANKED}) AS x WHERE revenue > 25000")
+    ((product, twice, revenue),) = answer.fetchall()
+    assert product == "c"
+    assert twice == 2 * revenue
+    assert answer.intervals().column_names == ["product", "twice", "low", "high"]
