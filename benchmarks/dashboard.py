@@ -1,16 +1,20 @@
-"""What the tiles of a dashboard cost: a total, and the days of a year, beside the same statements without privacy.
+"""What the tiles of a dashboard cost: totals, the days of a year, and rankings, beside the same without privacy.
 
     python -m benchmarks run dashboard [--rows 10000000] [--threads 2] [--memory 2GB] [--repeats 7] [--quick]
 
 Timed is the engine's part of a query; `fixed` has what happens outside of it. The events are those of `overhead` with a
-time stamp in 2026.
+time stamp in 2026 and an amount up to 100, of which a user adds at most 200 to a group. Rows of one user are cut off in
+each group, so a private COUNT(*) or SUM groups by users too, as COUNT(DISTINCT user_id) does without privacy: that is
+the row "users, not private".
 """
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from program.main import alone
 from program.row import Row
@@ -19,7 +23,9 @@ from workload import Events, TimedEngine, opened, written
 
 import dpsql
 from dpsql.engines import Statement
+from dpsql.policy import Bounds, ColumnBounds
 
+BOUNDS = Bounds(20, (("amount", ColumnBounds(Fraction(0), Fraction(200))),))
 QUICK = {"rows": [3_000], "threads": [1], "repeats": 1}
 TILES = {
     "total": "SELECT COUNT(DISTINCT user_id) AS n FROM {table}{clause}",
@@ -27,13 +33,25 @@ TILES = {
         "SELECT date_trunc('day', moment) AS day, COUNT(DISTINCT user_id) AS n FROM {table} "
         "WHERE moment >= TIMESTAMP '2026-01-01' AND moment < TIMESTAMP '2027-01-01' GROUP BY day{clause}"
     ),
+    "total of sums": "SELECT COUNT(*) AS n, SUM(amount) AS s FROM {table}{clause}",
+    "COUNT(*) top 10": "SELECT item, COUNT(*) AS n FROM {table} GROUP BY item{clause}",
+    "SUM top 10": "SELECT item, SUM(amount) AS s FROM {table} GROUP BY item{clause}",
 }
+USERS = "users, not private"
+_OF_ROWS = {
+    "total of sums": re.compile(r"COUNT\(\*\)"),
+    **{tile: re.compile(r"COUNT\(\*\)|SUM\(amount\)") for tile in ("COUNT(*) top 10", "SUM top 10")},
+}
+_PLAIN = {"COUNT(*) top 10": " ORDER BY n DESC LIMIT 10", "SUM top 10": " ORDER BY s DESC LIMIT 10"}
 CLAUSES = {
     "total": {"private (aim 1.3)": " PRIVATE"},
     "365 days": {
         "private (aim 1.6)": " ALL PRIVATE",
         "each user in at most 5": " ALL PRIVATE WITH (max_groups_contributed = 5)",
     },
+    "total of sums": {"private (aim 1.3)": " PRIVATE"},
+    "COUNT(*) top 10": {"private (aim 1.6)": " TOP 10 PRIVATE"},
+    "SUM top 10": {"private (aim 1.6)": " TOP 10 PRIVATE"},
 }
 
 
@@ -46,7 +64,8 @@ class TimedEvents(Events):
         """A SELECT of them."""
         minute = "CAST(hash(user_id, item) % 525600 AS INTEGER)"
         events = super(TimedEvents, self).sql  # slots make a new class, which a bare super() does not know
-        return f"SELECT *, TIMESTAMP '2026-01-01' + {minute} * INTERVAL 1 MINUTE AS moment FROM ({events})"  # noqa: S608
+        moment = f"TIMESTAMP '2026-01-01' + {minute} * INTERVAL 1 MINUTE"
+        return f"SELECT *, {moment} AS moment, hash(item, user_id) % 10000 / 1e2 AS amount FROM ({events})"  # noqa: S608
 
 
 def options(parser: ArgumentParser) -> None:
@@ -64,18 +83,21 @@ def run(given: Namespace) -> Iterator[Row]:
         with written(TimedEvents(rows, max(1, rows // 10)), memory=memory) as data:
             for threads in given.threads:
                 settings = f"{rows:,} rows, threads {threads}, memory {given.memory}"
-                with opened(data, threads=threads, memory=memory) as (engine, session):
+                with opened(replace(data, bounds=BOUNDS), threads=threads, memory=memory) as (engine, session):
                     for tile, text in TILES.items():
                         runs = _runs(engine, session, tile=tile, text=text)
                         for name, times in in_turns(runs, given.repeats).items():
-                            against = "" if name == "plain" else "plain"
+                            against = "" if name in {"plain", USERS} else USERS if USERS in runs else "plain"
                             yield Row(f"{tile}, {settings}", name, times.values(), against, note=data.description)
 
 
 def _runs(engine: TimedEngine, session: dpsql.Session, *, tile: str, text: str) -> dict[str, Run]:
     """Return what runs a tile: the plain statement, and the engine's part of the private ones."""
-    plain = Statement(text.format(table=".".join(engine.relation("events")), clause=""))
+    plain = Statement(text.format(table=".".join(engine.relation("events")), clause=_PLAIN.get(tile, "")))
     runs: dict[str, Run] = {"plain": lambda: engine.execute(plain)}
+    if tile in _OF_ROWS:
+        users = _OF_ROWS[tile].sub("COUNT(DISTINCT user_id)", plain.sql)
+        runs[USERS] = _counting(engine, Statement(users))
     for name, clause in CLAUSES[tile].items():
         counting = session.explain(text.format(table="events", clause=clause)).counting
         runs[name] = _counting(engine, Statement(counting.sql, counting.parameters))

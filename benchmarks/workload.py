@@ -11,7 +11,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count, repeat
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from dpsql.connect import open_session
 from dpsql.engines import Engine, Exact, Statement, Watchable
 from dpsql.engines.duckdb.engine import DuckDBEngine
 from dpsql.engines.recording import RecordingEngine
+from dpsql.policy import Bounds
 
 STORES = ("database", "parquet")
 UNITS = {"integer": "CAST({0} AS BIGINT)", "uuid": "CAST(md5(CAST(CAST({0} AS BIGINT) AS VARCHAR)) AS UUID)"}
@@ -73,6 +74,7 @@ class Written:
     path: Path
     store: str
     description: str
+    bounds: Bounds = field(default_factory=Bounds)
 
     @property
     def database(self) -> Path | None:
@@ -87,7 +89,7 @@ class Written:
     def policy(self, engine: dpsql.EngineSettings | None = None) -> dpsql.Policy:
         """Return a policy under which the questions here may be asked."""
         source = None if self.source is None else str(self.source)
-        tables = {"events": dpsql.PrivateTable("user_id", source=source)}
+        tables = {"events": dpsql.PrivateTable("user_id", source=source, bounds=self.bounds)}
         return dpsql.Policy(BUDGET, tables, engine=engine or dpsql.EngineSettings())
 
 

@@ -1,5 +1,6 @@
 """Policy: tables, privacy units, the total budget, analysts and limits; frozen, from Python or TOML."""
 
+from dpsql.policy.bounds import Bounds, ColumnBounds
 from dpsql.policy.defaults import default_analyst, default_database, default_policy
 from dpsql.policy.model import Analyst, Budget, DataSource, EngineSettings, Limits, Policy, load_policy
 from dpsql.policy.server import ServerSettings
@@ -10,7 +11,9 @@ from dpsql.policy.url import IN_MEMORY, DatabaseUrl, is_url
 __all__ = [
     "IN_MEMORY",
     "Analyst",
+    "Bounds",
     "Budget",
+    "ColumnBounds",
     "DataSource",
     "DatabaseUrl",
     "EngineSettings",
