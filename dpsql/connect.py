@@ -28,6 +28,7 @@ def connect(
     ledger: str | Path | None = None,
     analyst: str | None = None,
     isolation: str | None = None,
+    implicit: bool | None = None,
 ) -> Session:
     """Open a session over a DuckDB file, an open connection, or what the policy names: files, folders or a source.
 
@@ -39,7 +40,8 @@ def connect(
     `ledger` overrides that of the policy; ":memory:" is a ledger for trials, lost at the end, and "postgresql://..."
     names one in a database. `analyst` is the name under which the policy limits the analyst, and under which their
     answers are stored; it is not verified. `isolation` "process" opens the data in a separate process, also if the
-    policy does not demand it; a policy that demands it cannot be overridden.
+    policy does not demand it; a policy that demands it cannot be overridden. With `implicit`, standard SQL over private
+    tables is read as private: TOP k PRIVATE, ALL PRIVATE or PRIVATE are added; None is what the policy says.
     Without a `policy` it is that of $DPSQL_POLICY, or policy.toml in the current folder. $DPSQL_DB is the database if
     the policy names no source, and $DPSQL_ANALYST the analyst.
     Raises `PolicyError`, `EngineError` or `LedgerError`, and `Refusal` for an analyst without access. Opening reads
@@ -51,6 +53,7 @@ def connect(
     >>> session.close()
     """
     known = load_policy(policy)
+    known = known if implicit is None else known.with_implicit(implicit)
     if database is None and known.needs_database:
         database = default_database()
     elif isinstance(database, Mapping):
@@ -97,7 +100,16 @@ def open_session(
         raise
     evaluator = open_evaluator(engine, policy, shared=evaluator)
     return Session(
-        SessionDependencies(engine, record, catalog, terms, OperatingSystemNoise(), evaluator, public=public)
+        SessionDependencies(
+            engine,
+            record,
+            catalog,
+            terms,
+            OperatingSystemNoise(),
+            evaluator,
+            public=public,
+            implicit=policy.implicit,
+        )
     )
 
 

@@ -39,7 +39,8 @@ class Receipt:
     `answered` of the `wanted` keys were returned. `used` is the share of the budget that the answer took, and about
     `more` queries that cost as much still fit, or None where the receipt is of a stored answer.
     `chosen` names what the mechanism chose privately, "k" (ADAPTIVE) or "k_bar" (AUTO), "of each" partition with PER,
-    where k and k_bar are the largest possible values; it is empty if nothing was chosen. `loss` and `remaining` are in
+    where k and k_bar are the largest possible values; it is empty if nothing was chosen. `read_as` is the clause that
+    standard SQL was read with, such as "TOP 10 PRIVATE". `loss` and `remaining` are in
     the currencies of the `certificate`.
 
     >>> answer.receipt.items_charged, str(answer.receipt.epsilon)
@@ -70,6 +71,7 @@ class Receipt:
     wanted: int = 0
     used: Fraction = Fraction(0)
     more: int | None = None
+    read_as: str = ""
 
     @classmethod
     def free(
@@ -106,6 +108,8 @@ class Receipt:
         parts = [f"answered {self.answered} of {self.wanted}"]
         if self.chosen == "k":
             parts = [f"answered {self.answered}, a number that the query chose" if self.answered else "answered 0"]
+        if self.read_as:
+            parts.append(f"read as {self.read_as}")
         if self.replayed:
             parts.append("stored answer, nothing was charged")
         else:

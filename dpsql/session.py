@@ -43,6 +43,7 @@ class SessionDependencies:
     """Parts that a session works with; `dpsql.connect` puts them together.
 
     Statements over public tables are run by `public`, apart from the private ones; without it the engine runs both.
+    With `implicit`, standard SQL over private tables is read as private.
     """
 
     engine: engines.Engine
@@ -53,6 +54,7 @@ class SessionDependencies:
     evaluator: engines.ResultEvaluator
     clock: clocks.Clock = clocks.system_clock
     public: engines.PublicStatements | None = None
+    implicit: bool = False
 
 
 class Session:
@@ -68,7 +70,8 @@ class Session:
 
     def __init__(self, dependencies: SessionDependencies) -> None:
         own = self._dependencies = dependencies
-        self._analyses = AnalysisCache(own.catalog, own.engine.accepts_pattern, clock=own.clock)
+        implicit = own.terms.limits.default_k if own.implicit else None
+        self._analyses = AnalysisCache(own.catalog, own.engine.accepts_pattern, clock=own.clock, implicit=implicit)
         self._free_answers = planning.FreeAnswers(
             own.engine, own.ledger, own.evaluator, own.catalog, own.terms, public=own.public
         )
@@ -383,6 +386,7 @@ class Session:
             confinement=engines.read_confinement(own.engine),
             answered=answered,
             wanted=wanted,
+            read_as=str(plan.query.clause) if plan.query.clause.implied else "",
             used=Fraction(0) if replayed else plan.price(released.loss).share_of(balance.limit),
             more=None if replayed else planning.count_more(plan, balance.remaining, loss=released.loss),
         )

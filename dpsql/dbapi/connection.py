@@ -40,13 +40,17 @@ def connect(
     ledger: str | Path | None = None,
     analyst: str | None = None,
     isolation: str | None = None,
+    implicit: bool | None = None,
 ) -> Connection:
     """Open a session with the arguments of `dpsql.connect`, and return a connection to it.
 
     Raises `OperationalError` for an unusable policy, data source or ledger, `ProgrammingError` for an analyst who may
     not run queries, and `InterfaceError` for invalid arguments.
     """
-    return Connection(open_session(database, policy=policy, ledger=ledger, analyst=analyst, isolation=isolation))
+    session = open_session(
+        database, policy=policy, ledger=ledger, analyst=analyst, isolation=isolation, implicit=implicit
+    )
+    return Connection(session)
 
 
 class _SharedSession:

@@ -9,7 +9,7 @@ costs nothing. A refusal is a dialog with its reason, its place and its hint.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from harlequin import HarlequinAdapter, HarlequinConnection, HarlequinCursor
 from harlequin.autocomplete.completion import HarlequinCompletion
@@ -122,7 +122,7 @@ class DpsqlAdapter(HarlequinAdapter):  # type: ignore[misc, unused-ignore]
     def connect(self) -> _Connection:
         """Open the session; raise `HarlequinConnectionError` with the words of what did not fit."""
         try:
-            return _Connection(connect(self._database, **self._settings))
+            return _Connection(connect(self._database, **cast("Any", self._settings)))
         except Error as error:
             failure = HarlequinConnectionError(_words(error), title=f"dpsql: {error.code}")
         raise failure

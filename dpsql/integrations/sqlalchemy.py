@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DPSQLDialect"]
 
-_SETTINGS = frozenset(["analyst", "isolation", "ledger", "policy"])
+_SETTINGS = frozenset(["analyst", "implicit", "isolation", "ledger", "policy"])
+_FLAGS = {"true": True, "false": False}
 _MAIN = "main"
 _DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
 _TYPES: dict[str, types.TypeEngine[Any]] = {
@@ -78,7 +79,9 @@ class DPSQLDialect(default.DefaultDialect):
     @translate_errors
     def create_connect_args(self, url: URL) -> tuple[list[str], dict[str, Any]]:
         """Return the arguments of `dpsql.dbapi.connect` that a URL names; raise `InterfaceError` for what it cannot."""
-        hint = "dpsql:///events.duckdb?policy=policy.toml, with analyst=, ledger= or isolation= if need be."
+        hint = (
+            "dpsql:///events.duckdb?policy=policy.toml, with analyst=, implicit=true, isolation= or ledger= if need be."
+        )
         if url.host or url.username or url.password or url.port:
             reason = "The URL names a host, a user or a password, and the database is a file."
             raise errors.UsageError("url", reason, hint=f"Three slashes for a relative path: {hint}")
@@ -86,7 +89,12 @@ class DPSQLDialect(default.DefaultDialect):
         if not _SETTINGS.issuperset(given) or not all(isinstance(value, str) for value in given.values()):
             reason = "The URL has a setting that is not known, or one of them twice."
             raise errors.UsageError("url", reason, hint=hint)
-        return [], {"database": url.database or None, **given}
+        settings: dict[str, Any] = {"database": url.database or None, **given}
+        if "implicit" in given:
+            if given["implicit"] not in _FLAGS:
+                raise errors.UsageError("url", "implicit is true or false.", hint=hint)
+            settings["implicit"] = _FLAGS[str(given["implicit"])]
+        return [], settings
 
     def connect(self, *arguments: Any, **settings: Any) -> Any:
         """Return a connection to the session of this engine, which is opened for the first and closed with the last."""

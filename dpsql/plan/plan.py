@@ -170,6 +170,7 @@ class Plan(NotebookRepr):
         return [
             *(("warning", warning) for warning in self.warnings),
             *([("needs", self.needs)] if self.needs else []),
+            *([("read as", str(self.query.clause))] if self.query.clause.implied else []),
             ("mechanism", self.mechanism),
             *self._considered(),
             *([] if self.rule is None else [("certificate", self.certificate.value)]),

@@ -11,7 +11,8 @@ from dpsql.quantities import Delta, Epsilon, Number
 
 __all__ = ["Limits", "read_limits"]
 
-_COUNTS = ("max_k", "max_k_bar", "failures_per_day")
+_DEFAULT_K = 10
+_COUNTS = ("default_k", "max_k", "max_k_bar", "failures_per_day")
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -20,7 +21,8 @@ class Limits:
 
     The two epsilons are those of an item. Raises `PolicyError` for limits that contradict each other. With
     `share_replays`, the first answer to a query is the answer for all analysts, each of whom is charged in full. An
-    analyst with `failures_per_day` failed queries within a day is refused until the day is over.
+    analyst with `failures_per_day` failed queries within a day is refused until the day is over. Standard SQL that is
+    read as private has `default_k` keys where it does not say how many: 10, or `max_k` if that is less.
 
     >>> Limits(max_k=50).max_k
     50
@@ -33,6 +35,7 @@ class Limits:
     max_k_bar: int
     share_replays: bool
     failures_per_day: int
+    default_k: int
 
     def __init__(  # noqa: PLR0913 - the keys of the table [limits]
         self,
@@ -44,6 +47,7 @@ class Limits:
         max_k_bar: int = 10_000,
         share_replays: bool = False,
         failures_per_day: int = 3,
+        default_k: int | None = None,
     ) -> None:
         fill(self, max_epsilon=check_epsilon(max_epsilon, "limits.max_epsilon"))
         fill(self, min_epsilon=check_epsilon(min_epsilon, "limits.min_epsilon"))
@@ -51,10 +55,15 @@ class Limits:
         fill(self, max_k=check_count(max_k, "limits.max_k"))
         fill(self, max_k_bar=check_count(max_k_bar, "limits.max_k_bar"))
         fill(self, share_replays=check_flag(share_replays, "limits.share_replays"))
+        usual = min(_DEFAULT_K, self.max_k)
+        fill(self, default_k=usual if default_k is None else check_count(default_k, "limits.default_k"))
         fill(self, failures_per_day=check_count(failures_per_day, "limits.failures_per_day"))
         if self.min_epsilon > self.max_epsilon:
             reason = f"The smallest epsilon, {self.min_epsilon}, is above the largest, {self.max_epsilon}."
             raise PolicyError("policy-range", reason, hint="Lower min_epsilon or raise max_epsilon.", place="limits")
+        if self.default_k > self.max_k:
+            reason = f"default_k = {self.default_k} is above max_k = {self.max_k}, the largest k of a query."
+            raise PolicyError("policy-range", reason, hint="Lower default_k or raise max_k.", place="limits")
         if self.max_k > self.max_k_bar:
             reason = (
                 f"max_k = {self.max_k} is above max_k_bar = {self.max_k_bar}, the largest number of groups to read."

@@ -30,6 +30,7 @@ from dpsql.policy.validation import (
     check_count,
     check_delta,
     check_epsilon,
+    check_flag,
     check_path,
     check_period,
     check_version,
@@ -115,7 +116,7 @@ class Policy:
     operator increments by hand or on a schedule, never as a function of the data. `engine` has the isolation and the
     resources of statements; `server` the addresses and users of `dpsql serve`. With a `source`, the tables are in that
     engine and not in a database file. `materialized` is the folder in which `dpsql materialize` stores tables: they
-    hold private rows, as the data does.
+    hold private rows, as the data does. With `implicit`, standard SQL over private tables is read as private.
 
     >>> policy = Policy(Budget(1, "1e-6"), {"reads": PrivateTable("user_id"), "countries": PublicTable()})
     >>> policy.budget.delta
@@ -132,6 +133,7 @@ class Policy:
     server: ServerSettings
     source: DataSource | None
     materialized: Path | None
+    implicit: bool
     lines: Lines | None = field(init=False, repr=False, compare=False)
 
     def __init__(  # noqa: PLR0913 - the keys of a policy file
@@ -147,6 +149,7 @@ class Policy:
         server: ServerSettings | None = None,
         source: DataSource | None = None,
         materialized: Path | str | None = None,
+        implicit: bool = False,
     ) -> None:
         if not isinstance(budget, Budget):
             raise wrong_type("a dpsql.Budget", budget, place="budget")
@@ -168,6 +171,7 @@ class Policy:
         fill(self, analysts=check_analysts(analysts, budget.epsilon, delta=budget.delta))
         fill(self, data_version=check_version(data_version))
         fill(self, materialized=None if materialized is None else check_path(materialized, "materialized"))
+        fill(self, implicit=check_flag(implicit, "sql.implicit"))
         check_folder(self.tables, self.materialized)
 
     @classmethod
@@ -186,18 +190,21 @@ class Policy:
             "server",
             "source",
             "materialized",
+            "sql",
         )
         root.require("budget", "tables")
         ledger, version = root.text("ledger"), root.whole("data_version") if "data_version" in root.values else None
         budget, limits, tables = _read_budget(root), read_limits(root), read_tables(root, file.parent)
         listed, engine, server = root.section("analysts"), read_engine(root), read_server(root, file.parent)
-        source = read_source(root, file.parent)
+        source, sql = read_source(root, file.parent), root.section("sql")
+        sql.only("implicit")
         analysts = {name: read_analyst(listed.section(name)) for name in listed.values}
         with root.placing():
             place = DatabaseUrl.of(ledger) if ledger and is_url(ledger) else beside(file.parent, ledger, place="ledger")
             materialized = beside(file.parent, root.text("materialized"), place="materialized")
             make = partial(cls, budget, tables, ledger=place, limits=limits, analysts=analysts, data_version=version)
-            policy = make(engine=engine, server=server, source=source, materialized=materialized)
+            implicit = sql.flag("implicit") or False
+            policy = make(engine=engine, server=server, source=source, materialized=materialized, implicit=implicit)
         fill(policy, lines=root.lines)
         return policy
 
@@ -230,6 +237,12 @@ class Policy:
         fill(other, budget=budget)
         return other
 
+    def with_implicit(self, implicit: bool) -> Policy:  # noqa: FBT001 - the value of a setting
+        """Return this policy, with standard SQL over private tables read as private or not."""
+        other = copy(self)
+        fill(other, implicit=check_flag(implicit, "sql.implicit"))
+        return other
+
     def where(self, key_path: str) -> str:
         """Return `key_path`, with file and line if this policy was read from a file that has the key."""
         return key_path if self.lines is None else self.lines.where(key_path)
@@ -239,6 +252,7 @@ class Policy:
         make = partial(Policy, self.budget, dict(self.tables), ledger=self.ledger, limits=self.limits)
         make = partial(make, analysts=dict(self.analysts), data_version=self.data_version, engine=self.engine)
         make = partial(make, server=self.server, source=self.source, materialized=self.materialized)
+        make = partial(make, implicit=self.implicit)
         return _placed, (make, self.lines)
 
 

@@ -15,6 +15,7 @@ from dpsql.sql.analysis.domain import read_domain
 from dpsql.sql.analysis.empty_results import has_no_row, remove_rows
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
+from dpsql.sql.analysis.implied_query import check_implied, read_implied
 from dpsql.sql.analysis.measures import (
     RELEASED_AGGREGATES,
     ReadMeasure,
@@ -46,6 +47,7 @@ from dpsql.sql.syntax.clause import SplitStatement, extract_clause
 from dpsql.sql.syntax.grammar import settle
 from dpsql.sql.syntax.parameters import ParameterValues, bind
 from dpsql.sql.syntax.sqlglot_nodes import only, pair_items_with_text, parse, place
+from dpsql.sql.syntax.standard_sql import PrivateNames, add_clause, find_implied_clause
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -67,24 +69,55 @@ def analyze(
     parameters: ParameterValues = (),
     accepts_pattern: PatternCheck,
     clock: Clock | None = None,
+    implicit: int | None = None,
 ) -> Asked:
     """Analyze the statement, or raise `Refusal`, `Unsupported` or `UsageError`.
 
     `parameters` are the values of ?, $1 or :name. `accepts_pattern` says whether the engine compiles a regular
-    expression, without any data. `clock` gives the time, and is read once, if the statement uses it.
+    expression, without any data. `clock` gives the time, and is read once, if the statement uses it. With `implicit`,
+    standard SQL over private tables is read as private, with at most so many keys where nothing says how many.
     """
     statement = scan(text)
     bound = bind(statement, parameters)
     command = read_command(statement, catalog)
     if command is not None:
         return command
+    reader = Reader(statement, bound, accepts_pattern, READERS, clock)
     lifted = extract_clause(statement, bound.__getitem__)
-    sources = Sources(catalog, Reader(statement, bound, accepts_pattern, READERS, clock))
-    if lifted.clause is None:
-        return _free(sources, lifted)
+    if lifted.clause is not None:
+        return check_implied(_private(Sources(catalog, reader), lifted))
+    try:
+        return _free(Sources(catalog, reader), lifted)
+    except (Refusal, Unsupported):
+        found = None
+        if implicit is not None:
+            found = find_implied_clause(statement, _list_private_names(catalog), default_k=implicit)
+        if found is None:
+            raise
+
+    def read(*, all_groups: bool) -> PrivateQuery | WrappedQuery:
+        explicit = add_clause(statement, found, all_groups=all_groups)
+        again = Reader(explicit, bound, accepts_pattern, READERS, clock)
+        return _private(Sources(catalog, again), extract_clause(explicit, bound.__getitem__))
+
+    return read_implied(found, read)
+
+
+def _private(sources: Sources, lifted: SplitStatement) -> PrivateQuery | WrappedQuery:
+    """Return the private query of a statement that has a clause, with the SELECT around it."""
+    statement, clause = sources.reader.statement, lifted.clause
+    assert clause is not None  # noqa: S101 - of the caller
     select = parse(statement, settle(statement, lifted.tokens, aggregates=RELEASED_AGGREGATES))
-    private = _Analysis(statement, sources, lifted, lifted.clause).query(select)
+    private = _Analysis(statement, sources, lifted, clause).query(select)
     return private if lifted.outer is None else _around(private, sources, tokens=lifted.outer)
+
+
+def _list_private_names(catalog: Catalog) -> PrivateNames:
+    private = [table for table in catalog.tables if table.privacy_unit is not None]
+    return PrivateNames(
+        frozenset(ascii_lower(table.name.rpartition(".")[2]) for table in private),
+        frozenset(ascii_lower(table.privacy_unit or "") for table in private),
+    )
 
 
 def _free(sources: Sources, lifted: SplitStatement) -> PublicQuery:

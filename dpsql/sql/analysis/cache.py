@@ -26,12 +26,15 @@ MAX_STATEMENT_LENGTH = 16 * 1024  # characters of a statement
 class AnalysisCache:
     """The analysis of statements over one catalog; `read` raises what `analyze` does."""
 
-    __slots__ = ("_accepts_pattern", "_catalog", "_clock", "_kept")
+    __slots__ = ("_accepts_pattern", "_catalog", "_clock", "_implicit", "_kept")
 
-    def __init__(self, catalog: Catalog, accepts_pattern: PatternCheck, *, clock: Clock) -> None:
+    def __init__(
+        self, catalog: Catalog, accepts_pattern: PatternCheck, *, clock: Clock, implicit: int | None = None
+    ) -> None:
         self._catalog = catalog
         self._accepts_pattern = accepts_pattern
         self._clock = clock
+        self._implicit = implicit
         self._kept: dict[str, Asked] = {}
 
     def read(self, text: str, parameters: ParameterValues) -> Asked:
@@ -53,7 +56,14 @@ class AnalysisCache:
         return asked
 
     def _analyze(self, text: str, parameters: ParameterValues, *, clock: Clock) -> Asked:
-        return analyze(text, self._catalog, parameters=parameters, accepts_pattern=self._accepts_pattern, clock=clock)
+        return analyze(
+            text,
+            self._catalog,
+            parameters=parameters,
+            accepts_pattern=self._accepts_pattern,
+            clock=clock,
+            implicit=self._implicit,
+        )
 
 
 def _mark_seconds(statement: Asked) -> Asked:

@@ -113,7 +113,7 @@ class Clause:
     """TOP k PRIVATE [PER name] [WITH (...)], ALL PRIVATE of all known groups, or PRIVATE alone, of one total.
 
     `k` is None for ADAPTIVE, and where the `shape` is not "top" but "all" or "total". Options are by lower-case name;
-    `per` is PER's name.
+    `per` is PER's name. It is `implied` where the statement is standard SQL that is read as private.
     """
 
     k: int | None
@@ -121,6 +121,16 @@ class Clause:
     place: Place
     per: Name | None = None
     shape: Literal["top", "all", "total"] = "top"
+    implied: bool = False
+
+    def __str__(self) -> str:
+        """Return the clause as SQL writes it, without PER and options."""
+        match self.shape:
+            case "all":
+                return "ALL PRIVATE"
+            case "total":
+                return "PRIVATE"
+        return f"TOP {self.k or 'ADAPTIVE'} PRIVATE"
 
     @property
     def is_adaptive(self) -> bool:

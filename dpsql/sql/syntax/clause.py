@@ -3,6 +3,7 @@
     SELECT ... GROUP BY keys [ORDER BY ...] TOP k PRIVATE [PER key] [WITH (name = value, ...)]
         [ORDER BY ...] [LIMIT n] [;]
     SELECT TOP k PRIVATE ... GROUP BY keys [ORDER BY ...] [LIMIT n] [WITH (name = value, ...)] [;]
+    SELECT ... GROUP BY keys ORDER BY measure DESC LIMIT k PRIVATE [WITH (name = value, ...)] [;]
     SELECT ... GROUP BY keys HAVING PRIVATE_TOP(k [, per => key] [, name => value, ...]) [ORDER BY ...] [LIMIT n] [;]
 
 k is a number or ADAPTIVE. The last says the same for tools that parse SQL themselves and refuse words they do not know.
@@ -42,6 +43,7 @@ _NO_NAMES = frozenset(
     "and as between from group having ilike in is like limit not or order where with".split()
 )  # what may follow a column
 _LONGEST_TOP = 3  # tokens: TOP, and a number, or : and a name
+_BEFORE_RELATION = frozenset(["FROM", "JOIN", "ALIAS", "DOT", "WITH"])
 _AFTER_CLAUSE = frozenset(["R_PAREN", "ORDER_BY", "LIMIT", "OFFSET"])
 _HAVING_HINT = "Write HAVING PRIVATE_TOP(10, epsilon => 0.05)."
 
@@ -123,7 +125,10 @@ def _taken(statement: Statement, tokens: list[Token], *, start: int, parameter: 
 
 
 def _taken_bare(statement: Statement, tokens: list[Token], *, start: int, parameter: Parameter) -> SplitStatement:
-    """Return a SELECT without ALL PRIVATE, or PRIVATE alone, which begins at tokens[start]."""
+    """Return a SELECT without ALL PRIVATE, or PRIVATE alone, which begins at tokens[start].
+
+    After GROUP BY and LIMIT n, PRIVATE alone means TOP n PRIVATE.
+    """
     is_all = _is(tokens[start], "all")
     end = start + is_all
     before, after = tokens[:start], tokens[end + 1 :]
@@ -131,11 +136,27 @@ def _taken_bare(statement: Statement, tokens: list[Token], *, start: int, parame
         hint = "Write TOP 3 PRIVATE PER country WITH (partitions = ['DE', 'FR'])."
         raise Refusal("per", "PER is for the top of each partition.", hint=hint, place=statement.place(after[0]))
     options, rest = _options(statement, after, leading=False, parameter=parameter)
+    limit = [token.token_type.name for token in before[-2:]]
+    if not is_all and limit in (["LIMIT", "NUMBER"], ["LIMIT", "STRING"]) and _has_groups(before):
+        k, place = _k(statement, before[-1], parameter=parameter), statement.place(before[-2], tokens[start])
+        _check_around(statement, before[:-2], after=rest)
+        clause = Clause(k, options, place, implied=True)
+        return SplitStatement([*before, *rest], clause, explained=False)
     _check_around(statement, before, after=rest)
     place = statement.place(tokens[start], tokens[end])
     return SplitStatement(
         before + rest, Clause(None, options, place, shape="all" if is_all else "total"), explained=False
     )
+
+
+def _has_groups(tokens: list[Token]) -> bool:
+    """Say whether there is a GROUP BY outside of parentheses, or a SELECT DISTINCT."""
+    depth, kinds = 0, [token.token_type.name for token in tokens]
+    for kind in kinds:
+        depth += (kind == "L_PAREN") - (kind == "R_PAREN")
+        if kind == "GROUP_BY" and not depth:
+            return True
+    return kinds[:2] == ["SELECT", "DISTINCT"]
 
 
 def _called(
@@ -235,11 +256,17 @@ def _find(statement: Statement, tokens: list[Token]) -> int | None:
         raise _several_queries(statement, tokens[found[1]])
     if found:
         return found[0]
-    tops = [index for index, token in enumerate(tokens) if _is(token, "top")]
+    tops = [index for index, token in enumerate(tokens) if _is(token, "top") and not _is_relation(tokens, index)]
     if tops:
         reason = "TOP must be followed by one number, or ADAPTIVE, and PRIVATE."
         raise Refusal("clause", reason, hint="Write TOP 10 PRIVATE.", place=statement.place(tokens[tops[-1]]))
     return None
+
+
+def _is_relation(tokens: list[Token], at: int) -> bool:
+    """Say whether tokens[at] names a table or a CTE, or a column of one."""
+    before, after = (tokens[each].token_type.name if 0 <= each < len(tokens) else "" for each in (at - 1, at + 1))
+    return before in _BEFORE_RELATION or after in {"DOT", "ALIAS"}
 
 
 def _several_queries(statement: Statement, second: Token) -> Refusal:

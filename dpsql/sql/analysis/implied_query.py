@@ -1,0 +1,75 @@
+"""A private query that a statement of standard SQL implies: all groups of a calendar, or the first k.
+
+A statement that would mean something else in plain SQL is refused: its first keys in alphabetical order, or its least
+frequent ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
+
+from dpsql.errors import Refusal
+from dpsql.sql.ir.statements import PrivateQuery, WrappedQuery
+from dpsql.sql.syntax.standard_sql import ImpliedClause
+
+__all__ = ["check_implied", "read_implied"]
+
+
+class _Read(Protocol):
+    def __call__(self, *, all_groups: bool) -> PrivateQuery | WrappedQuery:
+        """Return the statement with ALL PRIVATE, or with TOP k PRIVATE."""
+
+
+def read_implied(clause: ImpliedClause, read: _Read) -> PrivateQuery | WrappedQuery:
+    """Return the private query that a statement implies, with the SELECT around it."""
+    if clause.is_total:
+        return _mark(read(all_groups=False))
+    if clause.may_be_all:
+        try:
+            found = read(all_groups=True)
+        except Refusal as error:
+            if error.code == "domain":  # a calendar without bounds, or of too many buckets
+                raise
+        else:
+            if _inner(found).domain is not None:
+                return _mark(found)
+    return check_implied(_mark(read(all_groups=False)))
+
+
+def check_implied(found: PrivateQuery | WrappedQuery) -> PrivateQuery | WrappedQuery:
+    """Return a statement; refuse a ranking whose number of keys LIMIT tells, and whose order is another."""
+    inner = _inner(found)
+    if inner.clause.implied and inner.clause.shape == "top":
+        _check_order(inner)
+    return found
+
+
+def _inner(found: PrivateQuery | WrappedQuery) -> PrivateQuery:
+    return found.inner if isinstance(found, WrappedQuery) else found
+
+
+def _mark(found: PrivateQuery | WrappedQuery) -> PrivateQuery | WrappedQuery:
+    """Return the query with a clause that says that it was not written."""
+    inner = _inner(found)
+    inner = replace(inner, clause=replace(inner.clause, implied=True))
+    return replace(found, inner=inner) if isinstance(found, WrappedQuery) else inner
+
+
+def _check_order(query: PrivateQuery) -> None:
+    """Refuse an order of a ranking that private groups cannot be found by."""
+    if not query.order:
+        return
+    first = query.order[0]
+    output = query.outputs[first.output]
+    if output.key is not None and query.limit is not None:
+        reason = "The first keys in the order of their names are no private answer: the most frequent ones are."
+        hint = "Leave LIMIT out, or order by a count or sum, largest first: ORDER BY COUNT(*) DESC."
+        raise Refusal("order", reason, hint=hint, place=query.clause.place)
+    if output.key is None and not first.descending:
+        reason = "The least frequent groups are not found in private."
+        hint = "Write ORDER BY ... DESC, or put this query into FROM and order outside."
+        raise Refusal("order", reason, hint=hint, place=query.clause.place)
+    if output.divisor is not None:
+        hint = "Order by COUNT(*) or SUM, largest first."
+        raise Refusal("aggregate", "AVG does not rank groups.", hint=hint, place=query.clause.place)

@@ -1,0 +1,177 @@
+"""Standard SQL read as private: the clause that a statement of a tool would end in, added to its tokens.
+
+    SELECT COUNT(...) FROM ...                                  ... PRIVATE
+    SELECT ... GROUP BY keys ORDER BY measure DESC LIMIT n      ... GROUP BY keys TOP n PRIVATE ORDER BY ... LIMIT n
+    SELECT ... GROUP BY bucket ORDER BY bucket                  ... GROUP BY bucket ALL PRIVATE ORDER BY bucket
+    SELECT DISTINCT key FROM ...                                SELECT DISTINCT key FROM ... TOP n PRIVATE
+
+The private query is the innermost aggregate over a private table that does not group by the privacy unit. What is
+around it is read as any SELECT around a private query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dpsql.errors import Refusal
+from dpsql.sql.lexer import Statement, ascii_lower
+from dpsql.sql.syntax.row_limits import normalize_row_limits
+
+if TYPE_CHECKING:
+    from sqlglot import Token
+
+__all__ = ["ImpliedClause", "PrivateNames", "add_clause", "find_implied_clause"]
+
+_AGGREGATES = frozenset("count sum avg min max".split())
+_SET_OPERATIONS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
+_AFTER_GROUPS = frozenset(["ORDER_BY", "LIMIT", "OFFSET"])
+_CTE_HEAD = 3  # tokens before the SELECT of a CTE: its name, AS and a parenthesis
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateNames:
+    """Names of the private tables of a policy, without their schemas, and of their privacy units; in lower case."""
+
+    tables: frozenset[str]
+    units: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ImpliedClause:
+    """Place of the clause that a statement implies: before tokens[at].
+
+    `is_total` where there are no groups. Otherwise `k` is the number of groups to rank, and `may_be_all` says that
+    LIMIT asks for no fewer than the default, so that all groups of a known domain can be meant.
+    """
+
+    tokens: tuple[Token, ...]
+    at: int
+    is_total: bool
+    k: int
+    may_be_all: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A SELECT from tokens[start] up to tokens[end]; `own` are the positions outside of inner parentheses."""
+
+    start: int
+    end: int
+    own: tuple[int, ...]
+
+
+def find_implied_clause(statement: Statement, names: PrivateNames, *, default_k: int) -> ImpliedClause | None:
+    """Return where the clause of the private query of a statement belongs; None if it has none.
+
+    Raises `Refusal` for two private queries.
+    """
+    tokens = normalize_row_limits(list(statement.tokens))
+    while tokens and tokens[-1].token_type.name == "SEMICOLON":
+        tokens.pop()
+    private, found = set(names.tables), list[_Block]()
+    for block in sorted(_find_blocks(tokens), key=lambda each: each.end):  # what a SELECT reads comes before it
+        if not _names_any(tokens, range(block.start, block.end), names=private):
+            continue
+        if any(block.start < other.start and other.end <= block.end for other in found):
+            continue  # around a private query
+        if _is_aggregate_of_many(tokens, block, units=names.units):
+            found.append(block)
+        elif name := _find_cte_name(tokens, block):
+            private.add(name)
+    if len(found) > 1:
+        hint = "Ask each question in a statement of its own."
+        reason = "The statement has more than one private query."
+        raise Refusal("clause", reason, hint=hint, place=statement.place(tokens[max(each.start for each in found)]))
+    return _describe(tokens, found[0], default_k=default_k) if found else None
+
+
+def add_clause(statement: Statement, clause: ImpliedClause, *, all_groups: bool) -> Statement:
+    """Return the statement with the clause: PRIVATE, ALL PRIVATE or TOP k PRIVATE."""
+    from sqlglot import Token, TokenType
+
+    beside = clause.tokens[clause.at - 1]
+    words = ["PRIVATE"] if clause.is_total else ["ALL", "PRIVATE"] if all_groups else ["TOP", str(clause.k), "PRIVATE"]
+    kinds = {"ALL": TokenType.ALL}
+    added = tuple(
+        Token(
+            TokenType.NUMBER if word.isdigit() else kinds.get(word, TokenType.VAR),
+            word,
+            beside.line,
+            beside.col,
+            beside.start,
+            beside.end,
+        )
+        for word in words
+    )
+    return replace(statement, tokens=(*clause.tokens[: clause.at], *added, *clause.tokens[clause.at :]))
+
+
+def _find_blocks(tokens: list[Token]) -> Iterator[_Block]:
+    """Yield every SELECT, but for the parts of a UNION, which are one query together."""
+    for start, token in enumerate(tokens):
+        if token.token_type.name != "SELECT":
+            continue
+        own, depth, end = list[int](), 0, len(tokens)
+        for at in range(start, len(tokens)):
+            kind = tokens[at].token_type.name
+            depth -= kind == "R_PAREN"
+            if depth < 0:
+                end = at
+                break
+            if not depth and kind != "R_PAREN":
+                own.append(at)
+            depth += kind == "L_PAREN"
+        combined = any(tokens[at].token_type.name in _SET_OPERATIONS for at in own)
+        if not combined and tokens[start - 1].token_type.name not in {*_SET_OPERATIONS, "ALL"}:
+            yield _Block(start, end, tuple(own))
+
+
+def _find_cte_name(tokens: list[Token], block: _Block) -> str:
+    """Return the name of the CTE that a SELECT is, in lower case; "" for another."""
+    head = tokens[block.start - _CTE_HEAD : block.start] if block.start >= _CTE_HEAD else []
+    kinds = [token.token_type.name for token in head[1:]]
+    return ascii_lower(head[0].text) if kinds == ["ALIAS", "L_PAREN"] else ""
+
+
+def _names_any(tokens: list[Token], positions: Collection[int], *, names: Collection[str]) -> bool:
+    return any(ascii_lower(tokens[at].text) in names for at in positions)
+
+
+def _is_aggregate_of_many(tokens: list[Token], block: _Block, *, units: frozenset[str]) -> bool:
+    """Say whether a SELECT aggregates rows, and not for each unit alone."""
+    kinds = {at: tokens[at].token_type.name for at in block.own}
+    grouped = [at for at in block.own if kinds[at] == "GROUP_BY"]
+    if grouped:
+        last = next((at for at in block.own if at > grouped[0] and kinds[at] in {"HAVING", *_AFTER_GROUPS}), block.end)
+        keys = [at for at in block.own if grouped[0] < at < last]
+        return not _names_any(tokens, keys, names=units)
+    if kinds.get(block.start + 1) == "DISTINCT":
+        chosen = [at for at in block.own if at < next((at for at in block.own if kinds[at] == "FROM"), block.end)]
+        return not _names_any(tokens, chosen, names=units)
+    return any(_is_aggregate(tokens, at) for at in block.own)
+
+
+def _is_aggregate(tokens: list[Token], at: int) -> bool:
+    """Say whether tokens[at] is an aggregate that is called, and is no window."""
+    if ascii_lower(tokens[at].text) not in _AGGREGATES or tokens[at].token_type.name == "IDENTIFIER":
+        return False
+    if at + 1 >= len(tokens) or tokens[at + 1].token_type.name != "L_PAREN":
+        return False
+    depth = 0
+    for end in range(at + 1, len(tokens)):
+        depth += (tokens[end].token_type.name == "L_PAREN") - (tokens[end].token_type.name == "R_PAREN")
+        if not depth:
+            return end + 1 >= len(tokens) or tokens[end + 1].token_type.name != "OVER"
+    return True
+
+
+def _describe(tokens: list[Token], block: _Block, *, default_k: int) -> ImpliedClause:
+    kinds = {at: tokens[at].token_type.name for at in block.own}
+    at = next((at for at in block.own if kinds[at] in _AFTER_GROUPS), block.end)
+    limit = next((at for at in block.own if kinds[at] == "LIMIT"), None)
+    text = "" if limit is None or limit + 1 >= len(tokens) else tokens[limit + 1].text
+    asked = int(text) if text.isdecimal() and int(text) else default_k + 1
+    groups = "GROUP_BY" in kinds.values() or kinds.get(block.start + 1) == "DISTINCT"
+    return ImpliedClause(tuple(tokens), at, not groups, min(asked, default_k), asked > default_k)

@@ -1,0 +1,240 @@
+"""Standard SQL read as private: which clause a statement of a tool gets, and which statements are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+from support.session_kit import filled
+
+import dpsql
+from dpsql.errors import Error
+from dpsql.session import Session
+
+CREATE = "CREATE TABLE orders (user_id BIGINT, product VARCHAR, amount DOUBLE, ts TIMESTAMP)"
+ROWS = (
+    "INSERT INTO orders SELECT i % 900, 'p' || (i * i) % 30, i % 50, TIMESTAMP '2026-01-01' + INTERVAL (i % 240) HOUR "
+    "FROM range(20000) t(i)"
+)
+PUBLIC = "CREATE TABLE products AS SELECT 'p' || i AS product, i % 3 AS class FROM range(30) t(i)"
+TABLES = {
+    "orders": dpsql.PrivateTable("user_id", bounds={"rows": 50, "amount": {"max": 500}}),
+    "products": dpsql.PublicTable(),
+}
+POLICY = dpsql.Policy(dpsql.Budget(60, "1e-6"), TABLES, implicit=True, limits=dpsql.Limits(default_k=5))
+
+
+def session_over(policy: dpsql.Policy = POLICY, **settings: object) -> Session:
+    return dpsql.connect(filled(CREATE, ROWS, PUBLIC), policy=policy, ledger=":memory:", **settings)  # type: ignore[arg-type]
+
+
+JANUARY = "ts >= DATE '2026-01-02' AND ts < DATE '2026-01-06'"
+READ = {
+    "SELECT COUNT(*) FROM orders": ("PRIVATE", 1),
+    "SELECT COUNT(*) AS n, SUM(amount) AS s FROM orders WHERE product = 'p1' LIMIT 1000;": ("PRIVATE", 1),
+    "SELECT COUNT(DISTINCT user_id) FROM (SELECT * FROM orders) AS virtual_table": ("PRIVATE", 1),
+    "SELECT product, COUNT(*) AS n FROM orders GROUP BY product ORDER BY n DESC LIMIT 3": ("TOP 3 PRIVATE", 3),
+    "SELECT product, COUNT(*) AS n FROM orders GROUP BY 1 ORDER BY 2 DESC FETCH FIRST 3 ROWS ONLY": (
+        "TOP 3 PRIVATE",
+        3,
+    ),
+    "SELECT product, COUNT(*) AS n FROM orders GROUP BY product ORDER BY COUNT(*) DESC LIMIT 1000": (
+        "TOP 5 PRIVATE",
+        5,
+    ),
+    "SELECT product, COUNT(DISTINCT user_id) AS n FROM orders GROUP BY product": ("TOP 5 PRIVATE", 5),
+    "SELECT product, COUNT(DISTINCT user_id) AS n FROM orders GROUP BY product ORDER BY product": ("TOP 5 PRIVATE", 5),
+    "SELECT DISTINCT product FROM orders": ("TOP 5 PRIVATE", 5),
+    "SELECT DISTINCT product FROM orders LIMIT 2": ("TOP 2 PRIVATE", 2),
+    f"SELECT date_trunc('day', ts) AS day, COUNT(*) AS n FROM orders WHERE {JANUARY} GROUP BY 1 ORDER BY 1": (
+        "ALL PRIVATE",
+        4,
+    ),
+    f"SELECT ts::DATE AS day, SUM(amount) AS n FROM orders WHERE {JANUARY} GROUP BY 1 ORDER BY n DESC LIMIT 50000": (
+        "ALL PRIVATE",
+        4,
+    ),
+    f"SELECT ts::DATE AS day, SUM(amount) AS n FROM orders WHERE {JANUARY} GROUP BY 1 ORDER BY n DESC LIMIT 2": (
+        "TOP 2 PRIVATE",
+        2,
+    ),
+    "SELECT x.product, 2 * x.n AS twice FROM (SELECT product, COUNT(*) AS n FROM orders GROUP BY product) AS x": (
+        "TOP 5 PRIVATE",
+        5,
+    ),
+    "WITH top AS (SELECT product, COUNT(*) AS n FROM orders GROUP BY product ORDER BY n DESC LIMIT 4) "
+    "SELECT p.class, SUM(top.n) AS n FROM top JOIN products AS p ON top.product = p.product GROUP BY p.class": (
+        "TOP 4 PRIVATE",
+        None,
+    ),
+    "WITH mine AS (SELECT * FROM orders WHERE amount > 3) SELECT product, COUNT(*) AS n FROM mine GROUP BY 1 "
+    "ORDER BY n DESC LIMIT 3": ("TOP 3 PRIVATE", 3),
+    "SELECT m, COUNT(DISTINCT user_id) AS n FROM (SELECT user_id, MAX(amount) > 40 AS m FROM orders GROUP BY user_id) "
+    "AS per_user GROUP BY m": ("TOP 5 PRIVATE", None),
+}
+
+
+@pytest.mark.parametrize("sql", READ)
+def test_a_statement_of_a_tool_is_read_as_private(sql: str) -> None:
+    session = session_over()
+    clause, rows = READ[sql]
+    answer = session.sql(sql)
+    assert answer.receipt.read_as == clause
+    assert f"read as {clause}" in str(answer.receipt)
+    assert rows is None or len(answer) == rows
+    assert dict(session.explain(sql).facts())["read as"] == clause
+    assert session.sql(sql).receipt.replayed
+    assert session.describe(sql).names == answer.columns
+
+
+@pytest.mark.parametrize("k", [3, 7])
+def test_private_after_limit_is_top_k_whatever_the_setting(k: int) -> None:
+    session = session_over(implicit=False)
+    sql = f"SELECT product, COUNT(DISTINCT user_id) AS n FROM orders GROUP BY product ORDER BY n DESC LIMIT {k} PRIVATE"
+    answer = session.sql(f"{sql} WITH (epsilon = 1)")
+    assert (len(answer), answer.receipt.read_as) == (k, f"TOP {k} PRIVATE")
+    assert session.sql(f"SELECT * FROM ({sql} WITH (epsilon = 1)) AS x").receipt.replayed
+    assert len(session.sql("SELECT DISTINCT product FROM orders LIMIT ? PRIVATE", [2])) == 2
+    for wrong, code in ((sql.replace("DESC", "ASC"), "order"), (sql.replace("n DESC", "product"), "order")):
+        with pytest.raises(Error) as refused:
+            session.sql(wrong)
+        assert refused.value.code == code
+    with pytest.raises(Error, match="limit"):
+        session.sql("SELECT COUNT(*) AS n FROM orders LIMIT 3 PRIVATE")
+
+
+def test_the_statement_with_the_clause_is_the_same_question() -> None:
+    session = session_over()
+    plain = "SELECT product, COUNT(*) AS n FROM orders GROUP BY product ORDER BY n DESC LIMIT 3"
+    answer = session.sql(plain)
+    explicit = session.sql("SELECT product, COUNT(*) AS n FROM orders GROUP BY product ORDER BY n DESC TOP 3 PRIVATE")
+    assert explicit.receipt.replayed
+    assert explicit.fetchall() == sorted(answer.fetchall(), key=lambda row: -row[1])
+    assert explicit.receipt.read_as == ""
+    assert "read as" not in str(explicit.receipt)
+
+
+REFUSED = {
+    "SELECT * FROM orders": "not-private",
+    "SELECT product, amount FROM orders LIMIT 10": "not-private",
+    "SELECT product, COUNT(*) AS n FROM orders GROUP BY product ORDER BY n LIMIT 3": "order",
+    "SELECT product, COUNT(*) AS n FROM orders GROUP BY product ORDER BY product LIMIT 3": "order",
+    "SELECT product, AVG(amount) AS m, COUNT(*) AS n FROM orders GROUP BY product ORDER BY m DESC LIMIT 3": "aggregate",
+    "SELECT product, COUNT(*) AS n FROM orders GROUP BY product ORDER BY n DESC LIMIT 3 OFFSET 3": "limit",
+    "SELECT product, amount, COUNT(*) AS n FROM orders GROUP BY product": "not-a-key",
+    "SELECT MAX(amount) FROM orders": "not-row-local",
+    "SELECT COUNT(DISTINCT product) FROM orders": "aggregate",
+    "SELECT date_trunc('day', ts) AS day, COUNT(*) AS n FROM orders GROUP BY day ORDER BY day": "domain",
+    "SELECT a.n, b.n FROM (SELECT COUNT(*) AS n FROM orders) AS a, (SELECT COUNT(*) AS n FROM orders) AS b": "clause",
+    "SELECT class FROM products WHERE class IN (SELECT COUNT(*) FROM orders)": "clause",
+}
+
+
+@pytest.mark.parametrize("sql", REFUSED)
+def test_what_could_be_read_in_two_ways_is_refused_and_nothing_is_charged(sql: str) -> None:
+    session = session_over()
+    with pytest.raises(Error) as refused:
+        session.sql(sql)
+    assert refused.value.code == REFUSED[sql]
+    assert refused.value.hint
+    assert session.budget.refunded.spent == 0
+
+
+@pytest.mark.parametrize("sql", READ)
+def test_without_the_setting_a_private_table_needs_the_clause(sql: str) -> None:
+    session = session_over(implicit=False)
+    with pytest.raises(Error):
+        session.sql(sql)
+    assert session.budget.refunded.spent == 0
+
+
+def test_public_tables_and_what_selects_no_row_stay_free() -> None:
+    session = session_over()
+    for sql, rows in (
+        ("SELECT COUNT(*) FROM products", 1),
+        ("SELECT product, COUNT(*) FROM orders GROUP BY product LIMIT 0", 0),
+        ("SELECT * FROM orders WHERE 1 = 0", 0),
+        ("SELECT 1", 1),
+    ):
+        answer = session.sql(sql)
+        assert len(answer) == rows
+        assert answer.receipt.items_charged == 0
+        assert answer.receipt.read_as == ""
+
+
+def test_the_setting_is_a_key_of_the_policy_and_a_keyword(tmp_path: Path) -> None:
+    text = '[budget]\nepsilon = 1\ndelta = 1e-6\n[tables.orders]\nprivacy_unit = "user_id"\n'
+    path = tmp_path / "policy.toml"
+    path.write_text(f"{text}[sql]\nimplicit = true\n[limits]\ndefault_k = 7\n")
+    policy = dpsql.Policy.from_toml(path)
+    assert (policy.implicit, policy.limits.default_k) == (True, 7)
+    assert not policy.with_implicit(implicit=False).implicit
+    path.write_text(text)
+    assert not dpsql.Policy.from_toml(path).implicit
+    sql = "SELECT COUNT(DISTINCT user_id) FROM orders"
+    with duckdb.connect() as connection:
+        connection.execute(CREATE)
+        with dpsql.connect(connection, policy=path, ledger=":memory:", implicit=True) as session:
+            assert len(session.sql(sql)) == 1
+        with dpsql.connect(connection, policy=path, ledger=":memory:") as session, pytest.raises(Error):
+            session.sql(sql)
+    for wrong in ('[sql]\nimplicit = "yes"\n', "[sql]\nimplied = true\n", "[limits]\ndefault_k = 0\n"):
+        path.write_text(text + wrong)
+        with pytest.raises(dpsql.PolicyError):
+            dpsql.Policy.from_toml(path)
+    with pytest.raises(dpsql.PolicyError, match="above max_k"):
+        dpsql.Limits(default_k=20, max_k=10)
+
+
+CHARTS = {  # in the form of a chart builder for PostgreSQL
+    "big number": "SELECT COUNT(*) AS count FROM main.orders LIMIT 50000",
+    "table": (
+        'SELECT product AS product, COUNT(*) AS count, SUM(amount) AS "SUM(amount)" FROM main.orders GROUP BY product '
+        "ORDER BY count DESC LIMIT 1000"
+    ),
+    "pie": (
+        'SELECT product AS product, COUNT(DISTINCT user_id) AS "COUNT_DISTINCT(user_id)" FROM main.orders '
+        'GROUP BY product ORDER BY "COUNT_DISTINCT(user_id)" DESC LIMIT 100'
+    ),
+    "bar": (
+        'SELECT product AS product, AVG(amount) AS "AVG(amount)", COUNT(*) AS count FROM main.orders '
+        "WHERE ts >= TIMESTAMP '2026-01-02 00:00:00.000000' AND ts < TIMESTAMP '2026-01-09 00:00:00.000000' "
+        "GROUP BY product ORDER BY count DESC LIMIT 10000"
+    ),
+    "line": (
+        "SELECT DATE_TRUNC('day', ts) AS ts, COUNT(*) AS count FROM main.orders "
+        "WHERE ts >= TIMESTAMP '2026-01-02 00:00:00.000000' AND ts < TIMESTAMP '2026-01-09 00:00:00.000000' "
+        "GROUP BY DATE_TRUNC('day', ts) ORDER BY count DESC LIMIT 10000"
+    ),
+    "virtual data set": (
+        "SELECT product AS product, SUM(amount) AS s FROM (SELECT * FROM orders WHERE amount > 1) AS virtual_table "
+        "GROUP BY product ORDER BY s DESC LIMIT 10000"
+    ),
+}
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_the_statements_of_a_chart_builder_are_answered_as_they_are(chart: str) -> None:
+    answer = session_over().sql(CHARTS[chart])
+    assert len(answer) == {"big number": 1, "line": 7}.get(chart, 5)
+    assert answer.receipt.read_as
+
+
+def test_parameters_keep_their_places() -> None:
+    session = session_over()
+    sql = "SELECT product, COUNT(*) AS n FROM orders WHERE amount > ? GROUP BY product ORDER BY n DESC LIMIT 2"
+    assert len(session.sql(sql, [10])) == 2
+    assert session.prepare(sql).parameters == ("DOUBLE",)
+    limited = sql.replace("LIMIT 2", "LIMIT ?")
+    assert len(session.sql(limited, [10, 4])) == 4
+
+
+def test_errors_point_into_the_text_that_was_written() -> None:
+    session = session_over()
+    text = "SELECT product,\n  MEDIAN(amount) AS m\nFROM orders GROUP BY product LIMIT 3"
+    with pytest.raises(Error) as refused:
+        session.sql(text)
+    place = refused.value.place
+    assert isinstance(place, dpsql.errors.Place)
+    assert text.split("\n")[place.line - 1][place.column - 1 :].startswith(place.fragment)
