@@ -81,6 +81,7 @@ def encode_receipt(receipt: Receipt) -> dict[str, object]:
         "wanted": receipt.wanted,
         "used": float(receipt.used),
         "more": receipt.more,
+        "read_as": receipt.read_as,
         "words": str(receipt),
     }
 

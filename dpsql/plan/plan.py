@@ -203,6 +203,8 @@ class Plan(NotebookRepr):
             why = "the query names it"
         elif sum(each.name in CHOSEN for each in self.considered) == 1:
             why = "AUTO knows no other for this query"
+        elif self.mechanism == "known_groups":
+            why = "the counts of all candidates cost fewer items than a choice among them"
         elif self._has_enough():
             why = "it ranks by counts, and the population / k is as many units as groups need"
         told = [(f"candidate {each.name}", str(each)) for each in self.considered]

@@ -86,6 +86,9 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
     if name is None:
         name = next(iter(fitting)) if chosen is None else chosen.name
     mechanism_plan, query, groups = _build(fitting[name], query, terms=terms, salts=salts)
+    if name == "peeling" and _is_auto(options.get("mechanism")):
+        mechanism_plan, query, groups = _choose_known_groups((mechanism_plan, query, groups), terms=terms, salts=salts)
+        name = mechanism_plan.selection.name
     spec = mechanism_plan.specify(query, None if groups is None else Bound(groups, salts))
     plan = Plan(
         query=query,
@@ -102,6 +105,23 @@ def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> 
     key, others = compute_question_keys(query, mechanism=name, bound=bound, min_units=min_units)
     release_key = compute_replay_key(plan)  # once: it walks over the whole of the query
     return replace(plan, key=key, release_key=release_key, other_keys=(*others, release_key))
+
+
+def _choose_known_groups(
+    peeled: tuple[MechanismPlan, PrivateQuery, int | None], *, terms: Terms, salts: tuple[int, int]
+) -> tuple[MechanismPlan, PrivateQuery, int | None]:
+    """Return the release of all counts of a listed domain if it costs fewer items than peeling and the counts of k."""
+    mechanism_plan, query, _ = peeled
+    if not query.releases_counts or not isinstance(query.domain, LiteralDomain):
+        return peeled
+    every = _build(known_groups, query, terms=terms, salts=salts)
+    k = min(query.clause.k or 1, len(query.domain.values))
+    return every if every[0].price.items(k) < mechanism_plan.price.items(k) else peeled
+
+
+def _is_auto(option: Option | None) -> bool:
+    """Return whether the planner may choose the mechanism."""
+    return option is None or option.value == "auto"
 
 
 def _read_population(query: PrivateQuery, terms: Terms) -> int | None:
@@ -123,6 +143,8 @@ def _build(
     groups = read_groups(options.get("max_groups_contributed"), [terms.tables[name] for name in query.tables])
     own_cap = groups is None and build in _OF_WEIGHTS
     groups = OWN_CAP if own_cap else groups
+    if build is known_groups and _has_one_value(query.key_column, terms.tables):
+        groups = 1  # the engine keeps each unit to one
     if build is known_groups and groups is not None and _count_known_groups(query) <= groups:
         groups = None  # no unit can be in more
     epsilon = read_epsilon(options.get("epsilon"), terms)
@@ -151,12 +173,14 @@ def _keep_one_partition(
 ) -> PrivateQuery:
     """Return the query so that each unit counts in one partition alone, where the policy says that it is in one."""
     partitions = query.partitions
-    if partitions is None or partitions.column is None:
-        return query
-    table, column = partitions.column
-    if fold(column) not in map(fold, tables[table].one_value_per_unit):
+    if partitions is None or not _has_one_value(partitions.column, tables):
         return query
     return replace(query, partitions=replace(partitions, salts=salts))
+
+
+def _has_one_value(column: tuple[str, str] | None, tables: Mapping[str, PrivateTable]) -> bool:
+    """Return whether the policy says that each unit has one value of a column, as (table, column)."""
+    return column is not None and fold(column[1]) in map(fold, tables[column[0]].one_value_per_unit)
 
 
 def _build_mechanism(build: _Builder, request: MechanismRequest) -> MechanismPlan:
@@ -184,7 +208,9 @@ def _read_mechanism(option: Option | None, query: PrivateQuery) -> tuple[Mapping
         _check_adaptive(query)
         fitting, others = _ADAPTIVE, {**_UNKNOWN_DOMAIN, **_KNOWN_DOMAIN}
     name = "auto" if option is None else option.value
-    if option is None or name == "auto":
+    if _is_auto(option):
+        return fitting, None
+    if option is None:
         return fitting, None
     if isinstance(name, str) and name in fitting:
         return fitting, name

@@ -1,4 +1,8 @@
-"""Counts of all known groups, or of the one total of a query without keys; nothing is selected, and delta is 0."""
+"""Counts of all known groups, or of the one total of a query without keys; nothing is selected, and delta is 0.
+
+For TOP k over a known domain the counts of all candidates can cost less than a private choice of k and their counts:
+a unit that is in few groups changes few counts. The first k of the noisy counts are then post-processing.
+"""
 
 from __future__ import annotations
 
@@ -22,22 +26,24 @@ class KnownGroupsPlan:
 
     selection: KnownGroups
     price: ItemLoss
+    k: int | None = None
 
     @property
     def release_identity(self) -> tuple[object, object]:
-        """The groups, and how their counts are drawn."""
-        return self.selection, self.price.counts
+        """The groups, or with k also how many are returned, and how the counts are drawn."""
+        return (self.selection if self.k is None else (self.selection, self.k)), self.price.counts
 
     def specify(self, query: PrivateQuery, bound: Bound | None) -> ReleaseSpec:
         """Return the release: every group is read, in the order of the keys, and no delta is spent."""
-        groups = self.selection.groups
-        loss = self.price.loss(self.price.count_items(groups), Delta(0))
+        groups, k = self.selection.groups, self.k
+        loss = self.price.loss(self.price.items(k or groups), Delta(0))
         is_total = query.clause.shape == "total"
         counting = rewrite_total(query) if is_total else rewrite_all(query, bound=bound)
         what = "one for each total" if is_total else "one for each group that a unit can be in, and for each measure"
-        facts = () if is_total else (("domain", f"{groups:,} known groups; every one is returned"),)
+        returned = "every one is returned" if k is None else "all are counted, for fewer items than a choice among them"
+        facts = () if is_total else (("domain", f"{groups:,} known groups; {returned}"),)
         return ReleaseSpec(
-            k=groups,
+            k=k or groups,
             worst_case=loss,
             half=loss,
             rows=RowsRead(
@@ -48,15 +54,15 @@ class KnownGroupsPlan:
         )
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:
-        """Draw the counts of all groups that were read, which are the public ones."""
-        counts, items = (
-            self.selection.release(groups.counts.tolist(), noise),
-            self.price.count_items(self.selection.groups),
-        )
+        """Draw the counts of all groups that were read, which are the public ones, and return the first `k`, or all."""
+        counts = self.selection.release(groups.counts.tolist(), noise)
         rows = tuple(range(len(counts)))
+        if self.k is not None:  # equal counts in the order of the labels, which is public
+            rows = tuple(sorted(rows, key=lambda row: (-counts[row], row))[: self.k])
+        items = self.price.items(self.k or self.selection.groups)
         return MechanismOutput(
             rows,
-            counts,
+            tuple(counts[row] for row in rows),
             self.price.loss(items, Delta(0)),
             items,
             stopped_at_bottom=False,
@@ -73,9 +79,9 @@ def _find_min(query: PrivateQuery) -> int | None:
 def known_groups(request: MechanismRequest) -> KnownGroupsPlan:
     """Return the release of all groups of a known domain, or of the total of a query without keys."""
     clause, counts = request.query.clause, request.price.counts
-    request.refuse(
-        ("delta", "k_bar", "monotone"), reason="{name} has no meaning where nothing is selected.", hint="Leave it out."
-    )
+    if clause.shape != "top":
+        reason = "{name} has no meaning where nothing is selected."
+        request.refuse(("delta", "k_bar", "monotone"), reason=reason, hint="Leave it out.")
     if clause.shape == "total":
         request.refuse(
             ("domain", "max_groups_contributed"), reason="{name} has no meaning with a total.", hint="Leave it out."
@@ -91,4 +97,6 @@ def known_groups(request: MechanismRequest) -> KnownGroupsPlan:
         hint = f"Select COUNT(DISTINCT {request.query.unit_name}) too."
         raise Refusal("counts", "Known groups are released for their counts.", hint=hint, place=clause.place)
     groups = 1 if clause.shape == "total" else request.candidates()
-    return KnownGroupsPlan(KnownGroups(counts, groups), replace(request.price, each=0))
+    k = None if clause.k is None else min(clause.k, groups)
+    once = 0 if k is None else counts.items(groups) - counts.items(k)  # the other measures are of the first k alone
+    return KnownGroupsPlan(KnownGroups(counts, groups), replace(request.price, each=0, once=once), k)

@@ -16,6 +16,7 @@ from dpsql.sql.analysis.empty_results import has_no_row, remove_rows
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.implied_query import check_implied, read_implied
+from dpsql.sql.analysis.lineage import find_sole_column
 from dpsql.sql.analysis.measures import (
     RELEASED_AGGREGATES,
     ReadMeasure,
@@ -241,6 +242,7 @@ class _Analysis:
             dialect=self.sources.catalog.dialect,
             materialized=self.sources.catalog.materialized,
             measures=measures,
+            key_column=find_sole_column(keys[0], body.source, catalog=self.sources.catalog) if len(keys) == 1 else None,
         )
         query = set_columns(query, catalog=self.sources.catalog)
         return read_partitions(query, self._per(items, keys, scope=scope), catalog=self.sources.catalog)

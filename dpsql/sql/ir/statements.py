@@ -173,7 +173,8 @@ class PrivateQuery:
     takes its values and no others; with `partitions` one of the keys does. The counts `assumed` are for EXPLAIN alone.
     `dialect` is that of the engine which has the tables. Each `materialized` set comes with the path of its
     table; the answer is the same without it. `reads_seconds` says that the text means another query a second later,
-    because it calls now().
+    because it calls now(). `key_column` is the one stored column of a private table that a sole key is worked out
+    from, as (table, column), or None.
     """
 
     text: str
@@ -196,6 +197,7 @@ class PrivateQuery:
     dialect: Dialect = DUCKDB
     materialized: tuple[tuple[tuple[str, ...], MaterializedSet], ...] = ()
     reads_seconds: bool = field(default=False, compare=False)
+    key_column: tuple[str, str] | None = field(default=None, compare=False)
 
     def at(self, data_version: int) -> Self:
         """Return the query without what is materialized of other versions of the data."""

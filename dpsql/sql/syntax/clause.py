@@ -109,6 +109,8 @@ def _taken(statement: Statement, tokens: list[Token], *, start: int, parameter: 
         return SplitStatement(rest, clause, explained=False)
     if _is(tokens[start], "private") or _is(tokens[start], "all"):
         return _taken_bare(statement, tokens, start=start, parameter=parameter)
+    if tokens[start].token_type.name == "LIMIT":
+        return _taken_limit(statement, tokens, start=start, parameter=parameter)
     if start + 2 >= len(tokens) or not _is(tokens[start + 2], "private"):
         wrong = tokens[min(start + 2, len(tokens) - 1)]
         reason, hint = "TOP must be followed by one number, or ADAPTIVE, and PRIVATE.", "Write TOP 10 PRIVATE."
@@ -125,28 +127,35 @@ def _taken(statement: Statement, tokens: list[Token], *, start: int, parameter: 
 
 
 def _taken_bare(statement: Statement, tokens: list[Token], *, start: int, parameter: Parameter) -> SplitStatement:
-    """Return a SELECT without ALL PRIVATE, or PRIVATE alone, which begins at tokens[start].
-
-    After GROUP BY and LIMIT n, PRIVATE alone means TOP n PRIVATE.
-    """
+    """Return a SELECT without ALL PRIVATE, or PRIVATE alone, which begins at tokens[start]."""
     is_all = _is(tokens[start], "all")
     end = start + is_all
     before, after = tokens[:start], tokens[end + 1 :]
-    if after and _is(after[0], "per"):
-        hint = "Write TOP 3 PRIVATE PER country WITH (partitions = ['DE', 'FR'])."
-        raise Refusal("per", "PER is for the top of each partition.", hint=hint, place=statement.place(after[0]))
+    _check_no_per(statement, after)
     options, rest = _options(statement, after, leading=False, parameter=parameter)
-    limit = [token.token_type.name for token in before[-2:]]
-    if not is_all and limit in (["LIMIT", "NUMBER"], ["LIMIT", "STRING"]) and _has_groups(before):
-        k, place = _k(statement, before[-1], parameter=parameter), statement.place(before[-2], tokens[start])
-        _check_around(statement, before[:-2], after=rest)
-        clause = Clause(k, options, place, implied=True)
-        return SplitStatement([*before, *rest], clause, explained=False)
     _check_around(statement, before, after=rest)
     place = statement.place(tokens[start], tokens[end])
     return SplitStatement(
         before + rest, Clause(None, options, place, shape="all" if is_all else "total"), explained=False
     )
+
+
+def _taken_limit(statement: Statement, tokens: list[Token], *, start: int, parameter: Parameter) -> SplitStatement:
+    """Return a SELECT with groups whose LIMIT n at tokens[start] is followed by PRIVATE: it means TOP n PRIVATE."""
+    limit, private = tokens[start : start + 2], tokens[start + 2]
+    before, after = tokens[:start], tokens[start + 3 :]
+    _check_no_per(statement, after)
+    options, rest = _options(statement, after, leading=False, parameter=parameter)
+    again = any(token.token_type.name == "LIMIT" for token in rest)
+    _check_around(statement, before if _has_groups(before) and not again else [*before, *limit], after=rest)
+    k, place = _k(statement, limit[1], parameter=parameter), statement.place(limit[0], private)
+    return SplitStatement([*before, *rest, *limit], Clause(k, options, place, implied=True), explained=False)
+
+
+def _check_no_per(statement: Statement, after: list[Token]) -> None:
+    if after and _is(after[0], "per"):
+        hint = "Write TOP 3 PRIVATE PER country WITH (partitions = ['DE', 'FR'])."
+        raise Refusal("per", "PER is for the top of each partition.", hint=hint, place=statement.place(after[0]))
 
 
 def _has_groups(tokens: list[Token]) -> bool:
@@ -281,7 +290,7 @@ def _is_alias(tokens: list[Token], at: int) -> bool:
 
 
 def find_bare_clauses(tokens: list[Token]) -> Iterator[int]:
-    """Yield where ALL PRIVATE, or PRIVATE alone, ends a query.
+    """Yield where ALL PRIVATE, LIMIT n PRIVATE, or PRIVATE alone ends a query.
 
     PRIVATE is a name where an operand or a name is due, as after AND or AS, and where the query goes on behind it.
     """
@@ -291,7 +300,11 @@ def find_bare_clauses(tokens: list[Token]) -> Iterator[int]:
             continue
         if any(_is(each, "top") for each in tokens[max(0, at - _LONGEST_TOP) : at]):
             continue
-        yield at - (before == "ALL" and tokens[at - 2].token_type.name != "GROUP_BY")
+        kinds = [token.token_type.name for token in tokens[max(0, at - 2) : at]]
+        if kinds in (["LIMIT", "NUMBER"], ["LIMIT", "STRING"]):
+            yield at - 2
+        else:
+            yield at - (before == "ALL" and kinds[0] != "GROUP_BY")
 
 
 def _ends_query(tokens: list[Token], at: int) -> bool:

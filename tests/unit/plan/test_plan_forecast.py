@@ -77,7 +77,8 @@ def test_as_many_fit_as_a_ledger_admits(sql: str, k: int, more: str) -> None:
             8,
         ),  # counts under a bound cost two items, however many they are
         (NAMES, KNOWN, 10, 3),  # a known domain returns all it has
-        (COUNTS, KNOWN, 10, 6),
+        (COUNTS, f"{KNOWN}, mechanism = peeling", 10, 6),
+        (COUNTS, KNOWN, 10, 3),  # all counts at once
     ],
 )
 def test_what_a_query_costs_of_which_half_comes_back(sql: str, more: str, k: int, items: int) -> None:

@@ -31,6 +31,7 @@ POLICY = dpsql.Policy(
 LISTED = "SELECT article FROM reads GROUP BY article TOP 2 PRIVATE WITH (epsilon = 1, domain = ['a', 'b', 'c'])"
 STORED = LISTED.replace("['a', 'b', 'c']", "'labels.article'")
 BOUNDED = LISTED.replace("epsilon = 1", "epsilon = 1, max_groups_contributed = 1")
+PEELED = LISTED.replace("epsilon = 1", "epsilon = 1, mechanism = peeling")
 FORMS = {"listed": LISTED, "stored": STORED, "bounded": BOUNDED}
 DOMAIN = "abc"
 SUBSETS = ["".join(chosen) for size in range(1, 4) for chosen in combinations("abz", size)]  # z is no candidate
@@ -146,8 +147,14 @@ def test_candidates_of_the_rows_alone_would_give_a_unit_away() -> None:
         (LISTED, 2, 2),
         (LISTED.replace("TOP 2", "TOP 50"), 3, 3),
         (STORED.replace("TOP 2", "TOP 50"), 3, 3),
-        (LISTED.replace("SELECT article", "SELECT article, COUNT(DISTINCT user_id) AS n"), 2, 4),
-        (BOUNDED.replace("SELECT article", "SELECT article, COUNT(DISTINCT user_id) AS n"), 2, 3),
+        (PEELED.replace("SELECT article", "SELECT article, COUNT(DISTINCT user_id) AS n"), 2, 4),
+        (
+            PEELED.replace("SELECT article", "SELECT article, COUNT(DISTINCT user_id) AS n").replace(
+                "epsilon = 1", "epsilon = 1, max_groups_contributed = 1"
+            ),
+            2,
+            3,
+        ),
         (STORED.replace("FROM reads", "FROM reads WHERE article = 'zz'").replace("TOP 2", "TOP 9"), 3, 3),
         (STORED.replace("TOP 2 PRIVATE", "TOP 9 PRIVATE") + " LIMIT 1", 1, 3),
         (LISTED.replace("['a', 'b', 'c']", "['zz']"), 1, 1),

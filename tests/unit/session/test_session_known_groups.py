@@ -103,6 +103,47 @@ def test_a_bound_that_no_unit_can_reach_takes_no_row_away() -> None:
     assert session.explain(TOTAL).worst_items == 1
 
 
+@pytest.mark.parametrize("key", ["country", "upper(country)"])
+def test_a_key_of_one_value_per_unit_costs_one_item_and_counts_each_unit_once(key: str) -> None:
+    session = session_over(*ROWS, one_value_per_unit=["country"])
+    sql = (
+        f"SELECT {key} AS k, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY k "
+        "ALL PRIVATE WITH (epsilon = 1, domain = ['DE', 'FR', 'IT'])"
+    )
+    plan = session.explain(sql)
+    assert (plan.worst_items, plan.max_groups_contributed) == (1, 1)
+    assert sum(exact_counts(session, sql).values()) == 2000  # 900 of them are in both
+    assert session.sql(sql).bounded_by == 1
+    other = sql.replace(f"{key} AS k", "article AS k").replace("'DE', 'FR', 'IT'", "'a', 'b', 'z'")
+    assert session.explain(other).worst_items == 3
+
+
+@pytest.mark.parametrize(
+    ("k", "more", "mechanism", "items"),
+    [
+        (2, "", "known_groups", 3),  # 3 counts; peeling takes 2 keys and 2 counts
+        (1, "", "peeling", 2),
+        (1, ", max_groups_contributed = 1", "known_groups", 1),
+        (9, "", "known_groups", 3),
+        (2, ", mechanism = peeling", "peeling", 4),
+        (2, ", monotone = true", "known_groups", 3),
+    ],
+)
+def test_top_k_over_a_list_takes_the_cheaper_of_two_ways(k: int, more: str, mechanism: str, items: int) -> None:
+    session = session_over(*ROWS)
+    sql = LISTED.replace("ALL PRIVATE", f"TOP {k} PRIVATE").replace("epsilon = 1", f"epsilon = 1{more}")
+    plan = session.explain(sql)
+    assert (plan.mechanism, plan.worst_items) == (mechanism, items)
+    answer = session.sql(sql)
+    assert [article for article, _ in answer] == ["a", "b", "c"][: min(k, 3)]
+    assert answer.receipt.items_charged == items
+    assert answer.receipt.loss == plan.worst_case
+    counts = [n for _, n in answer]
+    assert counts == sorted(counts, reverse=True)
+    names = sql.replace(", COUNT(DISTINCT user_id) AS n", "").replace(", monotone = true", "")
+    assert session.explain(names).mechanism == "peeling"
+
+
 def test_rows_are_ordered_kept_and_cut_after_the_release() -> None:
     session = session_over(*ROWS)
     whole = dict(session.sql(LISTED).fetchall())

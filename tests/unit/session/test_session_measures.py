@@ -132,7 +132,7 @@ def test_top_k_over_a_known_domain_ranks_by_a_sum() -> None:
     session = session_over(*ROWS)
     answer = session.sql(
         "SELECT product, SUM(amount) AS s FROM orders GROUP BY product "
-        "TOP 2 PRIVATE WITH (domain = ['a', 'b', 'c', 'd'], epsilon = 1)"
+        "TOP 2 PRIVATE WITH (domain = ['a', 'b', 'c', 'd'], epsilon = 1, mechanism = peeling)"
     )
     assert answer[0][0] == "c"
     assert answer.receipt.mechanism == "peeling"
@@ -151,7 +151,7 @@ def test_sums_below_zero_are_for_public_groups() -> None:
     assert answer.counts is not None
     assert answer.counts.variance == Fraction(4 * 2000**2)  # the larger end, in cents
     assert answer.intervals().column("low")[0].as_py() < 0
-    ranked = session.explain(listed.replace("ALL PRIVATE", "TOP 1 PRIVATE"))
+    ranked = session.explain(listed.replace("ALL PRIVATE WITH (", "TOP 1 PRIVATE WITH (mechanism = peeling, "))
     assert ranked.selection.sensitivity == 3000  # type: ignore[attr-defined] # from one end to the other
     with pytest.raises(dpsql.Refusal, match="below 0"):
         session.sql("SELECT product, SUM(amount) AS s FROM orders GROUP BY product TOP 1 PRIVATE")
