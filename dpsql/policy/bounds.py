@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -32,6 +32,13 @@ class Bounds:
 
     rows: int | None = None
     columns: tuple[tuple[str, ColumnBounds], ...] = ()
+
+    def list_lines(self) -> Iterator[str]:
+        """Yield the bounds as a policy file writes them."""
+        if self.rows is not None:
+            yield f"rows = {self.rows}"
+        for name, found in self.columns:
+            yield f"{name} = {{min = {float(found.min):g}, max = {float(found.max):g}}}"
 
     def find(self, column: str) -> ColumnBounds | None:
         """Return the bounds of a column, by its name without regard to ASCII case."""

@@ -70,6 +70,7 @@ def report_policy(policy: Policy, stored: StoredColumns, *, reach: Callable[[Cou
         totals=tuple(_totals(terms)),
         analysts=tuple(_asking(policy, terms)),
         certificate=terms.certificate.value,
+        implicit=policy.implicit,
     )
 
 
@@ -121,6 +122,7 @@ def _table(policy: Policy, name: str, *, stored: tuple[tuple[str, str], ...] | N
         link=None if owner is None or not owner.links else str(owner),
         population=None if private is None else private.population,
         materialized=() if private is None else private.materialized,
+        bounds=() if private is None else tuple(private.bounds.list_lines()),
     )
 
 

@@ -20,6 +20,7 @@ class CheckedTable:
     """A table of the policy; columns are None, and so is what is hidden, where only the data knows them.
 
     With a `link` the unit is that of another table, such as "customers.household_id via customer_id -> customers.id".
+    `bounds` are lines such as "rows = 20" and "amount = {min = 0, max = 500}".
     """
 
     name: str
@@ -34,6 +35,7 @@ class CheckedTable:
     link: str | None = None
     population: int | None = None
     materialized: tuple[tuple[str, ...], ...] = ()
+    bounds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,8 @@ class Check:
 
     With a `period`, such as "30 days", everything is granted in each, at most `periods` times if that is a number. The
     rho is None under a certificate without rho. `isolation` is the place where the data is open, as in receipts, and
-    `confinement` names the measures in force against a process of its own.
+    `confinement` names the measures in force against a process of its own. `implicit` says that standard SQL is read as
+    private.
     """
 
     epsilon: float
@@ -110,6 +113,7 @@ class Check:
     certificate: str = "zcdp"
     isolation: str = "in_process"
     confinement: tuple[str, ...] = ()
+    implicit: bool = False
 
     @property
     def private(self) -> list[CheckedTable]:

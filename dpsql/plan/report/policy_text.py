@@ -100,37 +100,51 @@ def _exposed(check: Check) -> Iterator[str]:
         yield from _wrapped(f"{spell(table.name)}{_source(table)}: {_columns(table)}")
         if table.hidden:
             yield from _wrapped(f"not exposed: {', '.join(map(spell, table.hidden))}.", depth=2)
-        if table.max_groups_contributed is not None:
-            most = f"max_groups_contributed = {table.max_groups_contributed}"
-            yield from _wrapped(
-                f"{most}: a unit counts in at most so many groups of a query, so true counts can be higher.", depth=2
-            )
-        if table.min_units is not None:
-            least = f"min_units = {table.min_units}"
-            yield from _wrapped(f"{least}: smaller groups are not released; a noisy rule, not an exact test.", depth=2)
-        if table.population is not None:
-            yield from _wrapped(
-                f"population = {table.population:,}: about so many units, in public; mechanisms are chosen by it.",
-                depth=2,
-            )
-        if table.one_value_per_unit:
-            single = ", ".join(map(spell, table.one_value_per_unit))
-            yield from _wrapped(
-                f"one_value_per_unit = {single}: PER one of these costs as one partition; where each partition has a "
-                "run of its own, a unit counts in one alone.",
-                depth=2,
-            )
-        if table.materialized:
-            sets = ", ".join(f"({', '.join(map(spell, columns))})" for columns in table.materialized)
-            yield from _wrapped(
-                f"materialized = {sets}: once dpsql materialize has run, queries that need no more read these.", depth=2
-            )
+        yield from _rules(table)
     yield from _wrapped("Tables that are not named here do not exist for analysts.")
+    if check.implicit:
+        yield from _wrapped(
+            "implicit = true: standard SQL over private tables is read as private, so tools can use budget "
+            "without a word about it in their SQL."
+        )
     unchecked = [spell(table.name) for table in check.tables if not table.checked]
     if unchecked:
         yield from _wrapped(
             f"Not checked without a database (--db): whether {', '.join(unchecked)} exist with these columns, which "
             "other columns they have, and whether the types of their units can be units."
+        )
+
+
+def _rules(table: CheckedTable) -> Iterator[str]:
+    """Yield what holds for every query of a table."""
+    if table.max_groups_contributed is not None:
+        most = f"max_groups_contributed = {table.max_groups_contributed}"
+        yield from _wrapped(
+            f"{most}: a unit counts in at most so many groups of a query, so true counts can be higher.", depth=2
+        )
+    if table.min_units is not None:
+        least = f"min_units = {table.min_units}"
+        yield from _wrapped(f"{least}: smaller groups are not released; a noisy rule, not an exact test.", depth=2)
+    if table.population is not None:
+        yield from _wrapped(
+            f"population = {table.population:,}: about so many units, in public; mechanisms are chosen by it.",
+            depth=2,
+        )
+    if table.one_value_per_unit:
+        single = ", ".join(map(spell, table.one_value_per_unit))
+        yield from _wrapped(
+            f"one_value_per_unit = {single}: PER one of these costs as one partition; where each partition has a "
+            "run of its own, a unit counts in one alone.",
+            depth=2,
+        )
+    if table.bounds:
+        yield from _wrapped(
+            f"bounds: {', '.join(table.bounds)}: COUNT(*), SUM and AVG add no more for a unit in a group.", depth=2
+        )
+    if table.materialized:
+        sets = ", ".join(f"({', '.join(map(spell, columns))})" for columns in table.materialized)
+        yield from _wrapped(
+            f"materialized = {sets}: once dpsql materialize has run, queries that need no more read these.", depth=2
         )
 
 

@@ -228,7 +228,7 @@ def test_the_keys_of_the_json(folder: Path) -> None:
     body = facts(folder, "--db", "events.duckdb")
     assert set(body) == set(
         "epsilon delta rho delta_of_queries item_epsilon items query_delta queries ledger tables buys warnings "
-        "certificate period periods totals analysts isolation confinement".split()
+        "certificate period periods totals analysts isolation confinement implicit".split()
     )
     reads, _, people = body["tables"]
     assert reads == {
@@ -246,6 +246,7 @@ def test_the_keys_of_the_json(folder: Path) -> None:
         "population": None,
         "one_value_per_unit": [],
         "materialized": [],
+        "bounds": [],
         "link": None,
         "checked": True,
     }
@@ -383,6 +384,20 @@ def test_the_population_is_told() -> None:
     told = " ".join(" ".join(describe_policy(checked)).split())
     assert told.count("population = ") == 1
     assert "population = 2,000,000: about so many units, in public; mechanisms are chosen by it." in told
+
+
+def test_bounds_and_standard_sql_are_told() -> None:
+    from dpsql.curator import check_policy
+    from dpsql.plan.report.policy_text import describe_policy
+
+    reads = dpsql.PrivateTable("user_id", bounds={"rows": 20, "dwell": {"min": -0.5, "max": 600}})
+    checked = check_policy(dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": reads}, implicit=True))
+    assert checked.tables[0].bounds == ("rows = 20", "dwell = {min = -0.5, max = 600}")
+    told = " ".join(" ".join(describe_policy(checked)).split())
+    assert "bounds: rows = 20, dwell = {min = -0.5, max = 600}: COUNT(*), SUM and AVG add no more" in told
+    assert "standard SQL over private tables is read as private" in told
+    plain = check_policy(dpsql.Policy(dpsql.Budget(1, "1e-6"), {"reads": dpsql.PrivateTable("user_id")}))
+    assert not {"bounds", "implicit"} & set(" ".join(describe_policy(plain)).replace(":", "").split())
 
 
 def test_columns_of_one_value_per_unit_are_told() -> None:
