@@ -73,8 +73,11 @@ def _find_range(measure: Measure, query: PrivateQuery, *, terms: Terms) -> Contr
         if (bounds := terms.tables[table].bounds.find(column)) is not None
     }
     if not found:
-        table, column = next(iter(measure.columns), (query.table, "amount"))
         reason = "The policy does not say how much one unit may add to a SUM or AVG of this."
+        if not measure.columns:
+            hint = f"Write COUNT(DISTINCT {write_name(query.unit_name)}), or count rows: COUNT(*) FILTER (WHERE ...)."
+            raise Refusal("no-bounds", reason, hint=hint, place=place)
+        table, column = measure.columns[0]
         hint = _propose_bounds(query, f"{column} = {{max = 500}}", table=table)
         raise Refusal("no-bounds", reason, hint=hint, place=place)
     if len(found) > 1:

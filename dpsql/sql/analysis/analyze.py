@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from dpsql.dialects import write_name
 from dpsql.errors import Place, Refusal, Unsupported
@@ -315,6 +315,10 @@ class _Analysis:
         kind = type(node).__name__
         if is_measure(node):
             return Item(alias or spelled, None, node, read_measure(self.reader, node))
+        if any(is_measure(cast("Node", part)) for part in node.walk()):
+            hint = "Put the query into FROM: SELECT 2 * x.n FROM (SELECT COUNT(*) AS n FROM ... PRIVATE) AS x."
+            reason = "Counts and sums are released as they are, and computed with outside of the private query."
+            raise Refusal("aggregate", reason, hint=hint, place=self._at(node))
         if kind == "Star" or (kind == "Column" and type(node.this).__name__ == "Star"):
             hint = "Name the columns to group by."
             raise Refusal("star", "* would release raw columns.", hint=hint, place=self._at(node))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpsql.sql.ir.catalog import Catalog
+from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.tree import (
     Column,
     Combined,
@@ -18,6 +18,7 @@ from dpsql.sql.ir.tree import (
     Scan,
     walk,
 )
+from dpsql.sql.ir.types import find_read_type
 
 __all__ = ["find_private_columns", "find_sole_column"]
 
@@ -30,18 +31,23 @@ def find_sole_column(expression: Expression, source: Relation, *, catalog: Catal
     if len(columns) != 1:
         return None
     ((_, path, name),) = columns
-    private = _list_private(path, catalog)
-    return (private[0], name) if len(private) == 1 and name else None
+    private = _find_private(path, catalog)
+    return (private[0].name, name) if len(private) == 1 and name else None
 
 
 def find_private_columns(expression: Expression, source: Relation, *, catalog: Catalog) -> tuple[tuple[str, str], ...]:
-    """Return the stored columns of private tables that an expression reads, as (table, column), sorted."""
+    """Return the stored columns of numbers of private tables that an expression reads, as (table, column), sorted."""
     columns = _stored_columns(expression, _relations(source))
-    return tuple(sorted({(table, name) for _, path, name in columns for table in _list_private(path, catalog) if name}))
+    found = {(table, name) for _, path, name in columns for table in _find_private(path, catalog) if name}
+    return tuple(sorted((table.name, name) for table, name in found if _has_numbers(table, name)))
 
 
-def _list_private(path: tuple[str, ...], catalog: Catalog) -> list[str]:
-    return [table.name for table in catalog.tables if table.path == path and table.privacy_unit is not None]
+def _find_private(path: tuple[str, ...], catalog: Catalog) -> list[Table]:
+    return [table for table in catalog.tables if table.path == path and table.privacy_unit is not None]
+
+
+def _has_numbers(table: Table, column: str) -> bool:
+    return any(name == column and find_read_type(type_).is_number for name, type_ in table.columns)
 
 
 def _stored_columns(expression: Expression, relations: _Relations) -> set[tuple[int, tuple[str, ...], str]]:

@@ -150,7 +150,22 @@ def _is_aggregate_of_many(tokens: list[Token], block: _Block, *, units: frozense
     if kinds.get(block.start + 1) == "DISTINCT":
         chosen = [at for at in block.own if at < next((at for at in block.own if kinds[at] == "FROM"), block.end)]
         return not _names_any(tokens, chosen, names=units)
-    return any(_is_aggregate(tokens, at) for at in block.own)
+    return any(_is_aggregate(tokens, at) for at in _skip_subqueries(tokens, block))
+
+
+def _skip_subqueries(tokens: list[Token], block: _Block) -> Iterator[int]:
+    """Yield the positions of a SELECT that are in no SELECT inside of it."""
+    depth, hidden = 0, 0
+    for at in range(block.start, block.end):
+        kind = tokens[at].token_type.name
+        depth += kind == "L_PAREN"
+        if kind == "SELECT" and at > block.start and not hidden:
+            hidden = depth
+        if not hidden:
+            yield at
+        if kind == "R_PAREN":
+            hidden = 0 if depth == hidden else hidden
+            depth -= 1
 
 
 def _is_aggregate(tokens: list[Token], at: int) -> bool:

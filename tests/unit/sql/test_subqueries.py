@@ -115,7 +115,7 @@ REFUSED = {
     "SELECT k FROM (SELECT user_id, max(min(article)) AS k FROM reads GROUP BY 1) GROUP BY k": "function",
     "SELECT k FROM (SELECT user_id, article AS k FROM reads WHERE COUNT(*) > 1) GROUP BY k": "construct",
     "SELECT SUM(dwell) AS k FROM (SELECT user_id, dwell FROM reads) GROUP BY k": "unknown-column",
-    "SELECT CASE WHEN SUM(dwell) > 1 THEN 1 END AS k FROM reads GROUP BY k": "function",
+    "SELECT CASE WHEN SUM(dwell) > 1 THEN 1 END AS k FROM reads GROUP BY k": "aggregate",
     "SELECT EXTRACT(hour FROM MAX(ts)) AS k FROM reads GROUP BY k": "function",
 }
 
