@@ -190,7 +190,8 @@ def test_a_form_never_raises_and_has_the_type_it_promises(form: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_what_mixes_rows_or_changes_is_refused(name: str) -> None:
-    for arguments in ("", "i32", "DISTINCT i32", "i32, t"):
+    measure = ["i32"] * (name == "sum")  # a sum of one column of numbers is a measure
+    for arguments in [each for each in ("", "i32", "DISTINCT i32", "i32, t") if each not in measure]:
         with pytest.raises(Error) as refused:
             analyze(
                 f"SELECT t, {name}({arguments}) AS k FROM nasty GROUP BY t TOP 10 PRIVATE",
