@@ -6,16 +6,18 @@ Every surface shows these words; none has its own.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from dpsql.accounting import ZCDP, BudgetVector, Certificate, Loss, Steps
+from dpsql.accounting import ZCDP, BudgetVector, Certificate, Loss, Steps, add_losses
 from dpsql.quantities import Delta, Epsilon
 
 __all__ = ["NO_MECHANISM", "Receipt", "format_share"]
 
 NO_MECHANISM = "none"
 _NOTHING = ZCDP.nothing()
+_OF_A_QUERY = frozenset(["mechanism", "charged", "ended"])  # details of each of several queries
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class Receipt:
     `chosen` names what the mechanism chose privately, "k" (ADAPTIVE) or "k_bar" (AUTO), "of each" partition with PER,
     where k and k_bar are the largest possible values; it is empty if nothing was chosen. `read_as` is the clause that
     standard SQL was read with, such as "TOP 10 PRIVATE". `loss` and `remaining` are in
-    the currencies of the `certificate`.
+    the currencies of the `certificate`. A statement with several private queries has the receipts of each as `parts`.
 
     >>> answer.receipt.items_charged, str(answer.receipt.epsilon)
     (4, '0.04283')
@@ -72,6 +74,29 @@ class Receipt:
     used: Fraction = Fraction(0)
     more: int | None = None
     read_as: str = ""
+    parts: tuple[Receipt, ...] = ()
+
+    @classmethod
+    def combine(cls, parts: Sequence[Receipt]) -> Receipt:
+        """Return the receipt of a statement with several private queries: sums, and their own receipts as parts."""
+        last = parts[-1]
+        return replace(
+            last,
+            mechanism=", ".join(dict.fromkeys(each.mechanism for each in parts)),
+            k=sum(each.k for each in parts),
+            delta=sum((each.delta for each in parts[1:]), parts[0].delta),
+            items_charged=sum(each.items_charged for each in parts),
+            loss=add_losses([each.loss for each in parts]),
+            stopped_at_bottom=any(each.stopped_at_bottom for each in parts),
+            replayed=all(each.replayed for each in parts),
+            answered=sum(each.answered for each in parts),
+            wanted=sum(each.wanted for each in parts),
+            used=sum((each.used for each in parts), Fraction(0)),
+            more=None,
+            chosen="",
+            read_as=", ".join(dict.fromkeys(each.read_as for each in parts if each.read_as)),
+            parts=tuple(parts),
+        )
 
     @classmethod
     def free(
@@ -116,12 +141,18 @@ class Receipt:
             parts.append(f"used {format_share(self.used)} of the budget")
         if self.more is not None:
             parts.append(f"about {self.more:,} more like this" if self.more else "no other like this fits")
+        if self.parts:
+            parts.insert(0, f"{len(self.parts)} private queries")
         if not self.durable:
             parts.append("trial ledger, forgotten when the session ends")
         return "; ".join(parts)
 
     def details(self) -> list[tuple[str, str]]:
         """Return what the line leaves out, as pairs of name and value: mechanism, loss, what remains, isolation."""
+        if self.parts:
+            each = [(f"query {at}", part.details()) for at, part in enumerate(self.parts, start=1)]
+            own = [(f"{query}: {name}", value) for query, pairs in each for name, value in pairs if name in _OF_A_QUERY]
+            return [*own, *((name, value) for name, value in each[-1][1] if name not in _OF_A_QUERY)]
         pairs = [("mechanism", self.mechanism)]
         if self.mechanism == NO_MECHANISM:
             return [*pairs, ("remaining", str(self.remaining)), *self._describe_data()]

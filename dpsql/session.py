@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["Session", "SessionDependencies", "release_external"]
+
+_View = planning.ResultView | planning.EvaluatedView
+_WITH_VIEW = (statements.PrivateQuery, statements.WrappedQuery, statements.EvaluatedQuery)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,13 @@ class Session:
     def __init__(self, dependencies: SessionDependencies) -> None:
         own = self._dependencies = dependencies
         implicit = own.terms.limits.default_k if own.implicit else None
-        self._analyses = AnalysisCache(own.catalog, own.engine.accepts_pattern, clock=own.clock, implicit=implicit)
+        self._analyses = AnalysisCache(
+            own.catalog,
+            own.engine.accepts_pattern,
+            clock=own.clock,
+            implicit=implicit,
+            parser=planning.EvaluatorParser(own.evaluator),
+        )
         self._free_answers = planning.FreeAnswers(
             own.engine, own.ledger, own.evaluator, own.catalog, own.terms, public=own.public
         )
@@ -103,27 +112,19 @@ class Session:
         found = self._answer_free(text, parameters, stop=stop)
         if isinstance(found, Answer):
             return found
-        own = self._dependencies
-        plan, view = found
-        for warning in plan.warnings:
-            warnings.warn(warning, WastedChargeWarning, stacklevel=2)
-
-        def draw(exact: engines.Exact) -> planning.PackedRelease:
-            return planning.pack_release(plan, planning.release(plan, exact, noise=own.noise))
-
-        worst, shared = plan.price(plan.worst_case), own.terms.limits.share_replays and not plan.fresh
-        law = plan.release_key if shared else ""
-        request = self._request(plan.query.text, worst, key=plan.key, repeated=not plan.fresh, law=law)
-        short = None
-        try:
-            settled = self._release(
-                request, planning.build_statement(plan.counting), draw=draw, shared=shared, stop=stop
+        view, parts = found
+        for plan, stored in parts:
+            for warning in plan.warnings if stored is None else ():
+                warnings.warn(warning, WastedChargeWarning, stacklevel=2)
+        if len(parts) > 1:
+            planning.check_together(
+                [plan for plan, stored in parts if stored is None], self.budget, terms=self._dependencies.terms
             )
-        except ledgers.Shortfall as error:
-            short = error
-        if short is not None:
-            raise planning.explain_shortfall(plan, short, terms=own.terms, calendar=own.ledger.calendar)
-        return self._answer(plan, settled.answer, view=view, replayed=settled.repeats)
+        settled = [
+            (plan, stored, True) if stored is not None else (plan, *self._release_query(plan, stop))
+            for plan, stored in parts
+        ]
+        return self._answer(view, settled)
 
     execute = sql
 
@@ -144,22 +145,46 @@ class Session:
 
     def _answer_free(
         self, text: str, parameters: ParameterValues, *, stop: engines.Stop | None
-    ) -> Answer | tuple[planning.Plan, planning.ResultView]:
-        """Return the answer to a statement that is free or stored; of another, its plan and the view of its result."""
+    ) -> Answer | tuple[_View, list[tuple[planning.Plan, bytes | None]]]:
+        """Return the answer to a statement that is free or stored; of another, its view, plans and stored answers."""
         statement = self._analyze(text, parameters)
-        if not isinstance(statement, statements.PrivateQuery | statements.WrappedQuery):
+        if not isinstance(statement, _WITH_VIEW):
             return self._free(self._free_answers.answer(statement, stop))
-        view = planning.result_view(statement)
-        plan, stored = self._plan(view.inner, stop)
-        if plan.query.explained:
-            forecast = planning.forecast(plan, self.budget.remaining, times=1)
-            return self._free(planning.plan_table(plan, forecast, wrapped=view.outer is not None))
+        view = self._free_answers.view(statement)
+        parts = [self._plan(query, stop) for query in view.inners]
+        if parts and parts[0][0].query.explained:
+            remaining = self.budget.remaining
+            plans = [(plan, planning.forecast(plan, remaining, times=1)) for plan, _ in parts]
+            return self._free(planning.plan_table(plans, wrapped=view.is_wrapped))
         view = replace(view.fetch(lambda query: self._free_answers.answer(query, stop)), stop=stop)
-        if stored is not None and not plan.fresh:
-            return self._answer(plan, stored, view=view, replayed=True)
-        if view.is_empty:
+        found = [(plan, None if plan.fresh else stored) for plan, stored in parts]
+        kept = [(plan, stored, True) for plan, stored in found if stored is not None]
+        if kept and len(kept) == len(parts):
+            return self._answer(view, kept)
+        if view.is_empty or not parts:
             return self._free(view.empty(self._dependencies.evaluator))
-        return plan, view
+        return view, found
+
+    def _release_query(self, plan: planning.Plan, stop: engines.Stop | None) -> tuple[bytes, bool]:
+        """Make the release of a plan; return the answer to show, and whether it is an earlier one."""
+        own = self._dependencies
+
+        def draw(exact: engines.Exact) -> planning.PackedRelease:
+            return planning.pack_release(plan, planning.release(plan, exact, noise=own.noise))
+
+        worst, shared = plan.price(plan.worst_case), own.terms.limits.share_replays and not plan.fresh
+        law = plan.release_key if shared else ""
+        request = self._request(plan.query.text, worst, key=plan.key, repeated=not plan.fresh, law=law)
+        short = None
+        try:
+            settled = self._release(
+                request, planning.build_statement(plan.counting), draw=draw, shared=shared, stop=stop
+            )
+        except ledgers.Shortfall as error:
+            short = error
+        if short is not None:
+            raise planning.explain_shortfall(plan, short, terms=own.terms, calendar=own.ledger.calendar)
+        return settled.answer, settled.repeats
 
     def _release(
         self,
@@ -217,12 +242,14 @@ class Session:
         10
         """
         statement = self._analyze(text, parameters)
-        if isinstance(statement, statements.WrappedQuery):
-            statement = planning.result_view(statement).inner
-        if not isinstance(statement, statements.PrivateQuery):
+        inners = self._free_answers.view(statement).inners if isinstance(statement, _WITH_VIEW) else ()
+        if len(inners) > 1:
+            hint = "Explain each in a statement of its own, or write EXPLAIN before this one."
+            raise Refusal("not-a-query", f"This statement has {len(inners)} private queries.", hint=hint)
+        if not inners:
             hint = "Explain a SELECT ... TOP k PRIVATE; what reads no private row costs nothing."
             raise Refusal("not-a-query", "This statement has no plan.", hint=hint)
-        return self._plan(replace(statement, explained=True))[0]
+        return self._plan(replace(inners[0], explained=True))[0]
 
     def forecast(self, text: str, parameters: ParameterValues = (), *, times: int = 1) -> planning.Forecast:
         """Return whether `times` queries of this price still fit into the budget, and how many do; reads no row.
@@ -343,9 +370,9 @@ class Session:
 
     def _schema(self, statement: statements.Statement, *, is_open: bool = False) -> pa.Schema:
         """Return the columns of an answer; plan the query too, so that it is refused here, unless options are open."""
-        if isinstance(statement, statements.PrivateQuery | statements.WrappedQuery) and not is_open:
-            query = self._free_answers.complete(planning.result_view(statement).inner)
-            planning.build_plan(query, self._dependencies.terms, salts=self._salts)
+        if isinstance(statement, _WITH_VIEW) and not is_open:
+            for query in map(self._free_answers.complete, planning.result_view(statement).inners):
+                planning.build_plan(query, self._dependencies.terms, salts=self._salts)
         return self._free_answers.schema(statement)
 
     @property
@@ -358,14 +385,41 @@ class Session:
         account = None if limit is None else ledgers.Account(limit.name, limit.budget)
         return ledgers.Request(text, worst, account, key, terms.limits.failures_per_day, repeated, law)
 
-    def _answer(self, plan: planning.Plan, stored: bytes, *, view: planning.ResultView, replayed: bool) -> Answer:
-        """Return a released answer, unpacked and seen through the outer SELECT, with its receipt."""
+    def _answer(self, view: _View, parts: Sequence[tuple[planning.Plan, bytes, bool]]) -> Answer:
+        """Return released answers, unpacked and seen through the outer SELECT, with their receipt.
+
+        Each part is a plan, its answer, and whether that was stored before.
+        """
         own, balance = self._dependencies, self.budget
-        released = planning.unpack(plan, stored)
-        drawn = released.terms
+        plans = [plan for plan, _, _ in parts]
+        released = [planning.unpack(plan, stored) for plan, stored, _ in parts]
+        receipts = [
+            self._receipt(plan, each, balance=balance, replayed=replayed)
+            for (plan, _, replayed), each in zip(parts, released, strict=True)
+        ]
+        query = plans[0].query
+        periods = None if balance.calendar is None else balance.calendar.periods
+        explanations = [
+            planning.explain_short_answer(plan, each, terms=own.terms, remaining=balance.remaining, salts=self._salts)
+            for plan, each in zip(plans, released, strict=True)
+            if each.stopped_at_bottom
+        ]
+        return Answer(
+            view.table([each.table for each in released], own.evaluator),
+            receipts[0] if len(receipts) == 1 else Receipt.combine(receipts),
+            counts=_describe_measures(view, plans, [each.terms for each in released]),
+            promise=Promise(query.unit_name, query.holders, balance.granted, periods),
+            granted=balance.limit,
+            advice=Advice(" ".join(explanations), tuple(warning for plan in plans for warning in plan.warnings)),
+        )
+
+    def _receipt(
+        self, plan: planning.Plan, released: planning.Release, *, balance: planning.Balance, replayed: bool
+    ) -> Receipt:
+        own, drawn = self._dependencies, released.terms
         answered, is_short = released.canonical.num_rows, released.stopped_at_bottom
         wanted = max(answered, drawn.k * drawn.partitions) if is_short else answered
-        receipt = Receipt(
+        return Receipt(
             mechanism=drawn.mechanism,
             k=drawn.k,
             k_bar=drawn.k_bar,
@@ -389,23 +443,6 @@ class Session:
             read_as=str(plan.query.clause) if plan.query.clause.implied else "",
             used=Fraction(0) if replayed else plan.price(released.loss).share_of(balance.limit),
             more=None if replayed else planning.count_more(plan, balance.remaining, loss=released.loss),
-        )
-        counts = _describe_measures(plan, view, drawn=drawn)
-        periods = None if balance.calendar is None else balance.calendar.periods
-        promise = Promise(plan.query.unit_name, plan.query.holders, balance.granted, periods)
-        table = view.table(released.table, own.evaluator)
-        explanation = ""
-        if is_short:
-            explanation = planning.explain_short_answer(
-                plan, released, terms=own.terms, remaining=balance.remaining, salts=self._salts
-            )
-        return Answer(
-            table,
-            receipt,
-            counts=counts,
-            promise=promise,
-            granted=balance.limit,
-            advice=Advice(explanation, plan.warnings),
         )
 
     def _free(self, table: pa.Table) -> Answer:
@@ -444,28 +481,35 @@ class Session:
 
 
 def _describe_measures(
-    plan: planning.Plan, view: planning.ResultView, *, drawn: planning.ReleaseTerms
+    view: _View, plans: Sequence[planning.Plan], drawn: Sequence[planning.ReleaseTerms]
 ) -> CountColumns | None:
     """Return the columns of the measures that an answer shows, with their noise; None where it shows none."""
-    noises = () if drawn.counts is None else (drawn.counts, *drawn.others)
-    found = []
-    for at, columns in sorted(view.measures.items()) if noises else ():
-        noise, bounds = noises[at], plan.query.measures[at].bounds
-        found.append(
-            CountColumns(
-                columns,
-                noise.variance,
-                noise.scale,
-                plan.monotone and at == 0,
-                drawn.bounded_by,
-                step=Fraction(1) if bounds is None else bounds.step,
-                may_be_negative=bounds is not None and bounds.low < 0,
-            )
-        )
+    found, computed = list[CountColumns](), list[int]()
+    for at, (plan, terms) in enumerate(zip(plans, drawn, strict=True)):
+        found += _describe_own_measures(plan, view.find_measures(at), drawn=terms)
+        computed += view.find_computed(at)
     if not found:
         return None
-    limits = planning.describe_limits(plan.query)
-    return replace(found[0], others=tuple(found[1:]), computed=view.computed, limits=limits)
+    limits = "; ".join(dict.fromkeys(filter(None, map(planning.describe_limits, (plan.query for plan in plans)))))
+    return replace(found[0], others=tuple(found[1:]), computed=tuple(computed), limits=limits)
+
+
+def _describe_own_measures(
+    plan: planning.Plan, shown: Mapping[int, tuple[int, ...]], *, drawn: planning.ReleaseTerms
+) -> Iterator[CountColumns]:
+    """Yield the columns of the measures of one release, of those that are `shown`."""
+    noises = () if drawn.counts is None else (drawn.counts, *drawn.others)
+    for at, columns in sorted(shown.items()) if noises else ():
+        noise, bounds = noises[at], plan.query.measures[at].bounds
+        yield CountColumns(
+            columns,
+            noise.variance,
+            noise.scale,
+            plan.monotone and at == 0,
+            drawn.bounded_by,
+            step=Fraction(1) if bounds is None else bounds.step,
+            may_be_negative=bounds is not None and bounds.low < 0,
+        )
 
 
 def release_external(session: Session, release: planning.ExternalRelease) -> planning.ReleaseResult:

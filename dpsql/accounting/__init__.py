@@ -14,7 +14,16 @@ from dpsql.accounting.certificates.optimal import adaptive_delta, adaptive_epsil
 from dpsql.accounting.certificates.purchases import item_epsilon, items_bought
 from dpsql.accounting.conversions import delta_of_zcdp, epsilon_of_zcdp, rho_of_total
 from dpsql.accounting.filter import Filter, add_worst_case, check_settlement
-from dpsql.accounting.guarantees import ZCDP, ApproximateDP, BoundedRange, Certificate, Loss, PureLoss, Steps
+from dpsql.accounting.guarantees import (
+    ZCDP,
+    ApproximateDP,
+    BoundedRange,
+    Certificate,
+    Loss,
+    PureLoss,
+    Steps,
+    add_losses,
+)
 from dpsql.accounting.periods import Periods, describe_periods, total_after
 from dpsql.accounting.renyi import RenyiCurve
 
@@ -39,6 +48,7 @@ __all__ = [
     "adaptive_delta",
     "adaptive_epsilon",
     "adaptive_items",
+    "add_losses",
     "add_worst_case",
     "check_settlement",
     "delta_of_each",

@@ -7,6 +7,7 @@ known composition has no class: an unknown guarantee cannot be charged.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -15,7 +16,7 @@ from typing import Self
 from dpsql.errors import UsageError
 from dpsql.quantities import Delta, Epsilon, Rho
 
-__all__ = ["ZCDP", "ApproximateDP", "BoundedRange", "Certificate", "Loss", "PureLoss", "Steps"]
+__all__ = ["ZCDP", "ApproximateDP", "BoundedRange", "Certificate", "Loss", "PureLoss", "Steps", "add_losses"]
 
 
 class Certificate(StrEnum):
@@ -145,3 +146,19 @@ class Steps:
 
 
 Loss = ZCDP | PureLoss | Steps
+
+
+def add_losses(losses: Sequence[Loss]) -> Loss:
+    """Return the loss of several releases together; raise `UsageError` for losses of different kinds."""
+    total = losses[0]
+    for loss in losses[1:]:
+        match total, loss:
+            case ZCDP(), ZCDP():
+                total = total + loss
+            case PureLoss(), PureLoss():
+                total = PureLoss(total.epsilon + loss.epsilon, total.delta + loss.delta)
+            case Steps(), Steps() if total.each == loss.each:
+                total = Steps(total.items + loss.items, total.each, total.delta + loss.delta)
+            case _:
+                raise UsageError("wrong-certificate", "Losses of different kinds cannot be added.")
+    return total

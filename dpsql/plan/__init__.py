@@ -2,6 +2,7 @@
 
 from dpsql.plan.cache.replay_key import compute_replay_key
 from dpsql.plan.cache.stored_release import PackedRelease, is_same_release, pack_release, unpack
+from dpsql.plan.evaluated_select import EvaluatedView, EvaluatorParser
 from dpsql.plan.external_release import Draw, ExternalRelease, ReleaseResult
 from dpsql.plan.free_answers import FreeAnswers
 from dpsql.plan.grid import hold_to_grid, read_progress
@@ -13,7 +14,7 @@ from dpsql.plan.release import MOST_PUBLIC_ROWS, Release, ReleaseTerms, release
 from dpsql.plan.report.balance import Account, Balance, compute_balance, read_balance
 from dpsql.plan.report.forecast import Forecast, count_more, forecast
 from dpsql.plan.report.short_answer import describe_need, explain_short_answer
-from dpsql.plan.report.shortfall import explain_shortfall
+from dpsql.plan.report.shortfall import check_together, explain_shortfall
 from dpsql.plan.report.simulation import simulate_recall
 from dpsql.plan.report.tables import history_table, plan_columns, plan_table
 from dpsql.plan.report.wasted_charge import find_waste
@@ -24,6 +25,8 @@ __all__ = [
     "Account",
     "Balance",
     "Draw",
+    "EvaluatedView",
+    "EvaluatorParser",
     "ExternalRelease",
     "Forecast",
     "FreeAnswers",
@@ -38,6 +41,7 @@ __all__ = [
     "Terms",
     "build_plan",
     "build_statement",
+    "check_together",
     "compute_balance",
     "compute_replay_key",
     "count_more",

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from dpsql.engines import Engine, PublicStatements, ResultEvaluator
 from dpsql.engines.public_pool import within
 from dpsql.ledger.base import Ledger
-from dpsql.plan.outer_select import result_view
+from dpsql.plan.evaluated_select import EvaluatedView
+from dpsql.plan.outer_select import ResultView, result_view
 from dpsql.plan.plan import build_statement
 from dpsql.plan.release import MOST_PUBLIC_ROWS, publish, rename_outputs
 from dpsql.plan.report.balance import read_balance
@@ -21,6 +22,7 @@ from dpsql.sql.analysis.partitions import find_partition_query, set_partition_va
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.statements import (
     Describe,
+    EvaluatedQuery,
     PrivateQuery,
     PublicQuery,
     ShowBudget,
@@ -95,14 +97,24 @@ class FreeAnswers:
         guessed = find_guess_query(query) if query.explained else None
         return query if guessed is None else set_guess(query, self.answer(guessed, stop).column(0).to_pylist())
 
+    def view(self, statement: PrivateQuery | WrappedQuery | EvaluatedQuery) -> ResultView | EvaluatedView:
+        """Return the view of a statement's releases; a SELECT of DuckDB's SQL is bound. Reads no row.
+
+        Raises `Refusal` and `Unsupported` for an outer SELECT that cannot be computed.
+        """
+        view = result_view(statement)
+        if isinstance(view, ResultView):
+            return view
+        return view.bind(lambda query: self.answer(remove_rows(query)), self.evaluator)
+
     def schema(self, statement: Statement) -> pa.Schema:
         """Return the columns of the answer to any statement; of public tables at most the types are looked up."""
         match statement:
             case PublicQuery():  # the catalog has the types, so this waits for no engine
                 return self.answer(remove_rows(statement)).schema
-            case PrivateQuery() | WrappedQuery():
-                view = result_view(statement)
-                if view.inner.explained:
+            case PrivateQuery() | WrappedQuery() | EvaluatedQuery():
+                view = self.view(statement)
+                if any(inner.explained for inner in view.inners):
                     return plan_columns()
                 return view.fetch(lambda query: self.answer(remove_rows(query))).empty(self.evaluator).schema
         return self.answer(statement).schema

@@ -5,18 +5,19 @@ Refusals are raised when the view is built, before anything is reserved.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dpsql.engines import ResultEvaluator, Statement
 from dpsql.errors import EngineError, UsageError
 from dpsql.plan.arrow_schema import arrow_type, int64_array
+from dpsql.plan.evaluated_select import EvaluatedView
 from dpsql.plan.plan import build_statement
 from dpsql.plan.release import MOST_PUBLIC_ROWS, empty_result
 from dpsql.sql.analysis.empty_results import is_empty_by_text
 from dpsql.sql.analysis.outer_select import PATH, RANK, find_unchanged_outputs
-from dpsql.sql.ir.statements import PrivateQuery, PublicQuery, WrappedQuery
+from dpsql.sql.ir.statements import EvaluatedQuery, PrivateQuery, PublicQuery, WrappedQuery
 from dpsql.sql.ir.types import TEXT
 from dpsql.sql.rewrite.public_query import rewrite_public
 
@@ -73,6 +74,16 @@ class ResultView:
     stop: Stop | None = None
 
     @property
+    def inners(self) -> tuple[PrivateQuery, ...]:
+        """The one private query."""
+        return (self.inner,)
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether a SELECT is around the private query."""
+        return self.outer is not None
+
+    @property
     def max_rows(self) -> int:
         """Largest number of rows to show; a join with public tables may have more than a release."""
         return MOST_PUBLIC_ROWS if self.beside else _NO_LIMIT
@@ -82,17 +93,17 @@ class ResultView:
         """Whether the text alone shows that no released row is selected, so that nothing need be released."""
         return is_empty_by_text(self.inner) or (self.outer is not None and is_empty_by_text(self.outer))
 
-    @property
-    def computed(self) -> tuple[int, ...]:
-        """The columns that are computed from several measures, unchanged, by position."""
+    def find_computed(self, inner: int) -> tuple[int, ...]:
+        """Return the columns that are computed from several measures of private query `inner`, unchanged."""
+        assert not inner  # noqa: S101 - it is the only one
         found = [at for at, output in enumerate(self.inner.outputs) if output.divisor is not None]
         if self.outer is None:
             return tuple(found)
         return tuple(shown for at in found for shown in find_unchanged_outputs(self.outer, at))
 
-    @property
-    def measures(self) -> dict[int, tuple[int, ...]]:
-        """The columns that are released measures, unchanged, by position, for each measure that is shown."""
+    def find_measures(self, inner: int) -> dict[int, tuple[int, ...]]:
+        """Return the columns that are measures of private query `inner`, unchanged, for each measure that is shown."""
+        assert not inner  # noqa: S101 - it is the only one
         found = dict[int, tuple[int, ...]]()
         for position, output in enumerate(self.inner.outputs):
             if output.key is not None or output.divisor is not None:
@@ -108,10 +119,11 @@ class ResultView:
 
     def empty(self, evaluator: ResultEvaluator) -> pa.Table:
         """Return the view of a release without rows."""
-        return self.table(empty_result(self.inner), evaluator)
+        return self.table([empty_result(self.inner)], evaluator)
 
-    def table(self, released: pa.Table, evaluator: ResultEvaluator) -> pa.Table:
-        """Return the view of a released table, in types that the text alone decides; `evaluator` computes it."""
+    def table(self, tables: Sequence[pa.Table], evaluator: ResultEvaluator) -> pa.Table:
+        """Return the view of the released table, in types that the text alone decides; `evaluator` computes it."""
+        (released,) = tables
         if self.outer is None or self.statement is None:
             return released
         names = [f"c{at}" for at in range(1, released.num_columns + 1)]
@@ -127,8 +139,10 @@ class ResultView:
         return computed
 
 
-def result_view(statement: PrivateQuery | WrappedQuery) -> ResultView:
+def result_view(statement: PrivateQuery | WrappedQuery | EvaluatedQuery) -> ResultView | EvaluatedView:
     """Return the view of a statement's release; raise `Unsupported` for an outer SELECT that cannot be computed."""
+    if isinstance(statement, EvaluatedQuery):
+        return EvaluatedView(statement)
     if isinstance(statement, PrivateQuery):
         return ResultView(statement)
     rewritten = rewrite_public(statement.outer, (MOST_PUBLIC_ROWS if statement.beside else _NO_LIMIT) + 1)

@@ -13,9 +13,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import not_
+from operator import itemgetter, not_
 from typing import TYPE_CHECKING
 
 from dpsql.errors import Place, Refusal, Unsupported, UsageError
@@ -23,7 +24,7 @@ from dpsql.errors import Place, Refusal, Unsupported, UsageError
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["FUNCTION_PREFIX", "Statement", "Value", "ascii_lower", "scan"]
+__all__ = ["FUNCTION_PREFIX", "Statement", "Value", "ascii_lower", "check_tokens", "scan"]
 
 MAX_TEXT_LENGTH = 128 * 1024
 MAX_TOKENS = 6_400  # enough for the lists of 3,000 values that tools write
@@ -99,10 +100,14 @@ def _lines(text: str) -> tuple[int, ...]:
     return (0, *(found.end() for found in re.finditer("\n", text)))
 
 
-def scan(text: str) -> Statement:
-    """Check the characters of `text` and cut it into tokens; raise `Refusal` at the first thing out of place."""
+def scan(text: str, *, lenient: bool = False) -> Statement:
+    """Check the characters of `text` and cut it into tokens; raise `Refusal` at the first thing out of place.
+
+    If it is `lenient`, characters and operators that dpsql does not know pass: what has them is DuckDB's to read, over
+    rows that are public. `check_tokens` tells them from those of a private query.
+    """
     _check_size(text)
-    spans = _find_spans(text)
+    spans = _find_spans(text, lenient=lenient)
     from sqlglot import Token, TokenType, tokenize
     from sqlglot.errors import SqlglotError
 
@@ -169,7 +174,20 @@ def _check_size(text: str) -> None:
         )
 
 
-def _find_spans(text: str) -> list[tuple[int, int, str]]:
+def check_tokens(statement: Statement, tokens: Sequence[Token]) -> None:
+    """Raise `Refusal` unless these tokens of a lenient statement are what `scan` makes of their part of the text."""
+    text = list(re.sub(r"[^\n]", " ", statement.text))
+    for token in tokens:
+        text[token.start : token.end + 1] = statement.text[token.start : token.end + 1]
+    strict = [(token.token_type, token.start, token.end) for token in scan("".join(text)).tokens]
+    if strict != sorted({(token.token_type, token.start, token.end) for token in tokens}, key=itemgetter(1)):
+        where = make_place(statement.text, tokens[0].start, end=tokens[-1].end + 1)
+        reason = "This fragment can be read in two ways."
+        hint = "Put spaces between its parts, or parentheses around them."
+        raise Refusal("syntax", reason, hint=hint, place=where)
+
+
+def _find_spans(text: str, *, lenient: bool = False) -> list[tuple[int, int, str]]:
     """Return (start, end, kind) of comments, strings, quoted names and parameters, having checked all else."""
     spans: list[tuple[int, int, str]] = []
     at = 0
@@ -184,8 +202,19 @@ def _find_spans(text: str) -> list[tuple[int, int, str]]:
             spans.append((at, found.end(), kind))
             at = found.end()
         else:
-            at = _check_code(text, at)
+            at = _skip_code(text, at) if lenient else _check_code(text, at)
     return spans
+
+
+def _skip_code(text: str, at: int) -> int:
+    """Return where to go on after a character that may be one of DuckDB's; refuse an open quote or comment."""
+    if text[at] in "'\"" or text.startswith("/*", at):
+        return _check_code(text, at)
+    if text.startswith("::", at):
+        return at + 2
+    run = _OPERATOR.match(text, at)
+    cuts = [] if run is None else [cut for cut in (text.find("--", at, run.end()), text.find("/*", at)) if cut > at]
+    return at + 1 if run is None else min([run.end(), *cuts])
 
 
 def _check_span(text: str, found: re.Match[str], *, kind: str) -> None:

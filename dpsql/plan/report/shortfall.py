@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from fractions import Fraction
 
 from dpsql.accounting import BudgetVector
@@ -13,11 +14,12 @@ from dpsql.ledger.calendar import Calendar
 from dpsql.plan.mechanisms import LEAST_DELTA
 from dpsql.plan.mechanisms.certificate_rules import find_epsilon_within
 from dpsql.plan.plan import Plan
+from dpsql.plan.report.balance import Balance
 from dpsql.plan.terms import Terms
 from dpsql.quantities import Epsilon
 from dpsql.receipt import format_share
 
-__all__ = ["explain_shortfall"]
+__all__ = ["check_together", "explain_shortfall"]
 
 _DIGITS = 3
 _PLAIN = -6  # the least exponent that is written out in decimals
@@ -41,6 +43,25 @@ def explain_shortfall(
     if calendar is not None:
         hint += f" Now: {calendar}."
     return BudgetExceeded("budget-exceeded", reason, hint=hint, place=plan.query.clause.place)
+
+
+def check_together(plans: Sequence[Plan], balance: Balance, *, terms: Terms) -> None:
+    """Raise `BudgetExceeded` unless the worst cases of the private queries of one statement fit together."""
+    different = {plan.key: plan for plan in plans if not plan.fresh}  # the second of two that are equal is a replay
+    prices = [plan.price(plan.worst_case) for plan in (*different.values(), *(plan for plan in plans if plan.fresh))]
+    if not prices:
+        return
+    worst = sum(prices[1:], prices[0])
+    left = balance.remaining
+    if worst.refundable <= left.refundable and worst.permanent <= left.permanent:
+        return
+    whose = "the budget" if terms.account is None else f"the limit of account {terms.account.name}"
+    reason = (
+        f"The {len(plans)} private queries of this statement may use {format_share(worst.share_of(balance.limit))} of "
+        f"{whose}, and {format_share(left.least_share_of(balance.limit), down=True)} is left."
+    )
+    hint = "Ask for fewer rows, with a smaller epsilon, or each question in a statement of its own."
+    raise BudgetExceeded("budget-exceeded", reason, hint=hint, place=plans[0].query.clause.place)
 
 
 def _what_fits(plan: Plan, remaining: BudgetVector, *, affordable: int, least_epsilon: Epsilon) -> str:

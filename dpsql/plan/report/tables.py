@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from dpsql.ledger.base import Entry
@@ -96,15 +96,21 @@ def plan_columns() -> pa.Schema:
     return pa.schema([("property", pa.string()), ("value", pa.string())])
 
 
-def plan_table(plan: Plan, forecast: Forecast, *, wrapped: bool = False) -> pa.Table:
-    """Return EXPLAIN: the facts of a plan, and how many such queries the budget still buys.
+def plan_table(plans: Sequence[tuple[Plan, Forecast]], *, wrapped: bool = False) -> pa.Table:
+    """Return EXPLAIN: the facts of each plan, and how many such queries the budget still buys.
 
-    Of a query that is `wrapped` these are the facts of the private query inside; the rest is computed from its answer.
+    Of queries that are `wrapped` these are the facts of the private queries inside; the rest is computed from their
+    answers.
     """
     import pyarrow as pa
 
-    around = [("around it", "a SELECT of the released rows, which costs nothing")] if wrapped else []
-    names, values = zip(*plan.facts(), *around, *forecast.facts(), strict=True)
+    facts = list[tuple[str, str]]()
+    for at, (plan, forecast) in enumerate(plans, start=1):
+        facts += [("private query", f"{at} of {len(plans)}")] if len(plans) > 1 else []
+        facts += plan.facts()
+        facts += [("around it", "a SELECT of the released rows, which costs nothing")] if wrapped else []
+        facts += forecast.facts()
+    names, values = zip(*facts, strict=True)
     return pa.table({"property": names, "value": values}, schema=plan_columns())
 
 

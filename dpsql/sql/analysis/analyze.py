@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import TYPE_CHECKING, cast
 
 from dpsql.dialects import write_name
@@ -13,6 +15,7 @@ from dpsql.sql.analysis.calendar import is_time_bucket, read_calendar
 from dpsql.sql.analysis.commands import read_command
 from dpsql.sql.analysis.domain import read_domain
 from dpsql.sql.analysis.empty_results import has_no_row, remove_rows
+from dpsql.sql.analysis.evaluated_select import SelectParser, read_evaluated
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.implied_query import check_implied, read_implied
@@ -37,18 +40,35 @@ from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.clock import Clock
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Measure
 from dpsql.sql.ir.scope import Scope, ScopeTable
-from dpsql.sql.ir.statements import Clause, Domain, Order, Output, PrivateQuery, PublicQuery, WrappedQuery
+from dpsql.sql.ir.statements import (
+    Clause,
+    Domain,
+    EvaluatedQuery,
+    Order,
+    Output,
+    PrivateQuery,
+    PublicQuery,
+    WrappedQuery,
+)
 from dpsql.sql.ir.statements import Statement as Asked
 from dpsql.sql.ir.tree import Cast, Expression, FromWhere
 from dpsql.sql.ir.types import Family, find_read_type
 from dpsql.sql.ir.unbound_parameters import UnboundParameter
 from dpsql.sql.ir.unit_equality import join_conjuncts, split_conjuncts
-from dpsql.sql.lexer import Statement, ascii_lower, scan
-from dpsql.sql.syntax.clause import SplitStatement, extract_clause
+from dpsql.sql.lexer import Statement, Value, ascii_lower, check_tokens, scan
+from dpsql.sql.syntax.clause import (
+    SplitStatement,
+    extract_clause,
+    find_clauses,
+    list_select_tokens,
+    several_queries,
+    split_clause,
+)
 from dpsql.sql.syntax.grammar import settle
-from dpsql.sql.syntax.parameters import ParameterValues, bind
+from dpsql.sql.syntax.parameters import ParameterValues, bind, make_literal
+from dpsql.sql.syntax.private_spans import PrivateSpan, cut_private_queries, find_private_spans
 from dpsql.sql.syntax.sqlglot_nodes import only, pair_items_with_text, parse, place
-from dpsql.sql.syntax.standard_sql import PrivateNames, add_clause, find_implied_clause
+from dpsql.sql.syntax.standard_sql import ImpliedClause, PrivateNames, add_clause, find_implied_clauses
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -63,7 +83,24 @@ _KEY_FAMILIES = frozenset(
 _SELECT_PARTS = ("with_", "expressions", "from_", "joins", "where", "group", "having", "order", "limit", "distinct")
 
 
-def analyze(
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A statement with what it is analyzed with; its clock is read once."""
+
+    statement: Statement
+    bound: dict[Value, object]
+    catalog: Catalog
+    accepts_pattern: PatternCheck
+    clock: Clock | None
+    is_lenient: bool
+
+    def sources(self, statement: Statement) -> Sources:
+        """Return what reads the tables of a statement, which is this one or has a clause more."""
+        reader = Reader(statement, self.bound, self.accepts_pattern, READERS, self.clock)
+        return Sources(self.catalog, reader)
+
+
+def analyze(  # noqa: PLR0913 - what a session has
     text: str,
     catalog: Catalog,
     *,
@@ -71,37 +108,127 @@ def analyze(
     accepts_pattern: PatternCheck,
     clock: Clock | None = None,
     implicit: int | None = None,
+    parser: SelectParser | None = None,
 ) -> Asked:
     """Analyze the statement, or raise `Refusal`, `Unsupported` or `UsageError`.
 
     `parameters` are the values of ?, $1 or :name. `accepts_pattern` says whether the engine compiles a regular
     expression, without any data. `clock` gives the time, and is read once, if the statement uses it. With `implicit`,
-    standard SQL over private tables is read as private, with at most so many keys where nothing says how many.
+    standard SQL over private tables is read as private, with at most so many keys where nothing says how many. With a
+    `parser`, the SELECT around private queries may be of DuckDB's SQL.
     """
-    statement = scan(text)
+    statement, refused = _scan(text, is_lenient=parser is not None)
     bound = bind(statement, parameters)
-    command = read_command(statement, catalog)
+    command = None if refused else read_command(statement, catalog)
     if command is not None:
         return command
-    reader = Reader(statement, bound, accepts_pattern, READERS, clock)
-    lifted = extract_clause(statement, bound.__getitem__)
-    if lifted.clause is not None:
-        return check_implied(_private(Sources(catalog, reader), lifted))
+    clock = None if clock is None else cache(clock)  # one reading for all parts of a statement
+    asked = _Request(statement, bound, catalog, accepts_pattern, clock, is_lenient=refused is not None)
+    implied = list[ImpliedClause]()
+    if implicit is not None:
+        implied = find_implied_clauses(statement, _list_private_names(catalog), default_k=implicit)
+    if refused is None:
+        try:
+            return _read_alone(asked, implied)
+        except (Refusal, Unsupported) as error:
+            refused = error
+    found = None if parser is None else _read_surrounded(asked, implied, parser=parser, refused=refused)
+    if found is None:
+        raise refused
+    return found
+
+
+def _scan(text: str, *, is_lenient: bool) -> tuple[Statement, Refusal | Unsupported | None]:
+    """Return the tokens of a text, and why dpsql cannot read all of it, where it is left to DuckDB."""
     try:
-        return _free(Sources(catalog, reader), lifted)
+        return scan(text), None
+    except (Refusal, Unsupported) as error:
+        refused = error
+    if is_lenient:
+        with suppress(Refusal, Unsupported):
+            return scan(text, lenient=True), refused
+    raise refused
+
+
+def _read_alone(asked: _Request, implied: list[ImpliedClause]) -> Asked:
+    """Return a statement with one private query or none, whose outer SELECT is in the closed language of dpsql."""
+    lifted = extract_clause(asked.statement, asked.bound.__getitem__)
+    if lifted.clause is not None:
+        return check_implied(_private(asked.sources(asked.statement), lifted))
+    try:
+        return _free(asked.sources(asked.statement), lifted)
     except (Refusal, Unsupported):
-        found = None
-        if implicit is not None:
-            found = find_implied_clause(statement, _list_private_names(catalog), default_k=implicit)
-        if found is None:
+        if not implied:
             raise
+    if len(implied) > 1:
+        raise several_queries(asked.statement, asked.statement.tokens[0])
+    return read_implied(implied[0], partial(_read_with_clause, asked, implied[0]))
 
-    def read(*, all_groups: bool) -> PrivateQuery | WrappedQuery:
-        explicit = add_clause(statement, found, all_groups=all_groups)
-        again = Reader(explicit, bound, accepts_pattern, READERS, clock)
-        return _private(Sources(catalog, again), extract_clause(explicit, bound.__getitem__))
 
-    return read_implied(found, read)
+def _read_with_clause(asked: _Request, clause: ImpliedClause, *, all_groups: bool) -> PrivateQuery | WrappedQuery:
+    explicit = add_clause(asked.statement, clause, all_groups=all_groups)
+    lifted = extract_clause(explicit, asked.bound.__getitem__)
+    return _private(asked.sources(explicit), lifted)
+
+
+def _read_surrounded(
+    asked: _Request, implied: list[ImpliedClause], *, parser: SelectParser, refused: Refusal | Unsupported
+) -> EvaluatedQuery | None:
+    """Return a statement with DuckDB's SQL around any number of private queries; None where nothing is around it."""
+    statement = asked.statement
+    tokens, explained = list_select_tokens(statement)
+    spans = find_private_spans(statement, tokens, find_clauses(statement, tokens))
+    if spans:
+        found = [(span, _read_span(asked, statement, span)) for span in spans]
+    else:
+        marks = [clause.tokens[clause.at - 1].start for clause in implied]
+        found = [_read_implied_span(asked, clause, marks=marks) for clause in implied]
+    mains = [span for span, _ in found if span.is_main]
+    if mains and len(found) > 1:
+        raise several_queries(statement, mains[0].tokens[mains[0].clause])
+    if mains:
+        return None
+    around = cut_private_queries(statement, tokens, [span for span, _ in found])
+    try:
+        return read_evaluated(
+            around.text,
+            tuple(replace(inner, explained=explained) for _, inner in found),
+            parameters=tuple(make_literal(asked.bound[value], value.place) for value in around.values),
+            parser=parser,
+            catalog=asked.catalog,
+            place=statement.place(tokens[0]),
+            explained=explained,
+        )
+    except (Refusal, Unsupported) as error:
+        other = error
+    is_better = refused.code.startswith("unknown") or not (found or asked.is_lenient)
+    raise refused if is_better else other
+
+
+def _read_span(asked: _Request, statement: Statement, span: PrivateSpan) -> PrivateQuery:
+    if asked.is_lenient:
+        check_tokens(statement, span.tokens)
+    lifted = split_clause(statement, span.tokens, start=span.clause, parameter=asked.bound.__getitem__)
+    found = check_implied(_private(asked.sources(statement), lifted))
+    assert isinstance(found, PrivateQuery)  # noqa: S101 - nothing is around it
+    return found
+
+
+def _read_implied_span(
+    asked: _Request, clause: ImpliedClause, *, marks: Collection[int]
+) -> tuple[PrivateSpan, PrivateQuery]:
+    """Return where the private query of an implied clause stands, and the query."""
+    spans = list[PrivateSpan]()
+
+    def read(*, all_groups: bool) -> PrivateQuery:
+        explicit = add_clause(asked.statement, clause, all_groups=all_groups)
+        tokens, _ = list_select_tokens(explicit)
+        spans[:] = find_private_spans(explicit, tokens, find_clauses(explicit, tokens), marks=marks)
+        return _read_span(asked, explicit, spans[0])
+
+    found = read_implied(clause, read)
+    assert isinstance(found, PrivateQuery)  # noqa: S101 - nothing is around it
+    return spans[0], found
 
 
 def _private(sources: Sources, lifted: SplitStatement) -> PrivateQuery | WrappedQuery:

@@ -10,10 +10,11 @@ from dataclasses import replace
 from datetime import datetime
 
 from dpsql.sql.analysis.analyze import analyze
+from dpsql.sql.analysis.evaluated_select import SelectParser
 from dpsql.sql.functions.allow_list import PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.clock import Clock
-from dpsql.sql.ir.statements import PrivateQuery, WrappedQuery
+from dpsql.sql.ir.statements import EvaluatedQuery, PrivateQuery, WrappedQuery
 from dpsql.sql.ir.statements import Statement as Asked
 from dpsql.sql.syntax.parameters import ParameterValues
 
@@ -26,15 +27,22 @@ MAX_STATEMENT_LENGTH = 16 * 1024  # characters of a statement
 class AnalysisCache:
     """The analysis of statements over one catalog; `read` raises what `analyze` does."""
 
-    __slots__ = ("_accepts_pattern", "_catalog", "_clock", "_implicit", "_kept")
+    __slots__ = ("_accepts_pattern", "_catalog", "_clock", "_implicit", "_kept", "_parser")
 
     def __init__(
-        self, catalog: Catalog, accepts_pattern: PatternCheck, *, clock: Clock, implicit: int | None = None
+        self,
+        catalog: Catalog,
+        accepts_pattern: PatternCheck,
+        *,
+        clock: Clock,
+        implicit: int | None = None,
+        parser: SelectParser | None = None,
     ) -> None:
         self._catalog = catalog
         self._accepts_pattern = accepts_pattern
         self._clock = clock
         self._implicit = implicit
+        self._parser = parser
         self._kept: dict[str, Asked] = {}
 
     def read(self, text: str, parameters: ParameterValues) -> Asked:
@@ -63,6 +71,7 @@ class AnalysisCache:
             accepts_pattern=self._accepts_pattern,
             clock=clock,
             implicit=self._implicit,
+            parser=self._parser,
         )
 
 
@@ -73,6 +82,8 @@ def _mark_seconds(statement: Asked) -> Asked:
             return replace(statement, reads_seconds=True)
         case WrappedQuery(inner=inner):
             return replace(statement, inner=replace(inner, reads_seconds=True))
+        case EvaluatedQuery(inners=inners):
+            return replace(statement, inners=tuple(replace(inner, reads_seconds=True) for inner in inners))
     return statement
 
 

@@ -32,10 +32,10 @@ from dpsql.sql.ir.tree import (
 from dpsql.sql.ir.types import BIGINT, Family, Type
 from dpsql.sql.syntax.split_statement import RELEASED
 
-__all__ = ["PATH", "RANK", "answer_table", "find_unchanged_outputs", "order_by_rank", "wrap_query"]
+__all__ = ["HOME", "PATH", "RANK", "answer_table", "find_unchanged_outputs", "order_by_rank", "wrap_query"]
 
-_HOME = ("memory", "dpsql evaluator")
-PATH = (*_HOME, "released")  # the table of the answer, with the columns c1, c2, ... and its rank
+HOME = ("memory", "dpsql evaluator")
+PATH = (*HOME, "released")  # the table of the answer, with the columns c1, c2, ... and its rank
 RANK = "rank"
 _KEEPS_RIGHT = frozenset(["RIGHT", "FULL"])  # joins that have rows although their left side has none
 Found = TypeVar("Found")
@@ -60,7 +60,7 @@ def wrap_query(inner: PrivateQuery, outer: PublicQuery, *, catalog: Catalog, pla
         reason = "A SELECT over the answer of a private query reads that answer once."
         raise Unsupported("wrapping", reason, hint="Name it in FROM, once.", place=place)
     read = {scan.number: _columns(outer, scan, place=place) for scan in others}
-    beside = tuple(((*_HOME, f"public {scan.number}"), _fetching(scan, read[scan.number])) for scan in others)
+    beside = tuple(((*HOME, f"public {scan.number}"), _fetching(scan, read[scan.number])) for scan in others)
     return WrappedQuery(inner, order_by_rank(_moved(outer, read)), beside)
 
 
@@ -99,7 +99,7 @@ def _moved(query: PublicQuery, read: Mapping[int, tuple[Column, ...]]) -> Public
     def moved(node: object) -> object:
         match node:
             case Scan(number=number) if number in read:
-                return replace(node, path=(*_HOME, f"public {number}"))
+                return replace(node, path=(*HOME, f"public {number}"))
             case Column(relation=number) if number in read:
                 return replace(node, name=f"c{read[number].index(node) + 1}")
             case tuple():

@@ -23,12 +23,14 @@ __all__ = [
     "Clause",
     "Describe",
     "Domain",
+    "EvaluatedQuery",
     "HavingTerm",
     "LiteralDomain",
     "Name",
     "Option",
     "Order",
     "Output",
+    "OutputMeasure",
     "Partitions",
     "PrivateQuery",
     "PublicQuery",
@@ -271,6 +273,34 @@ class WrappedQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputMeasure:
+    """Column number `column` of a SELECT is column `output` of private query `inner`, unchanged; all from 0."""
+
+    column: int
+    inner: int
+    output: int
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedQuery:
+    """A SELECT in DuckDB's own SQL over the answers of private queries and over public tables; post-processing.
+
+    `sql` is what the evaluator runs with `parameters`. It finds the answers at the paths of `evaluated_select`, in the
+    order of `inners`, and each of the public tables `beside` at its path; their rows are what the query there fetches.
+    `is_empty` says that the text alone selects no row. Without private queries it is free.
+    """
+
+    inners: tuple[PrivateQuery, ...]
+    sql: str
+    parameters: tuple[object, ...]
+    beside: tuple[tuple[tuple[str, str, str], PublicQuery], ...]
+    measures: tuple[OutputMeasure, ...]
+    is_empty: bool
+    place: Place | None
+    explained: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ShowBudget:
     """SHOW BUDGET."""
 
@@ -292,4 +322,6 @@ class Describe:
     table: str
 
 
-Statement = PrivateQuery | WrappedQuery | PublicQuery | ShowBudget | ShowTables | ShowFunctions | Describe
+Statement = (
+    PrivateQuery | WrappedQuery | EvaluatedQuery | PublicQuery | ShowBudget | ShowTables | ShowFunctions | Describe
+)

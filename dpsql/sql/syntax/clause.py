@@ -33,7 +33,16 @@ from dpsql.sql.syntax.typed_literals import type_date_calls
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["CLAUSE_HINT", "SplitStatement", "extract_clause", "find_bare_clauses"]
+__all__ = [
+    "CLAUSE_HINT",
+    "SplitStatement",
+    "extract_clause",
+    "find_bare_clauses",
+    "find_clauses",
+    "list_select_tokens",
+    "several_queries",
+    "split_clause",
+]
 
 CLAUSE_HINT = "End the query with TOP 10 PRIVATE."
 _INTEGER = re.compile(r"[0-9]{1,9}")
@@ -44,7 +53,7 @@ _NO_NAMES = frozenset(
 )  # what may follow a column
 _LONGEST_TOP = 3  # tokens: TOP, and a number, or : and a name
 _BEFORE_RELATION = frozenset(["FROM", "JOIN", "ALIAS", "DOT", "WITH"])
-_AFTER_CLAUSE = frozenset(["R_PAREN", "ORDER_BY", "LIMIT", "OFFSET"])
+_AFTER_CLAUSE = frozenset(["R_PAREN", "ORDER_BY", "LIMIT", "OFFSET", "UNION", "INTERSECT", "EXCEPT"])
 _HAVING_HINT = "Write HAVING PRIVATE_TOP(10, epsilon => 0.05)."
 
 
@@ -64,17 +73,10 @@ class SplitStatement:
 
 def extract_clause(statement: Statement, parameter: Parameter) -> SplitStatement:
     """Take the one clause off a statement; `parameter` gives the value bound to a parameter."""
-    tokens = type_date_calls(statement, normalize_row_limits(list(statement.tokens)))
-    while tokens and tokens[-1].token_type.name == "SEMICOLON":
-        tokens.pop()
-    explained = bool(tokens) and _is(tokens[0], "explain")
-    tokens = _bare(tokens[explained:])
-    _check_select(statement, tokens)
-    start = _find(statement, tokens)
-    bare = [at for at in find_bare_clauses(tokens) if start is None or not _is_alias(tokens, at)]
-    starts = [*bare] if start is None else [start, *bare]
+    tokens, explained = list_select_tokens(statement)
+    starts = find_clauses(statement, tokens)
     if len(starts) > 1:
-        raise _several_queries(statement, tokens[starts[-1]])
+        raise several_queries(statement, tokens[starts[1]])
     start = starts[0] if starts else None
     if start is None:
         return SplitStatement(tokens, None, explained)
@@ -82,8 +84,29 @@ def extract_clause(statement: Statement, parameter: Parameter) -> SplitStatement
         outer, inner = extract_private_query(statement, tokens, start=start)
         _check_select(statement, inner)
         at = next(at for at, token in enumerate(inner) if token is tokens[start])
-        return replace(_taken(statement, inner, start=at, parameter=parameter), explained=explained, outer=outer)
-    return replace(_taken(statement, tokens, start=start, parameter=parameter), explained=explained)
+        found = split_clause(statement, inner, start=at, parameter=parameter)
+        return replace(found, explained=explained, outer=outer)
+    return replace(split_clause(statement, tokens, start=start, parameter=parameter), explained=explained)
+
+
+def list_select_tokens(statement: Statement) -> tuple[list[Token], bool]:
+    """Return the tokens of a SELECT, without parentheses around all of it, and whether EXPLAIN stands before it.
+
+    Raises `Refusal` for any other statement.
+    """
+    tokens = type_date_calls(statement, normalize_row_limits(list(statement.tokens)))
+    while tokens and tokens[-1].token_type.name == "SEMICOLON":
+        tokens.pop()
+    explained = bool(tokens) and _is(tokens[0], "explain")
+    tokens = _bare(tokens[explained:])
+    _check_select(statement, tokens)
+    return tokens, explained
+
+
+def find_clauses(statement: Statement, tokens: list[Token]) -> list[int]:
+    """Return where the clauses of private queries begin, in the order of the text."""
+    tops = _find(statement, tokens)
+    return sorted([*tops, *(at for at in find_bare_clauses(tokens) if not tops or not _is_alias(tokens, at))])
 
 
 def _bare(tokens: list[Token]) -> list[Token]:
@@ -102,7 +125,7 @@ def _bare(tokens: list[Token]) -> list[Token]:
     return tokens
 
 
-def _taken(statement: Statement, tokens: list[Token], *, start: int, parameter: Parameter) -> SplitStatement:
+def split_clause(statement: Statement, tokens: list[Token], *, start: int, parameter: Parameter) -> SplitStatement:
     """Return a SELECT without the clause that begins at tokens[start], at its outermost level."""
     if _is(tokens[start], "private_top"):
         clause, rest = _called(statement, tokens, start=start, parameter=parameter)
@@ -234,7 +257,7 @@ def _is(token: Token, word: str) -> bool:
 def _check_select(statement: Statement, tokens: list[Token]) -> None:
     if not tokens:
         raise Refusal("empty", "There is no statement.", hint="Write one, such as SHOW TABLES.")
-    if tokens[0].token_type.name not in {"SELECT", "WITH"}:
+    if tokens[0].token_type.name not in {"SELECT", "WITH"} and not _is_combined(tokens):
         reason = (
             "Only SELECT, EXPLAIN of a private one, SHOW TABLES, FUNCTIONS or BUDGET and DESCRIBE are statements here."
         )
@@ -250,8 +273,14 @@ def _check_select(statement: Statement, tokens: list[Token]) -> None:
             raise Refusal("multiple", "There is more than one statement.", hint=hint, place=statement.place(token))
 
 
-def _find(statement: Statement, tokens: list[Token]) -> int | None:
-    """Return the position of the only TOP or PRIVATE_TOP, None without one."""
+def _is_combined(tokens: list[Token]) -> bool:
+    """Say whether a statement begins with a SELECT in parentheses, which a set operation combines with another."""
+    kinds = [token.token_type.name for token in tokens]
+    return kinds[:2] == ["L_PAREN", "SELECT"] and not {"UNION", "INTERSECT", "EXCEPT"}.isdisjoint(kinds)
+
+
+def _find(statement: Statement, tokens: list[Token]) -> list[int]:
+    """Return the positions of TOP and PRIVATE_TOP."""
     found = []
     for index, token in enumerate(tokens):
         if ascii_lower(token.text) not in {"top", "private_top"}:
@@ -261,15 +290,13 @@ def _find(statement: Statement, tokens: list[Token]) -> int | None:
         leads = len(following) > 1 and _is(following[1], "private") and _is_k(following[0]) and _is(token, "top")
         if calls or leads:
             found.append(index)
-    if len(found) > 1:
-        raise _several_queries(statement, tokens[found[1]])
     if found:
-        return found[0]
+        return found
     tops = [index for index, token in enumerate(tokens) if _is(token, "top") and not _is_relation(tokens, index)]
     if tops:
         reason = "TOP must be followed by one number, or ADAPTIVE, and PRIVATE."
         raise Refusal("clause", reason, hint="Write TOP 10 PRIVATE.", place=statement.place(tokens[tops[-1]]))
-    return None
+    return []
 
 
 def _is_relation(tokens: list[Token], at: int) -> bool:
@@ -278,7 +305,8 @@ def _is_relation(tokens: list[Token], at: int) -> bool:
     return before in _BEFORE_RELATION or after in {"DOT", "ALIAS"}
 
 
-def _several_queries(statement: Statement, second: Token) -> Refusal:
+def several_queries(statement: Statement, second: Token) -> Refusal:
+    """Return the refusal of a statement with private queries of which one cannot stand beside the other."""
     hint = "Keep one of them; ask each question in a statement of its own."
     reason = "The statement has more than one private query."
     return Refusal("clause", reason, hint=hint, place=statement.place(second))

@@ -16,7 +16,7 @@ from dpsql.sql.lexer import Statement
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["MAX_DOUBLED", "RELEASED", "extract_private_query", "find_last_clause"]
+__all__ = ["MAX_DOUBLED", "RELEASED", "extract_private_query", "find_last_clause", "find_visible_ctes"]
 
 MAX_DOUBLED = 8  # parentheses that stand directly in others, and mean nothing
 RELEASED = "released\0"  # a name that no statement can hold
@@ -43,7 +43,7 @@ def extract_private_query(statement: Statement, tokens: list[Token], *, start: i
         hint = "Write the private query in FROM, or as a CTE: SELECT * FROM (SELECT ... TOP 10 PRIVATE) AS x LIMIT 5."
         reason = "TOP k PRIVATE must be at the outermost level, in a subquery of FROM, or in a CTE."
         raise Refusal("clause", reason, hint=hint, place=statement.place(tokens[start]))
-    inner, seen = tokens[first:closing], _ctes_before(tokens, openings[0])
+    inner, seen = tokens[first:closing], find_visible_ctes(tokens, openings[0])
     if seen and inner[0].token_type.name == "WITH":
         inner = [*seen, _like(tokens[start], "COMMA", text=","), *inner[1:]]
     elif seen:
@@ -111,7 +111,7 @@ def find_last_clause(kinds: list[str]) -> str:
     return ""
 
 
-def _ctes_before(tokens: list[Token], opening: int) -> list[Token]:
+def find_visible_ctes(tokens: list[Token], opening: int) -> list[Token]:
     """Return WITH and the CTEs that are visible in a subquery that begins, or is nested, at `opening`."""
     if tokens[0].token_type.name != "WITH":
         return []

@@ -15,14 +15,13 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dpsql.errors import Refusal
 from dpsql.sql.lexer import Statement, ascii_lower
 from dpsql.sql.syntax.row_limits import normalize_row_limits
 
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["ImpliedClause", "PrivateNames", "add_clause", "find_implied_clause"]
+__all__ = ["ImpliedClause", "PrivateNames", "add_clause", "find_implied_clauses"]
 
 _AGGREGATES = frozenset("count sum avg min max".split())
 _SET_OPERATIONS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
@@ -62,11 +61,8 @@ class _Block:
     own: tuple[int, ...]
 
 
-def find_implied_clause(statement: Statement, names: PrivateNames, *, default_k: int) -> ImpliedClause | None:
-    """Return where the clause of the private query of a statement belongs; None if it has none.
-
-    Raises `Refusal` for two private queries.
-    """
+def find_implied_clauses(statement: Statement, names: PrivateNames, *, default_k: int) -> list[ImpliedClause]:
+    """Return where the clauses of the private queries of a statement belong, in the order of the text."""
     tokens = normalize_row_limits(list(statement.tokens))
     while tokens and tokens[-1].token_type.name == "SEMICOLON":
         tokens.pop()
@@ -80,11 +76,7 @@ def find_implied_clause(statement: Statement, names: PrivateNames, *, default_k:
             found.append(block)
         elif name := _find_cte_name(tokens, block):
             private.add(name)
-    if len(found) > 1:
-        hint = "Ask each question in a statement of its own."
-        reason = "The statement has more than one private query."
-        raise Refusal("clause", reason, hint=hint, place=statement.place(tokens[max(each.start for each in found)]))
-    return _describe(tokens, found[0], default_k=default_k) if found else None
+    return [_describe(tokens, block, default_k=default_k) for block in sorted(found, key=lambda each: each.start)]
 
 
 def add_clause(statement: Statement, clause: ImpliedClause, *, all_groups: bool) -> Statement:
@@ -109,23 +101,22 @@ def add_clause(statement: Statement, clause: ImpliedClause, *, all_groups: bool)
 
 
 def _find_blocks(tokens: list[Token]) -> Iterator[_Block]:
-    """Yield every SELECT, but for the parts of a UNION, which are one query together."""
+    """Yield every SELECT; ORDER BY and LIMIT behind the last part of a set operation belong to none of its parts."""
     for start, token in enumerate(tokens):
         if token.token_type.name != "SELECT":
             continue
         own, depth, end = list[int](), 0, len(tokens)
+        is_part = tokens[start - 1].token_type.name in {*_SET_OPERATIONS, "ALL", "DISTINCT"} if start else False
         for at in range(start, len(tokens)):
             kind = tokens[at].token_type.name
             depth -= kind == "R_PAREN"
-            if depth < 0:
+            if depth < 0 or (not depth and (kind in _SET_OPERATIONS or (is_part and kind in _AFTER_GROUPS))):
                 end = at
                 break
             if not depth and kind != "R_PAREN":
                 own.append(at)
             depth += kind == "L_PAREN"
-        combined = any(tokens[at].token_type.name in _SET_OPERATIONS for at in own)
-        if not combined and tokens[start - 1].token_type.name not in {*_SET_OPERATIONS, "ALL"}:
-            yield _Block(start, end, tuple(own))
+        yield _Block(start, end, tuple(own))
 
 
 def _find_cte_name(tokens: list[Token], block: _Block) -> str:

@@ -1,0 +1,180 @@
+"""SELECT in DuckDB's own SQL around releases: bound before anything is charged, and computed from the released tables.
+
+The evaluator has the released and the public rows that the SELECT reads, and nothing else. What DuckDB says of a SELECT
+that it cannot bind is said over empty tables, so it holds no value of the data.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from dpsql.engines import ResultEvaluator, Statement
+from dpsql.errors import EngineError, Refusal
+from dpsql.plan.release import MOST_PUBLIC_ROWS, empty_result
+from dpsql.sql.analysis.evaluated_select import released_path
+from dpsql.sql.ir.statements import EvaluatedQuery, PrivateQuery, PublicQuery
+from dpsql.sql.lexer import ascii_lower
+from dpsql.sql.render.clauses import alias, list_parts, order_by, select, subquery
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dpsql.engines.base import Stop
+
+__all__ = ["EvaluatedView", "EvaluatorParser"]
+
+Path = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatorParser:
+    """Parser and printer of the DuckDB in the evaluator, where an analyst's text can reach nothing."""
+
+    evaluator: ResultEvaluator
+
+    def parse(self, text: str) -> str:
+        """Return the syntax trees of the statements of a text as JSON, or why there are none, in the same form."""
+        return self._ask("SELECT json_serialize_sql(CAST($1 AS VARCHAR))", text)
+
+    def write(self, tree: str) -> str:
+        """Return the statement of a syntax tree."""
+        return self._ask("SELECT json_deserialize_sql(CAST($1 AS JSON))", tree)
+
+    def _ask(self, question: str, text: str) -> str:
+        return str(self.evaluator.compute({}, Statement(question, (text,))).column(0)[0].as_py())
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedView:
+    """View of the releases of a statement: the table that its SELECT computes from them, once it is bound."""
+
+    query: EvaluatedQuery
+    schema: pa.Schema | None = None
+    tables: Mapping[Path, pa.Table] = field(default_factory=dict)
+    stop: Stop | None = None
+
+    @property
+    def inners(self) -> tuple[PrivateQuery, ...]:
+        """The private queries."""
+        return self.query.inners
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether a SELECT is around the private queries."""
+        return True
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the text alone shows that no released row is selected, so that nothing need be released."""
+        return self.query.is_empty
+
+    def find_measures(self, inner: int) -> dict[int, tuple[int, ...]]:
+        """Return the columns that are measures of private query `inner`, unchanged, for each measure that is shown."""
+        found = dict[int, tuple[int, ...]]()
+        for each in self.query.measures:
+            output = self.inners[inner].outputs[each.output] if each.inner == inner else None
+            if output is not None and output.key is None and output.divisor is None:
+                found[output.measure] = (*found.get(output.measure, ()), each.column)
+        return found
+
+    def find_computed(self, inner: int) -> tuple[int, ...]:
+        """Return the columns that are computed from several measures of private query `inner`, unchanged."""
+        outputs = self.inners[inner].outputs
+        return tuple(
+            each.column
+            for each in self.query.measures
+            if each.inner == inner and outputs[each.output].divisor is not None
+        )
+
+    def fetch(self, fetch: Callable[[PublicQuery], pa.Table]) -> EvaluatedView:
+        """Return the view with the public tables that the SELECT reads; `fetch` returns each of them."""
+        return replace(self, tables={path: fetch(query) for path, query in self.query.beside})
+
+    def bind(self, columns: Callable[[PublicQuery], pa.Table], evaluator: ResultEvaluator) -> EvaluatedView:
+        """Return the view with the columns of its answer; raise `Refusal` where DuckDB cannot bind the SELECT.
+
+        `columns` returns an empty table with the columns of a query over a public table.
+        """
+        tables = {path: columns(query) for path, query in self.query.beside}
+        tables |= _place([empty_result(inner) for inner in self.inners])
+        schema = None
+        try:
+            probe = Statement(_read_from(self.query.sql, ["*"], limit=0), self.query.parameters)
+            schema = evaluator.compute(tables, probe, stop=self.stop).schema
+        except EngineError:
+            pass
+        if schema is None:
+            raise self._refuse(tables, evaluator)
+        if len(set(map(ascii_lower, schema.names))) < len(schema.names):
+            hint = "Give each output its own alias."
+            raise Refusal("output-names", "Two outputs have the same name.", hint=hint, place=self.query.place)
+        return replace(self, schema=schema)
+
+    def _refuse(self, tables: Mapping[Path, pa.Table], evaluator: ResultEvaluator) -> Refusal:
+        """Return the refusal of a SELECT that cannot be bound, with DuckDB's reason: its tables were empty."""
+        reason = "it cannot be computed"
+        try:
+            ask = Statement("SELECT json_serialize_plan(CAST($1 AS VARCHAR))", (self.query.sql,))
+            found = json.loads(str(evaluator.compute(tables, ask).column(0)[0].as_py()))
+            reason = " ".join(str(found.get("error_message", reason)).split()).rstrip(".!")
+        except EngineError:
+            pass
+        hint = "Correct the SELECT around the private query; nothing was charged."
+        return Refusal("outer-select", f"DuckDB refuses the SELECT: {reason}.", hint=hint, place=self.query.place)
+
+    def empty(self, evaluator: ResultEvaluator) -> pa.Table:
+        """Return the view of releases without rows."""
+        return self.table([empty_result(inner) for inner in self.inners], evaluator)
+
+    def table(self, released: Sequence[pa.Table], evaluator: ResultEvaluator) -> pa.Table:
+        """Return what the SELECT makes of the released tables, in types that the text alone decides."""
+        assert self.schema is not None  # noqa: S101 - bound before anything is released
+        columns = [_cast(f"c{at}", each.type) for at, each in enumerate(self.schema, start=1)]
+        sql = _read_from(self.query.sql, columns, limit=MOST_PUBLIC_ROWS + 1)
+        tables = {**self.tables, **_place(released)}
+        found = evaluator.compute(tables, Statement(sql, self.query.parameters), stop=self.stop)
+        if found.num_rows > MOST_PUBLIC_ROWS:
+            hint = f"The private answer is stored: add LIMIT {MOST_PUBLIC_ROWS}, at no further cost."
+            raise EngineError("wrapping-failed", f"The answer has more than {MOST_PUBLIC_ROWS} rows.", hint=hint)
+        return _narrow_texts(found).rename_columns(self.schema.names)
+
+
+def _read_from(sql: str, columns: Sequence[str], *, limit: int) -> str:
+    """Return a SELECT of columns of a query, which are c1, c2 and so on."""
+    names = list_parts(f"c{at}" for at in range(1, len(columns) + 1))
+    relation = alias(subquery(sql), "t" if columns == ["*"] else f"t{subquery(names)}")
+    return order_by(select(columns, relation), "", limit=limit)
+
+
+def _place(released: Sequence[pa.Table]) -> dict[Path, pa.Table]:
+    """Return the released tables at the paths at which the SELECT reads them."""
+    return {released_path(at): table for at, table in enumerate(released, start=1)}
+
+
+def _cast(column: str, type_: pa.DataType) -> str:
+    """Return a column in a type that every surface shows: a number, boolean, date or time stamp, all else as text."""
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_boolean(type_) or types.is_decimal(type_) or types.is_date32(type_) or types.is_float64(type_):
+        return column
+    if types.is_integer(type_):
+        return column if type_ != pa.uint64() else f"CAST({column} AS DECIMAL(20, 0))"
+    if types.is_floating(type_):
+        return f"CAST({column} AS DOUBLE)"
+    if types.is_timestamp(type_) and type_.tz is None:
+        return f"CAST({column} AS TIMESTAMP)"
+    return f"CAST({column} AS VARCHAR)"
+
+
+def _narrow_texts(table: pa.Table) -> pa.Table:
+    """Return the table with its texts in the width of a plain private answer."""
+    import pyarrow as pa
+
+    for at, field_ in enumerate(table.schema):
+        if pa.types.is_large_string(field_.type):
+            table = table.set_column(at, field_.name, table.column(at).cast(pa.string()))
+    return table

@@ -1,0 +1,192 @@
+"""Private queries inside another SELECT: where each stands in the text, and what the text is without them.
+
+    SELECT a.n::FLOAT / b.n FROM (<private query>) AS a, (<private query>) AS b
+    SELECT a.n::FLOAT / b.n FROM (FROM "dpsql released 1") AS a, (FROM "dpsql released 2") AS b
+
+Each is then analyzed like a statement of its own, with the CTEs that it can see. The text around them is no concern of
+this grammar: DuckDB reads it, over released and public rows alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dpsql.sql.lexer import Statement, Value
+from dpsql.sql.syntax.split_statement import find_visible_ctes
+
+if TYPE_CHECKING:
+    from sqlglot import Token
+
+__all__ = ["PrivateSpan", "SurroundingText", "cut_private_queries", "find_private_spans", "name_released"]
+
+_SET_OPERATIONS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
+_OF_THE_WHOLE = frozenset(["ORDER_BY", "LIMIT", "OFFSET"])  # what follows the last part of a set operation
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateSpan:
+    """A private query in a statement: characters `start` to `end` of the text.
+
+    `tokens` are those to analyze, with the CTEs that stand before it, and `clause` is the position in them at which its
+    clause begins. A query that `is_main` has no SELECT around it.
+    """
+
+    start: int
+    end: int
+    tokens: list[Token]
+    clause: int
+    is_main: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SurroundingText:
+    """Text around private queries, which stand in it under `name_released`; `values` are those of $1, $2, ..."""
+
+    text: str
+    values: tuple[Value, ...]
+
+
+def name_released(number: int) -> str:
+    """Return the name that stands for the answer of a private query, numbered from 1."""
+    return f"dpsql released {number}"
+
+
+def find_private_spans(
+    statement: Statement, tokens: list[Token], clauses: Sequence[int], *, marks: Collection[int] = ()
+) -> list[PrivateSpan]:
+    """Return the private queries whose clauses begin at these positions, in the order of the text.
+
+    CTEs with a clause, or with a token that starts at one of the `marks`, are private queries of their own, which no
+    other one can read.
+    """
+    private = {tokens[clause].start for clause in clauses} | set(marks)
+    return [_find_span(statement, tokens, clause, private=private) for clause in clauses]
+
+
+def cut_private_queries(statement: Statement, tokens: list[Token], spans: Sequence[PrivateSpan]) -> SurroundingText:
+    """Return the text with a name in place of each private query, and its parameters numbered as DuckDB has them."""
+    pieces = [(span.start, span.end, f'FROM "{name_released(number)}"') for number, span in enumerate(spans, 1)]
+    values: list[Value] = []
+    for token in tokens:
+        value = statement.value(token.text)
+        if value is None or value.kind != "parameter" or any(span.start <= token.start < span.end for span in spans):
+            continue
+        values.append(value)
+        pieces.append((token.start, token.end + 1, f"${len(values)}"))
+    text, at = "", _find_start(statement, tokens)
+    for start, end, piece in sorted(pieces):
+        text += f"{statement.text[at:start]} {piece} "
+        at = end
+    return SurroundingText(text + statement.text[at : _find_end(statement, tokens)], tuple(values))
+
+
+def _find_start(statement: Statement, tokens: list[Token]) -> int:
+    """Return where the SELECT begins: EXPLAIN is none of it, parentheses around all of it are."""
+    first = statement.tokens[0]
+    return first.end + 1 if tokens[0] is not first and first.token_type.name != "L_PAREN" else 0
+
+
+def _find_end(statement: Statement, tokens: list[Token]) -> int:
+    """Return where the SELECT ends, without a semicolon."""
+    after = [token.start for token in statement.tokens if token.token_type.name == "SEMICOLON"]
+    return next((start for start in after if start > tokens[-1].end), len(statement.text))
+
+
+def _find_span(statement: Statement, tokens: list[Token], clause: int, *, private: Collection[int]) -> PrivateSpan:
+    opening, closing = _find_opening(tokens, clause), _find_closing(tokens, clause)
+    first, last = _find_part(tokens, clause, within=(opening + 1, closing))
+    combined = (first, last) != (opening + 1, closing)
+    seen = find_visible_ctes(tokens, clause if opening < 0 else opening)
+    if opening < 0 and not first:  # the main SELECT, behind the CTEs
+        first = len(seen)
+    inner = _add_ctes(tokens[first:last], _drop_private(seen, private))
+    return PrivateSpan(
+        start=tokens[first - 1].end + 1 if first else _find_start(statement, tokens),
+        end=tokens[last].start if last < len(tokens) else _find_end(statement, tokens),
+        tokens=inner,
+        clause=next(at for at, token in enumerate(inner) if token is tokens[clause]),
+        is_main=opening < 0 and not combined,
+    )
+
+
+def _find_part(tokens: list[Token], clause: int, *, within: tuple[int, int]) -> tuple[int, int]:
+    """Return the part of a set operation in which a clause stands, or all of what is within the parentheses."""
+    first, last = within
+    depth, combined = 0, False
+    for at in range(*within):
+        kind = tokens[at].token_type.name
+        depth += (kind == "L_PAREN") - (kind == "R_PAREN")
+        if depth or kind not in _SET_OPERATIONS:
+            continue
+        combined = True
+        if at > clause:
+            return first, at
+        first = at + 1 + (tokens[at + 1].token_type.name in {"ALL", "DISTINCT"})
+    return first, _cut_ending(tokens, clause, end=last) if combined else last
+
+
+def _drop_private(seen: list[Token], private: Collection[int]) -> list[Token]:
+    """Return WITH and its CTEs without those that are private queries."""
+    kept: list[Token] = []
+    depth, start = 0, 1
+    for at, token in enumerate(seen):
+        kind = token.token_type.name
+        depth += (kind == "L_PAREN") - (kind == "R_PAREN")
+        if depth or not at or (kind != "COMMA" and at + 1 < len(seen)):
+            continue
+        cte = seen[start : at + (kind != "COMMA")]
+        if not any(each.start in private for each in cte):
+            kept += [_like(token, "COMMA", text=","), *cte] if kept else cte
+        start = at + 1
+    return [seen[0], *kept] if kept else []
+
+
+def _cut_ending(tokens: list[Token], clause: int, *, end: int) -> int:
+    """Return where the last part of a set operation ends: ORDER BY and LIMIT behind its clause are of the whole."""
+    depth = 0
+    for at in range(clause + 1, end):
+        kind = tokens[at].token_type.name
+        depth += (kind == "L_PAREN") - (kind == "R_PAREN")
+        if not depth and kind in _OF_THE_WHOLE:
+            return at
+    return end
+
+
+def _add_ctes(inner: list[Token], seen: list[Token]) -> list[Token]:
+    """Return a query behind the CTEs that it can see."""
+    if not seen or not inner:
+        return inner
+    if inner[0].token_type.name != "WITH":
+        return [*seen, *inner]
+    return [*seen, _like(inner[0], "COMMA", text=","), *inner[1:]]
+
+
+def _like(token: Token, kind: str, *, text: str) -> Token:
+    """Return a token at the place of another one, so that errors about it point there."""
+    from sqlglot import Token, TokenType
+
+    return Token(TokenType[kind], text, token.line, token.col, token.start, token.end)
+
+
+def _find_opening(tokens: list[Token], clause: int) -> int:
+    """Return where the innermost parenthesis around a clause opens; -1 without one."""
+    depth = 0
+    for at in range(clause - 1, -1, -1):
+        kind = tokens[at].token_type.name
+        depth += (kind == "R_PAREN") - (kind == "L_PAREN")
+        if depth < 0:
+            return at
+    return -1
+
+
+def _find_closing(tokens: list[Token], clause: int) -> int:
+    """Return where that parenthesis closes, or the number of tokens."""
+    depth = 0
+    for at in range(clause, len(tokens)):
+        kind = tokens[at].token_type.name
+        depth += (kind == "L_PAREN") - (kind == "R_PAREN")
+        if depth < 0:
+            return at
+    return len(tokens)
