@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,6 @@ from dpsql.errors import EngineError, Refusal
 from dpsql.plan.release import MOST_PUBLIC_ROWS, empty_result
 from dpsql.sql.analysis.evaluated_select import released_path
 from dpsql.sql.ir.statements import EvaluatedQuery, PrivateQuery, PublicQuery
-from dpsql.sql.lexer import ascii_lower
 from dpsql.sql.render.clauses import alias, list_parts, order_by, select, subquery
 
 if TYPE_CHECKING:
@@ -101,27 +101,20 @@ class EvaluatedView:
         tables = {path: columns(query) for path, query in self.query.beside}
         tables |= _place([empty_result(inner) for inner in self.inners])
         schema = None
-        try:
-            probe = Statement(_read_from(self.query.sql, ["*"], limit=0), self.query.parameters)
+        probe = Statement(_read_from(self.query.sql, ["*"], limit=0), self.query.parameters)
+        with suppress(EngineError):
             schema = evaluator.compute(tables, probe, stop=self.stop).schema
-        except EngineError:
-            pass
         if schema is None:
             raise self._refuse(tables, evaluator)
-        if len(set(map(ascii_lower, schema.names))) < len(schema.names):
-            hint = "Give each output its own alias."
-            raise Refusal("output-names", "Two outputs have the same name.", hint=hint, place=self.query.place)
         return replace(self, schema=schema)
 
     def _refuse(self, tables: Mapping[Path, pa.Table], evaluator: ResultEvaluator) -> Refusal:
         """Return the refusal of a SELECT that cannot be bound, with DuckDB's reason: its tables were empty."""
         reason = "it cannot be computed"
-        try:
-            ask = Statement("SELECT json_serialize_plan(CAST($1 AS VARCHAR))", (self.query.sql,))
+        ask = Statement("SELECT json_serialize_plan(CAST($1 AS VARCHAR))", (self.query.sql,))
+        with suppress(EngineError):
             found = json.loads(str(evaluator.compute(tables, ask).column(0)[0].as_py()))
             reason = " ".join(str(found.get("error_message", reason)).split()).rstrip(".!")
-        except EngineError:
-            pass
         hint = "Correct the SELECT around the private query; nothing was charged."
         return Refusal("outer-select", f"DuckDB refuses the SELECT: {reason}.", hint=hint, place=self.query.place)
 
@@ -135,7 +128,14 @@ class EvaluatedView:
         columns = [_cast(f"c{at}", each.type) for at, each in enumerate(self.schema, start=1)]
         sql = _read_from(self.query.sql, columns, limit=MOST_PUBLIC_ROWS + 1)
         tables = {**self.tables, **_place(released)}
-        found = evaluator.compute(tables, Statement(sql, self.query.parameters), stop=self.stop)
+        found: pa.Table | None = None
+        with suppress(EngineError):
+            found = evaluator.compute(tables, Statement(sql, self.query.parameters), stop=self.stop)
+        if found is None:  # raised here: no context hangs on it
+            reason = "The SELECT failed on a value, took too long, or needed too much memory."
+            hint = "Write TRY_CAST in place of CAST, or ask for less"
+            stored = ": the private answers are stored, and cost nothing again." if self.inners else "."
+            raise EngineError("wrapping-failed", reason, hint=hint + stored)
         if found.num_rows > MOST_PUBLIC_ROWS:
             hint = f"The private answer is stored: add LIMIT {MOST_PUBLIC_ROWS}, at no further cost."
             raise EngineError("wrapping-failed", f"The answer has more than {MOST_PUBLIC_ROWS} rows.", hint=hint)

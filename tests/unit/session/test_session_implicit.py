@@ -132,8 +132,7 @@ REFUSED = {
     "SELECT SUM(CASE WHEN product = 'p1' THEN 1 ELSE 0 END) FROM orders": "no-bounds",
     "SELECT COUNT(DISTINCT product) FROM orders": "aggregate",
     "SELECT date_trunc('day', ts) AS day, COUNT(*) AS n FROM orders GROUP BY day ORDER BY day": "domain",
-    "SELECT a.n, b.n FROM (SELECT COUNT(*) AS n FROM orders) AS a, (SELECT COUNT(*) AS n FROM orders) AS b": "clause",
-    "SELECT class FROM products WHERE class IN (SELECT COUNT(*) FROM orders)": "clause",
+    "SELECT class FROM products WHERE class IN (SELECT product FROM orders)": "subquery-private",
 }
 
 

@@ -268,9 +268,8 @@ def test_public_tables_are_joined_for_nothing() -> None:
         [("new",), ("old",)],
         [(3 * len(counts),)],
     ]
-    assert session.history.num_rows == 1
-    with pytest.raises(dpsql.Unsupported, match="type"):
-        session.sql(f"SELECT tags FROM ({NAMES}) AS x JOIN topics USING (article)")
+    lists = session.sql(f"SELECT tags FROM ({COUNTS}) AS x JOIN topics USING (article) ORDER BY 1")
+    assert lists.fetchall() == [("[x]",), ("[y]",)]  # a type that dpsql does not compute with comes as text
     assert session.history.num_rows == 1
 
 
