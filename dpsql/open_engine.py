@@ -112,10 +112,12 @@ def public_engines(
     return engines
 
 
-def open_evaluator(engine: Engine, policy: Policy, *, shared: ResultEvaluator | None = None) -> ResultEvaluator:
+def open_evaluator(
+    engine: Engine, policy: Policy, *, shared: ResultEvaluator | None = None, served: bool = False
+) -> ResultEvaluator:
     """Return the evaluator of released rows for a session over an engine: in workers where that one has a worker.
 
-    A statement has the policy's limits of time and memory, and never more than 1 GB. One that is `shared` with other
+    In a server, which runs the SQL of many analysts in it, it is in workers always. A statement has the policy's limits of time and memory, and never more than 1 GB. One that is `shared` with other
     sessions has the limits that it was made with, and stays open when the session closes it.
     """
     from dpsql.engines.duckdb.evaluator import MEMORY_LIMIT, SECONDS, DuckDBEvaluator
@@ -126,7 +128,8 @@ def open_evaluator(engine: Engine, policy: Policy, *, shared: ResultEvaluator | 
         return SharedEvaluator(shared)
     memory_limit = choose_smaller(policy.engine.memory_limit, MEMORY_LIMIT)
     seconds = SECONDS if policy.engine.time_limit is None else policy.engine.time_limit
-    return (WorkerEvaluator if engine.isolation == "process" else DuckDBEvaluator)(memory_limit, seconds)
+    is_apart = served or engine.isolation == "process"
+    return (WorkerEvaluator if is_apart else DuckDBEvaluator)(memory_limit, seconds)
 
 
 def report_confinement(engine: Engine | None) -> tuple[str, ...]:

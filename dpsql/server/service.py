@@ -206,7 +206,7 @@ class _Resources:
             self._public = public_engines(database, policy, engine=self._engine, isolation=isolation)
             if self._public is not None:
                 stack.callback(self._public.close)
-            self._evaluator = open_evaluator(self._engine, policy)
+            self._evaluator = open_evaluator(self._engine, policy, served=True)
             stack.callback(self._evaluator.close)
             read_spending(policy)
             self._stack = stack.pop_all()
