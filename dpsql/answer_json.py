@@ -82,6 +82,7 @@ def encode_receipt(receipt: Receipt) -> dict[str, object]:
         "used": float(receipt.used),
         "more": receipt.more,
         "read_as": receipt.read_as,
+        "parts": [encode_receipt(part) for part in receipt.parts],
         "words": str(receipt),
     }
 

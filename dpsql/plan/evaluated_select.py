@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from dpsql.engines import ResultEvaluator, Statement
 from dpsql.errors import EngineError, Refusal
@@ -27,24 +27,45 @@ if TYPE_CHECKING:
 __all__ = ["EvaluatedView", "EvaluatorParser"]
 
 Path = tuple[str, str, str]
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+_MAX_KNOWN = 64  # statements that are remembered
+_MAX_KNOWN_LENGTH = 256 * 1024  # characters of one, or of its syntax tree
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorParser:
-    """Parser and printer of the DuckDB in the evaluator, where an analyst's text can reach nothing."""
+    """Parser and printer of the DuckDB in the evaluator, where an analyst's text can reach nothing.
+
+    It remembers short texts, at most 64: a dashboard repeats statements with other parameters.
+    """
 
     evaluator: ResultEvaluator
+    _known: dict[tuple[str, str], str] = field(default_factory=dict, repr=False, compare=False)
 
     def parse(self, text: str) -> str:
-        """Return the syntax trees of the statements of a text as JSON, or why there are none, in the same form."""
+        """Return the syntax trees of the statements of a text as JSON, or why there are none, in the same form.
+
+        Raises `Refusal` for a text that DuckDB cannot take in.
+        """
         return self._ask("SELECT json_serialize_sql(CAST($1 AS VARCHAR))", text)
 
     def write(self, tree: str) -> str:
-        """Return the statement of a syntax tree."""
+        """Return the statement of a syntax tree; raise `Refusal` for one that DuckDB cannot print."""
         return self._ask("SELECT json_deserialize_sql(CAST($1 AS JSON))", tree)
 
     def _ask(self, question: str, text: str) -> str:
-        return str(self.evaluator.compute({}, Statement(question, (text,))).column(0)[0].as_py())
+        found = self._known.get((question, text))
+        if found is not None:
+            return found
+        with suppress(EngineError):
+            found = str(self.evaluator.compute({}, Statement(question, (text,))).column(0)[0].as_py())
+        if found is None:
+            hint = "Write a shorter one, with fewer levels of subqueries and functions."
+            raise Refusal("too-large", "The SELECT around the private query is too large to be read.", hint=hint)
+        if len(text) <= _MAX_KNOWN_LENGTH:
+            _remember(self._known, (question, text), found)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,19 +114,34 @@ class EvaluatedView:
         """Return the view with the public tables that the SELECT reads; `fetch` returns each of them."""
         return replace(self, tables={path: fetch(query) for path, query in self.query.beside})
 
-    def bind(self, columns: Callable[[PublicQuery], pa.Table], evaluator: ResultEvaluator) -> EvaluatedView:
+    def bind(
+        self,
+        columns: Callable[[PublicQuery], pa.Table],
+        evaluator: ResultEvaluator,
+        *,
+        known: dict[object, pa.Schema] | None = None,
+    ) -> EvaluatedView:
         """Return the view with the columns of its answer; raise `Refusal` where DuckDB cannot bind the SELECT.
 
-        `columns` returns an empty table with the columns of a query over a public table.
+        `columns` returns an empty table with the columns of a query over a public table. Columns that were found are
+        remembered in `known`.
         """
+        released = _place([empty_result(inner) for inner in self.inners])
+        known = {} if known is None else known
+        types = tuple(table.schema.to_string() for table in released.values())
+        key = (self.query.sql, repr(self.query.parameters), repr(self.query.beside), types)
+        if key in known:
+            return replace(self, schema=known[key])
         tables = {path: columns(query) for path, query in self.query.beside}
-        tables |= _place([empty_result(inner) for inner in self.inners])
+        tables |= released
         schema = None
         probe = Statement(_read_from(self.query.sql, ["*"], limit=0), self.query.parameters)
         with suppress(EngineError):
             schema = evaluator.compute(tables, probe, stop=self.stop).schema
         if schema is None:
             raise self._refuse(tables, evaluator)
+        if len(self.query.sql) <= _MAX_KNOWN_LENGTH:
+            _remember(known, key, schema)
         return replace(self, schema=schema)
 
     def _refuse(self, tables: Mapping[Path, pa.Table], evaluator: ResultEvaluator) -> Refusal:
@@ -140,6 +176,14 @@ class EvaluatedView:
             hint = f"The private answer is stored: add LIMIT {MOST_PUBLIC_ROWS}, at no further cost."
             raise EngineError("wrapping-failed", f"The answer has more than {MOST_PUBLIC_ROWS} rows.", hint=hint)
         return _narrow_texts(found).rename_columns(self.schema.names)
+
+
+def _remember(known: dict[Key, Value], key: Key, value: Value) -> None:
+    """Add a value; forget the oldest one when there are too many."""
+    known[key] = value
+    if len(known) > _MAX_KNOWN:
+        with suppress(KeyError, StopIteration, RuntimeError):  # another thread may have
+            del known[next(iter(known))]
 
 
 def _read_from(sql: str, columns: Sequence[str], *, limit: int) -> str:
