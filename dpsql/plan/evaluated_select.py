@@ -7,9 +7,11 @@ that it cannot bind is said over empty tables, so it holds no value of the data.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, TypeVar
 
 from dpsql.engines import ResultEvaluator, Statement
@@ -29,6 +31,7 @@ __all__ = ["EvaluatedView", "EvaluatorParser"]
 Path = tuple[str, str, str]
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+_QUOTED_OR_PARAMETER = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\$([0-9]+)""")
 _MAX_KNOWN = 64  # statements that are remembered
 _MAX_KNOWN_LENGTH = 256 * 1024  # characters of one, or of its syntax tree
 
@@ -147,7 +150,8 @@ class EvaluatedView:
     def _refuse(self, tables: Mapping[Path, pa.Table], evaluator: ResultEvaluator) -> Refusal:
         """Return the refusal of a SELECT that cannot be bound, with DuckDB's reason: its tables were empty."""
         reason = "it cannot be computed"
-        ask = Statement("SELECT json_serialize_plan(CAST($1 AS VARCHAR))", (self.query.sql,))
+        text = _write_values(self.query.sql, self.query.parameters)
+        ask = Statement("SELECT json_serialize_plan(CAST($1 AS VARCHAR))", (text,))
         with suppress(EngineError):
             found = json.loads(str(evaluator.compute(tables, ask).column(0)[0].as_py()))
             reason = " ".join(str(found.get("error_message", reason)).split()).rstrip(".!")
@@ -191,6 +195,23 @@ def _read_from(sql: str, columns: Sequence[str], *, limit: int) -> str:
     names = list_parts(f"c{at}" for at in range(1, len(columns) + 1))
     relation = alias(subquery(sql), "t" if columns == ["*"] else f"t{subquery(names)}")
     return order_by(select(columns, relation), "", limit=limit)
+
+
+def _write_values(sql: str, values: Sequence[object]) -> str:
+    """Return a text of DuckDB's printer with values in place of $1, $2, ...: its plans are of texts without any."""
+
+    def write(found: re.Match[str]) -> str:
+        if found[1] is None:
+            return found[0]
+        value = values[int(found[1]) - 1]
+        if value is None or isinstance(value, bool):
+            return str(value)
+        if isinstance(value, int | Decimal):
+            return f"({value})"
+        text = str(value).replace("'", "''")
+        return f"CAST('{text}' AS {'DOUBLE' if isinstance(value, float) else 'VARCHAR'})"
+
+    return _QUOTED_OR_PARAMETER.sub(write, sql)
 
 
 def _place(released: Sequence[pa.Table]) -> dict[Path, pa.Table]:

@@ -51,8 +51,8 @@ from dpsql.sql.ir.statements import (
     WrappedQuery,
 )
 from dpsql.sql.ir.statements import Statement as Asked
-from dpsql.sql.ir.tree import Cast, Expression, FromWhere
-from dpsql.sql.ir.types import Family, find_read_type
+from dpsql.sql.ir.tree import Cast, Expression, FromWhere, Literal
+from dpsql.sql.ir.types import NULL, Family, find_read_type
 from dpsql.sql.ir.unbound_parameters import UnboundParameter
 from dpsql.sql.ir.unit_equality import join_conjuncts, split_conjuncts
 from dpsql.sql.lexer import Statement, Value, ascii_lower, check_tokens, scan
@@ -188,12 +188,19 @@ def _read_surrounded(
         raise several_queries(statement, mains[0].tokens[mains[0].clause])
     if mains:
         return None
-    around = cut_private_queries(statement, tokens, [span for span, _ in found])
+
+    def make_outer(value: Value) -> Literal:
+        bound = asked.bound[value]
+        if isinstance(bound, UnboundParameter):
+            bound.otherwise = NULL  # DuckDB decides what it may be
+        return make_literal(bound, value.place)
+
+    around = cut_private_queries(statement, tokens, [span for span, _ in found], literal=make_outer)
     try:
         return read_evaluated(
             around.text,
             tuple(replace(inner, explained=explained) for _, inner in found),
-            parameters=tuple(make_literal(asked.bound[value], value.place) for value in around.values),
+            parameters=around.literals,
             parser=parser,
             catalog=asked.catalog,
             place=statement.place(tokens[0]),

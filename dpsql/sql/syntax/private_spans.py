@@ -9,10 +9,12 @@ this grammar: DuckDB reads it, over released and public rows alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dpsql.sql.ir.tree import Literal
+from dpsql.sql.ir.types import Family
 from dpsql.sql.lexer import FUNCTION_PREFIX, Statement, Value, ascii_lower
 from dpsql.sql.syntax.split_statement import find_visible_ctes
 
@@ -42,10 +44,10 @@ class PrivateSpan:
 
 @dataclass(frozen=True, slots=True)
 class SurroundingText:
-    """Text around private queries, which stand in it under `name_released`; `values` are those of $1, $2, ..."""
+    """Text around private queries, which stand in it under `name_released`; `literals` are those of $1, $2, ..."""
 
     text: str
-    values: tuple[Value, ...]
+    literals: tuple[Literal, ...]
 
 
 def name_released(number: int) -> str:
@@ -65,21 +67,28 @@ def find_private_spans(
     return [_find_span(statement, tokens, clause, private=private) for clause in clauses]
 
 
-def cut_private_queries(statement: Statement, tokens: list[Token], spans: Sequence[PrivateSpan]) -> SurroundingText:
-    """Return the text with a name in place of each private query, and its parameters numbered as DuckDB has them."""
+def cut_private_queries(
+    statement: Statement, tokens: list[Token], spans: Sequence[PrivateSpan], *, literal: Callable[[Value], Literal]
+) -> SurroundingText:
+    """Return the text with a name in place of each private query, and its parameters numbered as DuckDB has them.
+
+    `literal` returns what is bound to a parameter.
+    """
     pieces = [(span.start, span.end, f'FROM "{name_released(number)}"') for number, span in enumerate(spans, 1)]
-    values: list[Value] = []
+    literals: list[Literal] = []
     for token in tokens:
         value = statement.value(token.text)
         if value is None or value.kind != "parameter" or any(span.start <= token.start < span.end for span in spans):
             continue
-        values.append(value)
-        pieces.append((token.start, token.end + 1, f"${len(values)}"))
+        literals.append(literal(value))
+        mark, type_ = f"${len(literals)}", literals[-1].type
+        is_time = type_.family in {Family.DATE, Family.TIMESTAMP}  # sent as text
+        pieces.append((token.start, token.end + 1, f"CAST({mark} AS {type_.name})" if is_time else mark))
     text, at = "", _find_start(statement, tokens)
     for start, end, piece in sorted(pieces):
         text += f"{statement.text[at:start]} {piece} "
         at = end
-    return SurroundingText(text + statement.text[at : _find_end(statement, tokens)], tuple(values))
+    return SurroundingText(text + statement.text[at : _find_end(statement, tokens)], tuple(literals))
 
 
 def _find_start(statement: Statement, tokens: list[Token]) -> int:
