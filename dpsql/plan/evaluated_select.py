@@ -26,12 +26,19 @@ if TYPE_CHECKING:
 
     from dpsql.engines.base import Stop
 
-__all__ = ["EvaluatedView", "EvaluatorParser"]
+__all__ = ["Columns", "EvaluatedView", "EvaluatorParser"]
 
 Path = tuple[str, str, str]
+Columns = tuple[tuple[str, str], ...]  # names and types, as DuckDB names them
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 _QUOTED_OR_PARAMETER = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\$([0-9]+)""")
+_PLAIN_TYPES = frozenset(
+    "BOOLEAN TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER DOUBLE DATE TIMESTAMP VARCHAR".split()
+)
+_SHOWN_AS = {"FLOAT": "DOUBLE", "UBIGINT": "DECIMAL(20, 0)"} | {
+    f"TIMESTAMP_{unit}": "TIMESTAMP" for unit in ("S", "MS", "NS")
+}
 _MAX_KNOWN = 64  # statements that are remembered
 _MAX_KNOWN_LENGTH = 256 * 1024  # characters of one, or of its syntax tree
 
@@ -76,7 +83,7 @@ class EvaluatedView:
     """View of the releases of a statement: the table that its SELECT computes from them, once it is bound."""
 
     query: EvaluatedQuery
-    schema: pa.Schema | None = None
+    columns: Columns | None = None
     tables: Mapping[Path, pa.Table] = field(default_factory=dict)
     stop: Stop | None = None
 
@@ -122,7 +129,7 @@ class EvaluatedView:
         columns: Callable[[PublicQuery], pa.Table],
         evaluator: ResultEvaluator,
         *,
-        known: dict[object, pa.Schema] | None = None,
+        known: dict[object, Columns] | None = None,
     ) -> EvaluatedView:
         """Return the view with the columns of its answer; raise `Refusal` where DuckDB cannot bind the SELECT.
 
@@ -134,18 +141,21 @@ class EvaluatedView:
         types = tuple(table.schema.to_string() for table in released.values())
         key = (self.query.sql, repr(self.query.parameters), repr(self.query.beside), types)
         if key in known:
-            return replace(self, schema=known[key])
+            return replace(self, columns=known[key])
         tables = {path: columns(query) for path, query in self.query.beside}
         tables |= released
-        schema = None
-        probe = Statement(_read_from(self.query.sql, ["*"], limit=0), self.query.parameters)
+        found: pa.Table | None = None
         with suppress(EngineError):
-            schema = evaluator.compute(tables, probe, stop=self.stop).schema
-        if schema is None:
+            probe = Statement(_describe(self.query.sql), self.query.parameters)
+            found = evaluator.compute(tables, probe, stop=self.stop)
+        if found is None:
             raise self._refuse(tables, evaluator)
+        bound = tuple(
+            (str(name), str(type_)) for name, type_ in zip(*(each.to_pylist() for each in found.columns), strict=True)
+        )
         if len(self.query.sql) <= _MAX_KNOWN_LENGTH:
-            _remember(known, key, schema)
-        return replace(self, schema=schema)
+            _remember(known, key, bound)
+        return replace(self, columns=bound)
 
     def _refuse(self, tables: Mapping[Path, pa.Table], evaluator: ResultEvaluator) -> Refusal:
         """Return the refusal of a SELECT that cannot be bound, with DuckDB's reason: its tables were empty."""
@@ -164,9 +174,9 @@ class EvaluatedView:
 
     def table(self, released: Sequence[pa.Table], evaluator: ResultEvaluator) -> pa.Table:
         """Return what the SELECT makes of the released tables, in types that the text alone decides."""
-        assert self.schema is not None  # noqa: S101 - bound before anything is released
-        columns = [_cast(f"c{at}", each.type) for at, each in enumerate(self.schema, start=1)]
-        sql = _read_from(self.query.sql, columns, limit=MOST_PUBLIC_ROWS + 1)
+        assert self.columns is not None  # noqa: S101 - bound before anything is released
+        shown = [_cast(f"c{at}", type_) for at, (_, type_) in enumerate(self.columns, start=1)]
+        sql = _read_from(self.query.sql, shown, limit=MOST_PUBLIC_ROWS + 1)
         tables = {**self.tables, **_place(released)}
         found: pa.Table | None = None
         with suppress(EngineError):
@@ -179,7 +189,7 @@ class EvaluatedView:
         if found.num_rows > MOST_PUBLIC_ROWS:
             hint = f"The private answer is stored: add LIMIT {MOST_PUBLIC_ROWS}, at no further cost."
             raise EngineError("wrapping-failed", f"The answer has more than {MOST_PUBLIC_ROWS} rows.", hint=hint)
-        return _narrow_texts(found).rename_columns(self.schema.names)
+        return _narrow_texts(found).rename_columns([name for name, _ in self.columns])
 
 
 def _remember(known: dict[Key, Value], key: Key, value: Value) -> None:
@@ -193,8 +203,12 @@ def _remember(known: dict[Key, Value], key: Key, value: Value) -> None:
 def _read_from(sql: str, columns: Sequence[str], *, limit: int) -> str:
     """Return a SELECT of columns of a query, which are c1, c2 and so on."""
     names = list_parts(f"c{at}" for at in range(1, len(columns) + 1))
-    relation = alias(subquery(sql), "t" if columns == ["*"] else f"t{subquery(names)}")
-    return order_by(select(columns, relation), "", limit=limit)
+    return order_by(select(columns, alias(subquery(sql), f"t{subquery(names)}")), "", limit=limit)
+
+
+def _describe(sql: str) -> str:
+    """Return a SELECT of the names and types of the columns of a query."""
+    return select(["column_name", "column_type"], subquery(f"DESCRIBE {sql}"))
 
 
 def _write_values(sql: str, values: Sequence[object]) -> str:
@@ -219,20 +233,11 @@ def _place(released: Sequence[pa.Table]) -> dict[Path, pa.Table]:
     return {released_path(at): table for at, table in enumerate(released, start=1)}
 
 
-def _cast(column: str, type_: pa.DataType) -> str:
+def _cast(column: str, type_: str) -> str:
     """Return a column in a type that every surface shows: a number, boolean, date or time stamp, all else as text."""
-    import pyarrow as pa
-
-    types = pa.types
-    if types.is_boolean(type_) or types.is_decimal(type_) or types.is_date32(type_) or types.is_float64(type_):
+    if type_ in _PLAIN_TYPES or type_.startswith("DECIMAL("):
         return column
-    if types.is_integer(type_):
-        return column if type_ != pa.uint64() else f"CAST({column} AS DECIMAL(20, 0))"
-    if types.is_floating(type_):
-        return f"CAST({column} AS DOUBLE)"
-    if types.is_timestamp(type_) and type_.tz is None:
-        return f"CAST({column} AS TIMESTAMP)"
-    return f"CAST({column} AS VARCHAR)"
+    return f"CAST({column} AS {_SHOWN_AS.get(type_, 'VARCHAR')})"
 
 
 def _narrow_texts(table: pa.Table) -> pa.Table:

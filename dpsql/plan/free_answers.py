@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dpsql.engines import Engine, PublicStatements, ResultEvaluator
 from dpsql.engines.public_pool import within
 from dpsql.ledger.base import Ledger
-from dpsql.plan.evaluated_select import EvaluatedView
+from dpsql.plan.evaluated_select import Columns, EvaluatedView
 from dpsql.plan.outer_select import ResultView, result_view
 from dpsql.plan.plan import build_statement
 from dpsql.plan.release import MOST_PUBLIC_ROWS, publish, rename_outputs
@@ -59,7 +59,7 @@ class FreeAnswers:
     catalog: Catalog
     terms: Terms
     public: PublicStatements | None = None
-    _bound: dict[object, pa.Schema] = field(default_factory=dict, repr=False, compare=False)
+    _bound: dict[object, Columns] = field(default_factory=dict, repr=False, compare=False)
 
     def answer(self, statement: FreeStatement, stop: Stop | None = None) -> pa.Table:
         """Return the answer. Raises `EngineError`, also soon after `stop` returns True, and `Unsupported`."""

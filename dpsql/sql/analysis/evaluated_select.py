@@ -78,6 +78,9 @@ def read_evaluated(  # noqa: PLR0913 - the parts of a statement
     """
     node = _parse(text, parser, place=place)
     walk = _Walk(catalog, inners, place)
+    for each in _iterate(node):
+        if str(each.get("type", "")).endswith("_NODE"):
+            _check_query(walk, each)
     _drop_unused_ctes(node)
     _visit(walk, node)
     read = sorted({number for number, _ in walk.released})
@@ -185,7 +188,6 @@ def _visit(walk: _Walk, node: Tree) -> None:
         kind = str(value.get("type", ""))
         parts = list(value.values())
         if kind.endswith("_NODE"):
-            _check_query(walk, value)
             ctes = _enter_ctes(walk, value, pending, ctes=ctes)
             parts = [below for part, below in value.items() if part != "cte_map"]
         elif "class" in value:
