@@ -79,7 +79,7 @@ def read_evaluated(  # noqa: PLR0913 - the parts of a statement
     node = _parse(text, parser, place=place)
     walk = _Walk(catalog, inners, place)
     for each in _iterate(node):
-        if str(each.get("type", "")).endswith("_NODE"):
+        if _kind(each).endswith("_NODE"):
             _check_query(walk, each)
     _drop_unused_ctes(node)
     _visit(walk, node)
@@ -138,6 +138,12 @@ def _write(node: Tree, parser: SelectParser, *, place: Place | None) -> str:
     return parser.write(tree)
 
 
+def _kind(node: Tree) -> str:
+    """Return the type of a node; other parts of the tree have a `type` that is none."""
+    found = node.get("type")
+    return found if isinstance(found, str) else ""
+
+
 def _values(value: object) -> Iterable[object]:
     return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
@@ -172,7 +178,7 @@ def _drop_unused_ctes(node: Tree) -> None:
 
 def _list_names(node: Tree) -> set[str]:
     """Return the bare names of all tables in a node."""
-    tables = (each for each in _iterate(node) if each.get("type") == "BASE_TABLE")
+    tables = (each for each in _iterate(node) if _kind(each) == "BASE_TABLE")
     return {ascii_lower(str(table["table_name"])) for table in tables}
 
 
@@ -185,7 +191,7 @@ def _visit(walk: _Walk, node: Tree) -> None:
         if not isinstance(value, dict):
             pending += [(below, ctes) for below in reversed(list(_values(value)))]
             continue
-        kind = str(value.get("type", ""))
+        kind = _kind(value)
         parts = list(value.values())
         if kind.endswith("_NODE"):
             ctes = _enter_ctes(walk, value, pending, ctes=ctes)
@@ -198,7 +204,7 @@ def _visit(walk: _Walk, node: Tree) -> None:
 
 
 def _check_query(walk: _Walk, node: Tree) -> None:
-    if node.get("type") not in _NODES:
+    if _kind(node) not in _NODES:
         raise _refuse_node(walk)
 
 
@@ -211,9 +217,9 @@ def _enter_ctes(
         inner = cast("Tree", cast("Tree", cte["value"])["query_node"])
         _check_query(walk, inner)
         name = ascii_lower(str(cte["key"]))
-        pending.append((inner, seen | {name} if inner["type"] == "RECURSIVE_CTE_NODE" else seen))
+        pending.append((inner, seen | {name} if _kind(inner) == "RECURSIVE_CTE_NODE" else seen))
         seen |= {name}
-    if node.get("type") in {"CTE_NODE", "RECURSIVE_CTE_NODE"}:
+    if _kind(node) in {"CTE_NODE", "RECURSIVE_CTE_NODE"}:
         seen |= {ascii_lower(str(node.get("ctename") or node.get("cte_name") or ""))}
     return seen
 
@@ -309,7 +315,7 @@ def _fetch(table: Table, walk: _Walk) -> PublicQuery:
 
 def _find_measures(node: Tree, inners: Sequence[PrivateQuery]) -> Iterator[OutputMeasure]:
     """Yield which columns are released ones, unchanged: those of a SELECT that only chooses columns and rows."""
-    if node.get("type") != "SELECT_NODE" or node.get("group_expressions") or node.get("having"):
+    if _kind(node) != "SELECT_NODE" or node.get("group_expressions") or node.get("having"):
         return
     ctes = {ascii_lower(str(cte["key"])): cast("Tree", cte["value"]) for cte in _list_ctes(node)}
     source = _find_released(cast("Tree", node["from_table"]), ctes, number=len(inners))
@@ -318,13 +324,13 @@ def _find_measures(node: Tree, inners: Sequence[PrivateQuery]) -> Iterator[Outpu
     names = [output.name for output in inners[source].outputs]
     at = 0
     for item in cast("list[Tree]", node["select_list"]):
-        if item.get("type") == "STAR":
+        if _kind(item) == "STAR":
             if not _is_plain_star(item):
                 return
             yield from (OutputMeasure(at + each, source, each) for each in range(len(names)))
             at += len(names)
             continue
-        named = cast("list[str]", item["column_names"])[-1:] if item.get("type") == "COLUMN_REF" else []
+        named = cast("list[str]", item["column_names"])[-1:] if _kind(item) == "COLUMN_REF" else []
         wanted = [ascii_lower(name) for name in named]
         for each in (each for each, name in enumerate(names) if ascii_lower(name) in wanted):
             yield OutputMeasure(at, source, each)
@@ -334,17 +340,17 @@ def _find_measures(node: Tree, inners: Sequence[PrivateQuery]) -> Iterator[Outpu
 def _find_released(relation: Tree, ctes: Mapping[str, Tree], *, number: int) -> int | None:
     """Return the number, from 0, of the answer that FROM reads as its only relation; None for anything else."""
     inner: Tree | None = None
-    if relation.get("type") == "SUBQUERY":
+    if _kind(relation) == "SUBQUERY":
         inner = cast("Tree", cast("Tree", relation["subquery"])["node"])
-    elif relation.get("type") == "BASE_TABLE" and not relation["schema_name"]:
+    elif _kind(relation) == "BASE_TABLE" and not relation["schema_name"]:
         cte = ctes.get(ascii_lower(str(relation["table_name"])), {})
         inner = None if cte.get("aliases") else cast("Tree | None", cte.get("query_node"))
-    elif relation.get("type") == "BASE_TABLE" and not relation.get("column_name_alias"):
+    elif _kind(relation) == "BASE_TABLE" and not relation.get("column_name_alias"):
         return next((at for at in range(number) if relation["table_name"] == released_path(at + 1)[-1]), None)
-    if inner is None or inner.get("type") != "SELECT_NODE" or relation.get("column_name_alias"):
+    if inner is None or _kind(inner) != "SELECT_NODE" or relation.get("column_name_alias"):
         return None
     stars = cast("list[Tree]", inner["select_list"])
-    is_plain = [each.get("type") for each in stars] == ["STAR"] and _is_plain_star(stars[0])
+    is_plain = [_kind(each) for each in stars] == ["STAR"] and _is_plain_star(stars[0])
     return _find_released(cast("Tree", inner["from_table"]), {}, number=number) if is_plain else None
 
 
@@ -366,7 +372,7 @@ def _reads_released(root: Tree, values: Sequence[object], *, number: int) -> boo
         if id(value) in visited:
             continue
         visited.add(id(value))
-        kind, parts = value.get("type"), dict(value)
+        kind, parts = _kind(value), dict(value)
         if kind == "BASE_TABLE":
             if (value["catalog_name"], value["schema_name"], value["table_name"]) in paths:
                 return True
@@ -388,7 +394,7 @@ def _reads_released(root: Tree, values: Sequence[object], *, number: int) -> boo
 def _selects_none(node: Tree, values: Sequence[object]) -> bool:
     """Say whether a query ends in LIMIT 0."""
     for modifier in cast("list[Tree]", node.get("modifiers") or []):
-        limit = modifier.get("limit") if modifier.get("type") == "LIMIT_MODIFIER" else None
+        limit = modifier.get("limit") if _kind(modifier) == "LIMIT_MODIFIER" else None
         if not isinstance(limit, dict):
             continue
         if limit.get("class") == "PARAMETER":
@@ -402,7 +408,7 @@ def _is_true(node: object) -> bool | None:
     """Return the truth of a condition that the text alone decides; None for any other."""
     if not isinstance(node, dict):
         return None
-    kind = node.get("type")
+    kind = _kind(node)
     if kind == "VALUE_CONSTANT":
         return {("BOOLEAN", "true"): True, ("BOOLEAN", "false"): False}.get(_read_constant(node) or ("", ""))
     if kind == "OPERATOR_NOT":
