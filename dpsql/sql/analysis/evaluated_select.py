@@ -235,7 +235,7 @@ def _visit_expression(walk: _Walk, node: Tree, *, kind: str) -> None:
     elif ascii_lower(str(node.get("function_name", ""))) in _FORBIDDEN_FUNCTIONS:
         reason = f"{str(node['function_name']).upper()} is not computed around a private query."
         hint = "Leave it out: there are no settings and no other tables, and nothing waits."
-        raise Refusal("function", reason, hint=hint, place=walk.place)
+        raise Unsupported("function", reason, hint=hint, place=walk.place)
 
 
 def _visit_relation(walk: _Walk, node: Tree, *, kind: str, ctes: frozenset[str]) -> None:
@@ -249,7 +249,7 @@ def _visit_relation(walk: _Walk, node: Tree, *, kind: str, ctes: frozenset[str])
         if function not in _TABLE_FUNCTIONS:
             reason = f"The table function {function} is not run around a private query."
             hint = f"Those that are: {', '.join(sorted(_TABLE_FUNCTIONS))}."
-            raise Refusal("function", reason, hint=hint, place=walk.place)
+            raise Unsupported("function", reason, hint=hint, place=walk.place)
     elif kind == "BASE_TABLE":
         _rename(walk, node, ctes=ctes)
 
