@@ -40,8 +40,9 @@ class Receipt:
     `more` queries that cost as much still fit, or None where the receipt is of a stored answer.
     `chosen` names what the mechanism chose privately, "k" (ADAPTIVE) or "k_bar" (AUTO), "of each" partition with PER,
     where k and k_bar are the largest possible values; it is empty if nothing was chosen. `read_as` is the clause that
-    standard SQL was read with, such as "TOP 10 PRIVATE". `loss` and `remaining` are in
-    the currencies of the `certificate`.
+    standard SQL was read with, such as "TOP 10 PRIVATE". `bounded_by` is the largest number of groups in which the
+    released counts count a unit, None without such a bound, and `bounds` says in words what bounds a unit. `loss` and
+    `remaining` are in the currencies of the `certificate`.
 
     >>> answer.receipt.items_charged, str(answer.receipt.epsilon)
     (4, '0.04283')
@@ -72,6 +73,8 @@ class Receipt:
     used: Fraction = Fraction(0)
     more: int | None = None
     read_as: str = ""
+    bounded_by: int | None = None
+    bounds: str = ""
 
     @classmethod
     def free(
@@ -129,6 +132,8 @@ class Receipt:
             pairs += [("charged", self._describe_charge())]
         if ending := self._describe_ending():
             pairs.append(("ended", ending))
+        if self.bounds:
+            pairs.append(("bounds", self.bounds))
         pairs += [("remaining", str(self.remaining)), ("accounted in", self.certificate.words)]
         if self.shared:
             pairs.append(("shared", "answers are shared among analysts; the guarantee is that of the data set"))

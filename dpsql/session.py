@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 from dpsql import engines
 from dpsql import plan as planning
 from dpsql.accounting import BudgetVector
-from dpsql.answer import Advice, Answer, CountColumns, Promise
+from dpsql.answer import Advice, Answer, AverageColumns, CountColumns, Promise
 from dpsql.errors import EngineError, Refusal, UsageError
 from dpsql.ledger import base as ledgers
 from dpsql.ledger.failures import FAILED
@@ -387,10 +387,12 @@ class Session:
             answered=answered,
             wanted=wanted,
             read_as=str(plan.query.clause) if plan.query.clause.implied else "",
+            bounded_by=drawn.bounded_by,
+            bounds=planning.describe_bounds(plan.query, drawn.bounded_by),
             used=Fraction(0) if replayed else plan.price(released.loss).share_of(balance.limit),
             more=None if replayed else planning.count_more(plan, balance.remaining, loss=released.loss),
         )
-        counts = _describe_measures(plan, view, drawn=drawn)
+        counts = _describe_measures(plan, view, released=released)
         periods = None if balance.calendar is None else balance.calendar.periods
         promise = Promise(plan.query.unit_name, plan.query.holders, balance.granted, periods)
         table = view.table(released.table, own.evaluator)
@@ -444,28 +446,34 @@ class Session:
 
 
 def _describe_measures(
-    plan: planning.Plan, view: planning.ResultView, *, drawn: planning.ReleaseTerms
-) -> CountColumns | None:
+    plan: planning.Plan, view: planning.ResultView, *, released: planning.Release
+) -> CountColumns | AverageColumns | None:
     """Return the columns of the measures that an answer shows, with their noise; None where it shows none."""
-    noises = () if drawn.counts is None else (drawn.counts, *drawn.others)
-    found = []
-    for at, columns in sorted(view.measures.items()) if noises else ():
-        noise, bounds = noises[at], plan.query.measures[at].bounds
-        found.append(
-            CountColumns(
-                columns,
-                noise.variance,
-                noise.scale,
-                plan.monotone and at == 0,
-                drawn.bounded_by,
-                step=Fraction(1) if bounds is None else bounds.step,
-                may_be_negative=bounds is not None and bounds.low < 0,
-            )
+    noises, measures = released.terms.noises, plan.query.measures
+    described = [planning.describe_noise(*each) for each in zip(noises, measures, strict=False)]
+    found = [
+        CountColumns(
+            columns,
+            noises[at].variance,
+            noises[at].scale,
+            plan.monotone and at == 0,
+            step=described[at].step,
+            may_be_negative=described[at].may_be_negative,
         )
-    if not found:
-        return None
-    limits = planning.describe_limits(plan.query)
-    return replace(found[0], others=tuple(found[1:]), computed=view.computed, limits=limits)
+        for at, columns in (sorted(view.measures.items()) if noises else ())
+    ]
+    averages = []
+    for pair, columns in view.averages.items():
+        sums, rows = (
+            tuple(released.canonical.column(planning.name_measure(at)).take(released.rows).to_pylist()) for at in pair
+        )
+        noises_of_both = described[pair[0]], described[pair[1]]
+        averages.append(AverageColumns(columns, sums, rows, noises_of_both, plan.monotone and 0 in pair))
+    taken = {position for each in averages for position in each.columns}
+    computed = tuple(position for position in view.computed if position not in taken)
+    if found:
+        return replace(found[0], others=tuple(found[1:]), averages=tuple(averages), computed=computed)
+    return replace(averages[0], others=tuple(averages[1:]), computed=computed) if averages else None
 
 
 def release_external(session: Session, release: planning.ExternalRelease) -> planning.ReleaseResult:

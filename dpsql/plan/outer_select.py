@@ -84,18 +84,30 @@ class ResultView:
 
     @property
     def computed(self) -> tuple[int, ...]:
-        """The columns that are computed from several measures, unchanged, by position."""
-        found = [at for at, output in enumerate(self.inner.outputs) if output.divisor is not None]
+        """The columns that are averages or ends of intervals, unchanged, by position."""
+        found = [
+            at for at, output in enumerate(self.inner.outputs) if output.divisor is not None or output.end is not None
+        ]
         if self.outer is None:
             return tuple(found)
         return tuple(shown for at in found for shown in find_unchanged_outputs(self.outer, at))
+
+    @property
+    def averages(self) -> dict[tuple[int, int], tuple[int, ...]]:
+        """The columns that are averages, by position, for each pair of sum and count; none with an outer SELECT."""
+        found = dict[tuple[int, int], tuple[int, ...]]()
+        for position, output in enumerate(self.inner.outputs if self.outer is None else ()):
+            if output.divisor is not None and output.end is None:
+                pair = output.measure, output.divisor
+                found[pair] = (*found.get(pair, ()), position)
+        return found
 
     @property
     def measures(self) -> dict[int, tuple[int, ...]]:
         """The columns that are released measures, unchanged, by position, for each measure that is shown."""
         found = dict[int, tuple[int, ...]]()
         for position, output in enumerate(self.inner.outputs):
-            if output.key is not None or output.divisor is not None:
+            if output.key is not None or output.divisor is not None or output.end is not None:
                 continue
             shown = (position,) if self.outer is None else tuple(find_unchanged_outputs(self.outer, position))
             if shown:
