@@ -45,8 +45,8 @@ def compute_interval(
 def compute_average_interval(
     sums: Sequence[int],
     rows: Sequence[int],
-    measures: tuple[Measure, Measure],
     *,
+    measures: tuple[Measure, Measure],
     noises: tuple[CountNoise, CountNoise],
     level: float,
 ) -> tuple[pa.Array, pa.Array]:

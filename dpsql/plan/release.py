@@ -128,7 +128,7 @@ def release(plan: Plan, exact: Exact, *, noise: Noise) -> Release:
     values = () if drawn.counts is None else (drawn.counts, *drawn.others)
     canonical = _select_released(plan, table, rows=drawn.rows, values=values)
     terms = ReleaseTerms.of(plan).choose(drawn.chosen)
-    shown, rows = present(plan, canonical, terms)
+    shown, rows = present(plan, canonical, terms=terms)
     return Release(
         table=shown,
         canonical=canonical,
@@ -204,7 +204,7 @@ def empty_result(query: PrivateQuery) -> pa.Table:
     return pa.schema(list(zip(names, types, strict=True))).empty_table()
 
 
-def present(plan: Plan, canonical: pa.Table, terms: ReleaseTerms) -> tuple[pa.Table, pa.Array]:
+def present(plan: Plan, canonical: pa.Table, *, terms: ReleaseTerms) -> tuple[pa.Table, pa.Array]:
     """Return the released columns of the query under their names, adjusted, filtered, ordered and cut as it says.
 
     Also return which row of `canonical` each row is. Post-processing alone: `canonical` may be the release, on these
@@ -246,7 +246,7 @@ def _show_measure(
     return compute_average_interval(
         column.to_pylist(),
         rows,
-        (measure, query.measures[output.divisor]),
+        measures=(measure, query.measures[output.divisor]),
         noises=(terms.noises[output.measure], terms.noises[output.divisor]),
         level=end.level,
     )[end.is_high]

@@ -112,7 +112,7 @@ def test_what_one_query_stored_is_the_direct_answer_to_another_of_its_key(
         first.stopped_at_bottom,
     )
     assert type(found.loss.rho.value) is type(found.loss.delta.value) is Fraction
-    assert plain(present(asked, found.canonical, found.terms)[0]) == plain(first.table)
+    assert plain(present(asked, found.canonical, terms=found.terms)[0]) == plain(first.table)
 
 
 @pytest.mark.parametrize("key", KEYS)
