@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 from support.session_kit import filled
@@ -244,13 +246,19 @@ def test_standard_sql_takes_ends() -> None:
     assert len(ranked) == 2
 
 
-def test_a_smaller_budget_of_the_day_leaves_the_noise_of_a_stored_answer() -> None:
-    """The ends of a stored answer are those of its own epsilon, not of the defaults that hold now."""
+def test_a_stored_answer_keeps_the_noise_it_was_drawn_with() -> None:
+    """Its ends are those of its own epsilon, not of the default that a larger budget brings later."""
     session = session_over()
     plain = "SELECT article, COUNT(DISTINCT user_id) AS n{} FROM reads GROUP BY article TOP 3 PRIVATE"
     drawn = session.sql(plain.format(""))
-    again = session.sql(plain.format(", value_low(n) AS lo"))
-    assert again.arrow().column("lo").to_pylist() == drawn.intervals().column("low").to_pylist()
+    parts = session._dependencies
+    later = Session(replace(parts, terms=replace(parts.terms, epsilon=dpsql.Epsilon(parts.terms.epsilon.value / 4))))
+    again = later.sql(plain.format(", value_low(n) AS lo, value_high(n) AS hi"))
+    assert again.receipt.replayed
+    for name, end in (("lo", "low"), ("hi", "high")):
+        assert again.arrow().column(name).to_pylist() == drawn.intervals().column(end).to_pylist()
+    fresh = later.sql(f"{plain.format(', value_low(n) AS lo')} WITH (fresh = true)")
+    assert fresh[0][1] - fresh[0][2] > 2 * (again[0][1] - again[0][2])
 
 
 REFUSED = {
