@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 from dpsql import engines
 from dpsql import plan as planning
 from dpsql.accounting import BudgetVector
-from dpsql.answer import Advice, Answer, CountColumns, Promise
+from dpsql.answer import Advice, Answer, AverageColumns, CountColumns, Promise
 from dpsql.errors import EngineError, Refusal, UsageError
 from dpsql.ledger import base as ledgers
 from dpsql.ledger.failures import FAILED
@@ -407,7 +407,7 @@ class Session:
         return Answer(
             view.table([each.table for each in released], own.evaluator),
             receipts[0] if len(receipts) == 1 else Receipt.combine(receipts),
-            counts=_describe_measures(view, plans, [each.terms for each in released]),
+            counts=_describe_measures(view, plans, released),
             promise=Promise(query.unit_name, query.holders, balance.granted, periods),
             granted=balance.limit,
             advice=Advice(" ".join(explanations), tuple(warning for plan in plans for warning in plan.warnings)),
@@ -441,6 +441,8 @@ class Session:
             answered=answered,
             wanted=wanted,
             read_as=str(plan.query.clause) if plan.query.clause.implied else "",
+            bounded_by=drawn.bounded_by,
+            bounds=planning.describe_bounds(plan.query, drawn.bounded_by),
             used=Fraction(0) if replayed else plan.price(released.loss).share_of(balance.limit),
             more=None if replayed else planning.count_more(plan, balance.remaining, loss=released.loss),
         )
@@ -481,35 +483,50 @@ class Session:
 
 
 def _describe_measures(
-    view: _View, plans: Sequence[planning.Plan], drawn: Sequence[planning.ReleaseTerms]
-) -> CountColumns | None:
+    view: _View, plans: Sequence[planning.Plan], releases: Sequence[planning.Release]
+) -> CountColumns | AverageColumns | None:
     """Return the columns of the measures that an answer shows, with their noise; None where it shows none."""
-    found, computed = list[CountColumns](), list[int]()
-    for at, (plan, terms) in enumerate(zip(plans, drawn, strict=True)):
-        found += _describe_own_measures(plan, view.find_measures(at), drawn=terms)
+    counts, averages, computed = list[CountColumns](), list[AverageColumns](), list[int]()
+    for at, (plan, released) in enumerate(zip(plans, releases, strict=True)):
+        counts += _describe_counts(plan, view.find_measures(at), released=released)
+        averages += _describe_averages(plan, view.find_averages(at), released=released)
         computed += view.find_computed(at)
-    if not found:
-        return None
-    limits = "; ".join(dict.fromkeys(filter(None, map(planning.describe_limits, (plan.query for plan in plans)))))
-    return replace(found[0], others=tuple(found[1:]), computed=tuple(computed), limits=limits)
+    taken = {position for each in averages for position in each.columns}
+    rest = tuple(position for position in computed if position not in taken)
+    if counts:
+        return replace(counts[0], others=tuple(counts[1:]), averages=tuple(averages), computed=rest)
+    return replace(averages[0], others=tuple(averages[1:]), computed=rest) if averages else None
 
 
-def _describe_own_measures(
-    plan: planning.Plan, shown: Mapping[int, tuple[int, ...]], *, drawn: planning.ReleaseTerms
+def _describe_counts(
+    plan: planning.Plan, shown: Mapping[int, tuple[int, ...]], *, released: planning.Release
 ) -> Iterator[CountColumns]:
     """Yield the columns of the measures of one release, of those that are `shown`."""
-    noises = () if drawn.counts is None else (drawn.counts, *drawn.others)
+    noises = released.terms.noises
     for at, columns in sorted(shown.items()) if noises else ():
-        noise, bounds = noises[at], plan.query.measures[at].bounds
+        described = planning.describe_noise(noises[at], plan.query.measures[at])
         yield CountColumns(
             columns,
-            noise.variance,
-            noise.scale,
+            noises[at].variance,
+            noises[at].scale,
             plan.monotone and at == 0,
-            drawn.bounded_by,
-            step=Fraction(1) if bounds is None else bounds.step,
-            may_be_negative=bounds is not None and bounds.low < 0,
+            step=described.step,
+            may_be_negative=described.may_be_negative,
         )
+
+
+def _describe_averages(
+    plan: planning.Plan, shown: Mapping[tuple[int, int], tuple[int, ...]], *, released: planning.Release
+) -> Iterator[AverageColumns]:
+    """Yield the columns of the averages of one release, of those that are `shown`."""
+    noises, measures = released.terms.noises, plan.query.measures
+    for (dividend, divisor), columns in shown.items():
+        sums, rows = (
+            tuple(released.canonical.column(planning.name_measure(at)).take(released.rows).to_pylist())
+            for at in (dividend, divisor)
+        )
+        both = tuple(planning.describe_noise(noises[at], measures[at]) for at in (dividend, divisor))
+        yield AverageColumns(columns, sums, rows, (both[0], both[1]), plan.monotone and 0 in {dividend, divisor})
 
 
 def release_external(session: Session, release: planning.ExternalRelease) -> planning.ReleaseResult:

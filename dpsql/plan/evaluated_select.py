@@ -16,7 +16,7 @@ from dpsql.engines import ResultEvaluator, Statement
 from dpsql.errors import EngineError, Refusal
 from dpsql.plan.release import MOST_PUBLIC_ROWS, empty_result
 from dpsql.sql.analysis.evaluated_select import released_path
-from dpsql.sql.ir.statements import EvaluatedQuery, PrivateQuery, PublicQuery
+from dpsql.sql.ir.statements import EvaluatedQuery, Output, PrivateQuery, PublicQuery
 from dpsql.sql.render.clauses import alias, list_parts, order_by, select, subquery
 
 if TYPE_CHECKING:
@@ -74,20 +74,24 @@ class EvaluatedView:
     def find_measures(self, inner: int) -> dict[int, tuple[int, ...]]:
         """Return the columns that are measures of private query `inner`, unchanged, for each measure that is shown."""
         found = dict[int, tuple[int, ...]]()
-        for each in self.query.measures:
-            output = self.inners[inner].outputs[each.output] if each.inner == inner else None
-            if output is not None and output.key is None and output.divisor is None:
-                found[output.measure] = (*found.get(output.measure, ()), each.column)
+        for column, output in self._list_outputs(inner):
+            if output.key is None and output.divisor is None and output.end is None:
+                found[output.measure] = (*found.get(output.measure, ()), column)
         return found
 
+    def find_averages(self, inner: int) -> dict[tuple[int, int], tuple[int, ...]]:  # noqa: ARG002 - as in `ResultView`
+        """Return no column: rows may be others than those that were released, so no average has an interval."""
+        return {}
+
     def find_computed(self, inner: int) -> tuple[int, ...]:
-        """Return the columns that are computed from several measures of private query `inner`, unchanged."""
+        """Return the columns that are averages or ends of intervals of private query `inner`, unchanged."""
+        outputs = self._list_outputs(inner)
+        return tuple(column for column, output in outputs if output.divisor is not None or output.end is not None)
+
+    def _list_outputs(self, inner: int) -> list[tuple[int, Output]]:
+        """Return the columns that are outputs of private query `inner`, unchanged, each with the output."""
         outputs = self.inners[inner].outputs
-        return tuple(
-            each.column
-            for each in self.query.measures
-            if each.inner == inner and outputs[each.output].divisor is not None
-        )
+        return [(each.column, outputs[each.output]) for each in self.query.measures if each.inner == inner]
 
     def fetch(self, fetch: Callable[[PublicQuery], pa.Table]) -> EvaluatedView:
         """Return the view with the public tables that the SELECT reads; `fetch` returns each of them."""

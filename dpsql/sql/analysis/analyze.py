@@ -19,10 +19,12 @@ from dpsql.sql.analysis.evaluated_select import SelectParser, read_evaluated
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.implied_query import check_implied, read_implied
+from dpsql.sql.analysis.interval_ends import complete_ends
 from dpsql.sql.analysis.lineage import find_sole_column
 from dpsql.sql.analysis.measures import (
     RELEASED_AGGREGATES,
     ReadMeasure,
+    is_interval_end,
     is_measure,
     list_measures,
     read_measure,
@@ -35,7 +37,7 @@ from dpsql.sql.analysis.public_query import read_public, seeks_no_row
 from dpsql.sql.analysis.reader import Reader
 from dpsql.sql.analysis.released_clauses import Item, Released, read_position, read_row_count
 from dpsql.sql.analysis.subqueries import check_alias, read_alias
-from dpsql.sql.functions.allow_list import AGGREGATES, PatternCheck
+from dpsql.sql.functions.allow_list import AGGREGATES, INTERVAL_ENDS, PatternCheck
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.clock import Clock
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Measure
@@ -235,7 +237,7 @@ def _private(sources: Sources, lifted: SplitStatement) -> PrivateQuery | Wrapped
     """Return the private query of a statement that has a clause, with the SELECT around it."""
     statement, clause = sources.reader.statement, lifted.clause
     assert clause is not None  # noqa: S101 - of the caller
-    select = parse(statement, settle(statement, lifted.tokens, aggregates=RELEASED_AGGREGATES))
+    select = parse(statement, settle(statement, lifted.tokens, aggregates=RELEASED_AGGREGATES | INTERVAL_ENDS))
     private = _Analysis(statement, sources, lifted, clause).query(select)
     return private if lifted.outer is None else _around(private, sources, tokens=lifted.outer)
 
@@ -307,9 +309,13 @@ def _describe_output(item: Item, keys: tuple[Expression, ...], *, measures: tupl
         return Output(item.name, None if item.expression is None else keys.index(item.expression))
     divisor = item.measure.divisor
     if measures == (DISTINCT_UNITS,):
-        return Output(item.name, None)
+        return Output(item.name, None, end=item.end)
     return Output(
-        item.name, None, measures.index(item.measure.measure), None if divisor is None else measures.index(divisor)
+        item.name,
+        None,
+        measures.index(item.measure.measure),
+        None if divisor is None else measures.index(divisor),
+        item.end,
     )
 
 
@@ -346,6 +352,7 @@ class _Analysis:
                 for item, spelled in pair_items_with_text(self.statement, select, tokens=self.lifted.tokens)
             ]
             keys = self._keys(select, items, scope=scope)
+            items = complete_ends(self.reader, items, options=self.clause.options)
         self._check_outputs(items, select)
         released = Released(self.reader, items)
         order, assumed = released.order(select), self.clause.options.get("assume")
@@ -442,7 +449,9 @@ class _Analysis:
         kind = type(node).__name__
         if is_measure(node):
             return Item(alias or spelled, None, node, read_measure(self.reader, node))
-        if any(is_measure(cast("Node", part)) for part in node.walk()):
+        if is_interval_end(node):
+            return Item(alias or spelled, None, node)  # of a measure that may follow: `complete_ends` finds it
+        if any(is_measure(cast("Node", part)) or is_interval_end(cast("Node", part)) for part in node.walk()):
             hint = "Put the query into FROM: SELECT 2 * x.n FROM (SELECT COUNT(*) AS n FROM ... PRIVATE) AS x."
             reason = "Counts and sums are released as they are, and computed with outside of the private query."
             raise Refusal("aggregate", reason, hint=hint, place=self._at(node))

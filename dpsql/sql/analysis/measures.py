@@ -1,5 +1,7 @@
 """Aggregates of a private query: COUNT(DISTINCT unit), COUNT(*), COUNT(x), SUM(x) and AVG(x), with or without FILTER.
 
+value_low and value_high of one of them are the ends of the interval of its released value.
+
 Only the privacy unit can be counted DISTINCT: one unit can add any number of other values. What each adds up to is
 bounded for every unit and group when the query is planned.
 """
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING
 from dpsql.errors import Refusal
 from dpsql.sql.analysis.lineage import find_private_columns
 from dpsql.sql.analysis.reader import Reader
+from dpsql.sql.functions.allow_list import INTERVAL_ENDS
 from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.measures import DISTINCT_UNITS, Aggregate, Measure
 from dpsql.sql.ir.statements import PrivateQuery
@@ -20,13 +23,23 @@ from dpsql.sql.ir.tree import Call, Expression
 from dpsql.sql.ir.types import BOOLEAN, DOUBLE
 from dpsql.sql.ir.unbound_parameters import fill_unbound
 from dpsql.sql.ir.unit_equality import join_conjuncts
-from dpsql.sql.lexer import FUNCTION_PREFIX
+from dpsql.sql.lexer import FUNCTION_PREFIX, ascii_lower
 from dpsql.sql.syntax.sqlglot_nodes import only
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression as Node
 
-__all__ = ["RELEASED_AGGREGATES", "ReadMeasure", "is_measure", "list_measures", "read_measure", "set_columns"]
+__all__ = [
+    "RELEASED_AGGREGATES",
+    "ReadMeasure",
+    "is_interval_end",
+    "is_measure",
+    "list_measures",
+    "means_high_end",
+    "read_end_argument",
+    "read_measure",
+    "set_columns",
+]
 
 RELEASED_AGGREGATES = frozenset(["sum", "avg"])  # besides COUNT
 _ROWS = Measure(Aggregate.ROWS)
@@ -45,6 +58,34 @@ def is_measure(node: Node) -> bool:
     """Say whether a node is an aggregate that is released, with or without FILTER."""
     inner = node.this if type(node).__name__ == "Filter" else node
     return type(inner).__name__ == "Count" or _find_name(inner) in RELEASED_AGGREGATES
+
+
+def is_interval_end(node: Node) -> bool:
+    """Say whether a node calls value_low or value_high."""
+    return _find_name(node) in INTERVAL_ENDS
+
+
+def means_high_end(node: Node) -> bool:
+    """Say which end a call of value_low or value_high means."""
+    return _find_name(node) == "value_high"
+
+
+def read_end_argument(reader: Reader, node: Node, *, named: Sequence[tuple[str, ReadMeasure]]) -> ReadMeasure:
+    """Return the measure of value_low or value_high; `named` are the measures of the select list, with their names."""
+    only(reader.statement, node, "this", "expressions")
+    (argument, *more) = node.expressions or [None]
+    if argument is not None and not more:
+        if is_measure(argument):
+            return read_measure(reader, argument)
+        if type(argument).__name__ == "Column" and not argument.args.get("table"):
+            wanted = ascii_lower(argument.name)
+            for name, measure in named:
+                if ascii_lower(name) == wanted:
+                    return measure
+    name = _find_name(node)
+    example = next((name for name, _ in named if name.isidentifier()), f"COUNT(DISTINCT {_name_unit(reader)})")
+    hint = f"Write {name}({example}), the alias of a measure of the select list or the measure itself."
+    raise Refusal("aggregate", f"{name} takes one released measure.", hint=hint, place=reader.place(node))
 
 
 def _find_name(node: Node) -> str:

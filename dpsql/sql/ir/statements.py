@@ -25,6 +25,7 @@ __all__ = [
     "Domain",
     "EvaluatedQuery",
     "HavingTerm",
+    "IntervalEnd",
     "LiteralDomain",
     "Name",
     "Option",
@@ -44,16 +45,26 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
+class IntervalEnd:
+    """Lower or upper end of the interval that holds the exact value of a measure with probability `level`."""
+
+    is_high: bool
+    level: float
+
+
+@dataclass(frozen=True, slots=True)
 class Output:
     """A column of the answer: key number `key` (from 0) or, when `key` is None, a measure by its number.
 
-    With `divisor` it is the quotient of two measures, which AVG is; NULL where the divisor is below 1.
+    With `divisor` it is the quotient of two measures, which AVG is; NULL where the divisor is below 1. With `end` it is
+    not the released value, but an end of its interval.
     """
 
     name: str
     key: int | None
     measure: int = 0
     divisor: int | None = None
+    end: IntervalEnd | None = None
 
 
 @dataclass(frozen=True, slots=True)

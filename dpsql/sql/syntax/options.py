@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["OPTIONS", "read_options", "split_options"]
 
 _NAMES = (
-    "assume delta domain epsilon fresh k_bar max_groups_contributed max_rows_contributed mechanism monotone partitions "
-    "penalty prefer"
+    "assume delta domain epsilon fresh intervals k_bar max_groups_contributed max_rows_contributed mechanism monotone "
+    "partitions penalty prefer"
 )
 OPTIONS = frozenset(_NAMES.split())
+_DECIDES_COLUMNS = "intervals"  # the option that is no parameter, as columns are known before values are bound
 MAX_LISTED = 1_000
 _TYPES = {
     **dict.fromkeys(["delta", "epsilon", "penalty"], DOUBLE),
@@ -38,6 +39,7 @@ _EXAMPLES = {
     "domain": "['DE', 'FR']",
     "epsilon": "0.05",
     "fresh": "true",
+    "intervals": "true",
     "k_bar": "100",
     "max_groups_contributed": "3",
     "max_rows_contributed": "5",
@@ -102,6 +104,10 @@ def _read_option(
     if len(item) < 3 or item[1].token_type.name != sign:  # noqa: PLR2004 - a name, a sign and a value
         hint = f"For example epsilon {_SIGNS[sign]} 0.05."
         raise Refusal("option", f"Write {name} {_SIGNS[sign]} value.", hint=hint, place=place)
+    if name == _DECIDES_COLUMNS and any(statement.value(token.text) is not None for token in item[2:]):
+        hint = f"Write {name} {_SIGNS[sign]} true, or a level such as 0.9."
+        reason = f"The value of {name} decides which columns there are, so it is written in the statement."
+        raise Refusal("option", reason, hint=hint, place=place)
     is_unbound = _fill_unbound(statement, item[2:], wanted=_TYPES.get(name, TEXT), parameter=parameter)
     if is_unbound and name != "partitions":  # PER needs the partitions
         return name, None

@@ -190,12 +190,13 @@ def test_intervals_are_in_the_unit_of_each_measure() -> None:
     frame = answer.df(intervals=True, level=0.99999)
     assert frame.columns.tolist() == [
         *("n", "n_low", "n_high", "counted", "counted_low", "counted_high", "revenue", "revenue_low", "revenue_high"),
-        *("weight", "weight_low", "weight_high", "mean", "users", "users_low", "users_high"),
+        *("weight", "weight_low", "weight_high", "mean", "mean_low", "mean_high", "users", "users_low", "users_high"),
     ]
     row = frame.iloc[0]
     assert row.n_low <= 4200 <= row.n_high
     assert row.revenue_low <= 30000 <= row.revenue_high
     assert row.weight_low <= 2400 <= row.weight_high
+    assert row.mean_low <= 2 <= row.mean_high
     assert row.users_high - row.users_low < row.n_high - row.n_low
     assert answer.intervals().column_names == ["low", "high"]
     assert "at most 10 rows and with at most 50 of amount" in answer.bound_note
