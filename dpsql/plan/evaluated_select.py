@@ -103,7 +103,7 @@ class EvaluatedView:
         `columns` returns an empty table with the columns of a query over a public table.
         """
         tables = {path: columns(query) for path, query in self.query.beside}
-        tables |= _place([empty_result(inner) for inner in self.inners])
+        tables |= self._place([empty_result(inner) for inner in self.inners])
         schema = None
         probe = Statement(_read_from(self.query.sql, ["*"], limit=0), self.query.parameters)
         with suppress(EngineError):
@@ -122,6 +122,15 @@ class EvaluatedView:
         hint = "Correct the SELECT around the private query; nothing was charged."
         return Refusal("outer-select", f"DuckDB refuses the SELECT: {reason}.", hint=hint, place=self.query.place)
 
+    def _place(self, released: Sequence[pa.Table]) -> dict[Path, pa.Table]:
+        """Return the released tables at the paths at which the SELECT reads them."""
+        found: dict[Path, pa.Table] = {}
+        for at, (table, visible) in enumerate(zip(released, self.query.visible, strict=True), start=1):
+            found[released_path(at)] = table.select(range(visible))
+            if table.num_columns > visible:
+                found[released_path(at, with_ends=True)] = table
+        return found
+
     def empty(self, evaluator: ResultEvaluator) -> pa.Table:
         """Return the view of releases without rows."""
         return self.table([empty_result(inner) for inner in self.inners], evaluator)
@@ -131,7 +140,7 @@ class EvaluatedView:
         assert self.schema is not None  # noqa: S101 - bound before anything is released
         columns = [_cast(f"c{at}", each.type) for at, each in enumerate(self.schema, start=1)]
         sql = _read_from(self.query.sql, columns, limit=MOST_PUBLIC_ROWS + 1)
-        tables = {**self.tables, **_place(released)}
+        tables = {**self.tables, **self._place(released)}
         found: pa.Table | None = None
         with suppress(EngineError):
             found = evaluator.compute(tables, Statement(sql, self.query.parameters), stop=self.stop)
@@ -151,11 +160,6 @@ def _read_from(sql: str, columns: Sequence[str], *, limit: int) -> str:
     names = list_parts(f"c{at}" for at in range(1, len(columns) + 1))
     relation = alias(subquery(sql), "t" if columns == ["*"] else f"t{subquery(names)}")
     return order_by(select(columns, relation), "", limit=limit)
-
-
-def _place(released: Sequence[pa.Table]) -> dict[Path, pa.Table]:
-    """Return the released tables at the paths at which the SELECT reads them."""
-    return {released_path(at): table for at, table in enumerate(released, start=1)}
 
 
 def _cast(column: str, type_: pa.DataType) -> str:

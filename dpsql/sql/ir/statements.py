@@ -298,7 +298,8 @@ class EvaluatedQuery:
 
     `sql` is what the evaluator runs with `parameters`. It finds the answers at the paths of `evaluated_select`, in the
     order of `inners`, and each of the public tables `beside` at its path; their rows are what the query there fetches.
-    `is_empty` says that the text alone selects no row. Without private queries it is free.
+    Of each answer the first `visible` columns are those of its query; ends of intervals may follow. `is_empty` says
+    that the text alone selects no row. Without private queries it is free.
     """
 
     inners: tuple[PrivateQuery, ...]
@@ -306,6 +307,7 @@ class EvaluatedQuery:
     parameters: tuple[object, ...]
     beside: tuple[tuple[tuple[str, str, str], PublicQuery], ...]
     measures: tuple[OutputMeasure, ...]
+    visible: tuple[int, ...]
     is_empty: bool
     place: Place | None
     explained: bool = False
