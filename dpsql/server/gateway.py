@@ -104,7 +104,7 @@ class Gateway:
         self.service.policy.analyst(role)
         return role
 
-    def ask(
+    def ask(  # noqa: PLR0913 - the parts of a request
         self,
         surface: str,
         user: User,
@@ -113,16 +113,18 @@ class Gateway:
         parameters: ParameterValues = (),
         role: str | None = None,
         stop: Stop | None = None,
+        implicit: bool | None = None,
     ) -> Answer:
         """Answer a statement, charged to the user or to the `role` they act as; raise as a session does.
 
-        A free statement is interrupted soon after `stop` returns True, when its client leaves or cancels it.
+        A free statement is interrupted soon after `stop` returns True, when its client leaves or cancels it. `implicit`
+        reads standard SQL as private, or not; None leaves it to the policy.
         """
         return self._answer(
             surface,
             user,
             role=role,
-            act=lambda analyst: self.service.ask(analyst, text, parameters=parameters, stop=stop),
+            act=lambda analyst: self.service.ask(analyst, text, parameters=parameters, stop=stop, implicit=implicit),
         )
 
     def replay(self, surface: str, user: User, *, text: str, stop: Stop | None = None) -> Answer:
@@ -152,13 +154,20 @@ class Gateway:
         return self._guard(surface, user, role=role, act=answer_and_count)
 
     def describe(
-        self, surface: str, user: User, *, text: str, parameters: ParameterValues = (), role: str | None = None
+        self,
+        surface: str,
+        user: User,
+        *,
+        text: str,
+        parameters: ParameterValues = (),
+        role: str | None = None,
+        implicit: bool | None = None,
     ) -> pa.Schema:
         """Return the columns of a statement's answer; free, and not counted against statements_per_minute."""
 
         def describe_and_count(analyst: str) -> pa.Schema:
             began = time.monotonic()
-            schema = self.service.describe(analyst, text, parameters=parameters)
+            schema = self.service.describe(analyst, text, parameters=parameters, implicit=implicit)
             self.telemetry.count_answer(surface, "describe", seconds=time.monotonic() - began)
             return schema
 

@@ -63,20 +63,21 @@ _KEY_FAMILIES = frozenset(
 _SELECT_PARTS = ("with_", "expressions", "from_", "joins", "where", "group", "having", "order", "limit", "distinct")
 
 
-def analyze(
+def analyze(  # noqa: PLR0913 - the context of a statement
     text: str,
     catalog: Catalog,
     *,
     parameters: ParameterValues = (),
     accepts_pattern: PatternCheck,
     clock: Clock | None = None,
-    implicit: int | None = None,
+    implicit: bool = False,
+    default_k: int = 10,
 ) -> Asked:
     """Analyze the statement, or raise `Refusal`, `Unsupported` or `UsageError`.
 
     `parameters` are the values of ?, $1 or :name. `accepts_pattern` says whether the engine compiles a regular
     expression, without any data. `clock` gives the time, and is read once, if the statement uses it. With `implicit`,
-    standard SQL over private tables is read as private, with at most so many keys where nothing says how many.
+    standard SQL over private tables is read as private, with at most `default_k` keys.
     """
     statement = scan(text)
     bound = bind(statement, parameters)
@@ -91,8 +92,8 @@ def analyze(
         return _free(Sources(catalog, reader), lifted)
     except (Refusal, Unsupported):
         found = None
-        if implicit is not None:
-            found = find_implied_clause(statement, _list_private_names(catalog), default_k=implicit)
+        if implicit:
+            found = find_implied_clause(statement, _list_private_names(catalog), default_k=default_k)
         if found is None:
             raise
 
