@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -45,6 +45,7 @@ from dpsql.sql.ir.unbound_parameters import UnboundParameter
 from dpsql.sql.ir.unit_equality import join_conjuncts, split_conjuncts
 from dpsql.sql.lexer import Statement, ascii_lower, scan
 from dpsql.sql.syntax.clause import SplitStatement, extract_clause
+from dpsql.sql.syntax.differential_privacy import extract_header
 from dpsql.sql.syntax.grammar import settle
 from dpsql.sql.syntax.parameters import ParameterValues, bind
 from dpsql.sql.syntax.sqlglot_nodes import only, pair_items_with_text, parse, place
@@ -84,15 +85,19 @@ def analyze(  # noqa: PLR0913 - the context of a statement
     command = read_command(statement, catalog)
     if command is not None:
         return command
+    statement, header = extract_header(statement, bound.__getitem__)
     reader = Reader(statement, bound, accepts_pattern, READERS, clock)
     lifted = extract_clause(statement, bound.__getitem__)
     if lifted.clause is not None:
+        if header is not None:
+            hint = "Leave WITH DIFFERENTIAL_PRIVACY out, or the clause that ends in PRIVATE."
+            raise Refusal("clause", "The query is private in two ways.", hint=hint, place=header.place)
         return check_implied(_private(Sources(catalog, reader), lifted))
     try:
         return _free(Sources(catalog, reader), lifted)
     except (Refusal, Unsupported):
         found = None
-        if implicit:
+        if implicit or header is not None:
             found = find_implied_clause(statement, _list_private_names(catalog), default_k=default_k)
         if found is None:
             raise
@@ -100,9 +105,16 @@ def analyze(  # noqa: PLR0913 - the context of a statement
     def read(*, all_groups: bool) -> PrivateQuery | WrappedQuery:
         explicit = add_clause(statement, found, all_groups=all_groups)
         again = Reader(explicit, bound, accepts_pattern, READERS, clock)
-        return _private(Sources(catalog, again), extract_clause(explicit, bound.__getitem__))
+        lifted = extract_clause(explicit, bound.__getitem__)
+        if header is not None and lifted.clause is not None:
+            clause = replace(lifted.clause, options=header.options, terms=header.terms)
+            lifted = replace(lifted, clause=clause)
+        return _private(Sources(catalog, again), lifted)
 
-    return read_implied(found, read)
+    if header is not None and header.select is not found.select:
+        hint = "Write WITH DIFFERENTIAL_PRIVACY at the SELECT that aggregates the rows of a private table."
+        raise Refusal("clause", "This SELECT is not the private query.", hint=hint, place=header.place)
+    return read_implied(found, read, header=header)
 
 
 def _private(sources: Sources, lifted: SplitStatement) -> PrivateQuery | WrappedQuery:
@@ -214,6 +226,7 @@ class _Analysis:
             self.sources.define(select.args["with_"])
         body, scope = self.sources.block(select)
         private, unit = self._private(scope, select)
+        self._check_unit_column(private.unit_name or "")
         with self.reader.correlating():
             items = [
                 self._item(item, scope, spelled=spelled)
@@ -247,6 +260,13 @@ class _Analysis:
         )
         query = set_columns(query, catalog=self.sources.catalog)
         return read_partitions(query, self._per(items, keys, scope=scope), catalog=self.sources.catalog)
+
+    def _check_unit_column(self, unit: str) -> None:
+        """Refuse another privacy unit than the policy's."""
+        option = None if self.clause.terms is None else self.clause.terms.unit_column
+        if option is not None and (not option.word or ascii_lower(str(option.value)) != ascii_lower(unit)):
+            hint = f"Write privacy_unit_column = {write_name(unit)}, or leave it out."
+            raise Refusal("option", "The policy has another privacy unit here.", hint=hint, place=option.place)
 
     def _domain(self, keys: tuple[Expression, ...], where: Expression | None) -> Domain | None:
         """Return the known domain that the options name or, for ALL PRIVATE, the calendar that WHERE tells."""

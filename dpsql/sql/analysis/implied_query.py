@@ -11,6 +11,7 @@ from typing import Protocol
 
 from dpsql.errors import Refusal
 from dpsql.sql.ir.statements import PrivateQuery, WrappedQuery
+from dpsql.sql.syntax.differential_privacy import PrivacyHeader
 from dpsql.sql.syntax.standard_sql import ImpliedClause
 
 __all__ = ["check_implied", "read_implied"]
@@ -21,11 +22,24 @@ class _Read(Protocol):
         """Return the statement with ALL PRIVATE, or with TOP k PRIVATE."""
 
 
-def read_implied(clause: ImpliedClause, read: _Read) -> PrivateQuery | WrappedQuery:
-    """Return the private query that a statement implies, with the SELECT around it."""
+def read_implied(
+    clause: ImpliedClause, read: _Read, *, header: PrivacyHeader | None = None
+) -> PrivateQuery | WrappedQuery:
+    """Return the private query that a statement implies, with the SELECT around it.
+
+    The strategy of WITH DIFFERENTIAL_PRIVACY decides whether the groups are public.
+    """
+    groups = "" if header is None else header.groups
     if clause.is_total:
         return _mark(read(all_groups=False))
-    if clause.may_be_all:
+    if groups == "public":
+        found = read(all_groups=True)
+        if _inner(found).domain is None and not _inner(found).clause.options.get("domain"):
+            hint = "Group by a time bucket with bounds in WHERE, or add domain = ['DE', 'FR'] to OPTIONS."
+            reason = "PUBLIC_GROUPS needs groups that the statement or the policy tells."
+            raise Refusal("domain", reason, hint=hint, place=None if header is None else header.place)
+        return _mark(found)
+    if clause.may_be_all and groups != "threshold":
         try:
             found = read(all_groups=True)
         except Refusal as error:

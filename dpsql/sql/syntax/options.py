@@ -19,7 +19,7 @@ from dpsql.sql.syntax.parameters import Parameter, make_literal
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["OPTIONS", "read_options", "split_options"]
+__all__ = ["OPTIONS", "read_options", "read_value", "split_options"]
 
 _NAMES = (
     "assume delta domain epsilon fresh k_bar max_groups_contributed max_rows_contributed mechanism monotone partitions "
@@ -91,39 +91,7 @@ def read_options(
     return MappingProxyType(options)
 
 
-def _read_option(
-    statement: Statement, item: list[Token], *, sign: str, parameter: Parameter
-) -> tuple[str, Option | None]:
-    """Return the name and the value of one option, None for a value that is not known yet."""
-    name, place = ascii_lower(item[0].text), statement.place(item[0], item[-1])
-    if item[0].token_type.name == "IDENTIFIER" or name not in OPTIONS:
-        hint = f"{propose_name(name, OPTIONS)}The options are {', '.join(sorted(OPTIONS))}."
-        raise Refusal("option", "There is no such option.", hint=hint, place=place)
-    if len(item) < 3 or item[1].token_type.name != sign:  # noqa: PLR2004 - a name, a sign and a value
-        hint = f"For example epsilon {_SIGNS[sign]} 0.05."
-        raise Refusal("option", f"Write {name} {_SIGNS[sign]} value.", hint=hint, place=place)
-    is_unbound = _fill_unbound(statement, item[2:], wanted=_TYPES.get(name, TEXT), parameter=parameter)
-    if is_unbound and name != "partitions":  # PER needs the partitions
-        return name, None
-    value, word = _read_value(statement, item[2:], parameter=parameter)
-    if value is None:
-        hint = f"Write it as in {name} {_SIGNS[sign]} {_EXAMPLES.get(name, 'NAME')}."
-        raise Refusal("option", f"The value of {name} cannot be read.", hint=hint, place=place)
-    return name, Option(value, place, word=word)
-
-
-def _fill_unbound(statement: Statement, tokens: list[Token], *, wanted: Type, parameter: Parameter) -> bool:
-    """Set the type of the parameters in a value that are not bound yet; return whether there are any."""
-    values = [value for token in tokens if (value := statement.value(token.text)) is not None]
-    bound = [parameter(value) for value in values if value.kind == "parameter"]
-    unbound = [each for each in bound if isinstance(each, UnboundParameter)]
-    for each in unbound:
-        each.fill(wanted, such_as=_SOME_TEXT if wanted == TEXT else None)
-        each.is_option = True
-    return bool(unbound)
-
-
-def _read_value(statement: Statement, tokens: list[Token], *, parameter: Parameter) -> tuple[OptionValue | None, bool]:
+def read_value(statement: Statement, tokens: list[Token], *, parameter: Parameter) -> tuple[OptionValue | None, bool]:
     """Return the value, None if it is not valid, and whether it is a bare word."""
     kinds = [token.token_type.name for token in tokens]
     if kinds[0] == "L_BRACKET" and kinds[-1] == "R_BRACKET":
@@ -140,6 +108,38 @@ def _read_value(statement: Statement, tokens: list[Token], *, parameter: Paramet
     word = tokens[0].text
     is_word = word.isascii() and word.replace("_", "").isalnum() and kinds[0] != "IDENTIFIER"
     return (ascii_lower(word), True) if is_word else (None, False)
+
+
+def _read_option(
+    statement: Statement, item: list[Token], *, sign: str, parameter: Parameter
+) -> tuple[str, Option | None]:
+    """Return the name and the value of one option, None for a value that is not known yet."""
+    name, place = ascii_lower(item[0].text), statement.place(item[0], item[-1])
+    if item[0].token_type.name == "IDENTIFIER" or name not in OPTIONS:
+        hint = f"{propose_name(name, OPTIONS)}The options are {', '.join(sorted(OPTIONS))}."
+        raise Refusal("option", "There is no such option.", hint=hint, place=place)
+    if len(item) < 3 or item[1].token_type.name != sign:  # noqa: PLR2004 - a name, a sign and a value
+        hint = f"For example epsilon {_SIGNS[sign]} 0.05."
+        raise Refusal("option", f"Write {name} {_SIGNS[sign]} value.", hint=hint, place=place)
+    is_unbound = _fill_unbound(statement, item[2:], wanted=_TYPES.get(name, TEXT), parameter=parameter)
+    if is_unbound and name != "partitions":  # PER needs the partitions
+        return name, None
+    value, word = read_value(statement, item[2:], parameter=parameter)
+    if value is None:
+        hint = f"Write it as in {name} {_SIGNS[sign]} {_EXAMPLES.get(name, 'NAME')}."
+        raise Refusal("option", f"The value of {name} cannot be read.", hint=hint, place=place)
+    return name, Option(value, place, word=word)
+
+
+def _fill_unbound(statement: Statement, tokens: list[Token], *, wanted: Type, parameter: Parameter) -> bool:
+    """Set the type of the parameters in a value that are not bound yet; return whether there are any."""
+    values = [value for token in tokens if (value := statement.value(token.text)) is not None]
+    bound = [parameter(value) for value in values if value.kind == "parameter"]
+    unbound = [each for each in bound if isinstance(each, UnboundParameter)]
+    for each in unbound:
+        each.fill(wanted, such_as=_SOME_TEXT if wanted == TEXT else None)
+        each.is_option = True
+    return bool(unbound)
 
 
 def _read_list(statement: Statement, tokens: list[Token], *, parameter: Parameter) -> tuple[str, ...] | None:

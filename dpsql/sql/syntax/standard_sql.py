@@ -43,10 +43,12 @@ class ImpliedClause:
     """Place of the clause that a statement implies: before tokens[at].
 
     `is_total` where there are no groups. Otherwise `k` is the number of groups to rank, and `may_be_all` says that
-    LIMIT asks for no fewer than the default, so that all groups of a known domain can be meant.
+    LIMIT asks for no fewer than the default, so that all groups of a known domain can be meant. `select` is the token
+    that the private query begins with.
     """
 
     tokens: tuple[Token, ...]
+    select: Token
     at: int
     is_total: bool
     k: int
@@ -189,4 +191,4 @@ def _describe(tokens: list[Token], block: _Block, *, default_k: int) -> ImpliedC
     text = "" if limit is None or limit + 1 >= len(tokens) else tokens[limit + 1].text
     asked = int(text) if text.isdecimal() and int(text) else default_k + 1
     groups = "GROUP_BY" in kinds.values() or kinds.get(block.start + 1) == "DISTINCT"
-    return ImpliedClause(tuple(tokens), at, not groups, min(asked, default_k), asked > default_k)
+    return ImpliedClause(tuple(tokens), tokens[block.start], at, not groups, min(asked, default_k), asked > default_k)
