@@ -45,7 +45,7 @@ from dpsql.sql.ir.unbound_parameters import UnboundParameter
 from dpsql.sql.ir.unit_equality import join_conjuncts, split_conjuncts
 from dpsql.sql.lexer import Statement, ascii_lower, scan
 from dpsql.sql.syntax.clause import SplitStatement, extract_clause
-from dpsql.sql.syntax.differential_privacy import extract_header
+from dpsql.sql.syntax.differential_privacy import PrivacyHeader, extract_header
 from dpsql.sql.syntax.grammar import settle
 from dpsql.sql.syntax.parameters import ParameterValues, bind
 from dpsql.sql.syntax.sqlglot_nodes import only, pair_items_with_text, parse, place
@@ -95,25 +95,46 @@ def analyze(  # noqa: PLR0913 - the context of a statement
         return check_implied(_private(Sources(catalog, reader), lifted))
     try:
         return _free(Sources(catalog, reader), lifted)
-    except (Refusal, Unsupported):
-        found = None
-        if implicit or header is not None:
-            found = find_implied_clause(statement, _list_private_names(catalog), default_k=default_k)
-        if found is None:
-            raise
+    except (Refusal, Unsupported) as error:
+        refused = error
+    if not implicit and header is None:
+        raise refused
+    return _imply(reader, catalog, refused=refused, header=header, default_k=default_k)
 
-    def read(*, all_groups: bool) -> PrivateQuery | WrappedQuery:
-        explicit = add_clause(statement, found, all_groups=all_groups)
-        again = Reader(explicit, bound, accepts_pattern, READERS, clock)
-        lifted = extract_clause(explicit, bound.__getitem__)
-        if header is not None and lifted.clause is not None:
-            clause = replace(lifted.clause, options=header.options, terms=header.terms)
-            lifted = replace(lifted, clause=clause)
-        return _private(Sources(catalog, again), lifted)
 
+def _imply(
+    plain: Reader,
+    catalog: Catalog,
+    *,
+    refused: Refusal | Unsupported,
+    header: PrivacyHeader | None,
+    default_k: int,
+) -> PrivateQuery | WrappedQuery:
+    """Return the private query that standard SQL implies; raise `refused` for a statement that implies none."""
+    statement, parameter = plain.statement, plain.bound.__getitem__
+    found = find_implied_clause(statement, _list_private_names(catalog), default_k=default_k, parameter=parameter)
+    if found is None:
+        raise refused
     if header is not None and header.select is not found.select:
         hint = "Write WITH DIFFERENTIAL_PRIVACY at the SELECT that aggregates the rows of a private table."
         raise Refusal("clause", "This SELECT is not the private query.", hint=hint, place=header.place)
+
+    def read(*, all_groups: bool) -> PrivateQuery | WrappedQuery:
+        explicit = add_clause(statement, found, all_groups=all_groups)
+        lifted = extract_clause(explicit, parameter)
+        if lifted.clause is None:  # what it would end is no query
+            raise refused
+        if header is not None:
+            clause = replace(lifted.clause, options=header.options, terms=header.terms)
+            lifted = replace(lifted, clause=clause)
+        again = Reader(explicit, plain.bound, plain.accepts_pattern, READERS, plain.clock)
+        try:
+            return _private(Sources(catalog, again), lifted)
+        except Refusal as error:
+            if error.code != "nothing-private":
+                raise
+        raise refused
+
     return read_implied(found, read, header=header)
 
 

@@ -15,8 +15,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dpsql.errors import Refusal
+from dpsql.errors import Place, Refusal
 from dpsql.sql.lexer import Statement, ascii_lower
+from dpsql.sql.syntax.parameters import Parameter, read_whole_number
 from dpsql.sql.syntax.row_limits import normalize_row_limits
 
 if TYPE_CHECKING:
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 __all__ = ["ImpliedClause", "PrivateNames", "add_clause", "find_implied_clause"]
 
 _AGGREGATES = frozenset("count sum avg min max".split())
+_SUMMARIES = _AGGREGATES | frozenset(
+    "any_value approx_count_distinct arg_max arg_min array_agg bool_and bool_or count_if count_star first group_concat "
+    "histogram last list listagg max_by median min_by mode percentile_cont percentile_disc product quantile "
+    "quantile_cont quantile_disc stddev stddev_pop stddev_samp string_agg var_pop var_samp variance".split()
+)  # what makes one row of several around a private query
 _SET_OPERATIONS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
 _AFTER_GROUPS = frozenset(["ORDER_BY", "LIMIT", "OFFSET"])
 _CTE_HEAD = 3  # tokens before the SELECT of a CTE: its name, AS and a parenthesis
@@ -44,7 +50,7 @@ class ImpliedClause:
 
     `is_total` where there are no groups. Otherwise `k` is the number of groups to rank, and `may_be_all` says that
     LIMIT asks for no fewer than the default, so that all groups of a known domain can be meant. `select` is the token
-    that the private query begins with.
+    that the private query begins with. `around` is the place of what a SELECT around it would compute from all groups.
     """
 
     tokens: tuple[Token, ...]
@@ -53,6 +59,7 @@ class ImpliedClause:
     is_total: bool
     k: int
     may_be_all: bool
+    around: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +71,18 @@ class _Block:
     own: tuple[int, ...]
 
 
-def find_implied_clause(statement: Statement, names: PrivateNames, *, default_k: int) -> ImpliedClause | None:
+def find_implied_clause(
+    statement: Statement, names: PrivateNames, *, default_k: int, parameter: Parameter
+) -> ImpliedClause | None:
     """Return where the clause of the private query of a statement belongs; None if it has none.
 
-    Raises `Refusal` for two private queries.
+    `parameter` gives the value bound to a parameter. Raises `Refusal` for two private queries.
     """
     tokens = normalize_row_limits(list(statement.tokens))
     while tokens and tokens[-1].token_type.name == "SEMICOLON":
         tokens.pop()
-    private, found = set(names.tables), list[_Block]()
-    for block in sorted(_find_blocks(tokens), key=lambda each: each.end):  # what a SELECT reads comes before it
+    private, found, blocks = set(names.tables), list[_Block](), sorted(_find_blocks(tokens), key=lambda each: each.end)
+    for block in blocks:  # what a SELECT reads comes before it
         if not _names_any(tokens, range(block.start, block.end), names=private):
             continue
         if any(block.start < other.start and other.end <= block.end for other in found):
@@ -86,7 +95,12 @@ def find_implied_clause(statement: Statement, names: PrivateNames, *, default_k:
         hint = "Ask each question in a statement of its own."
         reason = "The statement has more than one private query."
         raise Refusal("clause", reason, hint=hint, place=statement.place(tokens[max(each.start for each in found)]))
-    return _describe(tokens, found[0], default_k=default_k) if found else None
+    if not found:
+        return None
+    asked = _read_limit(statement, tokens, block=found[0], parameter=parameter)
+    clause = _describe(tokens, found[0], asked=asked, default_k=default_k)
+    around = _find_summary(tokens, found[0], blocks=blocks, k=clause.k)
+    return clause if around is None else replace(clause, around=statement.place(around))
 
 
 def add_clause(statement: Statement, clause: ImpliedClause, *, all_groups: bool) -> Statement:
@@ -126,7 +140,8 @@ def _find_blocks(tokens: list[Token]) -> Iterator[_Block]:
                 own.append(at)
             depth += kind == "L_PAREN"
         combined = any(tokens[at].token_type.name in _SET_OPERATIONS for at in own)
-        if not combined and tokens[start - 1].token_type.name not in {*_SET_OPERATIONS, "ALL"}:
+        before = tokens[start - 1].token_type.name if start else ""
+        if not combined and before not in {*_SET_OPERATIONS, "ALL"}:
             yield _Block(start, end, tuple(own))
 
 
@@ -170,9 +185,41 @@ def _skip_subqueries(tokens: list[Token], block: _Block) -> Iterator[int]:
             depth -= 1
 
 
-def _is_aggregate(tokens: list[Token], at: int) -> bool:
+def _find_summary(tokens: list[Token], inner: _Block, *, blocks: list[_Block], k: int) -> Token | None:
+    """Return what a SELECT around a private query would compute from all groups; None if it shows them as they are.
+
+    It makes one row of several, or takes the first rows in another order than from the largest.
+    """
+    names = {_find_cte_name(tokens, inner)} - {""}
+    for block in blocks:
+        is_around = block.start < inner.start and inner.end <= block.end
+        outside = [at for at in _skip_subqueries(tokens, block) if not inner.start <= at < inner.end]
+        if block == inner or not (is_around or _names_any(tokens, outside, names=names)):
+            continue
+        if name := _find_cte_name(tokens, block):
+            names.add(name)
+        kinds = {at: tokens[at].token_type.name for at in block.own}
+        for at in outside:
+            is_group = kinds.get(at) in {"GROUP_BY", "HAVING"} or (
+                at == block.start + 1 and kinds.get(at) == "DISTINCT"
+            )
+            if is_group or _is_aggregate(tokens, at, names=_SUMMARIES):
+                return tokens[at]
+        order = next((at for at in block.own if kinds[at] == "ORDER_BY"), None)
+        limit = next((at for at in block.own if kinds[at] == "LIMIT"), None)
+        if order is not None and limit is not None:
+            first = next(at for at in block.own if at > order and kinds[at] in {"COMMA", "LIMIT"})
+            text = tokens[limit + 1].text if limit + 1 < block.end else ""
+            if "DESC" not in {kinds.get(at) for at in range(order, first)} and not (
+                text.isdecimal() and int(text) >= k
+            ):
+                return tokens[order]
+    return None
+
+
+def _is_aggregate(tokens: list[Token], at: int, *, names: frozenset[str] = _AGGREGATES) -> bool:
     """Say whether tokens[at] is an aggregate that is called, and is no window."""
-    if ascii_lower(tokens[at].text) not in _AGGREGATES or tokens[at].token_type.name == "IDENTIFIER":
+    if ascii_lower(tokens[at].text) not in names or tokens[at].token_type.name == "IDENTIFIER":
         return False
     if at + 1 >= len(tokens) or tokens[at + 1].token_type.name != "L_PAREN":
         return False
@@ -184,11 +231,17 @@ def _is_aggregate(tokens: list[Token], at: int) -> bool:
     return True
 
 
-def _describe(tokens: list[Token], block: _Block, *, default_k: int) -> ImpliedClause:
+def _read_limit(statement: Statement, tokens: list[Token], *, block: _Block, parameter: Parameter) -> int | None:
+    """Return the number of rows that LIMIT of a SELECT says; None without one, and for what is no number above 0."""
+    limit = next((at for at in block.own if tokens[at].token_type.name == "LIMIT"), None)
+    text = "" if limit is None or limit + 1 >= len(tokens) else tokens[limit + 1].text
+    bound = read_whole_number(statement.value(text), parameter, min_value=1)
+    return bound if bound is not None else int(text) or None if text.isdecimal() else None
+
+
+def _describe(tokens: list[Token], block: _Block, *, asked: int | None, default_k: int) -> ImpliedClause:
     kinds = {at: tokens[at].token_type.name for at in block.own}
     at = next((at for at in block.own if kinds[at] in _AFTER_GROUPS), block.end)
-    limit = next((at for at in block.own if kinds[at] == "LIMIT"), None)
-    text = "" if limit is None or limit + 1 >= len(tokens) else tokens[limit + 1].text
-    asked = int(text) if text.isdecimal() and int(text) else default_k + 1
+    asked = default_k + 1 if asked is None else asked
     groups = "GROUP_BY" in kinds.values() or kinds.get(block.start + 1) == "DISTINCT"
     return ImpliedClause(tuple(tokens), tokens[block.start], at, not groups, min(asked, default_k), asked > default_k)
