@@ -57,7 +57,7 @@ def read_implied(
     if clause.around is not None and clause.may_be_all:
         hint = f"Write LIMIT {clause.k} in the query that counts, or leave this out."
         reason = f"This would be computed from the first {clause.k} groups alone: others are not released."
-        raise Refusal("outer-select", reason, hint=hint, place=clause.around)
+        raise Refusal("wrapping", reason, hint=hint, place=clause.around)
     return found
 
 

@@ -48,7 +48,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             name: type(name, (Failure,), {})
             for name in ("HarlequinConfigError", "HarlequinConnectionError", "HarlequinQueryError")
         },
-        "harlequin.options": {"TextOption": lambda *words: words},
+        "harlequin.options": {"TextOption": lambda *words: words, "FlagOption": lambda *words: words},
     }
     for name, names in parts.items():
         stand_in = ModuleType(name)
