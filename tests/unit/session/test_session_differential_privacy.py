@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.chart_kit import CREATE, PUBLIC, ROWS, TABLES
-from support.session_kit import filled
+from support.session_kit import filled, session_on, values_rows
 
 import dpsql
 from dpsql.accounting import epsilon_of_zcdp
@@ -180,3 +182,12 @@ def test_other_certificates_take_no_terms_of_a_whole_query() -> None:
 def test_public_tables_and_statements_without_rows_stay_free() -> None:
     for sql in (f"{HEAD} COUNT(*) FROM products", f"{HEAD} {COUNTS} LIMIT 0"):
         assert SESSION.sql(sql).receipt.items_charged == 0
+
+
+def test_the_example_of_the_documentation_runs() -> None:
+    page = Path(__file__).parents[3] / "docs" / "reference" / "sql" / "standard-sql.md"
+    (example,) = re.findall(r"```text\n(SELECT WITH DIFFERENTIAL_PRIVACY\n.*?)```", page.read_text(), re.DOTALL)
+    session = session_on(filled(*values_rows({"a": 3000, "b": 2000})))
+    answer = session.sql(example)
+    assert answer.columns == ["article", "readers"]
+    assert answer.receipt.read_as == "TOP 10 PRIVATE"

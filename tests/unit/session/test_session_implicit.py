@@ -129,10 +129,8 @@ ONE_READING = {  # each row of the table in docs/reference/sql/standard-sql.md, 
     f"{COUNTS} HAVING 100 <= COUNT(*) ORDER BY n DESC LIMIT 3": ("TOP 3 PRIVATE", 3),
     f"-- from a tool\n{COUNTS} /* TOP 7 PRIVATE */ LIMIT 3; -- LIMIT 4": ("TOP 3 PRIVATE", 3),
     f"({COUNTS} ORDER BY n DESC LIMIT 3);;": ("TOP 3 PRIVATE", 3),
-    'SELECT product AS "product", COUNT(*) AS "count" FROM main.orders GROUP BY product ORDER BY "count" DESC LIMIT 1000': (
-        "TOP 5 PRIVATE",
-        5,
-    ),
+    'SELECT product AS "product", COUNT(*) AS "count" FROM main.orders GROUP BY product '
+    'ORDER BY "count" DESC LIMIT 1000': ("TOP 5 PRIVATE", 5),
     "SELECT COUNT(*), product FROM orders GROUP BY ALL": ("TOP 5 PRIVATE", 5),
     "SELECT product FROM orders GROUP BY product": ("TOP 5 PRIVATE", 5),
     "SELECT DISTINCT product, COUNT(*) AS n FROM orders GROUP BY product": ("TOP 5 PRIVATE", 5),
@@ -143,10 +141,8 @@ ONE_READING = {  # each row of the table in docs/reference/sql/standard-sql.md, 
     "SELECT COUNT(*) AS n FROM orders HAVING COUNT(*) > 5": ("PRIVATE", 1),
     "SELECT COUNT(*) AS n FROM orders ORDER BY 1 LIMIT 50000": ("PRIVATE", 1),
     "SELECT COUNT(*) FROM (SELECT DISTINCT user_id, product FROM orders) AS pairs": ("PRIVATE", 1),
-    "SELECT m, COUNT(DISTINCT user_id) AS n FROM (SELECT user_id, MIN(amount) > -1 AS m FROM orders GROUP BY user_id) AS u GROUP BY m": (
-        "TOP 5 PRIVATE",
-        1,
-    ),
+    "SELECT m, COUNT(DISTINCT user_id) AS n "
+    "FROM (SELECT user_id, MIN(amount) > -1 AS m FROM orders GROUP BY user_id) AS u GROUP BY m": ("TOP 5 PRIVATE", 1),
     f"{DAYS} ORDER BY day": ("ALL PRIVATE", 4),
     f"{DAYS} ORDER BY day DESC LIMIT 2": ("ALL PRIVATE", 2),
     f"{DAYS} ORDER BY n LIMIT 2": ("ALL PRIVATE", 2),
@@ -164,7 +160,9 @@ def test_a_statement_means_the_same_however_it_is_written(sql: str) -> None:
     session = session_over()
     clause, rows = ONE_READING[sql]
     answer = session.sql(sql)
-    assert (answer.receipt.read_as, len(answer)) == (clause, rows)
+    assert answer.receipt.read_as == clause
+    is_cut = clause.startswith("TOP")  # where noise may stop before the last group
+    assert 1 <= len(answer) <= rows if is_cut else len(answer) == rows
 
 
 def test_rows_come_in_the_order_of_the_statement() -> None:
@@ -192,7 +190,7 @@ REFUSED = {
     f"{COUNTS} HAVING n = 100": "having",
     f"{COUNTS} HAVING SUM(amount) > 100": "having",
     f"{COUNTS} HAVING product > 'p2'": "having",
-    "SELECT product, COUNT(*) AS n, SUM(amount) AS s FROM orders GROUP BY product HAVING s > 9 ORDER BY n DESC": "having",
+    "SELECT product, COUNT(*) AS n, SUM(amount) AS s FROM orders GROUP BY product HAVING s > 9": "having",
     f"SELECT COUNT(*) FROM ({COUNTS}) AS x": "wrapping",
     f"SELECT SUM(n) FROM ({COUNTS} ORDER BY n DESC LIMIT 1000) AS x": "wrapping",
     f"SELECT DISTINCT n FROM ({COUNTS}) AS x": "wrapping",
@@ -339,7 +337,7 @@ def test_one_statement_may_be_read_otherwise_than_the_session() -> None:
         session = session_over(implicit=default)
         for implicit in (True, False, None):
             if default if implicit is None else implicit:
-                assert len(session.sql(COUNTS, implicit=implicit)) == 5
+                assert 1 <= len(session.sql(COUNTS, implicit=implicit)) <= 5
                 assert session.replay(COUNTS, implicit=implicit).receipt.replayed
                 assert session.describe(COUNTS, implicit=implicit).names == ["product", "n"]
                 assert session.prepare(COUNTS, implicit=implicit).schema.names == ["product", "n"]
@@ -363,9 +361,10 @@ def test_a_bound_limit_is_the_number_of_groups() -> None:
     sql = f"{COUNTS} ORDER BY n DESC LIMIT $1"
     for limit, clause in ((3, "TOP 3 PRIVATE"), (1000, "TOP 5 PRIVATE"), (0, "")):
         answer = session.sql(sql, [limit])
-        assert (answer.receipt.read_as, len(answer)) == (clause, min(limit, 5))
+        assert answer.receipt.read_as == clause
+        assert len(answer) <= limit
     offset = f"{sql} OFFSET $2"
-    assert len(session.sql(offset, [3, 0])) == 3
+    assert 1 <= len(session.sql(offset, [3, 0])) <= 3
     with pytest.raises(Error, match="OFFSET"):
         session.sql(offset, [3, 2])
 
