@@ -161,7 +161,7 @@ class Session:
         self, text: str, parameters: ParameterValues, *, stop: engines.Stop | None, implicit: bool | None
     ) -> Answer | tuple[planning.Plan, planning.ResultView]:
         """Return the answer to a statement that is free or stored; of another, its plan and the view of its result."""
-        statement = self._analyze(text, parameters, implicit)
+        statement = self._analyze(text, parameters, implicit=implicit)
         if not isinstance(statement, statements.PrivateQuery | statements.WrappedQuery):
             return self._free(self._free_answers.answer(statement, stop))
         view = planning.result_view(statement)
@@ -231,7 +231,7 @@ class Session:
         >>> session.explain("SELECT article FROM reads GROUP BY article TOP 10 PRIVATE").worst_items
         10
         """
-        statement = self._analyze(text, parameters, implicit)
+        statement = self._analyze(text, parameters, implicit=implicit)
         if isinstance(statement, statements.WrappedQuery):
             statement = planning.result_view(statement).inner
         if not isinstance(statement, statements.PrivateQuery):
@@ -260,7 +260,7 @@ class Session:
         >>> session.describe("SELECT article FROM reads GROUP BY article TOP 10 PRIVATE").names
         ['article']
         """
-        return self._schema(self._analyze(text, parameters, implicit))
+        return self._schema(self._analyze(text, parameters, implicit=implicit))
 
     def prepare(self, text: str, types: Sequence[str] = (), *, implicit: bool | None = None) -> planning.Prepared:
         """Return the types of a statement's parameters and the columns of its answer, before any value is bound.
@@ -272,7 +272,7 @@ class Session:
         ('VARCHAR',)
         """
         found, statement, is_open = prepare_statement(
-            text, types, read=lambda values: self._analyze(text, values, implicit)
+            text, types, read=lambda values: self._analyze(text, values, implicit=implicit)
         )
         return planning.Prepared(found, self._schema(statement, is_open=is_open))
 
@@ -337,7 +337,7 @@ class Session:
         if self._closed:
             raise UsageError("closed", "This session is closed.", hint="Open another with dpsql.connect.")
 
-    def _analyze(self, text: str, parameters: ParameterValues, implicit: bool | None) -> statements.Statement:  # noqa: FBT001 - the value of a setting
+    def _analyze(self, text: str, parameters: ParameterValues, *, implicit: bool | None) -> statements.Statement:
         self._check_open()
         return self._analyses.read(
             text, parameters, implicit=self._dependencies.implicit if implicit is None else implicit

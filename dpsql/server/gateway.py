@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from dpsql.errors import EngineError, Error, Refusal
@@ -33,12 +33,20 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """Entry to the service for all surfaces; threads may share it."""
+    """Entry to the service for all surfaces; threads may share it.
+
+    `implicit` reads standard SQL as private, or not; None leaves it to the policy.
+    """
 
     service: Service
     users: Users
     telemetry: Telemetry
     throttle: Throttle
+    implicit: bool | None = None
+
+    def with_implicit(self, implicit: bool | None) -> Gateway:  # noqa: FBT001 - the value of a setting
+        """Return the same entry for a connection with a setting of its own."""
+        return replace(self, implicit=implicit)
 
     def enter(self, surface: str) -> bool:
         """Count a connection and return True, or return False if `max_connections` of the policy are open."""
@@ -104,7 +112,7 @@ class Gateway:
         self.service.policy.analyst(role)
         return role
 
-    def ask(  # noqa: PLR0913 - the parts of a request
+    def ask(
         self,
         surface: str,
         user: User,
@@ -113,18 +121,18 @@ class Gateway:
         parameters: ParameterValues = (),
         role: str | None = None,
         stop: Stop | None = None,
-        implicit: bool | None = None,
     ) -> Answer:
         """Answer a statement, charged to the user or to the `role` they act as; raise as a session does.
 
-        A free statement is interrupted soon after `stop` returns True, when its client leaves or cancels it. `implicit`
-        reads standard SQL as private, or not; None leaves it to the policy.
+        A free statement is interrupted soon after `stop` returns True, when its client leaves or cancels it.
         """
         return self._answer(
             surface,
             user,
             role=role,
-            act=lambda analyst: self.service.ask(analyst, text, parameters=parameters, stop=stop, implicit=implicit),
+            act=lambda analyst: self.service.ask(
+                analyst, text, parameters=parameters, stop=stop, implicit=self.implicit
+            ),
         )
 
     def replay(self, surface: str, user: User, *, text: str, stop: Stop | None = None) -> Answer:
@@ -161,13 +169,12 @@ class Gateway:
         text: str,
         parameters: ParameterValues = (),
         role: str | None = None,
-        implicit: bool | None = None,
     ) -> pa.Schema:
         """Return the columns of a statement's answer; free, and not counted against statements_per_minute."""
 
         def describe_and_count(analyst: str) -> pa.Schema:
             began = time.monotonic()
-            schema = self.service.describe(analyst, text, parameters=parameters, implicit=implicit)
+            schema = self.service.describe(analyst, text, parameters=parameters, implicit=self.implicit)
             self.telemetry.count_answer(surface, "describe", seconds=time.monotonic() - began)
             return schema
 

@@ -64,7 +64,8 @@ class Statements:
         self, user: User, text: str, *, parameters: tuple[object, ...] = (), implicit: bool | None = None
     ) -> pa.Schema:
         """Return the columns of an answer; nothing is charged."""
-        return self._gateway.describe(SURFACE, user, text=text, parameters=parameters, implicit=implicit)
+        gateway = self._gateway.with_implicit(implicit)
+        return gateway.describe(SURFACE, user, text=text, parameters=parameters)
 
     def ticket(
         self, user: User, text: str, *, parameters: tuple[object, ...] = (), implicit: bool | None = None
@@ -89,9 +90,8 @@ class Statements:
                 return asked.answer
             asked.is_running = True
             try:
-                answer = self._gateway.ask(
-                    SURFACE, user, text=asked.text, parameters=asked.parameters, stop=stop, implicit=asked.implicit
-                )
+                gateway = self._gateway.with_implicit(asked.implicit)
+                answer = gateway.ask(SURFACE, user, text=asked.text, parameters=asked.parameters, stop=stop)
             finally:
                 asked.is_running = False
             table = _with_receipt(answer)

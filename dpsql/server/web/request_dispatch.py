@@ -87,11 +87,10 @@ class RequestDispatch:
 
         The body of the `request` was read; what is free is stopped when its client goes away.
         """
+        gateway = self.gateway.with_implicit(implicit)
         return await self._answer(
             user,
-            lambda stop: self.gateway.ask(
-                SURFACE, user, text=text, parameters=parameters, stop=stop, implicit=implicit
-            ),
+            lambda stop: gateway.ask(SURFACE, user, text=text, parameters=parameters, stop=stop),
             request=request,
         )
 

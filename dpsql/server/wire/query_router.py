@@ -199,15 +199,8 @@ class QueryRouter:
 
         def answer(stop: Stop) -> QueryResult:
             values = self._decode_values(text, bound, context=context) if bound.values else []
-            answer = self._gateway.ask(
-                SURFACE,
-                self.user,
-                text=text,
-                parameters=values,
-                role=context.analyst,
-                stop=stop,
-                implicit=context.implicit,
-            )
+            gateway = self._gateway.with_implicit(context.implicit)
+            answer = gateway.ask(SURFACE, self.user, text=text, parameters=values, role=context.analyst, stop=stop)
             if answer.receipt.mechanism == NO_MECHANISM:
                 return QueryResult(ArrowRows(answer.arrow()))
             details = "; ".join(f"{name}: {value}" for name, value in answer.receipt.details())

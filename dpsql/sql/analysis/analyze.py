@@ -49,7 +49,7 @@ from dpsql.sql.syntax.differential_privacy import PrivacyHeader, extract_header
 from dpsql.sql.syntax.grammar import settle
 from dpsql.sql.syntax.parameters import ParameterValues, bind
 from dpsql.sql.syntax.sqlglot_nodes import only, pair_items_with_text, parse, place
-from dpsql.sql.syntax.standard_sql import PrivateNames, add_clause, find_implied_clause
+from dpsql.sql.syntax.standard_sql import EXPLICIT, PrivateNames, StandardSQL, add_clause, find_implied_clause
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -64,21 +64,20 @@ _KEY_FAMILIES = frozenset(
 _SELECT_PARTS = ("with_", "expressions", "from_", "joins", "where", "group", "having", "order", "limit", "distinct")
 
 
-def analyze(  # noqa: PLR0913 - the context of a statement
+def analyze(
     text: str,
     catalog: Catalog,
     *,
     parameters: ParameterValues = (),
     accepts_pattern: PatternCheck,
     clock: Clock | None = None,
-    implicit: bool = False,
-    default_k: int = 10,
+    standard: StandardSQL = EXPLICIT,
 ) -> Asked:
     """Analyze the statement, or raise `Refusal`, `Unsupported` or `UsageError`.
 
     `parameters` are the values of ?, $1 or :name. `accepts_pattern` says whether the engine compiles a regular
-    expression, without any data. `clock` gives the time, and is read once, if the statement uses it. With `implicit`,
-    standard SQL over private tables is read as private, with at most `default_k` keys.
+    expression, without any data. `clock` gives the time, and is read once, if the statement uses it. `standard` says
+    whether standard SQL over private tables is read as private.
     """
     statement = scan(text)
     bound = bind(statement, parameters)
@@ -97,9 +96,9 @@ def analyze(  # noqa: PLR0913 - the context of a statement
         return _free(Sources(catalog, reader), lifted)
     except (Refusal, Unsupported) as error:
         refused = error
-    if not implicit and header is None:
+    if not standard.is_private and header is None:
         raise refused
-    return _imply(reader, catalog, refused=refused, header=header, default_k=default_k)
+    return _imply(reader, catalog, refused=refused, header=header, default_k=standard.default_k)
 
 
 def _imply(

@@ -16,6 +16,7 @@ from dpsql.sql.ir.clock import Clock
 from dpsql.sql.ir.statements import PrivateQuery, WrappedQuery
 from dpsql.sql.ir.statements import Statement as Asked
 from dpsql.sql.syntax.parameters import ParameterValues
+from dpsql.sql.syntax.standard_sql import StandardSQL
 
 __all__ = ["AnalysisCache"]
 
@@ -64,8 +65,7 @@ class AnalysisCache:
             parameters=parameters,
             accepts_pattern=self._accepts_pattern,
             clock=clock,
-            implicit=implicit,
-            default_k=self._default_k,
+            standard=StandardSQL(implicit, self._default_k),
         )
 
 

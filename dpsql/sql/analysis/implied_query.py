@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
-from dpsql.errors import Refusal
+from dpsql.errors import Refusal, Unsupported
 from dpsql.sql.ir.statements import PrivateQuery, WrappedQuery
 from dpsql.sql.syntax.differential_privacy import PrivacyHeader
 from dpsql.sql.syntax.standard_sql import ImpliedClause
@@ -122,4 +122,4 @@ def _check_having(query: PrivateQuery) -> None:
             continue
         hint = "Write HAVING ... >= 100 of the measure that ranks, or put this query into FROM and filter outside."
         reason = "HAVING is tested on the most frequent groups alone, and others pass this test, too."
-        raise Refusal("having", reason, hint=hint, place=query.clause.place)
+        raise Unsupported("having", reason, hint=hint, place=query.clause.place)

@@ -11,7 +11,7 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from dpsql.errors import Place, Refusal, Unsupported
+from dpsql.errors import Place, Refusal
 from dpsql.sql.ir.scope import propose_name
 from dpsql.sql.ir.statements import Option, OptionValue, QueryTerms
 from dpsql.sql.lexer import Statement, ascii_lower
@@ -72,7 +72,7 @@ def extract_header(statement: Statement, parameter: Parameter) -> tuple[Statemen
     """Return the statement without WITH DIFFERENTIAL_PRIVACY and its options, and these; None if it has none."""
     tokens = list(statement.tokens)
     _refuse_old_words(statement, tokens)
-    starts = [at for at in range(len(tokens) - _PAIR) if _begins(tokens, at, "differential_privacy")]
+    starts = [at for at in range(len(tokens) - _PAIR) if _begins(tokens, at, word="differential_privacy")]
     if not starts:
         return statement, None
     if len(starts) > 1:
@@ -81,7 +81,7 @@ def extract_header(statement: Statement, parameter: Parameter) -> tuple[Statemen
         raise Refusal("clause", "The statement has more than one private query.", hint=hint, place=place)
     start, end = starts[0], starts[0] + _PAIR + 1
     items: list[list[Token]] = []
-    if _is(tokens, end, "options"):
+    if _is(tokens, end, word="options"):
         close = _find_close(tokens, end + 1)
         if close is None:
             raise Refusal(
@@ -162,11 +162,11 @@ def _extract_bounds(statement: Statement, tokens: list[Token]) -> tuple[list[Tok
         place = statement.place(tokens[at], tokens[end])
         kinds = [token.token_type.name for token in tokens[at : end + 1]]
         calls = [token.token_type.name for token in tokens[max(0, at - 3) : at]]
-        is_rows = calls == ["L_PAREN", "STAR", "COMMA"] and _is(tokens, at - 4, "count")
-        if not is_rows or not _is(tokens, at, "contribution_bounds_per_group"):
+        is_rows = calls == ["L_PAREN", "STAR", "COMMA"] and _is(tokens, at - 4, word="count")
+        if not is_rows or not _is(tokens, at, word="contribution_bounds_per_group"):
             hint = "Leave it out. To limit the values of rows, write SUM(LEAST(amount, 100))."
             reason = "The bounds of a sum are the policy's."
-            raise Unsupported("option", reason, hint=hint, place=place)
+            raise Refusal("option", reason, hint=hint, place=place)
         limit = tokens[end - 1].text
         shape = ["VAR", "FARROW", "L_PAREN", "NUMBER", "COMMA", "NUMBER", "R_PAREN"]
         if kinds != shape or tokens[at + 3].text != "0" or not (limit.isdecimal() and int(limit)):
@@ -182,28 +182,28 @@ def _extract_bounds(statement: Statement, tokens: list[Token]) -> tuple[list[Tok
 
 def _is_bounds(tokens: list[Token], at: int) -> bool:
     """Say whether tokens[at] begins the bounds of an aggregate."""
-    named = any(_is(tokens, at, name) for name in _BOUNDS)
+    named = any(_is(tokens, at, word=name) for name in _BOUNDS)
     return named and _kind(tokens, at - 1) == "COMMA" and _kind(tokens, at + 1) == "FARROW"
 
 
 def _refuse_old_words(statement: Statement, tokens: list[Token]) -> None:
     """Refuse what GoogleSQL had before DIFFERENTIAL_PRIVACY."""
     for at, token in enumerate(tokens):
-        if _begins(tokens, at, "anonymization"):
+        if _begins(tokens, at, word="anonymization"):
             place = statement.place(tokens[at + 1], tokens[at + _PAIR])
-            raise Unsupported("clause", "WITH ANONYMIZATION is not supported.", hint=_HINT, place=place)
+            raise Refusal("clause", "WITH ANONYMIZATION is not supported.", hint=_HINT, place=place)
         name = ascii_lower(token.text)
-        if name in _OLD_AGGREGATES and _is(tokens, at, name) and _kind(tokens, at + 1) == "L_PAREN":
+        if name in _OLD_AGGREGATES and _is(tokens, at, word=name) and _kind(tokens, at + 1) == "L_PAREN":
             plain = name.removeprefix("anon_")
             hint = "Count or add: COUNT(*), COUNT(DISTINCT unit), SUM and AVG are released."
             if plain in _RELEASED:
                 hint = f"Write {plain.upper()}(...) in its place."
-            raise Unsupported("aggregate", f"{name.upper()} is not supported.", hint=hint, place=statement.place(token))
+            raise Refusal("aggregate", f"{name.upper()} is not supported.", hint=hint, place=statement.place(token))
 
 
-def _begins(tokens: list[Token], at: int, word: str) -> bool:
+def _begins(tokens: list[Token], at: int, *, word: str) -> bool:
     """Say whether tokens[at] is a SELECT with WITH and a word behind it."""
-    return [_kind(tokens, at), _kind(tokens, at + 1)] == ["SELECT", "WITH"] and _is(tokens, at + _PAIR, word)
+    return [_kind(tokens, at), _kind(tokens, at + 1)] == ["SELECT", "WITH"] and _is(tokens, at + _PAIR, word=word)
 
 
 def _find_close(tokens: list[Token], start: int) -> int | None:
@@ -216,7 +216,7 @@ def _find_close(tokens: list[Token], start: int) -> int | None:
     return None
 
 
-def _is(tokens: list[Token], at: int, word: str) -> bool:
+def _is(tokens: list[Token], at: int, *, word: str) -> bool:
     return _kind(tokens, at) not in {"", "IDENTIFIER"} and ascii_lower(tokens[at].text) == word
 
 

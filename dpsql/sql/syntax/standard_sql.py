@@ -23,7 +23,7 @@ from dpsql.sql.syntax.row_limits import normalize_row_limits
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["ImpliedClause", "PrivateNames", "add_clause", "find_implied_clause"]
+__all__ = ["EXPLICIT", "ImpliedClause", "PrivateNames", "StandardSQL", "add_clause", "find_implied_clause"]
 
 _AGGREGATES = frozenset("count sum avg min max".split())
 _SUMMARIES = _AGGREGATES | frozenset(
@@ -34,6 +34,17 @@ _SUMMARIES = _AGGREGATES | frozenset(
 _SET_OPERATIONS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
 _AFTER_GROUPS = frozenset(["ORDER_BY", "LIMIT", "OFFSET"])
 _CTE_HEAD = 3  # tokens before the SELECT of a CTE: its name, AS and a parenthesis
+
+
+@dataclass(frozen=True, slots=True)
+class StandardSQL:
+    """Whether standard SQL over private tables is read as private, and with how many keys where it does not say."""
+
+    is_private: bool
+    default_k: int = 10
+
+
+EXPLICIT = StandardSQL(is_private=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +199,15 @@ def _skip_subqueries(tokens: list[Token], block: _Block) -> Iterator[int]:
 def _find_summary(tokens: list[Token], inner: _Block, *, blocks: list[_Block], k: int) -> Token | None:
     """Return what a SELECT around a private query would compute from all groups; None if it shows them as they are.
 
-    It makes one row of several, or takes the first rows in another order than from the largest.
+    It makes one row of several, takes the first rows in another order than from the largest, or asks which groups are
+    not there.
     """
     names = {_find_cte_name(tokens, inner)} - {""}
+    for at in (*range(inner.start), *range(inner.end, len(tokens))):
+        ahead = [token.token_type.name for token in tokens[at : at + 4]]
+        is_absence = ahead[:2] == ["NOT", "EXISTS"] or ahead == ["NOT", "IN", "L_PAREN", "SELECT"]
+        if is_absence or ahead[0] in {"EXCEPT", "INTERSECT", "ANTI"}:
+            return tokens[at]
     for block in blocks:
         is_around = block.start < inner.start and inner.end <= block.end
         outside = [at for at in _skip_subqueries(tokens, block) if not inner.start <= at < inner.end]

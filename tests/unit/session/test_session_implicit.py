@@ -151,6 +151,7 @@ ONE_READING = {  # each row of the table in docs/reference/sql/standard-sql.md, 
     f"WITH x AS ({COUNTS}) SELECT * FROM x ORDER BY n LIMIT 1000": ("TOP 5 PRIVATE", 5),
     f"WITH x AS ({COUNTS} ORDER BY n DESC LIMIT 5) SELECT * FROM x ORDER BY n LIMIT 2": ("TOP 5 PRIVATE", 2),
     f"SELECT SUM(n) FROM ({COUNTS} LIMIT 5) AS x": ("TOP 5 PRIVATE", 1),
+    f"SELECT * FROM ({COUNTS}) AS x WHERE product NOT IN ('p7')": ("TOP 5 PRIVATE", 5),
     f"SELECT MAX(n) FROM ({DAYS}) AS x": ("ALL PRIVATE", 1),
 }
 
@@ -197,6 +198,10 @@ REFUSED = {
     f"SELECT n, COUNT(*) FROM ({COUNTS}) AS x GROUP BY n": "wrapping",
     f"WITH x AS ({COUNTS}), y AS (SELECT n FROM x) SELECT MIN(n) FROM y": "wrapping",
     f"WITH x AS ({COUNTS}) SELECT * FROM x ORDER BY n LIMIT 2": "wrapping",
+    f"SELECT product FROM products WHERE product NOT IN (SELECT product FROM ({COUNTS}) AS x)": "wrapping",
+    f"SELECT product FROM products p WHERE NOT EXISTS (SELECT 1 FROM ({COUNTS}) x WHERE x.product = p.product)": (
+        "wrapping"
+    ),
     "SELECT COUNT(*) FROM (SELECT DISTINCT product FROM orders) AS x": "wrapping",
     f"{COUNTS} UNION ALL SELECT 'x', 1": "not-private",
     "SELECT product FROM orders UNION SELECT product FROM products": "keyword",
