@@ -207,7 +207,8 @@ def _find_summary(tokens: list[Token], inner: _Block, *, blocks: list[_Block], k
         ahead = [token.token_type.name for token in tokens[at : at + 4]]
         is_absence = ahead[:2] == ["NOT", "EXISTS"] or ahead == ["NOT", "IN", "L_PAREN", "SELECT"]
         if is_absence or ahead[0] in {"EXCEPT", "INTERSECT", "ANTI"}:
-            return tokens[at]
+            absence: Token = tokens[at]
+            return absence
     for block in blocks:
         is_around = block.start < inner.start and inner.end <= block.end
         outside = [at for at in _skip_subqueries(tokens, block) if not inner.start <= at < inner.end]
@@ -225,7 +226,7 @@ def _find_summary(tokens: list[Token], inner: _Block, *, blocks: list[_Block], k
         order = next((at for at in block.own if kinds[at] == "ORDER_BY"), None)
         limit = next((at for at in block.own if kinds[at] == "LIMIT"), None)
         if order is not None and limit is not None:
-            first = next(at for at in block.own if at > order and kinds[at] in {"COMMA", "LIMIT"})
+            first = next((at for at in block.own if at > order and kinds[at] in {"COMMA", "LIMIT"}), block.end)
             text = tokens[limit + 1].text if limit + 1 < block.end else ""
             if "DESC" not in {kinds.get(at) for at in range(order, first)} and not (
                 text.isdecimal() and int(text) >= k
