@@ -29,6 +29,7 @@ from dpsql.plan.mechanisms.stable import stable
 from dpsql.plan.mechanisms.top_stable import top_stable
 from dpsql.plan.mechanisms.weighted_gaussian import weighted_gaussian
 from dpsql.plan.plan import Plan
+from dpsql.plan.query_terms import plan_within_terms
 from dpsql.plan.terms import Terms
 from dpsql.policy import PrivateTable
 from dpsql.policy.validation import fold
@@ -65,6 +66,9 @@ _WORDS = {
 
 def build_plan(query: PrivateQuery, terms: Terms, *, salts: tuple[int, int]) -> Plan:
     """Return the plan for a query; refuse options outside the policy's ceilings. `salts` are the session's own."""
+    stated = query.clause.terms
+    if stated is not None:
+        return plan_within_terms(query, stated, terms=terms, build=lambda each: build_plan(each, terms, salts=salts))
     query = bound_measures(order_canonically(query), terms)
     options, limits, k = query.clause.options, terms.limits, query.clause.k
     if k is not None and k > limits.max_k:

@@ -66,11 +66,19 @@ from dpsql.sql.syntax.clause import (
     several_queries,
     split_clause,
 )
+from dpsql.sql.syntax.differential_privacy import PrivacyHeader, extract_header
 from dpsql.sql.syntax.grammar import settle
 from dpsql.sql.syntax.parameters import ParameterValues, bind, make_literal
 from dpsql.sql.syntax.private_spans import PrivateSpan, cut_private_queries, find_private_spans
 from dpsql.sql.syntax.sqlglot_nodes import only, pair_items_with_text, parse, place
-from dpsql.sql.syntax.standard_sql import ImpliedClause, PrivateNames, add_clause, find_implied_clauses
+from dpsql.sql.syntax.standard_sql import (
+    EXPLICIT,
+    ImpliedClause,
+    PrivateNames,
+    StandardSQL,
+    add_clause,
+    find_implied_clauses,
+)
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -94,6 +102,7 @@ class _Request:
     catalog: Catalog
     accepts_pattern: PatternCheck
     clock: Clock | None
+    header: PrivacyHeader | None
     is_lenient: bool
 
     def sources(self, statement: Statement) -> Sources:
@@ -109,32 +118,30 @@ def analyze(  # noqa: PLR0913 - what a session has
     parameters: ParameterValues = (),
     accepts_pattern: PatternCheck,
     clock: Clock | None = None,
-    implicit: int | None = None,
+    standard: StandardSQL = EXPLICIT,
     parser: SelectParser | None = None,
 ) -> Asked:
     """Analyze the statement, or raise `Refusal`, `Unsupported` or `UsageError`.
 
     `parameters` are the values of ?, $1 or :name. `accepts_pattern` says whether the engine compiles a regular
-    expression, without any data. `clock` gives the time, and is read once, if the statement uses it. With `implicit`,
-    standard SQL over private tables is read as private, with at most so many keys where nothing says how many. With a
-    `parser`, the SELECT around private queries may be of DuckDB's SQL.
+    expression, without any data. `clock` gives the time, and is read once, if the statement uses it. `standard` says
+    whether standard SQL over private tables is read as private. With a `parser`, the SELECT around private queries may
+    be of DuckDB's SQL.
     """
     statement, refused = _scan(text, is_lenient=parser is not None)
     bound = bind(statement, parameters)
     command = None if refused else read_command(statement, catalog)
     if command is not None:
         return command
+    statement, header = extract_header(statement, bound.__getitem__)
     clock = None if clock is None else cache(clock)  # one reading for all parts of a statement
-    asked = _Request(statement, bound, catalog, accepts_pattern, clock, is_lenient=refused is not None)
-    implied = list[ImpliedClause]()
-    if implicit is not None:
-        implied = find_implied_clauses(statement, _list_private_names(catalog), default_k=implicit)
+    asked = _Request(statement, bound, catalog, accepts_pattern, clock, header, is_lenient=refused is not None)
     if refused is None:
         try:
-            return _read_alone(asked, implied)
+            return _read_alone(asked, standard)
         except (Refusal, Unsupported) as error:
             refused = error
-    found = None if parser is None else _read_surrounded(asked, implied, parser=parser, refused=refused)
+    found = None if parser is None else _read_surrounded(asked, standard, parser=parser, refused=refused)
     if found is None:
         raise refused
     return found
@@ -152,37 +159,77 @@ def _scan(text: str, *, is_lenient: bool) -> tuple[Statement, Refusal | Unsuppor
     raise refused
 
 
-def _read_alone(asked: _Request, implied: list[ImpliedClause]) -> Asked:
+def _read_alone(asked: _Request, standard: StandardSQL) -> Asked:
     """Return a statement with one private query or none, whose outer SELECT is in the closed language of dpsql."""
     lifted = extract_clause(asked.statement, asked.bound.__getitem__)
     if lifted.clause is not None:
+        _check_header(asked)
         return check_implied(_private(asked.sources(asked.statement), lifted))
     try:
         return _free(asked.sources(asked.statement), lifted)
-    except (Refusal, Unsupported):
-        if not implied:
-            raise
+    except (Refusal, Unsupported) as error:
+        refused = error
+    implied = _find_implied(asked, standard)
+    if not implied:
+        raise refused
     if len(implied) > 1:
         raise several_queries(asked.statement, asked.statement.tokens[0])
-    return read_implied(implied[0], partial(_read_with_clause, asked, implied[0]))
+
+    def read(*, all_groups: bool) -> PrivateQuery | WrappedQuery:
+        explicit = add_clause(asked.statement, implied[0], all_groups=all_groups)
+        lifted = extract_clause(explicit, asked.bound.__getitem__)
+        if lifted.clause is None:  # what it would end is no query
+            raise refused
+        try:
+            return _private(asked.sources(explicit), _set_terms(lifted, asked.header))
+        except Refusal as error:
+            if error.code != "nothing-private":
+                raise
+        raise refused
+
+    return read_implied(implied[0], read, header=asked.header)
 
 
-def _read_with_clause(asked: _Request, clause: ImpliedClause, *, all_groups: bool) -> PrivateQuery | WrappedQuery:
-    explicit = add_clause(asked.statement, clause, all_groups=all_groups)
-    lifted = extract_clause(explicit, asked.bound.__getitem__)
-    return _private(asked.sources(explicit), lifted)
+def _find_implied(asked: _Request, standard: StandardSQL) -> list[ImpliedClause]:
+    """Return the clauses that standard SQL implies; none where it is not read as private."""
+    header = asked.header
+    if not standard.is_private and header is None:
+        return []
+    names, parameter = _list_private_names(asked.catalog), asked.bound.__getitem__
+    found = find_implied_clauses(asked.statement, names, default_k=standard.default_k, parameter=parameter)
+    if header is not None and found and [clause.select for clause in found] != [header.select]:
+        hint = "Write WITH DIFFERENTIAL_PRIVACY at the SELECT that aggregates the rows of a private table."
+        raise Refusal("clause", "This SELECT is not the private query.", hint=hint, place=header.place)
+    return found
+
+
+def _check_header(asked: _Request) -> None:
+    if asked.header is not None:
+        hint = "Leave WITH DIFFERENTIAL_PRIVACY out, or the clause that ends in PRIVATE."
+        raise Refusal("clause", "The query is private in two ways.", hint=hint, place=asked.header.place)
+
+
+def _set_terms(lifted: SplitStatement, header: PrivacyHeader | None) -> SplitStatement:
+    """Return a private query with the options of WITH DIFFERENTIAL_PRIVACY."""
+    if header is None or lifted.clause is None:
+        return lifted
+    return replace(lifted, clause=replace(lifted.clause, options=header.options, terms=header.terms))
 
 
 def _read_surrounded(
-    asked: _Request, implied: list[ImpliedClause], *, parser: SelectParser, refused: Refusal | Unsupported
+    asked: _Request, standard: StandardSQL, *, parser: SelectParser, refused: Refusal | Unsupported
 ) -> EvaluatedQuery | None:
     """Return a statement with DuckDB's SQL around any number of private queries; None where nothing is around it."""
     statement = asked.statement
     tokens, explained = list_select_tokens(statement)
     spans = find_private_spans(statement, tokens, find_clauses(statement, tokens))
     if spans:
+        _check_header(asked)
         found = [(span, _read_span(asked, statement, span)) for span in spans]
+        for _, query in found:
+            check_implied(query)
     else:
+        implied = _find_implied(asked, standard)
         marks = [clause.tokens[clause.at - 1].start for clause in implied]
         found = [_read_implied_span(asked, clause, marks=marks) for clause in implied]
     mains = [span for span, _ in found if span.is_main]
@@ -211,7 +258,7 @@ def _read_span(asked: _Request, statement: Statement, span: PrivateSpan) -> Priv
     if asked.is_lenient:
         check_tokens(statement, span.tokens)
     lifted = split_clause(statement, span.tokens, start=span.clause, parameter=asked.bound.__getitem__)
-    found = check_implied(_private(asked.sources(statement), lifted))
+    found = _private(asked.sources(statement), _set_terms(lifted, asked.header))
     assert isinstance(found, PrivateQuery)  # noqa: S101 - nothing is around it
     return found
 
@@ -228,7 +275,7 @@ def _read_implied_span(
         spans[:] = find_private_spans(explicit, tokens, find_clauses(explicit, tokens), marks=marks)
         return _read_span(asked, explicit, spans[0])
 
-    found = read_implied(clause, read)
+    found = read_implied(clause, read, header=asked.header)
     assert isinstance(found, PrivateQuery)  # noqa: S101 - nothing is around it
     return spans[0], found
 
@@ -346,6 +393,7 @@ class _Analysis:
             self.sources.define(select.args["with_"])
         body, scope = self.sources.block(select)
         private, unit = self._private(scope, select)
+        self._check_unit_column(private.unit_name or "")
         with self.reader.correlating():
             items = [
                 self._item(item, scope, spelled=spelled)
@@ -380,6 +428,13 @@ class _Analysis:
         )
         query = set_columns(query, catalog=self.sources.catalog)
         return read_partitions(query, self._per(items, keys, scope=scope), catalog=self.sources.catalog)
+
+    def _check_unit_column(self, unit: str) -> None:
+        """Refuse another privacy unit than the policy's."""
+        option = None if self.clause.terms is None else self.clause.terms.unit_column
+        if option is not None and (not option.word or ascii_lower(str(option.value)) != ascii_lower(unit)):
+            hint = f"Write privacy_unit_column = {write_name(unit)}, or leave it out."
+            raise Refusal("option", "The policy has another privacy unit here.", hint=hint, place=option.place)
 
     def _domain(self, keys: tuple[Expression, ...], where: Expression | None) -> Domain | None:
         """Return the known domain that the options name or, for ALL PRIVATE, the calendar that WHERE tells."""

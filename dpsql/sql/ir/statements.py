@@ -35,6 +35,7 @@ __all__ = [
     "Partitions",
     "PrivateQuery",
     "PublicQuery",
+    "QueryTerms",
     "ShowBudget",
     "ShowFunctions",
     "ShowTables",
@@ -122,11 +123,26 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
+class QueryTerms:
+    """Terms of SELECT WITH DIFFERENTIAL_PRIVACY, as written: `epsilon` and `delta` are of the whole query.
+
+    `min_units` is the number of units that a group must have, and `unit_column` the privacy unit.
+    """
+
+    epsilon: Option | None
+    delta: Option | None
+    min_units: Option | None
+    unit_column: Option | None
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
 class Clause:
     """TOP k PRIVATE [PER name] [WITH (...)], ALL PRIVATE of all known groups, or PRIVATE alone, of one total.
 
     `k` is None for ADAPTIVE, and where the `shape` is not "top" but "all" or "total". Options are by lower-case name;
-    `per` is PER's name. It is `implied` where the statement is standard SQL that is read as private.
+    `per` is PER's name. It is `implied` where the statement is standard SQL that is read as private. `terms` are those
+    of the whole query; a plan has none, since they become options of an item.
     """
 
     k: int | None
@@ -135,6 +151,7 @@ class Clause:
     per: Name | None = None
     shape: Literal["top", "all", "total"] = "top"
     implied: bool = False
+    terms: QueryTerms | None = None
 
     def __str__(self) -> str:
         """Return the clause as SQL writes it, without PER and options."""

@@ -19,7 +19,7 @@ from dpsql.sql.syntax.parameters import Parameter, make_literal
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["OPTIONS", "read_options", "split_options"]
+__all__ = ["OPTIONS", "read_options", "read_value", "split_options"]
 
 _NAMES = (
     "assume delta domain epsilon fresh intervals k_bar max_groups_contributed max_rows_contributed mechanism monotone "
@@ -111,7 +111,7 @@ def _read_option(
     is_unbound = _fill_unbound(statement, item[2:], wanted=_TYPES.get(name, TEXT), parameter=parameter)
     if is_unbound and name != "partitions":  # PER needs the partitions
         return name, None
-    value, word = _read_value(statement, item[2:], parameter=parameter)
+    value, word = read_value(statement, item[2:], parameter=parameter)
     if value is None:
         hint = f"Write it as in {name} {_SIGNS[sign]} {_EXAMPLES.get(name, 'NAME')}."
         raise Refusal("option", f"The value of {name} cannot be read.", hint=hint, place=place)
@@ -129,7 +129,7 @@ def _fill_unbound(statement: Statement, tokens: list[Token], *, wanted: Type, pa
     return bool(unbound)
 
 
-def _read_value(statement: Statement, tokens: list[Token], *, parameter: Parameter) -> tuple[OptionValue | None, bool]:
+def read_value(statement: Statement, tokens: list[Token], *, parameter: Parameter) -> tuple[OptionValue | None, bool]:
     """Return the value, None if it is not valid, and whether it is a bare word."""
     kinds = [token.token_type.name for token in tokens]
     if kinds[0] == "L_BRACKET" and kinds[-1] == "R_BRACKET":
