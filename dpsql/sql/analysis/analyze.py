@@ -231,7 +231,7 @@ def _read_surrounded(
     else:
         implied = _find_implied(asked, standard)
         marks = [clause.tokens[clause.at - 1].start for clause in implied]
-        found = [_read_implied_span(asked, clause, marks=marks) for clause in implied]
+        found = [_read_implied_span(asked, clause, marks=marks, refused=refused) for clause in implied]
     mains = [span for span, _ in found if span.is_main]
     if mains and len(found) > 1:
         raise several_queries(statement, mains[0].tokens[mains[0].clause])
@@ -264,16 +264,23 @@ def _read_span(asked: _Request, statement: Statement, span: PrivateSpan) -> Priv
 
 
 def _read_implied_span(
-    asked: _Request, clause: ImpliedClause, *, marks: Collection[int]
+    asked: _Request, clause: ImpliedClause, *, marks: Collection[int], refused: Refusal | Unsupported
 ) -> tuple[PrivateSpan, PrivateQuery]:
-    """Return where the private query of an implied clause stands, and the query."""
+    """Return where the private query of an implied clause stands, and the query; raise `refused` where it is none."""
     spans = list[PrivateSpan]()
 
     def read(*, all_groups: bool) -> PrivateQuery:
         explicit = add_clause(asked.statement, clause, all_groups=all_groups)
         tokens, _ = list_select_tokens(explicit)
         spans[:] = find_private_spans(explicit, tokens, find_clauses(explicit, tokens), marks=marks)
-        return _read_span(asked, explicit, spans[0])
+        if not spans:  # what the clause would end is no query
+            raise refused
+        try:
+            return _read_span(asked, explicit, spans[0])
+        except Refusal as error:
+            if error.code != "nothing-private":
+                raise
+        raise refused
 
     found = read_implied(clause, read, header=asked.header)
     assert isinstance(found, PrivateQuery)  # noqa: S101 - nothing is around it

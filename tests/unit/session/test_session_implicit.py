@@ -203,9 +203,7 @@ REFUSED = {
         "wrapping"
     ),
     "SELECT COUNT(*) FROM (SELECT DISTINCT product FROM orders) AS x": "wrapping",
-    f"{COUNTS} UNION ALL SELECT 'x', 1": "not-private",
     "SELECT product FROM orders UNION SELECT product FROM products": "keyword",
-    "SELECT COUNT(*) FROM orders UNION ALL SELECT COUNT(*) FROM products": "keyword",
     "SELECT COUNT(*) FROM orders TABLESAMPLE 10%": "not-private",
     f"{COUNTS}; SELECT 1": "multiple",
     "SELECT DISTINCT user_id FROM orders": "not-private",
