@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, cast
 from dpsql.dialects import write_name
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.assumption import read_assumption
-from dpsql.sql.analysis.calendar import is_time_bucket, read_calendar
 from dpsql.sql.analysis.commands import read_command
 from dpsql.sql.analysis.domain import read_domain
 from dpsql.sql.analysis.empty_results import has_no_row, remove_rows
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
+from dpsql.sql.analysis.group_domains import check_groups_known, needs_bounds, read_group_domain
 from dpsql.sql.analysis.implied_query import check_implied, read_implied
 from dpsql.sql.analysis.lineage import find_sole_column
 from dpsql.sql.analysis.measures import (
@@ -86,22 +86,25 @@ def analyze(
     reader = Reader(statement, bound, accepts_pattern, READERS, clock)
     lifted = extract_clause(statement, bound.__getitem__)
     if lifted.clause is not None:
-        return check_implied(_private(Sources(catalog, reader), lifted))
+        found = check_implied(_private(Sources(catalog, reader), lifted))
+        if not any(isinstance(each, UnboundParameter) for each in bound.values()):
+            check_groups_known(found.inner if isinstance(found, WrappedQuery) else found, catalog=catalog)
+        return found
     try:
         return _free(Sources(catalog, reader), lifted)
     except (Refusal, Unsupported):
-        found = None
+        implied = None
         if implicit is not None:
-            found = find_implied_clause(statement, _list_private_names(catalog), default_k=implicit)
-        if found is None:
+            implied = find_implied_clause(statement, _list_private_names(catalog), default_k=implicit)
+        if implied is None:
             raise
 
     def read(*, all_groups: bool) -> PrivateQuery | WrappedQuery:
-        explicit = add_clause(statement, found, all_groups=all_groups)
+        explicit = add_clause(statement, implied, all_groups=all_groups)
         again = Reader(explicit, bound, accepts_pattern, READERS, clock)
         return _private(Sources(catalog, again), extract_clause(explicit, bound.__getitem__))
 
-    return read_implied(found, read)
+    return read_implied(implied, read)
 
 
 def _private(sources: Sources, lifted: SplitStatement) -> PrivateQuery | WrappedQuery:
@@ -223,6 +226,7 @@ class _Analysis:
         released = Released(self.reader, items)
         order, assumed = released.order(select), self.clause.options.get("assume")
         measures, condition = self._measures(items, order)
+        domain, cut = self._domain(keys, body)
         query = PrivateQuery(
             text=self.statement.text,
             table=private.table or "",
@@ -237,29 +241,29 @@ class _Analysis:
             clause=self.clause,
             explained=self.lifted.explained,
             keep=released.keep(select),
-            domain=self._domain(keys, body.where),
+            domain=domain,
             assumed=None if assumed is None else read_assumption(assumed, catalog=self.sources.catalog),
             dialect=self.sources.catalog.dialect,
             materialized=self.sources.catalog.materialized,
             measures=measures,
             key_column=find_sole_column(keys[0], body.source, catalog=self.sources.catalog) if len(keys) == 1 else None,
+            cut=cut,
         )
         query = set_columns(query, catalog=self.sources.catalog)
         return read_partitions(query, self._per(items, keys, scope=scope), catalog=self.sources.catalog)
 
-    def _domain(self, keys: tuple[Expression, ...], where: Expression | None) -> Domain | None:
-        """Return the known domain that the options name or, for ALL PRIVATE, the calendar that WHERE tells."""
-        option = self.clause.options.get("domain")
-        if option is not None and not self.clause.per:
-            return read_domain(option, keys, catalog=self.sources.catalog)
-        if self.clause.shape != "all" or len(keys) != 1:
-            return None
+    def _domain(self, keys: tuple[Expression, ...], body: FromWhere) -> tuple[Domain | None, str]:
+        """Return the known domain that the options name or, for ALL PRIVATE, the statement tells, and what WHERE cuts."""
+        option, catalog = self.clause.options.get("domain"), self.sources.catalog
+        if self.clause.shape != "all":
+            listed = None if self.clause.per else option
+            return (None if listed is None else read_domain(listed, keys, catalog=catalog)), ""
         unbound = [each for each in self.reader.bound.values() if isinstance(each, UnboundParameter)]
-        if unbound and is_time_bucket(keys[0]):  # a bound may be among them: which groups there are is open
+        if unbound and option is None and any(map(needs_bounds, keys)):  # which groups there are is open
             for each in unbound:
                 each.is_option = True
-            return None
-        return read_calendar(keys[0], where, place=self.clause.place)
+            return None, ""
+        return read_group_domain(keys, body, option=option, catalog=catalog, place=self.clause.place)
 
     def _at(self, node: Node) -> Place | None:
         return place(self.statement, node)
@@ -361,9 +365,6 @@ class _Analysis:
         if not keys:
             hint = "Select a column beside the count, or write PRIVATE alone for a total."
             raise Refusal("keys", "GROUP BY has no key.", hint=hint, place=self._at(node))
-        if self.clause.shape == "all" and len(keys) > 1:
-            hint = "Group by one key, or write TOP 10 PRIVATE."
-            raise Refusal("keys", "ALL PRIVATE takes one key.", hint=hint, place=self._at(node))
         if len(keys) > MAX_KEYS:
             reason = f"A private query groups by 1 to {MAX_KEYS} keys."
             raise Refusal("keys", reason, hint="Group by fewer expressions.", place=self._at(node))

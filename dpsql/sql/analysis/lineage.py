@@ -20,7 +20,7 @@ from dpsql.sql.ir.tree import (
 )
 from dpsql.sql.ir.types import find_read_type
 
-__all__ = ["find_private_columns", "find_sole_column"]
+__all__ = ["find_private_columns", "find_sole_column", "find_stored_column"]
 
 _Relations = dict[int, Scan | tuple[Derived, ...]]
 
@@ -40,6 +40,18 @@ def find_private_columns(expression: Expression, source: Relation, *, catalog: C
     columns = _stored_columns(expression, _relations(source))
     found = {(table, name) for _, path, name in columns for table in _find_private(path, catalog) if name}
     return tuple(sorted((table.name, name) for table, name in found if _has_numbers(table, name)))
+
+
+def find_stored_column(column: Column, source: Relation, *, catalog: Catalog) -> tuple[Table, str] | None:
+    """Return the stored column of a private table that a column is, unchanged through subqueries; None for another."""
+    relation = _relations(source)[column.relation]
+    if isinstance(relation, Scan):
+        private = _find_private(relation.path, catalog)
+        return (private[0], column.name) if len(private) == 1 else None
+    if len(relation) != 1:
+        return None
+    output = relation[0].outputs[int(column.name.removeprefix("c")) - 1]
+    return find_stored_column(output, relation[0].body.source, catalog=catalog) if isinstance(output, Column) else None
 
 
 def _find_private(path: tuple[str, ...], catalog: Catalog) -> list[Table]:
