@@ -46,6 +46,7 @@ class CountColumns:
     both are in steps of which each is worth `step`: 1 where units or rows are counted. Counts that were `adjusted`
     after the release (monotone = true) are not the noisy ones. With `bounded_by`, each privacy unit is counted in at
     most so many groups; `limits` says in words what else bounds a unit. Intervals are those of the bounded values.
+    `cut` says in words which time buckets a bound in WHERE cuts.
     `may_be_negative` says that exact sums may be. The other measures of the query are in `others`, and the positions of
     the columns that are computed from several, such as AVG, in `computed`.
     """
@@ -60,6 +61,7 @@ class CountColumns:
     others: tuple[CountColumns, ...] = ()
     computed: tuple[int, ...] = ()
     limits: str = ""
+    cut: str = ""
 
     def half_width(self, level: float) -> int | float:
         """Return the half width of an interval that holds the exact value with probability `level`, as a value."""
@@ -202,7 +204,13 @@ class Answer:
 
     @property
     def bound_note(self) -> str:
-        """Sentence about the bounds of each unit that belongs beside the values; "" without bounds or without rows."""
+        """Words about the bounds of each unit and the buckets that WHERE cuts, to stand beside the values; or ""."""
+        cut = self._counts.cut if self._counts is not None and len(self) else ""
+        return "; ".join(filter(None, [self._unit_note, cut]))
+
+    @property
+    def _unit_note(self) -> str:
+        """Sentence about the bounds of each unit; "" without bounds or without rows."""
         if self._counts is None or not len(self):
             return ""
         unit, bounds = "user" if self._promise is None else unit_noun(self._promise.unit), []
@@ -374,7 +382,7 @@ class Answer:
             f"Each {promise.unit} of {promise.table} is protected: adding or removing all rows of one {promise.unit} "
             f"changes the probability of anything released from this data set, {promise}; {cost}, accounted in "
             f"{receipt.certificate.words} (dpsql {version('dpsql')}, {receipt.mechanism})."
-            + (f" Counts are bounded: {self.bound_note}." if self.bound_note else "")
+            + (f" Counts are bounded: {self._unit_note}." if self._unit_note else "")
         )
 
     @property

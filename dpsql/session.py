@@ -465,7 +465,7 @@ def _describe_measures(
     if not found:
         return None
     limits = planning.describe_limits(plan.query)
-    return replace(found[0], others=tuple(found[1:]), computed=view.computed, limits=limits)
+    return replace(found[0], others=tuple(found[1:]), computed=view.computed, limits=limits, cut=plan.query.cut)
 
 
 def release_external(session: Session, release: planning.ExternalRelease) -> planning.ReleaseResult:

@@ -253,7 +253,7 @@ class _Analysis:
         return read_partitions(query, self._per(items, keys, scope=scope), catalog=self.sources.catalog)
 
     def _domain(self, keys: tuple[Expression, ...], body: FromWhere) -> tuple[Domain | None, str]:
-        """Return the known domain that the options name or, for ALL PRIVATE, the statement tells, and what WHERE cuts."""
+        """Return the known domain of the options or, for ALL PRIVATE, of the statement, and what WHERE cuts of it."""
         option, catalog = self.clause.options.get("domain"), self.sources.catalog
         if self.clause.shape != "all":
             listed = None if self.clause.per else option

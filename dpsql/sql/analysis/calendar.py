@@ -24,10 +24,11 @@ from dpsql.sql.ir.tree import Call, Cast, Column, Expression, FromWhere, Literal
 from dpsql.sql.ir.types import DATE, TIMESTAMP, Type
 from dpsql.sql.ir.unit_equality import split_conjuncts
 
-__all__ = ["Calendar", "find_bounds", "is_time_bucket", "missing_bounds", "read_calendar"]
+__all__ = ["Calendar", "find_bounds", "find_period", "is_time_bucket", "missing_bounds", "read_calendar"]
 
 _OF_SUBQUERY = re.compile(r"c[0-9]+")  # how columns of subqueries are called
 _TICK, _DAY = timedelta(microseconds=1), timedelta(days=1)
+_FIRST, _LAST = datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999_999)  # noqa: DTZ001 - in UTC, as below
 _NEW_YEAR = datetime(2026, 1, 1)  # noqa: DTZ001 - in UTC, as everything here
 _EXAMPLES = {"second": timedelta(hours=1), "minute": _DAY}  # of bounds that make a short calendar; else a month
 _LENGTHS = {
@@ -98,13 +99,10 @@ def read_calendar(key: Expression, body: FromWhere, *, catalog: Catalog, place: 
     buckets = _find_buckets(key)
     if buckets is None:
         return None
-    low, high = find_bounds(buckets.column, body.where)
-    stated = _find_stated_days(buckets.column, body, catalog=catalog)
-    if (low is None or high is None) and stated is None:
+    period = find_period(buckets.column, body, catalog=catalog)
+    if period is None:
         raise missing_bounds(buckets.column, body, catalog=catalog, place=place, unit=buckets.unit)
-    first, last = (low, high) if stated is None else (low or stated[0], high or stated[1])
-    assert first is not None  # noqa: S101 - refused above
-    assert last is not None  # noqa: S101 - as above
+    first, last = period
     begins: list[datetime] = []
     for begin in _list_begins(buckets, first, high=last):
         if len(begins) == MOST_GROUPS:
@@ -117,12 +115,13 @@ def read_calendar(key: Expression, body: FromWhere, *, catalog: Catalog, place: 
     if not begins:
         hint = "Let the last time be after the first."
         raise Refusal("domain", "There is no time between the bounds of the calendar.", hint=hint, place=place)
-    return Calendar(LiteralDomain(tuple(map(buckets.spell, begins))), _describe_cut(buckets, begins, (low, high)))
+    return Calendar(
+        LiteralDomain(tuple(map(buckets.spell, begins))),
+        _describe_cut(buckets, begins, find_bounds(buckets.column, body.where)),
+    )
 
 
-def missing_bounds(
-    column: Column, body: FromWhere, *, catalog: Catalog, place: Place, unit: str = "day"
-) -> Refusal:
+def missing_bounds(column: Column, body: FromWhere, *, catalog: Catalog, place: Place, unit: str = "day") -> Refusal:
     """Return the refusal of a calendar whose first or last time nothing says, with what to add to WHERE."""
     low, high = find_bounds(column, body.where)
     name = "ts" if _OF_SUBQUERY.fullmatch(column.name) else write_name(column.name)
@@ -147,7 +146,7 @@ def _shift(moment: datetime, by: timedelta) -> datetime:
     try:
         return moment + by
     except OverflowError:
-        return datetime.max if by > timedelta() else datetime.min
+        return _LAST if by > timedelta() else _FIRST
 
 
 def _write_moment(moment: datetime) -> str:
@@ -155,16 +154,14 @@ def _write_moment(moment: datetime) -> str:
     return f"DATE '{moment.date()}'" if moment.time() == time() else f"TIMESTAMP '{moment}'"
 
 
-def _find_stated_days(column: Column, body: FromWhere, *, catalog: Catalog) -> tuple[datetime, datetime] | None:
-    """Return the first and the last time that the policy says for a column, all of its last day included."""
+def find_period(column: Column, body: FromWhere, *, catalog: Catalog) -> tuple[datetime, datetime] | None:
+    """Return the first and the last time of a column: that of WHERE or else that of the policy, None without both."""
+    low, high = find_bounds(column, body.where)
     stored = find_stored_column(column, body.source, catalog=catalog)
-    if stored is None:
-        return None
-    table, name = stored
-    for known, first, last in table.calendar:
-        if known == name:
-            return _begin_day(first), _begin_day(last) + (_DAY - _TICK)
-    return None
+    for name, first, last in () if stored is None else stored[0].calendar:
+        if stored is not None and name == stored[1]:
+            low, high = low or _begin_day(first), high or _begin_day(last) + (_DAY - _TICK)
+    return None if low is None or high is None else (low, high)
 
 
 def _begin_day(day: date) -> datetime:
@@ -184,12 +181,13 @@ def _describe_cut(buckets: _Buckets, begins: list[datetime], bounds: tuple[datet
         try:
             last = buckets.following(begins[-1]) - step
         except (OverflowError, ValueError):  # the bucket ends with the calendar
-            last = datetime.max
+            last = _LAST
         if (high.replace(hour=0, minute=0, second=0, microsecond=0) if step == _DAY else high) < last:
             ends.append(("last", begins[-1]))
     if len(ends) == 2 and len(begins) == 1:  # noqa: PLR2004 - both ends of one bucket
         ends = [("only", begins[0])]
-    cut = [f"the {which} {buckets.unit} ({buckets.spell(begin).value})" for which, begin in ends]
+    is_short = buckets.unit in {"hour", "minute", "second"}
+    cut = [f"the {which} {buckets.unit} ({begin if is_short else begin.date()})" for which, begin in ends]
     return f"WHERE cuts {' and '.join(cut)}" if cut else ""
 
 

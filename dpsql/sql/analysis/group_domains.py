@@ -1,4 +1,4 @@
-"""Domains of the keys of ALL PRIVATE: told by the statement, or by the option `domain` for one key that it does not tell.
+"""Domains of the keys of ALL PRIVATE: from the statement, or by the option `domain` for one key that it does not tell.
 
 Several keys have all combinations of their values.
 """
@@ -13,7 +13,7 @@ from dpsql.sql.analysis.domain import read_domain, read_values
 from dpsql.sql.analysis.known_groups import MOST_GROUPS, check_number_of_groups
 from dpsql.sql.analysis.known_values import find_year_column, list_known_values
 from dpsql.sql.ir.catalog import Catalog
-from dpsql.sql.ir.statements import Domain, LiteralDomain, Option, PrivateQuery, ProductDomain, TableDomain
+from dpsql.sql.ir.statements import Domain, KeyDomain, LiteralDomain, Option, PrivateQuery, ProductDomain
 from dpsql.sql.ir.tree import Call, Expression, FromWhere, Literal, strip_casts
 
 __all__ = ["check_groups_known", "needs_bounds", "read_group_domain"]
@@ -33,7 +33,7 @@ def read_group_domain(
     """
     if option is not None and len(keys) == 1:
         return read_domain(option, tuple(keys), catalog=catalog), ""
-    values = [None if is_time_bucket(key) else list_known_values(key, body) for key in keys]
+    values = [None if is_time_bucket(key) else list_known_values(key, body, catalog=catalog) for key in keys]
     open_keys = [key for key, found in zip(keys, values, strict=True) if found is None and not is_time_bucket(key)]
     if option is not None and not open_keys:
         reason = "The statement tells the values of every key."
@@ -44,7 +44,7 @@ def read_group_domain(
         raise Refusal("keys", reason, hint=hint, place=option.place)
     if open_keys and option is None:
         return None, ""
-    factors, cuts = list[LiteralDomain | TableDomain](), list[str]()
+    factors, cuts = list[KeyDomain](), list[str]()
     for key, found in zip(keys, values, strict=True):
         calendar = read_calendar(key, body, catalog=catalog, place=place)
         if calendar is not None:
@@ -53,8 +53,7 @@ def read_group_domain(
         elif found is not None:
             factors.append(LiteralDomain(found))
         elif option is not None:
-            chosen = read_values("domain", option, key=key, catalog=catalog)
-            factors.append(chosen)
+            factors.append(read_values("domain", option, key=key, catalog=catalog))
     domain: Domain = factors[0] if len(factors) == 1 else ProductDomain(tuple(factors))
     check_number_of_groups(domain, place=place)
     return domain, "; ".join(cuts)

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from math import isfinite
 
-from dpsql.sql.analysis.calendar import find_bounds
+from dpsql.sql.analysis.calendar import find_bounds, find_period
 from dpsql.sql.analysis.known_groups import MOST_GROUPS
+from dpsql.sql.ir.catalog import Catalog
 from dpsql.sql.ir.tree import (
     Call,
     Case,
@@ -59,14 +60,16 @@ _YEARS = frozenset(["year", "isoyear", "decade", "century", "millennium"])
 _COMPARISONS = frozenset(["=", "<>", "<", "<=", ">", ">=", "between"])
 _NEVER_NULL = frozenset(["is_null", "is_true", "is_false", "is_distinct", "is_not_distinct"])
 _OF_BOTH = frozenset(["and", "or", "not", *_COMPARISONS])  # NULL only where an operand is
+_PASSES_OVER_NULL = frozenset(["coalesce", "least", "greatest"])
+_EXACT_NUMBERS = frozenset([Family.INTEGER, Family.DECIMAL])
 _OUTER = {"LEFT": (False, True), "RIGHT": (True, False), "FULL": (True, True)}  # the sides of a join that may lack rows
 
 Values = tuple[Literal, ...]
 
 
-def list_known_values(key: Expression, body: FromWhere) -> Values | None:
+def list_known_values(key: Expression, body: FromWhere, *, catalog: Catalog) -> Values | None:
     """Return the values that a key of the rows of a body can have; None where the statement does not tell them."""
-    found = _Block(body).values(key)
+    found = _Block(body, catalog).values(key)
     return None if found is None or len(found) > MOST_GROUPS else found
 
 
@@ -83,6 +86,7 @@ class _Block:
     """FROM and WHERE of one SELECT, by which the values of its expressions are found."""
 
     body: FromWhere
+    catalog: Catalog
 
     def values(self, node: Expression) -> Values | None:
         """Return the values of an expression, each once; None where they are not told."""
@@ -102,8 +106,8 @@ class _Block:
                 found = self._column(node)
         if found is None and node.type.family is Family.BOOLEAN:
             found = self._with_null([Literal(value, node.type) for value in (False, True)], node)
-        if found is None and (ends := self._range(node)) is not None and ends[1] - ends[0] < MOST_GROUPS:
-            found = self._with_null([Literal(value, node.type) for value in range(ends[0], ends[1] + 1)], node)
+        if found is None and (ends := _find_range(node)) is not None and ends[1] - ends[0] < MOST_GROUPS:
+            found = tuple(Literal(value, node.type) for value in range(ends[0], ends[1] + 1))
         return None if found is None else tuple(dict.fromkeys(found))
 
     def can_be_null(self, node: Expression) -> bool:
@@ -111,26 +115,32 @@ class _Block:
         match node:
             case Literal(value=value):
                 return value is None
-            case Exists():
-                return False
             case Column():
                 return not self._is_present(node)
-            case Call(function=function) if function in _NEVER_NULL:
-                return False
-            case Call(function=function, arguments=arguments) if function in _OF_BOTH:
-                return any(map(self.can_be_null, arguments))
-            case Call(function="coalesce" | "least" | "greatest", arguments=arguments):  # they pass over NULL
-                return all(map(self.can_be_null, arguments))
-            case Call(function="date_part" | "dayname" | "monthname", arguments=(*_, Column() as column)):
-                return None in find_bounds(column, self.body.where)  # an infinite time has no parts
-            case Cast(argument=Call(function="date_part") as part, type=type_) if type_ == BIGINT:
-                return self.can_be_null(part)
+            case Call():
+                return self._call_can_be_null(node)
+            case Cast(argument=argument, type=type_):
+                is_total = type_ == DOUBLE and argument.type.family in _EXACT_NUMBERS
+                is_part = type_ == BIGINT and isinstance(argument, Call) and argument.function == "date_part"
+                return not (is_total or is_part) or self.can_be_null(argument)
             case In(argument=argument, choices=choices):
                 return any(map(self.can_be_null, (argument, *choices)))
             case Case(branches=branches, default=default):
                 results = (result for _, result in branches)
                 return default is None or any(map(self.can_be_null, (*results, default)))
-        return True
+        return not isinstance(node, Exists)
+
+    def _call_can_be_null(self, call: Call) -> bool:
+        if call.function in _NEVER_NULL:
+            return False
+        if call.function in _OF_BOTH:
+            return any(map(self.can_be_null, call.arguments))
+        if call.function in _PASSES_OVER_NULL:
+            return all(map(self.can_be_null, call.arguments))
+        time = call.arguments[-1] if call.function in {"date_part", *_NAMES} else None
+        return not isinstance(time, Column) or None in find_bounds(
+            time, self.body.where
+        )  # infinite times have no parts
 
     def _with_null(self, values: list[Literal], node: Expression) -> Values:
         return (*values, Literal(None, node.type)) if self.can_be_null(node) else tuple(values)
@@ -199,8 +209,8 @@ class _Block:
         name = part.value if isinstance(part, Literal) else None
         ends = _RANGES.get(str(name))
         if name in _YEARS and isinstance(time, Column):
-            low, high = find_bounds(time, self.body.where)
-            ends = None if low is None or high is None else (_find_year(str(name), low), _find_year(str(name), high))
+            period = find_period(time, self.body, catalog=self.catalog)
+            ends = None if period is None else (_find_year(str(name), period[0]), _find_year(str(name), period[1]))
         if ends is None:
             return None
         return self._with_null([Literal(value, BIGINT) for value in range(ends[0], ends[1] + 1)], call)
@@ -210,7 +220,7 @@ class _Block:
         found = list[Literal]()
         for source, may_lack in _list_sources(self.body.source, column.relation):
             output = source.outputs[int(column.name.removeprefix("c")) - 1]
-            values = _Block(source.body).values(output)
+            values = _Block(source.body, self.catalog).values(output)
             if values is None:
                 return None
             found += (*values, Literal(None, column.type)) if may_lack else values
@@ -219,18 +229,19 @@ class _Block:
         present = self._is_present(column)
         return tuple(value for value in found if not (present and value.value is None))
 
-    def _range(self, node: Expression) -> tuple[int, int] | None:
-        """Return the least and the greatest value of a whole number between literals, as LEAST and GREATEST set them.
 
-        Both pass over NULL, so an operand that can be NULL sets no end of its own.
-        """
-        if node.type.family is not Family.INTEGER:
-            return None
-        inner = node.argument if isinstance(node, Cast) and node.argument.type == DOUBLE else node
-        low, high = _find_ends(inner)
-        if low is None or high is None or (inner is not node and not (node.type.holds(low) and node.type.holds(high))):
-            return None
-        return (low, high) if low <= high else None
+def _find_range(node: Expression) -> tuple[int, int] | None:
+    """Return the least and the greatest value of a whole number between literals, as LEAST and GREATEST set them.
+
+    Both pass over NULL, so that with a literal among their operands they are never NULL.
+    """
+    if node.type.family is not Family.INTEGER:
+        return None
+    inner = node.argument if isinstance(node, Cast) and node.argument.type == DOUBLE else node
+    low, high = _find_ends(inner)
+    if low is None or high is None or low > high or not (node.type.holds(low) and node.type.holds(high)):
+        return None
+    return low, high
 
 
 def _asks_for_null(condition: Expression | None) -> bool:
@@ -286,9 +297,7 @@ def _list_sources(relation: Relation, number: int, *, may_lack: bool = False) ->
         case Joined(left=left, kind=kind, right=right):
             lacking = _OUTER.get(kind, (False, False))
             sides = zip((left, right), lacking, strict=True)
-            return [
-                each for side, lacks in sides for each in _list_sources(side, number, may_lack=may_lack or lacks)
-            ]
+            return [each for side, lacks in sides for each in _list_sources(side, number, may_lack=may_lack or lacks)]
         case Derived() if relation.number == number:
             return [(relation, may_lack)]
         case Combined(branches=branches) if relation.number == number:

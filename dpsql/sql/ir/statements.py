@@ -25,6 +25,7 @@ __all__ = [
     "Describe",
     "Domain",
     "HavingTerm",
+    "KeyDomain",
     "LiteralDomain",
     "Name",
     "Option",
@@ -97,17 +98,20 @@ class TableDomain:
     value: Expression
 
 
+KeyDomain = LiteralDomain | TableDomain
+
+
 @dataclass(frozen=True, slots=True)
 class ProductDomain:
     """A known domain of several keys: all combinations of the values of each, in the order of the keys."""
 
-    factors: tuple[LiteralDomain | TableDomain, ...]
+    factors: tuple[KeyDomain, ...]
 
 
-Domain = LiteralDomain | TableDomain | ProductDomain
+Domain = KeyDomain | ProductDomain
 
 
-def list_factors(domain: Domain) -> tuple[LiteralDomain | TableDomain, ...]:
+def list_factors(domain: Domain) -> tuple[KeyDomain, ...]:
     """Return the domain of each key."""
     return domain.factors if isinstance(domain, ProductDomain) else (domain,)
 

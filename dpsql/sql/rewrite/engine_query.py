@@ -12,7 +12,15 @@ from dataclasses import dataclass, replace
 
 from dpsql.errors import UsageError
 from dpsql.sql.ir.canonical_keys import canonicalize
-from dpsql.sql.ir.statements import Domain, LiteralDomain, PrivateQuery, ProductDomain, TableDomain, list_factors
+from dpsql.sql.ir.statements import (
+    Domain,
+    KeyDomain,
+    LiteralDomain,
+    PrivateQuery,
+    ProductDomain,
+    TableDomain,
+    list_factors,
+)
 from dpsql.sql.ir.tree import Expression
 from dpsql.sql.ir.types import BIGINT
 from dpsql.sql.ir.visitor import rebuild_body
@@ -108,13 +116,15 @@ def make_query_total(query: PrivateQuery) -> PrivateQuery:
 
 def _change_domain(domain: Domain, change: Callable[[Expression], Expression]) -> Domain:
     """Return a domain with `change` applied to its values."""
-    match domain:
-        case TableDomain():
-            return replace(domain, value=change(domain.value))
-        case LiteralDomain():
-            return LiteralDomain(tuple(map(change, domain.values)))
-        case ProductDomain():
-            return ProductDomain(tuple(_change_domain(each, change) for each in domain.factors))
+    if isinstance(domain, ProductDomain):
+        return ProductDomain(tuple(_change_values(each, change) for each in domain.factors))
+    return _change_values(domain, change)
+
+
+def _change_values(domain: KeyDomain, change: Callable[[Expression], Expression]) -> KeyDomain:
+    if isinstance(domain, TableDomain):
+        return replace(domain, value=change(domain.value))
+    return LiteralDomain(tuple(map(change, domain.values)))
 
 
 def canonicalize_query(query: PrivateQuery) -> PrivateQuery:
@@ -303,7 +313,7 @@ def _build_candidates(writer: Writer, domain: Domain, *, names: list[str]) -> li
     return [*map(cte, tables, listed), cte(DOMAIN, select(names, product))]
 
 
-def _build_values(writer: Writer, domain: LiteralDomain | TableDomain, *, name: str) -> str:
+def _build_values(writer: Writer, domain: KeyDomain, *, name: str) -> str:
     """Return the SQL for the distinct values of a key; NULL is among them only where the query tells it."""
     if isinstance(domain, TableDomain):
         found = writer.select([alias(writer.expression(domain.value), name)], domain.body)
@@ -320,7 +330,7 @@ def _name_factor(position: int, factors: Sequence[object]) -> str:
     return DOMAIN if len(factors) == 1 else f"{DOMAIN}_{position + 1}"
 
 
-def _has_null(domain: Domain) -> bool:
+def _has_null(domain: KeyDomain) -> bool:
     return isinstance(domain, LiteralDomain) and domain.has_null
 
 

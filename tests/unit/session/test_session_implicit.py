@@ -89,7 +89,10 @@ READ = {
         12,
     ),
     "SELECT EXTRACT(year FROM ts) AS y, COUNT(*) AS n FROM orders GROUP BY y": ("TOP 5 PRIVATE", None),
-    f"SELECT ts::DATE AS day, product, COUNT(*) AS n FROM orders WHERE {JANUARY} GROUP BY 1, 2": ("TOP 5 PRIVATE", None),
+    f"SELECT ts::DATE AS day, product, COUNT(*) AS n FROM orders WHERE {JANUARY} GROUP BY 1, 2": (
+        "TOP 5 PRIVATE",
+        None,
+    ),
     "SELECT amount > 20 AS big, COUNT(*) AS n FROM orders GROUP BY 1 ORDER BY n DESC LIMIT 1": ("TOP 1 PRIVATE", 1),
 }
 
