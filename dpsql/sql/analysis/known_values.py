@@ -265,8 +265,8 @@ def _find_ends(node: Expression) -> tuple[int | None, int | None]:
 def _cast_value(value: Literal, type_: Type) -> Literal | None:
     """Return a whole number or a truth value in another type, NULL where it does not fit; None for other casts."""
     found = value.value
-    if found is None:
-        return Literal(None, type_)
+    if found is None or value.type == type_:
+        return Literal(found, type_, value.longest)
     if type(found) is int and type_.family is Family.INTEGER:
         return Literal(found if type_.holds(found) else None, type_)
     if type(found) is int and type_ == DOUBLE and abs(found) <= 1 << 53:
