@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import calendar
+import math
+from collections import Counter
 from datetime import date, datetime
 
 import duckdb
@@ -16,6 +18,7 @@ from dpsql.errors import Refusal
 from dpsql.sql.analysis.analyze import analyze
 from dpsql.sql.ir.statements import LiteralDomain, PrivateQuery, ProductDomain, TableDomain, count_groups
 from dpsql.sql.ir.tree import Literal
+from dpsql.sql.rewrite import engine_query
 from dpsql.sql.rewrite.engine_query import rewrite_all
 
 CON = duckdb.connect()
@@ -113,7 +116,7 @@ def fill(rows: list[tuple[object, ...]]) -> None:
 @settings(max_examples=examples(400), deadline=None)
 @given(st.sampled_from(list(KEYS)), ROWS)
 def test_every_row_is_in_one_of_the_groups_that_the_statement_tells(key: str, rows: list[tuple[object, ...]]) -> None:
-    """Each row is of a unit of its own: so the counts of all groups add up to the rows if, and only if, none is lost."""
+    """Each row is of a unit of its own. If none is lost, the counts of all groups add up to the rows."""
     fill(rows)
     counting = rewrite_all(read(key))
     found = CON.execute(counting.sql, list(counting.parameters)).fetchall()
@@ -185,6 +188,43 @@ def test_the_years_of_all_days_between_two_bounds_are_those_of_duckdb(part: str,
 def test_names_of_days_and_months_are_those_of_duckdb() -> None:
     assert set(listed("dayname(ts)")) == {*calendar.day_name, None}
     assert set(listed("monthname(ts)")) == {*list(calendar.month_name)[1:], None}
+
+
+def bucket(value: float, low: float, high: float, count: int) -> int:
+    """Return the bucket as SQL:2003 has it, of doubles that divide exactly."""
+    if math.isnan(value) or value >= high:
+        return count + 1
+    return 0 if value < low else math.floor((value - low) / (high - low) * count) + 1
+
+
+@given(
+    st.lists(st.floats(width=32) | st.integers(-20, 20).map(float), max_size=20),
+    st.sampled_from([(0.0, 16.0, 4), (-8.0, 8.0, 1), (-1.5, 2.5, 8)]),
+)
+def test_width_bucket_counts_what_it_means(values: list[float], ends: tuple[float, float, int]) -> None:
+    fill([(None, None, None, None, value, None) for value in values])
+    counting = rewrite_all(read(f"width_bucket(x, {ends[0]}, {ends[1]}, {ends[2]})"))
+    found = dict(CON.execute(counting.sql, list(counting.parameters)).fetchall())
+    wanted = Counter(bucket(value, *ends) for value in values)
+    assert {key: count for key, count in found.items() if count} == wanted
+    assert found.keys() == {*range(ends[2] + 2), None}
+
+
+@pytest.mark.parametrize("key", ["b", "CASE WHEN b THEN 'x' END", "CASE WHEN b THEN 1e0 END"])
+def test_a_join_by_equality_would_lose_the_group_of_null(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill([(None, None, None, None, None, None)] * 3)
+
+    def count() -> list[tuple[object, int]]:
+        counting = rewrite_all(read(key))
+        return CON.execute(counting.sql, list(counting.parameters)).fetchall()
+
+    assert count()[-1] == (None, 3)
+    with monkeypatch.context() as patched:
+        patched.setattr(engine_query, "not_distinct", engine_query.equal)
+        assert count()[-1] == (None, 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(engine_query, "_has_null", lambda _: False)
+        assert None not in dict(count())
 
 
 DERIVED = {
