@@ -151,7 +151,7 @@ SELECT CASE WHEN flag THEN 0e0 WHEN n > 1 THEN 1.5e0 END AS k, COUNT(DISTINCT us
 ALL PRIVATE;
 
 # known_hours: all
-SELECT EXTRACT(hour FROM ts) AS h, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY h ALL PRIVATE;
+SELECT EXTRACT(hour FROM moment) AS h, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY h ALL PRIVATE;
 
 # known_days_of_weeks: all
 SELECT EXTRACT(isodow FROM day) AS d, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY d ALL PRIVATE;
@@ -160,8 +160,8 @@ SELECT EXTRACT(isodow FROM day) AS d, COUNT(DISTINCT user_id) AS n FROM reads GR
 SELECT width_bucket(price, 0, 10, 4) AS bin, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY bin ALL PRIVATE;
 
 # known_calendar: all
-SELECT ts::DATE AS day, COUNT(DISTINCT user_id) AS n FROM reads
-WHERE ts >= DATE '2026-01-01' AND ts < DATE '2026-03-01' GROUP BY ALL ALL PRIVATE;
+SELECT moment::DATE AS d, COUNT(DISTINCT user_id) AS n FROM reads
+WHERE moment >= DATE '2024-01-01' AND moment < DATE '2026-03-01' GROUP BY ALL ALL PRIVATE;
 
 # known_product: all
 SELECT flag, country, n > 0 AS positive, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY ALL

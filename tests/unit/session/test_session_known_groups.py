@@ -383,8 +383,8 @@ def test_many_days_are_one_parameter_and_the_same_days(tmp_path: Path, isolation
 
 
 TOLD = (
-    "SELECT CASE WHEN country = 'DE' THEN 'here' WHEN country = 'FR' THEN 'there' END AS k, COUNT(DISTINCT user_id) AS n "
-    "FROM reads GROUP BY k ALL PRIVATE WITH (epsilon = 1)"
+    "SELECT CASE WHEN country = 'DE' THEN 'here' WHEN country = 'FR' THEN 'there' END AS k, "
+    "COUNT(DISTINCT user_id) AS n FROM reads GROUP BY k ALL PRIVATE WITH (epsilon = 1)"
 )
 
 
