@@ -117,7 +117,7 @@ def read_calendar(key: Expression, body: FromWhere, *, catalog: Catalog, place: 
         raise Refusal("domain", "There is no time between the bounds of the calendar.", hint=hint, place=place)
     return Calendar(
         LiteralDomain(tuple(map(buckets.spell, begins))),
-        _describe_cut(buckets, begins, find_bounds(buckets.column, body.where)),
+        _describe_cut(buckets, begins, bounds=find_bounds(buckets.column, body.where)),
     )
 
 
@@ -168,7 +168,7 @@ def _begin_day(day: date) -> datetime:
     return datetime.combine(day, time())
 
 
-def _describe_cut(buckets: _Buckets, begins: list[datetime], bounds: tuple[datetime | None, datetime | None]) -> str:
+def _describe_cut(buckets: _Buckets, begins: list[datetime], *, bounds: tuple[datetime | None, datetime | None]) -> str:
     """Return which buckets a bound in WHERE cuts, in words; "" for none. What the policy says cuts nothing."""
     low, high = bounds
     step = _DAY if buckets.column.type == DATE else _TICK
