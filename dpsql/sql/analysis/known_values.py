@@ -64,12 +64,13 @@ _PASSES_OVER_NULL = frozenset(["coalesce", "least", "greatest"])
 _EXACT_NUMBERS = frozenset([Family.INTEGER, Family.DECIMAL])
 _OUTER = {"LEFT": (False, True), "RIGHT": (True, False), "FULL": (True, True)}  # the sides of a join that may lack rows
 
+_MOST_LISTED = 4 * MOST_GROUPS  # outcomes, equal ones too, beyond which no list is made
 Values = tuple[Literal, ...]
 
 
 def list_known_values(key: Expression, body: FromWhere, *, catalog: Catalog) -> Values | None:
     """Return the values that a key of the rows of a body can have; None where the statement does not tell them."""
-    found = _Block(body, catalog).values(key)
+    found = _Block(body, catalog, {}).values(key)
     return None if found is None or len(found) > MOST_GROUPS else found
 
 
@@ -83,10 +84,14 @@ def find_year_column(key: Expression) -> Column | None:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """FROM and WHERE of one SELECT, by which the values of its expressions are found."""
+    """FROM and WHERE of one SELECT, by which the values of its expressions are found.
+
+    `seen` has those of the outputs of subqueries, by subquery and position: each may be named many times.
+    """
 
     body: FromWhere
     catalog: Catalog
+    seen: dict[tuple[int, int], Values | None]
 
     def values(self, node: Expression) -> Values | None:
         """Return the values of an expression, each once; None where they are not told."""
@@ -170,7 +175,7 @@ class _Block:
             if _asks_for_null(condition) and not self.can_be_null(condition.arguments[0]):  # type: ignore[union-attr]
                 continue
             values = self.values(result)
-            if values is None:
+            if values is None or len(found) > _MOST_LISTED:
                 return None
             found += values
         return tuple(found)
@@ -180,7 +185,7 @@ class _Block:
         found = list[Literal]()
         for argument in arguments:
             values = self.values(argument)
-            if values is None:
+            if values is None or len(found) > _MOST_LISTED:
                 return None
             found += [value for value in values if value.value is not None]
             if not self.can_be_null(argument):
@@ -219,8 +224,10 @@ class _Block:
         """Return the values of a column that a subquery computes, None for a stored one."""
         found = list[Literal]()
         for source, may_lack in _list_sources(self.body.source, column.relation):
-            output = source.outputs[int(column.name.removeprefix("c")) - 1]
-            values = _Block(source.body, self.catalog).values(output)
+            at = int(column.name.removeprefix("c")) - 1
+            if (id(source), at) not in self.seen:
+                self.seen[id(source), at] = _Block(source.body, self.catalog, self.seen).values(source.outputs[at])
+            values = self.seen[id(source), at]
             if values is None:
                 return None
             found += (*values, Literal(None, column.type)) if may_lack else values

@@ -62,13 +62,16 @@ def _has_numbers(table: Table, column: str) -> bool:
     return any(name == column and find_read_type(type_).is_number for name, type_ in table.columns)
 
 
-def _stored_columns(expression: Expression, relations: _Relations) -> set[tuple[int, tuple[str, ...], str]]:
+def _stored_columns(
+    expression: Expression, relations: _Relations, *, seen: set[tuple[int, int]] | None = None
+) -> set[tuple[int, tuple[str, ...], str]]:
     """Return the columns of stored tables that an expression reads, each with the number and the path of its table.
 
+    Outputs of subqueries that were `seen` are passed over: each may be named many times, in each of many subqueries.
     What a subquery in it reads is a column of no table: it may be any row's. So is the number of an item of unnest, and
     what UNION puts together: they make several values of one.
     """
-    found = set[tuple[int, tuple[str, ...], str]]()
+    found, seen = set[tuple[int, tuple[str, ...], str]](), set() if seen is None else seen
     for part in walk(expression):
         if isinstance(part, InQuery | Exists | Scalar):
             found.add((part.source.number, (), ""))
@@ -81,8 +84,10 @@ def _stored_columns(expression: Expression, relations: _Relations) -> set[tuple[
         if not relation:
             found.add((part.relation, (), ""))
         for subquery in relation:
-            output = subquery.outputs[int(part.name.removeprefix("c")) - 1]
-            found |= _stored_columns(output, _relations(subquery.body.source))
+            at = int(part.name.removeprefix("c")) - 1
+            if (id(subquery), at) not in seen:
+                seen.add((id(subquery), at))
+                found |= _stored_columns(subquery.outputs[at], _relations(subquery.body.source), seen=seen)
     return found
 
 

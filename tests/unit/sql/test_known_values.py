@@ -250,6 +250,19 @@ def test_the_values_of_a_subquery_are_those_of_its_expression(source: str) -> No
     assert [value.value for value in query.domain.values if isinstance(value, Literal)] == DERIVED[source]
 
 
+@pytest.mark.parametrize("clause", ["ALL PRIVATE", "TOP 5 PRIVATE"])
+def test_a_chain_of_subqueries_that_name_a_column_many_times_is_read_once(clause: str) -> None:
+    """Each read by itself would be 8 to the power of 12 reads, which is hours."""
+    steps = ["s0 AS (SELECT user_id, b AS k FROM reads)"]
+    again = ", ".join(["k"] * 8)
+    steps += [f"s{n} AS (SELECT user_id, coalesce({again}) AS k FROM s{n - 1})" for n in range(1, 13)]
+    text = f"WITH {', '.join(steps)} SELECT k, COUNT(DISTINCT user_id) AS n FROM s12 GROUP BY k {clause}"
+    query = analyze(text, CATALOG, accepts_pattern=accepts_pattern)
+    assert isinstance(query, PrivateQuery)
+    assert query.key_column == ("reads", "b")
+    assert count_groups(query.domain) == (3 if clause == "ALL PRIVATE" else None)
+
+
 UNTOLD = {
     "CASE WHEN b THEN t END": "",
     "CASE WHEN b THEN 'x' ELSE t END": "",
