@@ -203,8 +203,8 @@ class Answer:
 
     @property
     def bound_note(self) -> str:
-        """Sentence about the bounds of each unit that belongs beside the values; "" without bounds or without rows."""
-        return self.receipt.bounds if len(self) else ""
+        """Words about the bounds of each unit and the buckets that WHERE cuts, to stand beside the values; or ""."""
+        return "; ".join(filter(None, [self.receipt.bounds, self.receipt.cut])) if len(self) else ""
 
     def notes(self) -> list[str]:
         """Return the lines that belong beside the rows: explanation of a short answer, receipt, bound, warnings.
@@ -387,7 +387,7 @@ class Answer:
             f"Each {promise.unit} of {promise.table} is protected: adding or removing all rows of one {promise.unit} "
             f"changes the probability of anything released from this data set, {promise}; {cost}, accounted in "
             f"{receipt.certificate.words} (dpsql {version('dpsql')}, {receipt.mechanism})."
-            + (f" Counts are bounded: {self.bound_note}." if self.bound_note else "")
+            + (f" Counts are bounded: {receipt.bounds}." if receipt.bounds and len(self) else "")
         )
 
     @property

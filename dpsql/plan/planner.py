@@ -34,7 +34,7 @@ from dpsql.plan.terms import Terms
 from dpsql.policy import PrivateTable
 from dpsql.policy.validation import fold
 from dpsql.sql.ir.scope import propose_name
-from dpsql.sql.ir.statements import LiteralDomain, Option, PrivateQuery
+from dpsql.sql.ir.statements import LiteralDomain, Option, PrivateQuery, count_groups
 from dpsql.sql.rewrite.engine_query import Bound
 
 __all__ = ["MECHANISMS", "build_plan"]
@@ -169,7 +169,7 @@ def _build(
 
 def _count_known_groups(query: PrivateQuery) -> int:
     """Return how many known groups a query has, 1 for a total."""
-    return len(query.domain.values) if isinstance(query.domain, LiteralDomain) else 1
+    return count_groups(query.domain) or 1
 
 
 def _keep_one_partition(

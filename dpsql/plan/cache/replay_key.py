@@ -26,7 +26,7 @@ from fractions import Fraction
 from functools import cache
 
 from dpsql.plan.plan import Plan
-from dpsql.sql.ir.statements import LiteralDomain, Partitions, PrivateQuery, TableDomain
+from dpsql.sql.ir.statements import LiteralDomain, Partitions, PrivateQuery, ProductDomain, TableDomain
 from dpsql.sql.ir.tree import Column, Combined, Derived, Exists, FromWhere, InQuery, Numbered, Scan
 
 __all__ = ["FORMAT", "compute_question_keys", "compute_replay_key", "order_canonically"]
@@ -146,12 +146,21 @@ def order_canonically(query: PrivateQuery) -> PrivateQuery:
     )
     domain = query.domain
     if isinstance(domain, LiteralDomain):
-        domain = LiteralDomain(tuple(sorted(domain.values, key=lambda value: _to_json(_encode(value, numbers)))))
+        domain = _sort_values(domain, numbers)
+    elif isinstance(domain, ProductDomain):
+        factors = (domain.factors[spelled.index(key)] for key in order)
+        domain = ProductDomain(
+            tuple(_sort_values(each, numbers) if isinstance(each, LiteralDomain) else each for each in factors)
+        )
     partitions = query.partitions
     if partitions is not None:
         partitions = replace(partitions, key=order.index(spelled[partitions.key]))
     keys = tuple(query.keys[spelled.index(key)] for key in order)
     return replace(query, keys=keys, outputs=outputs, domain=domain, partitions=partitions)
+
+
+def _sort_values(domain: LiteralDomain, numbers: _Numbers) -> LiteralDomain:
+    return LiteralDomain(tuple(sorted(domain.values, key=lambda value: _to_json(_encode(value, numbers)))))
 
 
 def _to_json(spelled: object) -> str:

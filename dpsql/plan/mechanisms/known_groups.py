@@ -41,7 +41,8 @@ class KnownGroupsPlan:
         counting = rewrite_total(query) if is_total else rewrite_all(query, bound=bound)
         what = "one for each total" if is_total else "one for each group that a unit can be in, and for each measure"
         returned = "every one is returned" if k is None else "all are counted, for fewer items than a choice among them"
-        facts = () if is_total else (("domain", f"{groups:,} known groups; {returned}"),)
+        facts = [] if is_total else [("domain", f"{groups:,} known groups; {returned}")]
+        facts += [("cut", query.cut)] if query.cut else []
         return ReleaseSpec(
             k=k or groups,
             worst_case=loss,
@@ -50,7 +51,7 @@ class KnownGroupsPlan:
                 counting=counting, max_rows=groups, min_count=_find_min(query), others=len(query.measures) - 1
             ),
             counts=CountNoise.of(self.price.counts),
-            report=SpecReport(charged=f"charged: {what}", facts=facts),
+            report=SpecReport(charged=f"charged: {what}", facts=tuple(facts)),
         )
 
     def draw(self, groups: Groups, noise: Noise) -> MechanismOutput:

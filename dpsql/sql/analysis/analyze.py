@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, cast
 from dpsql.dialects import write_name
 from dpsql.errors import Place, Refusal, Unsupported
 from dpsql.sql.analysis.assumption import read_assumption
-from dpsql.sql.analysis.calendar import is_time_bucket, read_calendar
 from dpsql.sql.analysis.commands import read_command
 from dpsql.sql.analysis.domain import read_domain
 from dpsql.sql.analysis.empty_results import has_no_row, remove_rows
 from dpsql.sql.analysis.evaluated_select import SelectParser, read_evaluated
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
+from dpsql.sql.analysis.group_domains import check_groups_known, needs_bounds, read_group_domain
 from dpsql.sql.analysis.implied_query import check_implied, read_implied
 from dpsql.sql.analysis.interval_ends import complete_ends
 from dpsql.sql.analysis.lineage import find_sole_column
@@ -164,7 +164,7 @@ def _read_alone(asked: _Request, standard: StandardSQL) -> Asked:
     lifted = extract_clause(asked.statement, asked.bound.__getitem__)
     if lifted.clause is not None:
         _check_header(asked)
-        return check_implied(_private(asked.sources(asked.statement), lifted))
+        return _check_explicit(asked, _private(asked.sources(asked.statement), lifted))
     try:
         return _free(asked.sources(asked.statement), lifted)
     except (Refusal, Unsupported) as error:
@@ -203,6 +203,14 @@ def _find_implied(asked: _Request, standard: StandardSQL) -> list[ImpliedClause]
     return found
 
 
+def _check_explicit(asked: _Request, found: PrivateQuery | WrappedQuery) -> PrivateQuery | WrappedQuery:
+    """Return a query whose clause is written; refuse an order that it cannot have, and groups that nothing tells."""
+    check_implied(found)
+    if not any(isinstance(each, UnboundParameter) for each in asked.bound.values()):
+        check_groups_known(found.inner if isinstance(found, WrappedQuery) else found, catalog=asked.catalog)
+    return found
+
+
 def _check_header(asked: _Request) -> None:
     if asked.header is not None:
         hint = "Leave WITH DIFFERENTIAL_PRIVACY out, or the clause that ends in PRIVATE."
@@ -227,7 +235,7 @@ def _read_surrounded(
         _check_header(asked)
         found = [(span, _read_span(asked, statement, span)) for span in spans]
         for _, query in found:
-            check_implied(query)
+            _check_explicit(asked, query)
     else:
         implied = _find_implied(asked, standard)
         marks = [clause.tokens[clause.at - 1].start for clause in implied]
@@ -412,6 +420,7 @@ class _Analysis:
         released = Released(self.reader, items)
         order, assumed = released.order(select), self.clause.options.get("assume")
         measures, condition = self._measures(items, order)
+        domain, cut = self._domain(keys, body)
         query = PrivateQuery(
             text=self.statement.text,
             table=private.table or "",
@@ -426,12 +435,13 @@ class _Analysis:
             clause=self.clause,
             explained=self.lifted.explained,
             keep=released.keep(select),
-            domain=self._domain(keys, body.where),
+            domain=domain,
             assumed=None if assumed is None else read_assumption(assumed, catalog=self.sources.catalog),
             dialect=self.sources.catalog.dialect,
             materialized=self.sources.catalog.materialized,
             measures=measures,
             key_column=find_sole_column(keys[0], body.source, catalog=self.sources.catalog) if len(keys) == 1 else None,
+            cut=cut,
         )
         query = set_columns(query, catalog=self.sources.catalog)
         return read_partitions(query, self._per(items, keys, scope=scope), catalog=self.sources.catalog)
@@ -443,19 +453,18 @@ class _Analysis:
             hint = f"Write privacy_unit_column = {write_name(unit)}, or leave it out."
             raise Refusal("option", "The policy has another privacy unit here.", hint=hint, place=option.place)
 
-    def _domain(self, keys: tuple[Expression, ...], where: Expression | None) -> Domain | None:
-        """Return the known domain that the options name or, for ALL PRIVATE, the calendar that WHERE tells."""
-        option = self.clause.options.get("domain")
-        if option is not None and not self.clause.per:
-            return read_domain(option, keys, catalog=self.sources.catalog)
-        if self.clause.shape != "all" or len(keys) != 1:
-            return None
+    def _domain(self, keys: tuple[Expression, ...], body: FromWhere) -> tuple[Domain | None, str]:
+        """Return the known domain of the options or, for ALL PRIVATE, of the statement, and what WHERE cuts of it."""
+        option, catalog = self.clause.options.get("domain"), self.sources.catalog
+        if self.clause.shape != "all":
+            listed = None if self.clause.per else option
+            return (None if listed is None else read_domain(listed, keys, catalog=catalog)), ""
         unbound = [each for each in self.reader.bound.values() if isinstance(each, UnboundParameter)]
-        if unbound and is_time_bucket(keys[0]):  # a bound may be among them: which groups there are is open
+        if unbound and option is None and any(map(needs_bounds, keys)):  # which groups there are is open
             for each in unbound:
                 each.is_option = True
-            return None
-        return read_calendar(keys[0], where, place=self.clause.place)
+            return None, ""
+        return read_group_domain(keys, body, option=option, catalog=catalog, place=self.clause.place)
 
     def _at(self, node: Node) -> Place | None:
         return place(self.statement, node)
@@ -559,9 +568,6 @@ class _Analysis:
         if not keys:
             hint = "Select a column beside the count, or write PRIVATE alone for a total."
             raise Refusal("keys", "GROUP BY has no key.", hint=hint, place=self._at(node))
-        if self.clause.shape == "all" and len(keys) > 1:
-            hint = "Group by one key, or write TOP 10 PRIVATE."
-            raise Refusal("keys", "ALL PRIVATE takes one key.", hint=hint, place=self._at(node))
         if len(keys) > MAX_KEYS:
             reason = f"A private query groups by 1 to {MAX_KEYS} keys."
             raise Refusal("keys", reason, hint="Group by fewer expressions.", place=self._at(node))

@@ -6,6 +6,7 @@ relations.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -26,6 +27,7 @@ __all__ = [
     "EvaluatedQuery",
     "HavingTerm",
     "IntervalEnd",
+    "KeyDomain",
     "LiteralDomain",
     "Name",
     "Option",
@@ -34,6 +36,7 @@ __all__ = [
     "OutputMeasure",
     "Partitions",
     "PrivateQuery",
+    "ProductDomain",
     "PublicQuery",
     "QueryTerms",
     "ShowBudget",
@@ -42,6 +45,8 @@ __all__ = [
     "Statement",
     "TableDomain",
     "WrappedQuery",
+    "count_groups",
+    "list_factors",
 ]
 
 
@@ -88,9 +93,15 @@ class HavingTerm:
 
 @dataclass(frozen=True, slots=True)
 class LiteralDomain:
-    """A known domain written in the query: values of the key's type."""
+    """A known domain written in the query: values of the key's type, NULL among them where it is a group."""
 
     values: tuple[Expression, ...]
+
+    @property
+    def has_null(self) -> bool:
+        """Whether the group of NULL is known."""
+        bare = map(tree.strip_casts, self.values)  # text has its collation around it
+        return any(isinstance(value, tree.Literal) and value.value is None for value in bare)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +112,32 @@ class TableDomain:
     value: Expression
 
 
-Domain = LiteralDomain | TableDomain
+KeyDomain = LiteralDomain | TableDomain
+
+
+@dataclass(frozen=True, slots=True)
+class ProductDomain:
+    """A known domain of several keys: all combinations of the values of each, in the order of the keys."""
+
+    factors: tuple[KeyDomain, ...]
+
+
+Domain = KeyDomain | ProductDomain
+
+
+def list_factors(domain: Domain) -> tuple[KeyDomain, ...]:
+    """Return the domain of each key."""
+    return domain.factors if isinstance(domain, ProductDomain) else (domain,)
+
+
+def count_groups(domain: Domain | None) -> int | None:
+    """Return how many groups a known domain has, None where only the database knows, or where there is no domain."""
+    if domain is None:
+        return None
+    sizes = [len(each.values) for each in list_factors(domain) if isinstance(each, LiteralDomain)]
+    return math.prod(sizes) if len(sizes) == len(list_factors(domain)) else None
+
+
 OptionValue = Decimal | str | tuple[str, ...]
 
 
@@ -199,12 +235,12 @@ class PrivateQuery:
     """Private top-k query: the protected units, the counted groups, and the options.
 
     `table` is the first of the `protected` tables, which are all private tables of the query, each with its privacy
-    unit; `unit_name` is that of the first. The first of the `measures` ranks the groups. With a `domain` the only key
-    takes its values and no others; with `partitions` one of the keys does. The counts `assumed` are for EXPLAIN alone.
+    unit; `unit_name` is that of the first. The first of the `measures` ranks the groups. With a `domain` the keys
+    take its values and no others; with `partitions` one of the keys does. The counts `assumed` are for EXPLAIN alone.
     `dialect` is that of the engine which has the tables. Each `materialized` set comes with the path of its
     table; the answer is the same without it. `reads_seconds` says that the text means another query a second later,
     because it calls now(). `key_column` is the one stored column of a private table that a sole key is worked out
-    from, as (table, column), or None.
+    from, as (table, column), or None. `cut` says in words which time buckets a bound in WHERE cuts.
     """
 
     text: str
@@ -228,6 +264,7 @@ class PrivateQuery:
     materialized: tuple[tuple[tuple[str, ...], MaterializedSet], ...] = ()
     reads_seconds: bool = field(default=False, compare=False)
     key_column: tuple[str, str] | None = field(default=None, compare=False)
+    cut: str = field(default="", compare=False)
 
     def at(self, data_version: int) -> Self:
         """Return the query without what is materialized of other versions of the data."""

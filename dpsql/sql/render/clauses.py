@@ -23,13 +23,17 @@ __all__ = [
     "combine",
     "count",
     "create_table",
+    "cross_join",
     "cte",
     "delete",
     "descending",
     "distinct",
+    "either",
+    "equal",
     "hash_values",
     "in_query",
     "insert",
+    "is_null",
     "join",
     "least",
     "least_struct",
@@ -38,6 +42,7 @@ __all__ = [
     "list_parts",
     "maximum",
     "more_than",
+    "not_distinct",
     "not_null",
     "number_rows",
     "or_zero",
@@ -128,8 +133,23 @@ def join(left: str, right: str, *, kind: str = "", using: Iterable[str]) -> str:
 
 
 def left_join(left: str, right: str, *, name: str, on: str) -> str:
-    """Return a left join with a relation that is then called `name`, on a column that both have."""
-    return f"{left} LEFT JOIN {right} AS {name} ON {qualify_column(left, on)} = {qualify_column(name, on)}"
+    """Return a left join with a relation that is then called `name`, on a condition."""
+    return f"{left} LEFT JOIN {right} AS {name} ON {on}"
+
+
+def cross_join(relations: Iterable[str]) -> str:
+    """Return all combinations of the rows of several relations."""
+    return " CROSS JOIN ".join(relations)
+
+
+def equal(left: str, right: str) -> str:
+    """Return the condition that two expressions are equal."""
+    return f"{left} = {right}"
+
+
+def not_distinct(left: str, right: str) -> str:
+    """Return the condition that two expressions are equal, or both NULL."""
+    return f"{left} IS NOT DISTINCT FROM {right}"
 
 
 def values(rows: Iterable[Sequence[str]], name: str, *, columns: Iterable[str]) -> str:
@@ -201,6 +221,16 @@ def both(*conditions: str) -> str:
 def not_null(expression: str) -> str:
     """Return the condition that an expression is not NULL."""
     return f"{expression} IS NOT NULL"
+
+
+def is_null(expression: str) -> str:
+    """Return the condition that an expression is NULL."""
+    return f"{expression} IS NULL"
+
+
+def either(*conditions: str) -> str:
+    """Return the disjunction of conditions, in parentheses."""
+    return f"({' OR '.join(conditions)})"
 
 
 def in_query(expression: str, sql: str) -> str:

@@ -12,20 +12,35 @@ from dataclasses import dataclass, replace
 
 from dpsql.errors import UsageError
 from dpsql.sql.ir.canonical_keys import canonicalize
-from dpsql.sql.ir.statements import Domain, LiteralDomain, PrivateQuery, TableDomain
+from dpsql.sql.ir.statements import (
+    Domain,
+    KeyDomain,
+    LiteralDomain,
+    PrivateQuery,
+    ProductDomain,
+    TableDomain,
+    list_factors,
+)
+from dpsql.sql.ir.tree import Expression
 from dpsql.sql.ir.types import BIGINT
 from dpsql.sql.ir.visitor import rebuild_body
 from dpsql.sql.render.clauses import (
     alias,
     bigint,
+    both,
     count,
+    cross_join,
     cte,
     descending,
     distinct,
+    either,
+    equal,
     in_query,
+    is_null,
     left_join,
     list_parts,
     more_than,
+    not_distinct,
     not_null,
     or_zero,
     order_by,
@@ -70,6 +85,7 @@ __all__ = [
 
 COUNT = "dpsql_count"
 DOMAIN = "dpsql_domain"
+_COUNTED = "dpsql_counted"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -92,21 +108,28 @@ class CountingQuery:
 
 def make_query_total(query: PrivateQuery) -> PrivateQuery:
     """Apply `make_total` to every expression of the query."""
-    domain = query.domain
-    if isinstance(domain, TableDomain):
-        domain = replace(domain, value=make_total(domain.value))
+    domain = None if query.domain is None else _change_domain(query.domain, make_total)
     return replace(
         query, keys=tuple(map(make_total, query.keys)), body=rebuild_body(query.body, make_total), domain=domain
     )
 
 
+def _change_domain(domain: Domain, change: Callable[[Expression], Expression]) -> Domain:
+    """Return a domain with `change` applied to its values."""
+    if isinstance(domain, ProductDomain):
+        return ProductDomain(tuple(_change_values(each, change) for each in domain.factors))
+    return _change_values(domain, change)
+
+
+def _change_values(domain: KeyDomain, change: Callable[[Expression], Expression]) -> KeyDomain:
+    if isinstance(domain, TableDomain):
+        return replace(domain, value=change(domain.value))
+    return LiteralDomain(tuple(map(change, domain.values)))
+
+
 def canonicalize_query(query: PrivateQuery) -> PrivateQuery:
     """Apply `canonicalize` to every key and candidate."""
-    domain = query.domain
-    if isinstance(domain, TableDomain):
-        domain = replace(domain, value=canonicalize(domain.value))
-    elif isinstance(domain, LiteralDomain):
-        domain = LiteralDomain(tuple(map(canonicalize, domain.values)))
+    domain = None if query.domain is None else _change_domain(query.domain, canonicalize)
     return replace(query, keys=tuple(map(canonicalize, query.keys)), domain=domain)
 
 
@@ -230,14 +253,14 @@ def _rewrite_measures(
     keys, sums, ctes = list_parts(names), name_sums(query), list[str]()
     pairs = build_contributions(writer, query, names=names)
     if query.domain is not None:
-        ctes.append(cte(DOMAIN, _build_candidates(writer, query.domain, name=keys)))
-        pairs = select(["*"], subquery(pairs), where=in_query(keys, select([keys], DOMAIN)))
+        ctes += _build_candidates(writer, query.domain, names=names)
+        pairs = select(["*"], subquery(pairs), where=_is_candidate(query.domain, names))
     pairs = bound_pairs(writer, pairs, names=names, bound=bound)
     positive = "" if query.domain is not None else more_than(sum_column(name_parts(query)[0]), "0")
     groups = select([*names, *sum_contributions(query)], subquery(pairs), group_by=keys, having=positive)
     if query.domain is not None:
-        columns = alias(qualify_column(DOMAIN, keys), keys), *(alias(or_zero(name), name) for name in sums)
-        groups = select(columns, left_join(DOMAIN, subquery(groups), name="dpsql_counted", on=keys))
+        columns = _name_keys(names), *(alias(or_zero(name), name) for name in sums)
+        groups = select(columns, _join_candidates(query.domain, groups, names=names))
     ranked = (descending(sums[0]),) if first else ()
     sql = with_ctes(ctes, order_by(groups, list_parts([*ranked, sort_nulls_last(names)]), limit=rows))
     return _finish(writer, sql, query=query, measures=len(sums), reads="")
@@ -253,9 +276,9 @@ def _build_groups(
         listed, base = filter_partitions(writer, base, names=names, partitions=query.partitions)
         ctes += listed
     if query.domain is not None:
-        ctes.append(cte(DOMAIN, _build_candidates(writer, query.domain, name=keys)))
+        ctes += _build_candidates(writer, query.domain, names=names)
         measure = COUNT if form is Form.COUNTS else UNIT
-        base = select([keys, measure], subquery(base), where=in_query(keys, select([keys], DOMAIN)))
+        base = select([keys, measure], subquery(base), where=_is_candidate(query.domain, names))
     if form is Form.COUNTS:
         counted = base
     else:
@@ -267,8 +290,8 @@ def _build_groups(
         ctes += bounded.ctes
         counted = select([keys, alias(count(what), COUNT)], subquery(bounded.source), group_by=keys)
     if query.domain is not None:
-        columns = alias(qualify_column(DOMAIN, keys), keys), alias(or_zero(COUNT), COUNT)
-        counted = select(columns, left_join(DOMAIN, subquery(counted), name="dpsql_counted", on=keys))
+        columns = _name_keys(names), alias(or_zero(COUNT), COUNT)
+        counted = select(columns, _join_candidates(query.domain, counted, names=names))
     return ctes, counted
 
 
@@ -279,8 +302,19 @@ def _finish(writer: Writer, sql: str, *, query: PrivateQuery, measures: int, rea
     return CountingQuery(writer.finished(sql), tuple(writer.parameters), types, reads)
 
 
-def _build_candidates(writer: Writer, domain: Domain, *, name: str) -> str:
-    """Return the SQL for the distinct values of a known domain except NULL."""
+def _build_candidates(writer: Writer, domain: Domain, *, names: list[str]) -> list[str]:
+    """Return the CTEs of the candidates of a known domain, with several keys also of the values of each."""
+    factors = list_factors(domain)
+    listed = [_build_values(writer, each, name=name) for each, name in zip(factors, names, strict=True)]
+    if len(listed) == 1:
+        return [cte(DOMAIN, listed[0])]
+    tables = [_name_factor(position, factors) for position in range(len(factors))]
+    product = cross_join(tables)
+    return [*map(cte, tables, listed), cte(DOMAIN, select(names, product))]
+
+
+def _build_values(writer: Writer, domain: KeyDomain, *, name: str) -> str:
+    """Return the SQL for the distinct values of a key; NULL is among them only where the query tells it."""
     if isinstance(domain, TableDomain):
         found = writer.select([alias(writer.expression(domain.value), name)], domain.body)
     elif (times := writer.list_times(domain.values, name)) is not None:
@@ -288,7 +322,40 @@ def _build_candidates(writer: Writer, domain: Domain, *, name: str) -> str:
     else:
         rows = ([writer.expression(value)] for value in domain.values)
         found = select([name], values(rows, "dpsql_listed", columns=[name]))
-    return select([name], subquery(found), distinct=True, where=not_null(name))
+    return select([name], subquery(found), distinct=True, where="" if _has_null(domain) else not_null(name))
+
+
+def _name_factor(position: int, factors: Sequence[object]) -> str:
+    """Return the name of the CTE of the values of one key."""
+    return DOMAIN if len(factors) == 1 else f"{DOMAIN}_{position + 1}"
+
+
+def _has_null(domain: KeyDomain) -> bool:
+    return isinstance(domain, LiteralDomain) and domain.has_null
+
+
+def _is_candidate(domain: Domain, names: list[str]) -> str:
+    """Return the condition that the keys of a row have values of the domain."""
+    factors = list_factors(domain)
+    parts = []
+    for position, (factor, name) in enumerate(zip(factors, names, strict=True)):
+        found = in_query(name, select([name], _name_factor(position, factors)))
+        parts.append(either(is_null(name), found) if _has_null(factor) else found)
+    return both(*parts)
+
+
+def _join_candidates(domain: Domain, counted: str, *, names: list[str]) -> str:
+    """Return the candidates, each with its group if there are rows of it; NULL and NULL are the same group."""
+    on = [
+        (not_distinct if _has_null(factor) else equal)(qualify_column(DOMAIN, name), qualify_column(_COUNTED, name))
+        for factor, name in zip(list_factors(domain), names, strict=True)
+    ]
+    return left_join(DOMAIN, subquery(counted), name=_COUNTED, on=both(*on))
+
+
+def _name_keys(names: list[str]) -> str:
+    """Return the keys of the candidates under their own names."""
+    return list_parts(alias(qualify_column(DOMAIN, name), name) for name in names)
 
 
 def _build_unit_rows(writer: Writer, query: PrivateQuery, *, names: list[str], form: Form) -> str:

@@ -138,3 +138,37 @@ ALL PRIVATE WITH (domain = 'countries.country');
 
 # measure_joined
 SELECT c.continent, COUNT(*) AS n FROM reads AS r JOIN countries AS c ON r.country = c.country GROUP BY 1 TOP 5 PRIVATE;
+
+# known_case: all
+SELECT CASE WHEN n < 0 THEN 'low' WHEN n < 3 THEN 'mid' END AS k, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY k
+ALL PRIVATE;
+
+# known_flags: all
+SELECT flag, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY flag ALL PRIVATE;
+
+# known_doubles_of_case: all
+SELECT CASE WHEN flag THEN 0e0 WHEN n > 1 THEN 1.5e0 END AS k, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY k
+ALL PRIVATE;
+
+# known_hours: all
+SELECT EXTRACT(hour FROM moment) AS h, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY h ALL PRIVATE;
+
+# known_days_of_weeks: all
+SELECT EXTRACT(isodow FROM day) AS d, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY d ALL PRIVATE;
+
+# known_bins: all
+SELECT width_bucket(price, 0, 10, 4) AS bin, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY bin ALL PRIVATE;
+
+# known_calendar: all
+SELECT moment::DATE AS d, COUNT(DISTINCT user_id) AS n FROM reads
+WHERE moment >= DATE '2024-01-01' AND moment < DATE '2026-03-01' GROUP BY ALL ALL PRIVATE;
+
+# known_product: all
+SELECT flag, country, n > 0 AS positive, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY ALL
+ALL PRIVATE WITH (domain = 'countries.country');
+
+# known_product_bounded: all 1
+SELECT flag, CASE WHEN n < 0 THEN 'low' END AS k, COUNT(DISTINCT user_id) AS n FROM reads GROUP BY ALL ALL PRIVATE;
+
+# known_measured: all 2
+SELECT flag, country = 'DE' AS home, COUNT(*) AS rows, SUM(price) AS s FROM reads GROUP BY ALL ALL PRIVATE;

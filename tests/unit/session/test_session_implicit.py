@@ -62,7 +62,29 @@ READ = {
     "WITH mine AS (SELECT * FROM orders WHERE amount > 3) SELECT product, COUNT(*) AS n FROM mine GROUP BY 1 "
     "ORDER BY n DESC LIMIT 3": ("TOP 3 PRIVATE", 3),
     "SELECT m, COUNT(DISTINCT user_id) AS n FROM (SELECT user_id, MAX(amount) > 40 AS m FROM orders GROUP BY user_id) "
-    "AS per_user GROUP BY m": ("TOP 5 PRIVATE", None),
+    "AS per_user GROUP BY m": ("ALL PRIVATE", 3),
+    "SELECT CASE WHEN amount < 10 THEN 'low' ELSE 'high' END AS size, COUNT(*) AS n FROM orders GROUP BY 1": (
+        "ALL PRIVATE",
+        2,
+    ),
+    "SELECT amount > 20 AS big, SUM(amount) AS s FROM orders GROUP BY 1 ORDER BY s DESC LIMIT 1000": ("ALL PRIVATE", 3),
+    "SELECT EXTRACT(isodow FROM ts) AS day, COUNT(*) AS n FROM orders GROUP BY day ORDER BY day": ("ALL PRIVATE", 8),
+    "SELECT WIDTH_BUCKET(amount, 0, 50, 5) AS bin, COUNT(*) AS n FROM orders GROUP BY bin ORDER BY bin": (
+        "ALL PRIVATE",
+        8,
+    ),
+    "SELECT size, COUNT(*) AS n FROM (SELECT *, CASE WHEN amount < 10 THEN 'low' END AS size FROM orders) AS v "
+    "GROUP BY size": ("ALL PRIVATE", 2),
+    f"SELECT ts::DATE AS day, amount > 20 AS big, COUNT(*) AS n FROM orders WHERE {JANUARY} GROUP BY 1, 2 ORDER BY 1": (
+        "ALL PRIVATE",
+        12,
+    ),
+    "SELECT EXTRACT(year FROM ts) AS y, COUNT(*) AS n FROM orders GROUP BY y": ("TOP 5 PRIVATE", None),
+    f"SELECT ts::DATE AS day, product, COUNT(*) AS n FROM orders WHERE {JANUARY} GROUP BY 1, 2": (
+        "TOP 5 PRIVATE",
+        None,
+    ),
+    "SELECT amount > 20 AS big, COUNT(*) AS n FROM orders GROUP BY 1 ORDER BY n DESC LIMIT 1": ("TOP 1 PRIVATE", 1),
 }
 
 
