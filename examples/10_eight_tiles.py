@@ -1,7 +1,7 @@
 """A dashboard of eight tiles over MSWeb, in plain SQL: eight charges, then none.
 
-`eight_tiles.sql` has no clause of dpsql. The policy reads it as private, so that tools can send it. Here it is sent from
-Python and from SQLAlchemy, which shares the ledger: what one has paid for is free for the other.
+`eight_tiles.sql` has no clause of dpsql. The policy reads it as private, so that tools can send it. Here it is sent
+from Python and from SQLAlchemy, which shares the ledger: what one has paid for is free for the other.
 """
 
 import re
@@ -15,7 +15,9 @@ import dpsql
 
 TILES = {
     title: sql.strip()
-    for title, sql in re.findall(r"^-- ([\w ]+): .*\n([^;]+);", Path(__file__).with_name("eight_tiles.sql").read_text(), re.M)
+    for title, sql in re.findall(
+        r"^-- ([\w ]+): .*\n([^;]+);", Path(__file__).with_name("eight_tiles.sql").read_text(), re.MULTILINE
+    )
 }
 POLICY = """\
 ledger = "ledger.sqlite"

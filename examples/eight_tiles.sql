@@ -20,11 +20,11 @@ SELECT ROUND(100 * needing / visitors, 1) AS percent, needing, visitors
 FROM (SELECT COUNT(DISTINCT user_id) FILTER (WHERE area = '/support') AS needing,
              COUNT(DISTINCT user_id) AS visitors FROM visits) AS totals;
 
--- top of each: the first three areas of each half of the data
-SELECT split, area, visitors
-FROM (SELECT split, area, COUNT(DISTINCT user_id) AS visitors FROM visits
-      GROUP BY split, area ORDER BY visitors DESC LIMIT 10) AS pairs
-QUALIFY row_number() OVER (PARTITION BY split ORDER BY visitors DESC) <= 3 ORDER BY split, visitors DESC;
+-- top of each: the first three areas of each half of the visitors, as in an A/B test
+SELECT half, area, visitors
+FROM (SELECT CASE WHEN user_id % 2 = 0 THEN 'A' ELSE 'B' END AS half, area, COUNT(DISTINCT user_id) AS visitors
+      FROM visits GROUP BY half, area ORDER BY visitors DESC LIMIT 10) AS pairs
+QUALIFY row_number() OVER (PARTITION BY half ORDER BY visitors DESC) <= 3 ORDER BY half, visitors DESC;
 
 -- comparison: the same areas in both halves, and how they differ
 SELECT area, train, test, train / NULLIF(test, 0)::DOUBLE AS ratio

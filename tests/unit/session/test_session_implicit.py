@@ -164,7 +164,7 @@ ONE_READING = {  # each row of the table in docs/reference/sql/standard-sql.md, 
     "SELECT COUNT(*) AS n FROM orders ORDER BY 1 LIMIT 50000": ("PRIVATE", 1),
     "SELECT COUNT(*) FROM (SELECT DISTINCT user_id, product FROM orders) AS pairs": ("PRIVATE", 1),
     "SELECT m, COUNT(DISTINCT user_id) AS n "
-    "FROM (SELECT user_id, MIN(amount) > -1 AS m FROM orders GROUP BY user_id) AS u GROUP BY m": ("TOP 5 PRIVATE", 1),
+    "FROM (SELECT user_id, MIN(amount) > -1 AS m FROM orders GROUP BY user_id) AS u GROUP BY m": ("ALL PRIVATE", 3),
     f"{DAYS} ORDER BY day": ("ALL PRIVATE", 4),
     f"{DAYS} ORDER BY day DESC LIMIT 2": ("ALL PRIVATE", 2),
     f"{DAYS} ORDER BY n LIMIT 2": ("ALL PRIVATE", 2),
