@@ -185,7 +185,9 @@ def all_partitions(
         reason = "With PER this mechanism releases no further measure: the price would grow with the groups that pass."
         raise Refusal("option", reason, hint=hint, place=request.place)
     if isinstance(every, WeightedGaussianPlan) and every.price.counts is not None:
-        hint = "Leave the count out, or write mechanism = gaussian_histogram, which needs a bound."
+        ranks_units = request.query.measures[0].bounds is None
+        out = "Leave the count out" if ranks_units else "Leave the mechanism out"  # a sum that ranks is selected
+        hint = f"{out}, or write mechanism = gaussian_histogram, which needs a bound."
         raise Refusal("option", "With PER this mechanism releases names alone.", hint=hint, place=request.place)
     return AllPartitionsPlan(every, len(partitions.values))
 
