@@ -23,8 +23,8 @@ class ChooseKBar:
     """Choose k_bar among candidates with probability proportional to exp(-epsilon * threshold at that k_bar).
 
     Given: epsilon of at least 1e-9 and delta in (0, 1) are those of the limited domain that follows; `candidates` are
-    public, ascending, of at least 1 each; `max_groups_contributed`, `min_units` and `sensitivity` as there. The histogram holds the
-    max(candidates) first groups and the count after them.
+    public, ascending, of at least 1 each; `max_groups_contributed`, `min_units` and `sensitivity` as there. The
+    histogram holds the max(candidates) first groups and the count after them.
     Returns: one of the candidates, private in itself; `Histogram.first` cuts the histogram to it.
     Loss: epsilon-bounded range, so one item: rho = epsilon**2 / 8, and delta 0; a limited domain of k then costs k + 1.
     One more unit raises the threshold by 0 to R = `sensitivity` at every candidate and lowers it nowhere, min_units or

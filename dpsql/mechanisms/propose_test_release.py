@@ -36,8 +36,8 @@ class PTRGaussian:
     It holds if gap - sensitivity + discrete Gaussian noise reaches the offset: at a gap of its sensitivity a neighbour
     can have a tie there and other leaders.
 
-    Given: `variance`, sigma squared, in (0, 1e9 * sensitivity**2]; delta in (0, 1) is this query's; k is public or a function of earlier
-    answers. The histogram holds at least the k first groups and the count after them, unless fewer exist. Nothing
+    Given: `variance`, sigma squared, in (0, 1e9 * sensitivity**2]; delta in (0, 1) is this query's; k is public or a
+    function of earlier answers. The histogram holds at least the k first groups and the count after them, unless fewer exist. Nothing
     bounds how many groups a privacy unit is in. `sensitivity` is the most by which the difference of two counts moves
     between neighbours: 1 where they differ by one unit more, 2 where one unit is exchanged for another, R where counts
     are sums to which one unit adds at most R.

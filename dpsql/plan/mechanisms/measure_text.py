@@ -7,7 +7,7 @@ from fractions import Fraction
 from dpsql.sql.ir.measures import Aggregate, Measure
 from dpsql.sql.ir.statements import PrivateQuery
 
-__all__ = ["describe_amount", "describe_about", "describe_noisy", "describe_spread", "name_value"]
+__all__ = ["describe_about", "describe_amount", "describe_noisy", "describe_spread", "name_value"]
 
 
 def describe_amount(query: PrivateQuery, steps: Fraction | int) -> str:

@@ -67,7 +67,10 @@ def explain_short_answer(
 
 
 def describe_need(plan: Plan) -> str:
-    """Return how many units, or how much of a measure, a key needs for an even chance to be returned; "" with a known domain or no prediction."""
+    """Return how many units, or how much of a measure, a key needs for an even chance to be returned.
+
+    It is "" with a known domain, or without a prediction.
+    """
     need = predict_need(plan.mechanism_plan, plan.query, population=plan.population)
     if need is None or plan.query.domain is not None:
         return ""

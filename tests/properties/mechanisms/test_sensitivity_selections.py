@@ -594,11 +594,11 @@ def test_one_draw_of_all_keys_by_sums_is_of_bounded_range(low: int, high: int) -
         mechanism = JointExponential(Epsilon("1.5"), k, most)
         for unit in product(range(low, high + 1), repeat=3):
             more = [count + own for count, own in zip(counts, unit, strict=True)]
-            for raced in found:
+            for raced, worst in found.items():
                 here, there = (joint_law(mechanism, each, raced=raced) for each in (counts, more))
                 ratios = [math.log(here[each] / there[each]) for each in here]
                 width = max(max(ratios) - min(ratios), *map(abs, ratios)) / 1.5
-                found[raced] = max(found[raced], width)
+                found[raced] = max(worst, width)
     assert 0.8 < found[most] <= 1.0 + ROUNDING
     assert found[1] > 0.8 * most
     if low < 0:  # the larger end alone is not enough where sums can fall, too

@@ -319,8 +319,8 @@ def test_mistakes_in_the_sql_are_told_from_it(mistake: str) -> None:
     expected, counting = weighed(rows, measure, column), SESSIONS[ENOUGH].explain(sql).counting
     assert read(sql, ENOUGH) == expected
     edited = counting.sql
-    for old, new in edits:
-        old, new = (text.replace("{most}", f"{measure.width:d}") for text in (old, new))
+    most = f"{measure.width:d}"
+    for old, new in ((old.replace("{most}", most), new.replace("{most}", most)) for old, new in edits):
         assert old in edited
         edited = edited.replace(old, new)
     answer = CON.execute(

@@ -243,7 +243,7 @@ REFUSED = {
     "SELECT product, COUNT(*) AS n FROM orders GROUP BY product TOP 3 PRIVATE WITH (mechanism = gaussian_histogram)": (
         "bound"
     ),
-    "SELECT product, SUM(pieces) AS s FROM orders GROUP BY product TOP ADAPTIVE PRIVATE WITH (domain = ['a'])": "option",
+    "SELECT product, SUM(pieces) AS s FROM orders GROUP BY 1 TOP ADAPTIVE PRIVATE WITH (domain = ['a'])": "option",
     "SELECT day, COUNT(DISTINCT user_id) FROM orders GROUP BY 1 TOP 3 PRIVATE WITH (max_rows_contributed=1)": "option",
 }
 
