@@ -50,8 +50,8 @@ class LaplaceLimitedDomain:
     Cost: O(k_bar log k_bar), whatever the counts.
     Source: Durfee and Rogers 2019, arXiv:1905.04273, the Laplace variant for Delta-restricted data; k-bar = k_bar,
     Delta = max_groups_contributed. The constant is derived here (`maths.md` 5.2, with R 10.2): the offset is the least
-    integer n with min(max_groups_contributed, k_bar) * P[X - Y >= n] <= delta for two independent noises. The continuous
-    Delta * ln(Delta / delta) / epsilon would miss delta by a factor of 4 at delta = 1e-6.
+    integer n with min(max_groups_contributed, k_bar) * P[X - Y >= n] <= delta for two independent noises. The
+    continuous Delta * ln(Delta / delta) / epsilon would miss delta by a factor of 4 at delta = 1e-6.
 
     >>> mechanism = LaplaceLimitedDomain(Epsilon(1), Delta("1e-6"), k=3, k_bar=10, max_groups_contributed=5)
     >>> mechanism.scale, mechanism.offset, mechanism.worst_case.rho

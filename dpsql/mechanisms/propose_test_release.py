@@ -37,10 +37,10 @@ class PTRGaussian:
     can have a tie there and other leaders.
 
     Given: `variance`, sigma squared, in (0, 1e9 * sensitivity**2]; delta in (0, 1) is this query's; k is public or a
-    function of earlier answers. The histogram holds at least the k first groups and the count after them, unless fewer exist. Nothing
-    bounds how many groups a privacy unit is in. `sensitivity` is the most by which the difference of two counts moves
-    between neighbours: 1 where they differ by one unit more, 2 where one unit is exchanged for another, R where counts
-    are sums to which one unit adds at most R.
+    function of earlier answers. The histogram holds at least the k first groups and the count after them, unless fewer
+    exist. Nothing bounds how many groups a privacy unit is in. `sensitivity` is the most by which the difference of two
+    counts moves between neighbours: 1 where they differ by one unit more, 2 where one unit is exchanged for another, R
+    where counts are sums to which one unit adds at most R.
     Returns: the positions as a set, or None. Whoever shows the labels must put them in an order that does not depend
     on their counts. With fewer than k groups in all the set holds those that exist.
     Loss: rho = sensitivity**2 / (2 * variance) and delta, whether or not labels are released.

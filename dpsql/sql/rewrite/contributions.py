@@ -130,10 +130,10 @@ def bound_pairs(writer: Writer, pairs: str, *, names: Sequence[str], bound: Boun
     return select(["*"], subquery(ranked), where=at_most(RANK, bound.groups))
 
 
-def weigh_pairs(  # noqa: PLR0913 - what a weight depends on
-    writer: Writer, pairs: str, *, names: Sequence[str], bound: Bound, weights: Sequence[int], most: int, dropped: bool
+def weigh_pairs(
+    writer: Writer, pairs: str, *, names: Sequence[str], bound: Bound, weights: Sequence[int], most: int
 ) -> str:
-    """Return the SQL for the pairs that a bound leaves, with the WEIGHT of each; or for all, 0 for those `dropped`.
+    """Return the SQL for all pairs with the RANK of each within its unit and its WEIGHT, 0 beyond the bound.
 
     A unit with t groups left adds weights[t - 1] * c / most to each, rounded down, c being what it adds to the first
     measure, `most` at the most. The product is below 2**41 and the quotient at most weights[t - 1] < 2**21, so that
@@ -143,12 +143,9 @@ def weigh_pairs(  # noqa: PLR0913 - what a weight depends on
     rank = number_rows(UNIT, list_parts([draw, sort_nulls_last(names)]))
     ranked = select(["*", alias(rank, RANK)], subquery(pairs))
     counted = select(["*", alias(count(partition_by=UNIT), GROUPS)], subquery(ranked))
-    left, part = at_most(RANK, bound.groups), "dpsql_part_1"
     weight = writer.looked_up(writer.listed(weights), least(GROUPS, str(bound.groups)))
-    share = divide(bigint(weight), part, by=most)
-    if dropped:
-        return select(["*", alias(zero_unless(left, share), WEIGHT)], subquery(counted))
-    return select(["*", alias(share, WEIGHT)], subquery(counted), where=left)
+    share = divide(bigint(weight), "dpsql_part_1", by=most)
+    return select(["*", alias(zero_unless(at_most(RANK, bound.groups), share), WEIGHT)], subquery(counted))
 
 
 def sum_contributions(query: PrivateQuery) -> list[str]:

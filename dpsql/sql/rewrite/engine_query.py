@@ -17,6 +17,7 @@ from dpsql.sql.ir.types import BIGINT
 from dpsql.sql.ir.visitor import rebuild_body
 from dpsql.sql.render.clauses import (
     alias,
+    at_most,
     bigint,
     count,
     cte,
@@ -271,11 +272,12 @@ def _rewrite_weighted_measures(
     writer = writer_for(query.dialect)
     names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
     ctes, pairs = _build_pairs(writer, query, names=names)
-    weighed = weigh_pairs(writer, pairs, names=names, bound=bound, weights=weights, most=most, dropped=of_all)
+    weighed = weigh_pairs(writer, pairs, names=names, bound=bound, weights=weights, most=most)
+    kept = "" if of_all else at_most(RANK, bound.groups)
     weight, (first, *others) = sum_column(WEIGHT), sum_contributions(query)
     columns = (*names, first, alias(bigint(weight), WEIGHT), *others)
     positive = more_than(weight, "0")
-    groups = select(columns, subquery(weighed), group_by=list_parts(names), having=positive)
+    groups = select(columns, subquery(weighed), where=kept, group_by=list_parts(names), having=positive)
     order = sort_nulls_last(names)
     if query.partitions is None:
         sql = order_by(groups, order)

@@ -102,7 +102,7 @@ def test_the_sensitivity_of_a_mechanism_is_the_bound_of_the_measure_that_ranks()
             if mechanism == "weighted_gaussian":  # weights are of 1 at most, whatever ranks
                 assert plan.query.measures[0].width == most
                 assert plan.threshold_offset == session.explain(by_units).threshold_offset
-                assert f"// {most} AS dpsql_weight" in plan.engine_sql
+                assert f"// {most} ELSE 0 END AS dpsql_weight" in plan.engine_sql
             else:
                 assert plan.selection.sensitivity == most  # type: ignore[attr-defined]
             releases = (plan.counts, *plan.mechanism_plan.price.others)
