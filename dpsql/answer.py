@@ -5,6 +5,7 @@ Everything here is post-processing of a release: it may be printed, stored and s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -365,11 +366,18 @@ class Answer:
             key=names,
             measure=measure,
             level=level,
-            threshold=int(self.receipt.threshold_offset) if self.receipt.mechanism == _COUNTS_THRESHOLD else None,
+            threshold=self._find_threshold(),
             notes=[note for note in (self.bound_note, str(self.receipt)) if note],
             times=times,
         )
         return draw(chart, axes)
+
+    def _find_threshold(self) -> int | None:
+        """Return the noisy value that a group needed, where the mechanism makes it public; a sum is rounded down."""
+        if self.receipt.mechanism != _COUNTS_THRESHOLD:
+            return None
+        step = self._counts.step if isinstance(self._counts, CountColumns) else Fraction(1)
+        return math.floor(self.receipt.threshold_offset * step)
 
     def statement(self) -> str:
         """Return one sentence to cite: unit, neighbours, the data set's total, what this answer cost, the version.

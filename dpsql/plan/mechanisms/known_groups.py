@@ -17,7 +17,7 @@ from dpsql.quantities import Delta
 from dpsql.sql.ir.statements import PrivateQuery
 from dpsql.sql.rewrite.engine_query import Bound, rewrite_all, rewrite_total
 
-__all__ = ["KnownGroupsPlan", "known_groups"]
+__all__ = ["KnownGroupsPlan", "find_min", "known_groups"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class KnownGroupsPlan:
             worst_case=loss,
             half=loss,
             rows=RowsRead(
-                counting=counting, max_rows=groups, min_count=_find_min(query), others=len(query.measures) - 1
+                counting=counting, max_rows=groups, min_count=find_min(query), others=len(query.measures) - 1
             ),
             counts=CountNoise.of(self.price.counts),
             report=SpecReport(charged=f"charged: {what}", facts=tuple(facts)),
@@ -71,7 +71,7 @@ class KnownGroupsPlan:
         )
 
 
-def _find_min(query: PrivateQuery) -> int | None:
+def find_min(query: PrivateQuery) -> int | None:
     """Return what the first measure of a group is at least; None where it may be below 0."""
     bounds = query.measures[0].bounds
     return None if bounds is not None and bounds.low < 0 else 0

@@ -89,6 +89,11 @@ class MechanismRequest:
         return default if option is None else _real(option, "penalty", bounds=(Fraction(0), Fraction(MOST_PENALTY)))
 
     @property
+    def most(self) -> int:
+        """Most steps by which one unit changes the measure that ranks, or by which its changes of two groups differ."""
+        return self.query.measures[0].width
+
+    @property
     def min_units(self) -> int:
         """Number of units that a group must have: the largest min_units of the tables in the query, 1 without any."""
         return max(self.terms.tables[name].min_units or 1 for name in self.query.tables)

@@ -107,15 +107,32 @@ def _read(reader: Reader, node: Node, *, condition: Expression | None) -> ReadMe
     if not name:
         return _read_count(reader, node, condition=condition)
     only(reader.statement, node, "this", "expressions")
-    (argument, *more) = node.expressions or [None]
-    found = None if argument is None else fill_unbound(reader.read(argument), DOUBLE)
-    if found is None or more or not found.type.is_number or _is_unit(reader, found):
-        hint = f"Write {name.upper()}(x) of one column of numbers other than the privacy unit."
-        raise Refusal("aggregate", f"This {name.upper()} is not supported.", hint=hint, place=reader.place(node))
+    found = _read_summand(reader, node, name=name.upper())
     total = Measure(Aggregate.SUM, found, condition)
     if name == "sum":
         return ReadMeasure(total)
     return ReadMeasure(total, divisor=_count_present(found, condition))
+
+
+def _read_summand(reader: Reader, node: Node, *, name: str) -> Expression:
+    """Return the one number that each row gives to a sum or average; refuse anything else."""
+    (argument, *more) = node.expressions or [None]
+    place, hint = reader.place(node), f"Write {name}(x) of one column of numbers, or COUNT(*) for the number of rows."
+    if argument is None or more:
+        raise Refusal("aggregate", f"{name} has one argument.", hint=hint, place=place)
+    if type(argument).__name__ == "Distinct":
+        reason = f"{name} of DISTINCT values is not supported: which of them count would depend on all units together."
+        raise Refusal("aggregate", reason, hint="Leave DISTINCT out.", place=place)
+    if is_measure(argument):
+        hint = f"Write {name}(x) of a column, and compute with released values in an outer SELECT."
+        raise Refusal("aggregate", "An aggregate may not stand in another.", hint=hint, place=place)
+    found = fill_unbound(reader.read(argument), DOUBLE)
+    if _is_unit(reader, found):
+        hint = f"Write COUNT(DISTINCT {_name_unit(reader)}), or {name} of another column."
+        raise Refusal("aggregate", "The privacy unit is no amount to add up.", hint=hint, place=place)
+    if not found.type.is_number:
+        raise Refusal("aggregate", f"{name} is for numbers, and this is {found.type}.", hint=hint, place=place)
+    return found
 
 
 def _read_count(reader: Reader, node: Node, *, condition: Expression | None) -> ReadMeasure:

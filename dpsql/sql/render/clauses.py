@@ -28,6 +28,7 @@ __all__ = [
     "delete",
     "descending",
     "distinct",
+    "divide",
     "either",
     "equal",
     "hash_values",
@@ -256,6 +257,11 @@ def least(*expressions: str) -> str:
 def clamp(expression: str, low: int, *, high: int) -> str:
     """Return a number between two bounds: the nearer bound where it is beyond."""
     return f"system.main.least(system.main.greatest({expression}, {low:d}), {high:d})"
+
+
+def divide(left: str, right: str, *, by: int) -> str:
+    """Return the product of two whole numbers that are not negative, divided by a constant and rounded down."""
+    return f"({left} * {right}) // {by:d}"
 
 
 def maximum(expression: str) -> str:

@@ -26,6 +26,7 @@ from dpsql.sql.ir.types import BIGINT
 from dpsql.sql.ir.visitor import rebuild_body
 from dpsql.sql.render.clauses import (
     alias,
+    at_most,
     bigint,
     both,
     count,
@@ -65,7 +66,14 @@ from dpsql.sql.rewrite.contribution_bounding import (
     weigh_all_pairs,
     weigh_contributions,
 )
-from dpsql.sql.rewrite.contributions import bound_pairs, build_contributions, name_parts, name_sums, sum_contributions
+from dpsql.sql.rewrite.contributions import (
+    bound_pairs,
+    build_contributions,
+    name_parts,
+    name_sums,
+    sum_contributions,
+    weigh_pairs,
+)
 from dpsql.sql.rewrite.materialization import UNITS
 from dpsql.sql.rewrite.partition_filter import filter_partitions, order_groups, select_leading_groups
 from dpsql.sql.rewrite.total import make_total
@@ -176,7 +184,8 @@ def rewrite_total(query: PrivateQuery) -> CountingQuery:
 def rewrite_weighted(query: PrivateQuery, *, bound: Bound | None, weights: Sequence[int]) -> CountingQuery:
     """Return the SQL for count and weight of every group that is selected for some unit, sorted by the keys.
 
-    A unit with t selected groups adds 1 to the count and weights[t - 1] to the weight of each of them.
+    A unit with t selected groups adds 1 to the count and weights[t - 1] to the weight of each of them; of another first
+    measure, to which it adds c of at most R, c / R of that weight, rounded down.
     """
     return _rewrite_weights(query, bound, weights=weights, spread=weigh_contributions)
 
@@ -193,6 +202,8 @@ def _rewrite_weights(
     if bound is None or len(weights) != bound.groups:
         reason = "There must be one weight for every number of groups up to the bound."
         raise UsageError("bound-range", reason, hint="Give the weights of 1 to max_groups_contributed groups.")
+    if not query.counts_units_alone:
+        return _rewrite_weighted_measures(query, bound, weights=weights, of_all=spread is weigh_all_pairs)
     found = use_materialized(query, bounded=True)
     query, ranked = _apply_passes(found.query), found.form is Form.RANKS
     writer = writer_for(query.dialect)
@@ -220,7 +231,7 @@ def _rewrite_counts(
 ) -> CountingQuery:
     """Return the SQL for the groups and their counts, sorted by `first`, then by the keys."""
     if not query.counts_units_alone:
-        return _rewrite_measures(query, bound, first=first, rows=rows)
+        return _rewrite_measures(query, bound, first=first, rows=rows, unordered=unordered)
     found = use_materialized(query, bounded=bound is not None)
     query = _apply_passes(found.query)
     writer = writer_for(query.dialect)
@@ -241,7 +252,7 @@ def _rewrite_counts(
 
 
 def _rewrite_measures(
-    query: PrivateQuery, bound: Bound | None, *, first: tuple[str, ...], rows: int | None
+    query: PrivateQuery, bound: Bound | None, *, first: tuple[str, ...], rows: int | None, unordered: bool
 ) -> CountingQuery:
     """Return the SQL for the groups and their measures; over an unknown domain, for groups whose first is above 0.
 
@@ -250,8 +261,8 @@ def _rewrite_measures(
     query = _apply_passes(query)
     writer = writer_for(query.dialect)
     names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
-    keys, sums, ctes = list_parts(names), name_sums(query), list[str]()
-    pairs = build_contributions(writer, query, names=names)
+    keys, sums = list_parts(names), name_sums(query)
+    ctes, pairs = _build_pairs(writer, query, names=names)
     if query.domain is not None:
         ctes += _build_candidates(writer, query.domain, names=names)
         pairs = select(["*"], subquery(pairs), where=_is_candidate(query.domain, names))
@@ -261,9 +272,51 @@ def _rewrite_measures(
     if query.domain is not None:
         columns = _name_keys(names), *(alias(or_zero(name), name) for name in sums)
         groups = select(columns, _join_candidates(query.domain, groups, names=names))
-    ranked = (descending(sums[0]),) if first else ()
-    sql = with_ctes(ctes, order_by(groups, list_parts([*ranked, sort_nulls_last(names)]), limit=rows))
+    order = list_parts([*((descending(sums[0]),) if first else ()), sort_nulls_last(names)])
+    if query.partitions is not None and rows is not None:
+        key, columns = names[query.partitions.key], (*names, *sums)
+        sql = select_leading_groups(writer, groups, order=order, rows=rows, key=key, columns=columns)
+    elif query.partitions is not None:
+        sql = order_groups(groups, order, key=names[query.partitions.key])
+    else:
+        sql = order_by(groups, order, limit=rows)
+    sql = with_ctes(ctes, sql)
+    if unordered:
+        sql = select(["*"], subquery(sql), order_by=sort_nulls_last(names))
     return _finish(writer, sql, query=query, measures=len(sums), reads="")
+
+
+def _rewrite_weighted_measures(
+    query: PrivateQuery, bound: Bound, *, weights: Sequence[int], of_all: bool
+) -> CountingQuery:
+    """Return the SQL for the groups of positive weight: the first measure, the weight, the other measures."""
+    most = query.measures[0].width
+    query = _apply_passes(query)
+    writer = writer_for(query.dialect)
+    names = [f"dpsql_key_{index}" for index in range(1, len(query.keys) + 1)]
+    ctes, pairs = _build_pairs(writer, query, names=names)
+    weighed = weigh_pairs(writer, pairs, names=names, bound=bound, weights=weights, most=most)
+    kept = "" if of_all else at_most(RANK, bound.groups)
+    weight, (first, *others) = sum_column(WEIGHT), sum_contributions(query)
+    columns = (*names, first, alias(bigint(weight), WEIGHT), *others)
+    positive = more_than(weight, "0")
+    groups = select(columns, subquery(weighed), where=kept, group_by=list_parts(names), having=positive)
+    order = sort_nulls_last(names)
+    if query.partitions is None:
+        sql = order_by(groups, order)
+    else:
+        sql = order_groups(groups, order, key=names[query.partitions.key])
+    return _finish(writer, with_ctes(ctes, sql), query=query, measures=len(others) + 2, reads="")
+
+
+def _build_pairs(writer: Writer, query: PrivateQuery, *, names: list[str]) -> tuple[list[str], str]:
+    """Return the CTEs, and the SELECT of what each unit adds to each group of the listed partitions, or of all."""
+    pairs = build_contributions(writer, query, names=names)
+    if query.partitions is None:
+        return [], pairs
+    parts = name_parts(query)
+    listed, pairs = filter_partitions(writer, pairs, names=names, partitions=query.partitions, parts=parts)
+    return [*listed], pairs
 
 
 def _build_groups(

@@ -117,7 +117,7 @@ _MAY_FOLLOW: dict[str, set[str]] = {  # a keyword, and those that may stand last
 _CLAUSES = _MAY_FOLLOW.keys() - {"WHEN", "THEN", "ELSE", "PARTITION_BY"}
 _CLOSED_BY = {"L_PAREN": "", "CASE": "CASE", "L_BRACKET": "L_BRACKET"}  # what opens a level, and its first keyword
 _OPEN_CLAUSES = frozenset(["OVER", "FILTER"])
-_MEANING = "Write COUNT(DISTINCT ...) of the privacy unit, which alone is released; DESCRIBE names that column."
+_MEANING = "Write COUNT(DISTINCT ...) of the privacy unit, which DESCRIBE names, or COUNT(*), SUM or AVG."
 _VOLATILE = "Leave it out: it would differ from run to run, and answers have noise of their own."
 
 

@@ -172,3 +172,34 @@ SELECT flag, CASE WHEN n < 0 THEN 'low' END AS k, COUNT(DISTINCT user_id) AS n F
 
 # known_measured: all 2
 SELECT flag, country = 'DE' AS home, COUNT(*) AS rows, SUM(price) AS s FROM reads GROUP BY ALL ALL PRIVATE;
+
+# measure_weighted: weighted 20
+SELECT article, SUM(n) AS s, COUNT(*) AS rows FROM reads GROUP BY article TOP 5 PRIVATE;
+
+# measure_weighted_of_two_keys: weighted 2
+SELECT country, tiny, COUNT(n) AS rows FROM reads GROUP BY ALL TOP 5 PRIVATE;
+
+# measure_weighted_of_all: weighted_all 3
+SELECT article, SUM(price) AS s, COUNT(DISTINCT user_id) AS u FROM reads GROUP BY article TOP 5 PRIVATE;
+
+# measure_weighted_of_units: weighted 5
+SELECT country, COUNT(DISTINCT user_id) FILTER (WHERE n > 0) AS u, SUM(n) AS s FROM reads GROUP BY country TOP 5 PRIVATE;
+
+# measure_by_label: label
+SELECT country, SUM(n) AS s, COUNT(*) AS rows FROM reads GROUP BY country TOP 5 PRIVATE;
+
+# measure_by_label_bounded: label 2
+SELECT country, COUNT(*) AS rows FROM reads GROUP BY country TOP 5 PRIVATE;
+
+# measure_all: all 2
+SELECT country, flag, SUM(price) AS s FROM reads GROUP BY ALL TOP 5 PRIVATE;
+
+# measure_per
+SELECT country, n, SUM(n) AS s, COUNT(*) AS rows FROM reads GROUP BY ALL TOP 4 PRIVATE
+PER country WITH (partitions = ['DE', 'FR', 'de']);
+
+# measure_per_one_each: all 2 kept
+SELECT country, n, COUNT(*) AS rows FROM reads GROUP BY ALL TOP 4 PRIVATE PER country WITH (partitions = ['DE', 'FR', 'de']);
+
+# measure_per_weighted: weighted 2
+SELECT country, n, SUM(n) AS s FROM reads GROUP BY ALL TOP 4 PRIVATE PER country WITH (partitions = ['DE', 'FR', 'de']);
