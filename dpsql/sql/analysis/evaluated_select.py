@@ -11,9 +11,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, cast
 
 from dpsql.errors import Place, Refusal, Unsupported
+from dpsql.sql.analysis.evaluated_intervals import add_interval_ends
 from dpsql.sql.analysis.outer_select import HOME
 from dpsql.sql.ir.catalog import Catalog, Table
 from dpsql.sql.ir.statements import EvaluatedQuery, OutputMeasure, PrivateQuery, PublicQuery
@@ -34,7 +36,7 @@ _FORBIDDEN_FUNCTIONS = frozenset(
 )
 _CHANGES_OF_STAR = ("exclude", "qualified_exclude", "replace", "rename")
 _COLUMN_OF_SCHEMA = 3
-_MAX_LEVELS = 600  # of JSON: a function in a function is two
+_MAX_LEVELS = 500  # of JSON: a function in a function is two
 
 
 class SelectParser(Protocol):
@@ -92,13 +94,26 @@ def read_evaluated(  # noqa: PLR0913 - the parts of a statement
         raise Refusal("not-a-query", "This SELECT reads no private query, so it has no plan.", hint=hint, place=place)
     beside = tuple((_public_path(name), _fetch(table, walk)) for name, table in walk.public.items())
     values = tuple(each.value for each in parameters)
+    measures = tuple(_find_measures(node, inners))
+    is_empty = bool(inners) and not _reads_released(node, values, number=len(inners))
+    visible = tuple(len(inner.outputs) for inner in inners)
+    for select in [each for each in _iterate(node) if _kind(each) == "SELECT_NODE"]:
+        ctes = _map_ctes(select)
+        inners = add_interval_ends(
+            select,
+            inners,
+            find_released=partial(_find_released, ctes=ctes, number=len(inners)),
+            path=lambda at: released_path(at + 1, with_ends=True),
+            place=place,
+        )
     return EvaluatedQuery(
         inners=inners,
         sql=_write(node, parser, place=place),
         parameters=values,
         beside=beside,
-        measures=tuple(_find_measures(node, inners)),
-        is_empty=bool(inners) and not _reads_released(node, values, number=len(inners)),
+        measures=measures,
+        visible=visible,
+        is_empty=is_empty,
         place=place,
         explained=explained,
     )
@@ -282,9 +297,9 @@ def _set_path(node: Tree, path: tuple[str, str, str]) -> None:
     node["qualified_name"] = {"path": list(path)}
 
 
-def released_path(number: int) -> tuple[str, str, str]:
-    """Return where the evaluator has the answer of a private query, numbered from 1."""
-    return (*HOME, f"released {number}")
+def released_path(number: int, *, with_ends: bool = False) -> tuple[str, str, str]:
+    """Return where the evaluator has the answer of a private query, numbered from 1, without or with hidden columns."""
+    return (*HOME, f"released {number} with ends" if with_ends else f"released {number}")
 
 
 def _public_path(name: str) -> tuple[str, str, str]:
@@ -317,8 +332,7 @@ def _find_measures(node: Tree, inners: Sequence[PrivateQuery]) -> Iterator[Outpu
     """Yield which columns are released ones, unchanged: those of a SELECT that only chooses columns and rows."""
     if _kind(node) != "SELECT_NODE" or node.get("group_expressions") or node.get("having"):
         return
-    ctes = {ascii_lower(str(cte["key"])): cast("Tree", cte["value"]) for cte in _list_ctes(node)}
-    source = _find_released(cast("Tree", node["from_table"]), ctes, number=len(inners))
+    source = _find_released(cast("Tree", node["from_table"]), ctes=_map_ctes(node), number=len(inners))
     if source is None:
         return
     names = [output.name for output in inners[source].outputs]
@@ -337,7 +351,12 @@ def _find_measures(node: Tree, inners: Sequence[PrivateQuery]) -> Iterator[Outpu
         at += 1
 
 
-def _find_released(relation: Tree, ctes: Mapping[str, Tree], *, number: int) -> int | None:
+def _map_ctes(node: Tree) -> dict[str, Tree]:
+    """Return the CTEs of a query by their names in lower case."""
+    return {ascii_lower(str(cte["key"])): cast("Tree", cte["value"]) for cte in _list_ctes(node)}
+
+
+def _find_released(relation: Tree, *, ctes: Mapping[str, Tree], number: int) -> int | None:
     """Return the number, from 0, of the answer that FROM reads as its only relation; None for anything else."""
     inner: Tree | None = None
     if _kind(relation) == "SUBQUERY":
@@ -351,7 +370,7 @@ def _find_released(relation: Tree, ctes: Mapping[str, Tree], *, number: int) -> 
         return None
     stars = cast("list[Tree]", inner["select_list"])
     is_plain = [_kind(each) for each in stars] == ["STAR"] and _is_plain_star(stars[0])
-    return _find_released(cast("Tree", inner["from_table"]), {}, number=number) if is_plain else None
+    return _find_released(cast("Tree", inner["from_table"]), ctes={}, number=number) if is_plain else None
 
 
 def _is_plain_star(star: Tree) -> bool:
