@@ -82,6 +82,7 @@ def encode_receipt(receipt: Receipt) -> dict[str, object]:
         "used": float(receipt.used),
         "more": receipt.more,
         "read_as": receipt.read_as,
+        "cut": receipt.cut,
         "bounded_by": receipt.bounded_by,
         "bounds": receipt.bounds,
         "parts": [encode_receipt(part) for part in receipt.parts],

@@ -363,7 +363,7 @@ class Session:
         if self._closed:
             raise UsageError("closed", "This session is closed.", hint="Open another with dpsql.connect.")
 
-    def _analyze(self, text: str, parameters: ParameterValues, *, implicit: bool | None) -> statements.Statement:
+    def _analyze(self, text: str, parameters: ParameterValues, *, implicit: bool | None = None) -> statements.Statement:
         self._check_open()
         return self._analyses.read(
             text, parameters, implicit=self._dependencies.implicit if implicit is None else implicit

@@ -247,6 +247,7 @@ def test_the_keys_of_the_json(folder: Path) -> None:
         "one_value_per_unit": [],
         "materialized": [],
         "bounds": [],
+        "calendar": [],
         "link": None,
         "checked": True,
     }
