@@ -15,7 +15,7 @@ from dpsql.sql.analysis.calendar import is_time_bucket, read_calendar
 from dpsql.sql.analysis.commands import read_command
 from dpsql.sql.analysis.domain import read_domain
 from dpsql.sql.analysis.empty_results import has_no_row, remove_rows
-from dpsql.sql.analysis.evaluated_select import SelectParser, read_evaluated
+from dpsql.sql.analysis.evaluated_select import SelectParser, find_strangers, read_evaluated
 from dpsql.sql.analysis.expressions import READERS
 from dpsql.sql.analysis.from_clause import Sources
 from dpsql.sql.analysis.implied_query import check_implied, read_implied
@@ -64,9 +64,17 @@ from dpsql.sql.syntax.clause import (
     several_queries,
     split_clause,
 )
+from dpsql.sql.syntax.computed_measures import ComputedSelect, split_measures
 from dpsql.sql.syntax.grammar import settle
 from dpsql.sql.syntax.parameters import ParameterValues, bind, make_literal
-from dpsql.sql.syntax.private_spans import PrivateSpan, cut_private_queries, find_private_spans
+from dpsql.sql.syntax.private_spans import (
+    Parts,
+    PrivateSpan,
+    cut_private_queries,
+    find_private_spans,
+    name_released,
+    write_parts,
+)
 from dpsql.sql.syntax.sqlglot_nodes import only, pair_items_with_text, parse, place
 from dpsql.sql.syntax.standard_sql import ImpliedClause, PrivateNames, add_clause, find_implied_clauses
 
@@ -179,20 +187,24 @@ def _read_surrounded(
     tokens, explained = list_select_tokens(statement)
     spans = find_private_spans(statement, tokens, find_clauses(statement, tokens))
     if spans:
-        found = [(span, _read_span(asked, statement, span)) for span in spans]
+        found = [_read_span(asked, statement, span) for span in spans]
     else:
         marks = [clause.tokens[clause.at - 1].start for clause in implied]
         found = [_read_implied_span(asked, clause, marks=marks) for clause in implied]
-    mains = [span for span, _ in found if span.is_main]
-    if mains and len(found) > 1:
-        raise several_queries(statement, mains[0].tokens[mains[0].clause])
-    if mains:
+    mains = [each for each in found if each.span.is_main]
+    if mains and mains[0].computed is None:
+        if len(found) > 1:
+            raise several_queries(statement, mains[0].span.tokens[mains[0].span.clause])
         return None
-    around = cut_private_queries(statement, tokens, [span for span, _ in found])
+    computed = {at: _write_computed(asked, each, at, parser=parser) for at, each in enumerate(found) if each.computed}
+    around = cut_private_queries(statement, tokens, [each.span for each in found], computed=computed)
+    for number, each in enumerate(found, 1):
+        if f'"{name_released(number)}"' not in around.text:  # it stands in another private query
+            raise several_queries(statement, each.span.tokens[each.span.clause])
     try:
         return read_evaluated(
             around.text,
-            tuple(replace(inner, explained=explained) for _, inner in found),
+            tuple(replace(each.query, explained=explained) for each in found),
             parameters=tuple(make_literal(asked.bound[value], value.place) for value in around.values),
             parser=parser,
             catalog=asked.catalog,
@@ -205,30 +217,102 @@ def _read_surrounded(
     raise refused if is_better else other
 
 
-def _read_span(asked: _Request, statement: Statement, span: PrivateSpan) -> PrivateQuery:
-    if asked.is_lenient:
-        check_tokens(statement, span.tokens)
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A private query of a statement; where it computes with measures, with that, and why it was refused as a whole."""
+
+    span: PrivateSpan
+    query: PrivateQuery
+    computed: ComputedSelect | None = None
+    refused: Refusal | Unsupported | None = None
+
+
+def _read_span(asked: _Request, statement: Statement, span: PrivateSpan) -> _Found:
+    """Return the private query that stands somewhere in a statement."""
     lifted = split_clause(statement, span.tokens, start=span.clause, parameter=asked.bound.__getitem__)
+    try:
+        if asked.is_lenient:
+            check_tokens(statement, span.tokens)
+        return _Found(span, _read_plain(asked, statement, lifted))
+    except (Refusal, Unsupported) as error:
+        refused = error
+    computed = split_measures(statement, lifted.tokens)
+    if computed is None:
+        raise refused
+    if asked.is_lenient:
+        check_tokens(statement, computed.copied)
+    query = _read_plain(asked, statement, replace(lifted, tokens=computed.tokens))
+    return _check_computed(_Found(span, query, computed, refused))
+
+
+def _read_plain(asked: _Request, statement: Statement, lifted: SplitStatement) -> PrivateQuery:
     found = check_implied(_private(asked.sources(statement), lifted))
     assert isinstance(found, PrivateQuery)  # noqa: S101 - nothing is around it
     return found
 
 
-def _read_implied_span(
-    asked: _Request, clause: ImpliedClause, *, marks: Collection[int]
-) -> tuple[PrivateSpan, PrivateQuery]:
-    """Return where the private query of an implied clause stands, and the query."""
-    spans = list[PrivateSpan]()
+def _read_implied_span(asked: _Request, clause: ImpliedClause, *, marks: Collection[int]) -> _Found:
+    """Return the private query of an implied clause."""
+    spans = list[_Found]()
 
     def read(*, all_groups: bool) -> PrivateQuery:
         explicit = add_clause(asked.statement, clause, all_groups=all_groups)
         tokens, _ = list_select_tokens(explicit)
-        spans[:] = find_private_spans(explicit, tokens, find_clauses(explicit, tokens), marks=marks)
-        return _read_span(asked, explicit, spans[0])
+        spans[:] = [
+            _read_span(asked, explicit, span)
+            for span in find_private_spans(explicit, tokens, find_clauses(explicit, tokens), marks=marks)
+        ]
+        return spans[0].query
 
-    found = read_implied(clause, read)
-    assert isinstance(found, PrivateQuery)  # noqa: S101 - nothing is around it
-    return spans[0], found
+    query = read_implied(clause, read)
+    assert isinstance(query, PrivateQuery)  # noqa: S101 - nothing is around it
+    return _check_computed(replace(spans[0], query=query))
+
+
+def _check_computed(found: _Found) -> _Found:
+    """Return a private query; refuse a ranking whose LIMIT cuts an order that is not that of a measure."""
+    clause = found.query.clause
+    if found.computed and found.computed.is_other_order and clause.implied and clause.shape == "top":
+        reason = "LIMIT takes the first groups in an order that is not that of a count or sum."
+        hint = "Leave LIMIT out, or order by a count or sum, largest first: ORDER BY COUNT(*) DESC."
+        raise Refusal("order", reason, hint=hint, place=clause.place)
+    return found
+
+
+def _write_computed(asked: _Request, found: _Found, at: int, *, parser: SelectParser) -> Parts:
+    """Return the SELECT around a private query that computes with its measures."""
+    computed, statement = found.computed, asked.statement
+    assert computed is not None  # noqa: S101 - of the caller
+    keys = [output.name for output in found.query.outputs[: computed.number_of_keys]]
+    names = [ascii_lower(name) for name in computed.name_items(keys)]
+    if len(set(names)) < len(names):
+        hint, where = "Give each output its own alias.", statement.place(computed.words[0])
+        raise Refusal("output-names", "Two outputs have the same name.", hint=hint, place=where)
+    parts = computed.write(keys, source=name_released(at + 1))
+    tables = [table for table in asked.catalog.tables if table.name in found.query.tables]
+    columns = {ascii_lower(name) for table in tables for name, _ in table.columns}
+    text = write_parts(statement, list(statement.tokens), parts)
+    strangers = find_strangers(text, names, columns=columns, parser=parser)
+    if strangers:
+        raise _refuse_stranger(statement, found, strangers)
+    return parts if found.span.is_main else ["(", *parts, ")"]
+
+
+def _refuse_stranger(statement: Statement, found: _Found, strangers: Collection[str]) -> Refusal | Unsupported:
+    """Return the refusal of a column that is neither a key nor in a measure."""
+    refused, computed = found.refused, found.computed
+    assert refused is not None and computed is not None  # noqa: S101, PT018 - of a computed SELECT
+    if "*" in strangers:
+        hint, where = "Name the columns to group by.", statement.place(computed.words[0])
+        return Refusal("star", "* would release raw columns.", hint=hint, place=where)
+    named = [token for token in computed.words if ascii_lower(token.text) in strangers]
+    if refused.code != "aggregate" or not named:
+        return refused
+    hint = "Group by it: GROUP BY ALL groups by all that is selected."
+    if found.query.clause.shape == "total":
+        hint = "Leave it out, or write it in COUNT, SUM or AVG."
+    reason = "This is neither a group key nor in a count or sum."
+    return Refusal("not-a-key", reason, hint=hint, place=statement.place(named[0]))
 
 
 def _private(sources: Sources, lifted: SplitStatement) -> PrivateQuery | WrappedQuery:

@@ -9,8 +9,8 @@ this grammar: DuckDB reads it, over released and public rows alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dpsql.sql.lexer import Statement, Value
@@ -19,7 +19,16 @@ from dpsql.sql.syntax.split_statement import find_visible_ctes
 if TYPE_CHECKING:
     from sqlglot import Token
 
-__all__ = ["PrivateSpan", "SurroundingText", "cut_private_queries", "find_private_spans", "name_released"]
+__all__ = [
+    "Parts",
+    "PrivateSpan",
+    "Slice",
+    "SurroundingText",
+    "cut_private_queries",
+    "find_private_spans",
+    "name_released",
+    "write_parts",
+]
 
 _SET_OPERATIONS = frozenset(["UNION", "INTERSECT", "EXCEPT"])
 _OF_THE_WHOLE = frozenset(["ORDER_BY", "LIMIT", "OFFSET"])  # what follows the last part of a set operation
@@ -38,6 +47,18 @@ class PrivateSpan:
     tokens: list[Token]
     clause: int
     is_main: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Characters `start` to `end` of the text, with other text for some of them: each with its start and end."""
+
+    start: int
+    end: int
+    replaced: tuple[tuple[int, int, str], ...]
+
+
+Parts = Sequence[str | Slice]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +86,74 @@ def find_private_spans(
     return [_find_span(statement, tokens, clause, private=private) for clause in clauses]
 
 
-def cut_private_queries(statement: Statement, tokens: list[Token], spans: Sequence[PrivateSpan]) -> SurroundingText:
-    """Return the text with a name in place of each private query, and its parameters numbered as DuckDB has them."""
-    pieces = [(span.start, span.end, f'FROM "{name_released(number)}"') for number, span in enumerate(spans, 1)]
-    values: list[Value] = []
-    for token in tokens:
-        value = statement.value(token.text)
-        if value is None or value.kind != "parameter" or any(span.start <= token.start < span.end for span in spans):
-            continue
-        values.append(value)
-        pieces.append((token.start, token.end + 1, f"${len(values)}"))
-    text, at = "", _find_start(statement, tokens)
-    for start, end, piece in sorted(pieces):
-        text += f"{statement.text[at:start]} {piece} "
-        at = end
-    return SurroundingText(text + statement.text[at : _find_end(statement, tokens)], tuple(values))
+def cut_private_queries(
+    statement: Statement, tokens: list[Token], spans: Sequence[PrivateSpan], *, computed: Mapping[int, Parts]
+) -> SurroundingText:
+    """Return the text with a name in place of each private query, and its parameters numbered as DuckDB has them.
+
+    A private query that is in `computed`, numbered from 0, has that SELECT in its place.
+    """
+    text = _Text(statement, tokens, spans, computed)
+    text.copy(_find_start(statement, tokens), _find_end(statement, tokens), ())
+    return SurroundingText("".join(text.parts), tuple(text.values))
+
+
+def write_parts(statement: Statement, tokens: list[Token], parts: Parts) -> str:
+    """Return the text of a SELECT for a look at its names alone, without the private queries in it."""
+    text = _Text(statement, tokens, (), {})
+    text.add(parts)
+    return "".join(text.parts)
+
+
+@dataclass(slots=True)
+class _Text:
+    """A text that is written part by part, with the values of its parameters."""
+
+    statement: Statement
+    tokens: list[Token]
+    spans: Sequence[PrivateSpan]
+    computed: Mapping[int, Parts]
+    parts: list[str] = field(default_factory=list)
+    values: list[Value] = field(default_factory=list)
+
+    def add(self, parts: Parts) -> None:
+        for part in parts:
+            if isinstance(part, str):
+                self.parts.append(part)
+            else:
+                self.copy(part.start, part.end, part.replaced)
+
+    def copy(self, start: int, end: int, replaced: Sequence[tuple[int, int, str]]) -> None:
+        """Add characters `start` to `end` of the statement."""
+        pieces: list[tuple[int, int, str | int | Value]] = list(replaced)
+        pieces += [
+            (span.start, span.end, number)
+            for number, span in enumerate(self.spans)
+            if start <= span.start and span.end <= end
+        ]
+        for token in self.tokens:
+            value = self.statement.value(token.text)
+            if value is not None and value.kind == "parameter" and start <= token.start < end:
+                pieces.append((token.start, token.end + 1, value))
+        at = start
+        for first, last, piece in sorted(pieces, key=lambda each: (each[0], -each[1])):
+            if first < at:
+                continue  # in one before
+            self.parts.append(self.statement.text[at:first])
+            self._replace(piece)
+            at = last
+        self.parts.append(self.statement.text[at:end])
+
+    def _replace(self, piece: str | int | Value) -> None:
+        if isinstance(piece, str):
+            self.parts.append(piece)
+        elif isinstance(piece, int):
+            self.parts.append(" ")
+            self.add(self.computed.get(piece, [f'FROM "{name_released(piece + 1)}"']))
+            self.parts.append(" ")
+        else:
+            self.values.append(piece)
+            self.parts.append(f" ${len(self.values)} ")
 
 
 def _find_start(statement: Statement, tokens: list[Token]) -> int:
