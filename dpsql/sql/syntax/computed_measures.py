@@ -146,8 +146,7 @@ class _Block:
     sections: dict[str, tuple[int, int]]
     items: list[_Item]
     measures: list[tuple[Spelling, ...]] = field(default_factory=list)  # by their words
-    spans: list[Call] = field(default_factory=list)  # of those
-    numbers: list[int] = field(default_factory=list)  # the columns that they are, from the last key on
+    calls: list[Call] = field(default_factory=list)  # where they stand
     keys: list[_Key] = field(default_factory=list)
     hidden: list[tuple[int, int]] = field(default_factory=list)  # keys that are not selected
 
@@ -159,7 +158,7 @@ class _Block:
             words = self._spell(call.start, call.end)
             if words not in self.measures:
                 self.measures.append(words)
-                self.spans.append(call)
+                self.calls.append(call)
         outside = [item for item in self.items if not item.is_key and not self._is_measure(item)]
         terms = self._split("ORDER_BY")
         if not self.measures or not (outside or self.hidden or "HAVING" in self.sections or terms):
@@ -173,17 +172,16 @@ class _Block:
         items, rest = self._copy_items(shown), self._copy_rest(terms)
         if items is None or rest is None:
             return None
-        copied = [self.tokens[at] for at in range(self.select + 1)]
-        inner = self._write_inner(shown, copied, order=ordering)
+        inner = self._write_inner(shown, order=ordering)
         return ComputedSelect(
-            inner,
-            copied,
-            len(spans),
-            len(self.measures),
-            items,
-            rest,
-            bool(terms) and ordering[0] is None and "LIMIT" in self.sections,
-            tuple(self.tokens[self.select :]),
+            tokens=inner.found,
+            copied=inner.copied,
+            number_of_keys=len(spans),
+            number_of_measures=len(self.measures),
+            items=items,
+            rest=rest,
+            is_other_order=bool(terms) and ordering[0] is None and "LIMIT" in self.sections,
+            words=tuple(self.tokens[self.select :]),
         )
 
     def _spell(self, start: int, end: int) -> tuple[Spelling, ...]:
@@ -228,11 +226,11 @@ class _Block:
                 item.is_key = not self._is_literal(item)
             return True
         for start, end in group:
-            item = self._find_grouped(start, end)
-            if ascii_lower(self.tokens[start].text) in _GROUPING_SETS or (item is not None and item not in plain):
+            grouped = self._find_grouped(start, end)
+            if is_word(self.tokens, start, _GROUPING_SETS) or (grouped is not None and grouped not in plain):
                 return False
-            if item is not None:
-                item.is_key = True
+            if grouped is not None:
+                grouped.is_key = True
             elif kind_of(self.tokens, start) == "NUMBER":
                 return False
             else:
@@ -300,7 +298,7 @@ class _Block:
         if column is not None and column < 0:
             order.remove(-1 - column)
             order.insert(0, -1 - column)
-        self.spans = [self.spans[at] for at in order]
+        self.calls = [self.calls[at] for at in order]
         self.measures = [self.measures[at] for at in order]
 
     def _copy_items(self, shown: list[_Item]) -> tuple[tuple[tuple[str | Slice, ...] | int, str | None], ...] | None:
@@ -423,7 +421,7 @@ class _Block:
         return width if self._is_closed(at, at + width) and after not in {"L_PAREN", "DOT"} else 0
 
     def _is_closed(self, start: int, end: int) -> bool:
-        """Say whether tokens are a call or stand in parentheses, with or without a cast, so that they are one operand."""
+        """Say whether tokens are one operand: a call, or in parentheses, with or without a cast."""
         opening = start + (kind_of(self.tokens, start) != "L_PAREN")
         if kind_of(self.tokens, opening) == "DCOLON":
             return end == opening + 2
@@ -432,55 +430,62 @@ class _Block:
         close = find_closing(self.tokens, opening)
         return close == end or (kind_of(self.tokens, close) == "DCOLON" and close + 2 == end)
 
-    def _write_inner(self, shown: list[_Item], copied: list[Token], *, order: tuple[int | None, bool]) -> list[Token]:
-        """Return the tokens of the private query, and add to `copied` those that are the analyst's."""
-        from sqlglot import Token, TokenType
-
-        found = list(copied)
-
-        def copy(start: int, end: int) -> None:
-            found.extend(self.tokens[start:end])
-            copied.extend(self.tokens[start:end])
-
-        def add(kind: str, text: str) -> None:
-            beside = found[-1]
-            found.append(Token(TokenType[kind], text, beside.line, beside.col, beside.start, beside.end))
-
+    def _write_inner(self, shown: list[_Item], *, order: tuple[int | None, bool]) -> _Tokens:
+        """Return the private query; `order` is the column that it is ordered by, and whether that falls."""
+        found = _Tokens(self.tokens)
+        found.copy(0, self.select + 1)
         columns = [(item.start, item.whole) for item in shown] + self.hidden
-        columns += [(call.start, call.end) for call in self.spans]
-        for at, (start, end) in enumerate(columns):
-            if at:
-                add("COMMA", ",")
-            copy(start, end)
+        columns += [(call.start, call.end) for call in self.calls]
+        for at, span in enumerate(columns):
+            found.add(*([("COMMA", ",")] if at else []))
+            found.copy(*span)
             if at >= len(self.keys):
-                add("ALIAS", "AS")
-                add("IDENTIFIER", name_measure(at - len(self.keys) + 1))
-        for name in ("FROM", "WHERE"):
-            if name in self.sections:
-                start, end = self._section(name)
-                copy(start - 1, end)
-        group = self._split("GROUP_BY")
-        for at, (start, end) in enumerate(group):
+                found.add(("ALIAS", "AS"), ("IDENTIFIER", name_measure(at - len(self.keys) + 1)))
+        self._copy_clauses(found, "FROM", "WHERE")
+        for at, (start, end) in enumerate(self._split("GROUP_BY")):
             if at:
-                add("COMMA", ",")
+                found.add(("COMMA", ","))
             else:
-                copy(self._section("GROUP_BY")[0] - 1, self._section("GROUP_BY")[0])
+                found.copy(start - 1, start)
             item = self._find_grouped(start, end) if kind_of(self.tokens, start) == "NUMBER" else None
             if item is None:
-                copy(start, end)
+                found.copy(start, end)
             else:
-                add("NUMBER", str(shown.index(item) + 1))
+                found.add(("NUMBER", str(shown.index(item) + 1)))
         column, falls = order
         if column is not None:
-            add("ORDER_BY", "ORDER BY")
-            add("NUMBER", str(column + 1 if column >= 0 else len(self.keys) + 1))
-            if falls:
-                add("DESC", "DESC")
-        for name in ("LIMIT", "OFFSET"):
+            number = column + 1 if column >= 0 else len(self.keys) + 1  # the measure that ranks is the first
+            found.add(("ORDER_BY", "ORDER BY"), ("NUMBER", str(number)), *([("DESC", "DESC")] if falls else []))
+        self._copy_clauses(found, "LIMIT", "OFFSET")
+        return found
+
+    def _copy_clauses(self, found: _Tokens, *names: str) -> None:
+        for name in names:
             if name in self.sections:
                 start, end = self._section(name)
-                copy(start - 1, end)
-        return found
+                found.copy(start - 1, end)
+
+
+@dataclass(slots=True)
+class _Tokens:
+    """Tokens of a query that is made of those of another one: `found` are all of them, `copied` the other one's."""
+
+    tokens: list[Token]
+    found: list[Token] = field(default_factory=list)
+    copied: list[Token] = field(default_factory=list)
+
+    def copy(self, start: int, end: int) -> None:
+        """Add tokens of the other query."""
+        self.found += self.tokens[start:end]
+        self.copied += self.tokens[start:end]
+
+    def add(self, *added: tuple[str, str]) -> None:
+        """Add tokens of a type and text at the place of the last one."""
+        from sqlglot import Token, TokenType
+
+        for kind, text in added:
+            beside = self.found[-1]
+            self.found.append(Token(TokenType[kind], text, beside.line, beside.col, beside.start, beside.end))
 
 
 def _is_column(spelling: Sequence[Spelling]) -> bool:

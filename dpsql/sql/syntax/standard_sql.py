@@ -123,7 +123,7 @@ def _find_blocks(tokens: list[Token]) -> Iterator[_Block]:
 
 
 def _reads_beside(tokens: list[Token], block: _Block, inner: list[_Block], *, names: Collection[str]) -> bool:
-    """Say whether a SELECT reads a private table itself, and computes with private queries in its other clauses alone."""
+    """Say whether a SELECT reads a private table itself, with private queries neither in FROM nor in WHERE."""
     kinds = {at: tokens[at].token_type.name for at in block.own}
     first = next((at for at in block.own if kinds[at] == "FROM" and kinds.get(at - 1) != "DISTINCT"), block.end)
     last = next((at for at in block.own if at > first and kinds[at] in _AFTER_ROWS), block.end)
