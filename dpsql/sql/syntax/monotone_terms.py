@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["find_direction"]
 
-_NUMBER = re.compile(r"(?=[0.]*[1-9])[0-9]*\.?[0-9]*")  # above 0
+_NUMBER = re.compile(r"(?=[0.]*[1-9])[0-9]*\.?[0-9]*(e[+-]?[0-9]+)?", re.IGNORECASE)  # above 0
 _NUMERIC = frozenset(
     "tinyint smallint integer int bigint hugeint decimal numeric double float real float4 float8 int2 int4 int8 "
     "int1 short long".split()

@@ -217,7 +217,7 @@ REFUSED = {
     "SELECT COUNT(DISTINCT product) AS s FROM orders PRIVATE": "aggregate",
     "SELECT MAX(pieces) AS s FROM orders PRIVATE": "not-row-local",
     "SELECT SUM(SUM(pieces)) AS s FROM orders PRIVATE": "function",
-    "SELECT SUM(pieces) + 1 AS s FROM orders PRIVATE": "aggregate",
+    "SELECT SUM(pieces) + MAX(pieces) AS s FROM orders PRIVATE": "not-row-local",
     "SELECT SUM(amount * pieces) AS s FROM orders PRIVATE": "no-bounds",
     "SELECT SUM(1) AS s FROM orders PRIVATE": "no-bounds",
     "SELECT product, AVG(pieces) AS s FROM orders GROUP BY product TOP 3 PRIVATE": "aggregate",

@@ -46,7 +46,7 @@ GOLDEN = {
         f'SELECT {M1} * 1.5 AS "COUNT(*) * 1.5" {RELEASED}',
     ),
     "SELECT a, count(*)*2 AS n FROM t WHERE b > 'FROM, x' GROUP BY a ORDER BY n DESC LIMIT 3": (
-        'SELECT a , count ( * ) AS "dpsql measure 1" FROM t WHERE b > \'FROM, x\' GROUP BY a ORDER BY 2 DESC LIMIT 3',
+        "SELECT a , count ( * ) AS \"dpsql measure 1\" FROM t WHERE b > 'FROM, x' GROUP BY a ORDER BY 2 DESC LIMIT 3",
         f'SELECT {R}."a" AS "a", {M1} *2 AS "n" {RELEASED} ORDER BY n DESC LIMIT 3',
     ),
     "SELECT SUM(x) AS s, COUNT( * ) + count(*) + SUM(x) FROM t": (
@@ -54,12 +54,17 @@ GOLDEN = {
         f'SELECT {M1} AS "s", {M2} + {M2} + {M1} AS "COUNT( * ) + count(*) + SUM(x)" {RELEASED}',
     ),
     "SELECT SUM(x) / COUNT(*) AS m, a FROM t GROUP BY 2 HAVING COUNT(*) > 5 ORDER BY COUNT(*) DESC": (
-        'SELECT a , COUNT ( * ) AS "dpsql measure 1" , SUM ( x ) AS "dpsql measure 2" FROM t GROUP BY 1 ORDER BY 2 DESC',
+        (
+            'SELECT a , COUNT ( * ) AS "dpsql measure 1" , SUM ( x ) AS "dpsql measure 2" FROM t GROUP BY 1 '
+            "ORDER BY 2 DESC"
+        ),
         f'SELECT {M2} / {M1} AS "m", {R}."a" AS "a" {RELEASED} WHERE {M1} > 5 ORDER BY {M1} DESC',
     ),
     "SELECT f(a, ','), COUNT(*) FILTER (WHERE c = ',') / 2 FROM t GROUP BY f(a, ',')": (
-        "SELECT f ( a , ',' ) , COUNT ( * ) FILTER ( WHERE c = ',' ) AS \"dpsql measure 1\" FROM t "
-        "GROUP BY f ( a , ',' )",
+        (
+            "SELECT f ( a , ',' ) , COUNT ( * ) FILTER ( WHERE c = ',' ) AS \"dpsql measure 1\" FROM t "
+            "GROUP BY f ( a , ',' )"
+        ),
         f'SELECT {R}."f" AS "f", {M1} / 2 AS "COUNT(*) FILTER (WHERE c = \',\') / 2" {RELEASED}',
     ),
     "SELECT 100 * COUNT(*) / SUM(COUNT(*)) OVER () AS pct FROM t GROUP BY a": (
@@ -68,7 +73,7 @@ GOLDEN = {
     ),
     "SELECT CASE WHEN COUNT(*) > 1 THEN upper(t.a) ELSE 'x' END \"k, FROM\" FROM t GROUP BY a": (
         'SELECT a , COUNT ( * ) AS "dpsql measure 1" FROM t GROUP BY a',
-        f"SELECT CASE WHEN {M1} > 1 THEN upper( {R}.\"a\" ) ELSE 'x' END AS \"k, FROM\" {RELEASED}",
+        f'SELECT CASE WHEN {M1} > 1 THEN upper( {R}."a" ) ELSE \'x\' END AS "k, FROM" {RELEASED}',
     ),
     "SELECT COUNT(*) - (SELECT COUNT(*) FROM p WHERE a > 1) AS n FROM t": (
         'SELECT COUNT ( * ) AS "dpsql measure 1" FROM t',
@@ -139,6 +144,8 @@ DIRECTIONS = {
     "COUNT(*) * 1.5": True,
     "100.0 * COUNT(*)": True,
     "COUNT(*) / 0.5 + 3 - 2": True,
+    "COUNT(*) * 1e0 / 2E-3": True,
+    "COUNT(*) * 0e5": None,
     "1 + (COUNT(*))": True,
     "COUNT(*)::DOUBLE": True,
     "CAST(COUNT(*) AS BIGINT)": True,
